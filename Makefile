@@ -1,0 +1,74 @@
+# Everything but `PY` and `PYTHON` is found out; see `make help`.
+
+PYTHON ?= python3
+EXTRA := $(if $(or $(wildcard /proc/driver/nvidia/version),$(shell nvidia-smi -L 2>/dev/null)),cuda12)
+PICTURES := skimage:hubble_deep_field skimage:moon
+
+# A PY from outside has all that it needs: then no environment is made.
+ifeq ($(origin PY),undefined)
+PY := .venv/bin/python
+FOR_DEMO := .venv/.demo-$(EXTRA)
+FOR_TEST := .venv/.test-$(EXTRA)
+endif
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint gpu-test gpu-sanitize clean
+
+help:
+	@echo "make demo          describe and equalise two pictures; the results are in demo/"
+	@echo "make test          lint, then all tests that this machine can run"
+	@echo "make lint          ruff and mypy"
+	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
+	@echo "make gpu-sanitize  a few cases under compute-sanitizer"
+	@echo "make clean         remove the environment and all that was built"
+	@echo
+	@echo "PYTHON=python3.12  the Python to make .venv with (now: $(PYTHON))"
+	@echo "PY=/path/python    use this Python as it is, and make no .venv"
+
+demo: $(FOR_DEMO)
+	$(PY) -m dask_coop describe $(PICTURES) --out demo
+	@for picture in $(PICTURES); do \
+		echo "$(PY) examples/equalize.py $$picture --out demo"; \
+		$(PY) examples/equalize.py $$picture --out demo || exit; \
+	done
+
+# What stands on a GPU is tested by one process: several would share its memory.
+test: lint
+	$(PY) -m pytest -q -n logical --maxprocesses 8 --dist loadgroup $(if $(EXTRA),-m "not gpu")
+	$(if $(EXTRA),$(PY) -m pytest -q -m gpu)
+
+lint: $(FOR_TEST)
+	$(PY) -m ruff check --quiet
+	$(PY) -m ruff format --check --quiet
+	$(PY) -m mypy
+
+gpu-test: $(FOR_TEST)
+	$(PY) tests/gpu_run.py
+
+gpu-sanitize: $(FOR_TEST)
+	$(PY) tests/sanitize.py
+
+clean:
+	rm -rf .venv demo dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+comma := ,
+
+.venv/.demo-$(EXTRA): pyproject.toml | .venv/bin/python
+	@echo "Installing dask_coop$(if $(EXTRA), with CUDA: a gigabyte$(comma) some minutes)"
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[cli$(if $(EXTRA),$(comma)$(EXTRA))]"
+	@touch $@
+
+# The tests need all that the demo needs, and more.
+.venv/.test-$(EXTRA): pyproject.toml | .venv/bin/python
+	@echo "Installing dask_coop and what its tests need$(if $(EXTRA), with CUDA: a gigabyte$(comma) some minutes)"
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[test,$(or $(EXTRA),nvrtc)]"
+	@touch $@ .venv/.demo-$(EXTRA)
+
+.venv/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) here; give another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "$(PYTHON) is $$($(PYTHON) --version), and dask_coop needs 3.11 or newer: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "Making .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }

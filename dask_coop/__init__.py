@@ -1,0 +1,43 @@
+"""Histograms, reductions and scans of Dask arrays on many GPUs."""
+
+from typing import TYPE_CHECKING, Any
+
+from dask_coop.histograms import histogram
+from dask_coop.reductions import Description, describe, max, mean, min, sum
+from dask_coop.scans import cumsum
+
+if TYPE_CHECKING:
+    from dask_coop.plugin import CoopPlugin
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CoopPlugin",
+    "Description",
+    "cumsum",
+    "describe",
+    "histogram",
+    "max",
+    "mean",
+    "min",
+    "sum",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Only clusters need the plugin, so only they pay for importing distributed.
+    if name == "CoopPlugin":
+        from dask_coop.plugin import CoopPlugin
+
+        return CoopPlugin
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def dask_setup(node: Any) -> None:
+    """Warm a worker that was started with ``--preload dask_coop``."""
+    from distributed import Worker
+
+    from dask_coop.plugin import CoopPlugin
+
+    if isinstance(node, Worker):
+        CoopPlugin().setup(node)

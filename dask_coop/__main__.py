@@ -1,0 +1,9 @@
+"""``python -m dask_coop``."""
+
+import sys
+
+from dask_coop.cli import main
+
+# The guard matters: processes of a LocalCluster import this module.
+if __name__ == "__main__":
+    sys.exit(main())

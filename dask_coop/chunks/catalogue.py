@@ -1,0 +1,99 @@
+"""The programs that CUDA chunks can ask for, listed without a GPU: for tests and for warming up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dask_coop.cuda import programs
+from dask_coop.monoids import COUNTS, MEAN, MONOIDS, SUM, Operation, accumulator, bind
+
+#: Threads that reduce one contiguous line of at most so many elements; longer ones take a block.
+TEAMS = ((2, 16), (8, 256), (32, 4096))
+
+
+def functor(op: Operation) -> str:
+    """Return the C++ name of an operation's monoid."""
+    return f"{op.monoid.functor}<{programs.ctype(op.element)}>"
+
+
+def layout(op: Operation) -> np.dtype[Any]:
+    """Return the structured dtype of a state, laid out as C lays out its struct."""
+    names = [field.name for field in op.monoid.fields]
+    dtypes = op.monoid.dtypes(op.element)
+    return np.dtype(list(zip(names, dtypes, strict=True)), align=True)
+
+
+def reductions(op: Operation) -> Iterator[str]:
+    """Yield what `lift` can launch for `op`."""
+    name, state = functor(op), layout(op)
+    for team in (*(team for team, _ in TEAMS), programs.THREADS):
+        yield programs.reduce_rows(name, op.element, state, team)
+        yield programs.merge_rows(name, state, team)
+    yield programs.reduce_columns(name, op.element, state)
+    yield programs.merge_columns(name, state)
+
+
+def scans(op: Operation) -> Iterator[str]:
+    """Yield what `scan` can launch for `op`, beside the reductions."""
+    name, state = functor(op), layout(op)
+    for team in (32, programs.THREADS):
+        yield programs.scan_rows(name, op.element, op.output, state, team)
+    yield programs.scan_columns(name, op.element, op.output, state)
+    yield programs.spine_rows(name, state)
+    yield programs.spine_columns(name, state)
+
+
+def histograms(samples: np.dtype[Any]) -> Iterator[str]:
+    """Yield what `histogram` can launch for samples of that dtype, and its common weights."""
+    samples = np.dtype("u1") if samples.kind == "b" else samples
+    edges = {"f": "f4 f8" if samples.itemsize <= 4 else "f8", "i": "f8 i8", "u": "f8 i8 u8"}
+    for edge in map(np.dtype, edges[samples.kind].split()):
+        for shared in (True, False):
+            yield programs.count(samples, edge, shared)
+        for weight in map(np.dtype, "?bhilBHILefd"):
+            yield programs.weigh(samples, edge, weight, accumulator(weight))
+
+
+def common(dtypes: tuple[np.dtype[Any], ...]) -> list[str]:
+    """Return what most work on elements of `dtypes` needs."""
+    sources: list[str] = []
+    for dtype in dtypes:
+        for monoid in MONOIDS:
+            if monoid is not COUNTS:
+                op = bind(monoid, dtype, _output(monoid, dtype), monoid.name)
+                sources += reductions(op)
+        sources += scans(bind(SUM, dtype, _output(SUM, dtype), "scan"))
+        edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
+        sources += (programs.count(dtype, edge, shared) for shared in (True, False))
+    return sources
+
+
+def everything() -> list[str]:
+    """Return every program that the library can ask for, each once."""
+    sources: dict[str, None] = {}
+    for name in programs.CTYPES:
+        dtype = np.dtype(name)
+        for monoid in MONOIDS:
+            if dtype.kind in monoid.kinds and monoid is not COUNTS:
+                op = bind(monoid, dtype, _output(monoid, dtype), monoid.name)
+                sources.update(dict.fromkeys(reductions(op)))
+        total = accumulator(dtype)
+        for output in map(np.dtype, programs.CTYPES):
+            if output.kind == total.kind:
+                sources.update(dict.fromkeys(scans(bind(SUM, dtype, output, "scan"))))
+        if dtype.kind == "b":
+            sources.update(dict.fromkeys(scans(bind(SUM, dtype, dtype, "scan"))))
+        if dtype.kind in COUNTS.kinds:
+            sources.update(dict.fromkeys(histograms(dtype)))
+    return list(sources)
+
+
+def _output(monoid: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if monoid is SUM:
+        return accumulator(dtype) if dtype.kind in "biu" else dtype
+    if monoid is MEAN:
+        return np.dtype("f8") if dtype.kind in "biu" else dtype
+    return dtype

@@ -1,0 +1,1 @@
+"""Everything that speaks to the CUDA driver and compiler."""

@@ -1,0 +1,106 @@
+"""From kernels/ to machine code: NVRTC through cuda.core, cached on disk.
+
+A kernel is a *program*: a few generated lines (see `dask_coop.cuda.programs`) that include a header of
+kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. The cubin is
+kept in a folder that processes share; its key covers the source, the options, the compiler's version
+and the text of every header, so that an edited header is never served from the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ENTRY = "entry"
+
+
+@cache
+def kernels_folder() -> Path:
+    """Return the folder of the CUDA headers: in the installed package, else beside it.
+
+    Raises
+    ------
+    FileNotFoundError
+        If neither place has them; the message names both.
+    """
+    package = Path(__file__).resolve().parent.parent
+    places = (package / "kernels", package.parent / "kernels")
+    for place in places:
+        if (place / "config.cuh").is_file():
+            return place
+    raise FileNotFoundError(
+        f"dask_coop's CUDA sources are neither in {places[0]} nor in {places[1]}; "
+        "install the package again"
+    )
+
+
+def cache_folder() -> Path:
+    """Return the folder of compiled kernels: $DASK_COOP_CACHE, else one in the user's cache."""
+    if folder := os.environ.get("DASK_COOP_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dask_coop"
+
+
+@cache
+def _headers_digest() -> bytes:
+    digest = hashlib.sha256()
+    for header in sorted(kernels_folder().glob("*.cuh")):
+        digest.update(header.name.encode() + b"\0" + header.read_bytes() + b"\0")
+    return digest.digest()
+
+
+def compile_program(source: str, arch: str, *, report: Any = None) -> bytes:
+    """Compile `source` for `arch`, without looking into the cache.
+
+    Parameters
+    ----------
+    source : str
+        CUDA C++ that may include the headers of kernels/.
+    arch : str
+        A real architecture, such as "sm_90".
+    report : file-like, optional
+        Receives the compiler's log, with registers and spills of every kernel.
+
+    Returns
+    -------
+    bytes
+        A cubin.
+    """
+    from cuda.core import Program
+
+    program = Program(source, "c++", options=_options(arch, verbose=report is not None))
+    return bytes(program.compile("cubin", logs=report).code)
+
+
+def load_or_compile(source: str, arch: str) -> bytes:
+    """Return the cubin of `source` for `arch`, from the cache if it is there."""
+    from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
+
+    key = make_program_cache_key(
+        code=source,
+        code_type="c++",
+        options=_options(arch),
+        target_type="cubin",
+        extra_digest=_headers_digest(),
+    )
+    with FileStreamProgramCache(cache_folder()) as store:
+        cubin = store.get(key)
+        if cubin is None:
+            cubin = compile_program(source, arch)
+            store[key] = cubin
+        return bytes(cubin)
+
+
+def _options(arch: str, verbose: bool = False) -> Any:
+    from cuda.core import ProgramOptions
+
+    return ProgramOptions(
+        name="dask_coop",
+        arch=arch,
+        std="c++17",
+        include_path=str(kernels_folder()),
+        ptxas_options="-v" if verbose else None,
+    )

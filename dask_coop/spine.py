@@ -1,0 +1,333 @@
+"""The cross-chunk step: the tree of a reduction, the two-level spine of a scan.
+
+A reduction lifts every chunk and combines the states up a tree; the last task also finalizes::
+
+    x0 --lift--> s0 -+
+    x1 --lift--> s1 -+-combine--> s01 -+
+    x2 --lift--> s2 -+                 +-aggregate--> result          k + tree
+    x3 --lift--> s3 -+-combine--> s23 -+
+
+A scan lifts every chunk, turns the states into *base sums* (what comes before each chunk), and
+scans every chunk from its base.  Beyond `FAN_IN` chunks the states are taken in groups, so that no
+message holds more than that many of them::
+
+    x0..xk --lift--> states --combine--> one total a group         (upsweep)
+                                          |
+                                        prefixes                   (spine)
+                                          |
+                     states --prefixes--> the bases of a group     (downsweep)
+                                          |
+    x0..xk ----------------------------scan--> y0..yk
+
+Of k chunks a scan is at most 2k + 2k/16 + 4 tasks.  A scan task takes its base out of its group's
+list by position, so there are no getitem tasks, and neither the last chunk of a line nor the last
+group is reduced, for nothing comes after them.  Messages are states: NumPy scalars or small arrays.
+
+Everything here builds graphs and nothing computes; what tasks do to chunks is in
+`dask_coop.chunks`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from dask.array.core import Array, new_da_object
+from dask.array.utils import meta_from_array
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import List, Task, TaskRef
+from dask.tokenize import tokenize
+
+from dask_coop import chunks
+from dask_coop.bins import Bins
+from dask_coop.monoids import Operation, State
+
+#: States that one task of a spine or tree takes.
+FAN_IN = 16
+
+Key = tuple[Any, ...]
+Layer = dict[Any, Task]
+Finalize = Callable[[State], Any]
+
+
+def reduction(
+    op: Operation,
+    x: Array,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    split_every: int | dict[int, int] | None,
+    outputs: Mapping[str, tuple[Finalize, Any]],
+) -> list[Array]:
+    """Reduce `x` over `axes`, once, to one array for each of `outputs`.
+
+    Parameters
+    ----------
+    op : Operation
+    x : dask.array.Array
+    axes : tuple of int
+        Sorted and not negative.
+    keepdims : bool
+        Whether reduced axes stay, with length one.
+    split_every : int, dict of int to int, or None
+        States combined by one task, in all or by axis.
+    outputs : mapping of str to (callable, dtype)
+        Name, function from the last state to the result, and dtype of each array.
+    """
+    to = chunks.kind(x._meta)
+    fan_in = _fan_in(split_every, axes)
+    name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
+    token = tokenize(op, x, axes, keepdims, fan_in)
+    # Several outputs share the last state, so the tree goes down to one.
+    limit = fan_in if len(outputs) == 1 else 1
+    layer: Layer = {}
+    groups = _states(layer, op, x, axes, (name, token), fan_in, limit)
+    state = f"{name}-state-{token}"
+    graph = HighLevelGraph.from_collections(state, layer, dependencies=[x])
+
+    expand = axes if keepdims else ()
+    kept = [d for d in range(x.ndim) if keepdims or d not in axes]
+    out_chunks = tuple((1,) if d in axes else x.chunks[d] for d in kept)
+    results = []
+    for output, (finalize, dtype) in outputs.items():
+        out_name = f"{output}-{token}"
+        out_layer: Layer = {}
+        for index, keys in groups.items():
+            key = (out_name, *(index[d] for d in kept))
+            out_layer[key] = Task(key, _aggregate, op, finalize, dtype, expand, to, _refs(keys))
+        results.append(_array(graph, {state}, out_name, out_layer, x, out_chunks, dtype))
+    return results
+
+
+def value(op: Operation, x: Array, name: str, finalize: Callable[[State], Any]) -> Delayed:
+    """Reduce the whole of `x` to any one Python object."""
+    token = tokenize(op, x, finalize)
+    layer: Layer = {}
+    groups = _states(layer, op, x, tuple(range(x.ndim)), (name, token), FAN_IN, FAN_IN)
+    (keys,) = groups.values()
+    key = f"{name}-{token}"
+    layer[key] = Task(key, _value, op, finalize, _refs(keys))
+    return Delayed(key, HighLevelGraph.from_collections(key, layer, dependencies=[x]))
+
+
+def table(
+    op: Operation,
+    arrays: Sequence[Array],
+    bins: Bins | Delayed,
+    n: int,
+    finalize: Callable[[State, Bins], Any],
+    dtype: Any,
+) -> Array:
+    """Reduce blocks of `arrays`, taken together, to one table of `n` entries.
+
+    Parameters
+    ----------
+    op : Operation
+    arrays : sequence of dask.array.Array
+        The samples and, optionally, their weights, in equal chunks.
+    bins : Bins or Delayed
+        What the chunks count into.
+    n : int
+        The length of the table.
+    finalize : callable
+        Makes the result of the last state and the bins.
+    dtype : dtype
+        The dtype of the result.
+    """
+    x = arrays[0]
+    name, token = "histogram", tokenize(op, arrays, bins, finalize, dtype)
+    lazy: list[Delayed] = [bins] if isinstance(bins, Delayed) else []
+    ref = TaskRef(lazy[0].key) if lazy else bins
+    layer: Layer = {}
+    lifted: list[Key] = []
+    for index in itertools.product(*map(range, x.numblocks)):
+        key = (f"{name}-lift-{token}", *index)
+        blocks = (TaskRef((a.name, *index)) for a in arrays)
+        layer[key] = Task(key, _histogram, op, ref, *blocks)
+        lifted.append(key)
+    keys = _tree(layer, op, lifted, (f"{name}-combine-{token}",), FAN_IN, FAN_IN)
+    state = f"{name}-state-{token}"
+    graph = HighLevelGraph.from_collections(state, layer, dependencies=[*arrays, *lazy])
+    key = (f"{name}-{token}", 0)
+    to = chunks.kind(x._meta)
+    task = Task(key, _tabulate, op, finalize, dtype, to, ref, _refs(keys))
+    below = {state, *(name for d in lazy for name in d.__dask_layers__())}
+    return _array(graph, below, key[0], {key: task}, x, ((n,),), dtype)
+
+
+def scan(op: Operation, x: Array, axis: int, name: str) -> Array:
+    """Return the inclusive scan of `x` along `axis`, by reduce-then-scan."""
+    chunks.kind(x._meta)
+    token = tokenize(op, x, axis)
+    states: Layer = {}
+    layer: Layer = {}
+    k = x.numblocks[axis]
+    lines = itertools.product(*(range(n) for d, n in enumerate(x.numblocks) if d != axis))
+    for line in lines:
+        blocks = [(*line[:axis], j, *line[axis:]) for j in range(k)]
+        lifted: list[Key] = []
+        for index in blocks[:-1]:
+            key = (f"{name}-lift-{token}", *index)
+            states[key] = Task(key, _lift, op, (axis,), TaskRef((x.name, *index)))
+            lifted.append(key)
+        groups = _spine(states, op, lifted, name, token, line)
+        for j, index in enumerate(blocks):
+            key = (f"{name}-{token}", *index)
+            block = TaskRef((x.name, *index))
+            if j == 0:
+                layer[key] = Task(key, _scan, op, axis, block)
+            else:
+                group, position = divmod(j - 1, FAN_IN)
+                layer[key] = Task(key, _scan, op, axis, block, TaskRef(groups[group]), position)
+    state = f"{name}-state-{token}"
+    graph = HighLevelGraph.from_collections(state, states, dependencies=[x])
+    below = {state, *x.__dask_layers__()}
+    return _array(graph, below, f"{name}-{token}", layer, x, x.chunks, op.output)
+
+
+def _states(
+    layer: Layer,
+    op: Operation,
+    x: Array,
+    axes: tuple[int, ...],
+    names: tuple[str, str],
+    fan_in: int,
+    limit: int,
+) -> dict[Key, list[Key]]:
+    """Add the lifts of all blocks and their trees over `axes`.
+
+    Return the keys of the states that are left, at most `limit`, by the index of the block that is
+    made of them (0 along `axes`).
+    """
+    name, token = names
+    groups: dict[Key, list[Key]] = {}
+    for index in itertools.product(*map(range, x.numblocks)):
+        key = (f"{name}-lift-{token}", *index)
+        layer[key] = Task(key, _lift, op, axes, TaskRef((x.name, *index)))
+        groups.setdefault(tuple(0 if d in axes else i for d, i in enumerate(index)), []).append(key)
+    return {
+        index: _tree(layer, op, keys, (f"{name}-combine-{token}", *index), fan_in, limit)
+        for index, keys in groups.items()
+    }
+
+
+def _spine(
+    layer: Layer, op: Operation, lifted: list[Key], name: str, token: str, line: Key
+) -> list[Key]:
+    """Add the tasks that make base sums of a line's states; return one key a group."""
+    groups = [lifted[i : i + FAN_IN] for i in range(0, len(lifted), FAN_IN)]
+    prefix = f"{name}-base-{token}"
+    if len(groups) <= 1:
+        keys = [(prefix, *line, g) for g in range(len(groups))]
+        for key, group in zip(keys, groups, strict=True):
+            layer[key] = Task(key, _prefixes, op, _refs(group))
+        return keys
+    totals: list[Key] = []
+    for g, group in enumerate(groups[:-1]):
+        key = (f"{name}-total-{token}", *line, g)
+        layer[key] = Task(key, _combine, op, _refs(group))
+        totals.append(key)
+    root = (f"{name}-spine-{token}", *line)
+    layer[root] = Task(root, _prefixes, op, _refs(totals))
+    keys = [(prefix, *line, g) for g in range(len(groups))]
+    for g, (key, group) in enumerate(zip(keys, groups, strict=True)):
+        above = (TaskRef(root), g - 1) if g else ()
+        layer[key] = Task(key, _prefixes, op, _refs(group), *above)
+    return keys
+
+
+def _tree(
+    layer: Layer, op: Operation, keys: list[Key], prefix: Key, fan_in: int, limit: int
+) -> list[Key]:
+    """Add combining tasks until at most `limit` states are left; return their keys."""
+    level = 0
+    while len(keys) > limit:
+        parents: list[Key] = []
+        for i in range(0, len(keys), fan_in):
+            key = (*prefix, level, i // fan_in)
+            layer[key] = Task(key, _combine, op, _refs(keys[i : i + fan_in]))
+            parents.append(key)
+        keys, level = parents, level + 1
+    return keys
+
+
+def _fan_in(split_every: int | dict[int, int] | None, axes: tuple[int, ...]) -> int:
+    if split_every is None:
+        return FAN_IN
+    if isinstance(split_every, dict):
+        split_every = math.prod(split_every.get(axis, FAN_IN) for axis in axes)
+    if split_every < 2:
+        raise ValueError(f"split_every must be at least 2, got {split_every}")
+    return int(split_every)
+
+
+def _refs(keys: Iterable[Key]) -> List:
+    return List(*map(TaskRef, keys))
+
+
+def _array(
+    graph: HighLevelGraph,
+    below: set[str],
+    name: str,
+    layer: Layer,
+    x: Array,
+    out_chunks: Any,
+    dtype: Any,
+) -> Array:
+    """Put `layer` on the layers `below` of `graph` and wrap it in an array of `x`'s kind."""
+    graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
+    meta = meta_from_array(x._meta, ndim=len(out_chunks), dtype=dtype)
+    return new_da_object(graph, name, out_chunks, meta=meta)
+
+
+# What follows runs inside tasks.
+
+
+def _lift(op: Operation, axes: tuple[int, ...], x: Any) -> State:
+    state: State = chunks.engine(x).lift(op, x, axes)
+    return state
+
+
+def _histogram(op: Operation, bins: Any, x: Any, weights: Any = None) -> State:
+    state: State = chunks.engine(x).histogram(op, x, bins, weights)
+    return state
+
+
+def _combine(op: Operation, states: list[State]) -> State:
+    return op.combine(states)
+
+
+def _prefixes(
+    op: Operation, states: list[State], above: Sequence[State] = (), position: int = 0
+) -> list[State]:
+    return op.prefixes(states, above[position] if above else None)
+
+
+def _scan(op: Operation, axis: int, x: Any, bases: Sequence[State] = (), position: int = 0) -> Any:
+    return chunks.engine(x).scan(op, x, axis, bases[position] if bases else None)
+
+
+def _value(op: Operation, finalize: Callable[[State], Any], states: list[State]) -> Any:
+    return finalize(op.combine(states))
+
+
+def _aggregate(
+    op: Operation,
+    finalize: Finalize,
+    dtype: Any,
+    expand: tuple[int, ...],
+    to: str,
+    states: list[State],
+) -> Any:
+    result = finalize(op.combine(states)).astype(dtype, copy=False)[()]
+    return chunks.asarray(np.expand_dims(result, expand) if expand else result, to)
+
+
+def _tabulate(
+    op: Operation, finalize: Callable[..., Any], dtype: Any, to: str, bins: Any, states: list[State]
+) -> Any:
+    result = finalize(op.combine(states), bins).astype(dtype, copy=False)
+    return chunks.asarray(result, to)

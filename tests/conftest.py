@@ -1,0 +1,69 @@
+"""What every suite shares: kinds of chunk, the way in and out of them, Hypothesis's profiles."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections import Counter
+from types import ModuleType
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import settings
+
+# The same examples on every run, so that a failure in CI is a failure here;
+# HYPOTHESIS_PROFILE=thorough looks further, at random.
+settings.register_profile("ci", max_examples=60, derandomize=True, deadline=None, database=None)
+settings.register_profile("thorough", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+# Of the session, because Hypothesis refuses fixtures that would be made anew for every example.
+@pytest.fixture(scope="session", params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
+def xp(request: pytest.FixtureRequest) -> ModuleType:
+    """Return NumPy, then CuPy: the module whose arrays a test's chunks are."""
+    if request.param == "cupy" and (missing := missing_for_gpu()):
+        pytest.skip(missing)
+    return importlib.import_module(request.param)
+
+
+def missing_for_gpu() -> str:
+    """Name what keeps this machine from running GPU tests; "" if nothing does."""
+    try:
+        import cupy
+    except ImportError as error:
+        return f"GPU tests need CuPy: {error}"
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"GPU tests need an NVIDIA GPU: {error}"
+    return ""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say why tests were skipped, a line for each reason and not for each test."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    for reason, count in Counter(report.longrepr[2] for report in skipped).items():
+        terminalreporter.line(f"{count} tests: {reason}")
+
+
+def to_chunks(xp: ModuleType, array: Any, chunks: Any) -> da.Array:
+    """Return `array` as a Dask array with chunks of the kind of `xp`'s."""
+    x = da.from_array(array, chunks=chunks)
+    if xp is np:
+        return x
+    return x.map_blocks(xp.asarray, dtype=x.dtype, meta=xp.empty((0,) * x.ndim, x.dtype))
+
+
+def to_numpy(xp: ModuleType, lazy: da.Array) -> Any:
+    """Compute `lazy`, hold it to the kind, dtype and shape that it promised, and return NumPy's."""
+    assert type(lazy._meta) is xp.ndarray
+    # NumPy warns of overflow and of inf - inf; the tests judge the values.
+    with np.errstate(all="ignore"):
+        result = lazy.compute(scheduler="synchronous")
+    assert isinstance(result, xp.ndarray) or (xp is np and isinstance(result, np.generic))
+    assert result.dtype == lazy.dtype
+    assert lazy.shape == result.shape
+    return result if xp is np else xp.asnumpy(result)

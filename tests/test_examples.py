@@ -1,0 +1,116 @@
+"""The examples, run as a reader would, and held to what they promise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from conftest import to_chunks, to_numpy
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(scope="module")
+def equalize() -> Any:
+    """Return the function of the example that bears its name."""
+    spec = spec_from_file_location("equalize", EXAMPLES / "equalize.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.equalize
+
+
+def picture(shape: tuple[int, ...] = (60, 80)) -> Any:
+    return np.random.default_rng(0).poisson(90, shape).astype("u1")
+
+
+def evenness(x: Any) -> float:
+    """Return the greatest distance of the values' distribution from the even one."""
+    shares = np.cumsum(np.bincount(x.ravel(), minlength=256)) / x.size
+    return float(np.abs(shares - np.arange(1, 257) / 256).max())
+
+
+@pytest.mark.parametrize("shape", [(60, 80), (20, 30, 3)])
+def test_equalizing_is_numpy_s(equalize: Any, xp: ModuleType, shape: tuple[int, ...]) -> None:
+    x = picture(shape)
+    counts = np.bincount(x.ravel(), minlength=256)
+    levels = np.rint(np.cumsum(counts) / x.size * 255).astype("u1")
+    lazy = equalize(to_chunks(xp, x, 16), limit=np.inf)
+    assert lazy.dtype == np.uint8
+    np.testing.assert_array_equal(to_numpy(xp, lazy), levels[x])
+
+
+def test_equalizing_evens_values_out_and_keeps_their_order(equalize: Any, xp: ModuleType) -> None:
+    x = picture()
+    without = to_numpy(xp, equalize(to_chunks(xp, x, 16), limit=np.inf))
+    limited = to_numpy(xp, equalize(to_chunks(xp, x, 16)))
+    assert evenness(without) < 0.05
+    assert evenness(without) < evenness(limited) < evenness(x)
+    for found in (without, limited):
+        order = np.argsort(x, axis=None, kind="stable")
+        assert (np.diff(found.ravel()[order].astype(int)) >= 0).all()
+
+
+def test_equalizing_floats_gives_the_range_from_0_to_1(equalize: Any, xp: ModuleType) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 80))
+    found = to_numpy(xp, equalize(to_chunks(xp, x, 16), limit=np.inf))
+    assert found.dtype == np.float32
+    ranks = (np.argsort(np.argsort(x, axis=None)).reshape(x.shape) + 1) / x.size
+    assert np.abs(found - ranks).max() < 0.05
+
+
+def test_equalizing_computes_nothing(equalize: Any) -> None:
+    def scheduler(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("computed while the graph was built")
+
+    with dask.config.set(scheduler=scheduler):
+        for dtype in ("u1", "f4", "u2"):
+            equalize(da.zeros((8, 8), dtype=dtype, chunks=4))
+
+
+def run(name: str, *arguments: str, cwd: Path) -> str:
+    """Run an example; return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def test_the_picture_before_and_after_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("skimage")
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    text = run("equalize.py", "skimage:moon", "--out", "demo", cwd=tmp_path)
+    assert text.startswith("engine: ")
+    (path,) = (tmp_path / "demo").iterdir()
+    assert f"figure: demo/{path.name}" in text
+    with image.open(path) as found:
+        found.load()
+        assert found.format == "PNG"
+        assert found.width > 800
+        assert found.height > 500
+
+
+def test_the_cluster_computes(tmp_path: Path) -> None:
+    text = run("cluster.py", "--size", "100000", "--chunk", "30000", cwd=tmp_path)
+    assert "array of 100000 values in 4 chunks" in text
+    for name in ("workers: ", "describe: ", "histogram: ", "cumsum: ", "last element "):
+        assert name in text

@@ -1,0 +1,470 @@
+"""The graphs: nothing computed while they are built, their keys, their sizes, their messages."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from conftest import to_chunks
+from dask.array.utils import assert_eq, same_keys
+from dask.base import key_split
+from dask.task_spec import Alias, Task
+from distributed import Client, LocalCluster
+from strategies import REAL
+
+import dask_coop as dc
+
+FAN_IN = 16
+
+
+def collections(x: da.Array) -> dict[str, da.Array]:
+    """Return one or more lazy results of every public function, by a name that says which."""
+    counts, edges = dc.histogram(x, 5)
+    density, _ = dc.histogram(x, np.arange(8), density=True, weights=x)
+    return {
+        "sum": dc.sum(x),
+        "sum of lines": dc.sum(x, axis=0, keepdims=True),
+        "sum along lines": dc.sum(x, axis=0),
+        "sum by fours": dc.sum(x, split_every=4),
+        "narrow sum": dc.sum(x, dtype="f4"),
+        "min": dc.min(x),
+        "max": dc.max(x, axis=-1),
+        "mean": dc.mean(x),
+        "cumsum": dc.cumsum(x, axis=0),
+        "other cumsum": dc.cumsum(x, axis=1),
+        "narrow cumsum": dc.cumsum(x, axis=0, dtype="f4"),
+        "flat cumsum": dc.cumsum(x),
+        "counts": counts,
+        "edges": edges,
+        "density": density,
+        "counts in a range": dc.histogram(x, 5, (0, 9))[0],
+        "weights": dc.histogram(x, 5, (0, 9), weights=x)[0],
+        "weights between edges": dc.histogram(x, np.arange(8), weights=x)[0],
+        "finer counts": dc.histogram(x, 6, (0, 9))[0],
+        "finer counts of all": dc.histogram(x, 6)[0],
+        **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
+        **{f"describe lines {n}": a for n, a in dc.describe(x, axis=0)._asdict().items()},
+    }
+
+
+def numbers() -> Any:
+    return np.arange(42.0).reshape(6, 7) % 9
+
+
+def expectations(array: Any) -> dict[str, Any]:
+    """Return what NumPy says to `collections`, where a test has not said it yet."""
+    return {
+        "sum": array.sum(),
+        "sum of lines": array.sum(0, keepdims=True),
+        "min": array.min(),
+        "max": array.max(-1),
+        "mean": array.mean(),
+        "cumsum": array.cumsum(0),
+        "other cumsum": array.cumsum(1),
+        "flat cumsum": array.cumsum(),
+        "counts": np.histogram(array, 5)[0],
+        "edges": np.histogram(array, 5)[1],
+        "density": np.histogram(array, np.arange(8), density=True, weights=array)[0],
+        "weights": np.histogram(array, 5, (0, 9), weights=array)[0],
+        "describe nans": np.int64(0),
+        "describe std": array.std(),
+        "describe lines var": array.var(0),
+    }
+
+
+def refuse(*args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("computed while building")
+
+
+def test_building_computes_nothing_and_touches_no_chunk(
+    xp: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = to_chunks(xp, numbers(), 2).map_blocks(refuse, dtype="f8", meta=xp.empty((0, 0)))
+    monkeypatch.setattr("dask_coop.chunks.engine", refuse)
+    with dask.config.set(scheduler=refuse):
+        for name, lazy in collections(x).items():
+            assert dask.is_dask_collection(lazy), name
+            with pytest.raises(AssertionError, match="computed while building"):
+                lazy.compute()
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"bins": da.arange(4, chunks=4)},
+        {"bins": 3, "range": (da.zeros(()), da.ones(()))},
+        {"bins": da.ones((), dtype=int), "range": (0, 1)},
+    ],
+)
+def test_lazy_bins_are_refused_and_not_computed(kwargs: Any) -> None:
+    with dask.config.set(scheduler=refuse), pytest.raises((TypeError, NotImplementedError)):
+        dc.histogram(da.ones(4, chunks=2), **kwargs)
+
+
+def test_the_same_call_has_the_same_keys(xp: Any) -> None:
+    first, second = (collections(to_chunks(xp, numbers(), 2)) for _ in range(2))
+    for name, lazy in first.items():
+        assert same_keys(lazy, second[name]), name
+        assert dict(lazy.dask).keys() == dict(second[name].dask).keys(), name
+
+
+def test_other_calls_have_other_keys(xp: Any) -> None:
+    x = to_chunks(xp, numbers(), 2)
+    lazy = {**collections(x), "chunks": dc.sum(x.rechunk(3)), "data": dc.sum(x + 1)}
+    assert len({a.name for a in lazy.values()}) == len(lazy)
+    mine = [set(a.dask) - set(x.dask) for a in (lazy["sum"], lazy["sum of lines"], lazy["mean"])]
+    assert not mine[0] & mine[1]
+    assert not mine[0] & mine[2]
+
+
+def keys_elsewhere(seed: int) -> Any:
+    """Return the names and the number of tasks of `collections` in a process of its own."""
+    here = Path(__file__).parent
+    code = (
+        "import json, dask.array as da\n"
+        "from test_graphs import collections, numbers\n"
+        "lazy = collections(da.from_array(numbers(), chunks=2))\n"
+        "print(json.dumps({n: [a.name, len(dict(a.dask))] for n, a in lazy.items()}))"
+    )
+    path = os.pathsep.join([str(here), str(Path(dc.__file__).parents[1])])
+    environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": path}
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    return json.loads(run.stdout)
+
+
+def test_another_process_has_the_same_keys() -> None:
+    here = collections(da.from_array(numbers(), chunks=2))
+    expected = {name: [a.name, len(dict(a.dask))] for name, a in here.items()}
+    assert keys_elsewhere(1) == expected
+    assert keys_elsewhere(2) == expected
+
+
+def added(lazy: da.Array, x: da.Array) -> int:
+    """Return how many tasks `lazy` has beyond those of `x`."""
+    return len(dict(lazy.dask)) - len(dict(x.dask))
+
+
+COUNTS = [1, 2, 15, 16, 17, 18, 33, 100, 257, 258, 5000]
+
+
+@pytest.mark.parametrize("k", COUNTS)
+def test_a_scan_of_k_chunks_adds_two_tasks_a_chunk_and_a_spine(k: int) -> None:
+    x = da.zeros(2 * k, chunks=2)
+    groups = math.ceil((k - 1) / FAN_IN)
+    spine = groups if groups <= 1 else groups + (groups - 1) + 1
+    count = added(dc.cumsum(x), x)
+    assert count == (k - 1) + k + spine
+    assert count <= 2 * k + 2 * k / FAN_IN + 4
+
+
+@pytest.mark.parametrize("k", [1, 2, 17, 18, 100])
+def test_a_scan_of_more_dimensions_is_that_for_every_line(k: int) -> None:
+    x = da.zeros((3, k, 4), chunks=(1, 1, 2))
+    count = added(dc.cumsum(x, axis=1), x)
+    assert count == 6 * added(dc.cumsum(x[0, :, :2], axis=0), x[0, :, :2])
+    assert count <= 6 * (2 * k + 2 * k / FAN_IN + 4)
+
+
+def tree(k: int, ways: int, limit: int) -> int:
+    """Return how many tasks combine k states, `ways` at a time, until `limit` are left."""
+    count = 0
+    while k > limit:
+        k = math.ceil(k / ways)
+        count += k
+    return count
+
+
+@pytest.mark.parametrize("k", COUNTS)
+@pytest.mark.parametrize("ways", [2, 3, FAN_IN])
+def test_a_reduction_of_k_chunks_adds_k_and_a_tree(k: int, ways: int) -> None:
+    x = da.zeros(2 * k, chunks=2)
+    for function in (dc.sum, dc.min, dc.max, dc.mean):
+        assert added(function(x, split_every=ways), x) == k + tree(k, ways, ways) + 1
+    described = dc.describe(x, split_every=ways)
+    merged = {key for a in described for key in dict(a.dask)}
+    assert len(merged) - len(dict(x.dask)) == k + tree(k, ways, 1) + len(described)
+
+
+def test_a_reduction_along_an_axis_is_that_for_every_line() -> None:
+    x = da.zeros((4, 40), chunks=(2, 1))
+    assert added(dc.sum(x, axis=1), x) == 2 * (40 + tree(40, FAN_IN, FAN_IN) + 1)
+    assert added(dc.sum(x, axis=0), x) == 40 * (2 + 1)
+
+
+def test_ways_by_axis_multiply() -> None:
+    x = da.zeros((8, 8), chunks=1)
+    lazy = dc.sum(x, split_every={0: 2, 1: 3})
+    assert added(lazy, x) == added(dc.sum(x, split_every=6), x) == 64 + tree(64, 6, 6) + 1
+
+
+@pytest.mark.parametrize("k", [1, 16, 17, 100])
+def test_a_histogram_of_k_chunks_adds_k_and_a_tree(k: int) -> None:
+    x = da.zeros(2 * k, chunks=2)
+    once = k + tree(k, FAN_IN, FAN_IN) + 1
+    assert added(dc.histogram(x, 5, (0, 1))[0], x) == once
+    assert added(dc.histogram(x, 5, (0, 1), weights=x)[0], x) == once
+    assert added(dc.histogram(x, 5)[0], x) == 2 * once
+
+
+def test_tasks_are_dasks_own_and_none_only_picks_an_item(xp: Any) -> None:
+    x = to_chunks(xp, numbers(), 2)
+    flat = dict(x.reshape(-1).dask)  # Dask's reshape has tasks of its own
+    for name, lazy in collections(x).items():
+        graph = dict(lazy.dask)
+        for key in graph.keys() - x.dask.keys() - flat.keys():
+            assert isinstance(graph[key], (Task, Alias)), (name, key)
+            assert key_split(key) != "getitem", (name, key)
+
+
+def test_layers_say_what_they_depend_on(xp: Any) -> None:
+    x = to_chunks(xp, numbers(), 2)
+    for name, lazy in collections(x).items():
+        graph = lazy.dask
+        graph.validate()
+        owner = {key: layer for layer, tasks in graph.layers.items() for key in tasks}
+        for layer, tasks in graph.layers.items():
+            needed = {
+                owner[key]
+                for task in dict(tasks).values()
+                for key in getattr(task, "dependencies", ())
+            }
+            assert needed - {layer} <= graph.dependencies[layer], (name, layer)
+
+
+STATES = ("-lift-", "-combine-", "-base-", "-total-", "-spine-")
+
+
+def states_of(lazy: da.Array) -> dict[str, list[Any]]:
+    """Run the graph by hand and return what its state tasks give, by the sort of task."""
+    graph = dict(lazy.dask)
+    found: dict[str, list[Any]] = {}
+    for sort in STATES:
+        keys = [k for k in graph if sort in (k[0] if isinstance(k, tuple) else k)]
+        found[sort] = list(dask.get(graph, keys)) if keys else []
+    return found
+
+
+def assert_small(state: Any, xp: Any, size: int) -> None:
+    assert type(state) is tuple
+    for field in state:
+        assert isinstance(field, np.generic) or type(field) in (np.ndarray, xp.ndarray)
+        assert field.size <= size
+
+
+@pytest.mark.parametrize("k", [18, 40])
+def test_messages_are_tuples_of_scalars_or_of_small_arrays(xp: Any, k: int) -> None:
+    wide = to_chunks(xp, np.ones((3 * k, 5)), (3, 5))
+    long = to_chunks(xp, np.ones(1000 * k), 1000)
+    cases = [
+        (dc.sum(long), 1),
+        (dc.mean(long), 1),
+        (dc.describe(long).std, 1),
+        (dc.cumsum(long), 1),
+        (dc.sum(wide, axis=0), 5),
+        (dc.describe(wide, axis=0).var, 5),
+        (dc.cumsum(wide, axis=0), 5),
+        (dc.histogram(long, 7, (0, 1))[0], 7),
+        (dc.histogram(long, 7)[0], 7),
+    ]
+    for lazy, size in cases:
+        found = states_of(lazy)
+        scan = lazy.name.startswith("cumsum")
+        assert len(found["-lift-"]) >= k - scan
+        for state in found["-lift-"] + found["-combine-"] + found["-total-"]:
+            assert_small(state, xp, size)
+        for group in found["-base-"] + found["-spine-"]:
+            assert type(group) is list
+            assert 1 <= len(group) <= FAN_IN
+            for state in group:
+                assert_small(state, xp, size)
+        assert bool(found["-base-"]) == scan
+        assert bool(found["-spine-"]) == (scan and k - 1 > FAN_IN)
+        if xp is np:
+            assert max(len(pickle.dumps(s)) for s in found["-lift-"]) < 1000
+
+
+def test_the_scan_of_5000_chunks_is_built_in_half_a_second() -> None:
+    x = da.zeros(10_000, chunks=2)
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        dc.cumsum(x)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.5
+
+
+def reader(array: Any, chunks: Any) -> tuple[da.Array, list[Any]]:
+    """Return a Dask array and a list that grows by each block that is computed."""
+    read: list[Any] = []
+
+    def note(block: Any, block_id: Any) -> Any:
+        read.append(block_id)
+        return block
+
+    x = da.from_array(array, chunks=chunks)
+    return x.map_blocks(note, dtype=array.dtype, meta=np.empty((0,) * x.ndim, array.dtype)), read
+
+
+@pytest.mark.parametrize(("stop", "blocks"), [(5, 1), (10, 1), (11, 2), (200, 20)])
+def test_the_beginning_of_a_scan_needs_only_the_beginning(stop: int, blocks: int) -> None:
+    x, read = reader(np.arange(300), 10)
+    result = dc.cumsum(x)[:stop].compute(scheduler="synchronous")
+    np.testing.assert_array_equal(result, np.cumsum(np.arange(stop)))
+    assert set(read) >= {(i,) for i in range(blocks)}
+    # A base comes from a group of 16 states.
+    assert len(set(read)) <= (1 if blocks == 1 else FAN_IN * math.ceil(blocks / FAN_IN))
+
+
+def test_one_line_of_a_scan_or_reduction_needs_only_that_line() -> None:
+    for function in (dc.cumsum, dc.sum, dc.mean):
+        x, read = reader(np.ones((4, 30)), (1, 3))
+        function(x, axis=1)[2].compute(scheduler="synchronous")
+        assert set(read) == {(2, j) for j in range(10)}
+
+
+def test_one_statistic_reads_the_data_once_and_so_do_all() -> None:
+    x, read = reader(np.arange(50.0), 5)
+    dask.compute(*dc.describe(x), scheduler="synchronous")
+    assert sorted(read) == [(i,) for i in range(10)]
+
+
+@pytest.mark.parametrize("dtype", REAL)
+def test_results_keep_dasks_promises(xp: Any, dtype: str) -> None:
+    array = np.random.default_rng(7).integers(0, 2, (7, 9)).astype(dtype)
+    x = to_chunks(xp, array, (3, 4))
+    for axis in (None, 0, 1, (0, 1)):
+        for name in ("sum", "min", "max"):
+            assert_eq(getattr(dc, name)(x, axis), getattr(np, name)(array, axis))
+            kept = getattr(dc, name)(x, axis, keepdims=True)
+            assert_eq(kept, getattr(np, name)(array, axis, keepdims=True))
+        assert_eq(dc.mean(x, axis), np.mean(array, axis, dtype="f8").astype(dc.mean(x).dtype))
+        for lazy in dc.describe(x, axis):
+            assert_eq(lazy, lazy)
+    for axis in (None, 0, 1):
+        assert_eq(dc.cumsum(x, axis), np.cumsum(array, axis))
+    for lazy in dc.histogram(x, 4):
+        assert_eq(lazy, lazy)
+
+
+def test_the_kind_of_chunk_is_kept_where_there_is_no_gpu_to_ask() -> None:
+    # A client that sends work to GPUs may have none; the type's name is all that it can go by.
+    cupys = type("ndarray", (np.ndarray,), {"__module__": "cupy"})
+    meta = np.empty((0, 0)).view(cupys)
+    x = da.from_array(numbers(), chunks=2).map_blocks(refuse, dtype="f8", meta=meta)
+    for name, lazy in collections(x).items():
+        # Edges are NumPy's in any case, and NumPy's subclasses cannot be zero-dimensional.
+        expected = cupys if lazy.ndim and name != "edges" else np.ndarray
+        assert type(lazy._meta) is expected, name
+
+
+def test_chunks_of_results(xp: Any) -> None:
+    x = to_chunks(xp, np.ones((7, 9, 4)), ((3, 0, 4), (5, 4), 4))
+    assert dc.sum(x, axis=1).chunks == ((3, 0, 4), (4,))
+    assert dc.sum(x, axis=(0, 2), keepdims=True).chunks == ((1,), (5, 4), (1,))
+    assert dc.sum(x).chunks == ()
+    assert dc.cumsum(x, axis=2).chunks == x.chunks
+    assert dc.histogram(x, 6, (0, 1))[0].chunks == ((6,),)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Return a client of two worker processes."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(params=["synchronous", "threads", "cluster"])
+def scheduler(request: pytest.FixtureRequest) -> Any:
+    """Return what `dask.compute(scheduler=)` takes, for every sort of scheduler."""
+    return request.getfixturevalue("client") if request.param == "cluster" else request.param
+
+
+def test_every_scheduler_gives_numpys_results(scheduler: Any) -> None:
+    array = numbers()
+    lazy = collections(da.from_array(array, chunks=2))
+    results = dict(zip(lazy, dask.compute(*lazy.values(), scheduler=scheduler), strict=True))
+    for name, expected in expectations(array).items():
+        np.testing.assert_allclose(results[name], expected, rtol=1e-14, err_msg=name)
+        assert results[name].dtype == lazy[name].dtype
+
+
+def test_every_scheduler_takes_many_chunks(scheduler: Any) -> None:
+    array = np.arange(600)
+    x = da.from_array(array, chunks=2)
+    scan, total = dask.compute(dc.cumsum(x), dc.sum(x), scheduler=scheduler)
+    np.testing.assert_array_equal(scan, np.cumsum(array))
+    assert total == array.sum()
+
+
+def test_results_persist_and_go_on(scheduler: Any) -> None:
+    array = numbers()
+    x = da.from_array(array, chunks=2).persist(scheduler=scheduler)
+    scan = dc.cumsum(x, axis=0).persist(scheduler=scheduler)
+    after = dc.sum(scan.map_blocks(np.negative), axis=1)
+    np.testing.assert_allclose(after.compute(scheduler=scheduler), -array.cumsum(0).sum(1))
+
+
+def test_errors_of_tasks_reach_the_caller(scheduler: Any) -> None:
+    lazy = dc.histogram(da.from_array(np.array([1.0, np.nan, 2.0]), chunks=1), 3)[0]
+    with pytest.raises(ValueError, match="is not finite"):
+        lazy.compute(scheduler=scheduler)
+
+
+def test_collections_pickle(xp: Any) -> None:
+    array = numbers()
+    lazy = collections(to_chunks(xp, array, 2))
+    for name, expected in expectations(array).items():
+        again = pickle.loads(pickle.dumps(lazy[name]))
+        assert again.name == lazy[name].name
+        assert_eq(again, expected)
+
+
+def unknown(array: Any, keep: Callable[[Any], Any]) -> da.Array:
+    """Return the kept elements in chunks whose sizes Dask does not know, some of them empty."""
+    x = da.from_array(array, chunks=4)
+    x = x[keep(x)]
+    assert math.isnan(x.shape[0])
+    return x
+
+
+def test_unknown_chunk_sizes_need_not_be_known() -> None:
+    array = np.arange(30.0)
+    x, kept = unknown(array, lambda x: x >= 9), array[9:]
+    for name in ("sum", "min", "max", "mean"):
+        assert getattr(dc, name)(x).compute() == getattr(np, name)(kept)
+    assert dc.describe(x).std.compute() == pytest.approx(kept.std(), rel=1e-15)
+    np.testing.assert_array_equal(dc.cumsum(x).compute(), kept.cumsum())
+    np.testing.assert_array_equal(dc.cumsum(x, axis=0).compute(), kept.cumsum())
+    for args in ((5, (0, 20)), (5,), ([0, 10, 20],)):
+        counts, edges = dc.histogram(x, *args)
+        np.testing.assert_array_equal(counts.compute(), np.histogram(kept, *args)[0])
+        np.testing.assert_array_equal(np.asarray(edges), np.histogram(kept, *args)[1])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+def test_nothing_behind_unknown_chunk_sizes_is_refused_when_it_shows(dtype: str) -> None:
+    x = unknown(np.arange(10, dtype=dtype), lambda x: x > 99)
+    assert dc.sum(x).compute() == 0
+    assert np.isnan(dc.mean(x).compute())
+    for function in (dc.min, dc.max):
+        with pytest.raises(ValueError, match="zero-size array to reduction operation"):
+            function(x).compute(scheduler="synchronous")

@@ -1,0 +1,269 @@
+"""The laws of the monoids, by every engine: what lets a chunking be any chunking."""
+
+from __future__ import annotations
+
+import pickle
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import INTS, Chunked, arrays, chunkings, elements, wide
+
+from dask_coop import chunks, monoids
+from dask_coop.bins import find_bins
+from dask_coop.monoids import (
+    COUNTS,
+    MAX,
+    MEAN,
+    MIN,
+    MINMAX,
+    MOMENTS,
+    MONOIDS,
+    SUM,
+    Monoid,
+    Operation,
+    State,
+    bind,
+)
+
+LIFTED = [monoid for monoid in MONOIDS if monoid is not COUNTS]
+DTYPES = {"b": ["?"], "i": INTS[:4], "u": INTS[4:], "f": ["f2", "f4", "f8"], "c": ["c8", "c16"]}
+#: Monoids whose combination rounds, and so is associative only up to that.
+ROUNDING = (MEAN, MOMENTS)
+
+by_monoid = pytest.mark.parametrize("monoid", LIFTED, ids=lambda monoid: monoid.name)
+
+
+def operation(monoid: Monoid, dtype: Any) -> Operation:
+    return bind(monoid, np.dtype(dtype), np.dtype(dtype), monoid.name)
+
+
+def lift(xp: Any, op: Operation, piece: Any, axes: Any = None) -> State:
+    piece = xp.asarray(piece)
+    axes = tuple(range(piece.ndim)) if axes is None else axes
+    return chunks.engine(piece).lift(op, piece, axes)
+
+
+def on_host(state: State) -> list[Any]:
+    return [np.asarray(chunks.asarray(field, "numpy")) for field in state]
+
+
+def assert_same(op: Operation, a: State, b: State, whole: Any) -> None:
+    """Hold two states of the same whole to each other, up to the rounding of floats."""
+    sizes = np.abs(wide(whole))
+    size = np.max(sizes, where=np.isfinite(sizes), initial=0)
+    spread = 8 * np.finfo("f8").eps * whole.size * whole.size * size
+    for field, x, y in zip(op.monoid.fields, on_host(a), on_host(b), strict=True):
+        assert x.dtype == y.dtype, field.name
+        if x.dtype.kind in "biu" or field.role == "element":
+            np.testing.assert_array_equal(x, y, field.name)
+        else:
+            bound = float(spread * size if field.name == "m2" else spread)
+            np.testing.assert_allclose(x, y, rtol=0, atol=bound, err_msg=field.name)
+
+
+@st.composite
+def lines(draw: st.DrawFn, monoid: Monoid) -> Chunked:
+    """One-dimensional chunked arrays that `monoid` takes, NaN included, no overflow in squares."""
+    dtype = np.dtype(draw(st.sampled_from([d for kind in monoid.kinds for d in DTYPES[kind]])))
+    values = elements(dtype)
+    if dtype == "f8":
+        values = st.floats(-1e6, 1e6) | st.just(np.nan)
+    if dtype.kind == "c":
+        values = st.complex_numbers(max_magnitude=1e6)
+    shape = st.tuples(st.integers(0, 40))
+    return draw(arrays(dtypes=[dtype.str], shape=shape, values=values))
+
+
+def pieces(case: Chunked) -> list[Any]:
+    bounds = np.cumsum([0, *case.chunks[0]])
+    return [case.array[i:j] for i, j in pairwise(bounds)]
+
+
+@by_monoid
+@given(data=st.data())
+def test_the_lift_of_a_whole_is_the_combination_of_its_parts(
+    xp: Any, monoid: Monoid, data: Any
+) -> None:
+    case = data.draw(lines(monoid))
+    op = operation(monoid, case.array.dtype)
+    with np.errstate(all="ignore"):
+        whole = lift(xp, op, case.array)
+        combined = op.combine([lift(xp, op, piece) for piece in pieces(case)])
+    assert_same(op, whole, combined, case.array)
+
+
+@by_monoid
+@given(data=st.data())
+def test_any_grouping_gives_the_same(xp: Any, monoid: Monoid, data: Any) -> None:
+    case = data.draw(lines(monoid))
+    op = operation(monoid, case.array.dtype)
+    with np.errstate(all="ignore"):
+        states = [lift(xp, op, piece) for piece in pieces(case)]
+        groups = data.draw(chunkings((len(states),)))[0]
+        bounds = np.cumsum([0, *groups])
+        grouped = [reduce(monoid.combine, states[i:j]) for i, j in pairwise(bounds) if j > i]
+        right = states[-1]
+        for state in states[-2::-1]:
+            right = monoid.combine(state, right)
+        left = op.combine(states)
+        assert_same(op, left, right, case.array)
+        assert_same(op, left, op.combine(grouped), case.array)
+    if monoid not in ROUNDING and case.array.dtype.kind in "biu":
+        for a, b in zip(on_host(left), on_host(right), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@by_monoid
+@given(data=st.data())
+def test_the_identity_is_neutral_on_both_sides(xp: Any, monoid: Monoid, data: Any) -> None:
+    case = data.draw(lines(monoid))
+    op = operation(monoid, case.array.dtype)
+    with np.errstate(all="ignore"):
+        state = lift(xp, op, case.array)
+    identity = tuple(xp.asarray(field) for field in monoid.identity(op.element))
+    for combined in (monoid.combine(identity, state), monoid.combine(state, identity)):
+        for field, x, y in zip(monoid.fields, on_host(combined), on_host(state), strict=True):
+            np.testing.assert_array_equal(x, y, field.name)
+
+
+@by_monoid
+def test_nothing_is_lifted_to_the_identity(xp: Any, monoid: Monoid) -> None:
+    for dtype in (d for kind in monoid.kinds for d in DTYPES[kind]):
+        op = operation(monoid, dtype)
+        state = on_host(lift(xp, op, np.empty(0, dtype)))
+        identity = monoid.identity(op.element)
+        assert (
+            [f.dtype for f in state] == [f.dtype for f in identity] == [*monoid.dtypes(op.element)]
+        )
+        assert [f.shape for f in state] == [()] * len(identity)
+        assert [f.item() for f in state] == [f.item() for f in identity]
+
+
+@by_monoid
+def test_states_have_the_chunks_shape_without_the_reduced_axes(xp: Any, monoid: Monoid) -> None:
+    chunk = np.random.default_rng(6).integers(0, 99, (3, 4, 5)).astype("f4")
+    op = operation(monoid, "f4")
+    for axes, shape in [((0,), (4, 5)), ((1,), (3, 5)), ((0, 2), (4,)), ((), (3, 4, 5))]:
+        state = on_host(lift(xp, op, chunk, axes))
+        for field, dtype, array in zip(
+            monoid.fields, monoid.dtypes(op.element), state, strict=True
+        ):
+            assert array.dtype == dtype
+            # A count that is the same for all lines may be one scalar.
+            assert array.shape in (shape, ()) if field.role == "count" else array.shape == shape
+
+
+@given(case=arrays(dtypes=["i4", "u2", "f4"], values=st.integers(0, 99)), data=st.data())
+def test_the_histogram_of_a_whole_is_the_sum_of_its_parts(
+    xp: Any, case: Chunked, data: Any
+) -> None:
+    op = operation(COUNTS, "i8")
+    flat = case.array.ravel()
+    bins = find_bins(data.draw(st.sampled_from([5, [0, 3, 9, 80]])), (0, 99), flat.dtype)
+    engine = chunks.engine(xp.empty(0))
+    at = data.draw(st.integers(0, flat.size))
+    whole, *parts = (
+        engine.histogram(op, xp.asarray(part), bins, None) for part in (flat, flat[:at], flat[at:])
+    )
+    assert_same(op, whole, op.combine(parts), flat)
+    np.testing.assert_array_equal(
+        on_host(whole)[0], np.histogram(flat, **bins.numpy_arguments())[0]
+    )
+
+
+@given(values=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
+def test_prefixes_are_the_combinations_of_all_beginnings(values: list[int]) -> None:
+    op = operation(SUM, "i8")
+    states = [(np.int64(value),) for value in values]
+    prefixes = op.prefixes(states)
+    assert prefixes == [op.combine(states[: i + 1]) for i in range(len(states))]
+    assert op.prefixes(states[1:], states[0]) == prefixes[1:]
+    assert op.prefixes([], states[0]) == []
+
+
+def test_minima_and_maxima_pass_nan_on() -> None:
+    nan, one = np.float32(np.nan), np.float32(1)
+    for a, b in ((nan, one), (one, nan)):
+        assert np.isnan(MINMAX.combine((a, a), (b, b))).all()
+
+
+@pytest.mark.parametrize("monoid", MONOIDS, ids=lambda monoid: monoid.name)
+def test_rows_of_the_table_pickle_as_references(monoid: Monoid) -> None:
+    assert pickle.loads(pickle.dumps(monoid)) is monoid
+    op = operation(monoid, "i4")
+    again = pickle.loads(pickle.dumps(op))
+    assert again == op
+    assert again.monoid is monoid
+    assert len(pickle.dumps(op)) < 400
+
+
+def test_a_monoid_of_ones_own_pickles_whole() -> None:
+    own = Monoid("sum", SUM.fields, "f", "Sum")
+    again = pickle.loads(pickle.dumps(own))
+    assert again == own
+    assert again is not SUM
+
+
+@pytest.mark.parametrize(
+    ("element", "output", "expected"),
+    [
+        ("i4", "i8", "i4"),  # the state is int64, and so is the result
+        ("u1", "u8", "u1"),
+        ("f4", "f4", "f4"),
+        ("f8", "f4", "f8"),  # rounded once, at the end
+        ("f8", "i4", "i4"),  # truncated before, as NumPy does
+        ("i8", "f4", "f4"),
+        ("?", "i8", "?"),
+        ("i8", "?", "?"),
+        ("f4", "c8", "c8"),
+        (">f4", ">f4", "f4"),
+    ],
+)
+def test_elements_are_converted_where_the_kind_of_number_changes(
+    element: str, output: str, expected: str
+) -> None:
+    op = bind(SUM, np.dtype(element), np.dtype(output), "sum")
+    assert op.element == expected
+    assert op.output == np.dtype(output).newbyteorder("=")
+    assert op.element.isnative
+    assert op.output.isnative
+
+
+@pytest.mark.parametrize("monoid", MONOIDS, ids=lambda monoid: monoid.name)
+def test_a_monoid_takes_the_kinds_that_it_names_and_no_other(monoid: Monoid) -> None:
+    for dtype in np.typecodes["All"]:
+        takes = np.dtype(dtype).kind in monoid.kinds and dtype not in "gG"
+        # The platform's names for 64 bits are as good as any.
+        if takes:
+            operation(monoid, dtype)
+        else:
+            with pytest.raises(TypeError, match=f"{monoid.name} does not take dtype"):
+                operation(monoid, dtype)
+
+
+def test_functors_and_names_are_told_apart() -> None:
+    assert len({monoid.name for monoid in MONOIDS}) == len(MONOIDS)
+    for monoid in MONOIDS:
+        assert getattr(monoids, monoid.name.upper()) is monoid
+        assert monoid.functor.isidentifier()
+
+
+def test_accumulators_are_numpys_or_wider() -> None:
+    for dtype in (d for kind in DTYPES.values() for d in kind):
+        wider = monoids.accumulator(np.dtype(dtype))
+        assert np.sum(np.ones(1, dtype)).dtype.kind == wider.kind
+        assert wider.itemsize == (16 if wider.kind == "c" else 8)
+
+
+def test_the_extrema_of_one_value_are_that_value() -> None:
+    for dtype in (d for kind in MIN.kinds for d in DTYPES[kind]):
+        for monoid in (MIN, MAX):
+            op = operation(monoid, dtype)
+            values = [0, 1] if dtype == "?" else [op.monoid.identity(op.element)[0], 1, 100]
+            for value in np.array(values, dtype):
+                assert lift(np, op, np.full(3, value))[0] == value
