@@ -8,6 +8,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask import delayed
+from dask.base import is_dask_collection
 
 from dask_coop import chunks, monoids, spine
 from dask_coop.bins import Bins, find_bins
@@ -79,7 +80,12 @@ def histogram(
             f"histogram does not take samples of dtype {x.dtype}; it takes bool, integers and "
             "float16 to float64"
         )
-    samples = np.dtype("u1") if x.dtype.kind == "b" else x.dtype
+    for name, value in (("bins", bins), ("range", range)):
+        if any(is_dask_collection(part) for part in _parts(value)):
+            raise TypeError(f"{name} must be known when the graph is built; compute it first")
+    if isinstance(bins, str):
+        raise TypeError(f"bins={bins!r}: rules for the number of bins are not supported; give one")
+    samples = np.dtype("u1") if x.dtype.kind == "b" else x.dtype.newbyteorder("=")
     arrays = [x]
     op = monoids.bind(COUNTS, np.dtype("i8"), np.dtype("i8"), "histogram")
     if weights is not None:
@@ -92,20 +98,24 @@ def histogram(
                 f"a has {chunks.kind(x._meta)} chunks and weights {chunks.kind(w._meta)} chunks; "
                 "move one of them with .to_backend()"
             )
-        arrays.append(w.rechunk(x.chunks))
+        # Dask rechunks no empty array.
+        arrays.append(w.rechunk(x.chunks) if w.size else da.empty_like(w, chunks=x.chunks))
     finalize, dtype = (_density, np.dtype("f8")) if density else (_counts, op.output)
 
     if np.ndim(bins) == 0 and range is None and 0 not in x.shape:
-        # Bins over (0, 1) tell at once what NumPy thinks of their number.
-        template = find_bins(bins, (0, 1), samples)
+        # Bins of float64 tell at once what NumPy thinks of their number.
+        n = find_bins(bins, (0, 1), np.dtype("f8")).n
+        dtype_of_edges = samples if samples.kind == "f" else np.dtype("f8")
         extrema = monoids.bind(MINMAX, samples, samples, "histogram")
         found = spine.value(extrema, x, "histogram-bins", partial(_bins, bins, samples))
-        edges = da.from_delayed(
-            delayed(_edges, pure=True)(found), template.edges.shape, template.edges.dtype
-        )
-        return spine.table(op, arrays, found, template.n, finalize, dtype), edges
+        edges = da.from_delayed(delayed(_edges, pure=True)(found), (n + 1,), dtype_of_edges)
+        return spine.table(op, arrays, found, n, finalize, dtype), edges
     bins = find_bins(bins, range, samples)
     return spine.table(op, arrays, bins, bins.n, finalize, dtype), bins.edges
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
 # Inside the task.

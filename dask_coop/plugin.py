@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
     """Compile or load the kernels for a worker's GPU before its first task.
 
-    Optional: without it the same calls work, and the first of each kind compiles. On a worker without
-    a GPU it only says so.
+    Optional: without it the same calls work, and the first of each kind compiles. On a worker
+    without a GPU it only says so.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
     --------
     >>> from distributed import Client
     >>> import dask_coop
-    >>> client = Client(processes=False, dashboard_address=None)
-    >>> client.register_plugin(dask_coop.CoopPlugin())
+    >>> client = Client(processes=False, dashboard_address=":0")
+    >>> _ = client.register_plugin(dask_coop.CoopPlugin())
     >>> client.close()
 
     For workers started by hand: ``dask cuda worker --preload dask_coop``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -257,6 +256,10 @@ def _extremum(
 ) -> da.Array:
     x = da.asanyarray(a)
     _require_elements(name, x, _axes(axis, x.ndim))
+    if any(n != n for n in x.shape):
+        # Whether there is an element is not known before the counts are.
+        finalize = partial(_counted_extremum, name)
+        return _reduce(MOMENTS, name, finalize, x, x.dtype, axis, keepdims, split_every, out)
     return _reduce(monoid, name, _only, x, x.dtype, axis, keepdims, split_every, out)
 
 
@@ -287,8 +290,7 @@ def _axes(axis: Axis, ndim: int) -> tuple[int, ...]:
 
 
 def _require_elements(name: str, x: da.Array, axes: tuple[int, ...]) -> None:
-    kept = math.prod(n for d, n in enumerate(x.shape) if d not in axes)
-    if kept and any(x.shape[axis] == 0 for axis in axes):
+    if any(x.shape[axis] == 0 for axis in axes):
         raise ValueError(
             f"zero-size array to reduction operation {name} which has no identity: "
             f"shape {x.shape}, axes {axes}"
@@ -308,6 +310,14 @@ def _mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _only(state: State) -> Any:
     return state[0]
+
+
+def _counted_extremum(name: str, state: State) -> Any:
+    count, nans, low, high, *_ = state
+    if np.any(count + nans == 0):
+        raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+    value = low if name == "min" else high
+    return np.where(nans > 0, np.nan, value) if value.dtype.kind == "f" else value
 
 
 def _quotient(state: State) -> Any:

@@ -68,9 +68,19 @@ def cumsum(
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
     if axis is None:
-        array, axis = array.reshape(-1), 0
+        array, axis = _flatten(array), 0
     axis = validate_axis(axis, array.ndim)
     sums = monoids.accumulator(array.dtype) if array.dtype.kind in "biu" else array.dtype
     output = sums if dtype is None else np.dtype(dtype)
     op = monoids.bind(monoids.SUM, array.dtype, output, "cumsum")
     return handle_out(out, spine.scan(op, array, axis, "cumsum"))
+
+
+def _flatten(x: da.Array) -> da.Array:
+    """Return `x` in one dimension, C order, in chunks about as large as they were."""
+    if 0 in x.shape:
+        return da.empty_like(x, shape=(0,))
+    # Dask's reshape trips over chunks of length zero.
+    if any(0 in sizes for sizes in x.chunks):
+        x = x.rechunk(tuple(tuple(n for n in sizes if n) for sizes in x.chunks))
+    return x.reshape(-1)

@@ -279,7 +279,9 @@ def _array(
 ) -> Array:
     """Put `layer` on the layers `below` of `graph` and wrap it in an array of `x`'s kind."""
     graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
-    meta = meta_from_array(x._meta, ndim=len(out_chunks), dtype=dtype)
+    # A 0-d meta may hold a value, whose cast would warn; an empty one casts in silence.
+    empty = x._meta if x.ndim else x._meta.reshape(1)[:0]
+    meta = meta_from_array(empty.astype(dtype), ndim=len(out_chunks), dtype=dtype)
     return new_da_object(graph, name, out_chunks, meta=meta)
 
 
@@ -322,7 +324,8 @@ def _aggregate(
     to: str,
     states: list[State],
 ) -> Any:
-    result = finalize(op.combine(states)).astype(dtype, copy=False)[()]
+    with np.errstate(invalid="ignore"):
+        result = finalize(op.combine(states)).astype(dtype, copy=False)[()]
     return chunks.asarray(np.expand_dims(result, expand) if expand else result, to)
 
 

@@ -26,6 +26,11 @@ def layout(op: Operation) -> np.dtype[Any]:
     return np.dtype(list(zip(names, dtypes, strict=True)), align=True)
 
 
+def places(state: np.dtype[Any]) -> list[tuple[np.dtype[Any], int]]:
+    """Return the dtype and the offset, in bytes, of every field of a layout."""
+    return [state.fields[name][:2] for name in state.names] if state.fields and state.names else []
+
+
 def reductions(op: Operation) -> Iterator[str]:
     """Yield what `lift` can launch for `op`."""
     name, state = functor(op), layout(op)

@@ -1,9 +1,9 @@
 """Chunks that are CuPy arrays: picks a strategy and launches the kernels.
 
 A chunk is seen as an array of shape (outer, n, inner), of which lines of n are reduced or scanned.
-Lines that are contiguous (inner == 1) go to the kernels called *rows*, the others to *columns*. Where
-there are fewer lines than the GPU can work on at a time, lines are cut into *parts*: their states meet
-in a second launch.
+Lines that are contiguous (inner == 1) go to the kernels called *rows*, the others to *columns*.
+Where there are fewer lines than the GPU can work on at a time, lines are cut into *parts*: their
+states meet in a second launch.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def histogram(op: Operation, x: Array, bins: Bins, weights: Array | None) -> Sta
         if weights is None:
             x, _ = _dense(x)
         else:
-            x = _aligned(cupy.ascontiguousarray(x))
-            weights = _aligned(cupy.ascontiguousarray(weights.astype(op.element, copy=False)))
+            x = _aligned(_contiguous(x))
+            weights = _aligned(_contiguous(weights.astype(op.element, copy=False)))
         if x.dtype.kind == "b":
             x = x.view("u1")
         edge = _comparison_dtype(x.dtype, bins.edges.dtype)
@@ -105,11 +105,16 @@ def _dense(x: Array) -> tuple[Array, list[int]]:
 
     Chunks in another dense order (transposed ones) are read as they lie; others are copied.
     """
-    if not x.flags.c_contiguous:
+    if x.size and not x.flags.c_contiguous:
         order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
         if x.transpose(order).flags.c_contiguous:
             return _aligned(x.transpose(order)), order
-    return _aligned(cupy.ascontiguousarray(x)), list(range(x.ndim))
+    return _aligned(_contiguous(x)), list(range(x.ndim))
+
+
+def _contiguous(x: Array) -> Array:
+    # CuPy's ascontiguousarray would turn a 0-d array into a 1-d one.
+    return x if x.flags.c_contiguous else cupy.ascontiguousarray(x)
 
 
 def _aligned(x: Array) -> Array:
@@ -166,11 +171,11 @@ def _reduce(op: Operation, x: Array, shape: Shape, kept: tuple[int, ...]) -> Sta
     host = _deliver(states)
     if host is not states:
         records = host.view(layout).reshape(kept)
-        return tuple(records[name][()] for name in layout.names or ())
+        return tuple(records[field.name][()] for field in op.monoid.fields)
     strides = np.empty(kept, layout).strides
     return tuple(
         cupy.ndarray(kept, dtype, memptr=states.data + offset, strides=strides)
-        for dtype, offset in (layout.fields[name][:2] for name in layout.names)
+        for dtype, offset in catalogue.places(layout)
     )
 
 
@@ -307,8 +312,8 @@ def _guess(bins: Bins, edge: np.dtype[Any]) -> tuple[float, float]:
     """Return the bins per unit, 0 where edges are not equidistant, and the slack of the guess.
 
     The slack bounds, in bins, the distance between ``(x - low) * scale`` in `edge` and the place of
-    ``x`` among the rounded edges: a few roundings of numbers up to ``bins.n``, and the rounding of the
-    edges themselves.
+    ``x`` among the rounded edges: a few roundings of numbers up to ``bins.n``, and the rounding of
+    the edges themselves.
     """
     low, high = float(bins.edges[0]), float(bins.edges[-1])
     if bins.limits is None or edge.kind != "f":

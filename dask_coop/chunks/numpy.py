@@ -61,7 +61,13 @@ def histogram(op: Operation, x: Array, bins: Bins, weights: Array | None) -> Sta
     if x.dtype.kind == "b":
         x = x.view("u1")
     (dtype,) = op.monoid.dtypes(op.element)
-    if weights is not None:
-        weights = weights.astype(dtype, copy=False)
-    counts, _ = np.histogram(x, weights=weights, **bins.numpy_arguments())
-    return (counts.astype(dtype, copy=False),)
+    if weights is None:
+        counts, _ = np.histogram(x, **bins.numpy_arguments())
+        return (counts.astype(dtype, copy=False),)
+    # numpy.histogram would take the weights through float64 and differences of running sums.
+    x = x.astype(np.result_type(x, bins.edges), copy=False)
+    inside = (x >= bins.edges[0]) & (x <= bins.edges[-1])
+    index = np.searchsorted(bins.edges, x[inside], "right") - 1
+    table = np.zeros(bins.n, dtype)
+    np.add.at(table, np.minimum(index, bins.n - 1), weights[inside].astype(dtype, copy=False))
+    return (table,)

@@ -1,9 +1,9 @@
 """From kernels/ to machine code: NVRTC through cuda.core, cached on disk.
 
-A kernel is a *program*: a few generated lines (see `dask_coop.cuda.programs`) that include a header of
-kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. The cubin is
-kept in a folder that processes share; its key covers the source, the options, the compiler's version
-and the text of every header, so that an edited header is never served from the cache.
+A kernel is a *program*: a few generated lines (see `dask_coop.cuda.programs`) that include a header
+of kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. The cubin
+is kept in a folder that processes share; its key covers the source, the options, the compiler's
+version and the text of every header, so that an edited header is never served from the cache.
 """
 
 from __future__ import annotations

@@ -28,15 +28,18 @@ class Device:
 @cache
 def device(ordinal: int) -> Device:
     """Return the facts about the GPU that this process calls `ordinal`."""
-    from cupy.cuda import runtime
+    from cuda.bindings import driver
 
     def attribute(name: str) -> int:
-        return int(runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), ordinal))
+        key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        error, value = driver.cuDeviceGetAttribute(key, driver.CUdevice(ordinal))
+        if error != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"device {ordinal} does not tell its {name}: {error}")
+        return int(value)
 
-    major = attribute("ComputeCapabilityMajor")
-    minor = attribute("ComputeCapabilityMinor")
+    major, minor = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
     return Device(
         f"sm_{major}{minor}",
-        attribute("MultiProcessorCount"),
-        attribute("MaxSharedMemoryPerBlockOptin"),
+        attribute("MULTIPROCESSOR_COUNT"),
+        attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
     )

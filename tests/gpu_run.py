@@ -1,0 +1,52 @@
+"""Runs the GPU tests and writes what came out to docs/verified.json, one entry for each CUDA."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import cupy
+import pytest
+
+TARGET = Path(__file__).parent.parent / "docs" / "verified.json"
+
+
+class Outcome:
+    """Counts what the tests report."""
+
+    def __init__(self) -> None:
+        self.counts = {"passed": 0, "failed": 0, "skipped": 0}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self.counts[report.outcome] += 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run pytest with `arguments`; return its exit status."""
+    outcome = Outcome()
+    folder = str(Path(__file__).parent)
+    status = pytest.main(["-q", "-m", "gpu", folder, *arguments], plugins=[outcome])
+    runtime = cupy.cuda.runtime
+    entry: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "gpus": [
+            runtime.getDeviceProperties(i)["name"].decode() for i in range(runtime.getDeviceCount())
+        ],
+        "driver": runtime.driverGetVersion(),
+        "cuda": runtime.runtimeGetVersion(),
+        "cupy": cupy.__version__,
+        **outcome.counts,
+    }
+    entries = json.loads(TARGET.read_text()) if TARGET.exists() else []
+    same = ("cuda", "gpus")
+    entries = [e for e in entries if any(e[key] != entry[key] for key in same)]
+    TARGET.write_text(json.dumps([*entries, entry], indent=2) + "\n")
+    return int(status)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
