@@ -296,11 +296,6 @@ def test_counts_and_edges_come_out_of_one_read(xp: Any) -> None:
     assert len(reads) == 2
 
 
-def test_float16_has_room_for_more_bins_around_zero_than_above_it(xp: Any) -> None:
-    samples = np.linspace(-1, 1, 99, dtype="f2")
-    compare(xp, Chunked(samples, 10), 3000)
-
-
 def test_too_many_bins_are_refused_in_numpys_words(xp: Any) -> None:
     x = to_chunks(xp, np.linspace(0, 1, 9, dtype="f2"), 3)
     with pytest.raises(ValueError, match="Too many bins for data range"):

@@ -57,7 +57,10 @@ def launch(source: str, blocks: int, threads: int, *arguments: Any, shared: int 
     shared : int
         Dynamic shared memory of a block, in bytes.
     """
-    kernel = load(source, cupy.cuda.runtime.getDevice(), shared > _SHARED_BYTES)
+    ordinal = cupy.cuda.runtime.getDevice()
+    # A thread whose arrays all came out of CuPy's pool may have no context yet; this binds one.
+    cupy.cuda.runtime.setDevice(ordinal)
+    kernel = load(source, ordinal, shared > _SHARED_BYTES)
     stream = Stream.from_handle(cupy.cuda.get_current_stream().ptr)
     launch_kernel(
         stream, LaunchConfig(grid=blocks, block=threads, shmem_size=shared), kernel, *arguments
