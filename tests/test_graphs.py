@@ -342,20 +342,27 @@ def test_one_statistic_reads_the_data_once_and_so_do_all() -> None:
     assert sorted(read) == [(i,) for i in range(10)]
 
 
+def like(xp: Any, expected: Any) -> Any:
+    """Return what NumPy expects as the kind of `xp`'s arrays, which assert_eq tells apart."""
+    return expected if xp is np else xp.asarray(expected)
+
+
 @pytest.mark.parametrize("dtype", REAL)
 def test_results_keep_dasks_promises(xp: Any, dtype: str) -> None:
     array = np.random.default_rng(7).integers(0, 2, (7, 9)).astype(dtype)
     x = to_chunks(xp, array, (3, 4))
     for axis in (None, 0, 1, (0, 1)):
         for name in ("sum", "min", "max"):
-            assert_eq(getattr(dc, name)(x, axis), getattr(np, name)(array, axis))
+            assert_eq(getattr(dc, name)(x, axis), like(xp, getattr(np, name)(array, axis)))
             kept = getattr(dc, name)(x, axis, keepdims=True)
-            assert_eq(kept, getattr(np, name)(array, axis, keepdims=True))
-        assert_eq(dc.mean(x, axis), np.mean(array, axis, dtype="f8").astype(dc.mean(x).dtype))
+            assert_eq(kept, like(xp, getattr(np, name)(array, axis, keepdims=True)))
+        assert_eq(
+            dc.mean(x, axis), like(xp, np.mean(array, axis, dtype="f8").astype(dc.mean(x).dtype))
+        )
         for lazy in dc.describe(x, axis):
             assert_eq(lazy, lazy)
     for axis in (None, 0, 1):
-        assert_eq(dc.cumsum(x, axis), np.cumsum(array, axis))
+        assert_eq(dc.cumsum(x, axis), like(xp, np.cumsum(array, axis)))
     for lazy in dc.histogram(x, 4):
         assert_eq(lazy, lazy)
 
@@ -435,7 +442,8 @@ def test_collections_pickle(xp: Any) -> None:
     for name, expected in expectations(array).items():
         again = pickle.loads(pickle.dumps(lazy[name]))
         assert again.name == lazy[name].name
-        assert_eq(again, expected)
+        # Edges are NumPy's in any case.
+        assert_eq(again, expected if name == "edges" else like(xp, expected))
 
 
 def unknown(array: Any, keep: Callable[[Any], Any]) -> da.Array:
