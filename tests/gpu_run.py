@@ -25,6 +25,17 @@ class Outcome:
             self.counts[report.outcome] += 1
 
 
+def table(entries: list[dict[str, Any]]) -> str:
+    """Return the outcomes as a page of the docs."""
+    head = "# Where the GPU tests ran\n\n"
+    columns = ("date", "gpus", "driver", "cuda", "cupy", "passed", "failed", "skipped")
+    rows = [columns, ("---",) * len(columns)]
+    for entry in entries:
+        gpus = f"{len(entry['gpus'])} x {entry['gpus'][0]}"
+        rows.append(tuple(str({**entry, "gpus": gpus}[column]) for column in columns))
+    return head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 def main(arguments: list[str]) -> int:
     """Run pytest with `arguments`; return its exit status."""
     outcome = Outcome()
@@ -44,7 +55,9 @@ def main(arguments: list[str]) -> int:
     entries = json.loads(TARGET.read_text()) if TARGET.exists() else []
     same = ("cuda", "gpus")
     entries = [e for e in entries if any(e[key] != entry[key] for key in same)]
-    TARGET.write_text(json.dumps([*entries, entry], indent=2) + "\n")
+    entries.append(entry)
+    TARGET.write_text(json.dumps(entries, indent=2) + "\n")
+    TARGET.with_suffix(".md").write_text(table(entries))
     return int(status)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
+from conftest import missing_for_gpu
 
 import dask_coop as dc
 
@@ -16,10 +18,10 @@ SIZES = (0, 1, 31, 32, 33, 3839, 3841, (1 << 20) - 1, (1 << 20) + 1)
 
 
 @pytest.fixture(name="cp")
-def _cp(xp: Any) -> Any:
-    if xp is np:
-        pytest.skip("speaks of CUDA kernels only")
-    return xp
+def _cp() -> Any:
+    if missing := missing_for_gpu():
+        pytest.skip(missing)
+    return importlib.import_module("cupy")
 
 
 def wrap(cp: Any, x: Any) -> da.Array:
