@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from dask_coop.chunks import catalogue
-from dask_coop.cuda import compiler, programs
+from dask_coop.cuda import compiler
+from dask_coop.cuda.programs import histogram
 from dask_coop.monoids import MOMENTS, SUM, bind
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -47,7 +48,7 @@ def test_the_main_kernels_do_not_spill(name: str) -> None:
     dtype = np.dtype(name)
     total, moments = bind(SUM, dtype, dtype, "sum"), bind(MOMENTS, dtype, dtype, "describe")
     sources = [*catalogue.reductions(total), *catalogue.scans(total)]
-    sources += [*catalogue.reductions(moments), programs.count(dtype, dtype, True)]
+    sources += [*catalogue.reductions(moments), histogram.count(dtype, dtype, True)]
     for source in sources:
         report = io.StringIO()
         compiler.compile_program(source, "sm_90", report=report)
@@ -59,7 +60,7 @@ def test_the_cache_serves_what_was_compiled(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DASK_COOP_CACHE", str(tmp_path))
-    source = programs.count(np.dtype("f4"), np.dtype("f4"), True)
+    source = histogram.count(np.dtype("f4"), np.dtype("f4"), True)
     first = compiler.load_or_compile(source, "sm_90")
     monkeypatch.setattr(compiler, "compile_program", None)
     assert compiler.load_or_compile(source, "sm_90") == first

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.cuda import programs
+from dask_coop.cuda.programs import CTYPES, ctype, histogram, reduce, scan
 from dask_coop.monoids import COUNTS, MEAN, MONOIDS, SUM, Operation, accumulator, bind
-
-#: Threads that reduce one contiguous line of at most so many elements; longer ones take a block.
-TEAMS = ((2, 16), (8, 256), (32, 4096))
 
 
 def functor(op: Operation) -> str:
     """Return the C++ name of an operation's monoid."""
-    return f"{op.monoid.functor}<{programs.ctype(op.element)}>"
+    return f"{op.monoid.functor}<{ctype(op.element)}>"
 
 
 def layout(op: Operation) -> np.dtype[Any]:
@@ -34,21 +31,21 @@ def places(state: np.dtype[Any]) -> list[tuple[np.dtype[Any], int]]:
 def reductions(op: Operation) -> Iterator[str]:
     """Yield what `lift` can launch for `op`."""
     name, state = functor(op), layout(op)
-    for team in (*(team for team, _ in TEAMS), programs.THREADS):
-        yield programs.reduce_rows(name, op.element, state, team)
-        yield programs.merge_rows(name, state, team)
-    yield programs.reduce_columns(name, op.element, state)
-    yield programs.merge_columns(name, state)
+    for team in (*(team for team, _ in reduce.TEAMS), reduce.THREADS):
+        yield reduce.rows(name, op.element, state, team)
+        yield reduce.merge_rows(name, state, team)
+    yield reduce.columns(name, op.element, state)
+    yield reduce.merge_columns(name, state)
 
 
 def scans(op: Operation) -> Iterator[str]:
     """Yield what `scan` can launch for `op`, beside the reductions."""
     name, state = functor(op), layout(op)
-    for team in (32, programs.THREADS):
-        yield programs.scan_rows(name, op.element, op.output, state, team)
-    yield programs.scan_columns(name, op.element, op.output, state)
-    yield programs.spine_rows(name, state)
-    yield programs.spine_columns(name, state)
+    for team in (32, scan.THREADS):
+        yield scan.rows(name, op.element, op.output, state, team)
+    yield scan.columns(name, op.element, op.output, state)
+    yield scan.spine_rows(name, state)
+    yield scan.spine_columns(name, state)
 
 
 def histograms(samples: np.dtype[Any]) -> Iterator[str]:
@@ -57,9 +54,9 @@ def histograms(samples: np.dtype[Any]) -> Iterator[str]:
     edges = {"f": "f4 f8" if samples.itemsize <= 4 else "f8", "i": "f8 i8", "u": "f8 i8 u8"}
     for edge in map(np.dtype, edges[samples.kind].split()):
         for shared in (True, False):
-            yield programs.count(samples, edge, shared)
+            yield histogram.count(samples, edge, shared)
         for weight in map(np.dtype, "?bhilBHILefd"):
-            yield programs.weigh(samples, edge, weight, accumulator(weight))
+            yield histogram.weigh(samples, edge, weight, accumulator(weight))
 
 
 def common(dtypes: tuple[np.dtype[Any], ...]) -> list[str]:
@@ -72,21 +69,21 @@ def common(dtypes: tuple[np.dtype[Any], ...]) -> list[str]:
                 sources += reductions(op)
         sources += scans(bind(SUM, dtype, _output(SUM, dtype), "scan"))
         edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
-        sources += (programs.count(dtype, edge, shared) for shared in (True, False))
+        sources += (histogram.count(dtype, edge, shared) for shared in (True, False))
     return sources
 
 
 def everything() -> list[str]:
     """Return every program that the library can ask for, each once."""
     sources: dict[str, None] = {}
-    for name in programs.CTYPES:
+    for name in CTYPES:
         dtype = np.dtype(name)
         for monoid in MONOIDS:
             if dtype.kind in monoid.kinds and monoid is not COUNTS:
                 op = bind(monoid, dtype, _output(monoid, dtype), monoid.name)
                 sources.update(dict.fromkeys(reductions(op)))
         total = accumulator(dtype)
-        for output in map(np.dtype, programs.CTYPES):
+        for output in map(np.dtype, CTYPES):
             if output.kind == total.kind:
                 sources.update(dict.fromkeys(scans(bind(SUM, dtype, output, "scan"))))
         if dtype.kind == "b":

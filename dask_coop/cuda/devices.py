@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,11 +19,15 @@ class Device:
         Streaming multiprocessors.
     shared_bytes : int
         Shared memory that one block may opt in to, in bytes.
+    hopper : bool
+        Whether kernels may use thread block clusters and the bulk copy engine. The environment
+        variable DASK_COOP_PORTABLE, set and not empty, denies it to every GPU.
     """
 
     arch: str
     processors: int
     shared_bytes: int
+    hopper: bool
 
 
 @cache
@@ -42,4 +47,5 @@ def device(ordinal: int) -> Device:
         f"sm_{major}{minor}",
         attribute("MULTIPROCESSOR_COUNT"),
         attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        major >= 9 and not os.environ.get("DASK_COOP_PORTABLE"),
     )

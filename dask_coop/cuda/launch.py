@@ -19,6 +19,9 @@ from dask_coop.cuda.devices import device
 #: Dynamic shared memory that a block gets without asking, in bytes.
 _SHARED_BYTES = 48 << 10
 
+#: The largest cluster that every GPU with clusters runs.
+_PORTABLE_CLUSTER = 8
+
 
 @cache
 def _kernel(source: str, arch: str) -> Any:
@@ -27,23 +30,40 @@ def _kernel(source: str, arch: str) -> Any:
 
 
 @cache
-def load(source: str, ordinal: int, shared: bool = False) -> Any:
+def load(source: str, ordinal: int, shared: bool = False, cluster: int = 1) -> Any:
     """Return the kernel of `source` for a GPU, allowed all its shared memory if `shared`."""
     gpu = device(ordinal)
     kernel = _kernel(source, gpu.arch)
+    attribute = driver.CUfunction_attribute
     if shared:
-        (error,) = driver.cuKernelSetAttribute(
-            driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+        _set(
+            kernel,
+            ordinal,
+            attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
             gpu.shared_bytes,
-            kernel.handle,
-            driver.CUdevice(ordinal),
         )
-        if error != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"device {ordinal} refused {gpu.shared_bytes} B a block: {error}")
+    if cluster > _PORTABLE_CLUSTER:
+        _set(kernel, ordinal, attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
     return kernel
 
 
-def launch(source: str, blocks: int, threads: int, *arguments: Any, shared: int = 0) -> None:
+def _set(kernel: Any, ordinal: int, attribute: Any, value: int) -> None:
+    (error,) = driver.cuKernelSetAttribute(
+        attribute, value, kernel.handle, driver.CUdevice(ordinal)
+    )
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"device {ordinal} refused {attribute.name} = {value}: {error}")
+
+
+def launch(
+    source: str,
+    blocks: int,
+    threads: int,
+    *arguments: Any,
+    shared: int = 0,
+    cluster: int = 1,
+    cooperative: bool = False,
+) -> None:
     """Launch `source` on the current device and CuPy's current stream, without waiting.
 
     Parameters
@@ -51,17 +71,27 @@ def launch(source: str, blocks: int, threads: int, *arguments: Any, shared: int 
     source : str
         A program of `dask_coop.cuda.programs`.
     blocks, threads : int
-        The size of the grid and of a block.
+        The size of the grid, a multiple of `cluster`, and of a block.
     *arguments
         Addresses as int, numbers as NumPy scalars.
     shared : int
         Dynamic shared memory of a block, in bytes.
+    cluster : int
+        Blocks of a thread block cluster; more than 1 needs a GPU with `Device.hopper`.
+    cooperative : bool
+        Whether all blocks must run at the same time, because they wait for one another.
     """
     ordinal = cupy.cuda.runtime.getDevice()
     # A thread whose arrays all came out of CuPy's pool may have no context yet; this binds one.
     cupy.cuda.runtime.setDevice(ordinal)
-    kernel = load(source, ordinal, shared > _SHARED_BYTES)
+    kernel = load(source, ordinal, shared > _SHARED_BYTES, cluster)
     stream = Stream.from_handle(cupy.cuda.get_current_stream().ptr)
-    launch_kernel(
-        stream, LaunchConfig(grid=blocks, block=threads, shmem_size=shared), kernel, *arguments
+    config = LaunchConfig(
+        # With a cluster, cuda.core counts the grid in clusters.
+        grid=blocks // cluster,
+        cluster=cluster if cluster > 1 else None,
+        block=threads,
+        shmem_size=shared,
+        is_cooperative=cooperative,
     )
+    launch_kernel(stream, config, kernel, *arguments)

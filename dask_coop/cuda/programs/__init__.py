@@ -1,0 +1,32 @@
+"""The generated translation units: one kernel each, an instance of a template in kernels/.
+
+Everything here is text made of dtypes and names, so it needs no GPU. Tuning stands here as data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+CTYPES = {
+    "bool": "bool",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "i64",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "u64",
+    "float16": "half_t",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "complex_t<float>",
+    "complex128": "complex_t<double>",
+}
+
+
+def ctype(dtype: np.dtype[Any]) -> str:
+    """Return the C++ name of `dtype`."""
+    return CTYPES[dtype.name]
