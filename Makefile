@@ -13,7 +13,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint gpu-test gpu-sanitize clean
+.PHONY: help demo test lint gpu-test gpu-sanitize bench clean
 
 help:
 	@echo "make demo          describe and equalise two pictures; the results are in demo/"
@@ -21,6 +21,7 @@ help:
 	@echo "make lint          ruff and mypy"
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
 	@echo "make gpu-sanitize  a few cases under compute-sanitizer"
+	@echo "make bench         time the kernels beside other libraries; writes docs/performance.md"
 	@echo "make clean         remove the environment and all that was built"
 	@echo
 	@echo "PYTHON=python3.12  the Python to make .venv with (now: $(PYTHON))"
@@ -48,6 +49,9 @@ gpu-test: $(FOR_TEST)
 
 gpu-sanitize: $(FOR_TEST)
 	$(PY) tests/sanitize.py
+
+bench: $(FOR_DEMO)
+	$(PY) -m dask_coop bench
 
 clean:
 	rm -rf .venv demo dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache

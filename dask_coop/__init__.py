@@ -3,7 +3,23 @@
 from typing import TYPE_CHECKING, Any
 
 from dask_coop.histograms import histogram
-from dask_coop.reductions import Description, describe, max, mean, min, sum
+from dask_coop.reductions import (
+    Description,
+    all,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    describe,
+    max,
+    mean,
+    min,
+    prod,
+    ptp,
+    std,
+    sum,
+    var,
+)
 from dask_coop.scans import cumsum
 
 if TYPE_CHECKING:
@@ -14,13 +30,22 @@ __version__ = "0.1.0"
 __all__ = [
     "CoopPlugin",
     "Description",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
     "cumsum",
     "describe",
     "histogram",
     "max",
     "mean",
     "min",
+    "prod",
+    "ptp",
+    "std",
     "sum",
+    "var",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,23 @@ class Bins:
     def n(self) -> int:
         """The number of bins."""
         return len(self.edges) - 1
+
+    @cached_property
+    def line(self) -> tuple[float, float] | None:
+        """``(step, start)`` where the edges but the last are ``i * step + start``; else None.
+
+        The products and sums are float64's, rounded to the dtype of the edges, as `numpy.linspace`
+        makes them; kernels that know this need no table of edges.
+        """
+        if self.limits is None or self.edges.dtype.kind != "f":
+            return None
+        start, stop = (float(limit) for limit in self.limits)
+        with np.errstate(all="ignore"):
+            if start == stop:
+                start, stop = start - 0.5, stop + 0.5
+            step = (stop - start) / self.n
+            edges = (np.arange(self.n) * step + start).astype(self.edges.dtype)
+        return (step, start) if np.array_equal(edges, self.edges[:-1]) else None
 
     def numpy_arguments(self) -> dict[str, Any]:
         """Return the arguments by which `numpy.histogram` counts into these very bins."""

@@ -1,4 +1,4 @@
-"""The command line: ``python -m dask_coop describe SOURCE...`` and ``python -m dask_coop info``.
+"""The command line: ``python -m dask_coop`` with ``describe SOURCE...``, ``info`` or ``bench``.
 
 What the user can put right ends in one line on stderr and exit status 2; anything else is a bug and
 keeps its traceback.
@@ -13,8 +13,9 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from dask.utils import format_bytes
 
@@ -126,6 +127,38 @@ def _parser() -> argparse.ArgumentParser:
     )
     info.set_defaults(run=_info)
     info.add_argument("--json", action="store_true", help="the same as JSON")
+
+    bench = commands.add_parser(
+        "bench",
+        help="time the kernels beside other libraries",
+        description="Times the kernels beside CUB, CuPy and PyTorch, or without a GPU the NumPy "
+        "chunks beside NumPy and Dask; writes all samples, a page and plots.",
+    )
+    bench.set_defaults(run=_bench)
+    bench.add_argument(
+        "--only",
+        type=lambda text: tuple(text.split(",")),
+        default=(),
+        metavar="NAMES",
+        help="some of reduce,scan,histogram,transpose,matmul (all)",
+    )
+    bench.add_argument(
+        "--sizes",
+        type=_sizes,
+        default=(),
+        metavar="N,N...",
+        help="sizes as powers of two (16,18,20,22,24,26,28,30; without a GPU up to 24)",
+    )
+    bench.add_argument("--quick", action="store_true", help="tiny sizes: does everything work?")
+    bench.add_argument("--cpu", action="store_true", help="leave the GPU alone")
+    bench.add_argument("--name", help="of the results (that of the GPU)")
+    bench.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for the results (benchmarks/results in a checkout; for --quick and elsewhere "
+        "./bench-results)",
+    )
     return parser
 
 
@@ -144,6 +177,43 @@ def _chunks(text: str) -> Chunks:
             f"{text!r} is neither 'auto' nor whole numbers above zero with commas between"
         )
     return numbers[0] if len(numbers) == 1 else tuple(numbers)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    powers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    if not all(8 <= power <= 40 for power in powers):
+        raise argparse.ArgumentTypeError(f"{text!r} is not whole numbers from 8 to 40 with commas")
+    return tuple(1 << power for power in sorted(powers))
+
+
+def _bench(given: argparse.Namespace) -> None:
+    benchmarks = _benchmarks()
+    if unknown := set(given.only) - set(benchmarks.PRIMITIVES):
+        known = ", ".join(benchmarks.PRIMITIVES)
+        raise UserError(f"--only {','.join(sorted(unknown))}: choose among {known}")
+    if given.out is not None:
+        _require_writable(given.out)
+    options = {key: getattr(given, key) for key in ("only", "sizes", "quick", "cpu", "name", "out")}
+    for path in benchmarks.run(**options):
+        print(f"written: {path}")
+
+
+def _benchmarks() -> Any:
+    """Import the benchmarks: from the installed package, else from beside it."""
+    package = Path(__file__).resolve().parent
+    places = [folder / "benchmarks" / "__init__.py" for folder in (package, package.parent)]
+    for place in places:
+        if place.is_file():
+            spec = spec_from_file_location("dask_coop.benchmarks", place)
+            assert spec is not None
+            assert spec.loader is not None
+            module = sys.modules[spec.name] = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+    raise FileNotFoundError(
+        f"the benchmarks are neither in {places[0].parent} nor in {places[1].parent}; "
+        "install the package again"
+    )
 
 
 def _info(given: argparse.Namespace) -> None:

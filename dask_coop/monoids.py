@@ -18,16 +18,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Literal
 
 import numpy as np
 
 State = tuple[Any, ...]
 
-#: Where a field's dtype comes from: a count, the elements, their accumulator, or a float64 (or
-#: complex128).
-Role = Literal["count", "element", "accumulator", "float"]
+#: The start of a chunk and the length of the array, along each reduced axis.
+Origin = tuple[tuple[int, int], ...]
+
+#: Where a field's dtype comes from: a count, a truth, a place along the reduced axes, the elements,
+#: their accumulator, a float64 (or complex128), or a float64 in any case.
+Role = Literal["count", "truth", "place", "element", "accumulator", "float", "real"]
+
+
+#: The place of the extremum of no element.
+NOWHERE = np.iinfo("i8").max
 
 
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -58,6 +65,14 @@ def _zero(dtype: np.dtype[Any]) -> Any:
     return dtype.type(0)
 
 
+def _one(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(1)
+
+
+def _nowhere(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(NOWHERE)
+
+
 @dataclass(frozen=True)
 class Field:
     """One field of a state: its name, the origin of its dtype, its identity and its ufunc."""
@@ -70,14 +85,18 @@ class Field:
     def dtype(self, element: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of this field over elements of dtype `element`."""
         match self.role:
-            case "count":
+            case "count" | "place":
                 return np.dtype("i8")
+            case "truth":
+                return np.dtype("?")
             case "element":
                 return element
             case "accumulator":
                 return accumulator(element)
             case "float":
                 return _floating(element)
+            case "real":
+                return np.dtype("f8")
 
 
 @dataclass(frozen=True)
@@ -117,6 +136,11 @@ class Monoid:
                 return self.merge(a, b)
             return tuple(f.ufunc(x, y) for f, x, y in zip(self.fields, a, b, strict=True))
 
+    @property
+    def positional(self) -> bool:
+        """Whether a state tells where along the reduced axes something is."""
+        return any(field.role == "place" for field in self.fields)
+
     def identity(self, element: np.dtype[Any]) -> State:
         """Return the neutral state over elements of dtype `element`, as NumPy scalars."""
         return tuple(f.identity(f.dtype(element)) for f in self.fields)
@@ -126,24 +150,55 @@ class Monoid:
         return tuple(f.dtype(element) for f in self.fields)
 
 
-def _merge_moments(a: State, b: State) -> State:
-    """Combine moments by the parallel update of Chan, Golub and LeVeque (1983)."""
-    a_count, a_nans, a_low, a_high, a_total, a_mean, a_m2 = a
-    b_count, b_nans, b_low, b_high, b_total, b_mean, b_m2 = b
+def _merge_variances(a: State, b: State) -> State:
+    """Combine count, mean and squared deviations as Chan, Golub and LeVeque (1983) do."""
+    a_count, a_mean, a_m2 = a
+    b_count, b_mean, b_m2 = b
     count = a_count + b_count
     # The mean of no element is stored as 0; the weight keeps it out of the result.
     some = np.maximum(count, 1)
     delta = b_mean - a_mean
+    scaled = delta * (a_count * (b_count / some))
+    return (
+        count,
+        a_mean * (a_count / some) + b_mean * (b_count / some),
+        # This order keeps delta**2 from overflowing where one side is empty.
+        a_m2 + b_m2 + _dot(delta, scaled),
+    )
+
+
+def _dot(a: Any, b: Any) -> Any:
+    return a.real * b.real + a.imag * b.imag if a.dtype.kind == "c" else a * b
+
+
+def _merge_moments(a: State, b: State) -> State:
+    a_count, a_nans, a_low, a_high, a_total, a_mean, a_m2 = a
+    b_count, b_nans, b_low, b_high, b_total, b_mean, b_m2 = b
+    count, mean, m2 = _merge_variances((a_count, a_mean, a_m2), (b_count, b_mean, b_m2))
     return (
         count,
         a_nans + b_nans,
         np.minimum(a_low, b_low),
         np.maximum(a_high, b_high),
         a_total + b_total,
-        a_mean * (a_count / some) + b_mean * (b_count / some),
-        # This order keeps delta**2 from overflowing where one side is empty.
-        a_m2 + b_m2 + delta * (delta * (a_count * (b_count / some))),
+        mean,
+        m2,
     )
+
+
+def _merge_places(before: np.ufunc, a: State, b: State) -> State:
+    """Keep the better value, NaN before any other, and of equals the one that comes first."""
+    (a_value, a_place), (b_value, b_place) = a, b
+    a_nan, b_nan = a_value != a_value, b_value != b_value
+    equal = (a_value == b_value) | (a_nan & b_nan)
+    better = (before(b_value, a_value) & ~a_nan) | (b_nan & ~a_nan)
+    take = better | (equal & (b_place < a_place))
+    return _choose(take, b_value, a_value), _choose(take, b_place, a_place)
+
+
+def _choose(take: Any, a: Any, b: Any) -> Any:
+    chosen: Any = np.where(take, a, b)
+    return chosen[()]
 
 
 _TOTAL = Field("total", "accumulator", _zero, np.add)
@@ -151,29 +206,47 @@ _COUNT = Field("count", "count", _zero, np.add)
 _LOW = Field("min", "element", _highest, np.minimum)
 _HIGH = Field("max", "element", _lowest, np.maximum)
 
+_MEAN = Field("mean", "float", _zero, np.add)
+_M2 = Field("m2", "real", _zero, np.add)
+_PLACE = Field("place", "place", _nowhere, np.minimum)
+
 SUM = Monoid("sum", (_TOTAL,), "biufc", "Sum")
+PROD = Monoid("prod", (Field("product", "accumulator", _one, np.multiply),), "biufc", "Prod")
 MIN = Monoid("min", (_LOW,), "biuf", "Min")
 MAX = Monoid("max", (_HIGH,), "biuf", "Max")
 MINMAX = Monoid("minmax", (_LOW, _HIGH), "biuf", "MinMax")
+ARGMIN = Monoid("argmin", (_LOW, _PLACE), "biuf", "ArgMin", partial(_merge_places, np.less))
+ARGMAX = Monoid("argmax", (_HIGH, _PLACE), "biuf", "ArgMax", partial(_merge_places, np.greater))
+ANY = Monoid("any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any")
+ALL = Monoid("all", (Field("all", "truth", _one, np.logical_and),), "biufc", "All")
+COUNT_NONZERO = Monoid("count_nonzero", (_COUNT,), "biufc", "CountNonzero")
 MEAN = Monoid("mean", (Field("total", "float", _zero, np.add), _COUNT), "biufc", "Mean")
+VAR = Monoid("var", (_COUNT, _MEAN, _M2), "biufc", "Var", _merge_variances)
 MOMENTS = Monoid(
     "moments",
-    (
-        _COUNT,
-        Field("nans", "count", _zero, np.add),
-        _LOW,
-        _HIGH,
-        _TOTAL,
-        Field("mean", "float", _zero, np.add),
-        Field("m2", "float", _zero, np.add),
-    ),
+    (_COUNT, Field("nans", "count", _zero, np.add), _LOW, _HIGH, _TOTAL, _MEAN, _M2),
     "biuf",
     "Moments",
     _merge_moments,
 )
 COUNTS = Monoid("counts", (Field("counts", "accumulator", _zero, np.add),), "biuf", "Sum")
 
-MONOIDS = (SUM, MIN, MAX, MINMAX, MEAN, MOMENTS, COUNTS)
+MONOIDS = (
+    SUM,
+    PROD,
+    MIN,
+    MAX,
+    MINMAX,
+    ARGMIN,
+    ARGMAX,
+    ANY,
+    ALL,
+    COUNT_NONZERO,
+    MEAN,
+    VAR,
+    MOMENTS,
+    COUNTS,
+)
 
 
 @dataclass(frozen=True)
@@ -196,6 +269,23 @@ class Operation:
     def combine(self, states: list[State]) -> State:
         """Combine `states`, first to last."""
         return reduce(self.monoid.combine, states)
+
+    def shift(self, state: State, lengths: tuple[int, ...], origin: Origin) -> State:
+        """Turn places within a chunk of `lengths` along the reduced axes into those in the array.
+
+        `origin` has, for each of these axes, where the chunk begins and how long the array is.
+        """
+        value, place = state
+        if 0 in lengths:
+            return state
+        if len(origin) == 1:
+            return value, place + origin[0][0]
+        shifted, stride = 0, 1
+        for length, (start, size) in zip(lengths[::-1], origin[::-1], strict=True):
+            place, coordinate = np.divmod(place, length)
+            shifted = shifted + (coordinate + start) * stride
+            stride *= size
+        return value, place + shifted
 
     def prefixes(self, states: list[State], base: State | None = None) -> list[State]:
         """Return the inclusive prefixes of `states`, seeded with `base`."""

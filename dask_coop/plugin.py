@@ -64,7 +64,7 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
         # Kernels attach to the device's primary context, which the runtime makes on first use.
         runtime.free(0)
         start = time.perf_counter()
-        sources = common(self.dtypes)
+        sources = common(self.dtypes, device(ordinal).hopper)
         for source in sources:
             load(source, ordinal)
         name = runtime.getDeviceProperties(ordinal)["name"].decode()

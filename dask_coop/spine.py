@@ -41,10 +41,11 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 from dask.tokenize import tokenize
+from dask.utils import cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.bins import Bins
-from dask_coop.monoids import Operation, State
+from dask_coop.monoids import Operation, Origin, State
 
 #: States that one task of a spine or tree takes.
 FAN_IN = 16
@@ -206,12 +207,19 @@ def _states(
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
         key = (f"{name}-lift-{token}", *index)
-        layer[key] = Task(key, _lift, op, axes, TaskRef((x.name, *index)))
+        origin = (_origin(x, axes, index),) if op.monoid.positional else ()
+        layer[key] = Task(key, _lift, op, axes, TaskRef((x.name, *index)), *origin)
         groups.setdefault(tuple(0 if d in axes else i for d, i in enumerate(index)), []).append(key)
     return {
         index: _tree(layer, op, keys, (f"{name}-combine-{token}", *index), fan_in, limit)
         for index, keys in groups.items()
     }
+
+
+def _origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
+    """Return where a block begins and how long the array is, along each of `axes`."""
+    starts = (cached_cumsum(x.chunks[axis], initial_zero=True)[index[axis]] for axis in axes)
+    return tuple((start, x.shape[axis]) for start, axis in zip(starts, axes, strict=True))
 
 
 def _spine(
@@ -279,17 +287,18 @@ def _array(
 ) -> Array:
     """Put `layer` on the layers `below` of `graph` and wrap it in an array of `x`'s kind."""
     graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
-    # A 0-d meta may hold a value, whose cast would warn; an empty one casts in silence.
-    empty = x._meta if x.ndim else x._meta.reshape(1)[:0]
-    meta = meta_from_array(empty.astype(dtype), ndim=len(out_chunks), dtype=dtype)
+    # Nothing is cast: a meta may hold a value that the dtype has not.
+    meta = meta_from_array(np.empty_like(x._meta, dtype), ndim=len(out_chunks), dtype=dtype)
     return new_da_object(graph, name, out_chunks, meta=meta)
 
 
 # What follows runs inside tasks.
 
 
-def _lift(op: Operation, axes: tuple[int, ...], x: Any) -> State:
+def _lift(op: Operation, axes: tuple[int, ...], x: Any, origin: Origin | None = None) -> State:
     state: State = chunks.engine(x).lift(op, x, axes)
+    if origin is not None:
+        state = op.shift(state, tuple(x.shape[axis] for axis in axes), origin)
     return state
 
 

@@ -5,6 +5,20 @@
 
 namespace coop {
 
+// Counts the blocks that come by, of `blocks` in all: true in every thread of the last one, which then
+// sees what the others wrote before. The ticket must be zero, and is again. Ends synchronised.
+__device__ inline bool arrive_last(unsigned* ticket, i64 blocks) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicInc(ticket, unsigned(blocks - 1)) == unsigned(blocks - 1);
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
 template <typename M, int nt> struct Cta {
   static constexpr int warps = nt / warp_size;
   using State = typename M::State;

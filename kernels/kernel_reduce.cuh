@@ -1,8 +1,14 @@
-// Reduction of an array of shape (outer, n, inner) over n.
+// Reduction of an array of shape (outer, n, inner) over n, in one read.
 //
-// Each of the outer * inner lines is cut into `parts` equal pieces, every piece is reduced to one state,
-// and where there are several the same kernels reduce those once more (as Merge<M>). Every state is
-// made in a fixed order, so results do not change from run to run. M must be commutative.
+//   slabs     many slabs of (n, inner) fit into a block's shared memory: its threads take their lines
+//   rows      inner == 1: a warp reduces a contiguous line, or a block a piece of a long one
+//   columns   inner > 1: a block's threads stand side by side along inner, and in rows along n
+//   threads   inner > 1, and lines enough to give every thread its own
+//
+// Where there are too few lines to keep a GPU busy, each is cut into `parts` pieces of one block each.
+// A block leaves the state of its piece behind and counts itself; the last one of a line combines what
+// all of them left, in the order of the pieces. So every state is made in a fixed order, and results do
+// not change from run to run. M must be commutative.
 #pragma once
 
 #include "cta.cuh"
@@ -11,74 +17,274 @@
 
 namespace coop {
 
-// The elements of piece `part` of a line of n.
+// The elements of piece `part` of a line of n; a piece begins at a multiple of `grain`.
 struct Piece {
   i64 begin, end;
-  __device__ Piece(i64 n, i64 parts, i64 part) {
+  __device__ Piece(i64 n, i64 parts, i64 part, int grain = 1) {
     i64 length = (n + parts - 1) / parts;
+    length = (length + grain - 1) / grain * grain;
     begin = part * length < n ? part * length : n;
     end = begin + length < n ? begin + length : n;
   }
 };
 
-// inner == 1. A team of 2, 8, 32 or all nt threads reduces one piece; out has shape (outer, parts).
-template <typename T, typename M, int nt, int team>
-__device__ void reduce_rows(const T* x, typename M::State* out, i64 outer, i64 n, i64 parts) {
-  i64 item = i64(blockIdx.x) * (nt / team) + threadIdx.x / team;
-  int lane = threadIdx.x % team;
-  bool active = item < outer * parts;
+// inner == 1. A warp reduces one line; out has shape (outer,).
+template <typename T, typename M, int nt, int unroll>
+__device__ void reduce_rows(const T* x, typename M::State* out, i64 outer, int n) {
+  i64 line = i64(blockIdx.x) * (nt / warp_size) + threadIdx.x / warp_size;
+  if (line >= outer) return;
+  int lane = threadIdx.x % warp_size;
   typename M::Lift lift;
-  if (active) {
-    Piece piece(n, parts, item % parts);
-    const T* row = x + (item / parts) * n;
-    for_each<team, 4>(row + piece.begin, piece.end - piece.begin, lane,
-                      [&](T value, i64) { lift.add(value); });
-  }
-  typename M::State s = lift.state();
-  if constexpr (team == nt) {
-    __shared__ typename Cta<M, nt>::Storage storage;
-    s = Cta<M, nt>::reduce(s, storage);
-  } else {
-    s = warp_reduce<M, team>(s);
-  }
-  if (active && lane == 0) out[item] = s;
+  for_each<warp_size, unroll>(x + line * n, n, lane, [&](T value, int i) { lift.add(value, i); });
+  typename M::State s = warp_reduce<M, warp_size>(lift.state(0));
+  if (lane == 0) out[line] = s;
 }
 
-// inner > 1. A block takes 2^log_width neighbouring columns of a piece, its threads side by side along
-// inner and in rows along n; out has shape (outer, parts, inner).
-template <typename T, typename M, int nt>
-__device__ void reduce_columns(const T* x, typename M::State* out, i64 outer, i64 n, i64 inner,
-                               i64 parts, int log_width) {
-  int width = 1 << log_width, rows = nt >> log_width;
-  int tx = threadIdx.x & (width - 1), ty = threadIdx.x >> log_width;
-  i64 tiles = (inner + width - 1) >> log_width;
-  i64 column = (blockIdx.x % tiles) * width + tx;
-  i64 item = blockIdx.x / tiles;
+// inner == 1, and a block for each of the `parts` pieces of a line. `pieces` holds their states and
+// `tickets` a zero for every line; both may be null where parts == 1. out has shape (outer,).
+template <typename T, typename M, int nt, int unroll>
+__device__ void reduce_long_rows(const T* x, typename M::State* out, typename M::State* pieces,
+                                 unsigned* tickets, i64 n, i64 parts) {
+  using State = typename M::State;
+  __shared__ typename Cta<M, nt>::Storage storage;
+  i64 line = blockIdx.x / parts;
+  Piece piece(n, parts, blockIdx.x % parts, 128 / sizeof(T));
   typename M::Lift lift;
-  if (column < inner) {
-    Piece piece(n, parts, item % parts);
-    const T* top = x + (item / parts) * n * inner + column;
-    i64 row = piece.begin + ty;
-    constexpr int unroll = 8;
-    for (; row + (unroll - 1) * rows < piece.end; row += unroll * rows) {
-      T loaded[unroll];
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) loaded[u] = top[(row + u * rows) * inner];
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) lift.add(loaded[u]);
-    }
-    for (; row < piece.end; row += rows) lift.add(top[row * inner]);
+  for_each<nt, unroll>(x + line * n + piece.begin, int(piece.end - piece.begin), threadIdx.x,
+                       [&](T value, int i) { lift.add(value, i); });
+  State s = Cta<M, nt>::reduce(lift.state(piece.begin), storage);
+  if (threadIdx.x == 0) (parts == 1 ? out : pieces)[blockIdx.x] = s;
+  if (parts == 1 || !arrive_last(tickets + line, parts)) return;
+  s = M::identity();
+  for (i64 part = threadIdx.x; part < parts; part += nt) {
+    s = M::combine(s, pieces[line * parts + part]);
   }
-  __shared__ alignas(16) unsigned char bytes[nt * sizeof(typename M::State)];
-  auto* states = reinterpret_cast<typename M::State*>(bytes);
-  states[threadIdx.x] = lift.state();
-  for (int half = rows / 2; half > 0; half /= 2) {
+  s = Cta<M, nt>::reduce(s, storage);
+  if (threadIdx.x == 0) out[line] = s;
+}
+
+// Lines enough for a thread to take v neighbouring ones alone, where v divides inner. `columns` is
+// outer * inner, and so is the size of out.
+template <typename T, typename M, int nt, int v, int unroll>
+__device__ void reduce_threads(const T* x, typename M::State* out, i64 columns, int n, i64 inner) {
+  using State = typename M::State;
+  using Vec = Vector<T, v>;
+  i64 column = (i64(blockIdx.x) * nt + threadIdx.x) * v;
+  if (column >= columns) return;
+  const T* source = x + column / inner * n * inner + column % inner;
+  typename M::Lift lift[v];
+  // The first `count` loads are made together, so that they wait for the memory together.
+  auto batch = [&](int row, int count) {
+    Vec loaded[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (u < count) {
+        loaded[u] = *reinterpret_cast<const Vec*>(source);
+        source += inner;
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (u < count) {
+#pragma unroll
+        for (int k = 0; k < v; ++k) lift[k].add(loaded[u].values[k], row + u);
+      }
+    }
+  };
+  int row = 0;
+  for (; row + unroll <= n; row += unroll) batch(row, unroll);
+  if (row < n) batch(row, n - row);
+  constexpr int bytes = v * sizeof(State);
+  if constexpr (bytes % 16 == 0) {
+    State states[v];
+#pragma unroll
+    for (int k = 0; k < v; ++k) states[k] = lift[k].state(0);
+#pragma unroll
+    for (int k = 0; k < bytes / 16; ++k) {
+      Vector<unsigned, 4> words;
+      memcpy(&words, reinterpret_cast<const unsigned char*>(states) + 16 * k, 16);
+      reinterpret_cast<Vector<unsigned, 4>*>(out + column)[k] = words;
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < v; ++k) out[column + k] = lift[k].state(0);
+  }
+}
+
+// Combines states[i + width * j] over j < count, neighbours in pairs, into states[i], for i < width.
+// Starts and ends synchronised.
+template <typename M, int nt>
+__device__ void fold_rows(typename M::State* states, int count, int width) {
+  __syncthreads();
+  for (int half; count > 1; count = half) {
+    half = (count + 1) / 2;
+    for (int i = threadIdx.x; i < (count - half) * width; i += nt) {
+      states[i] = M::combine(states[i], states[i + half * width]);
+    }
     __syncthreads();
-    if (ty < half) {
-      states[threadIdx.x] = M::combine(states[threadIdx.x], states[threadIdx.x + half * width]);
+  }
+}
+
+// inner > 1. The array is read as rows of `width` elements, in loads of v: either width == inner, or it
+// is the multiple of inner that one row of a block's `lanes` threads covers exactly, so that a thread
+// keeps its columns. v divides width and, where there are several slabs, n * inner. A block reduces one
+// piece of one tile of lanes * v columns; pieces holds the states of all, and tickets a zero for every
+// tile of a slab. Both may be null where parts == 1. out has shape (outer, inner).
+template <typename T, typename M, int nt, int v, int unroll>
+__device__ void reduce_columns(const T* x, typename M::State* out, typename M::State* pieces,
+                               unsigned* tickets, i64 n, i64 inner, i64 width, i64 parts,
+                               int lanes) {
+  using State = typename M::State;
+  using Vec = Vector<T, v>;
+  __shared__ alignas(16) unsigned char bytes[nt * v * sizeof(State)];
+  State* states = reinterpret_cast<State*>(bytes);
+  int rows = nt / lanes, tx = threadIdx.x % lanes, ty = threadIdx.x / lanes, span = lanes * v;
+  i64 tiles = (width + span - 1) / span;
+  i64 tile = blockIdx.x % tiles, item = blockIdx.x / tiles;
+  i64 part = item % parts, slab = item / parts;
+  i64 first = tile * span, column = first + tx * v;
+  int lines = int(width / inner);  // of the n that a row holds
+  typename M::Lift lift[v];
+  Piece piece(n / lines, parts, part);
+  if (ty < rows && column < width) {
+    // Columns of a row of several lines belong to different places along n.
+    auto add = [&](int k, T value, int row) {
+      int line = lines == 1 ? 0 : int(column + k) / int(inner);
+      lift[k].add(value, row * lines + line);
+    };
+    int row = ty, count = int(piece.end - piece.begin);
+    i64 step = rows * width;
+    const T* source = x + slab * n * inner + (piece.begin + row) * width + column;
+    // The first `some` loads are made together, so that they wait for the memory together.
+    auto batch = [&](int some) {
+      Vec loaded[unroll];
+      const T* from = source;
+#pragma unroll
+      for (int u = 0; u < unroll; ++u, from += step) {
+        if (u < some) loaded[u] = *reinterpret_cast<const Vec*>(from);
+      }
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        if (u < some) {
+#pragma unroll
+          for (int k = 0; k < v; ++k) add(k, loaded[u].values[k], row + u * rows);
+        }
+      }
+      source = from;
+      row += unroll * rows;
+    };
+    int left = (count - row + rows - 1) / rows;
+    for (; left >= unroll; left -= unroll) batch(unroll);
+    if (left > 0) batch(left);
+    // The last row may hold fewer lines.
+    int rest = int(n % lines) * int(inner);
+    if (lines > 1 && part == parts - 1 && ty == 0) {
+#pragma unroll
+      for (int k = 0; k < v; ++k) {
+        if (int(column) + k < rest) {
+          add(k, x[(slab * n + n / lines * lines) * inner + column + k], count);
+        }
+      }
     }
   }
-  if (ty == 0 && column < inner) out[item * inner + column] = states[threadIdx.x];
+  if (ty < rows) {
+#pragma unroll
+    for (int k = 0; k < v; ++k) {
+      states[ty * span + tx * v + k] = lift[k].state(piece.begin * lines);
+    }
+  }
+  int columns = inner < span ? int(inner) : span;
+  fold_rows<M, nt>(states, rows * span / columns, columns);
+
+  int valid = inner - first < columns ? int(inner - first) : columns;
+  State* target = (parts == 1 ? out : pieces) + item * inner + first;
+  for (int i = threadIdx.x; i < valid; i += nt) target[i] = states[i];
+  if (parts == 1 || !arrive_last(tickets + slab * tiles + tile, parts)) return;
+  int teams = nt / valid > 1 ? nt / valid : 1;
+  for (int i = threadIdx.x; i < teams * valid; i += nt) {
+    State s = M::identity();
+    for (i64 p = i / valid; p < parts; p += teams) {
+      s = M::combine(s, pieces[(slab * parts + p) * inner + first + i % valid]);
+    }
+    states[i] = s;
+  }
+  fold_rows<M, nt>(states, teams, valid);
+  for (int i = threadIdx.x; i < valid; i += nt) out[slab * inner + first + i] = states[i];
+}
+
+// Slabs, of which `slabs` neighbours and one vector more fit into `unroll` vectors a thread. A block
+// copies so many at a time to shared memory, where `team` neighbouring threads of a warp reduce a line;
+// the next ones are on their way meanwhile. out has shape (outer, inner).
+template <typename T, typename M, int nt, int unroll>
+__device__ void reduce_slabs(const T* x, typename M::State* out, i64 outer, int n, int inner,
+                             int slabs, int team) {
+  using Vec = Vector<unsigned, 4>;
+  constexpr int v = sizeof(Vec) / sizeof(T);
+  // Padding after every 128 bytes keeps lines of any length on different banks.
+  constexpr int gap = sizeof(T) < 4 ? 4 : sizeof(T);
+  constexpr int room = nt * unroll * sizeof(Vec);
+  __shared__ alignas(16) unsigned char tile[room + room / 128 * gap];
+  auto place = [&](unsigned byte) { return tile + byte + byte / 128 * gap; };
+
+  int size = n * inner, lane = threadIdx.x % team;
+  i64 first = i64(blockIdx.x) * slabs, step = i64(gridDim.x) * slabs;
+  Vec loaded[unroll];
+  const T* source;
+  int length, skew, end;  // of the tile; what its first vector holds before it; where vectors end
+  // Vectors may reach beyond the tile, but not beyond the array.
+  auto fetch = [&] {
+    i64 left = outer - first;
+    source = x + first * size;
+    length = (left < slabs ? int(left) : slabs) * size;
+    skew = int(reinterpret_cast<u64>(source) % sizeof(Vec) / sizeof(T));
+    end = left * size < length + v ? int(left * size) : length + v;
+    int begin = first == 0 ? 0 : -v;
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      int at = (threadIdx.x + u * nt) * v - skew;
+      if (begin <= at && at < length && at + v <= end) {
+        loaded[u] = *reinterpret_cast<const Vec*>(source + at);
+      }
+    }
+  };
+  if (first < outer) fetch();
+  while (first < outer) {
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      unsigned* words = reinterpret_cast<unsigned*>(place((threadIdx.x + u * nt) * sizeof(Vec)));
+#pragma unroll
+      for (int w = 0; w < 4; ++w) words[w] = loaded[u].values[w];
+    }
+    auto at = [&](int i) { return reinterpret_cast<T*>(place((skew + i) * sizeof(T))); };
+    if (first == 0 || end < length + v) {
+      // At the ends of the array some elements are in no vector.
+      __syncthreads();
+      int head = first == 0 ? (v - skew) % v : 0, tail = (skew + length) % v;
+      int i = threadIdx.x < v ? threadIdx.x : length - 2 * v + threadIdx.x;
+      bool mine = threadIdx.x < v ? i < head : threadIdx.x < 2 * v && i >= length - tail && i >= head;
+      if (mine && i < length) *at(i) = source[i];
+    }
+    __syncthreads();
+    int lines = (outer - first < slabs ? int(outer - first) : slabs) * inner;
+    typename M::State* target = out + first * inner;
+    int shift = skew;
+    first += step;
+    if (first < outer) fetch();
+    for (int some = 0; some < lines; some += nt / team) {
+      int line = some + threadIdx.x / team;
+      typename M::Lift lift;
+      if (line < lines) {
+        int begin = shift + line / inner * size + line % inner;
+        for (int i = lane; i < n; i += team) {
+          lift.add(*reinterpret_cast<T*>(place((begin + i * inner) * sizeof(T))), i);
+        }
+      }
+      typename M::State s = lift.state(0);
+      for (int offset = 1; offset < team; offset *= 2) s = M::combine(s, shuffle_down(s, offset));
+      if (line < lines && lane == 0) target[line] = s;
+    }
+    __syncthreads();
+  }
 }
 
 }  // namespace coop

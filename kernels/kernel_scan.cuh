@@ -1,117 +1,324 @@
-// Scan of an array of shape (outer, n, inner) along n, two-level reduce-then-scan:
+// Scan of an array of shape (outer, n, inner) along n, in steps that strategies put together.
 //
-//   upsweep    kernel_reduce.cuh reduces every piece of a line to one state: N read
+// Lines are cut into `parts` pieces. reduce-then-scan, 3N of traffic:
+//
+//   upsweep    every piece is reduced to one state: N read
 //   spine      the states of a line are scanned, exclusively, from the line's base: these kernels, as
-//              Merge<M>
+//              Merge<M>, once more
 //   downsweep  every piece is scanned from its base: N read, N written
 //
-// Lines that are not cut into pieces need the last step only. A base comes from device memory, one for
-// every (outer, part, inner); without one the scan starts at the identity. Every result is made in a
-// fixed order. x and y may be the same memory.
+// With a fixed number of pieces that is two-level; with pieces of a fixed length the spine is cut again
+// where it is long. scan_cooperative takes the three steps in one launch. scan-then-fan, 4N:
+//
+//   scan       every piece is scanned from the identity and leaves its total: N read, N written
+//   spine      as above, over the totals
+//   fan        every piece is combined with its base: N read, N written
+//
+// Lines that are not cut need the downsweep only. A base comes from device memory, one for every
+// (outer, part, inner); without one the scan starts at the identity. A reverse scan runs from the end of
+// a line to its beginning, through the same pieces. Every result is made in a fixed order. x and y may
+// be the same memory.
 #pragma once
 
+#include "barrier.cuh"
 #include "kernel_reduce.cuh"
 
 namespace coop {
 
-// inner == 1. A team of a warp or all nt threads scans one piece, in tiles of vt elements a thread.
-// vt is odd, so that threads read their own elements from shared memory without bank conflicts.
-template <typename T, typename M, typename R, int nt, int vt, int team, bool exclusive>
-__device__ void scan_rows(const T* x, R* y, const typename M::State* base, i64 outer, i64 n,
-                          i64 parts) {
+// A team of a warp or all nt threads scans one contiguous piece, in tiles of vt elements a thread, from
+// `carry`, and returns what comes behind it. vt is odd, so that threads read their own elements from
+// shared memory without bank conflicts.
+template <typename T, typename M, typename R, int nt, int vt, int team, bool exclusive, bool reverse>
+struct RowScan {
   using State = typename M::State;
-  constexpr int nv = team * vt;
-  constexpr int size = sizeof(T) > sizeof(R) ? sizeof(T) : sizeof(R);
-  __shared__ alignas(16) unsigned char bytes[nt * vt * size];
-  __shared__ typename Cta<M, nt>::Storage storage;
-  int lane = threadIdx.x % team;
-  unsigned char* tile = bytes + (threadIdx.x / team) * nv * size;
-  T* in = reinterpret_cast<T*>(tile);
-  R* out = reinterpret_cast<R*>(tile);
-  auto synchronise = [] {
-    if constexpr (team == nt) __syncthreads();
-    else __syncwarp();
+  static constexpr int nv = team * vt;
+  static constexpr int size = sizeof(T) > sizeof(R) ? sizeof(T) : sizeof(R);
+
+  struct Storage {
+    alignas(16) unsigned char bytes[nt * vt * size];
+    typename Cta<M, nt>::Storage cta;
   };
 
+  static __device__ void synchronise() {
+    if constexpr (team == nt) __syncthreads();
+    else __syncwarp();
+  }
+
+  static __device__ State run(const T* x, R* y, i64 n, State carry, Storage& storage) {
+    int lane = threadIdx.x % team;
+    unsigned char* tile = storage.bytes + (threadIdx.x / team) * nv * size;
+    T* in = reinterpret_cast<T*>(tile);
+    R* out = reinterpret_cast<R*>(tile);
+    for (i64 begin = 0; begin < n; begin += nv) {
+      int count = n - begin < nv ? int(n - begin) : nv;
+      const T* source = reverse ? x + n - 1 - begin : x + begin;
+#pragma unroll
+      for (int k = 0; k < vt; ++k) {
+        int i = k * team + lane;
+        if (i < count) in[i] = source[reverse ? -i : i];
+      }
+      synchronise();
+      State states[vt];
+      State sum = M::identity();
+#pragma unroll
+      for (int k = 0; k < vt; ++k) {
+        int i = lane * vt + k;
+        states[k] = i < count ? M::lift(in[i]) : M::identity();
+        sum = M::combine(sum, states[k]);
+      }
+      State before, total;
+      if constexpr (team == nt) {
+        before = Cta<M, nt>::scan(sum, storage.cta, total);
+      } else {
+        State inclusive = warp_scan<M>(sum);
+        before = shuffle_up(inclusive, 1);
+        if (lane == 0) before = M::identity();
+        total = broadcast(inclusive, warp_size - 1);
+      }
+      before = M::combine(carry, before);
+      carry = M::combine(carry, total);
+      synchronise();
+#pragma unroll
+      for (int k = 0; k < vt; ++k) {
+        State after = M::combine(before, states[k]);
+        out[lane * vt + k] = convert<R>(exclusive ? before : after);
+        before = after;
+      }
+      synchronise();
+      R* target = reverse ? y + n - 1 - begin : y + begin;
+#pragma unroll
+      for (int k = 0; k < vt; ++k) {
+        int i = k * team + lane;
+        if (i < count) target[reverse ? -i : i] = out[i];
+      }
+      synchronise();
+    }
+    return carry;
+  }
+};
+
+// inner == 1. A team scans one piece; `totals`, if any, gets what is behind each.
+template <typename T, typename M, typename R, int nt, int vt, int team, bool exclusive, bool reverse>
+__device__ void scan_rows(const T* x, R* y, const typename M::State* base, typename M::State* totals,
+                          i64 outer, i64 n, i64 parts) {
+  using Scan = RowScan<T, M, R, nt, vt, team, exclusive, reverse>;
+  __shared__ typename Scan::Storage storage;
   i64 item = i64(blockIdx.x) * (nt / team) + threadIdx.x / team;
   // Teams are whole warps, so a team leaves as one; a team of nt threads always has an item.
   if (item >= outer * parts) return;
   Piece piece(n, parts, item % parts);
-  i64 row = (item / parts) * n;
-  State carry = base ? base[item] : M::identity();
-  for (i64 begin = piece.begin; begin < piece.end; begin += nv) {
-    i64 left = piece.end - begin;
-    int count = left < nv ? int(left) : nv;
-    const T* source = x + row + begin;
+  i64 first = (item / parts) * n + piece.begin;
+  typename M::State carry = base ? base[item] : M::identity();
+  carry = Scan::run(x + first, y + first, piece.end - piece.begin, carry, storage);
+  if (totals && threadIdx.x % team == 0) totals[item] = carry;
+}
+
+// Sums that restart where a line does.
+template <typename M> struct Segmented {
+  struct State {
+    typename M::State value;
+    int restarts;
+  };
+  __device__ static State identity() { return {M::identity(), 0}; }
+  __device__ static State combine(State a, State b) {
+    return {b.restarts ? b.value : M::combine(a.value, b.value), a.restarts | b.restarts};
+  }
+};
+
+// inner == 1, n at most nt * vt. A block scans as many whole lines as make a tile of that size.
+template <typename T, typename M, typename R, int nt, int vt, bool exclusive, bool reverse>
+__device__ void scan_short_rows(const T* x, R* y, const typename M::State* base, i64 outer, int n) {
+  using State = typename M::State;
+  using Line = Segmented<M>;
+  constexpr int size = sizeof(T) > sizeof(R) ? sizeof(T) : sizeof(R);
+  __shared__ alignas(16) unsigned char bytes[nt * vt * size];
+  __shared__ typename Cta<Line, nt>::Storage storage;
+  T* in = reinterpret_cast<T*>(bytes);
+  R* out = reinterpret_cast<R*>(bytes);
+  int tid = threadIdx.x, lines = nt * vt / n;
+  i64 top = i64(blockIdx.x) * lines;
+  if (outer - top < lines) lines = int(outer - top);
+  int count = lines * n;
+  // A reverse scan runs through the tile from its end, and so through every line.
+  auto place = [=](int i) { return reverse ? count - 1 - i : i; };
 #pragma unroll
-    for (int k = 0; k < vt; ++k) {
-      int i = k * team + lane;
-      if (i < count) in[i] = source[i];
-    }
-    synchronise();
-    State states[vt];
-    State sum = M::identity();
+  for (int k = 0; k < vt; ++k) {
+    int i = k * nt + tid;
+    if (i < count) in[i] = x[top * n + i];
+  }
+  __syncthreads();
+
+  int line = tid * vt / n, column = tid * vt - line * n;
+  auto start = [&](int line) {
+    return base && line < lines ? base[top + (reverse ? lines - 1 - line : line)] : M::identity();
+  };
+  State states[vt];
+  typename Line::State sum = Line::identity();
 #pragma unroll
-    for (int k = 0; k < vt; ++k) {
-      int i = lane * vt + k;
-      states[k] = i < count ? M::lift(in[i]) : M::identity();
-      sum = M::combine(sum, states[k]);
+  for (int k = 0; k < vt; ++k) {
+    int i = tid * vt + k;
+    states[k] = i < count ? M::lift(in[place(i)]) : M::identity();
+    if (column == 0) sum = {start(line), 1};
+    sum.value = M::combine(sum.value, states[k]);
+    if (++column == n) {
+      column = 0;
+      ++line;
     }
-    State before, total;
-    if constexpr (team == nt) {
-      before = Cta<M, nt>::scan(sum, storage, total);
-    } else {
-      State inclusive = warp_scan<M>(sum);
-      before = shuffle_up(inclusive, 1);
-      if (lane == 0) before = M::identity();
-      total = broadcast(inclusive, warp_size - 1);
-    }
-    before = M::combine(carry, before);
-    carry = M::combine(carry, total);
-    synchronise();
+  }
+  typename Line::State total;
+  State before = Cta<Line, nt>::scan(sum, storage, total).value;
+  line = tid * vt / n;
+  column = tid * vt - line * n;
 #pragma unroll
-    for (int k = 0; k < vt; ++k) {
-      State after = M::combine(before, states[k]);
-      out[lane * vt + k] = convert<R>(exclusive ? before : after);
-      before = after;
+  for (int k = 0; k < vt; ++k) {
+    int i = tid * vt + k;
+    if (column == 0) before = start(line);
+    State after = M::combine(before, states[k]);
+    if (i < count) out[place(i)] = convert<R>(exclusive ? before : after);
+    before = after;
+    if (++column == n) {
+      column = 0;
+      ++line;
     }
-    synchronise();
-    R* target = y + row + begin;
+  }
+  __syncthreads();
 #pragma unroll
-    for (int k = 0; k < vt; ++k) {
-      int i = k * team + lane;
-      if (i < count) target[i] = out[i];
-    }
-    synchronise();
+  for (int k = 0; k < vt; ++k) {
+    int i = k * nt + tid;
+    if (i < count) y[top * n + i] = out[i];
   }
 }
 
+// inner == 1. A block reduces a contiguous piece; every thread returns, thread 0 with its state.
+template <typename T, typename M, int nt>
+__device__ typename M::State reduce_piece(const T* x, i64 n, typename Cta<M, nt>::Storage& storage) {
+  typename M::State sum = M::identity();
+  for_each<nt, 4>(x, n, threadIdx.x, [&](T value, i64) { sum = M::combine(sum, M::lift(value)); });
+  return Cta<M, nt>::reduce(sum, storage);
+}
+
+// inner == 1. A block reduces one piece; states has shape (outer, parts).
+template <typename T, typename M, int nt>
+__device__ void upsweep_rows(const T* x, typename M::State* states, i64 n, i64 parts) {
+  __shared__ typename Cta<M, nt>::Storage storage;
+  Piece piece(n, parts, blockIdx.x % parts);
+  const T* begin = x + (blockIdx.x / parts) * n + piece.begin;
+  auto state = reduce_piece<T, M, nt>(begin, piece.end - piece.begin, storage);
+  if (threadIdx.x == 0) states[blockIdx.x] = state;
+}
+
+// inner > 1. A block reduces 2^log_width neighbouring columns of a piece, its threads side by side along
+// inner and in rows along n; states has shape (outer, parts, inner).
+template <typename T, typename M, int nt>
+__device__ void upsweep_columns(const T* x, typename M::State* states, i64 n, i64 inner, i64 parts,
+                                int log_width) {
+  using State = typename M::State;
+  __shared__ alignas(16) unsigned char bytes[nt * sizeof(State)];
+  auto* meeting = reinterpret_cast<State*>(bytes);
+  int width = 1 << log_width, rows = nt >> log_width;
+  int tx = threadIdx.x & (width - 1), ty = threadIdx.x >> log_width;
+  i64 tiles = (inner + width - 1) >> log_width;
+  i64 column = (blockIdx.x % tiles) * width + tx, item = blockIdx.x / tiles;
+  State sum = M::identity();
+  if (column < inner) {
+    Piece piece(n, parts, item % parts);
+    const T* top = x + (item / parts) * n * inner + column;
+    constexpr int unroll = 8;
+    for (i64 row = piece.begin + ty; row < piece.end; row += unroll * rows) {
+      T loaded[unroll];
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        if (row + u * rows < piece.end) loaded[u] = top[(row + u * rows) * inner];
+      }
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        if (row + u * rows < piece.end) sum = M::combine(sum, M::lift(loaded[u]));
+      }
+    }
+  }
+  meeting[threadIdx.x] = sum;
+  for (int half = rows / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (ty < half) {
+      meeting[threadIdx.x] = M::combine(meeting[threadIdx.x], meeting[threadIdx.x + half * width]);
+    }
+  }
+  if (ty == 0 && column < inner) states[item * inner + column] = meeting[threadIdx.x];
+}
+
 // inner > 1. A thread scans one column of a piece; neighbouring threads take neighbouring columns.
-template <typename T, typename M, typename R, int nt, bool exclusive>
+template <typename T, typename M, typename R, int nt, bool exclusive, bool reverse>
 __device__ void scan_columns(const T* x, R* y, const typename M::State* base, i64 outer, i64 n,
                              i64 inner, i64 parts) {
   i64 i = i64(blockIdx.x) * nt + threadIdx.x;
   if (i >= outer * parts * inner) return;
   i64 column = i % inner, item = i / inner;
   Piece piece(n, parts, item % parts);
-  i64 offset = (item / parts) * n * inner + column;
+  i64 offset = (item / parts) * n * inner + column, rows = piece.end - piece.begin;
+  auto place = [=](i64 row) {
+    return offset + (reverse ? piece.end - 1 - row : piece.begin + row) * inner;
+  };
   typename M::State carry = base ? base[i] : M::identity();
   constexpr int unroll = 8;
-  for (i64 row = piece.begin; row < piece.end; row += unroll) {
+  for (i64 row = 0; row < rows; row += unroll) {
     T loaded[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      if (row + u < piece.end) loaded[u] = x[offset + (row + u) * inner];
+      if (row + u < rows) loaded[u] = x[place(row + u)];
     }
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      if (row + u < piece.end) {
+      if (row + u < rows) {
         typename M::State after = M::combine(carry, M::lift(loaded[u]));
-        y[offset + (row + u) * inner] = convert<R>(exclusive ? carry : after);
+        y[place(row + u)] = convert<R>(exclusive ? carry : after);
         carry = after;
       }
     }
   }
+}
+
+// inner == 1. The last step of scan-then-fan: a block combines each result of a piece with its base.
+template <typename M, typename R, int nt>
+__device__ void fan_rows(R* y, const typename M::State* base, i64 n, i64 parts) {
+  Piece piece(n, parts, blockIdx.x % parts);
+  R* row = y + (blockIdx.x / parts) * n;
+  typename M::State carry = base[blockIdx.x];
+  for (i64 i = piece.begin + threadIdx.x; i < piece.end; i += nt) {
+    row[i] = convert<R>(M::combine(carry, convert<typename M::State>(row[i])));
+  }
+}
+
+// inner == 1. The two levels in one cooperative launch of outer * parts blocks, one for each piece.
+// `states` has room for one a block, and `arrived` is zero.
+template <typename T, typename M, typename R, int nt, int vt, bool exclusive, bool reverse>
+__device__ void scan_cooperative(const T* x, R* y, const typename M::State* base,
+                                 typename M::State* states, unsigned* arrived, i64 n, i64 parts) {
+  using State = typename M::State;
+  using Scan = RowScan<T, M, R, nt, vt, nt, exclusive, reverse>;
+  __shared__ typename Scan::Storage storage;
+  __shared__ alignas(16) unsigned char bytes[sizeof(State)];
+  State& start = *reinterpret_cast<State*>(bytes);
+  int part = blockIdx.x % parts;
+  i64 row = blockIdx.x / parts;
+  Piece piece(n, parts, part);
+  const T* begin = x + row * n + piece.begin;
+  i64 length = piece.end - piece.begin;
+
+  State sum = reduce_piece<T, M, nt>(begin, length, storage.cta);
+  if (threadIdx.x == 0) states[blockIdx.x] = sum;
+  grid_barrier(arrived, 1);
+
+  // Thread i combines the i-th share of the pieces that come before, so that their order is kept.
+  int before = reverse ? int(parts) - 1 - part : part, share = (before + nt - 1) / nt;
+  const State* line = states + row * parts;
+  sum = M::identity();
+  for (int i = threadIdx.x * share; i < before && i < (threadIdx.x + 1) * share; ++i) {
+    sum = M::combine(sum, line[reverse ? parts - 1 - i : i]);
+  }
+  sum = Cta<M, nt>::reduce(sum, storage.cta);
+  if (threadIdx.x == 0) start = base ? M::combine(base[row], sum) : sum;
+  __syncthreads();
+  Scan::run(begin, y + row * n + piece.begin, length, start, storage);
 }
 
 }  // namespace coop

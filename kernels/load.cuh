@@ -17,20 +17,21 @@ __device__ constexpr int vector_length() {
 
 // Calls f(x[i], i) for every i in [0, n), each once, spread over `team` threads of which this is `lane`.
 // `unroll` vectors a thread are in flight. The order within a thread depends on n and the alignment only.
-template <int team, int unroll, typename T, typename F>
-__device__ void for_each(const T* x, i64 n, int lane, F f) {
+// I is the integer that n fits in, with some thousands to spare.
+template <int team, int unroll, typename T, typename I, typename F>
+__device__ void for_each(const T* x, I n, int lane, F f) {
   constexpr int v = vector_length<T>();
   if constexpr (v == 1 || team < warp_size) {
 #pragma unroll unroll
-    for (i64 i = lane; i < n; i += team) f(x[i], i);
+    for (I i = lane; i < n; i += team) f(x[i], i);
   } else {
     using Vec = Vector<T, v>;
-    i64 head = ((16 - (reinterpret_cast<u64>(x) & 15)) & 15) / sizeof(T);
+    I head = I(((16 - (reinterpret_cast<u64>(x) & 15)) & 15) / sizeof(T));
     head = head < n ? head : n;
-    if (lane < head) f(x[lane], i64(lane));
+    if (lane < head) f(x[lane], I(lane));
     const Vec* body = reinterpret_cast<const Vec*>(x + head);
-    i64 vectors = (n - head) / v;
-    i64 j = lane;
+    I vectors = (n - head) / v;
+    I j = lane;
     for (; j + (unroll - 1) * team < vectors; j += unroll * team) {
       Vec loaded[unroll];
 #pragma unroll
@@ -41,14 +42,65 @@ __device__ void for_each(const T* x, i64 n, int lane, F f) {
         for (int k = 0; k < v; ++k) f(loaded[u].values[k], head + (j + u * team) * v + k);
       }
     }
-    for (; j < vectors; j += team) {
-      Vec loaded = body[j];
+    // What is left is one batch too: its loads wait for the memory together.
+    if (j < vectors) {
+      Vec loaded[unroll];
 #pragma unroll
-      for (int k = 0; k < v; ++k) f(loaded.values[k], head + j * v + k);
+      for (int u = 0; u < unroll; ++u) {
+        if (j + u * team < vectors) loaded[u] = body[j + u * team];
+      }
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        if (j + u * team < vectors) {
+#pragma unroll
+          for (int k = 0; k < v; ++k) f(loaded[u].values[k], head + (j + u * team) * v + k);
+        }
+      }
     }
-    i64 tail = head + vectors * v + lane;
+    I tail = head + vectors * v + lane;
     if (tail < n) f(x[tail], tail);
   }
+}
+
+// The same, with the loads of the next `unroll` vectors under way while f works on these.
+template <int team, int unroll, typename T, typename F>
+__device__ void for_each_ahead(const T* x, i64 n, int lane, F f) {
+  constexpr int v = vector_length<T>();
+  using Vec = Vector<T, v>;
+  i64 head = ((sizeof(Vec) - (reinterpret_cast<u64>(x) & (sizeof(Vec) - 1))) & (sizeof(Vec) - 1)) / sizeof(T);
+  head = head < n ? head : n;
+  if (lane < head) f(x[lane], i64(lane));
+  const Vec* body = reinterpret_cast<const Vec*>(x + head);
+  i64 vectors = (n - head) / v;
+  Vec next[unroll];
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    if (lane + u * team < vectors) next[u] = body[lane + u * team];
+  }
+  i64 j = lane;
+  for (; j + (unroll - 1) * team < vectors; j += unroll * team) {
+    Vec now[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      now[u] = next[u];
+      i64 at = j + (unroll + u) * team;
+      if (at < vectors) next[u] = body[at];
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+#pragma unroll
+      for (int k = 0; k < v; ++k) f(now[u].values[k], head + (j + u * team) * v + k);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    if (j + u * team < vectors) {
+#pragma unroll
+      for (int k = 0; k < v; ++k) f(next[u].values[k], head + (j + u * team) * v + k);
+    }
+  }
+  i64 tail = head + vectors * v + lane;
+  if (tail < n) f(x[tail], tail);
 }
 
 }  // namespace coop

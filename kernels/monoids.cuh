@@ -4,7 +4,9 @@
 //   M::State            plain data, laid out as the structured dtype that Python makes of the fields
 //   M::identity()       the neutral state
 //   M::combine(a, b)    the state of a's elements followed by b's
-//   M::Lift             what a thread folds elements into: add(x), then state()
+//   M::Lift             what a thread folds elements into: add(x, i) for every element, where the int i
+//                       grows from call to call, then state(first), where first + i is the place of
+//                       an element in its line
 #pragma once
 
 #include "config.cuh"
@@ -46,8 +48,8 @@ template <typename F> struct floating<complex_t<F>> { using type = complex_t<dou
 // Folds elements one by one through M::lift, for monoids that need nothing better.
 template <typename M, typename T> struct Fold {
   typename M::State folded = M::identity();
-  __device__ void add(T x) { folded = M::combine(folded, M::lift(x)); }
-  __device__ typename M::State state() const { return folded; }
+  __device__ void add(T x, int) { folded = M::combine(folded, M::lift(x)); }
+  __device__ typename M::State state(i64) const { return folded; }
 };
 
 // Lifts states to themselves: the monoid of the second and later levels.
@@ -67,6 +69,53 @@ template <typename T> struct Sum {
   __device__ static State combine(State a, State b) { return a + b; }
 };
 
+template <typename F>
+__device__ complex_t<F> operator*(complex_t<F> a, complex_t<F> b) {
+  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+// The product, in the accumulator of the sum.
+template <typename T> struct Prod {
+  using State = typename accumulator<T>::type;
+  using Lift = Fold<Prod, T>;
+  __device__ static State identity() { return State{1}; }
+  __device__ static State lift(T x) { return convert<State>(x); }
+  __device__ static State combine(State a, State b) { return a * b; }
+};
+
+// Whether an element counts as true: NaN does.
+template <typename T>
+__device__ bool truth(T x) {
+  if constexpr (is_float<T>::value) return !(convert<double>(x) == 0.0);
+  else return x != T(0);
+}
+template <typename F>
+__device__ bool truth(complex_t<F> x) { return !(x.re == 0 && x.im == 0); }
+
+template <typename T> struct Any {
+  using State = bool;
+  using Lift = Fold<Any, T>;
+  __device__ static bool identity() { return false; }
+  __device__ static bool lift(T x) { return truth(x); }
+  __device__ static bool combine(bool a, bool b) { return a || b; }
+};
+
+template <typename T> struct All {
+  using State = bool;
+  using Lift = Fold<All, T>;
+  __device__ static bool identity() { return true; }
+  __device__ static bool lift(T x) { return truth(x); }
+  __device__ static bool combine(bool a, bool b) { return a && b; }
+};
+
+template <typename T> struct CountNonzero {
+  using State = i64;
+  using Lift = Fold<CountNonzero, T>;
+  __device__ static i64 identity() { return 0; }
+  __device__ static i64 lift(T x) { return truth(x); }
+  __device__ static i64 combine(i64 a, i64 b) { return a + b; }
+};
+
 // NaN wins, as in NumPy.
 template <typename T> struct Min {
   using State = T;
@@ -74,6 +123,7 @@ template <typename T> struct Min {
   __device__ static T identity() { return limits<T>::high(); }
   __device__ static T lift(T x) { return x; }
   __device__ static T combine(T a, T b) { return b < a || is_nan(b) ? b : a; }
+  __device__ static bool no_worse(T a, T b) { return a <= b; }
 };
 
 template <typename T> struct Max {
@@ -82,6 +132,7 @@ template <typename T> struct Max {
   __device__ static T identity() { return limits<T>::low(); }
   __device__ static T lift(T x) { return x; }
   __device__ static T combine(T a, T b) { return b > a || is_nan(b) ? b : a; }
+  __device__ static bool no_worse(T a, T b) { return a >= b; }
 };
 
 template <typename T> struct MinMax {
@@ -94,6 +145,37 @@ template <typename T> struct MinMax {
   }
 };
 
+// The extremum and the place of its first occurrence, or of the first NaN. M is Min or Max.
+template <typename T, typename M> struct Arg {
+  struct State {
+    T value;
+    i64 index;
+  };
+  static constexpr i64 none = 9223372036854775807ll;
+
+  __device__ static State identity() { return {M::identity(), none}; }
+  // Elements come in the order of their places, so only a better one replaces what was found.
+  struct Lift {
+    T value = M::identity();
+    int at = -1;
+    __device__ void add(T x, int i) {
+      bool take = at < 0 || better(x, value);
+      value = take ? x : value;
+      at = take ? i : at;
+    }
+    __device__ State state(i64 first) const { return {value, at < 0 ? none : first + at}; }
+  };
+  __device__ static State combine(State a, State b) {
+    if (better(b.value, a.value)) return b;
+    if (better(a.value, b.value)) return a;
+    return b.index < a.index ? b : a;
+  }
+  // Whether a is the one to keep, wherever both are.
+  __device__ static bool better(T a, T b) { return !M::no_worse(b, a) && !is_nan(b); }
+};
+template <typename T> struct ArgMin : Arg<T, Min<T>> {};
+template <typename T> struct ArgMax : Arg<T, Max<T>> {};
+
 template <typename T> struct Mean {
   using F = typename floating<T>::type;
   struct State { F total; i64 count; };
@@ -105,9 +187,78 @@ template <typename T> struct Mean {
   }
 };
 
-// Count, NaN count, extrema, sum, mean and sum of squared deviations in one read.
-// Chan, Golub and LeVeque (1983) combine states. A thread sums deviations from the first element that
-// it sees: that is a sample of the data, so the squares cannot cancel by more than its own count.
+__device__ inline double dot(double a, double b) { return a * b; }
+__device__ inline double dot(complex_t<double> a, complex_t<double> b) {
+  return a.re * b.re + a.im * b.im;
+}
+__device__ inline bool is_finite(double x) { return x - x == 0.0; }
+__device__ inline bool is_finite(complex_t<double> x) { return is_finite(x.re) && is_finite(x.im); }
+__device__ inline double scale(double x, double by) { return x * by; }
+__device__ inline complex_t<double> scale(complex_t<double> x, double by) {
+  return {x.re * by, x.im * by};
+}
+
+// Sums of deviations from the first value that a thread sees and of their squares. That value is a
+// sample of the data, so the squares cannot cancel by more than the thread's own count.
+template <typename F> struct Deviations {
+  F shift{}, first{};
+  double second = 0;
+  // A thread reads far fewer than 2^32 elements.
+  unsigned count = 0;
+
+  __device__ void add(F value) {
+    if (count == 0) shift = value;
+    ++count;
+    value = value + scale(shift, -1);
+    first = first + value;
+    second += dot(value, value);
+  }
+  // Not a number where a value is infinite.
+  __device__ F mean() const {
+    F rest = is_finite(first) ? first : first + scale(first, -1);
+    return shift + scale(rest, 1.0 / count);
+  }
+  __device__ double m2() const {
+    // Squares may overflow where no value is infinite.
+    if (is_finite(first) && !is_finite(second)) return second;
+    double rest = second - dot(first, scale(first, 1.0 / count));
+    return rest < 0 ? 0.0 : rest;
+  }
+};
+
+// Count, mean and sum of squared deviations, NaN like any other number.
+// Chan, Golub and LeVeque (1983) combine states.
+template <typename T> struct Var {
+  using F = typename floating<T>::type;
+  struct State {
+    i64 count;
+    F mean;
+    double m2;
+  };
+  __device__ static State identity() { return {0, F{}, 0.0}; }
+
+  struct Lift {
+    Deviations<F> seen;
+    __device__ void add(T x, int) { seen.add(convert<F>(x)); }
+    __device__ State state(i64) const {
+      if (seen.count == 0) return identity();
+      return {seen.count, seen.mean(), seen.m2()};
+    }
+  };
+
+  __device__ static State combine(State a, State b) {
+    if (a.count == 0) return b;
+    if (b.count == 0) return a;
+    i64 count = a.count + b.count;
+    double part = 1.0 / double(count), before = double(a.count) * part, after = double(b.count) * part;
+    F delta = b.mean + scale(a.mean, -1);
+    // This order keeps the square from overflowing while the result does not.
+    double apart = dot(delta, scale(delta, double(a.count) * after));
+    return {count, scale(a.mean, before) + scale(b.mean, after), a.m2 + b.m2 + apart};
+  }
+};
+
+// Count, NaN count, extrema, sum, mean and sum of squared deviations in one read, NaN left out.
 template <typename T> struct Moments {
   using A = typename accumulator<T>::type;
   struct State {
@@ -122,51 +273,39 @@ template <typename T> struct Moments {
   }
 
   struct Lift {
-    State s = identity();
-    double shift = 0, first = 0, second = 0;
+    Deviations<double> seen;
+    unsigned nans = 0;
+    T min = Min<T>::identity(), max = Max<T>::identity();
+    A total{};
 
-    __device__ void add(T x) {
+    __device__ void add(T x, int) {
       if (is_nan(x)) {
-        ++s.nans;
+        ++nans;
         return;
       }
-      double value = convert<double>(x);
-      if (s.count == 0) shift = value;
-      ++s.count;
-      s.min = x < s.min ? x : s.min;
-      s.max = x > s.max ? x : s.max;
-      s.total = s.total + convert<A>(x);
-      value -= shift;
-      first += value;
-      second += value * value;
+      seen.add(convert<double>(x));
+      min = x < min ? x : min;
+      max = x > max ? x : max;
+      total = total + convert<A>(x);
     }
-    __device__ State state() const {
-      State result = s;
-      if (s.count == 0) return result;
-      double n = double(s.count);
+    __device__ State state(i64) const {
+      if (seen.count == 0) return {0, nans, min, max, total, 0.0, 0.0};
       // The sum is exact in the mean of an infinity, the deviations are in that of wrapped integers.
-      result.mean = is_float<T>::value ? convert<double>(s.total) / n : shift + first / n;
-      double m2 = second - first * (first / n);
-      result.m2 = m2 < 0 ? 0.0 : m2;
-      return result;
+      double mean = is_float<T>::value ? convert<double>(total) / seen.count : seen.mean();
+      return {seen.count, nans, min, max, total, mean, seen.m2()};
     }
   };
 
   __device__ static State combine(State a, State b) {
-    i64 count = a.count + b.count;
-    State result = {count,
-                    a.nans + b.nans,
-                    b.min < a.min ? b.min : a.min,
-                    b.max > a.max ? b.max : a.max,
-                    a.total + b.total,
-                    0.0,
-                    0.0};
-    if (count == 0) return result;
-    double weight = double(b.count) / double(count);
-    double delta = b.mean - a.mean;
-    result.mean = a.mean * (double(a.count) / double(count)) + b.mean * weight;
-    result.m2 = a.m2 + b.m2 + delta * (delta * (double(a.count) * weight));
-    return result;
+    typename Var<T>::State of_a{a.count, a.mean, a.m2}, of_b{b.count, b.mean, b.m2};
+    auto both = Var<T>::combine(of_a, of_b);
+    return {both.count,
+            a.nans + b.nans,
+            b.min < a.min ? b.min : a.min,
+            b.max > a.max ? b.max : a.max,
+            a.total + b.total,
+            both.mean,
+            both.m2};
   }
 };
 

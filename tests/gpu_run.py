@@ -8,20 +8,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import cupy
 import pytest
 
 TARGET = Path(__file__).parent.parent / "docs" / "verified.json"
 
 
 class Outcome:
-    """Counts what the tests report."""
+    """Counts what the tests report, and the files that report before they have tests."""
 
     def __init__(self) -> None:
         self.counts = {"passed": 0, "failed": 0, "skipped": 0}
+        self._collected: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.outcome != "passed":
+            self.counts[report.outcome] += 1
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        # Every worker of xdist collects every file.
+        if report.outcome != "passed" and report.nodeid not in self._collected:
+            self._collected.add(report.nodeid)
             self.counts[report.outcome] += 1
 
 
@@ -36,13 +42,12 @@ def table(entries: list[dict[str, Any]]) -> str:
     return head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def main(arguments: list[str]) -> int:
-    """Run pytest with `arguments`; return its exit status."""
-    outcome = Outcome()
-    folder = str(Path(__file__).parent)
-    status = pytest.main(["-q", "-m", "gpu", folder, *arguments], plugins=[outcome])
+def machine() -> dict[str, Any]:
+    """Return what the tests run on, today."""
+    import cupy
+
     runtime = cupy.cuda.runtime
-    entry: dict[str, Any] = {
+    return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "gpus": [
             runtime.getDeviceProperties(i)["name"].decode() for i in range(runtime.getDeviceCount())
@@ -50,8 +55,15 @@ def main(arguments: list[str]) -> int:
         "driver": runtime.driverGetVersion(),
         "cuda": runtime.runtimeGetVersion(),
         "cupy": cupy.__version__,
-        **outcome.counts,
     }
+
+
+def main(arguments: list[str]) -> int:
+    """Run pytest with `arguments`; return its exit status."""
+    outcome = Outcome()
+    folder = str(Path(__file__).parent)
+    status = pytest.main(["-q", "-m", "gpu", folder, *arguments], plugins=[outcome])
+    entry = {**machine(), **outcome.counts}
     entries = json.loads(TARGET.read_text()) if TARGET.exists() else []
     same = ("cuda", "gpus")
     entries = [e for e in entries if any(e[key] != entry[key] for key in same)]

@@ -1,16 +1,69 @@
-"""Runs a short list of cases under every tool of compute-sanitizer."""
+"""Runs a list of cases, with every kind of kernel among them, under compute-sanitizer's tools."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
 
-TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+# cuda-bindings asks the driver for functions that it is too old for: no error of ours. Those of
+# launches are raised in Python.
+TOOLS = {
+    "memcheck": ("--report-api-errors", "no"),
+    "racecheck": (),
+    "synccheck": (),
+    "initcheck": (),
+}
+
+# Lines for a thread, a few, a warp and a block, and one that several blocks share; the same with
+# other lines beside them, few and many, and so many that a thread takes whole ones.
+ROWS = ((2000, 5), (300, 100), (40, 3000), (3, 20_004), (5,), (100_003,))
+COLUMNS = ((100_003, 3), (300, 257), (7, 5000), (5, 700, 9), (2, 2000, 64), (2, 1 << 21))
+
+# The same for scans, as (outer, n, inner).
+LINES = (
+    *((300, 100, 1), (40, 3000, 1), (3, 20_004, 1), (1, 100_003, 1)),
+    *((300, 7, 41), (2, 1000, 37), (1, 1501, 4224)),
+)
+
+MATMULS = (
+    ("f4", "plus_times"),
+    ("f8", "min_plus"),
+    ("i4", "max_plus"),
+    ("i8", "max_min"),
+    ("i1", "plus_times"),
+    ("?", "or_and"),
+)
+
+
+def kinds(source: str) -> set[str]:
+    """Return the functions of kernels/ that a program is made of."""
+    body = source[source.index("entry(") :]
+    return set(re.findall(r"^ +(\w+)(?:<[^;()]*>)?\(", body[body.index("{\n") :], re.MULTILINE))
+
+
+def every_strategy(module: Any, call: Callable[..., Any]) -> None:
+    """Call with no strategy and with each of the module's that can be had."""
+    call()
+    for strategy in getattr(module, "STRATEGIES", ()):
+        # One that is not for this GPU, dtype or shape says so.
+        with suppress(ValueError):
+            call(strategy=strategy)
 
 
 def cases() -> None:
-    """Launch every kind of kernel once, on small and odd sizes."""
+    """Launch kernels on small and odd sizes."""
     import cupy
     import numpy as np
 
@@ -18,35 +71,109 @@ def cases() -> None:
     from dask_coop.bins import find_bins
     from dask_coop.chunks import cuda
 
+    # The package has functions of the same names.
+    scan, histogram, transpose, matmul = (
+        import_module(f"dask_coop.chunks.cuda.{name}")
+        for name in ("scan", "histogram", "transpose", "matmul")
+    )
+    rng = np.random.default_rng(0)
+    sums = {}
+    for name in ("f4", "i4"):
+        dtype = np.dtype(name)
+        sums[name] = monoids.bind(monoids.SUM, dtype, dtype, "cases")
     f4 = np.dtype("f4")
-    counts = monoids.bind(monoids.COUNTS, np.dtype("i8"), np.dtype("i8"), "cases")
-    for shape in ((5,), (100_003,), (300, 257), (7, 5000), (5, 700, 9)):
-        x = cupy.asarray(np.random.default_rng(0).random(shape, dtype="f4"))
-        for axis in range(x.ndim):
+    for shape in ROWS + COLUMNS:
+        x = cupy.asarray(rng.random(shape, dtype="f4"))
+        for axis in (*range(x.ndim), None):
+            axes = tuple(range(x.ndim)) if axis is None else (axis,)
             for monoid in (monoids.SUM, monoids.MINMAX, monoids.MOMENTS):
-                cuda.lift(monoids.bind(monoid, f4, f4, "cases"), x, (axis,))
-            cuda.scan(monoids.bind(monoids.SUM, f4, f4, "cases"), x, axis, None)
-        for n in (10, 60_000):
-            cuda.histogram(counts, x, find_bins(n, (0, 1), f4), None)
+                cuda.lift(monoids.bind(monoid, f4, f4, "cases"), x, axes)
+    for shape in LINES:
+        for name, op in sums.items():
+            x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
+            (state,) = op.monoid.dtypes(op.element)
+            for base in (None, cupy.ones(shape[::2], state)):
+                y = cupy.empty_like(x)
+                every_strategy(scan, partial(scan.scan_lines, op, x, y, base, shape))
+    for name in ("f4", "i4"):
+        x = cupy.asarray(rng.integers(0, 200_000, 100_003).astype(name))
+        for n in (10, 60_000, 131_072, 300_000):
+            bins = find_bins(n, (0, 200_000), x.dtype)
+            for kind in (None, "f8", "i8"):
+                weights = kind and cupy.ones(x.shape, kind)
+                table = cupy.zeros(n, kind or "i8")
+                every_strategy(histogram, partial(histogram.count, x, weights, bins, table))
+    for name in ("u1", "u2", "f4", "f8", "c16"):
+        for shape, axes in (
+            ((300, 257), (1, 0)),
+            ((33, 7, 65), (2, 0, 1)),
+            ((33, 7, 65), (1, 0, 2)),
+        ):
+            x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
+            every_strategy(transpose, partial(transpose.transpose, x, axes))
+    for name, semiring in MATMULS:
+        a, b = (cupy.asarray(rng.integers(0, 2, s).astype(name)) for s in ((257, 131), (131, 190)))
+        matmul.matmul(a, b, semiring, "tiles")
     cupy.cuda.runtime.deviceSynchronize()
 
 
-def main() -> int:
-    """Run the cases under every tool; return the worst exit status."""
+def run_cases() -> None:
+    """Run the cases as this GPU does, and as one without clusters and bulk copies."""
+    import cupy
+
+    from dask_coop.chunks import catalogue
+    from dask_coop.cuda import compiler, launch
+    from dask_coop.cuda.devices import device
+
+    # Without a pool, whose blocks are larger than what was asked for and seldom fresh.
+    cupy.cuda.set_allocator(None)
+    launched: set[str] = set()
+    load, options = launch.load, compiler._options
+
+    def recording(source: str, *arguments: Any) -> Any:
+        launched.update(kinds(source))
+        return load(source, *arguments)
+
+    launch.load = recording
+    # All kernels are called `entry`: only by their lines can one be told from another.
+    compiler._options = lambda *how, **more: replace(options(*how, **more), lineinfo=True)
+    cases()
+    if device(0).hopper:
+        os.environ["DASK_COOP_PORTABLE"] = "1"
+        device.cache_clear()
+        cases()
+    missing = set().union(*map(kinds, catalogue.everything())) - launched
+    if missing:
+        raise SystemExit(f"no case launches {', '.join(sorted(missing))}")
+
+
+def main(tools: list[str]) -> int:
+    """Run the cases alone, then under all tools at a time; return the worst exit status."""
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         raise SystemExit("compute-sanitizer is not on the PATH; it comes with the CUDA toolkit")
-    worst = 0
-    for tool in TOOLS:
-        command = [sanitizer, "--tool", tool, "--error-exitcode", "1"]
-        result = subprocess.run([*command, sys.executable, __file__, "--cases"], check=False)
-        print(f"{tool}: {'clean' if result.returncode == 0 else 'found something'}", flush=True)
-        worst = max(worst, result.returncode)
+    run = [sys.executable, __file__, "--cases"]
+    # What this compiles, the others find in the cache.
+    subprocess.run(run, check=True)
+    worst, start = 0, monotonic()
+    with TemporaryDirectory() as folder:
+        running = {}
+        for tool in tools:
+            command = [sanitizer, "--tool", tool, "--error-exitcode", "1", *TOOLS[tool], *run]
+            with Path(folder, tool).open("w") as log:
+                running[tool] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        for tool, process in running.items():
+            status = process.wait()
+            if status:
+                print(Path(folder, tool).read_text())
+            found = "found something" if status else "clean"
+            print(f"{tool}: {found}, {monotonic() - start:.0f} s", flush=True)
+            worst = max(worst, abs(status))
     return worst
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--cases"]:
-        cases()
+        run_cases()
     else:
-        raise SystemExit(main())
+        raise SystemExit(main(sys.argv[1:] or list(TOOLS)))

@@ -33,10 +33,10 @@ LAYERS = {
         "runners",
         "summaries",
     },
-    "public": {"histograms", "reductions", "scans"},
+    "public": {"arguments", "extrema", "histograms", "linear", "moments", "reductions", "scans"},
     "spine": {"spine"},
     "chunks": {"chunks"},
-    "monoids": {"bins", "monoids"},
+    "monoids": {"bins", "monoids", "semirings"},
     "cuda": {"cuda"},
 }
 #: What a layer may import besides itself: public -> spine -> monoids, chunks -> cuda.

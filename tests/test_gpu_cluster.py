@@ -1,6 +1,14 @@
-"""Two GPUs through LocalCUDACluster, with the plugin."""
+"""GPUs through LocalCUDACluster and the command line, in processes of their own."""
 
 from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import dask
 import dask.array as da
@@ -17,9 +25,13 @@ pytestmark = [
 ]
 
 
-def test_two_gpus_give_numpys_results() -> None:
+@pytest.fixture(autouse=True)
+def _gpu() -> None:
     if missing := missing_for_gpu():
         pytest.skip(missing)
+
+
+def test_two_gpus_give_numpys_results() -> None:
     import cupy
 
     if cupy.cuda.runtime.getDeviceCount() < 2:
@@ -45,3 +57,68 @@ def test_two_gpus_give_numpys_results() -> None:
     assert float(mean) == pytest.approx(host.mean())
     np.testing.assert_array_equal(cupy.asnumpy(found), np.histogram(host, 50, (-1000, 1000))[0])
     np.testing.assert_array_equal(cupy.asnumpy(running), host.cumsum(0))
+
+
+def run(*arguments: str, cwd: Path) -> str:
+    """Run the command line in a process; return what it prints."""
+    command = [sys.executable, "-m", "dask_coop", *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Return name, memory and compute capability of every GPU, asked of CuPy."""
+    from cupy.cuda import runtime
+
+    found = map(runtime.getDeviceProperties, range(runtime.getDeviceCount()))
+    return [
+        {
+            "name": gpu["name"].decode(),
+            "memory": gpu["totalGlobalMem"],
+            "compute_capability": f"{gpu['major']}.{gpu['minor']}",
+            "multiprocessors": gpu["multiProcessorCount"],
+        }
+        for gpu in found
+    ]
+
+
+def test_info_tells_of_every_gpu(tmp_path: Path) -> None:
+    text = run("info", cwd=tmp_path)
+    for number, gpu in enumerate(gpus()):
+        assert f"GPU {number}: {gpu['name']}\n" in text
+    assert re.findall(r"^  compute capability +(\S+)$", text, re.MULTILINE) == [
+        gpu["compute_capability"] for gpu in gpus()
+    ]
+    (version,) = re.findall(r"^  CuPy +(\S+)$", text, re.MULTILINE)
+    assert version == importlib.import_module("cupy").__version__
+    facts = json.loads(run("info", "--json", cwd=tmp_path))
+    assert facts["no_gpu"] is None
+    for told, gpu in zip(facts["gpus"], gpus(), strict=True):
+        assert told.items() >= gpu.items()
+        assert isinstance(told["cooperative_launch"], bool)
+        assert told["shared_memory_per_block"] >= 48 << 10
+
+
+@pytest.mark.parametrize("source", ["skimage:moon", "file.npy"])
+@pytest.mark.parametrize("cluster", [False, True])
+def test_describe_works_on_gpus(tmp_path: Path, source: str, cluster: bool) -> None:
+    pytest.importorskip("matplotlib")
+    if cluster:
+        pytest.importorskip("dask_cuda")
+    if source == "skimage:moon":
+        data = pytest.importorskip("skimage.data")
+        host = data.moon()
+    else:
+        host = np.random.default_rng(0).normal(size=(300, 400)).astype("f4")
+        np.save(tmp_path / source, host)
+    text = run("describe", source, *(["--cluster"] if cluster else []), cwd=tmp_path)
+    names = [gpu["name"] for gpu in gpus()]
+    engine = f"LocalCUDACluster, {len(names)} x {names[0]}" if cluster else f"on {names[0]}"
+    (said,) = re.findall(r"^engine: (.*)$", text, re.MULTILINE)
+    assert engine in said
+    told = dict(re.findall(r"^  (\S.*?)  +(\S+)$", text, re.MULTILINE))
+    assert int(told["count"]) == host.size
+    assert float(told["max"]) == pytest.approx(host.max())
+    assert float(told["mean"]) == pytest.approx(host.mean(dtype="f8"), rel=1e-5, abs=1e-5)
+    assert (tmp_path / f"{source.partition(':')[2] or 'file'}-histogram.png").stat().st_size > 1000

@@ -29,6 +29,7 @@ from strategies import (
 )
 
 import dask_coop as dc
+from dask_coop import reductions
 
 split_everys = st.none() | st.integers(2, 20)
 keep = st.booleans()
@@ -72,6 +73,47 @@ def test_a_large_float32_does_not_swallow_the_small_ones(xp: Any) -> None:
     array = np.ones(2001, "f4")
     array[[0, -1]] = 2.0**26, -(2.0**26)
     assert to_numpy(xp, dc.sum(to_chunks(xp, array, 100))) == 1999
+
+
+@given(case=reducible(dtypes=BOOL + INTS), keepdims=keep, split_every=split_everys)
+def test_integer_products_are_numpys(xp: Any, case: Any, keepdims: bool, split_every: Any) -> None:
+    (array, chunks), axis = case
+    x = to_chunks(xp, array, chunks)
+    product = reductions.prod(x, axis, keepdims=keepdims, split_every=split_every)
+    expected = np.prod(array, axis, keepdims=keepdims)
+    assert product.dtype == expected.dtype
+    np.testing.assert_array_equal(to_numpy(xp, product), expected)
+
+
+@given(
+    # Any product of these is a normal float64, but not always one of a narrower dtype.
+    case=reducible(dtypes=FLOATS + COMPLEX, values=st.floats(0.7, 1.4) | st.floats(-1.4, -0.7)),
+    keepdims=keep,
+    split_every=split_everys,
+)
+def test_float_products_are_exact_but_for_one_rounding(
+    xp: Any, case: Any, keepdims: bool, split_every: Any
+) -> None:
+    (array, chunks), axis = case
+    if array.dtype.kind == "c":
+        array = array * array.dtype.type(0.6 + 0.8j)
+    x = to_chunks(xp, array, chunks)
+    product = reductions.prod(x, axis, keepdims=keepdims, split_every=split_every)
+    exact = np.prod(wide(array), axis, keepdims=keepdims)
+    assert product.dtype == array.dtype
+    bound = 4 * array.size * np.finfo("f8").eps * np.abs(exact)
+    assert_near(to_numpy(xp, product), exact, bound)
+
+
+@pytest.mark.parametrize("name", ["any", "all", "count_nonzero"])
+@given(case=reducible(), keepdims=keep, split_every=split_everys)
+def test_truths_are_numpys(xp: Any, name: str, case: Any, keepdims: bool, split_every: Any) -> None:
+    (array, chunks), axis = case
+    x = to_chunks(xp, array, chunks)
+    result = getattr(reductions, name)(x, axis, keepdims, split_every)
+    expected = np.asarray(getattr(np, name)(array, axis, keepdims=keepdims))
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(to_numpy(xp, result), expected)
 
 
 @pytest.mark.parametrize("name", ["min", "max"])
@@ -201,12 +243,12 @@ def test_describe_of_nothing_but_nan_is_nan(xp: Any, array: Any) -> None:
 def test_dtype_converts_as_numpy_does(xp: Any, dtype: str, output: str) -> None:
     array = np.tile(np.array(exactly_representable(dtype, output)).astype(dtype), 3)
     x = to_chunks(xp, array, 5)
-    for name in ("sum", "mean"):
+    for name in ("sum", "prod", "mean"):
         expected = getattr(np, name)(array, dtype=output)
-        result = getattr(dc, name)(x, dtype=output)
+        result = getattr(reductions, name)(x, dtype=output)
         assert result.dtype == output
         # Where NumPy rounds the elements first or the total twice, a mean may differ by an ulp.
-        rounding = 0 if name == "sum" or expected.dtype.kind not in "fc" else np.finfo(output).eps
+        rounding = 0 if name != "mean" or expected.dtype.kind not in "fc" else np.finfo(output).eps
         np.testing.assert_allclose(to_numpy(xp, result), expected, rtol=2 * rounding, atol=0)
 
 
@@ -253,10 +295,11 @@ def test_split_every_by_axis_is_only_a_matter_of_graph(xp: Any, case: Chunked, d
 def test_out_is_overwritten_and_returned(xp: Any) -> None:
     array = np.arange(12.0).reshape(3, 4)
     x = to_chunks(xp, array, 2)
-    for name in ("sum", "min", "max", "mean"):
-        out = to_chunks(xp, np.zeros(4), 3)
-        assert getattr(dc, name)(x, axis=0, out=out) is out
-        np.testing.assert_array_equal(to_numpy(xp, out), getattr(np, name)(array, axis=0))
+    for name in ("sum", "prod", "min", "max", "mean", "var", "any", "all"):
+        expected = getattr(np, name)(array, axis=0)
+        out = to_chunks(xp, np.zeros(4, expected.dtype), 3)
+        assert getattr(reductions, name)(x, axis=0, out=out) is out
+        np.testing.assert_array_equal(to_numpy(xp, out), expected)
 
 
 def test_out_of_another_shape_is_refused(xp: Any) -> None:
@@ -267,8 +310,8 @@ def test_out_of_another_shape_is_refused(xp: Any) -> None:
 
 @pytest.mark.parametrize("array", [[1, 2, 3], np.float32(3.5), np.arange(6).reshape(2, 3), 7])
 def test_what_is_not_a_dask_array_becomes_one(array: Any) -> None:
-    for name in ("sum", "min", "max", "mean"):
-        result = getattr(dc, name)(array)
+    for name in ("sum", "prod", "min", "max", "ptp", "argmax", "mean", "var", "any", "all"):
+        result = getattr(reductions, name)(array)
         assert isinstance(result, da.Array)
         assert result.compute() == getattr(np, name)(array)
 
@@ -293,10 +336,14 @@ def quantities() -> da.Array:
     )
 
 
-FUNCTIONS = [dc.sum, dc.min, dc.max, dc.mean, dc.describe]
+TRUTHS = [reductions.any, reductions.all, reductions.count_nonzero]
+SPREADS = [reductions.var, reductions.std]
+INDICES = [reductions.argmin, reductions.argmax]
+FUNCTIONS = [dc.sum, reductions.prod, dc.min, dc.max, reductions.ptp, dc.mean, dc.describe]
+FUNCTIONS += [*TRUTHS, *SPREADS]
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS + INDICES)
 def test_other_kinds_of_chunk_are_refused_by_name(function: Any) -> None:
     masked = da.ma.masked_equal(da.from_array(np.arange(4), chunks=2), 1)
     with pytest.raises(TypeError, match="MaskedArray"):
@@ -305,7 +352,7 @@ def test_other_kinds_of_chunk_are_refused_by_name(function: Any) -> None:
         function(quantities())
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS + INDICES)
 @pytest.mark.parametrize("dtype", ["O", "U3", "S3", "M8[s]", "m8[s]", "g", "V4"])
 def test_other_dtypes_are_refused_by_name(function: Any, dtype: str) -> None:
     x = da.from_array(np.zeros(4, dtype), chunks=2)
@@ -315,13 +362,13 @@ def test_other_dtypes_are_refused_by_name(function: Any, dtype: str) -> None:
     assert str(np.dtype(dtype)) in str(caught.value)
 
 
-@pytest.mark.parametrize("function", [dc.min, dc.max, dc.describe])
+@pytest.mark.parametrize("function", [dc.min, dc.max, reductions.ptp, dc.describe, *INDICES])
 def test_complex_numbers_have_no_order(function: Any) -> None:
     with pytest.raises(TypeError, match="complex128"):
         function(da.ones(3, dtype="c16"))
 
 
-@pytest.mark.parametrize("function", [dc.sum, dc.mean])
+@pytest.mark.parametrize("function", [dc.sum, reductions.prod, dc.mean])
 @pytest.mark.parametrize("dtype", ["O", "U3", "M8[s]", "g"])
 def test_bad_results_are_refused_by_name(function: Any, dtype: str) -> None:
     with pytest.raises(TypeError, match=f"{function.__name__} does not take dtype"):
@@ -343,7 +390,7 @@ def test_bad_axes_are_refused_by_name(function: Any) -> None:
         function(x, "rows")
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS + INDICES)
 @pytest.mark.parametrize("ways", [1, 0, -3, {0: 1}])
 def test_a_tree_needs_two_ways(function: Any, ways: Any) -> None:
     with pytest.raises(ValueError, match="split_every must be at least 2, got"):

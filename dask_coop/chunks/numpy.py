@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from dask_coop.bins import Bins
-from dask_coop.monoids import MOMENTS, Operation, State
+from dask_coop.monoids import (
+    ALL,
+    ANY,
+    ARGMAX,
+    ARGMIN,
+    COUNT_NONZERO,
+    MOMENTS,
+    VAR,
+    Monoid,
+    Operation,
+    State,
+)
+from dask_coop.semirings import OR_AND, PLUS_TIMES, SEMIRINGS, Semiring
 
 Array = np.ndarray[Any, Any]
+
+#: Elements of a matrix product that are summed at a time.
+_PRODUCT_SIZE = 1 << 15
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
     """Reduce the chunk `x` over `axes` to a partial state."""
     x = np.asarray(x).astype(op.element, copy=False)
-    if op.monoid is MOMENTS:
-        return _moments(op, x, axes)
+    if op.monoid in _LIFTS:
+        return _LIFTS[op.monoid](op, x, axes)
     count = np.int64(math.prod(x.shape[axis] for axis in axes))
     return tuple(
         count
@@ -43,6 +59,48 @@ def _moments(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
         deviation = np.subtract(x, np.expand_dims(mean, axes), dtype="f8")
         m2 = np.add.reduce(np.square(deviation), axes, where=valid)
     return count, nans.sum(axes, dtype="i8"), low, high, total, mean, m2
+
+
+def _variance(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
+    count = np.int64(math.prod(x.shape[axis] for axis in axes))
+    dtype = op.monoid.dtypes(op.element)[1]
+    with np.errstate(all="ignore"):
+        mean = np.add.reduce(x, axes, dtype=dtype) / np.maximum(count, 1)
+        deviation = np.subtract(x, np.expand_dims(mean, axes), dtype=dtype)
+        squares = np.square(deviation.real)
+        if dtype.kind == "c":
+            squares += np.square(deviation.imag)
+        return count, mean, np.add.reduce(squares, axes)
+
+
+def _place(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
+    kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
+    length = math.prod(x.shape[axis] for axis in axes)
+    lines = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*kept, length)
+    if length == 0:
+        value, place = op.monoid.identity(op.element)
+        return np.full(kept, value)[()], np.full(kept, place)[()]
+    find = np.argmin if op.monoid is ARGMIN else np.argmax
+    place = np.asarray(find(lines, -1), "i8")
+    value = np.take_along_axis(lines, place[..., np.newaxis], -1)[..., 0]
+    return value[()], place[()]
+
+
+def _truths(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
+    (field,), (dtype,) = op.monoid.fields, op.monoid.dtypes(op.element)
+    true = x.astype("?", copy=False)
+    return (field.ufunc.reduce(true, axes, dtype=dtype, initial=field.identity(dtype)),)
+
+
+_LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...]], State]] = {
+    ALL: _truths,
+    ANY: _truths,
+    ARGMAX: _place,
+    ARGMIN: _place,
+    COUNT_NONZERO: _truths,
+    MOMENTS: _moments,
+    VAR: _variance,
+}
 
 
 def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
@@ -71,3 +129,46 @@ def histogram(op: Operation, x: Array, bins: Bins, weights: Array | None) -> Sta
     table = np.zeros(bins.n, dtype)
     np.add.at(table, np.minimum(index, bins.n - 1), weights[inside].astype(dtype, copy=False))
     return (table,)
+
+
+def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
+    """Return a copy of the chunk `x` in C order, with its axes in another order."""
+    return np.array(np.transpose(x, axes), order="C")
+
+
+def matmul(a: Array, b: Array, semiring: str = "plus_times") -> Array:
+    """Return the product of two chunks over a semiring, shaped as np.matmul's."""
+    ring = SEMIRINGS[semiring]
+    dtype = ring.dtype(a.dtype, b.dtype)
+    if ring is PLUS_TIMES:
+        return np.asarray(np.matmul(a, b))
+    rows, columns = a.ndim == 1, b.ndim == 1
+    a, b = (x.astype(dtype, copy=False) for x in (a, b))
+    a, b = a[np.newaxis, :] if rows else a, b[:, np.newaxis] if columns else b
+    if ring is OR_AND:
+        # The library counts in float32, in which a count may be rounded but not to zero.
+        result = np.matmul(a, b, dtype="f4") > 0
+    else:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        result = np.full((*batch, a.shape[-2], b.shape[-1]), ring.zero(dtype), dtype)
+        a, b = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
+        with np.errstate(over="ignore", invalid="ignore"):
+            _add_products(ring, a, b, result)
+    result = result[..., 0, :] if rows else result
+    return np.asarray(result[..., 0] if columns else result)
+
+
+def _add_products(ring: Semiring, a: Array, b: Array, total: Array) -> None:
+    """Add products to `total`, whose parts are as small as a cache."""
+    if total.size > _PRODUCT_SIZE:
+        axis = next(d for d, n in enumerate(total.shape) if n > 1)
+        for half in (slice(total.shape[axis] // 2), slice(total.shape[axis] // 2, None)):
+            at = (slice(None),) * axis + (half,)
+            of_a = a if axis == total.ndim - 1 else a[at]
+            of_b = b if axis == total.ndim - 2 else b[at]
+            _add_products(ring, of_a, of_b, total[at])
+        return
+    product = np.empty_like(total)
+    for i in range(a.shape[-1]):
+        ring.times(a[..., :, i, np.newaxis], b[..., i, np.newaxis, :], out=product)
+        ring.plus(total, product, out=total)

@@ -55,6 +55,12 @@ def _set(kernel: Any, ordinal: int, attribute: Any, value: int) -> None:
         raise RuntimeError(f"device {ordinal} refused {attribute.name} = {value}: {error}")
 
 
+@cache
+def _stream(ordinal: int, handle: int) -> Any:
+    """Return cuda.core's view of a stream of CuPy's; making one costs as much as a launch."""
+    return Stream.from_handle(handle)
+
+
 def launch(
     source: str,
     blocks: int,
@@ -85,7 +91,7 @@ def launch(
     # A thread whose arrays all came out of CuPy's pool may have no context yet; this binds one.
     cupy.cuda.runtime.setDevice(ordinal)
     kernel = load(source, ordinal, shared > _SHARED_BYTES, cluster)
-    stream = Stream.from_handle(cupy.cuda.get_current_stream().ptr)
+    stream = _stream(ordinal, cupy.cuda.get_current_stream().ptr)
     config = LaunchConfig(
         # With a cluster, cuda.core counts the grid in clusters.
         grid=blocks // cluster,

@@ -2,8 +2,7 @@
 
 A chunk is seen as an array of shape (outer, n, inner), of which lines of n are reduced or scanned.
 Lines that are contiguous (inner == 1) go to the kernels called *rows*, the others to *columns*.
-Where there are fewer lines than the GPU can work on at a time, lines are cut into *parts*: their
-states meet in a second launch.
+Where there are fewer lines than the GPU can work on at a time, lines are cut into *parts*.
 """
 
 from __future__ import annotations
@@ -17,8 +16,10 @@ import numpy as np
 from dask_coop.bins import Bins
 from dask_coop.chunks import catalogue
 from dask_coop.chunks.cuda.histogram import count
+from dask_coop.chunks.cuda.matmul import matmul as matmul
 from dask_coop.chunks.cuda.reduce import reduce_lines
 from dask_coop.chunks.cuda.scan import scan_lines
+from dask_coop.chunks.cuda.transpose import transpose as transpose
 from dask_coop.monoids import Operation, State
 
 Array = Any
@@ -30,7 +31,11 @@ HOST_STATE_BYTES = 1 << 16
 def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
     """Reduce the chunk `x` over `axes` to a partial state."""
     with x.device:
-        x, order = _dense(x.astype(op.element, copy=False))
+        x = x.astype(op.element, copy=False)
+        if op.monoid.positional and len(axes) > 1:
+            # Places count in C order, whatever the order in memory.
+            x = _contiguous(x)
+        x, order = _dense(x)
         reduced = [d for d in range(x.ndim) if order[d] in axes]
         start, stop = _longest_run(x.shape, reduced)
         shape = (
@@ -107,7 +112,7 @@ def _contiguous(x: Array) -> Array:
 
 def _aligned(x: Array) -> Array:
     """Return the contiguous `x`, moved where its address is no multiple of its item size."""
-    if x.data.ptr % x.dtype.alignment == 0:
+    if x.data.ptr % x.dtype.itemsize == 0:
         return x
     copy = cupy.empty_like(x)
     copy.data.copy_from_device_async(x.data, x.nbytes)
@@ -158,6 +163,15 @@ def _fields(op: Operation, states: Array, kept: tuple[int, ...]) -> State:
         return tuple(records[field.name][()] for field in op.monoid.fields)
     strides = np.empty(kept, layout).strides
     return tuple(
-        cupy.ndarray(kept, dtype, memptr=states.data + offset, strides=strides)
+        _field(kept, dtype, states.data + offset, strides)
         for dtype, offset in catalogue.places(layout)
     )
+
+
+def _field(shape: tuple[int, ...], dtype: np.dtype[Any], at: Any, strides: Any) -> Array:
+    if dtype.kind != "c" or (at.ptr | strides[-1]) % dtype.itemsize == 0:
+        return cupy.ndarray(shape, dtype, memptr=at, strides=strides)
+    # CuPy reads complex numbers only where they are aligned as a whole.
+    half = dtype.itemsize // 2
+    parts = cupy.ndarray((*shape, 2), f"f{half}", memptr=at, strides=(*strides, half))
+    return cupy.ascontiguousarray(parts).view(dtype)[..., 0]

@@ -1,7 +1,10 @@
-"""Reductions of CuPy chunks: picks teams, parts and grids for kernel_reduce.cuh."""
+"""Reductions of CuPy chunks: picks a kernel of kernel_reduce.cuh, pieces and a grid."""
 
 from __future__ import annotations
 
+import math
+import threading
+from functools import lru_cache
 from typing import Any
 
 import cupy
@@ -22,6 +25,26 @@ _BLOCKS = 8
 #: The fewest bytes of a line that are worth a block of their own.
 PART_BYTES = 1 << 15
 
+#: The most bytes of a line of which a block takes many.
+_SHORT_BYTES = 1 << 10
+
+#: The most bytes of a line that one warp takes: where a block each would leave the GPU idle for
+#: want of lines, and where there are lines enough.
+_WARP_BYTES, _MOST_WARP_BYTES = 1 << 12, 1 << 16
+
+#: The fewest neighbouring bytes that are worth a load of their own.
+_COALESCED_BYTES = 64
+
+#: The most waves of blocks that lines are cut for.
+_WAVES = 16
+
+#: What a block costs beside the bytes it reads, in bytes that it could have read meanwhile, and how
+#: much of a wave the blocks that end last take longer: for contiguous and for strided lines.
+_ROW_COSTS, _COLUMN_COSTS = (1 << 13, 0.04), (1 << 15, 0.0)
+
+#: The fewest rows of strided lines that a thread takes, and the bytes of a row that a block takes.
+_ROWS, _ROW_BYTES = 16, 512
+
 
 def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
     """Reduce `x`, seen as (outer, n, inner), over n.
@@ -31,52 +54,162 @@ def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
     cupy.ndarray
         The outer * inner states as bytes, on the GPU.
     """
+    outer, n, inner = shape
+    itemsize, layout = op.element.itemsize, catalogue.layout(op)
+    if outer * inner == 0:
+        return cupy.empty(0, "u1")
+    if inner > 1:
+        v = programs.columns_per_thread(op.element, layout)
+        if inner % v or x.data.ptr % (v * itemsize):
+            v = 1
+        crowd = 2 * programs.THREADS * _slots(programs.BLOCKS)
+        if inner * itemsize >= _COALESCED_BYTES and outer * inner >= v * crowd:
+            return _threads(op, x, shape, v)
+        if outer > 1 and n * inner * itemsize <= programs.slab_bytes(layout):
+            return _slabs(op, x, shape)
+        return _columns(op, x, shape)
+    if outer > 1:
+        if n * itemsize <= _SHORT_BYTES:
+            return _slabs(op, x, shape)
+        crowd = 2 * programs.THREADS // 32 * _slots(programs.BLOCKS)
+        if n * itemsize <= (_WARP_BYTES if outer < crowd else _MOST_WARP_BYTES):
+            return _rows(op, x, shape)
+    return _long_rows(op, x, shape)
+
+
+def _slabs(op: Operation, x: Array, shape: Shape) -> Array:
+    outer, n, inner = shape
     functor, layout = catalogue.functor(op), catalogue.layout(op)
-    states, parts = _states(functor, layout, x.data.ptr, op.element, shape)
-    if parts > 1:
-        states, _ = _states(functor, layout, states.data.ptr, None, (shape[0], parts, shape[2]))
+    slabs = programs.slab_bytes(layout) // max(1, n * inner * op.element.itemsize)
+    # As many threads a line as find enough to do before they combine what they have.
+    least, team = (4 if layout.itemsize <= 16 else 32), 1
+    while team < 32 and least * team <= n and slabs * inner * team < programs.THREADS:
+        team *= 2
+    source = programs.slabs(functor, op.element, layout)
+    states = cupy.empty(outer * inner * layout.itemsize, "u1")
+    sizes = (np.int64(outer), np.int32(n), np.int32(inner), np.int32(slabs), np.int32(team))
+    blocks = min(-(-outer // slabs), _slots(programs.BLOCKS))
+    launch(source, blocks, programs.THREADS, x.data.ptr, states.data.ptr, *sizes)
     return states
 
 
-def _states(
-    functor: str, layout: np.dtype[Any], x: int, element: np.dtype[Any] | None, shape: Shape
-) -> tuple[Array, int]:
-    """Reduce every part of every line to a state; without `element` the lines hold states."""
+def _rows(op: Operation, x: Array, shape: Shape) -> Array:
+    outer, n, _ = shape
+    functor, layout = catalogue.functor(op), catalogue.layout(op)
+    source = programs.rows(functor, op.element, layout)
+    states = cupy.empty(outer * layout.itemsize, "u1")
+    sizes = (np.int64(outer), np.int32(n))
+    blocks = -(-outer * 32 // programs.THREADS)
+    launch(source, blocks, programs.THREADS, x.data.ptr, states.data.ptr, *sizes)
+    return states
+
+
+def _long_rows(op: Operation, x: Array, shape: Shape) -> Array:
+    outer, n, _ = shape
+    functor, layout = catalogue.functor(op), catalogue.layout(op)
+    nbytes = n * op.element.itemsize
+    parts = _cut(outer, nbytes, nbytes // PART_BYTES, _slots(programs.BLOCKS), *_ROW_COSTS)
+    source = programs.long_rows(functor, op.element, layout)
+    states, addresses = _meeting(outer, parts, layout.itemsize, outer)
+    sizes = (np.int64(n), np.int64(parts))
+    launch(source, outer * parts, programs.THREADS, x.data.ptr, *addresses, *sizes)
+    return states
+
+
+def _threads(op: Operation, x: Array, shape: Shape, v: int) -> Array:
     outer, n, inner = shape
-    itemsize = layout.itemsize if element is None else element.itemsize
-    parts = 1
-    if inner == 1:
-        team = next((t for t, most in programs.TEAMS if n <= most), programs.THREADS)
-        if team == programs.THREADS and element is not None:
-            parts = parts_of(outer, n * itemsize // PART_BYTES)
-        blocks = -(-outer * parts // (programs.THREADS // team))
-        extra: tuple[Any, ...] = (np.int64(parts),)
-        source = (
-            programs.merge_rows(functor, layout, team)
-            if element is None
-            else programs.rows(functor, element, layout, team)
-        )
-    else:
-        # A warp reads at least 128 neighbouring bytes where the line has them.
-        width = min(1 << (inner - 1).bit_length(), max(32, 128 // itemsize))
-        tiles = -(-inner // width)
-        if element is not None:
-            parts = parts_of(outer * tiles, n * width // (programs.THREADS * 8))
-        blocks = outer * parts * tiles
-        extra = (np.int64(inner), np.int64(parts), np.int32(width.bit_length() - 1))
-        source = (
-            programs.merge_columns(functor, layout)
-            if element is None
-            else programs.columns(functor, element, layout)
-        )
-    states = cupy.empty(outer * parts * inner * layout.itemsize, "u1")
-    if blocks:
-        sizes = (np.int64(outer), np.int64(n))
-        launch(source, blocks, programs.THREADS, x, states.data.ptr, *sizes, *extra)
-    return states, parts
+    functor, layout = catalogue.functor(op), catalogue.layout(op)
+    source = programs.threads(functor, op.element, layout, v)
+    states = cupy.empty(outer * inner * layout.itemsize, "u1")
+    sizes = (np.int64(outer * inner), np.int32(n), np.int64(inner))
+    blocks = -(-outer * inner // (v * programs.THREADS))
+    launch(source, blocks, programs.THREADS, x.data.ptr, states.data.ptr, *sizes)
+    return states
+
+
+def _columns(op: Operation, x: Array, shape: Shape) -> Array:
+    outer, n, inner = shape
+    functor, layout = catalogue.functor(op), catalogue.layout(op)
+    v = programs.columns_per_thread(op.element, layout)
+    aligned = x.data.ptr % (v * op.element.itemsize) == 0 and (outer == 1 or n * inner % v == 0)
+    width = math.lcm(inner, v) if aligned else inner
+    if not aligned or (width > inner and width > v * programs.THREADS // 2):
+        width, v = inner, 1
+    lanes, tiles = _tiles(width // v, n, v * op.element.itemsize)
+    rows = programs.THREADS // lanes * (width // inner)
+    nbytes = n * inner * op.element.itemsize // tiles
+    most, slots = n // (rows * _ROWS), _slots(programs.COLUMN_BLOCKS)
+    parts = _cut(outer * tiles, nbytes, most, slots, *_COLUMN_COSTS)
+    source = programs.long_columns(functor, op.element, layout, v)
+    states, addresses = _meeting(outer * inner, parts, layout.itemsize, outer * tiles)
+    sizes = (np.int64(n), np.int64(inner), np.int64(width), np.int64(parts), np.int32(lanes))
+    blocks = outer * tiles * parts
+    launch(source, blocks, programs.THREADS, x.data.ptr, *addresses, *sizes)
+    return states
+
+
+def _tiles(vectors: int, n: int, nbytes: int) -> tuple[int, int]:
+    """Return how many threads stand side by side in a row of `vectors`, and the tiles."""
+    if vectors <= programs.THREADS // 2:
+        return vectors, 1
+    most = max(32, min(128, _ROW_BYTES // nbytes))
+    while most < programs.THREADS and n * most < _ROWS * programs.THREADS:
+        most *= 2
+    tiles = -(-vectors // most)
+    return -(-vectors // tiles), tiles
+
+
+def _slots(blocks: int) -> int:
+    """Return how many blocks the current GPU runs at a time, `blocks` on a multiprocessor."""
+    return device(cupy.cuda.runtime.getDevice()).processors * blocks
+
+
+@lru_cache(1024)
+def _cut(
+    lines: int, nbytes: int, most: int, slots: int, block_bytes: int, straggling: float
+) -> int:
+    """Return into how many parts to cut lines of so many bytes, each the work of one block.
+
+    Blocks run in waves of `slots`; the cut is the one whose waves end first, were they to run in
+    step.
+    """
+
+    def cost(parts: int) -> float:
+        waves = -(-lines * parts // slots)
+        return (waves + straggling) * (nbytes / parts + block_bytes)
+
+    cuts = {max(1, min(waves * slots // lines, most)) for waves in range(1, _WAVES + 1)}
+    return min(sorted(cuts), key=cost)
+
+
+def _meeting(
+    lines: int, parts: int, itemsize: int, tickets: int
+) -> tuple[Array, tuple[int, int, int]]:
+    """Return room for the states of lines, and where they, their parts' and the tickets are."""
+    nbytes = lines * itemsize
+    # One allocation holds both; a state's size is a multiple of its alignment.
+    room = cupy.empty(nbytes * (1 + parts if parts > 1 else 1), "u1")
+    start = room.data.ptr
+    return room[:nbytes], (start, start + nbytes, _tickets(tickets)) if parts > 1 else (start, 0, 0)
+
+
+_local = threading.local()
+
+
+def _tickets(count: int) -> int:
+    """Return the address of at least `count` zeros, which the kernels of this stream leave zero.
+
+    Kernels of one stream take turns, so they may share tickets; threads do not, for each may have
+    a null stream of its own.
+    """
+    key = cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
+    kept = _local.__dict__.setdefault("tickets", {})
+    if key not in kept or kept[key].size < count:
+        kept[key] = cupy.zeros(max(4096, count), "u4")
+    return int(kept[key].data.ptr)
 
 
 def parts_of(blocks: int, most: int) -> int:
     """Return into how many parts to cut lines that alone would make `blocks` blocks."""
-    busy = device(cupy.cuda.runtime.getDevice()).processors * _BLOCKS
+    busy = _slots(_BLOCKS)
     return max(1, min(-(-busy // max(1, blocks)), most))

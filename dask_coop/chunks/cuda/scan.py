@@ -1,4 +1,17 @@
-"""Scans of CuPy chunks: two-level reduce-then-scan inside a GPU, by kernel_scan.cuh."""
+"""Scans of CuPy chunks: picks a strategy of kernel_scan.cuh and its neighbours.
+
+======================== ======= =================================================================
+strategy                 traffic lines
+======================== ======= =================================================================
+``"single-pass"``        2N      contiguous, shared by all blocks of a GPU with Device.hopper
+``"look-back"``          2N      contiguous, of integers: its order of sums is not fixed
+``"lines"``              2N      whole: contiguous ones by a warp or a block, 32 strided ones a warp
+``"two-level"``          3N      cut into a fixed number of pieces: three launches
+``"cooperative"``        3N      contiguous; the same in one cooperative launch
+``"reduce-then-scan"``   3N      contiguous, cut into pieces of a fixed length, recursively
+``"scan-then-fan"``      4N      contiguous, cut into pieces of a fixed length, recursively
+======================== ======= =================================================================
+"""
 
 from __future__ import annotations
 
@@ -9,51 +22,288 @@ import numpy as np
 
 from dask_coop.chunks import catalogue
 from dask_coop.chunks.cuda.reduce import PART_BYTES, Shape, parts_of
+from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
-from dask_coop.cuda.programs import reduce, scan
+from dask_coop.cuda.programs import scan as programs
 from dask_coop.monoids import Operation
 
 Array = Any
 
+STRATEGIES = (
+    "single-pass",
+    "look-back",
+    "lines",
+    "two-level",
+    "cooperative",
+    "reduce-then-scan",
+    "scan-then-fan",
+)
+
 #: The most parts of a strided line: one thread scans their states.
 _COLUMN_PARTS = 4096
 
+#: Elements of a piece of fixed length, and the most states of a line that one block scans.
+_PIECE, _SPINE = 8192, 1 << 15
 
-def scan_lines(op: Operation, x: Array, y: Array, base: Array | None, shape: Shape) -> None:
-    """Scan `x`, seen as (outer, n, inner), along n into `y`."""
-    outer, n, inner = shape
-    functor, layout = catalogue.functor(op), catalogue.layout(op)
-    bases = base.data.ptr if base is not None else 0
-    threads = scan.THREADS
-    sizes: tuple[Any, ...] = (np.int64(outer), np.int64(n))
-    if inner == 1:
-        team = 32 if n <= 4096 else threads
-        parts = parts_of(outer, n * x.itemsize // PART_BYTES) if team == threads else 1
-        blocks = -(-outer * parts // (threads // team))
-        source = scan.rows(functor, op.element, op.output, layout, team)
-        upsweep = reduce.rows(functor, op.element, layout, threads)
-        spine, spine_blocks = scan.spine_rows(functor, layout), outer
-        columns: tuple[Any, ...] = ()
-    else:
-        width = min(1 << (inner - 1).bit_length(), 32)
-        parts = min(_COLUMN_PARTS, parts_of(-(-outer * inner // threads), n // 64))
-        blocks = -(-outer * parts * inner // threads)
-        source = scan.columns(functor, op.element, op.output, layout)
-        upsweep = reduce.columns(functor, op.element, layout)
-        spine, spine_blocks = scan.spine_columns(functor, layout), -(-outer * inner // threads)
-        columns = (np.int64(inner),)
-    if parts > 1:
-        states = cupy.empty(outer * parts * inner * layout.itemsize, "u1")
-        at, cut = states.data.ptr, np.int64(parts)
-        if inner == 1:
-            launch(upsweep, outer * parts, threads, x.data.ptr, at, *sizes, cut)
-        else:
-            tiles, log_width = -(-inner // width), np.int32(width.bit_length() - 1)
-            grid = outer * parts * tiles
-            launch(upsweep, grid, threads, x.data.ptr, at, *sizes, *columns, cut, log_width)
-        states_sizes = (np.int64(outer), cut, *columns, np.int64(1))
-        launch(spine, spine_blocks, threads, at, at, bases, *states_sizes)
-        bases = at
-    launch(
-        source, blocks, threads, x.data.ptr, y.data.ptr, bases, *sizes, *columns, np.int64(parts)
+#: Blocks that stream columns: how many keep a multiprocessor's memory busy, and how few still do
+#: better with whole columns than more would with pieces.
+_BLOCKS, _FEW_BLOCKS = 3, 0.9
+
+#: The fewest rows of a piece that are worth a ring in shared memory.
+_RING_ROWS = 128
+
+
+def scan_lines(
+    op: Operation,
+    x: Array,
+    y: Array,
+    base: Array | None,
+    shape: Shape,
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    strategy: str | None = None,
+) -> None:
+    """Scan `x`, seen as (outer, n, inner), along n into `y`.
+
+    Parameters
+    ----------
+    op : Operation
+    x, y : cupy.ndarray
+        Contiguous arrays of outer * n * inner elements, at least one.
+    base : cupy.ndarray, optional
+        The states from which the outer * inner lines start.
+    shape : tuple of int
+        (outer, n, inner).
+    exclusive : bool
+        Whether a result leaves out its own element.
+    reverse : bool
+        Whether lines are scanned from their ends.
+    strategy : str, optional
+        One of `STRATEGIES`; by default the one that is fastest for the shape.
+
+    Raises
+    ------
+    ValueError
+        If the strategy is none of these, or not for this GPU, dtype or axis.
+    """
+    gpu = device(cupy.cuda.runtime.getDevice())
+    scan = programs.of(
+        catalogue.functor(op), op.element, op.output, catalogue.layout(op), exclusive, reverse
     )
+    job = _Job(scan, x.data.ptr, y.data.ptr, base.data.ptr if base is not None else 0, shape)
+    if strategy is None:
+        strategy = _choose(gpu, job)
+    elif reason := _objection(gpu, op, shape, strategy):
+        raise ValueError(f"strategy {strategy!r} {reason}")
+    outer, n, inner = shape
+    match strategy:
+        case "single-pass":
+            _waves(gpu, job, shared=True)
+        case "look-back":
+            _look_back(job)
+        case "lines" if inner > 1:
+            _cut_columns(gpu, job, 1)
+        case "lines":
+            _rows(gpu, job)
+        case "cooperative":
+            _cooperative(gpu, job)
+        case "scan-then-fan":
+            _scan_then_fan(job)
+        case "reduce-then-scan":
+            _cut_rows(job, -(-n // _PIECE))
+        case _ if inner > 1:
+            blocks = outer * -(-inner // programs.STREAM_WIDTHS[0])
+            parts = _BLOCKS * gpu.processors // blocks
+            _cut_columns(gpu, job, max(1, min(parts, n // _RING_ROWS, _COLUMN_PARTS)))
+        case _:
+            _cut_rows(job, parts_of(outer, n * x.itemsize // PART_BYTES))
+
+
+class _Job:
+    """A scan and where it works: addresses and (outer, n, inner)."""
+
+    def __init__(self, scan: programs.Scan, x: int, y: int, base: int, shape: Shape) -> None:
+        self.scan, self.x, self.y, self.base = scan, x, y, base
+        self.outer, self.n, self.inner = shape
+
+    def launch(self, source: str, blocks: int, threads: int, *rest: Any, **options: Any) -> None:
+        """Launch a program on these addresses."""
+        launch(source, blocks, threads, self.x, self.y, self.base, *rest, **options)
+
+    def states(self, parts: int) -> Array:
+        """Return room for the states of so many parts of every line."""
+        return cupy.empty(self.outer * parts * self.inner * self.scan.state_bytes, "u1")
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the bulk copy engine can move every line."""
+        scan, pitch = self.scan, self.n if self.outer > 1 else 0
+        places = self.x, self.y, pitch * scan.element_bytes, pitch * scan.result_bytes
+        return all(place % 16 == 0 for place in places)
+
+
+def _objection(gpu: Device, op: Operation, shape: Shape, strategy: str) -> str:
+    """Say why a strategy can't be had; "" if it can."""
+    if strategy not in STRATEGIES:
+        return f"is none of {', '.join(STRATEGIES)}"
+    if shape[2] > 1 and strategy not in ("lines", "two-level"):
+        return "is for the last axis of a chunk"
+    if strategy == "single-pass" and not gpu.hopper:
+        return f"needs compute capability 9.0, and this GPU is {gpu.arch}"
+    if strategy == "look-back" and op.element.kind not in "biu":
+        return f"would not give the same {op.output} results on every run"
+    return ""
+
+
+def _choose(gpu: Device, job: _Job) -> str:
+    outer, n, inner = job.outer, job.n, job.inner
+    if inner > 1:
+        blocks = outer * -(-inner // programs.STREAM_WIDTHS[0])
+        enough = blocks >= _FEW_BLOCKS * gpu.processors
+        return "lines" if enough or n < 2 * _RING_ROWS else "two-level"
+    if n <= programs.WARP_LINE or outer >= 4 * gpu.processors:
+        return "lines"
+    if gpu.hopper and job.aligned:
+        return "single-pass"
+    return "two-level"
+
+
+def _waves(gpu: Device, job: _Job, shared: bool) -> None:
+    """Scan contiguous lines with the bulk copy engine, shared by all blocks or a block each."""
+    scan, blocks = job.scan, gpu.processors
+    tuning = programs.tune(scan, job.n, blocks, gpu.shared_bytes, shared)
+    tiles = -(-job.n // tuning.tile) * job.outer
+    blocks = min(blocks, tiles if shared else job.outer)
+    board = 0
+    if shared:
+        words = tuning.rounds * blocks * programs.tagged_words(scan.state_bytes)
+        room = cupy.empty(words, "u8")
+        room.data.memset_async(0, room.nbytes)
+        board = room.data.ptr
+    job.launch(
+        programs.waves(scan, tuning),
+        blocks,
+        tuning.threads,
+        np.int64(job.outer),
+        np.int64(job.n),
+        board,
+        shared=programs.waves_shared_bytes(scan, tuning),
+        cooperative=shared,
+    )
+
+
+def _look_back(job: _Job) -> None:
+    tile = programs.THREADS * programs.lookback_items(job.scan)
+    blocks = job.outer * -(-job.n // tile)
+    board = cupy.empty(blocks * programs.tagged_words(job.scan.state_bytes) + 1, "u8")
+    board.data.memset_async(0, board.nbytes)
+    source = programs.lookback(job.scan)
+    job.launch(source, blocks, programs.THREADS, np.int64(job.n), board.data.ptr)
+
+
+def _rows(gpu: Device, job: _Job) -> None:
+    """Scan whole contiguous lines."""
+    if job.n > programs.WARP_LINE and gpu.hopper and job.aligned:
+        _waves(gpu, job, shared=False)
+    elif job.n <= programs.SHORT_LINE and job.outer > 1:
+        lines = programs.short_rows_tile(job.scan) // job.n
+        sizes = np.int64(job.outer), np.int32(job.n)
+        source = programs.short_rows(job.scan)
+        job.launch(source, -(-job.outer // lines), programs.THREADS, *sizes)
+    else:
+        _cut_rows(job, 1)
+
+
+def _cut_rows(job: _Job, parts: int) -> None:
+    """Scan contiguous lines by pieces: upsweep, spine, downsweep."""
+    threads = programs.THREADS
+    team = 32 if job.n <= programs.WARP_LINE else threads
+    blocks = -(-job.outer * parts // (threads // team))
+    sizes = np.int64(job.outer), np.int64(job.n), np.int64(parts)
+    if parts > 1:
+        states = job.states(parts)
+        at = states.data.ptr
+        launch(programs.upsweep(job.scan), job.outer * parts, threads, job.x, at, 0, *sizes[1:])
+        _spine(job, at, parts)
+        job = _Job(job.scan, job.x, job.y, at, (job.outer, job.n, 1))
+    job.launch(programs.rows(job.scan, team), blocks, threads, 0, *sizes)
+
+
+def _spine(job: _Job, states: int, parts: int) -> None:
+    """Turn the states of pieces into their bases, in place."""
+    shape = job.outer, parts, 1
+    spine = _Job(programs.of_states(job.scan), states, states, job.base, shape)
+    _cut_rows(spine, 1 if parts <= _SPINE else -(-parts // _PIECE))
+
+
+def _scan_then_fan(job: _Job) -> None:
+    threads, parts = programs.THREADS, -(-job.n // _PIECE)
+    if parts == 1:
+        return _cut_rows(job, 1)
+    states = job.states(parts)
+    at, blocks = states.data.ptr, job.outer * parts
+    sizes = np.int64(job.outer), np.int64(job.n), np.int64(parts)
+    source = programs.rows(job.scan, threads)
+    launch(source, blocks, threads, job.x, job.y, 0, at, *sizes)
+    spine = programs.of_states(job.scan)
+    _scan_then_fan(_Job(spine, at, at, job.base, (job.outer, parts, 1)))
+    fan = programs.fan(job.scan)
+    return launch(fan, blocks, threads, job.x, job.y, at, np.int64(job.n), np.int64(parts))
+
+
+def _cooperative(gpu: Device, job: _Job) -> None:
+    slots = gpu.processors * programs.COOPERATIVE_BLOCKS
+    if job.outer > slots:
+        return _cut_rows(job, 1)
+    parts = max(1, min(slots // job.outer, -(-job.n // _PIECE)))
+    states = job.states(parts)
+    arrived = cupy.zeros(1, "u4")
+    return job.launch(
+        programs.cooperative(job.scan),
+        job.outer * parts,
+        programs.THREADS,
+        states.data.ptr,
+        arrived.data.ptr,
+        np.int64(job.n),
+        np.int64(parts),
+        cooperative=True,
+    )
+
+
+def _cut_columns(gpu: Device, job: _Job, parts: int) -> None:
+    """Scan strided lines by pieces: upsweep, spine, downsweep."""
+    scan, threads, inner = job.scan, programs.THREADS, job.inner
+    sizes = np.int64(job.n), np.int64(inner), np.int64(parts)
+    if parts > 1:
+        width = min(1 << (inner - 1).bit_length(), 32)
+        states = job.states(parts)
+        at = states.data.ptr
+        grid = job.outer * parts * -(-inner // width)
+        upsweep = programs.upsweep_columns(scan)
+        launch(upsweep, grid, threads, job.x, at, 0, *sizes, np.int32(width.bit_length() - 1))
+        spine = _Job(programs.of_states(scan), at, at, job.base, (job.outer, parts, inner))
+        _cut_columns(gpu, spine, 1)
+        job = _Job(scan, job.x, job.y, at, (job.outer, job.n, inner))
+    aligned = (job.x | inner * scan.element_bytes) % 16 == 0
+    # Copies of less than 4 bytes can't be had.
+    if job.n // parts < _RING_ROWS or not (aligned or scan.element_bytes >= 4):
+        lines = job.outer * parts * inner
+        source = programs.columns(scan)
+        return job.launch(source, -(-lines // threads), threads, np.int64(job.outer), *sizes)
+    width = _width(gpu, job.outer * parts, inner)
+    return job.launch(
+        programs.stream(scan, width, 16 if aligned else scan.element_bytes),
+        job.outer * parts * -(-inner // width),
+        width,
+        *sizes,
+        shared=programs.stream_shared_bytes(scan, width),
+    )
+
+
+def _width(gpu: Device, pieces: int, inner: int) -> int:
+    """Return how many columns a block takes: the most that leave no multiprocessor without one."""
+    for width in programs.STREAM_WIDTHS:
+        if pieces * -(-inner // width) >= _FEW_BLOCKS * gpu.processors:
+            return width
+    return programs.STREAM_WIDTHS[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,52 +12,118 @@ from dask_coop.cuda.programs import ctype
 #: Threads of a block.
 THREADS = 256
 
-#: Threads that reduce one contiguous line of at most so many elements; longer ones take a block.
-TEAMS = ((2, 16), (8, 256), (32, 4096))
+#: Blocks that share a multiprocessor: so many that 40 KB and more are on their way from memory, and
+#: so few that a thread has 64 registers, or 80 for its columns.
+BLOCKS, COLUMN_BLOCKS = 4, 3
+
+#: The most bytes of states that a thread of a strided line accumulates.
+_STATES_BYTES = 32
 
 
-def rows(functor: str, element: np.dtype[Any], state: np.dtype[Any], team: int) -> str:
-    """Return the reduction of contiguous lines by teams of `team` threads."""
-    return _reduce(functor, ctype(element), state, _rows(team))
+def columns_per_thread(element: np.dtype[Any], state: np.dtype[Any]) -> int:
+    """Return how many neighbouring columns one thread loads and reduces."""
+    return max(1, min(8, 16 // element.itemsize, _STATES_BYTES // state.itemsize))
 
 
-def columns(functor: str, element: np.dtype[Any], state: np.dtype[Any]) -> str:
-    """Return the reduction of strided lines."""
-    return _reduce(functor, ctype(element), state, _COLUMNS)
+def slab_loads(state: np.dtype[Any]) -> int:
+    """Return how many loads of 16 bytes a thread that copies slabs has in flight."""
+    return 6 if state.itemsize <= 32 else 4
 
 
-def merge_rows(functor: str, state: np.dtype[Any], team: int) -> str:
-    """Return the reduction of contiguous lines of states."""
-    return _reduce(f"Merge<{functor}>", f"{functor}::State", state, _rows(team))
+def slab_bytes(state: np.dtype[Any]) -> int:
+    """Return how many bytes of slabs a block copies at a time."""
+    return (THREADS * slab_loads(state) - 1) * 16
 
 
-def merge_columns(functor: str, state: np.dtype[Any]) -> str:
-    """Return the reduction of strided lines of states."""
-    return _reduce(f"Merge<{functor}>", f"{functor}::State", state, _COLUMNS)
-
-
-_COLUMNS = (
-    ", i64 inner, i64 parts, int log_width",
-    "reduce_columns<T, M, {threads}>(x, out, outer, n, inner, parts, log_width);",
-)
-
-
-def _rows(team: int) -> tuple[str, str]:
-    return (
-        ", i64 parts",
-        f"reduce_rows<T, M, {{threads}}, {team}>(x, out, outer, n, parts);",
+@cache
+def slabs(functor: str, element: np.dtype[Any], state: np.dtype[Any]) -> str:
+    """Return the reduction of slabs of which many fit into shared memory."""
+    body = f"reduce_slabs<T, M, {THREADS}, {slab_loads(state)}>"
+    return _reduce(
+        functor,
+        element,
+        state,
+        "i64 outer, int n, int inner, int slabs, int team",
+        f"{body}(x, out, outer, n, inner, slabs, team);",
     )
 
 
-def _reduce(functor: str, element: str, state: np.dtype[Any], body: tuple[str, str]) -> str:
-    parameters, call = body
+@cache
+def rows(functor: str, element: np.dtype[Any], state: np.dtype[Any]) -> str:
+    """Return the reduction of contiguous lines by a warp each."""
+    call = f"reduce_rows<T, M, {THREADS}, {_loads(element, state)}>(x, out, outer, n);"
+    return _reduce(functor, element, state, "i64 outer, int n", call)
+
+
+@cache
+def long_rows(functor: str, element: np.dtype[Any], state: np.dtype[Any]) -> str:
+    """Return the reduction of contiguous lines that several blocks share."""
+    body = f"reduce_long_rows<T, M, {THREADS}, {_loads(element, state)}>"
+    return _reduce(
+        functor,
+        element,
+        state,
+        "M::State* pieces, unsigned* tickets, i64 n, i64 parts",
+        f"{body}(x, out, pieces, tickets, n, parts);",
+    )
+
+
+@cache
+def long_columns(functor: str, element: np.dtype[Any], state: np.dtype[Any], v: int) -> str:
+    """Return the reduction of strided lines that several blocks share, in loads of `v` elements."""
+    return _reduce(
+        functor,
+        element,
+        state,
+        "M::State* pieces, unsigned* tickets, i64 n, i64 inner, i64 width, i64 parts, int lanes",
+        f"reduce_columns<T, M, {THREADS}, {v}, {_row_loads(element, v)}>"
+        "(x, out, pieces, tickets, n, inner, width, parts, lanes);",
+        COLUMN_BLOCKS,
+    )
+
+
+@cache
+def threads(functor: str, element: np.dtype[Any], state: np.dtype[Any], v: int) -> str:
+    """Return the reduction of `v` strided lines by each thread."""
+    loads = max(4, _row_loads(element, v) // 2)
+    return _reduce(
+        functor,
+        element,
+        state,
+        "i64 columns, int n, i64 inner",
+        f"reduce_threads<T, M, {THREADS}, {v}, {loads}>(x, out, columns, n, inner);",
+    )
+
+
+def _loads(element: np.dtype[Any], state: np.dtype[Any]) -> int:
+    """Return how many loads of 16 bytes a thread of a contiguous line has in flight."""
+    # More elements than 32 at a time, converted, would not fit into its registers; large states
+    # take longer over what has come, so more has to be under way.
+    if element.itemsize <= 2:
+        return 2 * element.itemsize
+    return 4 if state.itemsize <= 16 else 6
+
+
+def _row_loads(element: np.dtype[Any], v: int) -> int:
+    """Return how many rows a thread of strided lines has in flight."""
+    return max(2, min(16, 64 // (v * element.itemsize), 32 // v))
+
+
+def _reduce(
+    functor: str,
+    element: np.dtype[Any],
+    state: np.dtype[Any],
+    parameters: str,
+    call: str,
+    blocks: int = BLOCKS,
+) -> str:
     return f"""#include "kernel_reduce.cuh"
 using namespace coop;
 using M = {functor};
-using T = {element};
+using T = {ctype(element)};
 static_assert(sizeof(M::State) == {state.itemsize}, "Python and CUDA disagree on a state");
-extern "C" __global__ void __launch_bounds__({THREADS})
-entry(const T* x, M::State* out, i64 outer, i64 n{parameters}) {{
-  {call.format(threads=THREADS)}
+extern "C" __global__ void __launch_bounds__({THREADS}, {blocks})
+entry(const T* x, M::State* out, {parameters}) {{
+  {call}
 }}
 """

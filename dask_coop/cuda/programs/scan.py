@@ -1,65 +1,332 @@
-"""The scans: programs of kernel_scan.cuh."""
+"""The scans: programs of kernel_scan.cuh and its neighbours."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from dask_coop.cuda.programs import ctype
 
-#: Threads of a block.
+#: Threads of a block, but for those of `waves` and `stream`.
 THREADS = 256
 
+#: The longest lines that a block scans several of, and that a warp scans alone, in elements.
+SHORT_LINE, WARP_LINE = 256, 4096
 
-def items_per_thread(itemsize: int) -> int:
+#: Blocks of `cooperative` that fit a multiprocessor.
+COOPERATIVE_BLOCKS = 3
+
+#: The columns that a block may stream, and the tiles in its ring.
+STREAM_WIDTHS, STREAM_STAGES = (128, 64, 32), 4
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What the programs of one scan have in common.
+
+    Attributes
+    ----------
+    functor, element, result : str
+        The C++ names of the monoid, of what is scanned and of what is written.
+    element_bytes, result_bytes, state_bytes : int
+        Their sizes.
+    exclusive : bool
+        Whether a result leaves out its own element.
+    reverse : bool
+        Whether lines are scanned from their ends.
+    """
+
+    functor: str
+    element: str
+    result: str
+    element_bytes: int
+    result_bytes: int
+    state_bytes: int
+    exclusive: bool = False
+    reverse: bool = False
+
+    @property
+    def flags(self) -> str:
+        """The template arguments that end every list."""
+        return f"{str(self.exclusive).lower()}, {str(self.reverse).lower()}"
+
+    @property
+    def widest(self) -> int:
+        """The bytes that an element takes in shared memory, where its result takes its place."""
+        return max(self.element_bytes, self.result_bytes)
+
+
+@cache
+def of(
+    functor: str,
+    element: np.dtype[Any],
+    result: np.dtype[Any],
+    state: np.dtype[Any],
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> Scan:
+    """Return the scan of arrays of `element` into arrays of `result`."""
+    sizes = element.itemsize, result.itemsize, state.itemsize
+    return Scan(functor, ctype(element), ctype(result), *sizes, exclusive, reverse)
+
+
+@cache
+def of_states(scan: Scan) -> Scan:
+    """Return the exclusive scan of the states of lines, the spine."""
+    state, size = f"{scan.functor}::State", scan.state_bytes
+    functor = f"Merge<{scan.functor}>"
+    return Scan(functor, state, state, size, size, size, True, scan.reverse)
+
+
+@dataclass(frozen=True)
+class Waves:
+    """The tuning of `waves`: see kernel_scan_waves.cuh.
+
+    Attributes
+    ----------
+    warps : int
+        Warps that scan.
+    items : int
+        Elements of a tile that each of their threads takes, an odd number.
+    stages : int
+        Tiles in shared memory.
+    slots : int
+        A wave's tiles that a lane looks after, where blocks share lines; 0 where they don't.
+    """
+
+    warps: int
+    items: int
+    stages: int
+    slots: int
+
+    @property
+    def tile(self) -> int:
+        """The elements of a tile."""
+        return self.warps * 32 * self.items
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return (self.warps + 3) * 32
+
+    @property
+    def rounds(self) -> int:
+        """The waves for which the board has room."""
+        return 2 * self.stages
+
+    @property
+    def ahead(self) -> int:
+        """The waves by which tiles are reduced early: three are loaded, scanned, stored."""
+        return max(1, self.stages - 3)
+
+
+#: Warps, and the most elements a thread that its registers hold, by the size of an element.
+_SHARED_TILES = {1: (16, 17), 2: (16, 17), 4: (8, 31), 8: (8, 15), 16: (8, 7)}
+_OWN_TILES = {1: (16, 17), 2: (16, 17), 4: (16, 17), 8: (8, 17), 16: (8, 7)}
+
+
+@cache
+def tune(scan: Scan, n: int, processors: int, shared_bytes: int, shared: bool) -> Waves:
+    """Return the tiles for lines of `n` that fill so many bytes of shared memory.
+
+    Where blocks share lines, tiles are as large as registers allow, about 32 KiB; where each has
+    its own, tiles divide a line evenly.
+    """
+    warps, most = (_SHARED_TILES if shared else _OWN_TILES)[scan.widest]
+    if scan.element_bytes != scan.result_bytes:
+        warps, most = 16, 7
+    items = most
+    if not shared:
+        tiles = -(-n // (warps * 32 * most))
+        items = min(most, -(-n // (tiles * warps * 32)) | 1)
+    slots = -(-processors // 32) if shared else 0
+    one = waves_shared_bytes(scan, Waves(warps, items, 1, slots))
+    return Waves(warps, items, min(12, shared_bytes // one), slots)
+
+
+def tagged_words(state_bytes: int) -> int:
+    """Return the 8-byte words of a tagged state."""
+    return -(-state_bytes // 4)
+
+
+def waves_shared_bytes(scan: Scan, tuning: Waves) -> int:
+    """Return the shared memory of a block of `waves`; the program checks that it is enough."""
+    ring = tuning.tile * scan.widest
+    states = 2 * -(-tuning.warps * scan.state_bytes // 16) * 16
+    return -(-(ring + states + 4 * 8) * tuning.stages // 128) * 128
+
+
+@cache
+def waves(scan: Scan, tuning: Waves) -> str:
+    """Return the scan of contiguous lines in one pass, by the bulk copy engine."""
+    numbers = tuning.warps, tuning.items, tuning.stages, tuning.ahead, tuning.slots
+    arguments = ", ".join(map(str, numbers))
+    return _unit(
+        "kernel_scan_waves.cuh",
+        scan,
+        f"{tuning.threads}, 1",
+        "i64 outer, i64 n, u64* board",
+        f"scan_waves<T, M, R, {arguments}, {scan.flags}, {waves_shared_bytes(scan, tuning)}>"
+        "(x, y, base, outer, n, board);",
+    )
+
+
+@cache
+def stream(scan: Scan, width: int, chunk: int) -> str:
+    """Return the scan of strided lines, or pieces: `width` a block, in copies of `chunk` bytes."""
+    numbers = f"{width}, {_stream_rows(scan)}, {STREAM_STAGES}, {chunk}, {scan.flags}"
+    return _unit(
+        "kernel_scan_columns.cuh",
+        scan,
+        str(width),
+        "i64 n, i64 inner, i64 parts",
+        f"stream_columns<T, M, R, {numbers}>(x, y, base, n, inner, parts);",
+    )
+
+
+def stream_shared_bytes(scan: Scan, width: int) -> int:
+    """Return the shared memory of a block of `stream`."""
+    return STREAM_STAGES * _stream_rows(scan) * width * scan.element_bytes
+
+
+def _stream_rows(scan: Scan) -> int:
+    return min(32, 128 // scan.element_bytes)
+
+
+@cache
+def lookback(scan: Scan) -> str:
+    """Return the scan of contiguous lines in one pass by decoupled look-back."""
+    call = f"scan_lookback<T, M, R, {THREADS}, {lookback_items(scan)}, {scan.flags}>"
+    return _unit(
+        "kernel_scan_lookback.cuh",
+        scan,
+        str(THREADS),
+        "i64 n, u64* board",
+        f"{call}(x, y, base, n, board);",
+    )
+
+
+def lookback_items(scan: Scan) -> int:
+    """Return the elements that a thread of `lookback` takes."""
+    return _items(max(scan.widest, scan.state_bytes))
+
+
+@cache
+def rows(scan: Scan, team: int) -> str:
+    """Return the scan of contiguous lines, or pieces of them, by teams of `team` threads."""
+    vt = _items(max(scan.widest, scan.state_bytes))
+    call = f"scan_rows<T, M, R, {THREADS}, {vt}, {team}, {scan.flags}>"
+    return _unit(
+        "kernel_scan.cuh",
+        scan,
+        str(THREADS),
+        "M::State* totals, i64 outer, i64 n, i64 parts",
+        f"{call}(x, y, base, totals, outer, n, parts);",
+    )
+
+
+@cache
+def short_rows(scan: Scan) -> str:
+    """Return the scan of contiguous lines of which a block takes several."""
+    vt = _items(max(scan.widest, scan.state_bytes))
+    call = f"scan_short_rows<T, M, R, {THREADS}, {vt}, {scan.flags}>"
+    return _unit(
+        "kernel_scan.cuh",
+        scan,
+        str(THREADS),
+        "i64 outer, int n",
+        f"{call}(x, y, base, outer, n);",
+    )
+
+
+def short_rows_tile(scan: Scan) -> int:
+    """Return the elements of a block of `short_rows`."""
+    return THREADS * _items(max(scan.widest, scan.state_bytes))
+
+
+@cache
+def columns(scan: Scan) -> str:
+    """Return the scan of strided lines, or pieces of them."""
+    return _unit(
+        "kernel_scan.cuh",
+        scan,
+        str(THREADS),
+        "i64 outer, i64 n, i64 inner, i64 parts",
+        f"scan_columns<T, M, R, {THREADS}, {scan.flags}>(x, y, base, outer, n, inner, parts);",
+    )
+
+
+@cache
+def upsweep(scan: Scan) -> str:
+    """Return the reduction of pieces of contiguous lines to a state each."""
+    return _unit(
+        "kernel_scan.cuh",
+        scan,
+        str(THREADS),
+        "i64 n, i64 parts",
+        f"upsweep_rows<T, M, {THREADS}>(x, y, n, parts);",
+        result="M::State",
+    )
+
+
+@cache
+def upsweep_columns(scan: Scan) -> str:
+    """Return the reduction of pieces of strided lines to a state each."""
+    return _unit(
+        "kernel_scan.cuh",
+        scan,
+        str(THREADS),
+        "i64 n, i64 inner, i64 parts, int log_width",
+        f"upsweep_columns<T, M, {THREADS}>(x, y, n, inner, parts, log_width);",
+        result="M::State",
+    )
+
+
+@cache
+def fan(scan: Scan) -> str:
+    """Return the step that combines the results of pieces of contiguous lines with their bases."""
+    return _unit(
+        "kernel_scan.cuh",
+        scan,
+        str(THREADS),
+        "i64 n, i64 parts",
+        f"fan_rows<M, R, {THREADS}>(y, base, n, parts);",
+    )
+
+
+@cache
+def cooperative(scan: Scan) -> str:
+    """Return the two levels of reduce-then-scan in one cooperative launch."""
+    vt = _items(max(scan.widest, scan.state_bytes))
+    call = f"scan_cooperative<T, M, R, {THREADS}, {vt}, {scan.flags}>"
+    return _unit(
+        "kernel_scan.cuh",
+        scan,
+        f"{THREADS}, {COOPERATIVE_BLOCKS}",
+        "M::State* states, unsigned* arrived, i64 n, i64 parts",
+        f"{call}(x, y, base, states, arrived, n, parts);",
+    )
+
+
+def _items(itemsize: int) -> int:
     """Return how many elements of a tile a scanning thread takes: odd, against bank conflicts."""
     return 15 if itemsize <= 4 else 11 if itemsize <= 8 else 5
 
 
-def rows(
-    functor: str, element: np.dtype[Any], result: np.dtype[Any], state: np.dtype[Any], team: int
+def _unit(
+    header: str, scan: Scan, bounds: str, parameters: str, call: str, result: str | None = None
 ) -> str:
-    """Return the inclusive scan of contiguous lines by teams of `team` threads."""
-    vt = items_per_thread(max(element.itemsize, result.itemsize, state.itemsize))
-    call = f"scan_rows<T, M, R, {THREADS}, {vt}, {team}, false>(x, y, base, outer, n, parts);"
-    return _scan(functor, ctype(element), ctype(result), state, "", call)
-
-
-def columns(
-    functor: str, element: np.dtype[Any], result: np.dtype[Any], state: np.dtype[Any]
-) -> str:
-    """Return the inclusive scan of strided lines."""
-    call = f"scan_columns<T, M, R, {THREADS}, false>(x, y, base, outer, n, inner, parts);"
-    return _scan(functor, ctype(element), ctype(result), state, " i64 inner,", call)
-
-
-def spine_rows(functor: str, state: np.dtype[Any]) -> str:
-    """Return the exclusive scan of the states of contiguous lines."""
-    vt = items_per_thread(state.itemsize)
-    call = f"scan_rows<T, M, R, {THREADS}, {vt}, {THREADS}, true>(x, y, base, outer, n, parts);"
-    name = f"{functor}::State"
-    return _scan(f"Merge<{functor}>", name, name, state, "", call)
-
-
-def spine_columns(functor: str, state: np.dtype[Any]) -> str:
-    """Return the exclusive scan of the states of strided lines."""
-    call = f"scan_columns<T, M, R, {THREADS}, true>(x, y, base, outer, n, inner, parts);"
-    name = f"{functor}::State"
-    return _scan(f"Merge<{functor}>", name, name, state, " i64 inner,", call)
-
-
-def _scan(
-    functor: str, element: str, result: str, state: np.dtype[Any], parameters: str, call: str
-) -> str:
-    return f"""#include "kernel_scan.cuh"
+    return f"""#include "{header}"
 using namespace coop;
-using M = {functor};
-using T = {element};
-using R = {result};
-static_assert(sizeof(M::State) == {state.itemsize}, "Python and CUDA disagree on a state");
-extern "C" __global__ void __launch_bounds__({THREADS})
-entry(const T* x, R* y, const M::State* base, i64 outer, i64 n,{parameters} i64 parts) {{
+using M = {scan.functor};
+using T = {scan.element};
+using R = {result or scan.result};
+static_assert(sizeof(M::State) == {scan.state_bytes}, "Python and CUDA disagree on a state");
+extern "C" __global__ void __launch_bounds__({bounds})
+entry(const T* x, R* y, const M::State* base, {parameters}) {{
   {call}
 }}
 """

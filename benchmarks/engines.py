@@ -1,0 +1,237 @@
+"""How a call is timed: on a GPU by device events, without one by the host's clock.
+
+On a GPU a sample is a batch of calls that the host queues while a spinning kernel holds the stream,
+between two events, so the time of a call is the device's alone: the launches of a batch follow one
+another, and what the host needs for a call is noted beside it ("host")::
+
+    stream   | spin ......................... | event | call | call | ... | call | event |
+    host     | queues the batch | waits ...
+
+The calls of all samples walk through several sets of inputs, together some times the size of the
+cache, so that no call finds its input there.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from dask_coop import machine
+
+from .cases import GPU, HOST, Case, fill
+from .peers import Missing, Peers
+
+Sets = list[tuple[Any, ...]]
+Call = Callable[..., Any]
+
+#: The milliseconds of a call, and those that the host took to ask for it.
+Sample = tuple[float, float]
+
+#: Samples of a call of at most so many milliseconds; a slower one gets a single sample.
+SAMPLES = ((100.0, 7), (300.0, 3))
+
+#: A batch lasts so many milliseconds, or has so many calls.
+BATCH_MS, MOST_CALLS = 2.0, 50
+
+#: The inputs are so many caches, and at least so many sets.
+CACHES, LEAST_SETS = 4, 3
+
+#: More sets than calls have no use; with this many, 2^16 elements are still four caches.
+MOST_SETS = 1024
+
+KERNELS = r"""
+extern "C" __global__ void spin(long long nanoseconds) {
+  long long start, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < nanoseconds);
+}
+extern "C" __global__ void __launch_bounds__(512) read(const float4* x, long long n, float* out) {
+  float sum = 0;
+  long long stride = (long long)gridDim.x * 512, i = (long long)blockIdx.x * 512 + threadIdx.x;
+  for (; i + 3 * stride < n; i += 4 * stride) {
+    float4 v[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) v[k] = x[i + k * stride];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) sum += v[k].x + v[k].y + v[k].z + v[k].w;
+  }
+  if (sum == -1) *out = sum;
+}
+"""
+
+
+class Gpu:
+    """The current GPU of CuPy, on its current stream."""
+
+    kind = "GPU"
+    names = ("dask_coop", "CUB", "CuPy", "PyTorch")
+    scale = GPU
+
+    def __init__(self) -> None:
+        self.peers = Peers(gpu=True)
+        self.xp = self.peers.cupy
+        attributes = self.xp.cuda.Device().attributes
+        self._processors = attributes["MultiProcessorCount"]
+        self._kilohertz = attributes.get("ClockRate")
+        self.cache = attributes["L2CacheSize"]
+        self.memory = self.xp.cuda.runtime.memGetInfo()[1]
+        with suppress(Missing):
+            _ = self.peers.cub  # nvcc works in the background
+        module = self.xp.RawModule(code=KERNELS)
+        self._spin, self._read = module.get_function("spin"), module.get_function("read")
+
+    def sample(self, call: Call, sets: Sets, first: int, batch: int, host: float) -> Sample:
+        """Time `batch` calls that cost the host about `host` ms each, from set `first` on."""
+        cuda = self.xp.cuda
+        start, stop = cuda.Event(), cuda.Event()
+        # Long enough for the host to queue them all; bounded, for a call may itself wait for it.
+        hold = min(2 * host * batch + 0.2, 20.0)
+        self._spin((1,), (1,), (np.int64(hold * 1e6),))
+        start.record()
+        began = perf_counter()
+        for i in range(first, first + batch):
+            call(*sets[i % len(sets)])
+        host = (perf_counter() - began) * 1e3 / batch
+        stop.record()
+        stop.synchronize()
+        return cuda.get_elapsed_time(start, stop) / batch, host
+
+    def ceilings(self, nbytes: int) -> dict[str, Call]:
+        """Return a device-to-device copy and a kernel that only reads."""
+        a, b = self.xp.ones(nbytes // 4, "f4"), self.xp.ones(nbytes // 4, "f4")
+        arguments = (a, np.int64(nbytes // 16), b)
+        return {
+            "copy": lambda: b.data.copy_from_device_async(a.data, nbytes),
+            "read": lambda: self._read((self._processors * 4,), (512,), arguments),
+        }
+
+    def wait(self) -> None:
+        """Wait for all work; raise what went wrong with it."""
+        self.xp.cuda.runtime.deviceSynchronize()
+
+    def release(self) -> None:
+        """Give unused memory back to the GPU."""
+        self.xp.get_default_memory_pool().free_all_blocks()
+        if "torch" in vars(self.peers):
+            self.peers.torch.cuda.empty_cache()
+
+    def slots_per_ms(self) -> float | None:
+        """Return those of the highest clock, at 128 lanes a clock and multiprocessor."""
+        return self._processors * 128.0 * self._kilohertz if self._kilohertz else None
+
+    def facts(self) -> dict[str, Any]:
+        """Return the driver and the versions of the peers."""
+        found: dict[str, Any] = {"driver": None}
+        if shutil.which("nvidia-smi"):
+            query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+            done = subprocess.run(query, capture_output=True, text=True)
+            found["driver"] = done.stdout.split("\n")[0].strip() or None
+        for name, version in (
+            ("PyTorch", lambda: self.peers.torch.__version__),
+            ("CUB", lambda: self.peers.cub.version),
+        ):
+            try:
+                found[name] = version()
+            except Missing as error:
+                found[name] = str(error)
+        return found
+
+
+class Host:
+    """NumPy, without a GPU."""
+
+    kind = "CPU"
+    names = ("dask_coop", "NumPy", "Dask")
+    scale = HOST
+    memory = 8 << 30
+    cache = 0
+
+    def __init__(self) -> None:
+        self.peers = Peers(gpu=False)
+        self.xp = np
+
+    def sample(self, call: Call, sets: Sets, first: int, batch: int, host: float) -> Sample:
+        """Time `batch` calls from set `first` on."""
+        began = perf_counter()
+        for i in range(first, first + batch):
+            call(*sets[i % len(sets)])
+        taken = (perf_counter() - began) * 1e3 / batch
+        return taken, taken
+
+    def ceilings(self, nbytes: int) -> dict[str, Call]:
+        """Return a copy and a reduction that NumPy does with vector instructions."""
+        a, b = np.ones(nbytes // 8, "i8"), np.ones(nbytes // 8, "i8")
+        return {"copy": lambda: np.copyto(b, a), "read": lambda: a.max()}
+
+    def wait(self) -> None:
+        """Do nothing: a call of NumPy has ended when it returns."""
+
+    def release(self) -> None:
+        """Do nothing: NumPy keeps no unused memory."""
+
+    def slots_per_ms(self) -> None:
+        """Return None: which instructions a CPU would run is not known."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return nothing more."""
+        return {}
+
+
+Engine = Gpu | Host
+
+
+def engine(cpu: bool) -> Engine:
+    """Return the GPU that CuPy can use, else the host."""
+    return Host() if cpu or not machine.cupy_gpus() else Gpu()
+
+
+def machine_facts(engine: Engine) -> dict[str, Any]:
+    """Return the machine, the versions of everything and the date."""
+    known = machine.facts()
+    gpus = known["gpus"] if engine.kind == "GPU" else []
+    return {
+        "engine": engine.kind,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "gpu": gpus[0] if gpus else None,
+        "versions": known["versions"] | engine.facts(),
+    }
+
+
+def inputs(engine: Engine, case: Case) -> Sets:
+    """Return the sets of inputs that the calls walk through."""
+    nbytes = case.nbytes * case.arrays
+    n = min(max(LEAST_SETS, -(-CACHES * engine.cache // nbytes)), MOST_SETS)
+    if case.size < 1 << 20:
+        # Parts of one array: hundreds of small ones would take long to fill.
+        whole = replace(case, shape=(n, *case.shape))
+        pools = [fill(engine.xp, whole, seed) for seed in range(case.arrays)]
+        return [tuple(pool[i] for pool in pools) for i in range(n)]
+    seeds = np.arange(n * case.arrays).reshape(n, case.arrays)
+    return [tuple(fill(engine.xp, case, int(seed)) for seed in row) for row in seeds]
+
+
+def times(engine: Engine, call: Call, sets: Sets) -> dict[str, Any]:
+    """Return the samples of a call that has run before, in milliseconds, and their median."""
+    first = engine.sample(call, sets, 0, 1, 1.0)
+    ms, host = first
+    taken = next((n for most, n in SAMPLES if ms <= most), 0)
+    if not taken:
+        return _times([first], 1)
+    batch = int(min(max(BATCH_MS / max(ms, 1e-6), 1), MOST_CALLS))
+    places = range(1, 1 + taken * batch, batch)
+    return _times([engine.sample(call, sets, i, batch, host) for i in places], batch)
+
+
+def _times(samples: list[Sample], batch: int) -> dict[str, Any]:
+    device, host = ([float(f"{ms:.4g}") for ms in part] for part in zip(*samples, strict=True))
+    found = {"ms": median(device), "host_ms": median(host), "batch": batch}
+    return {**found, "samples_ms": device}

@@ -1,0 +1,143 @@
+"""Histograms with bins of equal width: by size, by number of bins, of skewed data, and weighted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from dask_coop import monoids
+from dask_coop.bins import Bins, find_bins
+
+from .cases import DTYPES, Array, Case, Maker, Scale, apart
+
+#: The share of the samples that a peer with its own rule for edges may put into another bin.
+STRAYS = 1e-2
+
+#: CUB 3.0 finds a block's table by a 32-bit product, and with four times as many bins on 132
+#: multiprocessors it breaks the GPU's context.
+CUB_BINS = 1 << 20
+
+#: Samples that the reference looks up at a time.
+PART = 1 << 26
+
+
+def cases(scale: Scale) -> Iterator[Case]:
+    """Yield the cases."""
+    largest = (scale.sizes[-1],)
+    case = partial(Case, "histogram", "histogram")
+    few, many = scale.bins[1], scale.bins[-1 if len(scale.bins) < 6 else 5]
+    for n in scale.sizes[:-1]:
+        for bins in (few, many):
+            if bins <= n:
+                yield case("float32", (n,), bins=bins)
+    for bins in scale.bins:
+        yield case("float32", largest, bins=bins)
+    for bins in scale.bins[1:8]:
+        yield case("float32", largest, "constant", bins=bins)
+    for data in ("normal", "sorted"):
+        for bins in (few, many):
+            yield case("float32", largest, data, bins=bins)
+    for dtype in DTYPES[1:]:
+        for bins in (few, many):
+            yield case(dtype, largest, bins=bins)
+    yield Case("histogram", "weighted histogram", "float32", largest, bins=2048, arrays=2)
+
+
+def bins_of(case: Case) -> Bins:
+    """Return NumPy's bins."""
+    return find_bins(case.bins, case.limits, np.dtype(case.dtype))
+
+
+def ours(peers: Any, case: Case) -> Callable[..., Any]:
+    """Return the histogram of a chunk, its table included."""
+    bins = bins_of(case)
+    weight = np.dtype(case.dtype if case.arrays > 1 else "i8")
+    op = monoids.bind(monoids.COUNTS, weight, weight, "histogram")
+    engine = peers.ours("histogram")
+    if not peers.gpu:
+        return lambda x, weights=None: engine.histogram(op, x, bins, weights)
+    count, zeros = engine.count, peers.cupy.zeros
+    (total,) = op.monoid.dtypes(op.element)
+
+    def call(x: Array, weights: Array | None = None) -> Array:
+        table = zeros(bins.n, total)
+        count(x, weights, bins, table)
+        return table
+
+    return call
+
+
+def like_numpy(library: str) -> Maker:
+    """Return what makes the histogram of NumPy, or of CuPy."""
+
+    def make(peers: Any, case: Case) -> Callable[..., Any]:
+        function = getattr(peers, library).histogram
+        return lambda x, weights=None: function(x, case.bins, case.limits, weights=weights)[0]
+
+    return make
+
+
+def torch(peers: Any, case: Case) -> Callable[..., Any]:
+    """Return PyTorch's histogram, which counts in the dtype of the samples."""
+    low, high = case.limits
+    return partial(peers.torch.histc, bins=case.bins, min=low, max=high)
+
+
+def dask(peers: Any, case: Case) -> Callable[..., Any]:
+    """Return Dask's histogram, computed."""
+    function = peers.da.histogram
+    return lambda x, weights=None: function(x, case.bins, case.limits, weights=weights)[0].compute()
+
+
+def cub(peers: Any, case: Case) -> Callable[..., Any]:
+    """Return CUB's histogram, whose last bin is open on the right."""
+    if case.bins > CUB_BINS:
+        raise ImportError(f"CUB 3.0 writes out of bounds beyond {CUB_BINS:,} bins")
+    out = peers.cupy.empty(case.bins, "i4")
+    low, high = map(float, case.limits)
+    run: Callable[..., Any] = peers.cub("histogram", case, out, case.bins, low, high)
+    return run
+
+
+_WEIGHTED: dict[str, Maker] = {
+    "dask_coop": ours,
+    "CuPy": like_numpy("cupy"),
+    "NumPy": like_numpy("numpy"),
+    "Dask": dask,
+}
+CONTENDERS: dict[str, dict[str, Maker]] = {
+    "histogram": {**_WEIGHTED, "PyTorch": torch, "CUB": cub},
+    "weighted histogram": _WEIGHTED,
+}
+
+
+def reference(case: Case, xp: Any, x: Array, weights: Array | None = None) -> tuple[Array]:
+    """Return the histogram by NumPy's rule: every sample searched among the edges."""
+    edges = xp.asarray(bins_of(case).edges)
+    table = xp.zeros(case.bins, "f8" if weights is not None else "i8")
+    step = case.size if case.data == "constant" else PART
+    for at in range(0, case.size, step):
+        part = x[at : at + (1 if case.data == "constant" else step)]
+        inside = (part >= edges[0]) & (part <= edges[-1])
+        index = xp.searchsorted(edges, part[inside].astype(edges.dtype), "right") - 1
+        index = xp.minimum(index, case.bins - 1)
+        more = weights[at : at + step][inside].astype("f8") if weights is not None else None
+        table += xp.bincount(index, more, minlength=case.bins)
+    return (table * (case.size if case.data == "constant" else 1),)
+
+
+def distance(
+    case: Case, strict: bool, got: tuple[Array], want: tuple[Array], *inputs: Array
+) -> float:
+    """Return how far the table is off; peers have their own rules for samples on an edge."""
+    (table,), (expected,) = got, want
+    if case.arrays > 1:
+        return apart(case, strict, table, expected)
+    if table.shape != expected.shape:
+        return inf
+    strays = float(abs(table.astype("f8") - expected).sum())
+    return strays if strict else strays / (STRAYS * case.size)

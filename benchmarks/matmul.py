@@ -1,0 +1,68 @@
+"""Matrix products over semirings, of square matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .cases import Array, Case, Maker, Scale, apart
+
+#: Work, dtype, and the instruction slots of one step: an addition and a minimum at half rate, an
+#: integer multiply-add at half rate, and a multiply-add.
+WORKS = (("min_plus", "float32", 2), ("plus_times", "int32", 2), ("plus_times", "float32", 1))
+
+#: The rows of the result that are held to the reference.
+ROWS = 16
+
+
+def cases(scale: Scale) -> Iterator[Case]:
+    """Yield the cases."""
+    n = scale.product
+    for work, dtype, slots in WORKS:
+        yield Case("matmul", work, dtype, (n, n), arrays=2, slots=slots * n**3)
+
+
+def ours(peers: Any, case: Case) -> Callable[[Array, Array], Array]:
+    """Return the product of two chunks."""
+    function = peers.ours("matmul").matmul
+    return lambda a, b: function(a, b, case.work)
+
+
+def numpy_min_plus(peers: Any, case: Case) -> Callable[[Array, Array], Array]:
+    """Return the product by broadcasting, a row at a time."""
+    return lambda a, b: peers.numpy.stack([(row[:, None] + b).min(0) for row in a])
+
+
+CONTENDERS: dict[str, dict[str, Maker]] = {
+    "min_plus": {"dask_coop": ours, "NumPy": numpy_min_plus},
+    "plus_times": {
+        "dask_coop": ours,
+        "CuPy": lambda p, c: p.cupy.matmul,
+        "PyTorch": lambda p, c: p.torch.matmul,
+        "NumPy": lambda p, c: p.numpy.matmul,
+    },
+}
+
+
+def rows(case: Case) -> Any:
+    """Return the rows that are looked at."""
+    return np.unique(np.linspace(0, case.shape[0] - 1, ROWS).astype(int))
+
+
+def reference(case: Case, xp: Any, a: Array, b: Array) -> tuple[Array]:
+    """Return some rows in float64, or exact."""
+    wide = "i8" if a.dtype.kind == "i" else "f8"
+    a, b = a[xp.asarray(rows(case))].astype(wide), b.astype(wide)
+    if case.work == "plus_times":
+        # A broadcast product, because not every CuPy has a library for float64.
+        return (xp.stack([(row[:, None] * b).sum(0) for row in a]),)
+    return (xp.stack([(row[:, None] + b).min(0) for row in a]),)
+
+
+def distance(
+    case: Case, strict: bool, got: tuple[Array], want: tuple[Array], *inputs: Array
+) -> float:
+    """Return how far the worst element of those rows is off."""
+    return apart(case, strict, got[0][rows(case)], want[0])

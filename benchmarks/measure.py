@@ -1,0 +1,111 @@
+"""One case: every contender is called, its result held to the reference, and only then timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .cases import HOST_ELEMENTS, Case, Primitive
+from .engines import Engine, Sets, inputs, times
+
+Row = dict[str, Any]
+
+#: What a case may need beside its sets, in inputs: results, the reference, and what that needs.
+SPARE = 6
+
+
+class DeviceLostError(RuntimeError):
+    """A kernel broke the GPU's context: nothing that runs after it in this process counts."""
+
+
+#: The name of this library among the contenders.
+OURS = "dask_coop"
+
+
+def measure(engine: Engine, case: Case, primitive: Primitive, floor: float | None) -> Iterator[Row]:
+    """Yield a row for every contender: with a time, or with what kept it from one.
+
+    The ``status`` of a row is "ok", "missing" (no such function or library, see ``note``), "wrong"
+    or "error".
+    """
+    hidden = ("axis", "arrays", "written", "slots")
+    about = {key: value for key, value in vars(case).items() if key not in hidden}
+    about |= {"bytes": case.arrays * case.nbytes + case.written, "floor_ms": floor}
+    engine.release()
+    try:
+        if (3 * case.arrays + SPARE) * case.nbytes > engine.memory:
+            raise MemoryError("too large for the memory of this machine")
+        sets = inputs(engine, case)
+        want = reference(engine, case, primitive, sets[0])
+    except Exception as error:
+        yield {**about, "contender": OURS, "status": "error", "note": _line(error)}
+        return
+    for name in engine.names:
+        if name in primitive.CONTENDERS[case.work]:
+            found = contend(engine, case, primitive, name, sets, want)
+            yield {**about, "contender": name, **found}
+
+
+def reference(engine: Engine, case: Case, primitive: Primitive, arrays: tuple[Any, ...]) -> Any:
+    """Return what results are held to: by NumPy, or where that takes too long in wider types."""
+    if case.size > HOST_ELEMENTS:
+        return primitive.reference(case, engine.xp, *arrays)
+    on_host = (x if isinstance(x, np.ndarray) else x.get() for x in arrays)
+    return settle(engine.xp, primitive.reference(case, np, *on_host))
+
+
+def contend(
+    engine: Engine, case: Case, primitive: Primitive, name: str, sets: Sets, want: Any
+) -> Row:
+    """Return what is to be said of the contender `name`."""
+    try:
+        call = primitive.CONTENDERS[case.work][name](engine.peers, case)
+        adopted = [tuple(engine.peers.adopt(name, x) for x in arrays) for arrays in sets]
+    except (ImportError, AttributeError) as error:
+        return {"status": "missing", "note": "not built" if name == OURS else _line(error)}
+    except Exception as error:
+        return {"status": "error", "note": _line(error)}
+    try:
+        got = settle(engine.xp, call(*adopted[0]))
+        off = primitive.distance(case, name == OURS, got, want, *sets[0])
+        if not off <= 1:
+            return {"status": "wrong", "note": f"off by {off:.2g} tolerances"}
+        found = times(engine, call, adopted)
+        if len(found["samples_ms"]) > 1:
+            found["repeatable"] = same_bits(got, settle(engine.xp, call(*adopted[0])))
+        return {"status": "ok", **found}
+    except Exception as error:
+        try:
+            engine.wait()
+        except Exception as lost:
+            raise DeviceLostError(f"{name} broke the GPU on {case}: {_line(error)}") from lost
+        return {"status": "error", "note": _line(error)}
+
+
+def floor(engine: Engine, case: Case, ceilings: dict[str, Row]) -> float | None:
+    """Return the least milliseconds for the bytes of `case`, or for its instructions."""
+    if case.slots:
+        rate = engine.slots_per_ms()
+        return case.slots / rate if rate else None
+    ceiling = ceilings["copy" if case.written else "read"]
+    return float((case.arrays * case.nbytes + case.written) * ceiling["ms"] / ceiling["bytes"])
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return f"{lines[0]:.120}"
+
+
+def settle(xp: Any, result: Any) -> tuple[Any, ...]:
+    """Return what a contender returned as a tuple of arrays of `xp`."""
+    if hasattr(result, "arrays"):
+        result = result.arrays()
+    parts = result if isinstance(result, tuple) else (result,)
+    return tuple(xp.asarray(part) for part in parts)
+
+
+def same_bits(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    """Return whether two results of `settle` are the same to the last bit, but for NaN."""
+    return all(bool(np.all(x == y)) for x, y in zip(a, b, strict=True))

@@ -1,0 +1,157 @@
+"""The libraries that stand beside this one: looked up when a case asks, missing ones with a reason.
+
+CUB has no Python, so benchmarks/cub.cu is compiled by nvcc, once for each dtype and all at a time,
+into shared libraries that live as long as the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SOURCE = Path(__file__).with_name("cub.cu")
+ELEMENTS = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
+
+
+class Missing(ImportError):
+    """A library is not there; the message says which."""
+
+
+class Peers:
+    """The libraries, as attributes; that of one which is not installed raises ImportError.
+
+    Attributes
+    ----------
+    gpu : bool
+        Whether the arrays are on a GPU.
+    """
+
+    def __init__(self, gpu: bool) -> None:
+        self.gpu = gpu
+
+    @property
+    def numpy(self) -> Any:
+        """NumPy."""
+        return np
+
+    @cached_property
+    def cupy(self) -> Any:
+        """CuPy."""
+        import cupy
+
+        return cupy
+
+    @cached_property
+    def torch(self) -> Any:
+        """PyTorch, where it can use the GPU."""
+        try:
+            import torch
+        except ModuleNotFoundError:
+            raise Missing("PyTorch is not installed") from None
+        if not torch.cuda.is_available():
+            raise Missing("this PyTorch has no CUDA")
+        return torch
+
+    @cached_property
+    def da(self) -> Any:
+        """dask.array."""
+        import dask.array
+
+        return dask.array
+
+    @cached_property
+    def cub(self) -> Cub:
+        """CUB, compiled."""
+        return Cub()
+
+    def ours(self, primitive: str) -> Any:
+        """Return this library's functions on chunks, those of the GPU for one `primitive`."""
+        name = f"cuda.{primitive}" if self.gpu else "numpy"
+        return import_module(f"dask_coop.chunks.{name}")
+
+    def adopt(self, name: str, x: Any) -> Any:
+        """Return the array `x` as the library `name` takes it, without a copy."""
+        if name == "PyTorch":
+            return self.torch.as_tensor(x, device="cuda")
+        return self.da.from_array(x) if name == "Dask" else x
+
+
+class Cub:
+    """CUB's functions on CuPy arrays; outputs and temporary storage are made when asked for one.
+
+    nvcc begins when this is made, and is waited for by who first needs a library.
+    """
+
+    def __init__(self) -> None:
+        nvcc = find_nvcc()
+        if nvcc is None:
+            raise Missing("no nvcc, which CUB needs")
+        self._folder = tempfile.TemporaryDirectory(prefix="dask_coop-cub-")
+        self._runs = {
+            dtype: subprocess.Popen(
+                build_command(nvcc, element, self._path(dtype)), stderr=subprocess.PIPE, text=True
+            )
+            for dtype, element in ELEMENTS.items()
+        }
+        self._libraries: dict[str, Any] = {}
+
+    @property
+    def version(self) -> str:
+        """The version of the headers."""
+        number = self._library("float32").cub_version()
+        return f"{number // 100000}.{number // 100 % 1000}.{number % 100}"
+
+    def _path(self, dtype: str) -> Path:
+        return Path(self._folder.name) / f"{dtype}.so"
+
+    def _library(self, dtype: str) -> Any:
+        if dtype not in self._libraries:
+            _, log = self._runs[dtype].communicate()
+            if self._runs[dtype].returncode:
+                raise Missing(f"nvcc failed on CUB: {[*log.strip().splitlines(), '?'][-1]}")
+            self._libraries[dtype] = ctypes.CDLL(str(self._path(dtype)))
+        return self._libraries[dtype]
+
+    def __call__(self, name: str, case: Any, out: Any, *extra: Any) -> Callable[[Any], Any]:
+        """Return ``cub_<name>`` of cub.cu as a function of an array that returns `out`."""
+        import cupy
+
+        function = getattr(self._library(case.dtype), f"cub_{name}")
+        size = ctypes.c_size_t()
+        stream = cupy.cuda.get_current_stream().ptr
+        rest = [ctypes.c_void_p(out.data.ptr), ctypes.c_int(case.size), ctypes.c_void_p(stream)]
+        rest += [ctypes.c_double(v) if isinstance(v, float) else ctypes.c_int(v) for v in extra]
+
+        def call(temp: int | None, x: int | None) -> None:
+            error = function(ctypes.c_void_p(temp), ctypes.byref(size), ctypes.c_void_p(x), *rest)
+            if error:
+                raise RuntimeError(f"cub_{name}: CUDA error {error}")
+
+        call(None, None)
+        temp = cupy.empty(max(1, size.value), "u1")
+
+        def timed(x: Any) -> Any:
+            call(temp.data.ptr, x.data.ptr)
+            return out
+
+        return timed
+
+
+def find_nvcc() -> str | None:
+    """Return the path of nvcc, None where there is none."""
+    return shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+
+
+def build_command(nvcc: str, element: str, target: Path, arch: str = "native") -> list[str]:
+    """Return the command that makes the shared library `target` for the C++ type `element`."""
+    options = ["-O3", "-std=c++17", f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC"]
+    return [nvcc, *options, f"-DELEMENT={element}", "-o", str(target), str(SOURCE)]

@@ -1,0 +1,104 @@
+"""The plots of one file of results: time against size, throughput against bins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+
+COLORS = {
+    "dask_coop": "#c8553d",
+    "CUB": "#2f6f9f",
+    "CuPy": "#6a994e",
+    "PyTorch": "#8d6a9f",
+    "NumPy": "#2f6f9f",
+    "Dask": "#6a994e",
+    "floor": "0.6",
+}
+
+FLOOR = {"marker": None, "linestyle": "--"}
+
+#: The works that have a panel.
+WORKS = ("sum", "argmax", "var", "describe", "scan", "histogram")
+
+
+def draw(path: Path, found: dict[str, Any]) -> list[Path]:
+    """Write the plots beside the results at `path`."""
+    rows = [row for row in found["rows"] if row["status"] == "ok" and len(row["shape"]) == 1]
+    rows += [{**row, "contender": "floor", "ms": row["floor_ms"]} for row in rows if _first(row)]
+    written = []
+    # The same results give the same file.
+    with matplotlib.rc_context({"svg.hashsalt": "dask_coop", "svg.fonttype": "none"}):
+        for kind, figure in (("sizes", _sizes(rows)), ("bins", _bins(rows))):
+            target = path.with_name(f"{path.stem}-{kind}.svg")
+            figure.savefig(target, metadata={"Date": None})
+            written.append(target)
+    return written
+
+
+def _first(row: Row) -> bool:
+    return bool(row["contender"] == "dask_coop" and row["floor_ms"])
+
+
+def _sizes(rows: list[Row]) -> Figure:
+    figure = Figure(figsize=(10, 6), layout="constrained")
+    figure.suptitle("Time of a call against size, float32, uniform")
+    chosen = [r for r in rows if (r["dtype"], r["data"]) == ("float32", "uniform")]
+    for axes, work in zip(figure.subplots(2, 3, sharex=True).flat, WORKS, strict=True):
+        # Of the histograms the one with the fewest bins that has all sizes.
+        mine = [r for r in chosen if r["work"] == work]
+        sizes = {b: len({r["shape"][0] for r in mine if r["bins"] == b}) for b in _values(mine)}
+        bins = max(sizes, key=lambda b: (sizes[b], -b), default=0)
+        mine = [r for r in mine if r["bins"] == bins]
+        _lines(axes, mine, [(r["shape"][0], r["ms"]) for r in mine])
+        axes.set_xscale("log", base=2)
+        axes.set_title(work + (f", {bins:,} bins" if bins else ""))
+        axes.set_ylabel("milliseconds")
+    _legend(figure)
+    return figure
+
+
+def _bins(rows: list[Row]) -> Figure:
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    figure.suptitle("Throughput of a histogram against bins, float32, the largest size")
+    rows = [r for r in rows if (r["work"], r["dtype"]) == ("histogram", "float32")]
+    largest = max((r["shape"][0] for r in rows), default=0)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, data in zip(panels, ("uniform", "constant"), strict=True):
+        mine = [r for r in rows if r["data"] == data and r["shape"][0] == largest]
+        _lines(axes, mine, [(r["bins"], r["bytes"] / r["ms"] / 1e6) for r in mine])
+        axes.set_xscale("log", base=2)
+        axes.set_title({"uniform": "uniform samples", "constant": "all samples equal"}[data])
+        axes.set_xlabel("bins")
+        axes.set_ylabel("GB/s of samples")
+    _legend(figure)
+    return figure
+
+
+def _values(rows: list[Row]) -> list[int]:
+    return sorted({row["bins"] for row in rows})
+
+
+def _lines(axes: Axes, rows: list[Row], points: list[tuple[float, float]]) -> None:
+    for name, color in COLORS.items():
+        mine = sorted(p for p, row in zip(points, rows, strict=True) if row["contender"] == name)
+        if mine:
+            style: dict[str, Any] = {"marker": "o", "markersize": 3, "zorder": 2}
+            if name in ("dask_coop", "floor"):
+                style |= {"linewidth": 2.2, "zorder": 3} if name == "dask_coop" else FLOOR
+            axes.plot(*zip(*mine, strict=True), color=color, label=name, **style)
+    axes.set_yscale("log")
+    axes.grid(alpha=0.3)
+
+
+def _legend(figure: Figure) -> None:
+    named: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=6)

@@ -1,0 +1,175 @@
+"""Reductions: of all elements, of rows, of columns, and several statistics in one read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from dask_coop import monoids
+
+from .cases import DATA, DTYPES, Array, Case, Maker, Scale, apart
+
+#: The row of dask_coop.monoids that does the work, where it has another name.
+MONOIDS = {"describe": "MOMENTS"}
+
+#: PyTorch's names, where they are others.
+TORCH = {"min": "amin"}
+
+
+def cases(scale: Scale) -> Iterator[Case]:
+    """Yield the cases."""
+    for dtype in DTYPES:
+        for n in scale.sizes:
+            for work in ("sum", "min", "argmax", "var"):
+                yield Case("reduce", work, dtype, (n,))
+            if dtype == "float32":
+                yield Case("reduce", "describe", dtype, (n,))
+    for data in DATA[1:]:
+        for work in ("sum", "argmax", "var"):
+            yield Case("reduce", work, "float32", (scale.sizes[-1],), data)
+    for axis in (0, 1):
+        yield Case("reduce", f"sum axis {axis}", "float32", (scale.side,) * 2, axis=axis)
+
+
+@dataclass(frozen=True)
+class States:
+    """The states that a chunk was lifted to: bytes on a GPU, fields on the host."""
+
+    op: Any
+    name: str
+    states: Any
+
+    def arrays(self) -> tuple[Array, ...]:
+        """Return the results, on the host."""
+        names, fields = [field.name for field in self.op.monoid.fields], self.states
+        if not isinstance(fields, tuple):
+            from dask_coop.chunks import catalogue
+
+            records = fields.get().view(catalogue.layout(self.op))
+            records = records[0] if len(records) == 1 else records
+            fields = tuple(records[name] for name in names)
+        if self.name not in ("var", "describe"):
+            return (fields[-1],)  # behind a greatest value stands its place
+        state = dict(zip(names, fields, strict=True))
+        var = state["m2"] / state["count"]
+        return (var,) if self.name == "var" else (*fields[:6], var, np.sqrt(var))
+
+
+def ours(peers: Any, case: Case) -> Callable[[Array], States]:
+    """Return the lift of a chunk, whose states stay where the chunk is."""
+    name, dtype = case.work.split()[0], np.dtype(case.dtype)
+    output = monoids.accumulator(dtype) if name == "sum" and dtype.kind == "i" else dtype
+    op = monoids.bind(getattr(monoids, MONOIDS.get(name, name.upper())), dtype, output, name)
+    engine = peers.ours("reduce")
+    if not peers.gpu:
+        axes = tuple(range(len(case.shape))) if case.axis is None else (case.axis,)
+        return lambda x: States(op, name, engine.lift(op, x, axes))
+    reduce_lines, lines = engine.reduce_lines, case.lines
+    return lambda x: States(op, name, reduce_lines(op, x, lines))
+
+
+def torch(peers: Any, case: Case) -> Callable[[Array], Array]:
+    """Return PyTorch's reduction."""
+    name = case.work.split()[0]
+    extra: dict[str, Any] = {"correction": 0} if name == "var" else {}
+    if case.axis is not None:
+        extra["dim"] = case.axis
+    return partial(getattr(peers.torch, TORCH.get(name, name)), **extra)
+
+
+def cub(peers: Any, case: Case) -> Callable[[Array], Array]:
+    """Return CUB's reduction; its argmax writes the value behind the index."""
+    name = case.work
+    out = peers.cupy.zeros(2, "i8" if name == "argmax" else case.dtype)
+    run = peers.cub(name, case, out)
+
+    def call(x: Array) -> Array:
+        return run(x)[0]
+
+    return call
+
+
+def dask(peers: Any, case: Case) -> Callable[[Array], Array]:
+    """Return Dask's reduction, computed."""
+    function = getattr(peers.da, case.work.split()[0])
+    return lambda x: function(x, axis=case.axis).compute()
+
+
+def like_numpy(library: str) -> Maker:
+    """Return what makes the reduction of NumPy, or of CuPy, which has the same names."""
+    return lambda peers, case: partial(
+        getattr(getattr(peers, library), case.work.split()[0]), axis=case.axis
+    )
+
+
+def describe_by_calls(library: str) -> Maker:
+    """Return what makes eight statistics out of as many calls."""
+
+    def make(peers: Any, case: Case) -> Callable[[Array], Any]:
+        xp = getattr(peers, library)
+        low, high = (xp.amin, xp.amax)
+        var, std = xp.var, xp.std
+        if library == "torch":
+            var, std = partial(var, correction=0), partial(std, correction=0)
+
+        def call(x: Array) -> Any:
+            nans = xp.isnan(x).sum()
+            return case.size - nans, nans, low(x), high(x), xp.sum(x), xp.mean(x), var(x), std(x)
+
+        return call
+
+    return make
+
+
+_ALL: dict[str, Maker] = {
+    "dask_coop": ours,
+    "CuPy": like_numpy("cupy"),
+    "PyTorch": torch,
+    "NumPy": like_numpy("numpy"),
+    "Dask": dask,
+}
+CONTENDERS: dict[str, dict[str, Maker]] = {
+    "sum": {**_ALL, "CUB": cub},
+    "min": {**_ALL, "CUB": cub},
+    "argmax": {**_ALL, "CUB": cub},
+    "var": _ALL,
+    "sum axis 0": _ALL,
+    "sum axis 1": _ALL,
+    "describe": {
+        "dask_coop": ours,
+        "CuPy": describe_by_calls("cupy"),
+        "PyTorch": describe_by_calls("torch"),
+        "NumPy": describe_by_calls("numpy"),
+    },
+}
+
+
+def reference(case: Case, xp: Any, x: Array) -> tuple[Any, ...]:
+    """Return the results in float64, integers exact; of argmax the greatest value."""
+    name = case.work.split()[0]
+    wide = "i8" if x.dtype.kind == "i" else "f8"
+    low, high, total = x.min(case.axis), x.max(case.axis), x.sum(case.axis, dtype=wide)
+    simple = {"sum": total, "min": low, "argmax": high}
+    if name in simple:
+        return (simple[name],)
+    mean = x.mean(case.axis, dtype="f8")
+    deviation = xp.subtract(x, mean, dtype="f8")
+    deviation *= deviation
+    var = deviation.mean(case.axis)
+    if name == "var":
+        return (var,)
+    return xp.asarray(case.size), xp.asarray(0), low, high, total, mean, var, xp.sqrt(var)
+
+
+def distance(
+    case: Case, strict: bool, got: tuple[Any, ...], want: tuple[Any, ...], x: Array
+) -> float:
+    """Return how far the worst result is off; any index of the greatest value is right."""
+    if case.work == "argmax":
+        return 0.0 if bool(x[int(got[0])] == want[0]) else inf
+    return max(apart(case, strict, *pair) for pair in zip(got, want, strict=True))

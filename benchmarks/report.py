@@ -1,0 +1,235 @@
+"""From results to a page: ``python -m benchmarks.report`` writes docs/performance.md anew.
+
+Every figure on the page comes out of benchmarks/results/*.json, a section and two plots for each.
+Importing this does not import matplotlib; without it the page has no plots.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .targets import TARGETS, Target
+
+Row = dict[str, Any]
+
+HERE = Path(__file__).resolve().parent
+#: Where a checkout keeps its results, and the page that shows them; None where this is installed.
+RESULTS = HERE / "results"
+PAGE = HERE.parent / "docs" / "performance.md" if (HERE.parent / "docs").is_dir() else None
+
+PEERS = ("CUB", "CuPy", "PyTorch", "NumPy", "Dask")
+OURS = "dask_coop"
+
+HEAD = """# Performance
+
+Written by `python -m benchmarks.report` from the samples in {results}, which `make bench` takes.
+
+How it is measured: all contenders get the same arrays in one process, and a time is written down
+only after the result was held to NumPy's (integers and counts exact; above {host:,} elements to the
+same in float64 on the GPU). On a GPU a sample is a batch of calls between two device events, queued
+while a kernel holds the stream: the time of a call is the device's alone, launches following one
+another, without what the host needs for a call (`host_ms` in the samples). Calls walk through
+several inputs, together {caches} times the second-level cache and never fewer than {sets}. Times
+are medians of 7 samples, of 3 above {slow:g} ms, and one sample above {slowest:g} ms. Without a GPU
+the host's clock times the NumPy chunks. What is timed of this library is the work on one chunk,
+its result left on the GPU as CuPy leaves it. The *floor* is the bytes that must be moved at the
+rate of a copy, or of a read where little is written, that was measured in the same run; for
+products it is the instructions that must be issued, at the highest clock.
+"""
+
+
+def write(folder: Path) -> list[Path]:
+    """Write the page of the results in `folder`, and their plots beside them."""
+    page = PAGE if PAGE is not None and folder.resolve() == RESULTS else folder / "performance.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    written = [page]
+    for path in sorted(folder.glob("*.json")):
+        try:
+            from .plots import draw
+        except ModuleNotFoundError as error:
+            if error.name != "matplotlib":
+                raise
+            print("no plots: matplotlib is not installed", file=sys.stderr)
+            break
+        written += draw(path, json.loads(path.read_text()))
+    page.write_text(text(folder, page.parent))
+    return written
+
+
+def text(folder: Path, start: Path) -> str:
+    """Return the page of the results in `folder`, with links that are relative to `start`."""
+    from .cases import HOST_ELEMENTS
+    from .engines import CACHES, LEAST_SETS, SAMPLES
+
+    def relative(path: Path) -> str:
+        return Path(os.path.relpath(path.resolve(), start.resolve())).as_posix()
+
+    parts = [
+        HEAD.format(
+            results=f"[{folder.name}]({relative(folder)})",
+            host=HOST_ELEMENTS,
+            caches=CACHES,
+            sets=LEAST_SETS,
+            slow=SAMPLES[0][0],
+            slowest=SAMPLES[1][0],
+        )
+    ]
+    for path in sorted(folder.glob("*.json")):
+        found = json.loads(path.read_text())
+        pictures = [path.with_name(f"{path.stem}-{kind}.svg") for kind in ("sizes", "bins")]
+        parts.append(section(path.stem, found, [relative(picture) for picture in pictures]))
+    return "\n".join(parts)
+
+
+def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
+    """Return what is to be said of one file of results."""
+    machine, lines = found["machine"], list(merged(found["rows"]))
+    gpu = machine["gpu"]
+    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
+    rates = ", ".join(
+        f"{what} {c['bytes'] / c['ms'] / 1e6:,.0f} GB/s" for what, c in found["ceilings"].items()
+    )
+    blocks = [
+        f"## {gpu['name'] if gpu else 'Without a GPU'} ({name})",
+        f"{machine['date']}, {machine['seconds']} s in all. {versions}. Ceilings: {rates}.",
+    ]
+    largest = max((line["shape"][0] for line in lines if len(line["shape"]) == 1), default=0)
+    if gpu:
+        blocks += ["### The aims", aims(lines, largest)]
+    blocks += ["### Plots"] + [f"![{Path(p).stem}]({p})" for p in pictures]
+    shown = [line for line in lines if len(line["shape"]) > 1 or line["shape"][0] == largest]
+    for primitive in dict.fromkeys(line["primitive"] for line in shown):
+        chosen = [line for line in shown if line["primitive"] == primitive]
+        blocks += [f"### {primitive}: milliseconds", details(chosen)]
+    blocks += ["### By size: the best other time over that of dask_coop", by_size(lines)]
+    if failures := [line for line in lines if line["failures"]]:
+        blocks += ["### Without a time", without(failures)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def merged(rows: list[Row]) -> Iterator[Row]:
+    """Yield a line for each case: its times by contender, and why others have none."""
+    lines: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        key = (row["work"], row["dtype"], tuple(row["shape"]), row["data"], row["bins"])
+        line = lines.setdefault(key, {**row, "times": {}, "failures": {}, "repeatable": {}})
+        if row["status"] == "ok":
+            line["times"][row["contender"]] = row["ms"]
+            line["repeatable"][row["contender"]] = row.get("repeatable")
+        else:
+            line["failures"][row["contender"]] = f"{row['status']}: {row['note']}"
+    yield from lines.values()
+
+
+def best(line: Row, among: Iterable[str] = PEERS) -> tuple[str, float] | None:
+    """Return the fastest of the peers and its milliseconds."""
+    times = [(ms, peer) for peer, ms in line["times"].items() if peer in among]
+    return min(times)[::-1] if times else None
+
+
+def ratio(line: Row, among: Iterable[str] = PEERS) -> float | None:
+    """Return how many times faster this library is than the fastest of the peers."""
+    found, ours = best(line, among), line["times"].get(OURS)
+    return found[1] / ours if found and ours else None
+
+
+def aims(lines: list[Row], largest: int) -> str:
+    """Return the table of what is wanted of this library, and what it reaches."""
+    head = ["work", OURS, *PEERS[:3], "best peer / ours", "wanted", "reached"]
+    return table(head, (aim(target, lines, largest) for target in TARGETS))
+
+
+def aim(target: Target, lines: list[Row], largest: int) -> list[str]:
+    """Return the row of one target."""
+    line = target.find(lines, largest)
+    if line is None:
+        return [target.label, *[""] * 5, target.wanted, "not measured"]
+    times = line["times"]
+    reached = target.reached(line, lines, largest)
+    verdict = line["failures"].get(OURS, "no other time").removeprefix("missing: ")
+    if reached is not None:
+        verdict = f"{number(reached)}, {'yes' if reached >= target.least else 'no'}"
+    cells = [number(times.get(name)) for name in (OURS, *PEERS[:3])]
+    return [target.label, *cells, number(ratio(line)), target.wanted, verdict]
+
+
+def details(lines: list[Row]) -> str:
+    """Return the times of every contender."""
+    peers = [peer for peer in PEERS if any(peer in line["times"] for line in lines)]
+    head = ["work", "dtype", "shape", "data", "bins", "floor", OURS, "of the floor", "same bits"]
+    return table([*head, *peers, "best peer / ours"], (detail(line, peers) for line in lines))
+
+
+def detail(line: Row, peers: list[str]) -> list[str]:
+    """Return one row of `details`."""
+    ours, floor = line["times"].get(OURS), line["floor_ms"]
+    share = f"{floor / ours:.0%}" if ours and floor else ""
+    same = {True: "yes", False: "no"}.get(line["repeatable"].get(OURS), "")
+    bins = f"{line['bins']:,}" if line["bins"] else ""
+    return [
+        *(line["work"], line["dtype"], shape(line), line["data"], bins, number(floor)),
+        *(number(ours), share, same),
+        *(number(line["times"].get(peer)) for peer in peers),
+        number(ratio(line)),
+    ]
+
+
+def by_size(lines: list[Row]) -> str:
+    """Return the ratios to the best peer, a column for each size."""
+    flat = [line for line in lines if len(line["shape"]) == 1 and line["data"] == "uniform"]
+    sizes = sorted({line["shape"][0] for line in flat})
+    rows: dict[tuple[Any, ...], dict[int, str]] = {}
+    for line in flat:
+        row = rows.setdefault((line["work"], line["dtype"], line["bins"]), {})
+        row[line["shape"][0]] = number(ratio(line))
+    head = ["work", "dtype", "bins", *(shape({"shape": [n]}) for n in sizes)]
+    cells = (
+        [work, dtype, f"{bins:,}" if bins else "", *(row.get(n, "") for n in sizes)]
+        for (work, dtype, bins), row in rows.items()
+        if len(row) > 1
+    )
+    return table(head, cells)
+
+
+def without(lines: list[Row]) -> str:
+    """Return why contenders have no time, each reason once."""
+    reasons: dict[tuple[str, str, str], list[str]] = {}
+    for line in lines:
+        for contender, why in line["failures"].items():
+            reasons.setdefault((contender, line["work"], why), []).append(line["dtype"])
+    rows = (
+        [*key, ", ".join(dict.fromkeys(dtypes)), str(len(dtypes))]
+        for key, dtypes in reasons.items()
+    )
+    return table(["contender", "work", "reason", "dtypes", "cases"], rows)
+
+
+def shape(line: Row) -> str:
+    """Return the shape of a case for people."""
+    sizes = line["shape"]
+    if len(sizes) == 1 and sizes[0] & (sizes[0] - 1) == 0:
+        return f"2^{sizes[0].bit_length() - 1}"
+    return " x ".join(map(str, sizes))
+
+
+def number(value: float | None) -> str:
+    """Return three significant digits."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}".rstrip(".")
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    for path in write(RESULTS):
+        print(f"written: {os.path.relpath(path)}")

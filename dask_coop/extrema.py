@@ -1,0 +1,266 @@
+"""Extrema and where they are: min, max, ptp, argmin, argmax."""
+
+from __future__ import annotations
+
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from dask_coop import monoids
+from dask_coop.arguments import (
+    Axis,
+    SplitEvery,
+    find_axes,
+    has_unknown_size,
+    no_identity,
+    reduce_array,
+    require_elements,
+)
+from dask_coop.monoids import ARGMAX, ARGMIN, MAX, MIN, MINMAX, NOWHERE, Monoid, State
+
+
+def min(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+) -> da.Array:
+    """Minimum of array elements over the given axes; NaN where there is one.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s dtype, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no order.
+    AxisError, ValueError
+        As for :func:`sum`, and where there is no element to take the minimum of.
+    """
+    return _extremum(MIN, a, axis, keepdims, split_every, out)
+
+
+def max(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+) -> da.Array:
+    """Maximum of array elements over the given axes; NaN where there is one.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s dtype, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no order.
+    AxisError, ValueError
+        As for :func:`sum`, and where there is no element to take the maximum of.
+    """
+    return _extremum(MAX, a, axis, keepdims, split_every, out)
+
+
+def ptp(
+    a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
+) -> da.Array:
+    """Range of array elements over the given axes, maximum minus minimum, in one read.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Integers or floats, in NumPy or CuPy chunks.
+    axis, keepdims, split_every
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s dtype, in which it may wrap as NumPy's; NaN where there is one.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no order or no difference.
+    AxisError, ValueError
+        As for :func:`min`.
+    """
+    x = da.asanyarray(a)
+    if x.dtype.kind == "b":
+        raise TypeError("ptp does not take dtype bool; it takes integers and floats")
+    monoids.bind(MINMAX, x.dtype, x.dtype, "ptp")
+    require_elements("ptp", x, axis)
+    return reduce_array(MINMAX, "ptp", _range, x, axis, keepdims, split_every, None)
+
+
+def argmin(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+) -> da.Array:
+    """Find the index of the minimum along an axis: the first NaN, else the first minimum.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis : int or None
+        The axis to look along; None stands for the whole array, whose indices count in C order.
+    keepdims, split_every, out
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no order, or `axis` is neither an integer nor None.
+    AxisError, ValueError
+        As for :func:`sum`, where there is no element to find, and where the sizes of chunks that
+        indices depend on are not known.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> int(dc.argmin(da.from_array([3, 1, 2, 1], chunks=2)))
+    1
+    """
+    return _extremal_index(ARGMIN, a, axis, keepdims, split_every, out)
+
+
+def argmax(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+) -> da.Array:
+    """Find the index of the maximum along an axis: the first NaN, else the first maximum.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`argmin`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`argmin`.
+    """
+    return _extremal_index(ARGMAX, a, axis, keepdims, split_every, out)
+
+
+def _extremum(
+    monoid: Monoid,
+    a: Any,
+    axis: Axis,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+) -> da.Array:
+    x = da.asanyarray(a)
+    name, finalize = monoid.name, _only
+    monoids.bind(monoid, x.dtype, x.dtype, name)
+    require_elements(name, x, axis)
+    if has_unknown_size(x):
+        # Whether there is an element shows when both extrema are known.
+        monoid, finalize = MINMAX, partial(_either, name)
+    return reduce_array(monoid, name, finalize, x, axis, keepdims, split_every, out)
+
+
+def _extremal_index(
+    monoid: Monoid,
+    a: Any,
+    axis: int | None,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+) -> da.Array:
+    x = da.asanyarray(a)
+    name = monoid.name
+    if axis is not None and not isinstance(axis, Integral):
+        raise TypeError(f"{name} looks along one axis or, with None, along all; got axis {axis!r}")
+    monoids.bind(monoid, x.dtype, x.dtype, name)
+    axes = find_axes(axis, x.ndim)
+    if any(x.shape[d] == 0 for d in axes):
+        raise ValueError(f"{_nothing(name)}: shape {x.shape}, axes {axes}")
+    unknown = [d for d in axes if x.shape[d] != x.shape[d]]
+    if unknown and (len(axes) > 1 or x.numblocks[unknown[0]] > 1):
+        raise ValueError(
+            f"{name} needs the sizes of all chunks along axes {axes}, and those along "
+            f"{unknown[0]} are unknown; x.compute_chunk_sizes() finds them"
+        )
+    finalize = partial(_found, name)
+    return reduce_array(monoid, name, finalize, x, axis, keepdims, split_every, out, result="i8")
+
+
+def _nothing(name: str) -> str:
+    return f"attempt to get {name} of an empty sequence"
+
+
+# From the last state to the result, inside the task.
+
+
+def _only(state: State) -> Any:
+    return state[0]
+
+
+def _range(state: State) -> Any:
+    low, high = _extrema("ptp", state)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return high - low
+
+
+def _either(name: str, state: State) -> Any:
+    low, high = _extrema(name, state)
+    return low if name == "min" else high
+
+
+def _extrema(name: str, state: State) -> State:
+    low, high = state
+    if np.any(low > high):
+        raise ValueError(no_identity(name))
+    return state
+
+
+def _found(name: str, state: State) -> Any:
+    _, place = state
+    if np.any(place == NOWHERE):
+        raise ValueError(_nothing(name))
+    return place

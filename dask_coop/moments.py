@@ -1,0 +1,273 @@
+"""Moments: mean, var, std, describe."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+
+from dask_coop import monoids, spine
+from dask_coop.arguments import (
+    Axis,
+    SplitEvery,
+    find_axes,
+    mean_dtype,
+    no_identity,
+    reduce_array,
+    require_elements,
+    sum_dtype,
+)
+from dask_coop.monoids import MEAN, MOMENTS, VAR, State
+
+
+def mean(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+) -> da.Array:
+    """Arithmetic mean of array elements over the given axes.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`sum`.
+    dtype : dtype, optional
+        The dtype of the result. By default that of `a`, and float64 for bool and integers.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with chunks of the kind of `a`'s; NaN where there is no element.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sum`.
+
+    Notes
+    -----
+    The mean is taken in float64 (complex128) and rounded once.
+    """
+    x = da.asanyarray(a)
+    output = mean_dtype(x.dtype) if dtype is None else dtype
+    return reduce_array(MEAN, "mean", _quotient, x, axis, keepdims, split_every, out, dtype=output)
+
+
+def var(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+) -> da.Array:
+    """Variance of array elements over the given axes; NaN where one of them is.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`sum`.
+    dtype : dtype, optional
+        The dtype of the result, a float. By default that of `a` (of its real part), and float64 for
+        bool and integers.
+    ddof : float
+        What to take off the number of elements in the divisor, ``n - ddof``.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with chunks of the kind of `a`'s; NaN where ``n - ddof`` is not positive.
+
+    Raises
+    ------
+    TypeError
+        As for :func:`sum`, and if `dtype` is no float or `ddof` no number.
+    AxisError, ValueError
+        As for :func:`sum`.
+
+    Notes
+    -----
+    One read: count, mean and sum of squared deviations of all chunks, in float64, are combined as
+    in T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for Computing the Sample Variance",
+    The American Statistician 37 (1983), which does not cancel, and rounded once.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.var(da.arange(4, chunks=2), ddof=1).round(3))
+    1.667
+    """
+    return _spread("var", a, axis, dtype, keepdims, ddof, split_every, out)
+
+
+def std(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+) -> da.Array:
+    """Take the standard deviation over the given axes: the root of :func:`var`.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, ddof, split_every, out
+        As for :func:`var`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`var`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`var`.
+    """
+    return _spread("std", a, axis, dtype, keepdims, ddof, split_every, out)
+
+
+class Description(NamedTuple):
+    """What :func:`describe` returns: one lazy array for each statistic.
+
+    ``dask.compute(*description)`` computes all of them in one read of the data.
+    """
+
+    count: Any  #: elements that are not NaN, int64
+    nans: Any  #: NaN elements, int64
+    min: Any  #: the least element
+    max: Any  #: the greatest element
+    sum: Any  #: with the dtype of :func:`sum`
+    mean: Any  #: with the dtype of :func:`mean`
+    var: Any  #: of the population (no degree of freedom taken off), with the dtype of the mean
+    std: Any  #: the square root of the variance
+
+
+def describe(
+    a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
+) -> Description:
+    """Count, NaN count, minimum, maximum, sum, mean, variance and standard deviation in one read.
+
+    NaN is counted and otherwise left out; infinities are elements like any other.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, keepdims, split_every
+        As for :func:`sum`.
+
+    Returns
+    -------
+    Description
+        A named tuple of lazy arrays. Where every element is NaN or there is none, the count is 0,
+        the sum 0, and the other statistics NaN.
+
+    Raises
+    ------
+    TypeError
+        If the dtype has no order.
+    AxisError, ValueError
+        As for :func:`sum`, and for bool or integers where there is no element, since a minimum of
+        that dtype cannot be NaN. Behind chunks of unknown sizes that shows when the minimum or the
+        maximum is computed.
+
+    Notes
+    -----
+    Each chunk is reduced to its count, mean and sum of squared deviations, and these are combined
+    as in :func:`var`.
+
+    Examples
+    --------
+    >>> import dask, numpy as np
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> d = dc.describe(da.from_array(np.array([1.0, np.nan, 3.0]), chunks=2))
+    >>> count, nans, mean = dask.compute(d.count, d.nans, d.mean)
+    >>> int(count), int(nans), float(mean)
+    (2, 1, 2.0)
+    """
+    x = da.asanyarray(a)
+    op = monoids.bind(MOMENTS, x.dtype, x.dtype, "describe")
+    if x.dtype.kind != "f":
+        require_elements("describe", x, axis)
+    total, average = sum_dtype(x.dtype), mean_dtype(x.dtype)
+    dtypes = ("i8", "i8", x.dtype, x.dtype, total, average, average, average)
+    outputs = {
+        name: (partial(_statistic, name), np.dtype(dtype))
+        for name, dtype in zip(Description._fields, dtypes, strict=True)
+    }
+    axes = find_axes(axis, x.ndim)
+    return Description(*spine.reduction(op, x, axes, keepdims, split_every, outputs))
+
+
+def _spread(
+    name: str,
+    a: Any,
+    axis: Axis,
+    dtype: Any,
+    keepdims: bool,
+    ddof: float,
+    split_every: SplitEvery,
+    out: da.Array | None,
+) -> da.Array:
+    x = da.asanyarray(a)
+    element = monoids.bind(VAR, x.dtype, x.dtype, name).element
+    result = np.dtype(dtype) if dtype is not None else mean_dtype(element.type(0).real.dtype)
+    if result.kind != "f" or result.itemsize > 8:
+        raise TypeError(f"{name} does not give dtype {result}; it gives float16 to float64")
+    finalize = partial(_spread_of, name, float(ddof))
+    return reduce_array(
+        VAR, name, finalize, x, axis, keepdims, split_every, out, result=result.newbyteorder("=")
+    )
+
+
+# From the last state to the result, inside the task.
+
+
+def _quotient(state: State) -> Any:
+    total, count = state
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return total / count
+
+
+def _spread_of(name: str, ddof: float, state: State) -> Any:
+    count, _, m2 = state
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variance = m2 / np.maximum(count - ddof, 0)
+    return variance if name == "var" else np.sqrt(variance)
+
+
+def _statistic(name: str, state: State) -> Any:
+    count, nans, low, high, total, mean, m2 = state
+    match name:
+        case "count":
+            return count
+        case "nans":
+            return nans
+        case "sum":
+            return total
+    value = {"min": low, "max": high, "mean": mean}.get(name)
+    if value is None:
+        variance = m2 / np.maximum(count, 1)
+        value = variance if name == "var" else np.sqrt(variance)
+    if value.dtype.kind == "f":
+        return np.where(count > 0, value, np.nan)
+    if np.any(count == 0):
+        raise ValueError(no_identity("describe"))
+    return value

@@ -1,0 +1,162 @@
+// Histogram into many bins, in two steps. Bins are grouped into buckets of 2^15:
+//
+//   partition    every tile of samples is written back as a list a bucket, each of the low 15 bits of
+//                its samples' bins, lists in 16-byte vectors that are filled up with `nothing`
+//   count_lists  every block counts the lists of one bucket in shared memory
+//
+// 4 bytes a sample are read, 2 written and 2 read again, for any number of bins.
+#pragma once
+
+#include "bins.cuh"
+#include "cta.cuh"
+#include "load.cuh"
+
+namespace coop {
+
+constexpr int bucket_bits = 15, bucket_bins = 1 << bucket_bits;
+constexpr unsigned short nothing = 0xffff;
+
+struct alignas(16) ListVector {
+  unsigned words[4];
+};
+
+// The adding of integers, for Cta.
+struct Totals {
+  using State = unsigned;
+  __device__ static State identity() { return 0; }
+  __device__ static State combine(State a, State b) { return a + b; }
+};
+
+// The vectors that the lists of a tile of nv samples can fill.
+__device__ inline int list_vectors(int nv, int buckets) { return nv / 8 + buckets; }
+
+// A block for each of the `tiles` tiles, and no more buckets than threads. places[bucket * tiles + tile]
+// gets the first vector of a list, shifted by 16, and their number. `sizes` gets about the sizes of the
+// buckets, in samples, from some of the tiles.
+template <typename T, typename B, int nt, int vt>
+__device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsigned* places,
+                          unsigned* sizes, int buckets) {
+  constexpr int nv = nt * vt, every = 64;
+  constexpr int v = vector_length<T>() < vt ? vector_length<T>() : vt;
+  static_assert(vt % v == 0 && nv < 1 << 16, "");
+  extern __shared__ unsigned counts[];
+  __shared__ ListVector staged[nv / 8 + nt];
+  __shared__ typename Cta<Totals, nt>::Storage storage;
+  unsigned* starts = counts + buckets;
+  auto* slots = reinterpret_cast<unsigned short*>(staged);
+  int tid = threadIdx.x;
+  i64 tile = blockIdx.x, tiles = gridDim.x, first = tile * nv;
+
+  if (tid < buckets) counts[tid] = 0;
+  using Vec = Vector<T, v>;
+  Vec loaded[vt / v];
+  bool whole = first + nv <= size && reinterpret_cast<u64>(x) % sizeof(Vec) == 0;
+#pragma unroll
+  for (int i = 0; i < vt / v; ++i) {
+    i64 at = i64(i) * nt + tid;
+    if (whole) {
+      loaded[i] = reinterpret_cast<const Vec*>(x + first)[at];
+    } else {
+#pragma unroll
+      for (int k = 0; k < v; ++k) {
+        if (first + at * v + k < size) loaded[i].values[k] = x[first + at * v + k];
+      }
+    }
+  }
+  unsigned bin[vt], rank[vt];
+#pragma unroll
+  for (int i = 0; i < vt; ++i) {
+    bin[i] = bins.find(loaded[i / v].values[i % v]);
+    i64 at = (i64(i / v) * nt + tid) * v + i % v;
+    if (first + at >= size || bin[i] >= bins.n) bin[i] = ~0u;
+  }
+  __syncthreads();
+  // Neighbours in one bucket take their ranks together: additions to one counter wait for one another.
+#pragma unroll
+  for (int i = vt - 1; i >= 0; --i) {
+    bool joined = i < vt - 1 && bin[i + (i < vt - 1)] >> bucket_bits == bin[i] >> bucket_bits;
+    rank[i] = joined ? rank[i + (i < vt - 1)] + 1 : 1;
+  }
+#pragma unroll
+  for (int i = 0; i < vt; ++i) {
+    bool joined = i > 0 && bin[i - (i > 0)] >> bucket_bits == bin[i] >> bucket_bits;
+    if (joined) rank[i] = rank[i - (i > 0)] + 1;
+    else if (bin[i] < bins.n) rank[i] = atomicAdd(counts + (bin[i] >> bucket_bits), rank[i]);
+  }
+  __syncthreads();
+
+  unsigned vectors = tid < buckets ? (counts[tid] + 7) / 8 : 0, all;
+  unsigned start = Cta<Totals, nt>::scan(vectors, storage, all);
+  if (tid < buckets) {
+    starts[tid] = start * 8;
+    places[tid * tiles + tile] = start << 16 | vectors;
+    if (tile % every == 0) atomicAdd(sizes + tid, counts[tid]);
+    if (vectors) staged[start + vectors - 1] = ListVector{{~0u, ~0u, ~0u, ~0u}};
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < vt; ++i) {
+    if (bin[i] < bins.n) {
+      slots[starts[bin[i] >> bucket_bits] + rank[i]] = bin[i] & (bucket_bins - 1);
+    }
+  }
+  __syncthreads();
+  ListVector* target = lists + tile * list_vectors(nv, buckets);
+  for (unsigned i = tid; i < all; i += nt) target[i] = staged[i];
+}
+
+// Blocks are dealt to buckets by their sizes, at least one to each. The lists of a bucket are dealt to its
+// blocks in turn, and in a block to teams of threads. Dynamic shared memory holds bucket_bins counters.
+template <int nt, int team>
+__device__ void count_lists(const ListVector* lists, const unsigned* places, const unsigned* sizes,
+                            int buckets, i64 tiles, int stride, int n, u64* table) {
+  extern __shared__ unsigned counts[];
+  // Behind the counters, because static shared memory would take from what a block may have.
+  auto& storage = *reinterpret_cast<typename Cta<Totals, nt>::Storage*>(counts + bucket_bins);
+  unsigned* chosen = counts + bucket_bins + nt / warp_size;
+  int tid = threadIdx.x;
+  unsigned size = tid < buckets ? sizes[tid] : 0, all;
+  Cta<Totals, nt>::scan(size, storage, all);
+  unsigned parts = tid < buckets ? 1 + unsigned(u64(size) * (gridDim.x - buckets) / (u64(all) + 1)) : 0;
+  unsigned before = Cta<Totals, nt>::scan(parts, storage, all);
+  if (tid == 0) chosen[2] = 0;
+  __syncthreads();
+  if (before <= blockIdx.x && blockIdx.x < before + parts) {
+    chosen[0] = tid;
+    chosen[1] = blockIdx.x - before;
+    chosen[2] = parts;
+  }
+  for (int i = tid; i < bucket_bins; i += nt) counts[i] = 0;
+  __syncthreads();
+  unsigned bucket = chosen[0], part = chosen[1];
+  parts = chosen[2];
+  if (parts == 0) return;
+
+  const unsigned* mine = places + bucket * tiles;
+  for (i64 tile = part + i64(tid / team) * parts; tile < tiles; tile += i64(nt / team) * parts) {
+    unsigned place = mine[tile];
+    const ListVector* list = lists + tile * stride + (place >> 16);
+    int vectors = place & 0xffff;
+    constexpr int unroll = 4;
+    for (int i = tid % team; i < vectors; i += team * unroll) {
+      ListVector loaded[unroll];
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        if (i + u * team < vectors) loaded[u] = list[i + u * team];
+        else loaded[u] = ListVector{{~0u, ~0u, ~0u, ~0u}};
+      }
+#pragma unroll
+      for (int k = 0; k < unroll * 8; ++k) {
+        unsigned bin = loaded[k / 8].words[k % 8 / 2] >> (k % 2 * 16) & 0xffff;
+        if (bin != nothing) atomicAdd(counts + bin, 1u);
+      }
+    }
+  }
+  __syncthreads();
+  i64 first = i64(bucket) << bucket_bits;
+  for (int i = tid; i < bucket_bins && first + i < n; i += nt) {
+    if (counts[i]) atomicAdd(table + first + i, u64(counts[i]));
+  }
+}
+
+}  // namespace coop

@@ -1,0 +1,363 @@
+// Scan of (outer, n) along n in one pass: N read, N written. One block a multiprocessor, all resident.
+//
+// Tiles are dealt to blocks in turn, a wave of gridDim.x tiles at a time. A block's warps have jobs:
+//
+//   loader     keeps a ring of stages in shared memory filled by the bulk copy engine
+//   workers    reduce their segment of the tile `ahead` waves early; scan and store the present tile
+//   publisher  writes the total of a tile to the board, as soon as the workers have it
+//   spine      reads the totals of a whole wave and turns them into the base of the block's tile
+//
+// Nobody waits for a chain of blocks: a wave's bases need the totals of that wave only, and these were
+// published `ahead` waves ago. Totals are combined in the order of tiles, so results do not change from
+// run to run. Tiles that end early, and rows that the copy engine cannot address, are read by the
+// workers themselves.
+#pragma once
+
+#include "bulk.cuh"
+#include "monoids.cuh"
+#include "tagged.cuh"
+#include "warp.cuh"
+
+namespace coop {
+
+template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, int slots,
+          bool exclusive, bool reverse>
+struct ScanWaves {
+  using State = typename M::State;
+  using Words = Tagged<State>;
+  // Whether blocks share rows; otherwise a block scans whole rows, and there is no board.
+  static constexpr bool shared_rows = slots > 0;
+  static constexpr int nt = (warps + 3) * warp_size;
+  static constexpr int segment = warp_size * vt;
+  static constexpr int nv = warps * segment;
+  static constexpr int segment_bytes = segment * (sizeof(T) > sizeof(R) ? sizeof(T) : sizeof(R));
+  static constexpr bool one_copy = sizeof(T) == sizeof(R);
+  // A slot of the board is read last by blocks that lag by so many waves.
+  static constexpr int rounds = 2 * stages;
+  static constexpr int per_lane = shared_rows ? slots : 1;
+  static_assert(vt % 2 == 1, "threads read their own elements from shared memory without bank conflicts");
+  static_assert(0 < ahead && ahead < stages && warps <= warp_size, "");
+
+  struct Storage {
+    alignas(128) unsigned char ring[stages][warps][segment_bytes];
+    alignas(16) unsigned char totals[stages][warps * sizeof(State)];
+    alignas(16) unsigned char bases[stages][warps * sizeof(State)];
+    Barrier full[stages], empty[stages], reduced[stages], based[stages];
+  };
+
+  const T* x;
+  R* y;
+  const State* base;
+  i64 n;
+  unsigned rows;
+  // 32 bits count the tiles of any array that fits a GPU.
+  unsigned tiles_a_row, tiles;
+  u64* board;
+  Storage& s;
+
+  // The tile of this block in a wave: where it begins, how many elements it has, whether the copy
+  // engine can move it.
+  struct Tile {
+    i64 first;
+    int count;
+    bool bulk;
+  };
+  __device__ Tile tile(unsigned wave) const {
+    unsigned t = shared_rows ? wave * gridDim.x + blockIdx.x : wave;
+    unsigned row = t / tiles_a_row, column = t - row * tiles_a_row;
+    if (!shared_rows) row = row * gridDim.x + blockIdx.x;
+    i64 begin = i64(column) * nv, left = n - begin;
+    int count = left < nv ? int(left) : nv;
+    i64 first = row * n + (reverse ? left - count : begin);
+    u64 bits = reinterpret_cast<u64>(x + first) | reinterpret_cast<u64>(y + first) |
+               count * sizeof(T) | count * sizeof(R);
+    return {first, count, (bits & 15) == 0};
+  }
+
+  // How many elements of a tile belong to a warp, and the place of the first in memory.
+  static __device__ int share(Tile t, int warp) {
+    int left = t.count - warp * segment;
+    return left < 0 ? 0 : left < segment ? left : segment;
+  }
+  static __device__ int begin(Tile t, int warp) {
+    int left = t.count - warp * segment - share(t, warp);
+    return !reverse ? warp * segment : left < 0 ? 0 : left;
+  }
+  // Where the warp's elements lie in the ring. One copy moves a tile whose results fit in its place.
+  __device__ unsigned char* ring(Tile t, int stage, int warp) const {
+    if constexpr (!one_copy) return s.ring[stage][warp];
+    else return s.ring[stage][0] + begin(t, warp) * sizeof(T);
+  }
+
+  __device__ unsigned waves() const {
+    unsigned all = shared_rows ? tiles : tiles / tiles_a_row;
+    unsigned mine = (all - blockIdx.x + gridDim.x - 1) / gridDim.x;
+    return shared_rows ? mine : mine * tiles_a_row;
+  }
+
+  static __device__ unsigned parity(unsigned wave) { return (wave / stages) & 1; }
+
+  __device__ void run() {
+    int warp = threadIdx.x / warp_size;
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < stages; ++i) {
+        s.full[i].init(1);
+        s.empty[i].init(warps);
+        s.reduced[i].init(warps);
+        s.based[i].init(1);
+      }
+      fence_barriers();
+    }
+    __syncthreads();
+    if (warp < warps) work(warp);
+    else if (warp == warps) load();
+    else if constexpr (!shared_rows) {
+      if (warp == warps + 1) own_spine();
+    } else if (warp == warps + 1) publish();
+    else spine();
+  }
+
+  __device__ void load() {
+    if (threadIdx.x % warp_size) return;
+    for (unsigned k = 0, end = waves(); k < end; ++k) {
+      int stage = k % stages;
+      if (k >= stages) s.empty[stage].wait(parity(k - stages));
+      Tile t = tile(k);
+      if (!t.bulk) {
+        s.full[stage].arrive();
+        continue;
+      }
+      s.full[stage].arrive_and_expect(t.count * sizeof(T));
+      if constexpr (one_copy) {
+        bulk_load(s.ring[stage], x + t.first, t.count * sizeof(T), s.full[stage]);
+      } else {
+        for (int w = 0; w * segment < t.count; ++w) {
+          bulk_load(s.ring[stage][w], x + t.first + begin(t, w), share(t, w) * sizeof(T), s.full[stage]);
+        }
+      }
+    }
+  }
+
+  __device__ void work(int warp) {
+    unsigned end = waves();
+    for (unsigned k = 0; k < ahead && k < end; ++k) reduce(warp, k);
+    for (unsigned k = 0; k < end; ++k) {
+      if (k + ahead < end) reduce(warp, k + ahead);
+      scan(warp, k);
+    }
+    wait_for_stores<0>();
+  }
+
+  __device__ void reduce(int warp, unsigned k) {
+    int lane = threadIdx.x % warp_size, stage = k % stages;
+    Tile t = tile(k);
+    T* in = reinterpret_cast<T*>(ring(t, stage, warp));
+    s.full[stage].wait(parity(k));
+    State sum = M::identity();
+    if (t.bulk && t.count == nv) {
+#pragma unroll
+      for (int i = 0; i < vt; ++i) sum = M::combine(sum, M::lift(in[i * warp_size + lane]));
+    } else {
+      const T* source = x + t.first + begin(t, warp);
+      int count = share(t, warp);
+      T loaded[vt];
+#pragma unroll
+      for (int i = 0; i < vt; ++i) {
+        int at = i * warp_size + lane;
+        if (t.bulk) loaded[i] = in[at];
+        else if (at < count) in[at] = loaded[i] = source[at];
+      }
+#pragma unroll
+      for (int i = 0; i < vt; ++i) {
+        State lifted = M::lift(loaded[i]);
+        if (i * warp_size + lane < count) sum = M::combine(sum, lifted);
+      }
+    }
+    sum = warp_reduce<M, warp_size>(sum);
+    if (lane == 0) {
+      reinterpret_cast<State*>(s.totals[stage])[warp] = sum;
+      s.reduced[stage].arrive();
+    }
+  }
+
+  __device__ void scan(int warp, unsigned k) {
+    int lane = threadIdx.x % warp_size, stage = k % stages;
+    Tile t = tile(k);
+    const T* in = reinterpret_cast<const T*>(ring(t, stage, warp));
+    R* out = reinterpret_cast<R*>(ring(t, stage, warp));
+    int count = share(t, warp);
+    // Behind the end of a row this scans what lies there, and nobody sees it.
+    State states[vt];
+#pragma unroll
+    for (int i = 0; i < vt; ++i) {
+      int at = lane * vt + i;
+      if (reverse) at = at < count ? count - 1 - at : 0;
+      State lifted = M::lift(in[at]);
+      states[i] = i ? M::combine(states[i - 1], lifted) : lifted;
+    }
+    State before = shuffle_up(warp_scan<M>(states[vt - 1]), 1);
+    s.based[stage].wait(parity(k));
+    State start = reinterpret_cast<const State*>(s.bases[stage])[warp];
+    if (lane) start = M::combine(start, before);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < vt; ++i) {
+      int at = lane * vt + i;
+      State result = exclusive && i == 0 ? start : M::combine(start, states[i - (exclusive && i > 0)]);
+      if (!reverse || at < count) out[reverse ? count - 1 - at : at] = convert<R>(result);
+    }
+    if (t.bulk) fence_shared();
+    __syncwarp();
+    R* target = y + t.first + begin(t, warp);
+    if (!t.bulk) {
+#pragma unroll
+      for (int i = 0; i < vt; ++i) {
+        int at = i * warp_size + lane;
+        if (at < count) target[at] = out[at];
+      }
+      __syncwarp();
+    }
+    if (lane == 0) {
+      if (t.bulk && count) bulk_store(target, out, count * sizeof(R));
+      commit_stores();
+      // The stage of the tile before is free when its store has read it.
+      wait_for_stores<1>();
+      if (k > 0) s.empty[(k - 1) % stages].arrive();
+    }
+  }
+
+  __device__ void publish() {
+    int lane = threadIdx.x % warp_size;
+    for (unsigned k = 0, end = waves(); k < end; ++k) {
+      int stage = k % stages;
+      s.reduced[stage].wait(parity(k));
+      State total = lane < warps ? reinterpret_cast<State*>(s.totals[stage])[lane] : M::identity();
+      total = warp_reduce<M, warp_size>(total);
+      if (lane == 0) Words::write(slot(k, blockIdx.x), total, k + 1);
+    }
+  }
+
+  __device__ u64* slot(unsigned wave, unsigned block) const {
+    return board + (wave % rounds * gridDim.x + block) * Words::words;
+  }
+
+  // Reads the totals of a wave, of blocks [lane * per_lane, (lane + 1) * per_lane) as far as they exist.
+  // Returns whether all were there.
+  __device__ bool gather(unsigned wave, State (&totals)[per_lane]) const {
+    int first = threadIdx.x % warp_size * per_lane;
+    unsigned left = tiles - wave * gridDim.x;
+    int blocks = left < gridDim.x ? left : gridDim.x;
+    const u64* at = slot(wave, first);
+    bool complete = true;
+#pragma unroll
+    for (int i = 0; i < per_lane; ++i) {
+      totals[i] = M::identity();
+      if (first + i < blocks) complete &= Words::read(at + i * Words::words, totals[i]) == wave + 1;
+    }
+    return complete;
+  }
+
+  // The spine of whole rows: the base of a tile is what came before it in the block.
+  __device__ void own_spine() {
+    int lane = threadIdx.x % warp_size;
+    State carry = M::identity();
+    unsigned column = 0, row = blockIdx.x;
+    for (unsigned k = 0, end = waves(); k < end; ++k) {
+      int stage = k % stages;
+      if (column == 0) carry = base ? base[row] : M::identity();
+      s.reduced[stage].wait(parity(k));
+      State inclusive =
+          warp_scan<M>(lane < warps ? reinterpret_cast<State*>(s.totals[stage])[lane] : M::identity());
+      State within = shuffle_up(inclusive, 1);
+      if (lane < warps) {
+        reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? M::combine(carry, within) : carry;
+      }
+      __syncwarp();
+      if (lane == 0) s.based[stage].arrive();
+      carry = M::combine(carry, broadcast(inclusive, warp_size - 1));
+      if (++column == tiles_a_row) {
+        column = 0;
+        row += gridDim.x;
+      }
+    }
+  }
+
+  __device__ void spine() {
+    int lane = threadIdx.x % warp_size, owner = blockIdx.x / per_lane;
+    State carry = M::identity();
+    for (unsigned k = 0, end = waves(); k < end; ++k) {
+      int stage = k % stages;
+      s.reduced[stage].wait(parity(k));
+      State totals[per_lane];
+      while (!gather(k, totals)) {
+      }
+      State inclusive =
+          warp_scan<M>(lane < warps ? reinterpret_cast<State*>(s.totals[stage])[lane] : M::identity());
+      State within = shuffle_up(inclusive, 1);
+
+      // `mine` is what comes before the block's own tile among the lane's tiles. A row restarts the sum.
+      State mine = M::identity(), sum = M::identity();
+      bool mine_restarts = false, restarts = false;
+      unsigned t = k * gridDim.x + lane * per_lane, row = t / tiles_a_row, column = t - row * tiles_a_row;
+#pragma unroll
+      for (int i = 0; i < per_lane; ++i) {
+        if (column == 0 && lane * per_lane + i < gridDim.x) {
+          restarts = true;
+          sum = base && row < rows ? base[row] : M::identity();
+        }
+        if (lane * per_lane + i == blockIdx.x) {
+          mine = sum;
+          mine_restarts = restarts;
+        }
+        sum = M::combine(sum, totals[i]);
+        if (++column == tiles_a_row) {
+          column = 0;
+          ++row;
+        }
+      }
+      // An inclusive scan over the lanes, each from the last restart on.
+      unsigned marks = __ballot_sync(full_mask, restarts);
+      unsigned until = marks & (full_mask >> (warp_size - 1 - lane));
+      int head = until ? warp_size - 1 - __clz(until) : 0;
+#pragma unroll
+      for (int offset = 1; offset < warp_size; offset *= 2) {
+        State before = shuffle_up(sum, offset);
+        if (lane - offset >= head) sum = M::combine(before, sum);
+      }
+      State prior = shuffle_up(sum, 1);
+      if (lane == 0) prior = M::identity();
+      if (!(marks & ((1u << lane) - 1))) prior = M::combine(carry, prior);
+      State start = broadcast(mine_restarts ? mine : M::combine(prior, mine), owner);
+      State all = broadcast(sum, warp_size - 1);
+      carry = marks ? all : M::combine(carry, all);
+      if (lane < warps) {
+        reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? M::combine(start, within) : start;
+      }
+      __syncwarp();
+      if (lane == 0) s.based[stage].arrive();
+    }
+  }
+};
+
+// See the head of the file. The board has rounds * gridDim.x tagged states, zero at the start, and a
+// block has `bytes` of dynamic shared memory.
+template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, int slots,
+          bool exclusive, bool reverse, int bytes>
+__device__ void scan_waves(const T* x, R* y, const typename M::State* base, i64 outer, i64 n, u64* board) {
+  using Scan = ScanWaves<T, M, R, warps, vt, stages, ahead, slots, exclusive, reverse>;
+  alignas(128) extern __shared__ unsigned char memory[];
+  static_assert(sizeof(typename Scan::Storage) <= bytes, "the launch gives a block too little memory");
+  i64 tiles_a_row = (n + Scan::nv - 1) / Scan::nv;
+  Scan{x,
+       y,
+       base,
+       n,
+       unsigned(outer),
+       unsigned(tiles_a_row),
+       unsigned(outer * tiles_a_row),
+       board,
+       *reinterpret_cast<typename Scan::Storage*>(memory)}
+      .run();
+}
+
+}  // namespace coop

@@ -1,0 +1,105 @@
+"""Every kernel of kernel_reduce.cuh against the NumPy chunks, by shapes that choose it."""
+
+from __future__ import annotations
+
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import missing_for_gpu
+
+from dask_coop.chunks import numpy as reference
+from dask_coop.monoids import ANY, ARGMAX, ARGMIN, MEAN, MINMAX, MOMENTS, PROD, SUM, VAR, bind
+
+pytestmark = pytest.mark.gpu
+
+#: Shapes and the axes to reduce, by the kernel that they are for.
+CASES = {
+    "slabs": [((1001, 64), (1,)), ((100_001, 2), (1,)), ((999, 17), (1,)), ((1000, 50, 3), (1,))],
+    "rows": [((1001, 1025), (1,)), ((513, 5000), (1,)), ((8500, 1030), (1,))],
+    "long rows": [((33,), (0,)), ((4099,), (0,)), ((2_000_003,), (0,)), ((3, 300_001), (1,))],
+    "narrow columns": [((300_001, 5), (0,)), ((30_011, 31), (0,)), ((37, 3000, 3), (1,))],
+    "wide columns": [((999, 4096), (0,)), ((3001, 129), (0,)), ((20_001, 130), (0,))],
+    "threads": [((2, 1_100_003), (0,)), ((3, 1_200_000), (0,)), ((20_000, 5, 64), (1,))],
+    "several axes": [((7, 5, 11, 13), (1, 2)), ((7, 5, 11, 13), (0, 2)), ((3, 4, 5000), (0, 1, 2))],
+    "nothing": [((0,), (0,)), ((5, 0), (1,)), ((0, 5), (0,)), ((0, 5), (1,))],
+}
+
+
+@pytest.fixture(name="cp")
+def _cp() -> Any:
+    if missing := missing_for_gpu():
+        pytest.skip(missing)
+    return importlib.import_module("cupy")
+
+
+def lift(op: Any, x: Any, axes: tuple[int, ...]) -> list[Any]:
+    from dask_coop.chunks import cuda
+
+    return [
+        field if isinstance(field, np.ndarray | np.generic) else field.get()
+        for field in cuda.lift(op, x, axes)
+    ]
+
+
+def numbers(dtype: Any, size: int) -> Any:
+    rng = np.random.default_rng(size)
+    if dtype.kind == "c":
+        return (rng.standard_normal(size) + 1j * rng.standard_normal(size)).astype(dtype)
+    if dtype.kind == "f":
+        return rng.standard_normal(size).astype(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else 100, size).astype(dtype)
+
+
+@pytest.mark.parametrize("kernel", CASES)
+@pytest.mark.parametrize("name", ["?", "u1", "f2", "i4", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize(
+    "monoid", [SUM, MINMAX, ARGMIN, ARGMAX, ANY, MEAN, VAR, MOMENTS], ids=lambda m: m.name
+)
+def test_every_kernel_agrees_with_numpy(cp: Any, monoid: Any, name: str, kernel: str) -> None:
+    dtype = np.dtype(name)
+    if dtype.kind not in monoid.kinds:
+        pytest.skip(f"{monoid.name} does not take {dtype}")
+    op = bind(monoid, dtype, dtype, monoid.name)
+    for shape, axes in CASES[kernel]:
+        if monoid.positional and 1 < len(axes) < len(shape):
+            continue
+        size = int(np.prod(shape))
+        for offset in (0, 1):
+            host = numbers(dtype, size + offset)
+            x = cp.asarray(host)[offset:].reshape(shape)
+            expected = reference.lift(op, host[offset:].reshape(shape), axes)
+            for field, a, b in zip(op.monoid.fields, lift(op, x, axes), expected, strict=True):
+                assert a.dtype == np.asarray(b).dtype
+                exact = a.dtype.kind in "biu" or field.role == "element"
+                # The reference sums in another order.
+                bound = 0 if exact else 1e-13 * max(size, 1)
+                np.testing.assert_allclose(
+                    a, np.broadcast_to(b, a.shape), 1e-11 * (not exact), bound
+                )
+
+
+@pytest.mark.parametrize("shape", [(5_000_003,), (300_001, 5), (999, 4096)])
+def test_results_do_not_change_from_run_to_run_nor_with_what_runs_beside(
+    cp: Any, shape: tuple[int, ...]
+) -> None:
+    op = bind(SUM, np.dtype("f8"), np.dtype("f8"), "sum")
+    x = cp.asarray(np.random.default_rng(0).standard_normal(shape))
+    (expected,) = lift(op, x, (0,))
+
+    def repeat(_: int) -> list[bytes]:
+        with cp.cuda.Stream(non_blocking=True):
+            return [np.asarray(lift(op, x, (0,))[0]).tobytes() for _ in range(50)]
+
+    cp.cuda.runtime.deviceSynchronize()
+    with ThreadPoolExecutor(8) as pool:
+        found = {result for results in pool.map(repeat, range(16)) for result in results}
+    assert found == {np.asarray(expected).tobytes()}
+
+
+def test_products_wrap_as_numpys(cp: Any) -> None:
+    op = bind(PROD, np.dtype("i4"), np.dtype("i8"), "prod")
+    host = np.random.default_rng(0).integers(1, 4, (70_001, 3)).astype("i4")
+    np.testing.assert_array_equal(lift(op, cp.asarray(host), (0,))[0], np.prod(host, 0))

@@ -1,0 +1,150 @@
+"""Every strategy of the scan of CuPy chunks gives NumPy's result, in every direction and dtype."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import missing_for_gpu
+
+from dask_coop.cuda.programs import scan as programs
+from dask_coop.monoids import SUM, bind
+
+ROWS = (
+    (1, 1),
+    (1, 31),
+    (1, 4097),
+    (1, 300_001),
+    (1, 1 << 21),
+    (3, 70_004),
+    (700, 4_352),
+    (900, 33),
+)
+COLUMNS = ((1, 5, 3), (2, 1000, 37), (1, 3001, 4224), (40, 129, 256))
+STRATEGIES = ("single-pass", "look-back", "lines", "two-level", "cooperative")
+STRATEGIES += ("reduce-then-scan", "scan-then-fan")
+DTYPES = ("i4>i4", "i4>i8", "f4>f4", "f8>f8", "u1>u8", "f2>f2", "c16>c16", "i8>i2", "?>i8")
+
+
+def test_a_wave_fits_shared_memory() -> None:
+    for names in DTYPES:
+        element, output = map(np.dtype, names.split(">"))
+        op = bind(SUM, element, output, "scan")
+        state = op.monoid.dtypes(element)[0]
+        scan = programs.of("Sum<T>", element, output, state)
+        for shared in (True, False):
+            for n in (5000, 16384, 1 << 30):
+                tuning = programs.tune(scan, n, 132, 232_448, shared)
+                assert tuning.items % 2 == 1
+                assert tuning.stages > tuning.ahead > 0
+                assert programs.waves_shared_bytes(scan, tuning) <= 232_448
+
+
+@pytest.fixture(name="cuda")
+def _cuda() -> Any:
+    if missing := missing_for_gpu():
+        pytest.skip(missing)
+    return importlib.import_module("dask_coop.chunks.cuda.scan")
+
+
+def expect(x: Any, base: Any, exclusive: bool, reverse: bool, output: str) -> Any:
+    """Return the scan along axis 1 of integers, all of which float64 holds exactly."""
+    x = x[:, ::-1] if reverse else x
+    result = np.cumsum(x, 1, dtype="i8")
+    if exclusive:
+        result = result - x
+    if base is not None:
+        result = result + base[:, None].astype("i8")
+    result = result[:, ::-1] if reverse else result
+    return result.astype(output)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("names", DTYPES)
+@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
+def test_a_strategy(cuda: Any, strategy: str | None, names: str) -> None:
+    import cupy
+
+    element, output = names.split(">")
+    op = bind(SUM, np.dtype(element), np.dtype(output), "scan")
+    gpu = cuda.device(0)
+    rng = np.random.default_rng(0)
+    shapes = [(outer, n, 1) for outer, n in ROWS]
+    if strategy in (None, "lines", "two-level"):
+        shapes += COLUMNS
+    if names == "f2>f2":
+        shapes = [shape for shape in shapes if shape[1] < 2000]
+    for number, shape in enumerate(shapes):
+        if cuda._objection(gpu, op, shape, strategy) if strategy else "":
+            continue
+        host = rng.integers(0, 2, shape).astype(element)
+        based, exclusive, reverse = number % 3 > 0, number % 2 > 0, number % 4 > 1
+        for flags in ((exclusive, reverse), (not exclusive, not reverse)):
+            base = rng.integers(0, 9, shape[::2]) if based else None
+            expected = expect(
+                host.astype("f8").astype("i8") if element == "f2" else host.real,
+                base,
+                *flags,
+                output,
+            )
+            x = cupy.asarray(host)
+            y = cupy.full(shape, 77, output)
+            state = op.monoid.dtypes(op.element)[0]
+            start = cupy.asarray(base.astype(state)) if base is not None else None
+            cuda.scan_lines(
+                op, x, y, start, shape, exclusive=flags[0], reverse=flags[1], strategy=strategy
+            )
+            np.testing.assert_array_equal(cupy.asnumpy(y), expected, f"{shape} {flags}")
+
+
+@pytest.mark.gpu
+def test_floats_come_out_the_same_on_every_run(cuda: Any) -> None:
+    import cupy
+
+    x = cupy.asarray(np.random.default_rng(0).normal(size=10_000_019).astype("f4"))
+    op = bind(SUM, x.dtype, x.dtype, "scan")
+    wide = np.cumsum(cupy.asnumpy(x), dtype="f8")
+    for strategy in cuda.STRATEGIES:
+        if cuda._objection(cuda.device(0), op, (1, x.size, 1), strategy):
+            continue
+        results = []
+        for _ in range(3):
+            y = cupy.empty_like(x)
+            cuda.scan_lines(op, x, y, None, (1, x.size, 1), strategy=strategy)
+            results.append(cupy.asnumpy(y))
+        np.testing.assert_array_equal(results[0], results[1])
+        np.testing.assert_array_equal(results[0], results[2])
+        rounding = 4 if strategy == "scan-then-fan" else 1
+        error = np.abs(results[0] - wide)
+        assert (error <= rounding * np.spacing(np.abs(wide).max().astype("f4"))).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("offset", [1, 4])
+def test_lines_that_begin_anywhere(cuda: Any, offset: int) -> None:
+    import cupy
+
+    host = np.random.default_rng(0).integers(0, 9, (1, 300_000 + offset, 1)).astype("i4")
+    op = bind(SUM, host.dtype, host.dtype, "scan")
+    x = cupy.asarray(host)[:, offset:]
+    for strategy in cuda.STRATEGIES:
+        y = cupy.empty(x.shape, "i4")
+        cuda.scan_lines(op, x, y, None, (1, 300_000, 1), strategy=strategy)
+        np.testing.assert_array_equal(cupy.asnumpy(y), np.cumsum(host[:, offset:], 1))
+
+
+@pytest.mark.gpu
+def test_a_strategy_that_cannot_be_had_says_why(cuda: Any) -> None:
+    import cupy
+
+    x = cupy.ones((4, 4), "f4")
+    op = bind(SUM, x.dtype, x.dtype, "scan")
+    for strategy, shape, message in (
+        ("fast", (1, 16, 1), "none of single-pass, look-back"),
+        ("look-back", (1, 16, 1), "same float32 results"),
+        ("cooperative", (1, 4, 4), "last axis"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cuda.scan_lines(op, x, x, None, shape, strategy=strategy)
