@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from distributed import Worker, WorkerPlugin
 
-logger = logging.getLogger(__name__)
+# distributed shows what its own loggers say from INFO on, and nobody else's.
+logger = logging.getLogger("distributed.worker.dask_coop")
 
 
 class CoopPlugin(WorkerPlugin):  # type: ignore[misc]

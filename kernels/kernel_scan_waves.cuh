@@ -167,6 +167,7 @@ struct ScanWaves {
         if (t.bulk) loaded[i] = in[at];
         else if (at < count) in[at] = loaded[i] = source[at];
       }
+      __syncwarp();
 #pragma unroll
       for (int i = 0; i < vt; ++i) {
         State lifted = M::lift(loaded[i]);
