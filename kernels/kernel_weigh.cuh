@@ -1,10 +1,12 @@
 // Histogram of weighted samples: the weights of each bin are added as integers, so that their order does
 // not matter and results do not change from run to run.
 //
-// Float weights are rounded to multiples of 2^-62 of a power of two above the largest of them, and so
-// keep what float64 could tell of their sum; integers are added as they are, and wrap as NumPy's. A sum
-// has 96 bits: in shared memory three words (weigh_shared), in global memory the part above 2^32 and the
-// sum of the parts below (weigh_global, and where blocks meet). settle() makes the results of them.
+// Float weights are multiples of 2^-62 of a power of two above the largest of them; those that would lose
+// bits so, and there are few as a rule, are added in finer words (add_light): a bin of light weights
+// keeps its digits beside a heavy one, down to 2^-167 of the largest weight. Integers are added as they
+// are, and wrap as NumPy's. A sum has 96 bits: in shared memory three words (weigh_shared), in global
+// memory the part above 2^32 and the sum of the parts below (weigh_global, and where blocks meet), and
+// the light words. settle() makes the results of them.
 // Infinite weights and NaN are added to the result at once, where they win.
 #pragma once
 
@@ -12,11 +14,19 @@
 
 namespace coop {
 
+// The words of the light weights of a bin, 32 bits each and the rest for carries, and the bits by which
+// their unit is finer: what is lighter than 2^-8 of the largest weight fits.
+constexpr int light_words = 5, finer = light_words * 32 - 54;
+
+// The exponent of the power of two by which float weights are multiplied.
+__device__ inline int unit_power(int exponent) {
+  // Below 2^-959 weights lose bits rather than the unit its range.
+  return 61 - ((exponent > 64 ? exponent : 64) - 1023);
+}
+
 // The power of two by which float weights are multiplied, from the exponent that largest() has found.
 __device__ inline double unit(int exponent) {
-  // Below 2^-959 weights lose bits rather than the unit its range.
-  i64 power = 61 - ((exponent > 64 ? exponent : 64) - 1023);
-  return __longlong_as_double((power + 1023) << 52);
+  return __longlong_as_double(i64(unit_power(exponent) + 1023) << 52);
 }
 
 // `exponent` gets the largest biased float64 exponent of the finite weights; it is zero before.
@@ -37,41 +47,68 @@ __device__ void largest(const W* weights, i64 size, int* exponent) {
 
 // Weights as integers of 64 bits.
 template <typename W, bool is_float> struct Weights {
+  // Of a weight this much lighter than the largest the last bit is a multiple of the unit yet.
+  static constexpr int depth = sizeof(W) == 8 ? 8 : 37;
+
   const W* weights;
+  double* table;
+  u64* light;
+  int n, exponent;
   double scale;
 
-  // Returns false for what is not finite.
-  __device__ bool get(i64 i, i64& integer, double& other) const {
+  // Returns false for what it has dealt with itself: not finite, or too light for the unit.
+  __device__ bool get(i64 i, unsigned bin, i64& integer) const {
     if constexpr (is_float) {
-      other = convert<double>(weights[i]);
-      integer = __double2ll_rn(other * scale);
-      return other - other == 0;
+      double weight = convert<double>(weights[i]);
+      integer = __double2ll_rn(weight * scale);
+      int mine = int(__double_as_longlong(weight) >> 52 & 0x7ff);
+      if (mine == 0x7ff) atomicAdd(table + bin, weight);
+      else if (mine < exponent - depth) add_light(__double_as_longlong(weight), bin);
+      else return true;
+      return false;
     } else {
       integer = i64(weights[i]);
       return true;
     }
   }
+
+  // Adds the double of these bits to the light words of a bin, as integers with its sign.
+  __device__ void add_light(i64 bits, unsigned bin) const {
+    int power = int(bits >> 52 & 0x7ff);
+    u64 digits = u64(bits) & 0xfffffffffffffull;
+    if (power) digits |= 1ull << 52;
+    int shift = (power ? power : 1) - 1075 + unit_power(exponent) + finer;
+    if (shift < 0) {
+      digits = shift < -60 ? 0 : (digits + (1ull << (-shift - 1))) >> -shift;
+      shift = 0;
+    }
+    int word = shift / 32, by = shift % 32;
+    u64 middle = digits >> 32 << by;
+    u64 parts[3] = {digits << by & 0xffffffff,
+                    (((digits & 0xffffffff) << by) >> 32) + (middle & 0xffffffff), middle >> 32};
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+      if (parts[k]) atomicAdd(light + i64(word + k) * n + bin, bits < 0 ? 0 - parts[k] : parts[k]);
+    }
+  }
 };
 
 // The sums of the bins in shared memory, three words each.
-template <typename T, typename B, typename W, bool is_float, int nt>
+template <typename T, typename B, typename W, bool is_float, int nt, int unroll>
 __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, const int* exponent, double* table,
-                             u64* high, u64* low) {
+                             u64* high, u64* low, u64* light) {
   extern __shared__ unsigned words[];
   int n = bins.n;
   for (int i = threadIdx.x; i < 3 * n; i += nt) words[i] = 0;
   __syncthreads();
   Share share(size, gridDim.x, blockIdx.x);
-  Weights<W, is_float> weights{w + share.begin, is_float ? unit(*exponent) : 0.0};
-  for_each<nt, 4>(x + share.begin, share.size, threadIdx.x, [&](T value, i64 i) {
+  int most = is_float ? *exponent : 0;
+  Weights<W, is_float> weights{w + share.begin, table, light, bins.n, most, is_float ? unit(most) : 0.0};
+  for_each<nt, unroll>(x + share.begin, share.size, threadIdx.x, [&](T value, i64 i) {
     unsigned bin = bins.find(value);
     if (bin >= n) return;
     i64 integer;
-    double other;
-    if (!weights.get(i, integer, other)) {
-      atomicAdd(table + bin, other);
-      return;
-    }
+    if (!weights.get(i, bin, integer)) return;
     unsigned part = unsigned(integer);
     u64 carry = u64(atomicAdd(words + bin, part)) + part >> 32;
     u64 middle = (u64(integer) >> 32) + carry;
@@ -89,35 +126,59 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, const int
 }
 
 // The sums of the bins in global memory.
-template <typename T, typename B, typename W, bool is_float, int nt>
+template <typename T, typename B, typename W, bool is_float, int nt, int unroll>
 __device__ void weigh_global(const T* x, const W* w, i64 size, B bins, const int* exponent, double* table,
-                             u64* high, u64* low) {
+                             u64* high, u64* low, u64* light) {
   Share share(size, gridDim.x, blockIdx.x);
-  Weights<W, is_float> weights{w + share.begin, is_float ? unit(*exponent) : 0.0};
-  for_each<nt, 4>(x + share.begin, share.size, threadIdx.x, [&](T value, i64 i) {
+  int most = is_float ? *exponent : 0;
+  Weights<W, is_float> weights{w + share.begin, table, light, bins.n, most, is_float ? unit(most) : 0.0};
+  for_each<nt, unroll>(x + share.begin, share.size, threadIdx.x, [&](T value, i64 i) {
     unsigned bin = bins.find(value);
     if (bin >= bins.n) return;
     i64 integer;
-    double other;
-    if (!weights.get(i, integer, other)) {
-      atomicAdd(table + bin, other);
-      return;
-    }
+    if (!weights.get(i, bin, integer)) return;
     u64 above = u64(integer >> 32), below = u64(integer) & 0xffffffff;
     if (above) atomicAdd(high + bin, above);
     if (below) atomicAdd(low + bin, below);
   });
 }
 
+// The sum of a bin's light words, `stride` apart, in the unit of the others.
+__device__ inline double light_sum(const u64* light, int stride) {
+  unsigned digits[light_words];
+  i64 carry = 0;
+  for (int k = 0; k < light_words; ++k) {
+    carry += i64(light[i64(k) * stride]);
+    digits[k] = unsigned(carry);
+    carry >>= 32;
+  }
+  // Digits of the magnitude: those of a negative number would cancel after rounding.
+  bool negative = carry < 0;
+  u64 borrow = negative;
+  double sum = 0, place = __longlong_as_double(i64(1023 - finer) << 52);
+  for (int k = 0; k < light_words; ++k) {
+    if (negative) {
+      borrow += u64(~digits[k] & 0xffffffffu);
+      digits[k] = unsigned(borrow);
+      borrow >>= 32;
+    }
+    sum += digits[k] * place;
+    place *= 4294967296.0;
+  }
+  sum += double(negative ? i64(u64(~carry) + borrow) : carry) * place;
+  return negative ? -sum : sum;
+}
+
 // Adds the sums to the table, an element a thread.
 template <typename A>
-__device__ void settle(A* table, const u64* high, const u64* low, const int* exponent, int n) {
+__device__ void settle(A* table, const u64* high, const u64* low, const u64* light, const int* exponent,
+                       int n) {
   i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= n) return;
   u64 above = high[i] + (low[i] >> 32), below = low[i] & 0xffffffff;
   if constexpr (is_float<A>::value) {
     double sum = double(i64(above)) * 4294967296.0 + double(below);
-    table[i] += sum / unit(*exponent);
+    table[i] += (sum + light_sum(light + i, n)) / unit(*exponent);
   } else {
     table[i] += above << 32 | below;
   }

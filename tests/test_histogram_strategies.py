@@ -113,7 +113,7 @@ def test_samples_that_are_all_equal(cuda: Any, strategy: str) -> None:
 
 @pytest.mark.gpu
 def test_sorted_samples_in_several_slabs(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "_SLAB", 1 << 18)
+    monkeypatch.setattr(cuda, "_LISTS_BYTES", 1 << 19)
     x = np.sort(samples("f4", 1_000_003))
     bins = find_bins(500_000, (0, 1), x.dtype)
     expected, _ = np.histogram(x, 500_000, (0, 1))

@@ -34,8 +34,8 @@ Array = Any
 
 STRATEGIES = ("plain", "shared", "packed", "split", "passes", "distributed", "partition", "global")
 
-#: Samples of a slab that is partitioned at a time: its lists take about 2 bytes a sample.
-_SLAB = 1 << 28
+#: Bytes of the lists of a slab of samples that is partitioned at a time.
+_LISTS_BYTES = 1 << 29
 
 #: The widest cluster whose blocks share their tables.
 _CLUSTER = 16
@@ -169,13 +169,14 @@ def _partition(gpu: Device, find: programs.Finder, arguments: Any, x: Array, tab
     buckets = -(-n // programs.BUCKET)
     tile = programs.PARTITION_THREADS * programs.PARTITION_ITEMS
     stride = tile // 8 + buckets
-    most = -(-min(x.size, _SLAB) // tile)
+    most = min(-(-x.size // tile), max(1, _LISTS_BYTES // (stride * 16)))
+    slab_size = most * tile
     lists = cupy.empty(most * stride * 16, "u1")
     places = cupy.empty(most * buckets, "u4")
     # A block for every multiprocessor; small buckets' own blocks come on top where they are many.
     blocks = gpu.processors + (buckets if buckets > gpu.processors // 2 else 0)
-    for begin in range(0, x.size, _SLAB):
-        slab = x.reshape(-1)[begin : begin + _SLAB]
+    for begin in range(0, x.size, slab_size):
+        slab = x.reshape(-1)[begin : begin + slab_size]
         tiles = -(-slab.size // tile)
         sizes = cupy.zeros(buckets, "u4")
         launch(
@@ -221,9 +222,10 @@ def _weigh(
     shared: bool,
 ) -> None:
     n, blocks, threads = table.size, _blocks(gpu, x.size), programs.THREADS
-    sums = cupy.zeros(2 * n + 1, "u8")
+    words = programs.LIGHT_WORDS if weights.dtype.kind == "f" else 0
+    sums = cupy.zeros((2 + words) * n + 1, "u8")
     high = sums.data.ptr
-    low, exponent = high + 8 * n, high + 16 * n
+    low, exponent, light = high + 8 * n, high + 16 * n, high + 16 * n + 8
     if weights.dtype.kind == "f":
         launch(programs.largest(weights.dtype), blocks, threads, *_samples(weights), exponent)
     launch(
@@ -237,10 +239,12 @@ def _weigh(
         table.data.ptr,
         high,
         low,
+        light,
         shared=12 * n if shared else 0,
     )
     settle = programs.settle(table.dtype)
-    launch(settle, -(-n // threads), threads, table.data.ptr, high, low, exponent, np.int32(n))
+    sources = high, low, light, exponent
+    launch(settle, -(-n // threads), threads, table.data.ptr, *sources, np.int32(n))
 
 
 def _plain(gpu: Device, x: Array, weights: Array | None, bins: Bins, table: Array) -> None:

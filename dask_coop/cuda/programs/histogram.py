@@ -135,19 +135,24 @@ def lists_shared_bytes() -> int:
     return BUCKET * 4 + 256
 
 
+#: The words of global memory for a bin's light weights, as in kernel_weigh.cuh.
+LIGHT_WORDS = 5
+
+
 @cache
 def weigh(find: Finder, weight: np.dtype[Any], shared: bool) -> str:
     """Return the sum of weights, in shared or in global memory."""
     is_float = str(weight.kind == "f").lower()
     name = "weigh_shared" if shared else "weigh_global"
+    unroll = 2 if find.kind == "nearest" else 4
     return _unit(
         "kernel_weigh.cuh",
         find,
         f"{THREADS}, 1",
         f"const {ctype(weight)}* weights, const int* exponent, double* table, u64* above, "
-        "u64* below",
-        f"{name}<T, B, {ctype(weight)}, {is_float}, {THREADS}>"
-        "(x, weights, size, bins, exponent, table, above, below);",
+        "u64* below, u64* light",
+        f"{name}<T, B, {ctype(weight)}, {is_float}, {THREADS}, {unroll}>"
+        "(x, weights, size, bins, exponent, table, above, below, light);",
     )
 
 
@@ -170,8 +175,9 @@ def settle(total: np.dtype[Any]) -> str:
     return f"""#include "kernel_weigh.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})
-entry({table}* table, const u64* high, const u64* low, const int* exponent, int n) {{
-  settle(table, high, low, exponent, n);
+entry({table}* table, const u64* high, const u64* low, const u64* light, const int* exponent,
+      int n) {{
+  settle(table, high, low, light, exponent, n);
 }}
 """
 
