@@ -10,7 +10,7 @@ from dask.array.core import handle_out
 from dask.array.utils import validate_axis
 
 from dask_coop import monoids, spine
-from dask_coop.monoids import Monoid
+from dask_coop.monoids import Monoid, State
 
 Axis = int | tuple[int, ...] | None
 SplitEvery = int | dict[int, int] | None
@@ -87,3 +87,8 @@ def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of the mean of elements of `dtype`."""
     return np.dtype("f8") if dtype.kind in "biu" else dtype
+
+
+def only_field(state: State) -> Any:
+    """Return the field of a state that has one: what most reductions end with."""
+    return state[0]

@@ -16,6 +16,7 @@ from dask_coop.arguments import (
     find_axes,
     has_unknown_size,
     no_identity,
+    only_field,
     reduce_array,
     require_elements,
 )
@@ -195,7 +196,7 @@ def _extremum(
     out: da.Array | None,
 ) -> da.Array:
     x = da.asanyarray(a)
-    name, finalize = monoid.name, _only
+    name, finalize = monoid.name, only_field
     monoids.bind(monoid, x.dtype, x.dtype, name)
     require_elements(name, x, axis)
     if has_unknown_size(x):
@@ -235,10 +236,6 @@ def _nothing(name: str) -> str:
 
 
 # From the last state to the result, inside the task.
-
-
-def _only(state: State) -> Any:
-    return state[0]
 
 
 def _range(state: State) -> Any:

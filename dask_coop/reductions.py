@@ -7,10 +7,10 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_coop.arguments import Axis, SplitEvery, reduce_array, sum_dtype
+from dask_coop.arguments import Axis, SplitEvery, only_field, reduce_array, sum_dtype
 from dask_coop.extrema import argmax, argmin, max, min, ptp
 from dask_coop.moments import Description, describe, mean, std, var
-from dask_coop.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid, State
+from dask_coop.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
 
 __all__ = [
     "Description",
@@ -82,7 +82,7 @@ def sum(
     """
     x = da.asanyarray(a)
     output = sum_dtype(x.dtype) if dtype is None else dtype
-    return reduce_array(SUM, "sum", _only, x, axis, keepdims, split_every, out, dtype=output)
+    return reduce_array(SUM, "sum", only_field, x, axis, keepdims, split_every, out, dtype=output)
 
 
 def prod(
@@ -118,7 +118,7 @@ def prod(
     """
     x = da.asanyarray(a)
     output = sum_dtype(x.dtype) if dtype is None else dtype
-    return reduce_array(PROD, "prod", _only, x, axis, keepdims, split_every, out, dtype=output)
+    return reduce_array(PROD, "prod", only_field, x, axis, keepdims, split_every, out, dtype=output)
 
 
 def any(
@@ -215,9 +215,5 @@ def _truth(
     x = da.asanyarray(a)
     result = np.dtype("i8" if monoid is COUNT_NONZERO else "?")
     return reduce_array(
-        monoid, monoid.name, _only, x, axis, keepdims, split_every, out, result=result
+        monoid, monoid.name, only_field, x, axis, keepdims, split_every, out, result=result
     )
-
-
-def _only(state: State) -> Any:
-    return state[0]

@@ -55,7 +55,11 @@ def is_hopper(arch: str) -> bool:
 
 
 def common(arch: str, name: str) -> list[str]:
-    return catalogue.common((np.dtype(name),), is_hopper(arch))
+    dtype = np.dtype(name)
+    sources = catalogue.common((dtype,), is_hopper(arch))
+    if name == "f4":
+        sources += [*catalogue.transposes(dtype), *catalogue.matmuls(dtype)]
+    return sources
 
 
 @pytest.mark.parametrize("header", sorted(p.name for p in compiler.kernels_folder().glob("*.cuh")))

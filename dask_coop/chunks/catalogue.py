@@ -145,8 +145,6 @@ def common(dtypes: tuple[np.dtype[Any], ...], hopper: bool = True) -> list[str]:
         sources += scans(bind(SUM, dtype, _output(SUM, dtype), "scan"), hopper)
         edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
         sources += (count.count(dtype, edge, shared) for shared in (True, False))
-        if dtype.name == "float32":
-            sources += [*transposes(dtype), *matmuls(dtype)]
     return sources
 
 

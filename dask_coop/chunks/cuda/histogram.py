@@ -252,9 +252,6 @@ def _plain(gpu: Device, x: Array, weights: Array | None, bins: Bins, table: Arra
     edge = _comparison_dtype(x.dtype, bins.edges.dtype)
     edges = cupy.asarray(bins.edges.astype(edge))
     scale, slack = _plain_guess(bins, edge)
-    threads = plain.THREADS
-    # Counters have 32 bits, so no block may see more samples than they count.
-    blocks = max(min(gpu.processors, -(-x.size // (threads * 16))), -(-x.size // (1 << 31)))
     shared = 0
     addresses = [x.data.ptr]
     if weights is not None:
@@ -268,8 +265,8 @@ def _plain(gpu: Device, x: Array, weights: Array | None, bins: Bins, table: Arra
     limits = edge.type(bins.edges[0]), edge.type(bins.edges[-1])
     launch(
         source,
-        blocks,
-        threads,
+        _blocks(gpu, x.size),
+        programs.THREADS,
         *addresses,
         np.int64(x.size),
         edges.data.ptr,
@@ -289,15 +286,9 @@ def _plain_guess(bins: Bins, edge: np.dtype[Any]) -> tuple[float, float]:
     ``x`` among the rounded edges: a few roundings of numbers up to ``bins.n``, and the rounding of
     the edges themselves.
     """
-    low, high = float(bins.edges[0]), float(bins.edges[-1])
     if bins.limits is None or edge.kind != "f":
         return 0.0, 0.0
-    with np.errstate(all="ignore"):
-        scale = float(np.divide(bins.n, np.subtract(high, low)))
-        usable = 0 < float(edge.type(scale)) < np.inf
-    if not usable:
-        return 0.0, 0.0
-    rounding = float(np.finfo(bins.edges.dtype).eps) * max(abs(low), abs(high)) * scale
+    scale, rounding = _scale(bins.edges, edge)
     return scale, min(1.0, 4 * (rounding + bins.n * float(np.finfo(edge).eps)))
 
 
@@ -344,11 +335,18 @@ def _guess(bins: Bins, edges: Any, guess: np.dtype[Any]) -> tuple[float, float]:
     The place ``(x - low) * scale`` is rounded three times in `guess`, as is `scale`; the edges are
     rounded in their dtype, twice where that is float64.
     """
-    low, high = float(edges[0]), float(edges[-1])
-    with np.errstate(all="ignore"):
-        scale = float(np.divide(bins.n, np.subtract(high, low)))
-        if not 0 < float(guess.type(scale)) < math.inf:
-            return 0.0, math.inf
-    rounding = float(np.finfo(edges.dtype).eps) * max(abs(low), abs(high)) * scale
+    scale, rounding = _scale(edges, guess)
+    if scale == 0:
+        return 0.0, math.inf
     roundings = 2 if edges.itemsize == 8 else 0.6
     return scale, 2 * bins.n * float(np.finfo(guess).eps) + roundings * rounding
+
+
+def _scale(edges: Any, guess: np.dtype[Any]) -> tuple[float, float]:
+    """Return the bins per unit, 0 where `guess` cannot say, and the edges' rounding in bins."""
+    low, high = float(edges[0]), float(edges[-1])
+    with np.errstate(all="ignore"):
+        scale = float(np.divide(len(edges) - 1, np.subtract(high, low)))
+        if not 0 < float(guess.type(scale)) < math.inf:
+            return 0.0, 0.0
+    return scale, float(np.finfo(edges.dtype).eps) * max(abs(low), abs(high)) * scale

@@ -194,8 +194,7 @@ def _waves(gpu: Device, job: _Job, shared: bool) -> None:
 
 
 def _look_back(job: _Job) -> None:
-    tile = programs.THREADS * programs.lookback_items(job.scan)
-    blocks = job.outer * -(-job.n // tile)
+    blocks = job.outer * -(-job.n // job.scan.tile)
     board = cupy.empty(blocks * programs.tagged_words(job.scan.state_bytes) + 1, "u8")
     board.data.memset_async(0, board.nbytes)
     source = programs.lookback(job.scan)
@@ -207,7 +206,7 @@ def _rows(gpu: Device, job: _Job) -> None:
     if job.n > programs.WARP_LINE and gpu.hopper and job.aligned:
         _waves(gpu, job, shared=False)
     elif job.n <= programs.SHORT_LINE and job.outer > 1:
-        lines = programs.short_rows_tile(job.scan) // job.n
+        lines = job.scan.tile // job.n
         sizes = np.int64(job.outer), np.int32(job.n)
         source = programs.short_rows(job.scan)
         job.launch(source, -(-job.outer // lines), programs.THREADS, *sizes)

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.cuda.programs import ctype
-
-#: Threads of a block.
-THREADS = 1024
+from dask_coop.cuda.programs.histogram import THREADS
 
 
 @cache

@@ -58,6 +58,20 @@ class Scan:
         """The bytes that an element takes in shared memory, where its result takes its place."""
         return max(self.element_bytes, self.result_bytes)
 
+    @property
+    def items(self) -> int:
+        """The elements that a thread takes of a tile in static shared memory.
+
+        They are odd in number, against bank conflicts.
+        """
+        itemsize = max(self.widest, self.state_bytes)
+        return 15 if itemsize <= 4 else 11 if itemsize <= 8 else 5
+
+    @property
+    def tile(self) -> int:
+        """The elements of such a tile of a block of `THREADS`."""
+        return THREADS * self.items
+
 
 @cache
 def of(
@@ -199,7 +213,7 @@ def _stream_rows(scan: Scan) -> int:
 @cache
 def lookback(scan: Scan) -> str:
     """Return the scan of contiguous lines in one pass by decoupled look-back."""
-    call = f"scan_lookback<T, M, R, {THREADS}, {lookback_items(scan)}, {scan.flags}>"
+    call = f"scan_lookback<T, M, R, {THREADS}, {scan.items}, {scan.flags}>"
     return _unit(
         "kernel_scan_lookback.cuh",
         scan,
@@ -209,16 +223,10 @@ def lookback(scan: Scan) -> str:
     )
 
 
-def lookback_items(scan: Scan) -> int:
-    """Return the elements that a thread of `lookback` takes."""
-    return _items(max(scan.widest, scan.state_bytes))
-
-
 @cache
 def rows(scan: Scan, team: int) -> str:
     """Return the scan of contiguous lines, or pieces of them, by teams of `team` threads."""
-    vt = _items(max(scan.widest, scan.state_bytes))
-    call = f"scan_rows<T, M, R, {THREADS}, {vt}, {team}, {scan.flags}>"
+    call = f"scan_rows<T, M, R, {THREADS}, {scan.items}, {team}, {scan.flags}>"
     return _unit(
         "kernel_scan.cuh",
         scan,
@@ -231,8 +239,7 @@ def rows(scan: Scan, team: int) -> str:
 @cache
 def short_rows(scan: Scan) -> str:
     """Return the scan of contiguous lines of which a block takes several."""
-    vt = _items(max(scan.widest, scan.state_bytes))
-    call = f"scan_short_rows<T, M, R, {THREADS}, {vt}, {scan.flags}>"
+    call = f"scan_short_rows<T, M, R, {THREADS}, {scan.items}, {scan.flags}>"
     return _unit(
         "kernel_scan.cuh",
         scan,
@@ -240,11 +247,6 @@ def short_rows(scan: Scan) -> str:
         "i64 outer, int n",
         f"{call}(x, y, base, outer, n);",
     )
-
-
-def short_rows_tile(scan: Scan) -> int:
-    """Return the elements of a block of `short_rows`."""
-    return THREADS * _items(max(scan.widest, scan.state_bytes))
 
 
 @cache
@@ -300,8 +302,7 @@ def fan(scan: Scan) -> str:
 @cache
 def cooperative(scan: Scan) -> str:
     """Return the two levels of reduce-then-scan in one cooperative launch."""
-    vt = _items(max(scan.widest, scan.state_bytes))
-    call = f"scan_cooperative<T, M, R, {THREADS}, {vt}, {scan.flags}>"
+    call = f"scan_cooperative<T, M, R, {THREADS}, {scan.items}, {scan.flags}>"
     return _unit(
         "kernel_scan.cuh",
         scan,
@@ -309,11 +310,6 @@ def cooperative(scan: Scan) -> str:
         "M::State* states, unsigned* arrived, i64 n, i64 parts",
         f"{call}(x, y, base, states, arrived, n, parts);",
     )
-
-
-def _items(itemsize: int) -> int:
-    """Return how many elements of a tile a scanning thread takes: odd, against bank conflicts."""
-    return 15 if itemsize <= 4 else 11 if itemsize <= 8 else 5
 
 
 def _unit(
