@@ -1,8 +1,9 @@
-"""Histograms, reductions and scans of Dask arrays on many GPUs."""
+"""Histograms, reductions, scans and products of Dask arrays on many GPUs."""
 
 from typing import TYPE_CHECKING, Any
 
 from dask_coop.histograms import histogram
+from dask_coop.linear import matmul, transpose
 from dask_coop.reductions import (
     Description,
     all,
@@ -38,6 +39,7 @@ __all__ = [
     "cumsum",
     "describe",
     "histogram",
+    "matmul",
     "max",
     "mean",
     "min",
@@ -45,6 +47,7 @@ __all__ = [
     "ptp",
     "std",
     "sum",
+    "transpose",
     "var",
 ]
 

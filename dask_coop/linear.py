@@ -177,7 +177,13 @@ def _contract(
     of_x, of_y, of_result = _find_indices(x, y)
     token = tokenize(x, y, semiring, fan_in)
     name, state = f"matmul-{token}", f"matmul-product-{token}"
-    sizes, (x, y) = da.core.unify_chunks(_whole(x), of_x, _whole(y), of_y, warn=False)
+    whole = _whole(x), _whole(y)
+    sizes, cut = da.core.unify_chunks(whole[0], of_x, whole[1], of_y, warn=False)
+    # Dask cuts an empty array into NumPy's chunks, whatever they were.
+    x, y = (
+        after if after.size else da.empty_like(before, chunks=after.chunks)
+        for before, after in zip(whole, cut, strict=True)
+    )
     below: dict[Any, Task] = {}
     layer: dict[Any, Task] = {}
     for index in itertools.product(*(range(len(sizes[axis])) for axis in of_result)):

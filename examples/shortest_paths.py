@@ -16,8 +16,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+import dask_coop as dc
 from dask_coop import runners
-from dask_coop.linear import matmul
 
 
 def random_graph(nodes: int, edges: int, seed: int = 0) -> Any:
@@ -41,7 +41,7 @@ def shortest_paths(lengths: da.Array) -> da.Array:
     """
     joined = 1
     while joined < lengths.shape[0] - 1:
-        lengths = matmul(lengths, lengths, semiring="min_plus")
+        lengths = dc.matmul(lengths, lengths, semiring="min_plus")
         joined *= 2
     return lengths
 

@@ -5,10 +5,6 @@
 
 namespace coop {
 
-__device__ inline unsigned shared_address(const void* p) {
-  return unsigned(__cvta_generic_to_shared(p));
-}
-
 // A barrier of `count` arrivals a phase; phases are waited for by their parity, 0 first.
 struct Barrier {
   u64 word;

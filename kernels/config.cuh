@@ -9,6 +9,10 @@ using u64 = unsigned long long;
 constexpr int warp_size = 32;
 constexpr unsigned full_mask = 0xffffffffu;
 
+__device__ inline unsigned shared_address(const void* p) {
+  return unsigned(__cvta_generic_to_shared(p));
+}
+
 template <typename A, typename B> struct is_same { static constexpr bool value = false; };
 template <typename A> struct is_same<A, A> { static constexpr bool value = true; };
 

@@ -16,6 +16,9 @@ namespace coop {
 constexpr int bucket_bits = 15, bucket_bins = 1 << bucket_bits;
 constexpr unsigned short nothing = 0xffff;
 
+// The samples that take as long to count as a list takes to find.
+constexpr unsigned list_cost = 16;
+
 struct alignas(16) ListVector {
   unsigned words[4];
 };
@@ -31,8 +34,8 @@ struct Totals {
 __device__ inline int list_vectors(int nv, int buckets) { return nv / 8 + buckets; }
 
 // A block for each of the `tiles` tiles, and no more buckets than threads. places[bucket * tiles + tile]
-// gets the first vector of a list, shifted by 16, and their number. `sizes` gets about the sizes of the
-// buckets, in samples, from some of the tiles.
+// gets the first vector of a list, shifted by 16, and their number. `sizes` gets about the work that the
+// buckets make, in samples, from some of the tiles.
 template <typename T, typename B, int nt, int vt>
 __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsigned* places,
                           unsigned* sizes, int buckets) {
@@ -50,11 +53,11 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
   if (tid < buckets) counts[tid] = 0;
   using Vec = Vector<T, v>;
   Vec loaded[vt / v];
-  bool whole = first + nv <= size && reinterpret_cast<u64>(x) % sizeof(Vec) == 0;
+  bool whole = first + nv <= size, aligned = reinterpret_cast<u64>(x) % sizeof(Vec) == 0;
 #pragma unroll
   for (int i = 0; i < vt / v; ++i) {
     i64 at = i64(i) * nt + tid;
-    if (whole) {
+    if (whole && aligned) {
       loaded[i] = reinterpret_cast<const Vec*>(x + first)[at];
     } else {
 #pragma unroll
@@ -65,10 +68,14 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
   }
   unsigned bin[vt], rank[vt];
 #pragma unroll
-  for (int i = 0; i < vt; ++i) {
-    bin[i] = bins.find(loaded[i / v].values[i % v]);
-    i64 at = (i64(i / v) * nt + tid) * v + i % v;
-    if (first + at >= size || bin[i] >= bins.n) bin[i] = ~0u;
+  for (int i = 0; i < vt / v; ++i) {
+    unsigned found[v];
+    bins.find(loaded[i].values, found);
+#pragma unroll
+    for (int k = 0; k < v; ++k) {
+      i64 at = (i64(i) * nt + tid) * v + k;
+      bin[i * v + k] = (whole || first + at < size) && found[k] < bins.n ? found[k] : ~0u;
+    }
   }
   __syncthreads();
   // Neighbours in one bucket take their ranks together: additions to one counter wait for one another.
@@ -90,7 +97,7 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
   if (tid < buckets) {
     starts[tid] = start * 8;
     places[tid * tiles + tile] = start << 16 | vectors;
-    if (tile % every == 0) atomicAdd(sizes + tid, counts[tid]);
+    if (tile % every == 0) atomicAdd(sizes + tid, counts[tid] + list_cost);
     if (vectors) staged[start + vectors - 1] = ListVector{{~0u, ~0u, ~0u, ~0u}};
   }
   __syncthreads();
@@ -105,9 +112,10 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
   for (unsigned i = tid; i < all; i += nt) target[i] = staged[i];
 }
 
-// Blocks are dealt to buckets by their sizes, at least one to each. The lists of a bucket are dealt to its
-// blocks in turn, and in a block to teams of threads. Dynamic shared memory holds bucket_bins counters.
-template <int nt, int team>
+// Blocks are dealt to buckets by the work that these make, at least one to each. The tiles are dealt to the
+// warps of a bucket's blocks in turn, and a warp reads the lists of as many tiles as it has lanes as one.
+// Dynamic shared memory holds bucket_bins counters.
+template <int nt>
 __device__ void count_lists(const ListVector* lists, const unsigned* places, const unsigned* sizes,
                             int buckets, i64 tiles, int stride, int n, u64* table) {
   extern __shared__ unsigned counts[];
@@ -133,16 +141,27 @@ __device__ void count_lists(const ListVector* lists, const unsigned* places, con
   if (parts == 0) return;
 
   const unsigned* mine = places + bucket * tiles;
-  for (i64 tile = part + i64(tid / team) * parts; tile < tiles; tile += i64(nt / team) * parts) {
-    unsigned place = mine[tile];
-    const ListVector* list = lists + tile * stride + (place >> 16);
-    int vectors = place & 0xffff;
-    constexpr int unroll = 4;
-    for (int i = tid % team; i < vectors; i += team * unroll) {
+  constexpr int unroll = 4;
+  int lane = tid % warp_size;
+  i64 warps = i64(parts) * (nt / warp_size);
+  for (i64 first = part * (nt / warp_size) + tid / warp_size; first < tiles; first += warps * warp_size) {
+    i64 tile = first + lane * warps;
+    unsigned place = tile < tiles ? mine[tile] : 0;
+    unsigned end = warp_scan<Totals>(place & 0xffff);
+    unsigned vectors = __shfl_sync(full_mask, end, warp_size - 1);
+    for (unsigned begin = 0; begin < vectors; begin += warp_size * unroll) {
       ListVector loaded[unroll];
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
-        if (i + u * team < vectors) loaded[u] = list[i + u * team];
+        unsigned i = begin + u * warp_size + lane;
+        int owner = 0;
+#pragma unroll
+        for (int step = warp_size / 2; step > 0; step /= 2) {
+          if (__shfl_sync(full_mask, end, owner + step - 1) <= i) owner += step;
+        }
+        unsigned from = __shfl_sync(full_mask, place, owner), to = __shfl_sync(full_mask, end, owner);
+        const ListVector* list = lists + (first + owner * warps) * stride + (from >> 16);
+        if (i < vectors) loaded[u] = list[i + (from & 0xffff) - to];
         else loaded[u] = ListVector{{~0u, ~0u, ~0u, ~0u}};
       }
 #pragma unroll

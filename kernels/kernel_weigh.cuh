@@ -93,20 +93,19 @@ template <typename W, bool is_float> struct Weights {
   }
 };
 
-// The sums of the bins in shared memory, three words each.
+// The sums of the bins in shared memory, three words each, behind what `bins` stages.
 template <typename T, typename B, typename W, bool is_float, int nt, int unroll>
 __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, const int* exponent, double* table,
                              u64* high, u64* low, u64* light) {
-  extern __shared__ unsigned words[];
+  extern __shared__ u64 shared[];
+  unsigned* words = reinterpret_cast<unsigned*>(shared) + bins.stage(shared) / 4;
   int n = bins.n;
   for (int i = threadIdx.x; i < 3 * n; i += nt) words[i] = 0;
   __syncthreads();
   Share share(size, gridDim.x, blockIdx.x);
   int most = is_float ? *exponent : 0;
   Weights<W, is_float> weights{w + share.begin, table, light, bins.n, most, is_float ? unit(most) : 0.0};
-  for_each<nt, unroll>(x + share.begin, share.size, threadIdx.x, [&](T value, i64 i) {
-    unsigned bin = bins.find(value);
-    if (bin >= n) return;
+  for_each_sample<nt, unroll>(x + share.begin, share.size, bins, [&](unsigned bin, i64 i) {
     i64 integer;
     if (!weights.get(i, bin, integer)) return;
     unsigned part = unsigned(integer);
@@ -132,9 +131,7 @@ __device__ void weigh_global(const T* x, const W* w, i64 size, B bins, const int
   Share share(size, gridDim.x, blockIdx.x);
   int most = is_float ? *exponent : 0;
   Weights<W, is_float> weights{w + share.begin, table, light, bins.n, most, is_float ? unit(most) : 0.0};
-  for_each<nt, unroll>(x + share.begin, share.size, threadIdx.x, [&](T value, i64 i) {
-    unsigned bin = bins.find(value);
-    if (bin >= bins.n) return;
+  for_each_sample<nt, unroll>(x + share.begin, share.size, bins, [&](unsigned bin, i64 i) {
     i64 integer;
     if (!weights.get(i, bin, integer)) return;
     u64 above = u64(integer >> 32), below = u64(integer) & 0xffffffff;

@@ -62,45 +62,47 @@ __device__ void for_each(const T* x, I n, int lane, F f) {
   }
 }
 
-// The same, with the loads of the next `unroll` vectors under way while f works on these.
+// Calls f(values, i) with arrays of contiguous elements, x[i] the first: of one element at the ends of x, and
+// of those that make 16 bytes in between. The loads of the next `unroll` vectors are under way while f works
+// on these. n is less than 2^32, and the largest power of two that divides sizeof(T) aligns x.
 template <int team, int unroll, typename T, typename F>
 __device__ void for_each_ahead(const T* x, i64 n, int lane, F f) {
   constexpr int v = vector_length<T>();
   using Vec = Vector<T, v>;
   i64 head = ((sizeof(Vec) - (reinterpret_cast<u64>(x) & (sizeof(Vec) - 1))) & (sizeof(Vec) - 1)) / sizeof(T);
   head = head < n ? head : n;
-  if (lane < head) f(x[lane], i64(lane));
+  if (lane < head) {
+    T one[1] = {x[lane]};
+    f(one, i64(lane));
+  }
   const Vec* body = reinterpret_cast<const Vec*>(x + head);
-  i64 vectors = (n - head) / v;
+  unsigned vectors = unsigned((n - head) / v);
   Vec next[unroll];
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     if (lane + u * team < vectors) next[u] = body[lane + u * team];
   }
-  i64 j = lane;
+  unsigned j = lane;
   for (; j + (unroll - 1) * team < vectors; j += unroll * team) {
     Vec now[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       now[u] = next[u];
-      i64 at = j + (unroll + u) * team;
+      unsigned at = j + (unroll + u) * team;
       if (at < vectors) next[u] = body[at];
     }
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-#pragma unroll
-      for (int k = 0; k < v; ++k) f(now[u].values[k], head + (j + u * team) * v + k);
-    }
+    for (int u = 0; u < unroll; ++u) f(now[u].values, head + i64(j + u * team) * v);
   }
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
-    if (j + u * team < vectors) {
-#pragma unroll
-      for (int k = 0; k < v; ++k) f(next[u].values[k], head + (j + u * team) * v + k);
-    }
+    if (j + u * team < vectors) f(next[u].values, head + i64(j + u * team) * v);
   }
-  i64 tail = head + vectors * v + lane;
-  if (tail < n) f(x[tail], tail);
+  i64 tail = head + i64(vectors) * v + lane;
+  if (tail < n) {
+    T one[1] = {x[tail]};
+    f(one, tail);
+  }
 }
 
 }  // namespace coop

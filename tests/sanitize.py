@@ -43,6 +43,7 @@ MATMULS = (
     ("i4", "max_plus"),
     ("i8", "max_min"),
     ("i1", "plus_times"),
+    ("i4", "plus_times"),
     ("?", "or_and"),
 )
 
@@ -95,9 +96,9 @@ def cases() -> None:
             for base in (None, cupy.ones(shape[::2], state)):
                 y = cupy.empty_like(x)
                 every_strategy(scan, partial(scan.scan_lines, op, x, y, base, shape))
-    for name in ("f4", "i4"):
+    for name in ("f4", "i4", "u1"):
         x = cupy.asarray(rng.integers(0, 200_000, 100_003).astype(name))
-        for n in (10, 60_000, 131_072, 300_000):
+        for n in (10, 60_000, 131_072, 300_000)[: 1 if name == "u1" else None]:
             bins = find_bins(n, (0, 200_000), x.dtype)
             for kind in (None, "f8", "i8"):
                 weights = kind and cupy.ones(x.shape, kind)
@@ -113,7 +114,9 @@ def cases() -> None:
             every_strategy(transpose, partial(transpose.transpose, x, axes))
     for name, semiring in MATMULS:
         a, b = (cupy.asarray(rng.integers(0, 2, s).astype(name)) for s in ((257, 131), (131, 190)))
-        matmul.matmul(a, b, semiring, "tiles")
+        for strategy in ("bytes", "tiles"):
+            with suppress(ValueError):
+                matmul.matmul(a, b, semiring, strategy)
     cupy.cuda.runtime.deviceSynchronize()
 
 

@@ -31,7 +31,8 @@ CASE = Case("fake", "double", "float64", (1024,))
 
 
 def bench(*arguments: str | Path, cwd: Path, path: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(path)}
+    found = filter(None, (str(path), os.environ.get("PYTHONPATH")))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
     command = [sys.executable, "-m", "dask_coop", "bench", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
 

@@ -12,7 +12,7 @@ import pytest
 
 from dask_coop.chunks import catalogue
 from dask_coop.cuda import compiler
-from dask_coop.cuda.programs import count
+from dask_coop.cuda.programs import histogram
 from dask_coop.monoids import MIN, MOMENTS, SUM, bind
 
 #: Without sm_90, for which every kernel is compiled.
@@ -102,9 +102,8 @@ def main_kernels(arch: str, dtype: np.dtype[np.generic]) -> list[str]:
     # converted by the same instructions.
     edge = "float" if dtype == "f4" else "double"
     other = re.compile(rf"using E = (?!{edge};)|const (?!(?:float|double)\*)[^,*]*\* weights")
-    # Of the histogram's strategies "plain" is what is taken.
-    plain = (s for s in catalogue.histograms(dtype, is_hopper(arch)) if "kernel_count.cuh" in s)
-    sources += [source for source in plain if not other.search(source)]
+    counts = catalogue.histograms(dtype, is_hopper(arch))
+    sources += [source for source in counts if not other.search(source)]
     return list(dict.fromkeys(sources))
 
 
@@ -129,7 +128,7 @@ def test_the_cache_serves_what_was_compiled(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DASK_COOP_CACHE", str(tmp_path))
-    source = count.count(np.dtype("f4"), np.dtype("f4"), True)
+    source = histogram.lists()
     first = compiler.load_or_compile(source, "sm_90")
     monkeypatch.setattr(compiler, "compile_program", None)
     assert compiler.load_or_compile(source, "sm_90") == first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import itertools
 import math
@@ -242,7 +243,7 @@ def test_plain_products_are_numpy_s(xp: ModuleType, case: tuple[Any, ...]) -> No
         a, b = (np.nan_to_num(x, nan=1, posinf=2, neginf=-2) % 4 for x in (a, b))
         a, b = (x.astype(np.promote_types(x.dtype, "f4")) for x in (a, b))
     if xp is not np and a.dtype.kind == "f":
-        pytest.importorskip("cupy_backends.cuda.libs.cublas")
+        pytest.importorskip("cupy_backends.cuda.libs.cublas", exc_type=ImportError)
     assert_product(xp, a, b, "plus_times", chunks_of_a, chunks_of_b)
 
 
@@ -290,6 +291,52 @@ def test_the_kernel_adds_and_multiplies_floats(dtype: str) -> None:
         cupy.asarray(a), cupy.asarray(b), "plus_times", strategy="tiles"
     )
     np.testing.assert_array_equal(cupy.asnumpy(got), a @ b)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("strategy", ["bytes", "tiles", None])
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "u1", "u2", "u4"])
+def test_integers_of_few_bytes_wrap(dtype: str, strategy: str | None) -> None:
+    if missing := missing_for_gpu():
+        pytest.skip(missing)
+    import cupy
+
+    cuda = importlib.import_module("dask_coop.chunks.cuda.matmul")
+    if strategy == "bytes" and not cuda._has_tensor_cores():
+        pytest.skip("needs compute capability 8.0")
+    rng, limits = np.random.default_rng(1), np.iinfo(dtype)
+    for left, right in (
+        ((127, 33), (33, 129)),
+        ((300, 1000), (1000, 513)),
+        ((256, 256), (256, 256)),
+        ((1, 5000), (5000, 1)),
+        ((130, 1), (1, 3)),
+        ((2, 1, 65, 70), (3, 70, 20)),
+        ((70,), (5, 70, 31)),
+    ):
+        a, b = (rng.integers(limits.min, limits.max, s, dtype, True) for s in (left, right))
+        got = cuda.matmul(cupy.asarray(a), cupy.asarray(b), strategy=strategy)
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(cupy.asnumpy(got), np.matmul(a, b), f"{left} {right}")
+
+
+@pytest.mark.gpu
+def test_products_that_a_strategy_does_not_make_are_refused() -> None:
+    if missing := missing_for_gpu():
+        pytest.skip(missing)
+    import cupy
+
+    x = cupy.ones((3, 3), "i8")
+    with pytest.raises(ValueError, match="not for plus_times of int64 here"):
+        engine(x).matmul(x, x, strategy="bytes")
+    with pytest.raises(ValueError, match="not for min_plus of int8"):
+        engine(x).matmul(x.astype("i1"), x.astype("i1"), "min_plus", strategy="bytes")
+    with pytest.raises(ValueError, match="the library has no min_plus"):
+        engine(x).matmul(x, x, "min_plus", strategy="library")
+    with pytest.raises(ValueError, match="the kernels have no complex128"):
+        engine(x).matmul(x.astype("c16"), x, strategy="tiles")
+    with pytest.raises(ValueError, match="strategy must be one of"):
+        engine(x).matmul(x, x, strategy="fast")
 
 
 @pytest.mark.parametrize("semiring", OTHERS)

@@ -10,10 +10,10 @@ import numpy as np
 
 from dask_coop.cuda.programs import (
     CTYPES,
-    count,
     ctype,
     histogram,
     matmul,
+    matmul_bytes,
     reduce,
     scan,
     transpose,
@@ -94,35 +94,30 @@ def histograms(samples: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
     samples = np.dtype("u1") if samples.kind == "b" else samples
     edges = {"f": "f4 f8" if samples.itemsize <= 4 else "f8", "i": "f8 i8", "u": "f8 i8 u8"}
     for edge in map(np.dtype, edges[samples.kind].split()):
-        yield from (count.count(samples, edge, shared) for shared in (True, False))
-        for weight in map(np.dtype, "?bhilBHILefd"):
-            yield count.weigh(samples, edge, weight, accumulator(weight))
         for find in finders(samples, edge):
-            yield from (histogram.windows(find, packed, 1) for packed in (False, True))
-            if find.frugal:
-                yield histogram.windows(find, False, 2)
-            yield histogram.everywhere(find)
-            yield histogram.partition(find)
+            yield from counts(find)
             if hopper:
                 yield histogram.distributed(find)
         for weight in map(np.dtype, "?bhilBHILefd"):
             for shared in (True, False):
                 yield histogram.weigh(find, weight, shared)
-    yield histogram.lists()
     yield from (histogram.largest(np.dtype(weight)) for weight in "efd")
     yield from (histogram.settle(np.dtype(total)) for total in "Ld")
 
 
+def counts(find: histogram.Finder) -> Iterator[str]:
+    """Yield what a histogram without weights can launch, but for clusters."""
+    yield from (histogram.windows(find, packed) for packed in (False, True))
+    yield from (histogram.everywhere(find), histogram.partition(find), histogram.lists())
+    if find.element in ("signed char", "unsigned char"):
+        yield histogram.by_value(find)
+
+
 def finders(samples: np.dtype[Any], edge: np.dtype[Any]) -> list[histogram.Finder]:
     """Return the ways in which such samples find their bins."""
-    searched = histogram.finder("searched", samples, edge, edge)
     if edge.kind != "f":
-        return [searched]
-    f4, f8 = np.dtype("f4"), np.dtype("f8")
-    nearest = [
-        histogram.finder("nearest", samples, edge, guess) for guess in (f4, f8) if guess >= edge
-    ]
-    return [searched, *nearest, histogram.finder("guessed", samples, edge, edge)]
+        return [histogram.finder("searched", samples, edge)]
+    return [histogram.finder(kind, samples, edge) for kind in ("searched", "linear", "guessed")]
 
 
 def transposes(dtype: np.dtype[Any]) -> Iterator[str]:
@@ -133,6 +128,8 @@ def transposes(dtype: np.dtype[Any]) -> Iterator[str]:
 def matmuls(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield what `matmul` can launch for elements of `dtype`."""
     yield from matmul.programs(dtype)
+    if dtype in matmul_bytes.DTYPES:
+        yield from matmul_bytes.programs(dtype)
 
 
 def common(dtypes: tuple[np.dtype[Any], ...], hopper: bool = True) -> list[str]:
@@ -143,8 +140,9 @@ def common(dtypes: tuple[np.dtype[Any], ...], hopper: bool = True) -> list[str]:
             op = bind(monoid, dtype, _output(monoid, dtype), monoid.name)
             sources += reductions(op)
         sources += scans(bind(SUM, dtype, _output(SUM, dtype), "scan"), hopper)
+        samples = np.dtype("u1") if dtype.kind == "b" else dtype
         edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
-        sources += (count.count(dtype, edge, shared) for shared in (True, False))
+        sources += counts(histogram.finder("guessed", samples, edge))
     return sources
 
 

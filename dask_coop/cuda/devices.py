@@ -35,6 +35,8 @@ def device(ordinal: int) -> Device:
     """Return the facts about the GPU that this process calls `ordinal`."""
     from cuda.bindings import driver
 
+    driver.cuInit(0)
+
     def attribute(name: str) -> int:
         key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         error, value = driver.cuDeviceGetAttribute(key, driver.CUdevice(ordinal))

@@ -3,36 +3,45 @@
 ==================== ==============================================================================
 strategy             counters
 ==================== ==============================================================================
-``"plain"``          32 bits in the shared memory of every block, or 64 in global memory
+``"bytes"``          one for each value of samples of one byte, in shared memory
 ``"shared"``         32 bits, all bins in the shared memory of every block
 ``"packed"``         16 bits, two a word; in several passes where they do not fit
 ``"split"``          32 bits; neighbouring blocks read the same samples and share the bins
 ``"passes"``         32 bits; the samples are read once for every window of bins that fits
 ``"distributed"``    32 bits, spread over the shared memory of a cluster (GPUs with Device.hopper)
 ``"partition"``      samples are dealt to buckets of 32,768 bins, and these counted one by one
-``"global"``         64 bits in global memory
+``"global"``         64 bits in global memory, with a cache of 32 bits in shared memory
 ==================== ==============================================================================
 
-"plain" is what is taken by default: docs/kernels.md says what is known of the others.
+By default the strategy is taken that `_estimate` expects to be the fastest. Weights take "shared"
+where it has room, and "global" otherwise.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
 from dask_coop.bins import Bins
+from dask_coop.chunks.cuda.lookup import Lookup, look_up
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
-from dask_coop.cuda.programs import count as plain
 from dask_coop.cuda.programs import histogram as programs
 
 Array = Any
 
-STRATEGIES = ("plain", "shared", "packed", "split", "passes", "distributed", "partition", "global")
+STRATEGIES = (
+    "bytes",
+    "shared",
+    "packed",
+    "split",
+    "passes",
+    "distributed",
+    "partition",
+    "global",
+)
 
 #: Bytes of the lists of a slab of samples that is partitioned at a time.
 _LISTS_BYTES = 1 << 29
@@ -56,87 +65,155 @@ def count(
     table : cupy.ndarray
         A uint64 or int64 for every bin, or a float64 for weights that are floats.
     strategy : str, optional
-        One of `STRATEGIES`, "plain" by default. Weights take "plain", "shared" or "global"; by the
-        last two sums of floats do not depend on the order of the samples.
+        One of `STRATEGIES`, instead of the one that suits. Weights take "shared" and "global" only;
+        sums of floats do not depend on the order of the samples.
 
     Raises
     ------
     ValueError
-        If the strategy is none of these, or not for this GPU or so many bins.
+        If the strategy is none of these, or not for this GPU, dtype or so many bins.
     """
     gpu = device(cupy.cuda.runtime.getDevice())
-    if strategy is None or strategy == "plain":
-        return _plain(gpu, x, weights, bins, table)
-    if reason := _objection(gpu, bins.n, strategy, weights is not None):
+    weighted = weights is not None
+    lookup = look_up(gpu, x.dtype, bins, 12 if weighted else 4)
+    case = _Case(gpu, bins.n, x.size, x.itemsize, lookup.finder.kind, lookup.staged)
+    if strategy is None:
+        strategy = _choose(case, weighted)
+    elif reason := _objection(case, strategy, weighted):
         raise ValueError(f"strategy {strategy!r} {reason}")
-    find, arguments, _edges = _finder(x.dtype, bins)
     if weights is not None:
-        _weigh(gpu, find, arguments, x, weights, table, strategy == "shared")
-    elif strategy == "partition":
-        _partition(gpu, find, arguments, x, table)
-    elif strategy == "global":
-        source = programs.everywhere(find)
+        _weigh(gpu, lookup, x, weights, table, strategy == "shared")
+    elif strategy in ("bytes", "global"):
+        by_value = strategy == "bytes"
         launch(
-            source, _blocks(gpu, x.size), programs.THREADS, *_samples(x), *arguments, table.data.ptr
+            (programs.by_value if by_value else programs.everywhere)(lookup.finder),
+            _blocks(gpu, x.size),
+            programs.THREADS,
+            *_samples(x),
+            *lookup.arguments,
+            table.data.ptr,
+            shared=0 if by_value else programs.everywhere_shared_bytes(),
         )
+    elif strategy == "partition":
+        _partition(gpu, lookup, x, table)
     elif strategy == "distributed":
-        _distribute(gpu, find, arguments, x, table)
+        _distribute(gpu, lookup, x, table)
     else:
-        _windows(gpu, find, arguments, x, table, strategy)
+        _windows(gpu, lookup, x, table, strategy)
 
 
-def _objection(gpu: Device, n: int, strategy: str, weighted: bool) -> str:
+class _Case(NamedTuple):
+    """What the choice of a strategy depends on."""
+
+    gpu: Device
+    n: int
+    size: int
+    itemsize: int
+    finder: str
+    staged: int = 0
+
+    @property
+    def words(self) -> int:
+        """The words of shared memory that counters may take."""
+        return (self.gpu.shared_bytes - self.staged) // 4
+
+    def windows(self, packed: bool) -> int:
+        """Return the number of windows that the bins make."""
+        return -(-self.n // _fit(self.words, packed))
+
+
+def _fit(words: int, packed: bool) -> int:
+    """Return how many bins have counters in so many words, an even number."""
+    return 2 * (words - 32) if packed else (words - 1) // 2 * 2
+
+
+def _objection(case: _Case, strategy: str, weighted: bool) -> str:
     """Say why a strategy can't be had; "" if it can."""
     if strategy not in STRATEGIES:
         return f"is none of {', '.join(STRATEGIES)}"
     if weighted and strategy not in ("shared", "global"):
         return "does not take weights"
+    if strategy == "bytes" and case.itemsize > 1:
+        return f"takes samples of 1 byte, not {case.itemsize}"
+    fit = _fit(case.words, False)
     most = {
-        "shared": _weighted_bins(gpu) if weighted else gpu.shared_bytes // 4,
-        "split": gpu.shared_bytes // 4 * 8,
-        "distributed": gpu.shared_bytes // 4 * _CLUSTER,
+        "shared": case.words // 3 if weighted else fit,
+        "split": fit * 8,
+        "distributed": fit * _CLUSTER,
         "partition": programs.BUCKET * programs.BUCKETS,
-    }.get(strategy, n)
-    if n > most:
-        return f"takes up to {most} bins here, not {n}"
-    if strategy == "distributed" and not gpu.hopper:
-        return f"needs compute capability 9.0, and this GPU is {gpu.arch}"
+    }.get(strategy, case.n)
+    if case.n > most:
+        return f"takes up to {most} bins here, not {case.n}"
+    if strategy == "distributed" and not case.gpu.hopper:
+        return f"needs compute capability 9.0, and this GPU is {case.gpu.arch}"
     return ""
+
+
+def _choose(case: _Case, weighted: bool) -> str:
+    """Return the strategy that is expected to be the fastest of those that can be had."""
+    able = (name for name in STRATEGIES if not _objection(case, name, weighted))
+    return min(able, key=lambda name: _estimate(case, name, weighted))
+
+
+#: Picoseconds a sample to find its bin, beside those below.
+_FINDING = {"guessed": 0.0, "linear": 1.0, "searched": 2.5}
+
+
+def _estimate(case: _Case, strategy: str, weighted: bool) -> float:
+    """Return about how long a strategy takes, in picoseconds: as fitted to an H200.
+
+    What is in shared memory costs a sample's time, at least that of reading it, and at the end an
+    addition in global memory for each bin and block.
+    """
+    gpu, n, size = case.gpu, case.n, case.size
+    finding, reading = _FINDING[case.finder], 0.23 * case.itemsize
+    if weighted or strategy == "bytes":
+        return 0.0 if strategy != "global" else 1.0
+    launching, flushing = 5e6, 3.0 * n * _blocks(gpu, size)
+    if strategy == "global":
+        # The table may be larger than the L2 cache.
+        return launching + size * (finding + (10.0 if n < 5e6 else 45.0))
+    if strategy == "partition":
+        buckets = -(-n // programs.BUCKET)
+        return 2 * launching + size * (finding + 3.3 + 0.004 * buckets) + 60.0 * n
+    if strategy == "distributed":
+        return launching + size * (finding + 6.2) + flushing
+    windows = case.windows(strategy == "packed")
+    once = max(reading, finding + (1.2 if strategy == "packed" else 0.9))
+    if strategy == "split":
+        # Beyond two blocks to the same samples, their loads no longer meet in the cache.
+        once = max(once, 0.7 if windows <= 2 else 0.9)
+    return windows * (launching + size * once) + flushing
 
 
 def _samples(x: Array) -> tuple[int, Any]:
     return x.data.ptr, np.int64(x.size)
 
 
-def _blocks(gpu: Device, size: int) -> int:
+def _blocks(gpu: Device, size: int, splits: int = 1) -> int:
+    """Return the shares that samples are cut into, of which each is read by `splits` blocks."""
+    most = max(1, gpu.processors // splits)
     # Counters have 32 bits, so no block may see more samples than they count.
-    return max(min(gpu.processors, -(-size // (programs.THREADS * 16))), -(-size // (1 << 31)))
+    return max(min(most, -(-size // (programs.THREADS * 16))), -(-size // (1 << 31)))
 
 
-def _windows(
-    gpu: Device, find: programs.Finder, arguments: Any, x: Array, table: Array, strategy: str
-) -> None:
+def _windows(gpu: Device, lookup: Lookup, x: Array, table: Array, strategy: str) -> None:
     n, packed = table.size, strategy == "packed"
-    fits = gpu.shared_bytes // (2 if packed else 4) // 2 * 2
-    windows = -(-n // fits)
+    words = (gpu.shared_bytes - lookup.staged) // 4
+    windows = -(-n // _fit(words, packed))
     # Windows are even, because packed counters come in pairs.
     window = -(-n // windows // 2) * 2
     splits = windows if strategy == "split" else 1
-    nbytes = window * (2 if packed else 4)
-    # Two blocks have more loads in flight than one.
-    blocks = 2 if find.frugal and not packed and nbytes <= gpu.shared_bytes // 2 - 2048 else 1
-    shares = _blocks(gpu, x.size)
-    if shares >= gpu.processors:
-        shares = max(shares, gpu.processors * blocks // splits)
-    source = programs.windows(find, packed, blocks)
+    nbytes = lookup.staged + (window // 2 + 32 if packed else window + 1) * 4
+    source = programs.windows(lookup.finder, packed)
     for first in range(0, n, window * splits):
         numbers = np.int32(first), np.int32(window), np.int32(splits)
         launch(
             source,
-            shares * splits,
+            _blocks(gpu, x.size, splits) * splits,
             programs.THREADS,
             *_samples(x),
-            *arguments,
+            *lookup.arguments,
             table.data.ptr,
             *numbers,
             shared=nbytes,
@@ -144,7 +221,7 @@ def _windows(
         )
 
 
-def _distribute(gpu: Device, find: programs.Finder, arguments: Any, x: Array, table: Array) -> None:
+def _distribute(gpu: Device, lookup: Lookup, x: Array, table: Array) -> None:
     n = table.size
     cluster = 2
     while -(-n // cluster) * 4 > gpu.shared_bytes:
@@ -152,11 +229,11 @@ def _distribute(gpu: Device, find: programs.Finder, arguments: Any, x: Array, ta
     window = -(-n // cluster)
     blocks = max(cluster, _blocks(gpu, x.size) // cluster * cluster)
     launch(
-        programs.distributed(find),
+        programs.distributed(lookup.finder),
         blocks,
         programs.THREADS,
         *_samples(x),
-        *arguments,
+        *lookup.arguments,
         table.data.ptr,
         np.int32(window),
         shared=window * 4,
@@ -164,7 +241,7 @@ def _distribute(gpu: Device, find: programs.Finder, arguments: Any, x: Array, ta
     )
 
 
-def _partition(gpu: Device, find: programs.Finder, arguments: Any, x: Array, table: Array) -> None:
+def _partition(gpu: Device, lookup: Lookup, x: Array, table: Array) -> None:
     n = table.size
     buckets = -(-n // programs.BUCKET)
     tile = programs.PARTITION_THREADS * programs.PARTITION_ITEMS
@@ -180,11 +257,11 @@ def _partition(gpu: Device, find: programs.Finder, arguments: Any, x: Array, tab
         tiles = -(-slab.size // tile)
         sizes = cupy.zeros(buckets, "u4")
         launch(
-            programs.partition(find),
+            programs.partition(lookup.finder),
             tiles,
             programs.PARTITION_THREADS,
             *_samples(slab),
-            *arguments,
+            *lookup.arguments,
             lists.data.ptr,
             places.data.ptr,
             sizes.data.ptr,
@@ -207,15 +284,9 @@ def _partition(gpu: Device, find: programs.Finder, arguments: Any, x: Array, tab
         )
 
 
-def _weighted_bins(gpu: Device) -> int:
-    """Return for how many bins shared memory holds the sums of weights."""
-    return gpu.shared_bytes // 12
-
-
 def _weigh(
     gpu: Device,
-    find: programs.Finder,
-    arguments: Any,
+    lookup: Lookup,
     x: Array,
     weights: Array,
     table: Array,
@@ -229,124 +300,19 @@ def _weigh(
     if weights.dtype.kind == "f":
         launch(programs.largest(weights.dtype), blocks, threads, *_samples(weights), exponent)
     launch(
-        programs.weigh(find, weights.dtype, shared),
+        programs.weigh(lookup.finder, weights.dtype, shared),
         blocks,
         threads,
         *_samples(x),
-        *arguments,
+        *lookup.arguments,
         weights.data.ptr,
         exponent,
         table.data.ptr,
         high,
         low,
         light,
-        shared=12 * n if shared else 0,
+        shared=12 * n + lookup.staged if shared else 0,
     )
     settle = programs.settle(table.dtype)
     sources = high, low, light, exponent
     launch(settle, -(-n // threads), threads, table.data.ptr, *sources, np.int32(n))
-
-
-def _plain(gpu: Device, x: Array, weights: Array | None, bins: Bins, table: Array) -> None:
-    """Count in one table a block where that fits, and in the table itself where it does not."""
-    edge = _comparison_dtype(x.dtype, bins.edges.dtype)
-    edges = cupy.asarray(bins.edges.astype(edge))
-    scale, slack = _plain_guess(bins, edge)
-    shared = 0
-    addresses = [x.data.ptr]
-    if weights is not None:
-        source = plain.weigh(x.dtype, edge, weights.dtype, table.dtype)
-        addresses.append(weights.data.ptr)
-    else:
-        bytes_needed = bins.n * 4
-        fits = bytes_needed <= gpu.shared_bytes
-        source = plain.count(x.dtype, edge, fits)
-        shared = bytes_needed if fits else 0
-    limits = edge.type(bins.edges[0]), edge.type(bins.edges[-1])
-    launch(
-        source,
-        _blocks(gpu, x.size),
-        programs.THREADS,
-        *addresses,
-        np.int64(x.size),
-        edges.data.ptr,
-        np.int32(bins.n),
-        *limits,
-        edge.type(scale),
-        edge.type(slack),
-        table.data.ptr,
-        shared=shared,
-    )
-
-
-def _plain_guess(bins: Bins, edge: np.dtype[Any]) -> tuple[float, float]:
-    """Return the bins per unit, 0 where edges are not equidistant, and the slack of the guess.
-
-    The slack bounds, in bins, the distance between ``(x - low) * scale`` in `edge` and the place of
-    ``x`` among the rounded edges: a few roundings of numbers up to ``bins.n``, and the rounding of
-    the edges themselves.
-    """
-    if bins.limits is None or edge.kind != "f":
-        return 0.0, 0.0
-    scale, rounding = _scale(bins.edges, edge)
-    return scale, min(1.0, 4 * (rounding + bins.n * float(np.finfo(edge).eps)))
-
-
-def _comparison_dtype(samples: np.dtype[Any], edges: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which the kernels compare as NumPy does for these two."""
-    common = np.result_type(samples, edges)
-    if common.kind == "f":
-        # float16 compares the same as float32.
-        return np.dtype("f4" if common.itemsize <= 4 else "f8")
-    return np.dtype("u8" if common.kind == "u" else "i8")
-
-
-#: From this doubt on, in bins, every sample is compared with an edge: most warps would have to.
-_DOUBT = 1 / 256
-
-
-def _finder(
-    samples: np.dtype[Any], bins: Bins
-) -> tuple[programs.Finder, tuple[Any, ...], Array | None]:
-    """Return how samples find their bins, the arguments for it, and what these point to."""
-    edge = _comparison_dtype(samples, bins.edges.dtype)
-    edges = bins.edges.astype(edge)
-    outer = np.int32(bins.n), edges[0], edges[-1]
-    # The kernels round to the dtype of comparison, which for float16 is not that of the edges.
-    if edge == bins.edges.dtype and bins.line is not None:
-        step, start = bins.line
-        linear = (*outer, np.float64(step), np.float64(start))
-        for guess in (edge, np.dtype("f8")):
-            scale, doubt = _guess(bins, edges, guess)
-            if guess == edge and doubt <= _DOUBT:
-                rest = float(scale) - float(guess.type(scale))
-                numbers = guess.type(scale), guess.type(rest), guess.type(0.5 - doubt)
-                return programs.finder("guessed", samples, edge, guess), (*linear, *numbers), None
-            if doubt < 0.45 and (guess.itemsize == 8 or bins.n < 1 << 21):
-                numbers = guess.type(start), guess.type(scale), guess.type(0)
-                return programs.finder("nearest", samples, edge, guess), (*linear, *numbers), None
-    table = cupy.asarray(edges)
-    return programs.finder("searched", samples, edge, edge), (*outer, table.data.ptr), table
-
-
-def _guess(bins: Bins, edges: Any, guess: np.dtype[Any]) -> tuple[float, float]:
-    """Return the bins per unit, and a bound, in bins, of the error of a sample's place.
-
-    The place ``(x - low) * scale`` is rounded three times in `guess`, as is `scale`; the edges are
-    rounded in their dtype, twice where that is float64.
-    """
-    scale, rounding = _scale(edges, guess)
-    if scale == 0:
-        return 0.0, math.inf
-    roundings = 2 if edges.itemsize == 8 else 0.6
-    return scale, 2 * bins.n * float(np.finfo(guess).eps) + roundings * rounding
-
-
-def _scale(edges: Any, guess: np.dtype[Any]) -> tuple[float, float]:
-    """Return the bins per unit, 0 where `guess` cannot say, and the edges' rounding in bins."""
-    low, high = float(edges[0]), float(edges[-1])
-    with np.errstate(all="ignore"):
-        scale = float(np.divide(len(edges) - 1, np.subtract(high, low)))
-        if not 0 < float(guess.type(scale)) < math.inf:
-            return 0.0, 0.0
-    return scale, float(np.finfo(edges.dtype).eps) * max(abs(low), abs(high)) * scale

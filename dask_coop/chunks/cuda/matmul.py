@@ -4,15 +4,18 @@
 strategy      for
 ============= =====================================================================================
 ``"library"`` floats and complex numbers, added and multiplied: CuPy's own, which is cuBLAS
-``"tiles"``   integers, bool and all other semirings: kernel_matmul.cuh
+``"bytes"``   integers of up to 4 bytes, added and multiplied, where they are many: on tensor cores
+              (compute capability 8.0 on), kernel_matmul_bytes.cuh
+``"tiles"``   other integers, bool and all other semirings: kernel_matmul.cuh
 ============= =====================================================================================
 
-The kernel works on words of 4 and 8 bytes. Narrower integers are widened, except that bytes
+The tiles are of words of 4 and 8 bytes. Narrower integers are widened, except that bytes
 are multiplied 4 at a time; truth values are taken 32 at a time, packed into words along k.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import cupy
@@ -22,11 +25,15 @@ from dask_coop.chunks.cuda.transpose import contiguous, transpose
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import matmul as programs
+from dask_coop.cuda.programs import matmul_bytes
 from dask_coop.semirings import OR_AND, PLUS_TIMES, SEMIRINGS, Semiring
 
 Array = Any
 
-STRATEGIES = ("library", "tiles")
+STRATEGIES = ("library", "bytes", "tiles")
+
+#: The least length of all three axes of a product that is worth being split into bytes.
+_LONG = 256
 
 #: The least depth of a part, in words, when k is cut because there are few tiles.
 _PART = 256
@@ -40,8 +47,8 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str | Non
     a, b : cupy.ndarray
         Of any real dtype and strides; complex numbers have ``plus_times`` only.
     semiring : {"plus_times", "min_plus", "max_plus", "max_min", "or_and"}
-    strategy : {"library", "tiles"}, optional
-        CuPy's product or the kernel. By default the library for ``plus_times`` of floats.
+    strategy : {"library", "bytes", "tiles"}, optional
+        Instead of the one that suits.
 
     Raises
     ------
@@ -52,21 +59,96 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str | Non
         raise ValueError(f"strategy must be one of {STRATEGIES}, got {strategy!r}")
     ring, dtype = SEMIRINGS[semiring], np.result_type(a.dtype, b.dtype)
     ring.dtype(dtype)
+    plain = ring is PLUS_TIMES
+    on_tensor_cores = plain and dtype in matmul_bytes.DTYPES and _has_tensor_cores()
     if strategy is None:
-        strategy = "library" if ring is PLUS_TIMES and dtype.kind in "fc" else "tiles"
+        if plain and dtype.kind in "fc":
+            strategy = "library"
+        else:
+            strategy = "bytes" if on_tensor_cores and _is_large(a, b, dtype.itemsize) else "tiles"
     if strategy == "library":
-        if ring is not PLUS_TIMES:
+        if not plain:
             raise ValueError(f"the library has no {semiring}; use strategy='tiles'")
         return cupy.matmul(a, b)
     if dtype.kind == "c":
-        raise ValueError(f"the kernel has no {dtype}; use strategy='library'")
+        raise ValueError(f"the kernels have no {dtype}; use strategy='library'")
+    if strategy == "bytes" and not on_tensor_cores:
+        raise ValueError(
+            f"strategy 'bytes' is for plus_times of integers of up to 4 bytes on GPUs of compute "
+            f"capability 8.0 on, not for {semiring} of {dtype} here; use strategy='tiles'"
+        )
     with a.device:
         columns, rows = b.ndim == 1, a.ndim == 1
         a, b = a[np.newaxis, :] if rows else a, b[:, np.newaxis] if columns else b
-        result = _multiply(a, b, ring, dtype)
+        if strategy == "bytes":
+            result = _multiply_bytes(a, b, dtype)
+        else:
+            result = _multiply(a, b, ring, dtype)
         if rows:
             result = result[..., 0, :]
         return result[..., 0] if columns else result
+
+
+def _has_tensor_cores() -> bool:
+    """Say whether the current GPU multiplies matrices of bytes by the instructions of sm_80."""
+    arch = device(cupy.cuda.runtime.getDevice()).arch
+    return int(arch.removeprefix("sm_")) >= 80
+
+
+def _is_large(a: Array, b: Array, itemsize: int) -> bool:
+    """Say whether a product is worth being split into bytes."""
+    # Vectors have one axis.
+    if min(a.ndim, b.ndim) < 2 or min(*a.shape[-2:], *b.shape[-2:]) < _LONG:
+        return False
+    # Ten products of bytes must make up for tiles that leave multiprocessors idle.
+    high, wide, _ = matmul_bytes.TILE
+    tiles = a.size // (a.shape[-1] * high) * (b.shape[-1] // wide)
+    return itemsize < 4 or tiles >= device(cupy.cuda.runtime.getDevice()).processors // 2
+
+
+def _multiply_bytes(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the product of matrices or stacks of them, of integers of up to 4 bytes."""
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if k == 0 or 0 in shape or m * n == 0:
+        return cupy.zeros((*shape, m, n), dtype)
+    a, b = (contiguous(x.astype(dtype, copy=False)) for x in (a, b))
+    a, b, batch, (a_outer, a_inner, b_outer, b_inner) = _batches(a, b, shape)
+    steps = a_outer // (m * k), a_inner // (m * k), b_outer // (k * n), b_inner // (k * n)
+    sides = zip((m, n, k), matmul_bytes.TILE, strict=True)
+    high, wide, deep = (-(-length // side) * side for length, side in sides)
+    planes, threads = dtype.itemsize, matmul_bytes.THREADS
+    rows = cupy.empty((a.size // (m * k), planes, high, deep), "u1")
+    columns = cupy.empty((b.size // (k * n), planes, wide, deep), "u1")
+    result = cupy.empty((*shape, m, n), dtype)
+    launch(
+        matmul_bytes.split_rows(dtype),
+        -(-(rows.size // planes // 4) // threads),
+        threads,
+        a.data.ptr,
+        rows.data.ptr,
+        *map(np.int64, (rows.shape[0], m, k, high, deep)),
+    )
+    split_n, split_k = matmul_bytes.SPLIT
+    launch(
+        matmul_bytes.split_columns(dtype),
+        columns.shape[0] * -(-deep // split_k) * (wide // split_n),
+        threads,
+        b.data.ptr,
+        columns.data.ptr,
+        *map(np.int64, (k, n, wide, deep)),
+    )
+    launch(
+        matmul_bytes.multiply(dtype),
+        math.prod(batch) * (high // matmul_bytes.TILE[0]) * (wide // matmul_bytes.TILE[1]),
+        threads,
+        rows.data.ptr,
+        columns.data.ptr,
+        result.data.ptr,
+        *map(np.int64, (m, n, deep, batch[1], *steps)),
+        shared=matmul_bytes.shared_bytes(),
+    )
+    return result
 
 
 def _multiply(a: Array, b: Array, ring: Semiring, dtype: np.dtype[Any]) -> Array:

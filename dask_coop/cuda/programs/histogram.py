@@ -13,11 +13,14 @@ from dask_coop.cuda.programs import ctype
 #: Threads of a block.
 THREADS = 1024
 
+#: Bins that a block of the count in global memory keeps in shared memory.
+SLOTS = 1 << 12
+
 #: Threads of a block that partitions, and samples of each.
 PARTITION_THREADS, PARTITION_ITEMS = 512, 16
 
-#: The bins of a bucket; the most buckets; threads that share a list of samples of one.
-BUCKET, BUCKETS, LIST_TEAM = 1 << 15, PARTITION_THREADS, 16
+#: The bins of a bucket, and the most buckets.
+BUCKET, BUCKETS = 1 << 15, PARTITION_THREADS
 
 
 @dataclass(frozen=True)
@@ -26,82 +29,100 @@ class Finder:
 
     Attributes
     ----------
-    kind : {"guessed", "nearest", "searched"}
-    element, edge, guess : str
-        The C++ names of the samples, of the edges, and of what places are computed in.
+    kind : {"guessed", "linear", "searched"}
+    element, edge : str
+        The C++ names of the samples and of the edges.
     """
 
-    kind: Literal["guessed", "nearest", "searched"]
+    kind: Literal["guessed", "linear", "searched"]
     element: str
     edge: str
-    guess: str
 
     @property
     def parameters(self) -> str:
         """The kernel's parameters that make up the bins."""
         edge = "int n, E low, E high, "
         if self.kind == "searched":
-            return edge + "const E* edges"
-        return edge + "double step, double start, G first, G second, G third"
+            table = "const E* edges, const int* guide, int cells, "
+            return f"{edge}{table}DistanceOf<E>::type scale, int staged"
+        line = f"{edge}double step, double start, double exact_scale"
+        if self.kind == "linear":
+            return line
+        return f"{line}, E scale, E scale_low, E fraction, E middle, E gap, E sure, int base"
 
     @property
     def bins(self) -> str:
         """The C++ expression that makes the bins of them."""
         if self.kind == "searched":
-            return "B{n, low, high, edges}"
-        numbers = "first, second" + (", third" if self.kind == "guessed" else "")
-        return f"B{{{{n, low, high, step, start}}, {numbers}}}"
+            return "B{n, low, high, edges, guide, cells, scale, bool(staged)}"
+        line = "{n, low, high, step, start, exact_scale}"
+        if self.kind == "linear":
+            return f"B{line}"
+        return f"B{{{line}, scale, scale_low, fraction, middle, gap, sure, base}}"
 
     @property
-    def frugal(self) -> bool:
-        """Whether finding takes so few registers that two blocks fit a multiprocessor."""
-        return self.kind == "guessed" and self.edge == "float"
+    def unroll(self) -> int:
+        """As many loads of 16 bytes in flight as registers hold."""
+        if self.element in ("signed char", "unsigned char", "short", "unsigned short"):
+            return 1
+        if self.element == "half_t":
+            return 2 if self.edge == "float" else 1
+        floats = self.element in ("float", "double") and self.element == self.edge
+        return 3 if floats and self.kind != "linear" else 2
 
     @property
     def type(self) -> str:
         """The C++ type of the bins."""
-        if self.kind == "nearest":
-            return "NearestBins<E, G>"
-        return "GuessedBins<E>" if self.kind == "guessed" else "SearchedBins<E>"
+        return f"{self.kind.capitalize()}Bins<E>"
 
 
 def finder(
-    kind: Literal["guessed", "nearest", "searched"],
+    kind: Literal["guessed", "linear", "searched"],
     samples: np.dtype[Any],
     edge: np.dtype[Any],
-    guess: np.dtype[Any],
 ) -> Finder:
     """Return how samples of one dtype find their bins between edges of another."""
-    return Finder(kind, ctype(samples), ctype(edge), ctype(guess))
+    return Finder(kind, ctype(samples), ctype(edge))
 
 
 @cache
-def windows(find: Finder, packed: bool, blocks: int) -> str:
-    """Return the count in the shared memory of `blocks` blocks a multiprocessor."""
-    # As many loads in flight as registers hold.
-    unroll = 2 if blocks == 2 or find.kind == "nearest" else 4
-    call = f"count_windows<T, B, {str(packed).lower()}, {THREADS}, {unroll}>"
+def windows(find: Finder, packed: bool) -> str:
+    """Return the count in the shared memory of blocks."""
+    counters = "PackedCounters" if packed else "Counters"
+    unroll = max(1, find.unroll - (packed and find.edge != "float"))
+    call = f"count_windows<T, B, {counters}, {THREADS}, {unroll}>"
     return _unit(
         "kernel_histogram.cuh",
         find,
-        f"{THREADS}, {blocks}",
-        "u64* table, int window_begin, int window, int splits",
-        f"{call}(x, size, bins, table, window_begin, window, splits);",
+        "u64* table, int first, int window, int splits",
+        f"{call}(x, size, bins, table, first, window, splits);",
     )
+
+
+@cache
+def by_value(find: Finder) -> str:
+    """Return the count of samples of one byte by their values."""
+    call = f"count_bytes<T, B, {THREADS}>(x, size, bins, table);"
+    return _unit("kernel_histogram.cuh", find, "u64* table", call)
 
 
 @cache
 def distributed(find: Finder) -> str:
     """Return the count in the distributed shared memory of clusters."""
-    call = f"count_distributed<T, B, {THREADS}>(x, size, bins, table, window);"
-    return _unit("kernel_histogram.cuh", find, f"{THREADS}, 1", "u64* table, int window", call)
+    call = f"count_distributed<T, B, {THREADS}, {find.unroll}>(x, size, bins, table, window);"
+    return _unit("kernel_histogram.cuh", find, "u64* table, int window", call)
 
 
 @cache
 def everywhere(find: Finder) -> str:
     """Return the count in global memory."""
-    call = f"count_global<T, B, {THREADS}>(x, size, bins, table);"
-    return _unit("kernel_histogram.cuh", find, f"{THREADS}, 1", "u64* table", call)
+    call = f"count_global<T, B, {THREADS}, {find.unroll}>(x, size, bins, table, {SLOTS});"
+    return _unit("kernel_histogram.cuh", find, "u64* table", call)
+
+
+def everywhere_shared_bytes() -> int:
+    """Return the shared memory of a block of `everywhere`."""
+    return SLOTS * 8
 
 
 @cache
@@ -111,9 +132,9 @@ def partition(find: Finder) -> str:
     return _unit(
         "kernel_partition.cuh",
         find,
-        f"{PARTITION_THREADS}, 2",
         "ListVector* lists, unsigned* places, unsigned* sizes, int buckets",
         f"{call}(x, size, bins, lists, places, sizes, buckets);",
+        f"{PARTITION_THREADS}, 2",
     )
 
 
@@ -125,7 +146,7 @@ using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS}, 1)
 entry(const ListVector* lists, const unsigned* places, const unsigned* sizes, int buckets,
       i64 tiles, int stride, int n, u64* table) {{
-  count_lists<{THREADS}, {LIST_TEAM}>(lists, places, sizes, buckets, tiles, stride, n, table);
+  count_lists<{THREADS}>(lists, places, sizes, buckets, tiles, stride, n, table);
 }}
 """
 
@@ -144,14 +165,12 @@ def weigh(find: Finder, weight: np.dtype[Any], shared: bool) -> str:
     """Return the sum of weights, in shared or in global memory."""
     is_float = str(weight.kind == "f").lower()
     name = "weigh_shared" if shared else "weigh_global"
-    unroll = 2 if find.kind == "nearest" else 4
     return _unit(
         "kernel_weigh.cuh",
         find,
-        f"{THREADS}, 1",
         f"const {ctype(weight)}* weights, const int* exponent, double* table, u64* above, "
         "u64* below, u64* light",
-        f"{name}<T, B, {ctype(weight)}, {is_float}, {THREADS}, {unroll}>"
+        f"{name}<T, B, {ctype(weight)}, {is_float}, {THREADS}, {max(1, find.unroll - 1)}>"
         "(x, weights, size, bins, exponent, table, above, below, light);",
     )
 
@@ -182,12 +201,13 @@ entry({table}* table, const u64* high, const u64* low, const u64* light, const i
 """
 
 
-def _unit(header: str, find: Finder, bounds: str, parameters: str, call: str) -> str:
+def _unit(
+    header: str, find: Finder, parameters: str, call: str, bounds: str = f"{THREADS}, 1"
+) -> str:
     return f"""#include "{header}"
 using namespace coop;
 using T = {find.element};
 using E = {find.edge};
-using G = {find.guess};
 using B = {find.type};
 extern "C" __global__ void __launch_bounds__({bounds})
 entry(const T* x, i64 size, {find.parameters}, {parameters}) {{
