@@ -219,16 +219,35 @@ def inputs(engine: Engine, case: Case) -> Sets:
     return [tuple(fill(engine.xp, case, int(seed)) for seed in row) for row in seeds]
 
 
+class Timer:
+    """Samples of one call: the first says how many are taken, and of how many calls each."""
+
+    def __init__(self, engine: Engine, call: Call, sets: Sets) -> None:
+        self._engine, self._call, self._sets = engine, call, sets
+        first = engine.sample(call, sets, 0, 1, 1.0)
+        ms, self._host = first
+        self.left = next((n for most, n in SAMPLES if ms <= most), 0)
+        self._samples = [] if self.left else [first]
+        self._batch = int(min(max(BATCH_MS / max(ms, 1e-6), 1), MOST_CALLS)) if self.left else 1
+
+    def sample(self) -> None:
+        """Take the next sample."""
+        place = 1 + len(self._samples) * self._batch
+        part = self._engine.sample(self._call, self._sets, place, self._batch, self._host)
+        self._samples.append(part)
+        self.left -= 1
+
+    def result(self) -> dict[str, Any]:
+        """Return the samples in milliseconds, and their median."""
+        return _times(self._samples, self._batch)
+
+
 def times(engine: Engine, call: Call, sets: Sets) -> dict[str, Any]:
     """Return the samples of a call that has run before, in milliseconds, and their median."""
-    first = engine.sample(call, sets, 0, 1, 1.0)
-    ms, host = first
-    taken = next((n for most, n in SAMPLES if ms <= most), 0)
-    if not taken:
-        return _times([first], 1)
-    batch = int(min(max(BATCH_MS / max(ms, 1e-6), 1), MOST_CALLS))
-    places = range(1, 1 + taken * batch, batch)
-    return _times([engine.sample(call, sets, i, batch, host) for i in places], batch)
+    timer = Timer(engine, call, sets)
+    while timer.left:
+        timer.sample()
+    return timer.result()
 
 
 def _times(samples: list[Sample], batch: int) -> dict[str, Any]:

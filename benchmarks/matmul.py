@@ -66,4 +66,6 @@ def distance(
     case: Case, strict: bool, got: tuple[Array], want: tuple[Array], *inputs: Array
 ) -> float:
     """Return how far the worst element of those rows is off."""
+    # Floats are added in their own dtype, by this library too.
+    strict &= case.work != "plus_times"
     return apart(case, strict, got[0][rows(case)], want[0])

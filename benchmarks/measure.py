@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .cases import HOST_ELEMENTS, Case, Primitive
-from .engines import Engine, Sets, inputs, times
+from .engines import Engine, Sets, Timer, inputs
 
 Row = dict[str, Any]
 
 #: What a case may need beside its sets, in inputs: results, the reference, and what that needs.
-SPARE = 6
+SPARE = 9
 
 
 class DeviceLostError(RuntimeError):
@@ -42,10 +42,12 @@ def measure(engine: Engine, case: Case, primitive: Primitive, floor: float | Non
     except Exception as error:
         yield {**about, "contender": OURS, "status": "error", "note": _line(error)}
         return
-    for name in engine.names:
-        if name in primitive.CONTENDERS[case.work]:
-            found = contend(engine, case, primitive, name, sets, want)
-            yield {**about, "contender": name, **found}
+    names = [name for name in engine.names if name in primitive.CONTENDERS[case.work]]
+    outcomes = {name: prepare(engine, case, primitive, name, sets, want) for name in names}
+    timed = times_in_turn(engine, case, outcomes)
+    for name, outcome in outcomes.items():
+        row = timed[name] if isinstance(outcome, Ready) else outcome
+        yield {**about, "contender": name, **row}
 
 
 def reference(engine: Engine, case: Case, primitive: Primitive, arrays: tuple[Any, ...]) -> Any:
@@ -56,10 +58,18 @@ def reference(engine: Engine, case: Case, primitive: Primitive, arrays: tuple[An
     return settle(engine.xp, primitive.reference(case, np, *on_host))
 
 
-def contend(
+class Ready(NamedTuple):
+    """A contender whose result is right: its call, its sets, and what it made of the first."""
+
+    call: Any
+    sets: Sets
+    got: tuple[Any, ...]
+
+
+def prepare(
     engine: Engine, case: Case, primitive: Primitive, name: str, sets: Sets, want: Any
-) -> Row:
-    """Return what is to be said of the contender `name`."""
+) -> Ready | Row:
+    """Return the contender `name` ready to be timed, or what keeps it from that."""
     try:
         call = primitive.CONTENDERS[case.work][name](engine.peers, case)
         adopted = [tuple(engine.peers.adopt(name, x) for x in arrays) for arrays in sets]
@@ -70,18 +80,51 @@ def contend(
     try:
         got = settle(engine.xp, call(*adopted[0]))
         off = primitive.distance(case, name == OURS, got, want, *sets[0])
-        if not off <= 1:
-            return {"status": "wrong", "note": f"off by {off:.2g} tolerances"}
-        found = times(engine, call, adopted)
-        if len(found["samples_ms"]) > 1:
-            found["repeatable"] = same_bits(got, settle(engine.xp, call(*adopted[0])))
-        return {"status": "ok", **found}
     except Exception as error:
+        return _failed(engine, case, name, error)
+    if not off <= 1:
+        return {"status": "wrong", "note": f"off by {off:.2g} tolerances"}
+    return Ready(call, adopted, got)
+
+
+def times_in_turn(
+    engine: Engine, case: Case, outcomes: Mapping[str, Ready | Row]
+) -> dict[str, Row]:
+    """Return the times of those that are ready, sample by sample in turn.
+
+    A GPU may work a tenth slower for a second; taken in turn, that befalls all contenders alike.
+    """
+    rows: dict[str, Row] = {}
+    timers: dict[str, Timer] = {}
+    ready = {name: one for name, one in outcomes.items() if isinstance(one, Ready)}
+    for name, one in ready.items():
         try:
-            engine.wait()
-        except Exception as lost:
-            raise DeviceLostError(f"{name} broke the GPU on {case}: {_line(error)}") from lost
-        return {"status": "error", "note": _line(error)}
+            timers[name] = Timer(engine, one.call, one.sets)
+        except Exception as error:
+            rows[name] = _failed(engine, case, name, error)
+    while any(timer.left for timer in timers.values()):
+        for name, timer in list(timers.items()):
+            try:
+                if timer.left:
+                    timer.sample()
+            except Exception as error:
+                rows[name] = _failed(engine, case, name, error)
+                del timers[name]
+    for name, timer in timers.items():
+        rows[name] = {"status": "ok", **timer.result()}
+        if len(rows[name]["samples_ms"]) > 1:
+            again = settle(engine.xp, ready[name].call(*ready[name].sets[0]))
+            rows[name]["repeatable"] = same_bits(ready[name].got, again)
+    return rows
+
+
+def _failed(engine: Engine, case: Case, name: str, error: Exception) -> Row:
+    """Return the row of a contender that raised an error; raise if the GPU is lost by it."""
+    try:
+        engine.wait()
+    except Exception as lost:
+        raise DeviceLostError(f"{name} broke the GPU on {case}: {_line(error)}") from lost
+    return {"status": "error", "note": _line(error)}
 
 
 def floor(engine: Engine, case: Case, ceilings: dict[str, Row]) -> float | None:

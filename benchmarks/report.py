@@ -30,16 +30,17 @@ HEAD = """# Performance
 Written by `python -m benchmarks.report` from the samples in {results}, which `make bench` takes.
 
 How it is measured: all contenders get the same arrays in one process, and a time is written down
-only after the result was held to NumPy's (integers and counts exact; above {host:,} elements to the
-same in float64 on the GPU). On a GPU a sample is a batch of calls between two device events, queued
-while a kernel holds the stream: the time of a call is the device's alone, launches following one
-another, without what the host needs for a call (`host_ms` in the samples). Calls walk through
-several inputs, together {caches} times the second-level cache and never fewer than {sets}. Times
-are medians of 7 samples, of 3 above {slow:g} ms, and one sample above {slowest:g} ms. Without a GPU
-the host's clock times the NumPy chunks. What is timed of this library is the work on one chunk,
-its result left on the GPU as CuPy leaves it. The *floor* is the bytes that must be moved at the
-rate of a copy, or of a read where little is written, that was measured in the same run; for
-products it is the instructions that must be issued, at the highest clock.
+only after the result was held to NumPy's (integers and counts exact; above {host:,} elements to
+the same in float64 on the GPU). On a GPU a sample is a batch of calls between two device events,
+queued while a kernel holds the stream: the time of a call is the device's alone, launches
+following one another, without what the host needs for a call (`host_ms` in the samples). Calls
+walk through several inputs, at least {sets}, and together {caches} times the second-level cache.
+Times are medians of 7 samples, of 3 above {slow:g} ms, and one sample above {slowest:g} ms;
+contenders take them in turn. Without a GPU the host's clock times the NumPy chunks. What is
+timed of this library is the work on one chunk, its result left on the GPU as CuPy leaves it. The
+*floor* is the bytes that must be moved at the rate of a copy, or of a read where little is
+written, that was measured in the same run; for products it is the instructions that must be
+issued, at the highest clock.
 """
 
 

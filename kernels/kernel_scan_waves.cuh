@@ -53,6 +53,7 @@ struct ScanWaves {
   // 32 bits count the tiles of any array that fits a GPU.
   unsigned tiles_a_row, tiles;
   u64* board;
+  unsigned lowest_tag;
   Storage& s;
 
   // The tile of this block in a wave: where it begins, how many elements it has, whether the copy
@@ -102,9 +103,9 @@ struct ScanWaves {
     if (threadIdx.x == 0) {
       for (int i = 0; i < stages; ++i) {
         s.full[i].init(1);
-        s.empty[i].init(warps);
+        s.empty[i].init(warps * warp_size);
         s.reduced[i].init(warps);
-        s.based[i].init(1);
+        s.based[i].init(warps);
       }
       fence_barriers();
     }
@@ -224,6 +225,8 @@ struct ScanWaves {
       // The stage of the tile before is free when its store has read it.
       wait_for_stores<1>();
       if (k > 0) s.empty[(k - 1) % stages].arrive();
+    } else {
+      s.empty[stage].arrive();
     }
   }
 
@@ -234,9 +237,12 @@ struct ScanWaves {
       s.reduced[stage].wait(parity(k));
       State total = lane < warps ? reinterpret_cast<State*>(s.totals[stage])[lane] : M::identity();
       total = warp_reduce<M, warp_size>(total);
-      if (lane == 0) Words::write(slot(k, blockIdx.x), total, k + 1);
+      if (lane == 0) Words::write(slot(k, blockIdx.x), total, tag(k));
     }
   }
+
+  // What lies on the board from launches before has lower tags.
+  __device__ unsigned tag(unsigned wave) const { return lowest_tag + wave; }
 
   __device__ u64* slot(unsigned wave, unsigned block) const {
     return board + (wave % rounds * gridDim.x + block) * Words::words;
@@ -253,7 +259,7 @@ struct ScanWaves {
 #pragma unroll
     for (int i = 0; i < per_lane; ++i) {
       totals[i] = M::identity();
-      if (first + i < blocks) complete &= Words::read(at + i * Words::words, totals[i]) == wave + 1;
+      if (first + i < blocks) complete &= Words::read(at + i * Words::words, totals[i]) == tag(wave);
     }
     return complete;
   }
@@ -272,9 +278,8 @@ struct ScanWaves {
       State within = shuffle_up(inclusive, 1);
       if (lane < warps) {
         reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? M::combine(carry, within) : carry;
+        s.based[stage].arrive();
       }
-      __syncwarp();
-      if (lane == 0) s.based[stage].arrive();
       carry = M::combine(carry, broadcast(inclusive, warp_size - 1));
       if (++column == tiles_a_row) {
         column = 0;
@@ -333,18 +338,18 @@ struct ScanWaves {
       carry = marks ? all : M::combine(carry, all);
       if (lane < warps) {
         reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? M::combine(start, within) : start;
+        s.based[stage].arrive();
       }
-      __syncwarp();
-      if (lane == 0) s.based[stage].arrive();
     }
   }
 };
 
-// See the head of the file. The board has rounds * gridDim.x tagged states, zero at the start, and a
-// block has `bytes` of dynamic shared memory.
+// See the head of the file. The board has room for rounds * gridDim.x tagged states, and all tags on it are
+// below `lowest_tag`, which is not 0. A block has `bytes` of dynamic shared memory.
 template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, int slots,
           bool exclusive, bool reverse, int bytes>
-__device__ void scan_waves(const T* x, R* y, const typename M::State* base, i64 outer, i64 n, u64* board) {
+__device__ void scan_waves(const T* x, R* y, const typename M::State* base, i64 outer, i64 n, u64* board,
+                           unsigned lowest_tag) {
   using Scan = ScanWaves<T, M, R, warps, vt, stages, ahead, slots, exclusive, reverse>;
   alignas(128) extern __shared__ unsigned char memory[];
   static_assert(sizeof(typename Scan::Storage) <= bytes, "the launch gives a block too little memory");
@@ -357,6 +362,7 @@ __device__ void scan_waves(const T* x, R* y, const typename M::State* base, i64 
        unsigned(tiles_a_row),
        unsigned(outer * tiles_a_row),
        board,
+       lowest_tag,
        *reinterpret_cast<typename Scan::Storage*>(memory)}
       .run();
 }

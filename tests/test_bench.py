@@ -243,6 +243,33 @@ def test_ratios_are_to_the_fastest_of_the_peers() -> None:
     assert report.aim(Target("x", 1, ("CUB",), "sum", "int8"), lines, 1024)[-1] == "not measured"
 
 
+def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    class Recorder(Host):
+        def sample(self, call: Any, *rest: Any) -> tuple[float, float]:
+            order.append(call.__name__)
+            if call.__name__ == "CuPy" and order.count("CuPy") == 3:
+                raise RuntimeError("out of luck")
+            return 1e-3, 1e-3
+
+    def named(name: str) -> Any:
+        def call(x: Any) -> Any:
+            return 2 * x
+
+        call.__name__ = name
+        return lambda peers, case: call
+
+    engine = Recorder()
+    engine.names = ("dask_coop", "CuPy", "CUB")
+    primitive = contenders(**{name: named(name) for name in engine.names})
+    found = {row["contender"]: row for row in measure(engine, CASE, primitive, 1.0)}
+    assert found["CuPy"]["note"] == "out of luck"
+    assert order[:8] == [*engine.names, *engine.names, "dask_coop", "CuPy"]
+    assert order[8:11] == ["CUB", "dask_coop", "CUB"]
+    assert len(found["dask_coop"]["samples_ms"]) == len(found["CUB"]["samples_ms"]) == 7
+
+
 def test_without_nvcc_cub_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(ImportError, match="no nvcc"):

@@ -122,6 +122,46 @@ def test_floats_come_out_the_same_on_every_run(cuda: Any) -> None:
 
 
 @pytest.mark.gpu
+def test_the_tags_of_a_board_run_out(cuda: Any) -> None:
+    import cupy
+
+    if not cuda.device(0).hopper:
+        pytest.skip("one pass needs compute capability 9.0")
+    host = np.random.default_rng(0).integers(0, 9, 3_000_000).astype("i4")
+    x, op = cupy.asarray(host), bind(SUM, host.dtype, host.dtype, "scan")
+    key = cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
+    for left in (100, 2, 1, 0):
+        boards = cuda._local.__dict__.setdefault("boards", {})
+        if key in boards:
+            boards[key] = boards[key][0], (1 << 32) - left
+        for _ in range(2):
+            y = cupy.full(x.shape, 7, "i4")
+            cuda.scan_lines(op, x, y, None, (1, x.size, 1), strategy="single-pass")
+            np.testing.assert_array_equal(cupy.asnumpy(y), np.cumsum(host, dtype="i4"))
+
+
+@pytest.mark.gpu
+def test_a_captured_scan_replays(cuda: Any) -> None:
+    import cupy
+
+    host = np.random.default_rng(0).integers(0, 9, 1_000_000).astype("i4")
+    x, op = cupy.asarray(host), bind(SUM, host.dtype, host.dtype, "scan")
+    y = cupy.empty_like(x)
+    cuda.scan_lines(op, x, y, None, (1, x.size, 1))
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        cuda.scan_lines(op, x, y, None, (1, x.size, 1))
+        graph = stream.end_capture()
+    for _ in range(3):
+        y.fill(7)
+        cupy.cuda.runtime.deviceSynchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        np.testing.assert_array_equal(cupy.asnumpy(y), np.cumsum(host, dtype="i4"))
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("offset", [1, 4])
 def test_lines_that_begin_anywhere(cuda: Any, offset: int) -> None:
     import cupy

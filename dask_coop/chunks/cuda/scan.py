@@ -15,6 +15,7 @@ strategy                 traffic lines
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import cupy
@@ -175,11 +176,10 @@ def _waves(gpu: Device, job: _Job, shared: bool) -> None:
     tuning = programs.tune(scan, job.n, blocks, gpu.shared_bytes, shared)
     tiles = -(-job.n // tuning.tile) * job.outer
     blocks = min(blocks, tiles if shared else job.outer)
-    board = 0
+    board, lowest_tag = 0, 1
     if shared:
         words = tuning.rounds * blocks * programs.tagged_words(scan.state_bytes)
-        room = cupy.empty(words, "u8")
-        room.data.memset_async(0, room.nbytes)
+        room, lowest_tag = _board(words, -(-tiles // blocks))
         board = room.data.ptr
     job.launch(
         programs.waves(scan, tuning),
@@ -188,15 +188,42 @@ def _waves(gpu: Device, job: _Job, shared: bool) -> None:
         np.int64(job.outer),
         np.int64(job.n),
         board,
+        np.uint32(lowest_tag),
         shared=programs.waves_shared_bytes(scan, tuning),
         cooperative=shared,
     )
 
 
+_local = threading.local()
+
+
+def _board(words: int, waves: int) -> tuple[Array, int]:
+    """Return so many words for tagged states, and a tag from which on `waves` are not on them.
+
+    Clearing them takes as long as a small scan, so they are kept, for this thread and stream, and
+    every launch takes tags of its own. A graph that is captured replays its tags.
+    """
+    stream = cupy.cuda.get_current_stream()
+    if stream.is_capturing():
+        return _cleared(words), 1
+    kept: dict[Any, tuple[Array, int]] = _local.__dict__.setdefault("boards", {})
+    key = cupy.cuda.runtime.getDevice(), stream.ptr
+    board, tag = kept.get(key, (None, 1))
+    if board is None or board.size < words or tag + waves > 1 << 32:
+        board, tag = _cleared(max(words, 1 << 13)), 1
+    kept[key] = board, tag + waves
+    return board, tag
+
+
+def _cleared(words: int) -> Array:
+    room = cupy.empty(words, "u8")
+    room.data.memset_async(0, room.nbytes)
+    return room
+
+
 def _look_back(job: _Job) -> None:
     blocks = job.outer * -(-job.n // job.scan.tile)
-    board = cupy.empty(blocks * programs.tagged_words(job.scan.state_bytes) + 1, "u8")
-    board.data.memset_async(0, board.nbytes)
+    board = _cleared(blocks * programs.tagged_words(job.scan.state_bytes) + 1)
     source = programs.lookback(job.scan)
     job.launch(source, blocks, programs.THREADS, np.int64(job.n), board.data.ptr)
 

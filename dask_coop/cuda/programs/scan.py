@@ -182,9 +182,9 @@ def waves(scan: Scan, tuning: Waves) -> str:
         "kernel_scan_waves.cuh",
         scan,
         f"{tuning.threads}, 1",
-        "i64 outer, i64 n, u64* board",
+        "i64 outer, i64 n, u64* board, unsigned lowest_tag",
         f"scan_waves<T, M, R, {arguments}, {scan.flags}, {waves_shared_bytes(scan, tuning)}>"
-        "(x, y, base, outer, n, board);",
+        "(x, y, base, outer, n, board, lowest_tag);",
     )
 
 
