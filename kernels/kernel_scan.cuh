@@ -14,21 +14,24 @@
 //   spine      as above, over the totals
 //   fan        every piece is combined with its base: N read, N written
 //
-// Lines that are not cut need the downsweep only. A base comes from device memory, one for every
-// (outer, part, inner); without one the scan starts at the identity. A reverse scan runs from the end of
-// a line to its beginning, through the same pieces. Every result is made in a fixed order. x and y may
-// be the same memory.
+// Where restarts are marked (segments.cuh), states do not commute, and pieces are reduced in order, by a
+// scan that writes nothing. Lines that are not cut need the downsweep only. A base comes from device memory,
+// one for every (outer, part, inner); without one the scan starts at the identity. A reverse scan runs from
+// the end of a line to its beginning, through the same pieces. Every result is made in a fixed order. x and
+// y may be the same memory.
 #pragma once
 
 #include "barrier.cuh"
 #include "kernel_reduce.cuh"
+#include "segments.cuh"
 
 namespace coop {
 
 // A team of a warp or all nt threads scans one contiguous piece, in tiles of vt elements a thread, from
 // `carry`, and returns what comes behind it. vt is odd, so that threads read their own elements from
-// shared memory without bank conflicts.
-template <typename T, typename M, typename R, int nt, int vt, int team, bool exclusive, bool reverse>
+// shared memory without bank conflicts. Without `write` nothing is written: it reduces in order.
+template <typename T, typename M, typename R, int nt, int vt, int team, bool exclusive, bool reverse,
+          bool write = true>
 struct RowScan {
   using State = typename M::State;
   static constexpr int nv = team * vt;
@@ -44,14 +47,16 @@ struct RowScan {
     else __syncwarp();
   }
 
-  static __device__ State run(const T* x, R* y, i64 n, State carry, Storage& storage) {
+  // x is a pointer to T, or reads as one.
+  template <typename X>
+  static __device__ State run(X x, R* y, i64 n, State carry, Storage& storage) {
     int lane = threadIdx.x % team;
     unsigned char* tile = storage.bytes + (threadIdx.x / team) * nv * size;
     T* in = reinterpret_cast<T*>(tile);
     R* out = reinterpret_cast<R*>(tile);
     for (i64 begin = 0; begin < n; begin += nv) {
       int count = n - begin < nv ? int(n - begin) : nv;
-      const T* source = reverse ? x + n - 1 - begin : x + begin;
+      X source = x + (reverse ? n - 1 - begin : begin);
 #pragma unroll
       for (int k = 0; k < vt; ++k) {
         int i = k * team + lane;
@@ -78,10 +83,11 @@ struct RowScan {
       before = M::combine(carry, before);
       carry = M::combine(carry, total);
       synchronise();
+      if constexpr (!write) continue;
 #pragma unroll
       for (int k = 0; k < vt; ++k) {
         State after = M::combine(before, states[k]);
-        out[lane * vt + k] = convert<R>(exclusive ? before : after);
+        out[lane * vt + k] = Result<M, R, exclusive>::of(before, states[k], after);
         before = after;
       }
       synchronise();
@@ -98,10 +104,11 @@ struct RowScan {
 };
 
 // inner == 1. A team scans one piece; `totals`, if any, gets what is behind each.
-template <typename T, typename M, typename R, int nt, int vt, int team, bool exclusive, bool reverse>
-__device__ void scan_rows(const T* x, R* y, const typename M::State* base, typename M::State* totals,
-                          i64 outer, i64 n, i64 parts) {
-  using Scan = RowScan<T, M, R, nt, vt, team, exclusive, reverse>;
+template <typename T, typename M, typename R, int nt, int vt, int team, bool write, bool exclusive,
+          bool reverse, typename X>
+__device__ void scan_rows(X x, R* y, const typename M::State* base, typename M::State* totals, i64 outer,
+                          i64 n, i64 parts) {
+  using Scan = RowScan<T, M, R, nt, vt, team, exclusive, reverse, write>;
   __shared__ typename Scan::Storage storage;
   i64 item = i64(blockIdx.x) * (nt / team) + threadIdx.x / team;
   // Teams are whole warps, so a team leaves as one; a team of nt threads always has an item.
@@ -112,18 +119,6 @@ __device__ void scan_rows(const T* x, R* y, const typename M::State* base, typen
   carry = Scan::run(x + first, y + first, piece.end - piece.begin, carry, storage);
   if (totals && threadIdx.x % team == 0) totals[item] = carry;
 }
-
-// Sums that restart where a line does.
-template <typename M> struct Segmented {
-  struct State {
-    typename M::State value;
-    int restarts;
-  };
-  __device__ static State identity() { return {M::identity(), 0}; }
-  __device__ static State combine(State a, State b) {
-    return {b.restarts ? b.value : M::combine(a.value, b.value), a.restarts | b.restarts};
-  }
-};
 
 // inner == 1, n at most nt * vt. A block scans as many whole lines as make a tile of that size.
 template <typename T, typename M, typename R, int nt, int vt, bool exclusive, bool reverse>
@@ -247,9 +242,9 @@ __device__ void upsweep_columns(const T* x, typename M::State* states, i64 n, i6
 }
 
 // inner > 1. A thread scans one column of a piece; neighbouring threads take neighbouring columns.
-template <typename T, typename M, typename R, int nt, bool exclusive, bool reverse>
-__device__ void scan_columns(const T* x, R* y, const typename M::State* base, i64 outer, i64 n,
-                             i64 inner, i64 parts) {
+template <typename T, typename M, typename R, int nt, bool exclusive, bool reverse, typename X>
+__device__ void scan_columns(X x, R* y, const typename M::State* base, i64 outer, i64 n, i64 inner,
+                             i64 parts) {
   i64 i = i64(blockIdx.x) * nt + threadIdx.x;
   if (i >= outer * parts * inner) return;
   i64 column = i % inner, item = i / inner;
@@ -269,8 +264,8 @@ __device__ void scan_columns(const T* x, R* y, const typename M::State* base, i6
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       if (row + u < rows) {
-        typename M::State after = M::combine(carry, M::lift(loaded[u]));
-        y[place(row + u)] = convert<R>(exclusive ? carry : after);
+        typename M::State own = M::lift(loaded[u]), after = M::combine(carry, own);
+        y[place(row + u)] = Result<M, R, exclusive>::of(carry, own, after);
         carry = after;
       }
     }

@@ -96,6 +96,8 @@ def cases() -> None:
             for base in (None, cupy.ones(shape[::2], state)):
                 y = cupy.empty_like(x)
                 every_strategy(scan, partial(scan.scan_lines, op, x, y, base, shape))
+                marks = cupy.asarray(rng.random(shape) < 0.01)
+                scan.scan_lines(op, x, y, base, shape, segments=marks)
     for name in ("f4", "i4", "u1"):
         x = cupy.asarray(rng.integers(0, 200_000, 100_003).astype(name))
         for n in (10, 60_000, 131_072, 300_000)[: 1 if name == "u1" else None]:

@@ -185,6 +185,17 @@ def test_every_strategy_is_for_something(cuda: Any) -> None:
 
 
 @pytest.mark.gpu
+def test_what_is_chosen_fits_smaller_gpus(cuda: Any) -> None:
+    for arch, shared_bytes in (("sm_75", 64 << 10), ("sm_86", 99 << 10), ("sm_80", 163 << 10)):
+        gpu = cuda.Device(arch, 40, shared_bytes, False)
+        for n in (10, 10_000, 25_000, 70_000, 1 << 20, 1 << 25):
+            for size in (1 << 16, 1 << 28):
+                chosen = cuda._choose(cuda._Case(gpu, n, size, 4, "guessed"), weighted=False)
+                assert chosen != "distributed"
+                assert chosen != "partition" or arch == "sm_80"
+
+
+@pytest.mark.gpu
 def test_sorted_samples_in_several_slabs(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "_LISTS_BYTES", 1 << 19)
     x = np.sort(samples("f4", 1_000_003))

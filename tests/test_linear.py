@@ -28,6 +28,7 @@ from strategies import BOOL, FLOATS, INTS, NUMBERS, arrays, chunkings
 from dask_coop.chunks import catalogue, engine
 from dask_coop.cuda import compiler
 from dask_coop.cuda.programs import matmul as matmul_programs
+from dask_coop.cuda.programs import matmul_bytes as bytes_programs
 from dask_coop.cuda.programs import transpose as transpose_programs
 from dask_coop.linear import matmul, transpose
 from dask_coop.semirings import PLUS_TIMES, SEMIRINGS
@@ -507,6 +508,9 @@ def test_the_main_kernels_do_not_spill(arch: str) -> None:
 
 def test_the_ring_fits_into_the_shared_memory_of_every_gpu() -> None:
     assert max(map(matmul_programs.shared_bytes, matmul_programs.DEPTHS)) <= 64 << 10
+    # Of those with the tensor cores of sm_80 the smallest have 99 KiB.
+    assert bytes_programs.shared_bytes(bytes_programs.LEAST_STAGES) <= 99 << 10
+    assert bytes_programs.shared_bytes(bytes_programs.STAGES) <= 227 << 10
 
 
 def test_shortest_paths_are_found(tmp_path: Path) -> None:

@@ -89,6 +89,15 @@ def scans(op: Operation, hopper: bool = True) -> Iterator[str]:
             yield scan.waves(of, scan.tune(of, 1 << 14, 132, 232_448, shared))
 
 
+def segmented_scans(op: Operation) -> Iterator[str]:
+    """Yield what `scan_lines` can launch for `op` with segments."""
+    of = scan.segmented(scan.of(functor(op), op.element, op.output, layout(op)), layout(op))
+    yield scan.columns(of)
+    for lines in (of, scan.of_states(of)):
+        yield from (scan.rows(lines, team) for team in (32, scan.THREADS))
+        yield scan.rows(lines, scan.THREADS, write=False)
+
+
 def histograms(samples: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
     """Yield what `histogram` can launch for samples of that dtype, and its common weights."""
     samples = np.dtype("u1") if samples.kind == "b" else samples
@@ -156,6 +165,7 @@ def everything() -> list[str]:
                 op = bind(monoid, dtype, _output(monoid, dtype), monoid.name)
                 sources.update(dict.fromkeys(reductions(op)))
         total = accumulator(dtype)
+        sources.update(dict.fromkeys(segmented_scans(bind(SUM, dtype, total, "scan"))))
         for output in map(np.dtype, CTYPES):
             if output.kind == total.kind:
                 sources.update(dict.fromkeys(scans(bind(SUM, dtype, output, "scan"))))

@@ -146,6 +146,11 @@ def _objection(case: _Case, strategy: str, weighted: bool) -> str:
         return f"takes up to {most} bins here, not {case.n}"
     if strategy == "distributed" and not case.gpu.hopper:
         return f"needs compute capability 9.0, and this GPU is {case.gpu.arch}"
+    if (
+        strategy == "partition"
+        and (needed := programs.lists_shared_bytes()) > case.gpu.shared_bytes
+    ):
+        return f"needs {needed} bytes of shared memory, and this GPU has {case.gpu.shared_bytes}"
     return ""
 
 

@@ -91,8 +91,8 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str | Non
 
 def _has_tensor_cores() -> bool:
     """Say whether the current GPU multiplies matrices of bytes by the instructions of sm_80."""
-    arch = device(cupy.cuda.runtime.getDevice()).arch
-    return int(arch.removeprefix("sm_")) >= 80
+    gpu = device(cupy.cuda.runtime.getDevice())
+    return int(gpu.arch.removeprefix("sm_")) >= 80
 
 
 def _is_large(a: Array, b: Array, itemsize: int) -> bool:
@@ -138,15 +138,17 @@ def _multiply_bytes(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
         columns.data.ptr,
         *map(np.int64, (k, n, wide, deep)),
     )
+    room = device(cupy.cuda.runtime.getDevice()).shared_bytes
+    stages = min(matmul_bytes.STAGES, room // matmul_bytes.shared_bytes(1))
     launch(
-        matmul_bytes.multiply(dtype),
+        matmul_bytes.multiply(dtype, stages),
         math.prod(batch) * (high // matmul_bytes.TILE[0]) * (wide // matmul_bytes.TILE[1]),
         threads,
         rows.data.ptr,
         columns.data.ptr,
         result.data.ptr,
         *map(np.int64, (m, n, deep, batch[1], *steps)),
-        shared=matmul_bytes.shared_bytes(),
+        shared=matmul_bytes.shared_bytes(stages),
     )
     return result
 

@@ -63,6 +63,7 @@ def scan_lines(
     *,
     exclusive: bool = False,
     reverse: bool = False,
+    segments: Array | None = None,
     strategy: str | None = None,
 ) -> None:
     """Scan `x`, seen as (outer, n, inner), along n into `y`.
@@ -80,8 +81,12 @@ def scan_lines(
         Whether a result leaves out its own element.
     reverse : bool
         Whether lines are scanned from their ends.
+    segments : cupy.ndarray, optional
+        Bool, contiguous, as many as elements: whether a segment begins there, so that the scan
+        restarts from nothing. In a reverse scan that is the element which is scanned first.
     strategy : str, optional
-        One of `STRATEGIES`; by default the one that is fastest for the shape.
+        One of `STRATEGIES`; by default the one that is fastest for the shape. Segments take "lines"
+        and, contiguous ones, "two-level".
 
     Raises
     ------
@@ -92,10 +97,20 @@ def scan_lines(
     scan = programs.of(
         catalogue.functor(op), op.element, op.output, catalogue.layout(op), exclusive, reverse
     )
-    job = _Job(scan, x.data.ptr, y.data.ptr, base.data.ptr if base is not None else 0, shape)
+    marks = 0
+    if segments is not None:
+        plain = scan.state_bytes
+        scan, marks = programs.segmented(scan, catalogue.layout(op)), segments.data.ptr
+        if base is not None:
+            # No restart yet.
+            states = cupy.zeros((base.size, scan.state_bytes), "u1")
+            states[:, :plain] = cupy.ascontiguousarray(base).view("u1").reshape(-1, plain)
+            base = states
+    start = base.data.ptr if base is not None else 0
+    job = _Job(scan, x.data.ptr, y.data.ptr, start, shape, marks)
     if strategy is None:
         strategy = _choose(gpu, job)
-    elif reason := _objection(gpu, op, shape, strategy):
+    elif reason := _objection(gpu, op, shape, strategy, scan.marked):
         raise ValueError(f"strategy {strategy!r} {reason}")
     outer, n, inner = shape
     match strategy:
@@ -124,13 +139,16 @@ def scan_lines(
 class _Job:
     """A scan and where it works: addresses and (outer, n, inner)."""
 
-    def __init__(self, scan: programs.Scan, x: int, y: int, base: int, shape: Shape) -> None:
-        self.scan, self.x, self.y, self.base = scan, x, y, base
+    def __init__(
+        self, scan: programs.Scan, x: int, y: int, base: int, shape: Shape, marks: int = 0
+    ) -> None:
+        self.scan, self.x, self.y, self.base, self.marks = scan, x, y, base, marks
         self.outer, self.n, self.inner = shape
 
     def launch(self, source: str, blocks: int, threads: int, *rest: Any, **options: Any) -> None:
         """Launch a program on these addresses."""
-        launch(source, blocks, threads, self.x, self.y, self.base, *rest, **options)
+        marks = (self.marks,) if self.scan.marked else ()
+        launch(source, blocks, threads, self.x, self.y, self.base, *marks, *rest, **options)
 
     def states(self, parts: int) -> Array:
         """Return room for the states of so many parts of every line."""
@@ -144,12 +162,16 @@ class _Job:
         return all(place % 16 == 0 for place in places)
 
 
-def _objection(gpu: Device, op: Operation, shape: Shape, strategy: str) -> str:
+def _objection(
+    gpu: Device, op: Operation, shape: Shape, strategy: str, marked: bool = False
+) -> str:
     """Say why a strategy can't be had; "" if it can."""
     if strategy not in STRATEGIES:
         return f"is none of {', '.join(STRATEGIES)}"
     if shape[2] > 1 and strategy not in ("lines", "two-level"):
         return "is for the last axis of a chunk"
+    if marked and strategy not in (("lines", "two-level") if shape[2] == 1 else ("lines",)):
+        return "does not take segments"
     if strategy == "single-pass" and not gpu.hopper:
         return f"needs compute capability 9.0, and this GPU is {gpu.arch}"
     if strategy == "look-back" and op.element.kind not in "biu":
@@ -159,6 +181,9 @@ def _objection(gpu: Device, op: Operation, shape: Shape, strategy: str) -> str:
 
 def _choose(gpu: Device, job: _Job) -> str:
     outer, n, inner = job.outer, job.n, job.inner
+    if job.scan.marked:
+        long = inner == 1 and n > programs.WARP_LINE and outer < 4 * gpu.processors
+        return "two-level" if long else "lines"
     if inner > 1:
         blocks = outer * -(-inner // programs.STREAM_WIDTHS[0])
         enough = blocks >= _FEW_BLOCKS * gpu.processors
@@ -230,7 +255,9 @@ def _look_back(job: _Job) -> None:
 
 def _rows(gpu: Device, job: _Job) -> None:
     """Scan whole contiguous lines."""
-    if job.n > programs.WARP_LINE and gpu.hopper and job.aligned:
+    if job.scan.marked:
+        _cut_rows(job, 1)
+    elif job.n > programs.WARP_LINE and gpu.hopper and job.aligned:
         _waves(gpu, job, shared=False)
     elif job.n <= programs.SHORT_LINE and job.outer > 1:
         lines = job.scan.tile // job.n
@@ -250,9 +277,15 @@ def _cut_rows(job: _Job, parts: int) -> None:
     if parts > 1:
         states = job.states(parts)
         at = states.data.ptr
-        launch(programs.upsweep(job.scan), job.outer * parts, threads, job.x, at, 0, *sizes[1:])
+        if job.scan.ordered:
+            bare = _Job(job.scan, job.x, job.y, 0, (job.outer, job.n, 1), job.marks)
+            totals = programs.rows(job.scan, threads, write=False)
+            bare.launch(totals, job.outer * parts, threads, at, *sizes)
+        else:
+            upsweep = programs.upsweep(job.scan)
+            launch(upsweep, job.outer * parts, threads, job.x, at, 0, *sizes[1:])
         _spine(job, at, parts)
-        job = _Job(job.scan, job.x, job.y, at, (job.outer, job.n, 1))
+        job = _Job(job.scan, job.x, job.y, at, (job.outer, job.n, 1), job.marks)
     job.launch(programs.rows(job.scan, team), blocks, threads, 0, *sizes)
 
 
@@ -310,10 +343,10 @@ def _cut_columns(gpu: Device, job: _Job, parts: int) -> None:
         launch(upsweep, grid, threads, job.x, at, 0, *sizes, np.int32(width.bit_length() - 1))
         spine = _Job(programs.of_states(scan), at, at, job.base, (job.outer, parts, inner))
         _cut_columns(gpu, spine, 1)
-        job = _Job(scan, job.x, job.y, at, (job.outer, job.n, inner))
+        job = _Job(scan, job.x, job.y, at, (job.outer, job.n, inner), job.marks)
     aligned = (job.x | inner * scan.element_bytes) % 16 == 0
     # Copies of less than 4 bytes can't be had.
-    if job.n // parts < _RING_ROWS or not (aligned or scan.element_bytes >= 4):
+    if scan.marked or job.n // parts < _RING_ROWS or not (aligned or scan.element_bytes >= 4):
         lines = job.outer * parts * inner
         source = programs.columns(scan)
         return job.launch(source, -(-lines // threads), threads, np.int64(job.outer), *sizes)

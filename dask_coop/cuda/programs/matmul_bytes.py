@@ -16,8 +16,8 @@ THREADS = 256
 #: The tile of a block along m, n and k; planes are padded to these.
 TILE = 128, 256, 128
 
-#: Stages of the ring in shared memory.
-STAGES = 4
+#: The most stages of the ring in shared memory, and the fewest.
+STAGES, LEAST_STAGES = 4, 2
 
 #: The tile of `split_columns`, along n and k.
 SPLIT = 32, 128
@@ -25,9 +25,9 @@ SPLIT = 32, 128
 DTYPES = tuple(map(np.dtype, ("i1", "i2", "i4", "u1", "u2", "u4")))
 
 
-def shared_bytes() -> int:
+def shared_bytes(stages: int) -> int:
     """Return the dynamic shared memory of a block of `multiply`."""
-    return STAGES * (TILE[0] + TILE[1]) * TILE[2]
+    return stages * (TILE[0] + TILE[1]) * TILE[2]
 
 
 @cache
@@ -48,19 +48,20 @@ def split_columns(dtype: np.dtype[Any]) -> str:
 
 
 @cache
-def multiply(dtype: np.dtype[Any]) -> str:
-    """Return the products of the planes of integers of `dtype`."""
+def multiply(dtype: np.dtype[Any], stages: int) -> str:
+    """Return the products of planes of integers of `dtype`, by a ring of so many stages."""
     names = "m", "n", "kp", "inner", "a_outer", "a_inner", "b_outer", "b_inner"
     return _unit(
         dtype,
         f"const unsigned char* a, const unsigned char* b, T* c, i64 {', i64 '.join(names)}",
-        f"multiply_planes<T, {dtype.itemsize}, {STAGES}>(a, b, c, {', '.join(names)});",
+        f"multiply_planes<T, {dtype.itemsize}, {stages}>(a, b, c, {', '.join(names)});",
     )
 
 
 def programs(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield every program for integers of `dtype`."""
-    yield from (split_rows(dtype), split_columns(dtype), multiply(dtype))
+    yield from (split_rows(dtype), split_columns(dtype))
+    yield from (multiply(dtype, stages) for stages in range(LEAST_STAGES, STAGES + 1))
 
 
 def _unit(dtype: np.dtype[Any], parameters: str, call: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -37,6 +37,10 @@ class Scan:
         Whether a result leaves out its own element.
     reverse : bool
         Whether lines are scanned from their ends.
+    marked : bool
+        Whether a mark an element says where the scan restarts.
+    ordered : bool
+        Whether states do not commute.
     """
 
     functor: str
@@ -47,6 +51,8 @@ class Scan:
     state_bytes: int
     exclusive: bool = False
     reverse: bool = False
+    marked: bool = False
+    ordered: bool = False
 
     @property
     def flags(self) -> str:
@@ -88,11 +94,19 @@ def of(
 
 
 @cache
+def segmented(scan: Scan, state: np.dtype[Any]) -> Scan:
+    """Return a scan that restarts at marks, given the layout of its states without them."""
+    layout = np.dtype([("value", state), ("restarts", "i4")], align=True)
+    functor = f"Segmented<{scan.functor}>"
+    return replace(scan, functor=functor, state_bytes=layout.itemsize, marked=True, ordered=True)
+
+
+@cache
 def of_states(scan: Scan) -> Scan:
     """Return the exclusive scan of the states of lines, the spine."""
     state, size = f"{scan.functor}::State", scan.state_bytes
     functor = f"Merge<{scan.functor}>"
-    return Scan(functor, state, state, size, size, size, True, scan.reverse)
+    return Scan(functor, state, state, size, size, size, True, scan.reverse, ordered=scan.ordered)
 
 
 @dataclass(frozen=True)
@@ -224,16 +238,25 @@ def lookback(scan: Scan) -> str:
 
 
 @cache
-def rows(scan: Scan, team: int) -> str:
-    """Return the scan of contiguous lines, or pieces of them, by teams of `team` threads."""
-    call = f"scan_rows<T, M, R, {THREADS}, {scan.items}, {team}, {scan.flags}>"
+def rows(scan: Scan, team: int, write: bool = True) -> str:
+    """Return the scan of contiguous lines, or pieces of them, by teams of `team` threads.
+
+    Without `write` it leaves their totals only.
+    """
+    item = "Marked<T>" if scan.marked else "T"
+    numbers = f"{THREADS}, {scan.items}, {team}, {str(write).lower()}, {scan.flags}"
     return _unit(
         "kernel_scan.cuh",
         scan,
         str(THREADS),
         "M::State* totals, i64 outer, i64 n, i64 parts",
-        f"{call}(x, y, base, totals, outer, n, parts);",
+        f"scan_rows<{item}, M, R, {numbers}>({_source(scan)}, y, base, totals, outer, n, parts);",
     )
+
+
+def _source(scan: Scan) -> str:
+    """Return the C++ expression of what is scanned."""
+    return "MarkedPointer<T>{x, marks}" if scan.marked else "x"
 
 
 @cache
@@ -252,12 +275,13 @@ def short_rows(scan: Scan) -> str:
 @cache
 def columns(scan: Scan) -> str:
     """Return the scan of strided lines, or pieces of them."""
+    call = f"scan_columns<{'Marked<T>' if scan.marked else 'T'}, M, R, {THREADS}, {scan.flags}>"
     return _unit(
         "kernel_scan.cuh",
         scan,
         str(THREADS),
         "i64 outer, i64 n, i64 inner, i64 parts",
-        f"scan_columns<T, M, R, {THREADS}, {scan.flags}>(x, y, base, outer, n, inner, parts);",
+        f"{call}({_source(scan)}, y, base, outer, n, inner, parts);",
     )
 
 
@@ -322,7 +346,7 @@ using T = {scan.element};
 using R = {result or scan.result};
 static_assert(sizeof(M::State) == {scan.state_bytes}, "Python and CUDA disagree on a state");
 extern "C" __global__ void __launch_bounds__({bounds})
-entry(const T* x, R* y, const M::State* base, {parameters}) {{
+entry(const T* x, R* y, const M::State* base, {"const bool* marks, " * scan.marked}{parameters}) {{
   {call}
 }}
 """

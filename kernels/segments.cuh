@@ -1,0 +1,48 @@
+// Scans that restart where a mark says so.
+#pragma once
+
+#include "config.cuh"
+
+namespace coop {
+
+// An element, and whether a segment begins with it.
+template <typename T> struct Marked {
+  T value;
+  bool begins;
+};
+
+// Elements and their marks, read as one array.
+template <typename T> struct MarkedPointer {
+  const T* values;
+  const bool* marks;
+
+  __device__ MarkedPointer operator+(i64 n) const { return {values + n, marks + n}; }
+  __device__ Marked<T> operator[](i64 i) const { return {values[i], marks[i]}; }
+};
+
+// What is behind the last restart, and whether there was one. This does not commute.
+template <typename M> struct Segmented {
+  struct State {
+    typename M::State value;
+    int restarts;
+  };
+  __device__ static State identity() { return {M::identity(), 0}; }
+  template <typename T> __device__ static State lift(Marked<T> x) { return {M::lift(x.value), x.begins}; }
+  __device__ static State combine(State a, State b) {
+    return {b.restarts ? b.value : M::combine(a.value, b.value), a.restarts | b.restarts};
+  }
+};
+
+// The result at an element whose own state is `own`, between what is before it and what includes it.
+template <typename M, typename R, bool exclusive> struct Result {
+  using State = typename M::State;
+  __device__ static R of(State before, State, State after) { return convert<R>(exclusive ? before : after); }
+};
+template <typename M, typename R, bool exclusive> struct Result<Segmented<M>, R, exclusive> {
+  using State = typename Segmented<M>::State;
+  __device__ static R of(State before, State own, State after) {
+    return convert<R>(!exclusive ? after.value : own.restarts ? M::identity() : before.value);
+  }
+};
+
+}  // namespace coop
