@@ -260,11 +260,14 @@ class Operation:
         What a chunk's elements are converted to before they are lifted.
     output : numpy.dtype
         The dtype of the result.
+    skipna : bool
+        Whether elements that are NaN are left out.
     """
 
     monoid: Monoid
     element: np.dtype[Any]
     output: np.dtype[Any]
+    skipna: bool = False
 
     def combine(self, states: list[State]) -> State:
         """Combine `states`, first to last."""
@@ -296,12 +299,18 @@ class Operation:
         return result
 
 
-def bind(monoid: Monoid, element: np.dtype[Any], output: np.dtype[Any], caller: str) -> Operation:
+def bind(
+    monoid: Monoid,
+    element: np.dtype[Any],
+    output: np.dtype[Any],
+    caller: str,
+    skipna: bool = False,
+) -> Operation:
     """Bind `monoid` to elements of dtype `element` and results of dtype `output`.
 
     Where `output` is another kind of number than the state, elements are converted to it first, as
     NumPy does for ``dtype=``; a mere change of width happens at the end, where it costs no
-    precision.
+    precision. With `skipna`, elements that are NaN are left out.
 
     Raises
     ------
@@ -315,7 +324,7 @@ def bind(monoid: Monoid, element: np.dtype[Any], output: np.dtype[Any], caller: 
             raise TypeError(f"{caller} does not take dtype {dtype}; it takes {kinds}")
     if monoid.dtypes(element)[0].kind != output.kind:
         element = output
-    return Operation(monoid, element, output)
+    return Operation(monoid, element, output, skipna and element.kind in "fc")
 
 
 _KINDS = {

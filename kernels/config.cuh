@@ -54,6 +54,8 @@ __device__ bool is_nan(T x) {
 // A double that is not NaN may overflow to an infinite float, but never to NaN.
 template <>
 __device__ inline bool is_nan<double>(double x) { return x != x; }
+template <typename F>
+__device__ bool is_nan(complex_t<F> x) { return is_nan(x.re) || is_nan(x.im); }
 
 // Converts between element, accumulator and result; narrowing to float16 rounds to nearest even.
 template <typename To, typename From>

@@ -61,6 +61,18 @@ template <typename M> struct Merge {
   __device__ static State combine(State a, State b) { return M::combine(a, b); }
 };
 
+// M over the elements that are not NaN.
+template <typename M, typename T> struct SkipNan : M {
+  struct Lift {
+    typename M::Lift kept;
+    __device__ void add(T x, int i) {
+      if (!is_nan(x)) kept.add(x, i);
+    }
+    __device__ typename M::State state(i64 first) const { return kept.state(first); }
+  };
+  __device__ static typename M::State lift(T x) { return is_nan(x) ? M::identity() : M::lift(x); }
+};
+
 template <typename T> struct Sum {
   using State = typename accumulator<T>::type;
   using Lift = Fold<Sum, T>;

@@ -15,6 +15,7 @@ from strategies import INTS, Chunked, arrays, chunkings, elements, wide
 
 from dask_coop import chunks, monoids
 from dask_coop.bins import find_bins
+from dask_coop.chunks.numpy import lift
 from dask_coop.monoids import (
     ARGMAX,
     ARGMIN,
@@ -335,3 +336,28 @@ def test_the_extrema_of_one_value_are_that_value() -> None:
             values = [0, 1] if dtype == "?" else [op.monoid.identity(op.element)[0], 1, 100]
             for value in np.array(values, dtype):
                 assert lift(np, op, np.full(3, value))[0] == value
+
+
+@pytest.mark.parametrize("monoid", [SUM, PROD, MIN, MAX, ARGMIN, ARGMAX, MEAN, VAR])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+def test_skipna_leaves_nan_out_and_where_what_is_false(
+    monoid: Monoid, axes: tuple[int, ...]
+) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.integers(-3, 4, (5, 7)).astype("f8")
+    x[generator.random(x.shape) < 0.3] = np.nan
+    x[2] = np.nan
+    where = generator.random(x.shape) < 0.7
+    op = bind(monoid, x.dtype, x.dtype, "test", skipna=True)
+    for keep in (None, where):
+        got = lift(op, x, axes, keep)
+        valid = ~np.isnan(x) & (True if keep is None else keep)
+        for line in np.ndindex(np.shape(got[0])):
+            full = iter(line)
+            at = tuple(slice(None) if d in axes else next(full) for d in range(2))
+            values, places = x[at][valid[at]], np.flatnonzero(valid[at])
+            plain = lift(bind(monoid, x.dtype, x.dtype, "test"), values, (0,))
+            for field, a, b in zip(monoid.fields, got, plain, strict=True):
+                if field.role == "place" and b != NOWHERE:
+                    b = places[b]
+                np.testing.assert_allclose(np.asarray(a)[line], b, rtol=1e-14)

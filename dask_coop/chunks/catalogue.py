@@ -40,7 +40,9 @@ _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
 @cache
 def functor(op: Operation) -> str:
     """Return the C++ name of an operation's monoid."""
-    return f"{op.monoid.functor}<{ctype(op.element)}>"
+    element = ctype(op.element)
+    plain = f"{op.monoid.functor}<{element}>"
+    return f"SkipNan<{plain}, {element}>" if op.skipna else plain
 
 
 @cache
@@ -162,8 +164,9 @@ def everything() -> list[str]:
         dtype = np.dtype(name)
         for monoid in MONOIDS:
             if dtype.kind in monoid.kinds and monoid is not COUNTS:
-                op = bind(monoid, dtype, _output(monoid, dtype), monoid.name)
-                sources.update(dict.fromkeys(reductions(op)))
+                for skipna in (False, True):
+                    op = bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna)
+                    sources.update(dict.fromkeys(reductions(op)))
         total = accumulator(dtype)
         sources.update(dict.fromkeys(segmented_scans(bind(SUM, dtype, total, "scan"))))
         for output in map(np.dtype, CTYPES):

@@ -16,6 +16,7 @@ from dask_coop.monoids import (
     ARGMIN,
     COUNT_NONZERO,
     MOMENTS,
+    NOWHERE,
     VAR,
     Monoid,
     Operation,
@@ -29,23 +30,32 @@ Array = np.ndarray[Any, Any]
 _PRODUCT_SIZE = 1 << 15
 
 
-def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
-    """Reduce the chunk `x` over `axes` to a partial state."""
+def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
+    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
     x = np.asarray(x).astype(op.element, copy=False)
+    valid: Any = True if where is None else np.broadcast_to(where, x.shape)
+    if op.skipna and (nans := np.isnan(x)).any():
+        valid = valid & ~nans
     if op.monoid in _LIFTS:
-        return _LIFTS[op.monoid](op, x, axes)
-    count = np.int64(math.prod(x.shape[axis] for axis in axes))
+        return _LIFTS[op.monoid](op, x, axes, valid)
     return tuple(
-        count
+        _count(x, axes, valid)
         if field.role == "count"
-        else field.ufunc.reduce(x, axes, dtype=dtype, initial=field.identity(dtype))
+        else field.ufunc.reduce(x, axes, dtype=dtype, initial=field.identity(dtype), where=valid)
         for field, dtype in zip(op.monoid.fields, op.monoid.dtypes(op.element), strict=True)
     )
 
 
-def _moments(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
+def _count(x: Array, axes: tuple[int, ...], valid: Any) -> Any:
+    if valid is True:
+        return np.int64(math.prod(x.shape[axis] for axis in axes))
+    return np.add.reduce(valid, axes, dtype="i8")
+
+
+def _moments(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
     nans = np.isnan(x) if x.dtype.kind == "f" else np.broadcast_to(np.False_, x.shape)
-    valid = True if not nans.any() else ~nans
+    nans = nans & valid
+    valid = valid if not nans.any() else valid & ~nans
     count = np.broadcast_to(valid, x.shape).sum(axes, dtype="i8")
     some = np.maximum(count, 1)
     low, high, total = (
@@ -61,38 +71,49 @@ def _moments(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
     return count, nans.sum(axes, dtype="i8"), low, high, total, mean, m2
 
 
-def _variance(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
-    count = np.int64(math.prod(x.shape[axis] for axis in axes))
+def _variance(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    count = _count(x, axes, valid)
     dtype = op.monoid.dtypes(op.element)[1]
     with np.errstate(all="ignore"):
-        mean = np.add.reduce(x, axes, dtype=dtype) / np.maximum(count, 1)
+        mean = np.add.reduce(x, axes, dtype=dtype, where=valid) / np.maximum(count, 1)
         deviation = np.subtract(x, np.expand_dims(mean, axes), dtype=dtype)
         squares = np.square(deviation.real)
         if dtype.kind == "c":
             squares += np.square(deviation.imag)
-        return count, mean, np.add.reduce(squares, axes)
+        return count, mean, np.add.reduce(squares, axes, where=valid)
 
 
-def _place(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
+def _place(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
     kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
     length = math.prod(x.shape[axis] for axis in axes)
-    lines = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*kept, length)
+
+    def as_lines(a: Array) -> Array:
+        return np.moveaxis(a, axes, range(-len(axes), 0)).reshape(*kept, length)
+
+    lines = as_lines(x)
     if length == 0:
         value, place = op.monoid.identity(op.element)
         return np.full(kept, value)[()], np.full(kept, place)[()]
+    if valid is not True:
+        valid, field = as_lines(valid), op.monoid.fields[0]
+        value = field.ufunc.reduce(lines, -1, initial=field.identity(lines.dtype), where=valid)
+        # A NaN that is among the valid is what was looked for.
+        here = valid & ((lines == value[..., np.newaxis]) | (lines != lines))
+        return value[()], np.where(here.any(-1), here.argmax(-1), NOWHERE)[()]
     find = np.argmin if op.monoid is ARGMIN else np.argmax
     place = np.asarray(find(lines, -1), "i8")
     value = np.take_along_axis(lines, place[..., np.newaxis], -1)[..., 0]
     return value[()], place[()]
 
 
-def _truths(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
+def _truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
     (field,), (dtype,) = op.monoid.fields, op.monoid.dtypes(op.element)
     true = x.astype("?", copy=False)
-    return (field.ufunc.reduce(true, axes, dtype=dtype, initial=field.identity(dtype)),)
+    initial = field.identity(dtype)
+    return (field.ufunc.reduce(true, axes, dtype=dtype, initial=initial, where=valid),)
 
 
-_LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...]], State]] = {
+_LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] = {
     ALL: _truths,
     ANY: _truths,
     ARGMAX: _place,
