@@ -8,6 +8,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import asanyarray
 
 from dask_coop import monoids
 from dask_coop.arguments import (
@@ -21,8 +22,10 @@ from dask_coop.arguments import (
     require_elements,
 )
 from dask_coop.monoids import ARGMAX, ARGMIN, MAX, MIN, MINMAX, NOWHERE, Monoid, State
+from dask_coop.planning import takes_expressions
 
 
+@takes_expressions
 def min(
     a: Any,
     axis: Axis = None,
@@ -54,6 +57,7 @@ def min(
     return _extremum(MIN, a, axis, keepdims, split_every, out)
 
 
+@takes_expressions
 def max(
     a: Any,
     axis: Axis = None,
@@ -85,6 +89,7 @@ def max(
     return _extremum(MAX, a, axis, keepdims, split_every, out)
 
 
+@takes_expressions
 def ptp(
     a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
 ) -> da.Array:
@@ -109,7 +114,7 @@ def ptp(
     AxisError, ValueError
         As for :func:`min`.
     """
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     if x.dtype.kind == "b":
         raise TypeError("ptp does not take dtype bool; it takes integers and floats")
     monoids.bind(MINMAX, x.dtype, x.dtype, "ptp")
@@ -117,6 +122,7 @@ def ptp(
     return reduce_array(MINMAX, "ptp", _range, x, axis, keepdims, split_every, None)
 
 
+@takes_expressions
 def argmin(
     a: Any,
     axis: int | None = None,
@@ -158,6 +164,7 @@ def argmin(
     return _extremal_index(ARGMIN, a, axis, keepdims, split_every, out)
 
 
+@takes_expressions
 def argmax(
     a: Any,
     axis: int | None = None,
@@ -195,7 +202,7 @@ def _extremum(
     split_every: SplitEvery,
     out: da.Array | None,
 ) -> da.Array:
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     name, finalize = monoid.name, only_field
     monoids.bind(monoid, x.dtype, x.dtype, name)
     require_elements(name, x, axis)
@@ -213,7 +220,7 @@ def _extremal_index(
     split_every: SplitEvery,
     out: da.Array | None,
 ) -> da.Array:
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     name = monoid.name
     if axis is not None and not isinstance(axis, Integral):
         raise TypeError(f"{name} looks along one axis or, with None, along all; got axis {axis!r}")

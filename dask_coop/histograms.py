@@ -8,13 +8,17 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask import delayed
+from dask.array.core import asanyarray, from_delayed
+from dask.array.creation import empty_like
 from dask.base import is_dask_collection
 
 from dask_coop import chunks, monoids, spine
 from dask_coop.bins import Bins, find_bins
 from dask_coop.monoids import COUNTS, MINMAX, State
+from dask_coop.planning import takes_expressions
 
 
+@takes_expressions
 def histogram(
     a: Any,
     bins: Any = 10,
@@ -72,7 +76,7 @@ def histogram(
     >>> hist.compute()
     array([3, 3, 4])
     """
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     if normed:
         raise ValueError("normed is not supported; use density=True")
     if x.dtype.kind not in COUNTS.kinds or x.dtype.itemsize > 8:
@@ -89,7 +93,7 @@ def histogram(
     arrays = [x]
     op = monoids.bind(COUNTS, np.dtype("i8"), np.dtype("i8"), "histogram")
     if weights is not None:
-        w = da.asanyarray(weights)
+        w = asanyarray(weights)
         if w.shape != x.shape:
             raise ValueError(f"weights should have the same shape as a: {w.shape} and {x.shape}")
         op = monoids.bind(COUNTS, w.dtype, w.dtype, "histogram with weights")
@@ -99,7 +103,7 @@ def histogram(
                 "move one of them with .to_backend()"
             )
         # Dask rechunks no empty array.
-        arrays.append(w.rechunk(x.chunks) if w.size else da.empty_like(w, chunks=x.chunks))
+        arrays.append(w.rechunk(x.chunks) if w.size else empty_like(w, chunks=x.chunks))
     finalize, dtype = (_density, np.dtype("f8")) if density else (_counts, op.output)
 
     if np.ndim(bins) == 0 and range is None and 0 not in x.shape:
@@ -108,7 +112,7 @@ def histogram(
         dtype_of_edges = samples if samples.kind == "f" else np.dtype("f8")
         extrema = monoids.bind(MINMAX, samples, samples, "histogram")
         found = spine.value(extrema, x, "histogram-bins", partial(_bins, bins, samples))
-        edges = da.from_delayed(delayed(_edges, pure=True)(found), (n + 1,), dtype_of_edges)
+        edges = from_delayed(delayed(_edges, pure=True)(found), (n + 1,), dtype_of_edges)
         return spine.table(op, arrays, found, n, finalize, dtype), edges
     bins = find_bins(bins, range, samples)
     return spine.table(op, arrays, bins, bins.n, finalize, dtype), bins.edges

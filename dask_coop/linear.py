@@ -19,19 +19,24 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import new_da_object
+from dask.array import routines
+from dask.array.blockwise import blockwise
+from dask.array.core import asanyarray, new_da_object, unify_chunks
+from dask.array.creation import empty_like
 from dask.array.utils import meta_from_array
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
+from dask_coop.planning import takes_expressions
 from dask_coop.semirings import SEMIRINGS, Semiring
 
 #: Products that one task adds, which are in memory together.
 FAN_IN = 4
 
 
+@takes_expressions
 def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = False) -> da.Array:
     """Array with its axes in another order.
 
@@ -66,12 +71,12 @@ def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = F
     >>> dc.transpose(da.ones((2, 3, 4), chunks=2), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     order = _find_order(axes, x.ndim)
     if not contiguous:
-        return da.transpose(x, order)
+        return routines.transpose(x, order)
     chunks.kind(x._meta)
-    return da.blockwise(
+    return blockwise(
         partial(_transpose, order=order),
         order,
         x,
@@ -94,6 +99,7 @@ def _find_order(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     return found
 
 
+@takes_expressions
 def matmul(
     a: Any, b: Any, *, semiring: str = "plus_times", split_every: int | None = None
 ) -> da.Array:
@@ -154,7 +160,7 @@ def matmul(
            [3., 0., 1.],
            [4., 1., 0.]])
     """
-    x, y = da.asanyarray(a), da.asanyarray(b)
+    x, y = asanyarray(a), asanyarray(b)
     if semiring not in SEMIRINGS:
         raise ValueError(f"semiring must be one of {tuple(SEMIRINGS)}, got {semiring!r}")
     ring = SEMIRINGS[semiring]
@@ -178,10 +184,10 @@ def _contract(
     token = tokenize(x, y, semiring, fan_in)
     name, state = f"matmul-{token}", f"matmul-product-{token}"
     whole = _whole(x), _whole(y)
-    sizes, cut = da.core.unify_chunks(whole[0], of_x, whole[1], of_y, warn=False)
+    sizes, cut = unify_chunks(whole[0], of_x, whole[1], of_y, warn=False)
     # Dask cuts an empty array into NumPy's chunks, whatever they were.
     x, y = (
-        after if after.size else da.empty_like(before, chunks=after.chunks)
+        after if after.size else empty_like(before, chunks=after.chunks)
         for before, after in zip(whole, cut, strict=True)
     )
     below: dict[Any, Task] = {}
@@ -242,7 +248,7 @@ def _whole(x: da.Array) -> da.Array:
     sizes = tuple(tuple(n for n in of_axis if n) or (0,) for of_axis in x.chunks)
     if sizes == x.chunks:
         return x
-    return x.rechunk(sizes) if x.size else da.empty_like(x, chunks=sizes)
+    return x.rechunk(sizes) if x.size else empty_like(x, chunks=sizes)
 
 
 def _block(operand: da.Array, axes: tuple[Any, ...], at: dict[Any, int]) -> TaskRef:

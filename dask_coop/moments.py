@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+from dask.array.core import asanyarray
 
 from dask_coop import monoids, spine
 from dask_coop.arguments import (
@@ -20,8 +21,10 @@ from dask_coop.arguments import (
     sum_dtype,
 )
 from dask_coop.monoids import MEAN, MOMENTS, VAR, State
+from dask_coop.planning import takes_expressions
 
 
+@takes_expressions
 def mean(
     a: Any,
     axis: Axis = None,
@@ -55,11 +58,12 @@ def mean(
     -----
     The mean is taken in float64 (complex128) and rounded once.
     """
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     output = mean_dtype(x.dtype) if dtype is None else dtype
     return reduce_array(MEAN, "mean", _quotient, x, axis, keepdims, split_every, out, dtype=output)
 
 
+@takes_expressions
 def var(
     a: Any,
     axis: Axis = None,
@@ -111,6 +115,7 @@ def var(
     return _spread("var", a, axis, dtype, keepdims, ddof, split_every, out)
 
 
+@takes_expressions
 def std(
     a: Any,
     axis: Axis = None,
@@ -158,6 +163,7 @@ class Description(NamedTuple):
     std: Any  #: the square root of the variance
 
 
+@takes_expressions
 def describe(
     a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
 ) -> Description:
@@ -202,7 +208,7 @@ def describe(
     >>> int(count), int(nans), float(mean)
     (2, 1, 2.0)
     """
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     op = monoids.bind(MOMENTS, x.dtype, x.dtype, "describe")
     if x.dtype.kind != "f":
         require_elements("describe", x, axis)
@@ -226,7 +232,7 @@ def _spread(
     split_every: SplitEvery,
     out: da.Array | None,
 ) -> da.Array:
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     element = monoids.bind(VAR, x.dtype, x.dtype, name).element
     result = np.dtype(dtype) if dtype is not None else mean_dtype(element.type(0).real.dtype)
     if result.kind != "f" or result.itemsize > 8:

@@ -6,11 +6,13 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import asanyarray
 
 from dask_coop.arguments import Axis, SplitEvery, only_field, reduce_array, sum_dtype
 from dask_coop.extrema import argmax, argmin, max, min, ptp
 from dask_coop.moments import Description, describe, mean, std, var
 from dask_coop.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
+from dask_coop.planning import takes_expressions
 
 __all__ = [
     "Description",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 
+@takes_expressions
 def sum(
     a: Any,
     axis: Axis = None,
@@ -80,11 +83,12 @@ def sum(
     >>> int(dc.sum(da.arange(10, chunks=4)))
     45
     """
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     output = sum_dtype(x.dtype) if dtype is None else dtype
     return reduce_array(SUM, "sum", only_field, x, axis, keepdims, split_every, out, dtype=output)
 
 
+@takes_expressions
 def prod(
     a: Any,
     axis: Axis = None,
@@ -116,11 +120,12 @@ def prod(
     -----
     float16 and float32 are multiplied in float64 and rounded once; integers wrap.
     """
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     output = sum_dtype(x.dtype) if dtype is None else dtype
     return reduce_array(PROD, "prod", only_field, x, axis, keepdims, split_every, out, dtype=output)
 
 
+@takes_expressions
 def any(
     a: Any,
     axis: Axis = None,
@@ -150,6 +155,7 @@ def any(
     return _truth(ANY, a, axis, keepdims, split_every, out)
 
 
+@takes_expressions
 def all(
     a: Any,
     axis: Axis = None,
@@ -179,6 +185,7 @@ def all(
     return _truth(ALL, a, axis, keepdims, split_every, out)
 
 
+@takes_expressions
 def count_nonzero(
     a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
 ) -> da.Array:
@@ -212,7 +219,7 @@ def _truth(
     split_every: SplitEvery,
     out: da.Array | None,
 ) -> da.Array:
-    x = da.asanyarray(a)
+    x = asanyarray(a)
     result = np.dtype("i8" if monoid is COUNT_NONZERO else "?")
     return reduce_array(
         monoid, monoid.name, only_field, x, axis, keepdims, split_every, out, result=result

@@ -6,14 +6,17 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import handle_out
+from dask.array.core import asanyarray, handle_out
+from dask.array.creation import empty_like
 from dask.array.utils import validate_axis
 
 from dask_coop import monoids, spine
+from dask_coop.planning import takes_expressions
 
 METHODS = ("reduce-then-scan", "blelloch")
 
 
+@takes_expressions
 def cumsum(
     x: Any,
     axis: int | None = None,
@@ -64,7 +67,7 @@ def cumsum(
     >>> dc.cumsum(da.ones(5, chunks=2, dtype="i4")).compute()
     array([1, 2, 3, 4, 5])
     """
-    array = da.asanyarray(x)
+    array = asanyarray(x)
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
     if axis is None:
@@ -79,7 +82,7 @@ def cumsum(
 def _flatten(x: da.Array) -> da.Array:
     """Return `x` in one dimension, C order, in chunks about as large as they were."""
     if 0 in x.shape:
-        return da.empty_like(x, shape=(0,))
+        return empty_like(x, shape=(0,))
     # Dask's reshape trips over chunks of length zero.
     if any(0 in sizes for sizes in x.chunks):
         x = x.rechunk(tuple(tuple(n for n in sizes if n) for sizes in x.chunks))

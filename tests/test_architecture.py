@@ -34,6 +34,7 @@ LAYERS = {
         "summaries",
     },
     "public": {"arguments", "extrema", "histograms", "linear", "moments", "reductions", "scans"},
+    "collections": {"expressions", "planning"},
     "spine": {"spine"},
     "chunks": {"chunks"},
     "monoids": {"bins", "monoids", "semirings"},
@@ -42,7 +43,8 @@ LAYERS = {
 #: What a layer may import besides itself: public -> spine -> monoids, chunks -> cuda.
 BELOW = {
     "front": {"public", "spine", "chunks", "monoids", "cuda"},
-    "public": {"spine", "chunks", "monoids"},
+    "public": {"collections", "spine", "chunks", "monoids"},
+    "collections": set(),
     "spine": {"chunks", "monoids"},
     "chunks": {"monoids", "cuda"},
     "monoids": set(),
@@ -51,6 +53,7 @@ BELOW = {
 #: What comes from elsewhere and would give a layer another one's job.
 FOREIGN = {
     "public": {"cupy", "cuda", "distributed"},
+    "collections": {"cupy", "cuda", "distributed"},
     "spine": {"cupy", "cuda", "distributed"},
     "chunks": {"dask", "distributed"},
     "monoids": {"cupy", "cuda", "dask", "distributed"},
