@@ -5,6 +5,7 @@
     cases.py        what is measured, the data, and when a result is right
     reduce.py  scan.py  histogram.py  transpose.py  matmul.py
                     one module a primitive: its cases, the contenders by name, the reference
+    arrays.py       the same for whole calls on Dask arrays, without a GPU
     peers.py        the other libraries; cub.cu, compiled by nvcc
     engines.py      how a call is timed, on a GPU or on the host
     measure.py      one case: call, check, time
@@ -22,7 +23,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from . import histogram, matmul, reduce, scan, transpose
+from . import arrays, histogram, matmul, reduce, scan, transpose
 from .cases import QUICK, Primitive
 from .engines import engine, machine_facts, times
 from .measure import DeviceLostError, Row, floor, measure
@@ -33,6 +34,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "histogram": histogram,
     "transpose": transpose,
     "matmul": matmul,
+    "arrays": arrays,
 }
 
 

@@ -47,6 +47,8 @@ class Case:
     slots : int
         Instruction slots that a call needs at least, one a lane, where those and not bytes are the
         limit; an instruction that runs at half rate takes two.
+    chunks : int
+        Of the Dask arrays that its inputs become; 0 where they stay as they are.
     """
 
     primitive: str
@@ -59,6 +61,7 @@ class Case:
     arrays: int = 1
     written: int = 0
     slots: int = 0
+    chunks: int = 0
 
     @property
     def size(self) -> int:
@@ -106,24 +109,28 @@ class Scale:
         Rows of the square arrays, and of the matrices that are multiplied.
     bins : tuple of int
         Of the histograms of the largest size.
+    chunks : int
+        Of Dask arrays; 0 where whole calls are not measured.
     """
 
     sizes: tuple[int, ...]
     side: int
     product: int
     bins: tuple[int, ...]
+    chunks: int = 0
 
     def of_sizes(self, sizes: tuple[int, ...]) -> Scale:
         """Return this scale with other sizes, and nothing larger than the largest of them."""
         root = math.isqrt(sizes[-1])
         bins = tuple(n for n in self.bins if n <= sizes[-1])
-        return Scale(sizes, min(self.side, root), min(self.product, root), bins)
+        return Scale(sizes, min(self.side, root), min(self.product, root), bins, self.chunks)
 
 
 _BINS = (16, 256, 2048, 16384, 49152, 65536, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 GPU = Scale(tuple(1 << n for n in range(16, 31, 2)), 16384, 8192, _BINS)
-HOST = Scale(tuple(1 << n for n in range(16, 25, 2)), 2048, 256, (16, 256, 4096, 65536, 1 << 20))
-QUICK = Scale((1 << 10, 1 << 14), 64, 32, (16, 2048, 65536))
+_HOST_BINS = (16, 256, 4096, 65536, 1 << 20)
+HOST = Scale(tuple(1 << n for n in range(16, 25, 2)), 2048, 256, _HOST_BINS, 16)
+QUICK = Scale((1 << 10, 1 << 14), 64, 32, (16, 2048, 65536), 4)
 
 #: Makes the function to be timed; an ImportError or AttributeError says that there is none.
 Maker = Callable[[Any, Case], Callable[..., Any]]

@@ -150,7 +150,7 @@ class Host:
     """NumPy, without a GPU."""
 
     kind = "CPU"
-    names = ("dask_coop", "NumPy", "Dask")
+    names = ("dask_coop", "NumPy", "Dask", "Dask blelloch")
     scale = HOST
     memory = 8 << 30
     cache = 0

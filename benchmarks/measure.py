@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ def measure(engine: Engine, case: Case, primitive: Primitive, floor: float | Non
     The ``status`` of a row is "ok", "missing" (no such function or library, see ``note``), "wrong"
     or "error".
     """
-    hidden = ("axis", "arrays", "written", "slots")
+    hidden = ("axis", "arrays", "written", "slots", "chunks")
     about = {key: value for key, value in vars(case).items() if key not in hidden}
     about |= {"bytes": case.arrays * case.nbytes + case.written, "floor_ms": floor}
     engine.release()
@@ -72,7 +73,8 @@ def prepare(
     """Return the contender `name` ready to be timed, or what keeps it from that."""
     try:
         call = primitive.CONTENDERS[case.work][name](engine.peers, case)
-        adopted = [tuple(engine.peers.adopt(name, x) for x in arrays) for arrays in sets]
+        adopt = partial(engine.peers.adopt, name, chunks=case.chunks)
+        adopted = [tuple(map(adopt, arrays)) for arrays in sets]
     except (ImportError, AttributeError) as error:
         return {"status": "missing", "note": "not built" if name == OURS else _line(error)}
     except Exception as error:

@@ -7,6 +7,7 @@ into shared libraries that live as long as the process.
 from __future__ import annotations
 
 import ctypes
+import math
 import shutil
 import subprocess
 import tempfile
@@ -78,8 +79,18 @@ class Peers:
         name = f"cuda.{primitive}" if self.gpu else "numpy"
         return import_module(f"dask_coop.chunks.{name}")
 
-    def adopt(self, name: str, x: Any) -> Any:
+    @cached_property
+    def cluster(self) -> Any:
+        """A client of two processes on this machine, which end with this one."""
+        from distributed import Client, LocalCluster
+
+        cluster = LocalCluster(2, threads_per_worker=1, dashboard_address=None, silence_logs=40)
+        return Client(cluster, set_as_default=False)
+
+    def adopt(self, name: str, x: Any, chunks: int = 0) -> Any:
         """Return the array `x` as the library `name` takes it, without a copy."""
+        if chunks:
+            return blocks(self.da, x, chunks)
         if name == "PyTorch":
             return self.torch.as_tensor(x, device="cuda")
         return self.da.from_array(x) if name == "Dask" else x
@@ -144,6 +155,13 @@ class Cub:
             return out
 
         return timed
+
+
+def blocks(da: Any, x: Any, chunks: int) -> Any:
+    """Return an array as a Dask array in so many chunks, about evenly along its axes."""
+    along = round(chunks ** (1 / x.ndim))
+    sizes = tuple(math.ceil(n / along) for n in x.shape)
+    return da.from_array(x, chunks=sizes, name=False)
 
 
 def find_nvcc() -> str | None:

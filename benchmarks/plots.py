@@ -30,6 +30,7 @@ WORKS = ("sum", "argmax", "var", "describe", "scan", "histogram")
 def draw(path: Path, found: dict[str, Any]) -> list[Path]:
     """Write the plots beside the results at `path`."""
     rows = [row for row in found["rows"] if row["status"] == "ok" and len(row["shape"]) == 1]
+    rows = [row for row in rows if row["primitive"] != "arrays"]
     rows += [{**row, "contender": "floor", "ms": row["floor_ms"]} for row in rows if _first(row)]
     written = []
     # The same results give the same file.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .targets import TARGETS, Target
+from .targets import HOST_TARGETS, TARGETS, Target
 
 Row = dict[str, Any]
 
@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "performance.md" if (HERE.parent / "docs").is_dir() else None
 
-PEERS = ("CUB", "CuPy", "PyTorch", "NumPy", "Dask")
+PEERS = ("CUB", "CuPy", "PyTorch", "NumPy", "Dask", "Dask blelloch")
 OURS = "dask_coop"
 
 HEAD = """# Performance
@@ -100,8 +100,7 @@ def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
         f"{machine['date']}, {machine['seconds']} s in all. {versions}. Ceilings: {rates}.",
     ]
     largest = max((line["shape"][0] for line in lines if len(line["shape"]) == 1), default=0)
-    if gpu:
-        blocks += ["### The aims", aims(lines, largest)]
+    blocks += ["### The aims", aims(lines, largest, TARGETS if gpu else HOST_TARGETS)]
     blocks += ["### Plots"] + [f"![{Path(p).stem}]({p})" for p in pictures]
     shown = [line for line in lines if len(line["shape"]) > 1 or line["shape"][0] == largest]
     for primitive in dict.fromkeys(line["primitive"] for line in shown):
@@ -139,23 +138,24 @@ def ratio(line: Row, among: Iterable[str] = PEERS) -> float | None:
     return found[1] / ours if found and ours else None
 
 
-def aims(lines: list[Row], largest: int) -> str:
+def aims(lines: list[Row], largest: int, targets: Iterable[Target]) -> str:
     """Return the table of what is wanted of this library, and what it reaches."""
-    head = ["work", OURS, *PEERS[:3], "best peer / ours", "wanted", "reached"]
-    return table(head, (aim(target, lines, largest) for target in TARGETS))
+    peers = [peer for peer in PEERS if any(peer in line["times"] for line in lines)]
+    head = ["work", OURS, *peers, "best peer / ours", "wanted", "reached"]
+    return table(head, (aim(target, lines, largest, peers) for target in targets))
 
 
-def aim(target: Target, lines: list[Row], largest: int) -> list[str]:
+def aim(target: Target, lines: list[Row], largest: int, peers: Sequence[str] = PEERS) -> list[str]:
     """Return the row of one target."""
     line = target.find(lines, largest)
     if line is None:
-        return [target.label, *[""] * 5, target.wanted, "not measured"]
+        return [target.label, *[""] * (len(peers) + 2), target.wanted, "not measured"]
     times = line["times"]
     reached = target.reached(line, lines, largest)
     verdict = line["failures"].get(OURS, "no other time").removeprefix("missing: ")
     if reached is not None:
         verdict = f"{number(reached)}, {'yes' if reached >= target.least else 'no'}"
-    cells = [number(times.get(name)) for name in (OURS, *PEERS[:3])]
+    cells = [number(times.get(name)) for name in (OURS, *peers)]
     return [target.label, *cells, number(ratio(line)), target.wanted, verdict]
 
 

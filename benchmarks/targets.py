@@ -91,4 +91,17 @@ def _targets() -> Iterator[Target]:
     yield Target("int32 product", 3, ("CuPy",), "plus_times", "int32")
 
 
-TARGETS = tuple(_targets())
+def _host_targets() -> Iterator[Target]:
+    for work in ("sum()", "var()"):
+        for dtype in ("float64", "float32"):
+            yield Target(f"{work} {dtype}", 1, ("Dask",), work, dtype)
+    for dtype in ("float64", "float32"):
+        yield Target(f"histogram, {dtype}", 3, ("Dask",), "histogram(bins=100)", dtype)
+    for chunks in (32, 128):
+        for than, least in (("Dask", 2.5), ("Dask blelloch", 1.5)):
+            work = f"cumsum, {chunks} chunks on a cluster"
+            yield Target(work, least, (than,), work, "float64")
+
+
+#: Of kernels on a GPU, and of whole calls on the host.
+TARGETS, HOST_TARGETS = tuple(_targets()), tuple(_host_targets())
