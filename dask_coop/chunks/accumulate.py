@@ -1,0 +1,113 @@
+"""Folds and scans of states along an axis, for states that no ufunc combines.
+
+A state is a tuple of arrays of one shape, NumPy's or CuPy's, and ``combine`` takes two such tuples,
+the left one first.  Neighbours are combined with neighbours, many at a time and in their order, so
+that ``combine`` need be associative only::
+
+    fold        s0 s1 s2 s3 -> s01 s23 -> s0123
+    accumulate  s0 s1 s2 s3 -> s01 s23 -> s01 s0123 -> s0 s01 s012 s0123
+
+Both walk along the axis by blocks of about `BLOCK` elements a field, so that what ``combine`` makes
+on its way stays in the caches and takes no memory that grows with the arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+State = tuple[Any, ...]
+Combine = Callable[[State, State], State]
+
+#: Elements of a field that are combined at a time.
+BLOCK = 1 << 16
+
+
+def fold(combine: Combine, state: State, axis: int) -> State:
+    """Combine all states along `axis`, in their order; return one without that axis.
+
+    Parameters
+    ----------
+    combine : callable
+    state : tuple of arrays
+        Of one shape, in which `axis` is at least one long.
+    axis : int
+        Not negative.
+    """
+    parts = (_along(state, axis, block) for block in blocks(state[0].shape, axis))
+    return reduce(combine, (_halve(combine, part, axis) for part in parts))
+
+
+def accumulate(combine: Combine, state: State, axis: int, base: State | None = None) -> State:
+    """Return the inclusive scan of states along `axis`, in arrays of their shape.
+
+    Parameters
+    ----------
+    combine : callable
+    state : tuple of arrays
+        Of one shape.
+    axis : int
+        Not negative.
+    base : tuple of arrays, optional
+        A state without `axis`: what comes before the first one.
+    """
+    result = tuple(np.empty_like(field) for field in state)
+    carry = None if base is None else tuple(np.expand_dims(field, axis) for field in base)
+    for block in blocks(state[0].shape, axis):
+        part = _along(state, axis, block)
+        if carry is not None:
+            first = combine(carry, _along(part, axis, slice(1)))
+            part = _join(first, _along(part, axis, slice(1, None)), axis)
+        _scan(combine, part, axis, _along(result, axis, block))
+        carry = _along(result, axis, slice(block.stop - 1, block.stop))
+    return result
+
+
+def blocks(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
+    """Yield slices that cut `axis` of an array of `shape` into blocks of about `BLOCK` elements."""
+    lines = math.prod(shape[:axis] + shape[axis + 1 :])
+    length = max(1, BLOCK // max(1, lines))
+    for begin in range(0, shape[axis], length):
+        yield slice(begin, min(begin + length, shape[axis]))
+
+
+def _halve(combine: Combine, state: State, axis: int) -> State:
+    """Combine neighbours until one is left."""
+    while (n := state[0].shape[axis]) > 1:
+        even, odd = (_along(state, axis, slice(i, n - n % 2, 2)) for i in (0, 1))
+        paired = combine(even, odd)
+        state = _join(paired, _along(state, axis, slice(n - 1, n)), axis) if n % 2 else paired
+    return tuple(field[(slice(None),) * axis + (0,)] for field in state)
+
+
+def _scan(combine: Combine, state: State, axis: int, into: State) -> None:
+    """Scan the pairs of neighbours, and put what is between them from there."""
+    n = state[0].shape[axis]
+    _set(into, axis, slice(1), _along(state, axis, slice(1)))
+    if n < 2:
+        return
+    odd = _along(into, axis, slice(1, None, 2))
+    even = _along(state, axis, slice(0, n - n % 2, 2))
+    _scan(combine, combine(even, _along(state, axis, slice(1, None, 2))), axis, odd)
+    if n > 2:
+        rest = _along(state, axis, slice(2, None, 2))
+        before = _along(odd, axis, slice((n - 1) // 2))
+        _set(into, axis, slice(2, None, 2), combine(before, rest))
+
+
+def _along(state: State, axis: int, part: slice) -> State:
+    at = (*(slice(None),) * axis, part)
+    return tuple(field[at] for field in state)
+
+
+def _set(state: State, axis: int, part: slice, values: State) -> None:
+    for field, value in zip(_along(state, axis, part), values, strict=True):
+        field[...] = value
+
+
+def _join(a: State, b: State, axis: int) -> State:
+    return tuple(np.concatenate(pair, axis) for pair in zip(a, b, strict=True))
