@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from dask_coop.custom import Monoid, reduce
 from dask_coop.histograms import histogram
 from dask_coop.linear import matmul, transpose
 from dask_coop.reductions import (
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CoopPlugin",
     "Description",
+    "Monoid",
     "all",
     "any",
     "argmax",
@@ -45,6 +47,7 @@ __all__ = [
     "min",
     "prod",
     "ptp",
+    "reduce",
     "std",
     "sum",
     "transpose",

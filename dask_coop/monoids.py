@@ -75,10 +75,10 @@ def _nowhere(dtype: np.dtype[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a state: its name, the origin of its dtype, its identity and its ufunc."""
+    """One field of a state: its name, its dtype or the origin of it, its identity and its ufunc."""
 
     name: str
-    role: Role
+    role: Role | np.dtype[Any]
     identity: Callable[[np.dtype[Any]], Any]
     ufunc: np.ufunc
 
@@ -97,6 +97,8 @@ class Field:
                 return _floating(element)
             case "real":
                 return np.dtype("f8")
+            case dtype:
+                return dtype
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,16 @@ class Monoid:
     merge : callable, optional
         Combines two states whose fields depend on one another; without it each field combines by
         its own ufunc.
+    lift : callable, optional
+        Makes a state of every element of an array, where a user's monoid says how.
+    finalize : callable, optional
+        Makes the results of a scan of states, or of the last state of a reduction; without it they
+        are the first field.
+    cuda : tuple of str, optional
+        The C++ of a user's monoid: what lift and combine return, made a struct by
+        dask_coop.cuda.programs.
+    commutative : bool
+        Whether states may be combined in any order.
     """
 
     name: str
@@ -123,6 +135,10 @@ class Monoid:
     kinds: str
     functor: str
     merge: Callable[[State, State], State] | None = None
+    lift: Callable[[Any], State] | None = None
+    finalize: Callable[[State], Any] | None = None
+    cuda: tuple[str, str] | None = None
+    commutative: bool = True
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a row of the table as a reference to it: tasks stay small and `is` holds."""

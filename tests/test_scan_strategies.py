@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import missing_for_gpu
 
+from dask_coop.cuda.programs import Functor
 from dask_coop.cuda.programs import scan as programs
 from dask_coop.monoids import SUM, bind
 
@@ -33,7 +34,7 @@ def test_a_wave_fits_shared_memory() -> None:
         element, output = map(np.dtype, names.split(">"))
         op = bind(SUM, element, output, "scan")
         state = op.monoid.dtypes(element)[0]
-        scan = programs.of("Sum<T>", element, output, state)
+        scan = programs.of(Functor("Sum<T>"), element, output, state)
         for shared in (True, False):
             for n in (5000, 16384, 1 << 30):
                 tuning = programs.tune(scan, n, 132, 232_448, shared)

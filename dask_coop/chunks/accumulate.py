@@ -7,15 +7,14 @@ that ``combine`` need be associative only::
     fold        s0 s1 s2 s3 -> s01 s23 -> s0123
     accumulate  s0 s1 s2 s3 -> s01 s23 -> s01 s0123 -> s0 s01 s012 s0123
 
-Both walk along the axis by blocks of about `BLOCK` elements a field, so that what ``combine`` makes
-on its way stays in the caches and takes no memory that grows with the arrays.
+`accumulate` walks along the axis by blocks of about `BLOCK` elements a field, so that what
+``combine`` makes on its way stays in the caches and takes no memory that grows with the arrays.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,11 @@ def fold(combine: Combine, state: State, axis: int) -> State:
     axis : int
         Not negative.
     """
-    parts = (_along(state, axis, block) for block in blocks(state[0].shape, axis))
-    return reduce(combine, (_halve(combine, part, axis) for part in parts))
+    while (n := state[0].shape[axis]) > 1:
+        even, odd = (_along(state, axis, slice(i, n - n % 2, 2)) for i in (0, 1))
+        paired = combine(even, odd)
+        state = _join(paired, _along(state, axis, slice(n - 1, n)), axis) if n % 2 else paired
+    return tuple(field[(slice(None),) * axis + (0,)] for field in state)
 
 
 def accumulate(combine: Combine, state: State, axis: int, base: State | None = None) -> State:
@@ -73,15 +75,6 @@ def blocks(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
     length = max(1, BLOCK // max(1, lines))
     for begin in range(0, shape[axis], length):
         yield slice(begin, min(begin + length, shape[axis]))
-
-
-def _halve(combine: Combine, state: State, axis: int) -> State:
-    """Combine neighbours until one is left."""
-    while (n := state[0].shape[axis]) > 1:
-        even, odd = (_along(state, axis, slice(i, n - n % 2, 2)) for i in (0, 1))
-        paired = combine(even, odd)
-        state = _join(paired, _along(state, axis, slice(n - 1, n)), axis) if n % 2 else paired
-    return tuple(field[(slice(None),) * axis + (0,)] for field in state)
 
 
 def _scan(combine: Combine, state: State, axis: int, into: State) -> None:

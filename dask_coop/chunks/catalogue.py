@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 
 from dask_coop.cuda.programs import (
     CTYPES,
+    Functor,
     ctype,
+    custom,
     histogram,
     matmul,
     matmul_bytes,
@@ -38,11 +41,14 @@ _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
 
 
 @cache
-def functor(op: Operation) -> str:
-    """Return the C++ name of an operation's monoid."""
+def functor(op: Operation) -> Functor:
+    """Return an operation's monoid in C++."""
     element = ctype(op.element)
     plain = f"{op.monoid.functor}<{element}>"
-    return f"SkipNan<{plain}, {element}>" if op.skipna else plain
+    if op.monoid.cuda is not None:
+        parts = layout(op), op.monoid.identity(op.element), op.monoid.cuda
+        return Functor(plain, custom.define(op.monoid.functor, *parts))
+    return Functor(f"SkipNan<{plain}, {element}>" if op.skipna else plain)
 
 
 @cache
@@ -58,8 +64,27 @@ def places(state: np.dtype[Any]) -> list[tuple[np.dtype[Any], int]]:
     return [state.fields[name][:2] for name in state.names] if state.fields and state.names else []
 
 
+def written(op: Operation) -> np.dtype[Any]:
+    """Return the dtype of what a scan writes: of a user's monoid states, if they are structured."""
+    if op.monoid.lift is None:
+        return op.output
+    return layout(op) if len(op.monoid.fields) > 1 else op.monoid.dtypes(op.element)[0]
+
+
+@cache
+def scanned(op: Operation, exclusive: bool = False, reverse: bool = False) -> scan.Scan:
+    """Return what the scans of an operation have in common."""
+    of = scan.of(functor(op), op.element, written(op), layout(op), exclusive, reverse)
+    return of if op.monoid.commutative else replace(of, ordered=True)
+
+
 def reductions(op: Operation) -> Iterator[str]:
     """Yield what `lift` can launch for `op`."""
+    if not op.monoid.commutative:
+        for of in (scanned(op), scan.of_states(scanned(op))):
+            yield from (scan.rows(of, team, write=False) for team in (32, scan.THREADS))
+            yield scan.fold_columns(of)
+        return
     name, state = functor(op), layout(op)
     yield reduce.slabs(name, op.element, state)
     yield reduce.rows(name, op.element, state)
@@ -71,21 +96,25 @@ def reductions(op: Operation) -> Iterator[str]:
 
 def scans(op: Operation, hopper: bool = True) -> Iterator[str]:
     """Yield what `scan` can launch for `op`, on a GPU with or without Device.hopper."""
-    of = scan.of(functor(op), op.element, op.output, layout(op))
+    of = scanned(op)
     spine = scan.of_states(of)
     for team in (32, scan.THREADS):
         yield from (scan.rows(of, team), scan.rows(spine, team))
-    yield from (scan.short_rows(of), scan.upsweep(of), scan.upsweep(spine))
-    yield scan.upsweep_columns(of)
-    yield from (scan.columns(of), scan.columns(spine), scan.fan(of), scan.fan(spine))
-    yield scan.cooperative(of)
+    yield scan.short_rows(of)
+    yield from (scan.columns(of), scan.columns(spine))
     for width in scan.STREAM_WIDTHS:
         for streamed in (of, spine):
-            chunks = {16, streamed.element_bytes} - {1, 2}
+            chunks = {16, streamed.element_bytes} - {1, 2} if streamed.is_copied else set()
             yield from (scan.stream(streamed, width, chunk) for chunk in sorted(chunks))
+    if of.ordered:
+        yield from (scan.rows(lines, scan.THREADS, write=False) for lines in (of, spine))
+        yield scan.fold_columns(of)
+        return
+    yield from (scan.upsweep(of), scan.upsweep(spine), scan.upsweep_columns(of))
+    yield from (scan.fan(of), scan.fan(spine), scan.cooperative(of))
     if op.element.kind in "biu":
         yield scan.lookback(of)
-    if hopper:
+    if hopper and of.is_bulk:
         # An H200's processors and memory, and lines of two tiles.
         for shared in (True, False):
             yield scan.waves(of, scan.tune(of, 1 << 14, 132, 232_448, shared))
@@ -93,7 +122,7 @@ def scans(op: Operation, hopper: bool = True) -> Iterator[str]:
 
 def segmented_scans(op: Operation) -> Iterator[str]:
     """Yield what `scan_lines` can launch for `op` with segments."""
-    of = scan.segmented(scan.of(functor(op), op.element, op.output, layout(op)), layout(op))
+    of = scan.segmented(scanned(op), layout(op))
     yield scan.columns(of)
     for lines in (of, scan.of_states(of)):
         yield from (scan.rows(lines, team) for team in (32, scan.THREADS))

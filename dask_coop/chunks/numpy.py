@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.bins import Bins
+from dask_coop.chunks import custom
 from dask_coop.monoids import (
     ALL,
     ANY,
@@ -33,6 +34,8 @@ _PRODUCT_SIZE = 1 << 15
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
     """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
     x = np.asarray(x).astype(op.element, copy=False)
+    if op.monoid.lift is not None:
+        return custom.lift(op, x, axes)
     valid: Any = True if where is None else np.broadcast_to(where, x.shape)
     if op.skipna and (nans := np.isnan(x)).any():
         valid = valid & ~nans
@@ -127,6 +130,8 @@ _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] 
 def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
     """Return the inclusive scan of the chunk `x` along `axis`, from `base` on."""
     x = np.asarray(x).astype(op.element, copy=False)
+    if op.monoid.lift is not None:
+        return custom.scan(op, x, axis, base)
     (field,) = op.monoid.fields
     (dtype,) = op.monoid.dtypes(op.element)
     result = field.ufunc.accumulate(x, axis, dtype=dtype)

@@ -68,11 +68,21 @@ def compile_program(source: str, arch: str, *, report: Any = None) -> bytes:
     -------
     bytes
         A cubin.
+
+    Raises
+    ------
+    RuntimeError
+        If it does not compile; with the compiler's log and the source, which may hold a user's.
     """
     from cuda.core import Program
 
     program = Program(source, "c++", options=_options(arch, verbose=report is not None))
-    return bytes(program.compile("cubin", logs=report).code)
+    try:
+        return bytes(program.compile("cubin", logs=report).code)
+    except Exception as error:
+        lines = enumerate(source.splitlines(), 1)
+        listing = "\n".join(f"{number:3}  {line}" for number, line in lines)
+        raise RuntimeError(f"this does not compile for {arch}:\n{listing}\n\n{error}") from error
 
 
 def load_or_compile(source: str, arch: str) -> bytes:

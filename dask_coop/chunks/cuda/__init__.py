@@ -14,7 +14,8 @@ import cupy
 import numpy as np
 
 from dask_coop.bins import Bins
-from dask_coop.chunks import catalogue
+from dask_coop.chunks import accumulate, catalogue
+from dask_coop.chunks.cuda.fold import fold_lines
 from dask_coop.chunks.cuda.histogram import count
 from dask_coop.chunks.cuda.matmul import matmul as matmul
 from dask_coop.chunks.cuda.reduce import reduce_lines
@@ -43,7 +44,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
             math.prod(x.shape[start:stop]),
             math.prod(x.shape[stop:]),
         )
-        fields = _fields(op, reduce_lines(op, x, shape), x.shape[:start] + x.shape[stop:])
+        lines = (reduce_lines if op.monoid.commutative else fold_lines)(op, x, shape)
+        fields = _fields(op, lines, x.shape[:start] + x.shape[stop:])
         rest = [d if d < start else d - (stop - start) for d in reduced if not start <= d < stop]
         for axis in reversed(rest):
             fields = _fold(op, fields, axis)
@@ -59,15 +61,22 @@ def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
         x, order = _dense(x.astype(op.element, copy=False))
         at = order.index(axis)
         shape = (math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :]))
-        result = cupy.empty(x.shape, op.output)
+        written = catalogue.written(op)
+        if written.names:
+            result = cupy.empty(x.size * written.itemsize, "u1")
+        else:
+            result = cupy.empty(x.shape, written)
         if x.size:
-            (dtype,) = op.monoid.dtypes(op.element)
             bases = None
             if base is not None:
                 # The base has the axes of the chunk but one, in the chunk's own order.
                 others = [d - (d > axis) for d in order if d != axis]
-                bases = cupy.ascontiguousarray(cupy.asarray(base[0], dtype).transpose(others))
+                bases = _pack(op, base, others)
             scan_lines(op, x, result, bases, shape)
+        if op.monoid.finalize is not None:
+            states = _views(written, result, x.shape) if written.names else (result,)
+            result = op.monoid.finalize(states).astype(op.output, copy=False)
+            result = cupy.ascontiguousarray(result)
         return result.transpose(np.argsort(order)) if order != sorted(order) else result
 
 
@@ -132,21 +141,13 @@ def _longest_run(shape: tuple[int, ...], axes: list[int]) -> tuple[int, int]:
 def _fold(op: Operation, fields: State, axis: int) -> State:
     """Combine states along `axis`, neighbours first."""
     n = fields[0].shape[axis]
-    at = (slice(None),) * axis
     if n == 0:
         shape = fields[0].shape[:axis] + fields[0].shape[axis + 1 :]
         return tuple(
             np.full_like(field, value, shape=shape)
             for field, value in zip(fields, op.monoid.identity(op.element), strict=True)
         )
-    while n > 1:
-        even, odd = (tuple(f[(*at, slice(i, n - n % 2, 2))] for f in fields) for i in (0, 1))
-        paired = op.monoid.combine(even, odd)
-        if n % 2:
-            last = (f[(*at, slice(n - 1, n))] for f in fields)
-            paired = tuple(np.concatenate(pair, axis) for pair in zip(paired, last, strict=True))
-        fields, n = paired, (n + 1) // 2
-    return tuple(f[(*at, 0)] for f in fields)
+    return accumulate.fold(op.monoid.combine, fields, axis)
 
 
 def _deliver(x: Array) -> Any:
@@ -161,9 +162,30 @@ def _fields(op: Operation, states: Array, kept: tuple[int, ...]) -> State:
     if host is not states:
         records = host.view(layout).reshape(kept)
         return tuple(records[field.name][()] for field in op.monoid.fields)
-    strides = np.empty(kept, layout).strides
+    return _views(layout, states, kept)
+
+
+def _pack(op: Operation, state: State, order: list[int]) -> Array:
+    """Return states on the GPU, with their axes in that order; those of several fields as bytes."""
+    layout = catalogue.layout(op)
+    fields = [
+        cupy.ascontiguousarray(cupy.asarray(field, dtype).transpose(order))
+        for field, (dtype, _) in zip(state, catalogue.places(layout), strict=True)
+    ]
+    if len(fields) == 1:
+        return fields[0]
+    packed = cupy.empty((fields[0].size, layout.itemsize), "u1")
+    for field, (dtype, offset) in zip(fields, catalogue.places(layout), strict=True):
+        values = field.view("u1").reshape(field.size, dtype.itemsize)
+        packed[:, offset : offset + dtype.itemsize] = values
+    return packed
+
+
+def _views(layout: np.dtype[Any], states: Array, shape: tuple[int, ...]) -> State:
+    """Return the fields of states on the GPU, each in that shape."""
+    strides = tuple(layout.itemsize * math.prod(shape[d + 1 :]) for d in range(len(shape)))
     return tuple(
-        _field(kept, dtype, states.data + offset, strides)
+        _field(shape, dtype, states.data + offset, strides)
         for dtype, offset in catalogue.places(layout)
     )
 

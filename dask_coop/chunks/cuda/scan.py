@@ -72,9 +72,10 @@ def scan_lines(
     ----------
     op : Operation
     x, y : cupy.ndarray
-        Contiguous arrays of outer * n * inner elements, at least one.
+        Contiguous arrays, `x` of outer * n * inner elements, at least one, and `y` with room for
+        as many of dtype ``catalogue.written(op)``.
     base : cupy.ndarray, optional
-        The states from which the outer * inner lines start.
+        The states from which the outer * inner lines start, or their bytes.
     shape : tuple of int
         (outer, n, inner).
     exclusive : bool
@@ -94,18 +95,16 @@ def scan_lines(
         If the strategy is none of these, or not for this GPU, dtype or axis.
     """
     gpu = device(cupy.cuda.runtime.getDevice())
-    scan = programs.of(
-        catalogue.functor(op), op.element, op.output, catalogue.layout(op), exclusive, reverse
-    )
+    scan = catalogue.scanned(op, exclusive, reverse)
     marks = 0
     if segments is not None:
         plain = scan.state_bytes
         scan, marks = programs.segmented(scan, catalogue.layout(op)), segments.data.ptr
         if base is not None:
             # No restart yet.
-            states = cupy.zeros((base.size, scan.state_bytes), "u1")
-            states[:, :plain] = cupy.ascontiguousarray(base).view("u1").reshape(-1, plain)
-            base = states
+            lines = cupy.ascontiguousarray(base).view("u1").reshape(-1, plain)
+            base = cupy.zeros((len(lines), scan.state_bytes), "u1")
+            base[:, :plain] = lines
     start = base.data.ptr if base is not None else 0
     job = _Job(scan, x.data.ptr, y.data.ptr, start, shape, marks)
     if strategy is None:
@@ -133,7 +132,7 @@ def scan_lines(
             parts = _BLOCKS * gpu.processors // blocks
             _cut_columns(gpu, job, max(1, min(parts, n // _RING_ROWS, _COLUMN_PARTS)))
         case _:
-            _cut_rows(job, parts_of(outer, n * x.itemsize // PART_BYTES))
+            _cut_rows(job, parts_of(outer, n * scan.element_bytes // PART_BYTES))
 
 
 class _Job:
@@ -155,11 +154,11 @@ class _Job:
         return cupy.empty(self.outer * parts * self.inner * self.scan.state_bytes, "u1")
 
     @property
-    def aligned(self) -> bool:
-        """Whether the bulk copy engine can move every line."""
+    def is_bulk(self) -> bool:
+        """Whether the bulk copy engine can move every line, for kernels that take its elements."""
         scan, pitch = self.scan, self.n if self.outer > 1 else 0
         places = self.x, self.y, pitch * scan.element_bytes, pitch * scan.result_bytes
-        return all(place % 16 == 0 for place in places)
+        return scan.is_bulk and all(place % 16 == 0 for place in places)
 
 
 def _objection(
@@ -170,6 +169,8 @@ def _objection(
         return f"is none of {', '.join(STRATEGIES)}"
     if shape[2] > 1 and strategy not in ("lines", "two-level"):
         return "is for the last axis of a chunk"
+    if not op.monoid.commutative and strategy not in ("lines", "two-level", "reduce-then-scan"):
+        return "does not keep the order of states"
     if marked and strategy not in (("lines", "two-level") if shape[2] == 1 else ("lines",)):
         return "does not take segments"
     if strategy == "single-pass" and not gpu.hopper:
@@ -190,7 +191,7 @@ def _choose(gpu: Device, job: _Job) -> str:
         return "lines" if enough or n < 2 * _RING_ROWS else "two-level"
     if n <= programs.WARP_LINE or outer >= 4 * gpu.processors:
         return "lines"
-    if gpu.hopper and job.aligned:
+    if gpu.hopper and job.is_bulk:
         return "single-pass"
     return "two-level"
 
@@ -257,7 +258,7 @@ def _rows(gpu: Device, job: _Job) -> None:
     """Scan whole contiguous lines."""
     if job.scan.marked:
         _cut_rows(job, 1)
-    elif job.n > programs.WARP_LINE and gpu.hopper and job.aligned:
+    elif job.n > programs.WARP_LINE and gpu.hopper and job.is_bulk:
         _waves(gpu, job, shared=False)
     elif job.n <= programs.SHORT_LINE and job.outer > 1:
         lines = job.scan.tile // job.n
@@ -339,14 +340,20 @@ def _cut_columns(gpu: Device, job: _Job, parts: int) -> None:
         states = job.states(parts)
         at = states.data.ptr
         grid = job.outer * parts * -(-inner // width)
-        upsweep = programs.upsweep_columns(scan)
-        launch(upsweep, grid, threads, job.x, at, 0, *sizes, np.int32(width.bit_length() - 1))
+        if scan.ordered:
+            pieces = job.outer * parts * inner
+            fold, outer = programs.fold_columns(scan), np.int64(job.outer)
+            launch(fold, -(-pieces // threads), threads, job.x, at, 0, outer, *sizes)
+        else:
+            upsweep = programs.upsweep_columns(scan)
+            launch(upsweep, grid, threads, job.x, at, 0, *sizes, np.int32(width.bit_length() - 1))
         spine = _Job(programs.of_states(scan), at, at, job.base, (job.outer, parts, inner))
         _cut_columns(gpu, spine, 1)
         job = _Job(scan, job.x, job.y, at, (job.outer, job.n, inner), job.marks)
     aligned = (job.x | inner * scan.element_bytes) % 16 == 0
     # Copies of less than 4 bytes can't be had.
-    if scan.marked or job.n // parts < _RING_ROWS or not (aligned or scan.element_bytes >= 4):
+    copied = scan.is_copied and (aligned or scan.element_bytes >= 4)
+    if scan.marked or job.n // parts < _RING_ROWS or not copied:
         lines = job.outer * parts * inner
         source = programs.columns(scan)
         return job.launch(source, -(-lines // threads), threads, np.int64(job.outer), *sizes)

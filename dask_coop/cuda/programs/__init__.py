@@ -5,6 +5,7 @@ Everything here is text made of dtypes and names, so it needs no GPU. Tuning sta
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,3 +31,19 @@ CTYPES = {
 def ctype(dtype: np.dtype[Any]) -> str:
     """Return the C++ name of `dtype`."""
     return CTYPES[dtype.name]
+
+
+@dataclass(frozen=True)
+class Functor:
+    """A monoid in C++: its name, and its definition where kernels/ have none."""
+
+    name: str
+    definition: str = ""
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
+
+    def within(self, template: str) -> Functor:
+        """Return the instance of a struct template with this one as its parameter."""
+        return replace(self, name=f"{template}<{self.name}>")

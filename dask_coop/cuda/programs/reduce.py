@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.cuda.programs import ctype
+from dask_coop.cuda.programs import Functor, ctype
 
 #: Threads of a block.
 THREADS = 256
@@ -36,7 +36,7 @@ def slab_bytes(state: np.dtype[Any]) -> int:
 
 
 @cache
-def slabs(functor: str, element: np.dtype[Any], state: np.dtype[Any]) -> str:
+def slabs(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
     """Return the reduction of slabs of which many fit into shared memory."""
     body = f"reduce_slabs<T, M, {THREADS}, {slab_loads(state)}>"
     return _reduce(
@@ -49,14 +49,14 @@ def slabs(functor: str, element: np.dtype[Any], state: np.dtype[Any]) -> str:
 
 
 @cache
-def rows(functor: str, element: np.dtype[Any], state: np.dtype[Any]) -> str:
+def rows(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
     """Return the reduction of contiguous lines by a warp each."""
     call = f"reduce_rows<T, M, {THREADS}, {_loads(element, state)}>(x, out, outer, n);"
     return _reduce(functor, element, state, "i64 outer, int n", call)
 
 
 @cache
-def long_rows(functor: str, element: np.dtype[Any], state: np.dtype[Any]) -> str:
+def long_rows(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
     """Return the reduction of contiguous lines that several blocks share."""
     body = f"reduce_long_rows<T, M, {THREADS}, {_loads(element, state)}>"
     return _reduce(
@@ -69,7 +69,7 @@ def long_rows(functor: str, element: np.dtype[Any], state: np.dtype[Any]) -> str
 
 
 @cache
-def long_columns(functor: str, element: np.dtype[Any], state: np.dtype[Any], v: int) -> str:
+def long_columns(functor: Functor, element: np.dtype[Any], state: np.dtype[Any], v: int) -> str:
     """Return the reduction of strided lines that several blocks share, in loads of `v` elements."""
     return _reduce(
         functor,
@@ -83,7 +83,7 @@ def long_columns(functor: str, element: np.dtype[Any], state: np.dtype[Any], v: 
 
 
 @cache
-def threads(functor: str, element: np.dtype[Any], state: np.dtype[Any], v: int) -> str:
+def threads(functor: Functor, element: np.dtype[Any], state: np.dtype[Any], v: int) -> str:
     """Return the reduction of `v` strided lines by each thread."""
     loads = max(4, _row_loads(element, v) // 2)
     return _reduce(
@@ -110,7 +110,7 @@ def _row_loads(element: np.dtype[Any], v: int) -> int:
 
 
 def _reduce(
-    functor: str,
+    functor: Functor,
     element: np.dtype[Any],
     state: np.dtype[Any],
     parameters: str,
@@ -119,7 +119,7 @@ def _reduce(
 ) -> str:
     return f"""#include "kernel_reduce.cuh"
 using namespace coop;
-using M = {functor};
+{functor.definition}using M = {functor};
 using T = {ctype(element)};
 static_assert(sizeof(M::State) == {state.itemsize}, "Python and CUDA disagree on a state");
 extern "C" __global__ void __launch_bounds__({THREADS}, {blocks})

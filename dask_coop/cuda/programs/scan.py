@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.cuda.programs import ctype
+from dask_coop.cuda.programs import Functor, ctype
 
 #: Threads of a block, but for those of `waves` and `stream`.
 THREADS = 256
@@ -29,8 +29,10 @@ class Scan:
 
     Attributes
     ----------
-    functor, element, result : str
-        The C++ names of the monoid, of what is scanned and of what is written.
+    functor : Functor
+        The monoid.
+    element, result : str
+        The C++ names of what is scanned and of what is written.
     element_bytes, result_bytes, state_bytes : int
         Their sizes.
     exclusive : bool
@@ -43,7 +45,7 @@ class Scan:
         Whether states do not commute.
     """
 
-    functor: str
+    functor: Functor
     element: str
     result: str
     element_bytes: int
@@ -71,6 +73,8 @@ class Scan:
         They are odd in number, against bank conflicts.
         """
         itemsize = max(self.widest, self.state_bytes)
+        if itemsize > 32:
+            return 3 if itemsize <= 48 else 1
         return 15 if itemsize <= 4 else 11 if itemsize <= 8 else 5
 
     @property
@@ -78,26 +82,37 @@ class Scan:
         """The elements of such a tile of a block of `THREADS`."""
         return THREADS * self.items
 
+    @property
+    def is_bulk(self) -> bool:
+        """Whether `waves` takes such elements, and their order does not matter to it."""
+        return not self.ordered and self.widest in _SHARED_TILES
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether `stream` copies such elements."""
+        return self.element_bytes in (1, 2, 4, 8, 16)
+
 
 @cache
 def of(
-    functor: str,
+    functor: Functor,
     element: np.dtype[Any],
     result: np.dtype[Any],
     state: np.dtype[Any],
     exclusive: bool = False,
     reverse: bool = False,
 ) -> Scan:
-    """Return the scan of arrays of `element` into arrays of `result`."""
+    """Return the scan of arrays of `element` into those of `result`, which may be the `state`."""
     sizes = element.itemsize, result.itemsize, state.itemsize
-    return Scan(functor, ctype(element), ctype(result), *sizes, exclusive, reverse)
+    written = f"{functor}::State" if result.names else ctype(result)
+    return Scan(functor, ctype(element), written, *sizes, exclusive, reverse)
 
 
 @cache
 def segmented(scan: Scan, state: np.dtype[Any]) -> Scan:
     """Return a scan that restarts at marks, given the layout of its states without them."""
     layout = np.dtype([("value", state), ("restarts", "i4")], align=True)
-    functor = f"Segmented<{scan.functor}>"
+    functor = scan.functor.within("Segmented")
     return replace(scan, functor=functor, state_bytes=layout.itemsize, marked=True, ordered=True)
 
 
@@ -105,7 +120,7 @@ def segmented(scan: Scan, state: np.dtype[Any]) -> Scan:
 def of_states(scan: Scan) -> Scan:
     """Return the exclusive scan of the states of lines, the spine."""
     state, size = f"{scan.functor}::State", scan.state_bytes
-    functor = f"Merge<{scan.functor}>"
+    functor = scan.functor.within("Merge")
     return Scan(functor, state, state, size, size, size, True, scan.reverse, ordered=scan.ordered)
 
 
@@ -286,6 +301,20 @@ def columns(scan: Scan) -> str:
 
 
 @cache
+def fold_columns(scan: Scan) -> str:
+    """Return the reduction, in order, of pieces of strided lines to a state each."""
+    call = f"fold_columns<T, M, {THREADS}, {str(scan.reverse).lower()}>"
+    return _unit(
+        "kernel_fold.cuh",
+        scan,
+        str(THREADS),
+        "i64 outer, i64 n, i64 inner, i64 parts",
+        f"{call}(x, y, outer, n, inner, parts);",
+        result="M::State",
+    )
+
+
+@cache
 def upsweep(scan: Scan) -> str:
     """Return the reduction of pieces of contiguous lines to a state each."""
     return _unit(
@@ -341,7 +370,7 @@ def _unit(
 ) -> str:
     return f"""#include "{header}"
 using namespace coop;
-using M = {scan.functor};
+{scan.functor.definition}using M = {scan.functor};
 using T = {scan.element};
 using R = {result or scan.result};
 static_assert(sizeof(M::State) == {scan.state_bytes}, "Python and CUDA disagree on a state");

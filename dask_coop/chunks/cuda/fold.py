@@ -1,0 +1,53 @@
+"""Reductions of CuPy chunks in the order of their elements, for states that do not commute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_coop.chunks import catalogue
+from dask_coop.chunks.cuda.reduce import PART_BYTES, Shape, parts_of
+from dask_coop.cuda.launch import launch
+from dask_coop.cuda.programs import scan as programs
+from dask_coop.monoids import Operation
+
+Array = Any
+
+#: The fewest rows of a piece of strided lines.
+_ROWS = 32
+
+
+def fold_lines(op: Operation, x: Array, shape: Shape) -> Array:
+    """Reduce `x`, seen as (outer, n, inner), over n; return the states as bytes, on the GPU."""
+    scan = catalogue.scanned(op)
+    if shape[0] * shape[2] == 0:
+        return cupy.empty(0, "u1")
+    states, left = _fold(scan, x, shape)
+    while left[1] > 1:
+        states, left = _fold(programs.of_states(scan), states, left)
+    return states
+
+
+def _fold(scan: programs.Scan, x: Array, shape: Shape) -> tuple[Array, Shape]:
+    """Reduce pieces of lines; return their states, and their shape as lines of pieces."""
+    outer, n, inner = shape
+    threads, line_bytes = programs.THREADS, n * scan.element_bytes
+    if inner > 1:
+        parts = parts_of(-(-outer * inner // threads), n // _ROWS)
+    else:
+        parts = parts_of(outer, line_bytes // PART_BYTES)
+    states = cupy.empty(outer * parts * inner * scan.state_bytes, "u1")
+    at = states.data.ptr
+    if inner > 1:
+        columns = np.int64(outer), np.int64(n), np.int64(inner), np.int64(parts)
+        blocks = -(-outer * parts * inner // threads)
+        launch(programs.fold_columns(scan), blocks, threads, x.data.ptr, at, 0, *columns)
+    else:
+        team = 32 if n <= programs.WARP_LINE else threads
+        blocks = -(-outer * parts // (threads // team))
+        source = programs.rows(scan, team, write=False)
+        rows = np.int64(outer), np.int64(n), np.int64(parts)
+        launch(source, blocks, threads, x.data.ptr, 0, 0, at, *rows)
+    return states, (outer, parts, inner)

@@ -1,0 +1,71 @@
+"""NumPy chunks under a user's monoid.
+
+Elements are lifted block by block, so that their states, which may be many times as large, take a
+few MiB.  A ufunc reduces and accumulates by itself; other states are combined by
+`dask_coop.chunks.accumulate`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from dask_coop.chunks.accumulate import accumulate, blocks, fold
+from dask_coop.monoids import Operation, State
+
+Array = np.ndarray[Any, Any]
+
+
+def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
+    """Reduce the chunk `x` over `axes` to a partial state."""
+    if len(axes) != 1:
+        kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
+        length = math.prod(x.shape[axis] for axis in axes)
+        x = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)).reshape(*kept, length)
+        axes = (len(kept),)
+    (axis,) = axes
+    shape = x.shape[:axis] + x.shape[axis + 1 :]
+    if x.size == 0:
+        return tuple(np.full(shape, value)[()] for value in op.monoid.identity(op.element))
+    parts = (_fold(op, _lift_block(op, x, axis, block), axis) for block in blocks(x.shape, axis))
+    return tuple(field[()] for field in reduce(op.monoid.combine, parts))
+
+
+def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
+    """Return the inclusive scan of the chunk `x` along `axis`, from `base` on."""
+    finalize = op.monoid.finalize
+    assert finalize is not None
+    result = np.empty(x.shape, op.output)
+    if x.size:
+        for block in blocks(x.shape, axis):
+            states = _accumulate(op, _lift_block(op, x, axis, block), axis, base)
+            base = tuple(field.take(-1, axis) for field in states)
+            with np.errstate(all="ignore"):
+                result[(slice(None),) * axis + (block,)] = finalize(states)
+    return result
+
+
+def _lift_block(op: Operation, x: Array, axis: int, block: slice) -> State:
+    assert op.monoid.lift is not None
+    with np.errstate(all="ignore"):
+        return op.monoid.lift(x[(slice(None),) * axis + (block,)])
+
+
+def _fold(op: Operation, states: State, axis: int) -> State:
+    if op.monoid.merge is not None:
+        return fold(op.monoid.combine, states, axis)
+    with np.errstate(all="ignore"):
+        return (op.monoid.fields[0].ufunc.reduce(states[0], axis, dtype=states[0].dtype),)
+
+
+def _accumulate(op: Operation, states: State, axis: int, base: State | None) -> State:
+    if op.monoid.merge is not None:
+        return accumulate(op.monoid.combine, states, axis, base)
+    with np.errstate(all="ignore"):
+        found = (op.monoid.fields[0].ufunc.accumulate(states[0], axis, dtype=states[0].dtype),)
+        if base is None:
+            return found
+        return op.monoid.combine(tuple(np.expand_dims(f, axis) for f in base), found)

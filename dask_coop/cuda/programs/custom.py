@@ -1,0 +1,66 @@
+"""The struct of a user's monoid, made of the C++ of its lift and its combination."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from dask_coop.cuda.programs import ctype
+
+
+def define(
+    name: str, state: np.dtype[Any], identity: tuple[Any, ...], cuda: tuple[str, str]
+) -> str:
+    """Return the definition of the struct template `name`, as kernels/monoids.cuh has others.
+
+    Parameters
+    ----------
+    name : str
+    state : numpy.dtype
+        The structured dtype of a state; with one field, it is that field alone.
+    identity : tuple of numpy.generic
+        The neutral state.
+    cuda : tuple of str
+        What lift and combine return, as an expression or as statements.
+    """
+    assert state.names is not None
+    dtypes = [state[field] for field in state.names]
+    members = "".join(f"{ctype(d)} {field}; " for d, field in zip(dtypes, state.names, strict=True))
+    values = ", ".join(map(literal, identity))
+    single = len(dtypes) == 1
+    lift, combine = map(_body, cuda)
+    return f"""template <typename T> struct {name} {{
+  {f"using State = {ctype(dtypes[0])}" if single else f"struct State {{ {members}}}"};
+  using Lift = Fold<{name}, T>;
+  __device__ static State identity() {{ return {values if single else f"{{{values}}}"}; }}
+  __device__ static State lift(T x) {{
+    {lift}
+  }}
+  __device__ static State combine(State a, State b) {{
+    {combine}
+  }}
+}};
+"""
+
+
+def literal(value: Any) -> str:
+    """Return a number in C++, by its bits: NaN, infinities and some integers have no literal."""
+    dtype = value.dtype
+    if dtype.kind == "c":
+        return f"{ctype(dtype)}{{{literal(value.real)}, {literal(value.imag)}}}"
+    bits = hex(int(value.view(f"u{dtype.itemsize}")))
+    match dtype.kind, dtype.itemsize:
+        case "f", 2:
+            return f"half_t{{{bits}}}"
+        case "f", 4:
+            return f"__int_as_float(int({bits}u))"
+        case "f", 8:
+            return f"__longlong_as_double(i64({bits}ull))"
+        case _:
+            return f"static_cast<{ctype(dtype)}>({bits}ull)"
+
+
+def _body(source: str) -> str:
+    return source.strip() if re.search(r"\breturn\b", source) else f"return {source.strip()};"

@@ -1,0 +1,35 @@
+// Reduction of strided lines in the order of their elements, for states that do not commute. Contiguous
+// lines are reduced in order by scan_rows, without its results.
+#pragma once
+
+#include "kernel_reduce.cuh"
+
+namespace coop {
+
+// inner > 1. A thread reduces one column of a piece, from its end if `reverse`; neighbouring threads take
+// neighbouring columns. out has shape (outer, parts, inner).
+template <typename T, typename M, int nt, bool reverse>
+__device__ void fold_columns(const T* x, typename M::State* out, i64 outer, i64 n, i64 inner, i64 parts) {
+  i64 i = i64(blockIdx.x) * nt + threadIdx.x;
+  if (i >= outer * parts * inner) return;
+  i64 column = i % inner, item = i / inner;
+  Piece piece(n, parts, item % parts);
+  i64 rows = piece.end - piece.begin, step = reverse ? -inner : inner;
+  const T* first = x + ((item / parts) * n + (reverse ? piece.end - 1 : piece.begin)) * inner + column;
+  typename M::State sum = M::identity();
+  constexpr int unroll = 8;
+  for (i64 row = 0; row < rows; row += unroll) {
+    T loaded[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (row + u < rows) loaded[u] = first[(row + u) * step];
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (row + u < rows) sum = M::combine(sum, M::lift(loaded[u]));
+    }
+  }
+  out[i] = sum;
+}
+
+}  // namespace coop
