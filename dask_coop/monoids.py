@@ -84,6 +84,9 @@ class Field:
 
     def dtype(self, element: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of this field over elements of dtype `element`."""
+        # Asked first: NumPy finds that its float64 equals "float".
+        if isinstance(self.role, np.dtype):
+            return self.role
         match self.role:
             case "count" | "place":
                 return np.dtype("i8")
@@ -97,8 +100,6 @@ class Field:
                 return _floating(element)
             case "real":
                 return np.dtype("f8")
-            case dtype:
-                return dtype
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class Monoid:
     @property
     def positional(self) -> bool:
         """Whether a state tells where along the reduced axes something is."""
-        return any(field.role == "place" for field in self.fields)
+        return any(isinstance(f.role, str) and f.role == "place" for f in self.fields)
 
     def identity(self, element: np.dtype[Any]) -> State:
         """Return the neutral state over elements of dtype `element`, as NumPy scalars."""

@@ -260,6 +260,14 @@ def test_a_linear_recurrence(xp: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_a_state_has_its_own_dtypes_whatever_the_elements() -> None:
+    for state in ("f8", "f4", "c16", "i8", "?"):
+        monoid = dc.Monoid("mine", lambda a, b: a, 0, state, lift=lambda x: x != x)
+        for element in "?BifFD":
+            assert monoid.dtypes(np.dtype(element)) == (np.dtype(state),)
+        assert not monoid.positional
+
+
 def test_a_ufunc_reduces_by_itself_and_rounds_no_worse(xp: Any) -> None:
     softplus = "fmax(a, b) + log1p(exp(-fabs(a - b)))"
     cuda = f"if (a == b) return a + log(2.0); return {softplus};"

@@ -48,6 +48,7 @@ for got, expected in [
     (dc.transpose(x, contiguous=True), y.T),
     (dc.matmul(x, dc.transpose(x)), y @ y.T),
     (dc.sum(host), host.sum()),
+    (dc.reduce(x, dc.Monoid("hypot", np.hypot, 0, "f8"), axis=0), np.hypot.reduce(y, 0)),
 ]:
     assert type(got) is da.Array, type(got)
     assert got.shape == np.shape(expected) and got.dtype == np.asarray(expected).dtype

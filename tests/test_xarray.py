@@ -64,5 +64,7 @@ def test_functions_run_inside_apply_ufunc() -> None:
 
 def test_functions_run_through_map_blocks() -> None:
     host, x = temperature()
-    within = x.chunk(time=-1).map_blocks(lambda block: block - dc.mean(block.data, axis=0).compute())
+    within = x.chunk(time=-1).map_blocks(
+        lambda block: block - dc.mean(block.data, axis=0).compute()
+    )
     np.testing.assert_allclose(within.compute(), host - host.mean(0))
