@@ -1,17 +1,18 @@
-"""Shortest paths between all pairs of a graph's nodes, by squaring its matrix of distances.
+"""Travel times between all places of a town, by squaring the matrix of its roads.
 
-    python examples/shortest_paths.py --nodes 300
+    python examples/shortest_paths.py --side 20 --out demo
 
-Over the semiring of minimum and addition a product of distance matrices joins paths: of one edge at
-first, of up to two after the first product, of up to four after the second. So ``log2(nodes)``
+Over the semiring of minimum and addition a product of distance matrices joins paths: of one road at
+first, of up to two after the first product, of up to four after the second. So ``log2(places)``
 products find them all, and the matrices may be larger than memory or live on GPUs.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -19,16 +20,49 @@ import numpy as np
 import dask_coop as dc
 from dask_coop import runners
 
+#: Every so many columns an avenue crosses the town; two of them have a bridge.
+AVENUE = 4
 
-def random_graph(nodes: int, edges: int, seed: int = 0) -> Any:
-    """Return the lengths of edges between nodes at random, inf where there is none."""
+
+class Roads(NamedTuple):
+    """Places with their coordinates in km, and two-way roads: their ends and seconds of travel."""
+
+    places: Any
+    ends: Any
+    seconds: Any
+
+
+def build_town(side: int, seed: int = 0) -> Roads:
+    """Return a town of ``side * side`` places around a grid, with a river that has two bridges."""
     rng = np.random.default_rng(seed)
-    lengths = np.full((nodes, nodes), np.inf, "f4")
-    lengths[rng.integers(nodes, size=edges), rng.integers(nodes, size=edges)] = rng.integers(
-        1, 100, edges
-    )
-    np.fill_diagonal(lengths, 0)
-    return lengths
+    row, column = (index.ravel() for index in np.indices((side, side)))
+    places = np.stack((column, row), 1) + rng.uniform(-0.3, 0.3, (side * side, 2))
+    number = np.arange(side * side).reshape(side, side)
+    along = np.stack((number[:, :-1].ravel(), number[:, 1:].ravel()), 1)
+    across = np.stack((number[:-1].ravel(), number[1:].ravel()), 1)
+
+    upper = across[:, 0]
+    avenue = column[upper] % AVENUE == 0
+    avenues = np.unique(column[upper][avenue])
+    bridge = np.isin(column[upper], avenues[[len(avenues) // 4, -1]])
+    river = row[upper] == side // 2 - 1
+    exists = np.where(river, bridge, avenue | (rng.random(len(across)) < 0.8))
+
+    ends = np.concatenate((along, across[exists]))
+    fast = np.concatenate((np.zeros(len(along), "?"), avenue[exists]))
+    length = np.linalg.norm(places[ends[:, 0]] - places[ends[:, 1]], axis=1)
+    speed = np.where(fast, 60, 30) * rng.uniform(0.6, 1, len(ends))
+    # Whole seconds, whose sums float32 holds exactly.
+    return Roads(places, ends, np.ceil(length / speed * 3600))
+
+
+def tabulate(roads: Roads) -> Any:
+    """Return the seconds between places with a road, 0 on the diagonal, inf elsewhere."""
+    seconds = np.full((len(roads.places), len(roads.places)), np.inf, "f4")
+    np.fill_diagonal(seconds, 0)
+    for a, b in (roads.ends.T, roads.ends.T[::-1]):
+        seconds[a, b] = roads.seconds
+    return seconds
 
 
 def shortest_paths(lengths: da.Array) -> da.Array:
@@ -46,35 +80,57 @@ def shortest_paths(lengths: da.Array) -> da.Array:
     return lengths
 
 
-def floyd_warshall(lengths: Any) -> Any:
-    """Return the same by taking in one node after the other, in NumPy."""
-    found = lengths.copy()
-    for node in range(len(found)):
-        np.minimum(found, found[:, node, None] + found[node], out=found)
-    return found
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Finds all shortest paths of a random graph.")
-    parser.add_argument("--nodes", type=int, default=300)
-    parser.add_argument("--degree", type=int, default=4, help="edges that leave a node, on average")
-    parser.add_argument("--chunk", type=int, default=128, help="the side of a chunk")
+    parser = argparse.ArgumentParser(description="Finds the travel times of a town.")
+    parser.add_argument("--side", type=int, default=20, metavar="N", help="places along a side")
+    parser.add_argument("--chunk", type=int, default=128, metavar="N", help="the side of a chunk")
+    parser.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNG"
+    )
     given = parser.parse_args()
+    if given.side < 2:
+        parser.error(f"a town has at least 2 places along a side, not {given.side}")
 
-    lengths = random_graph(given.nodes, given.nodes * given.degree)
+    roads = build_town(given.side)
     with runners.start() as runner:
-        lazy = shortest_paths(runner.place(da.from_array(lengths, chunks=given.chunk)))
+        minutes = shortest_paths(runner.place(da.from_array(tabulate(roads), given.chunk))) / 60
+        average = dc.mean(minutes, axis=1)
+        counts, edges = dc.histogram(minutes, 50)
         start = perf_counter()
-        (found,) = runner.compute(lazy)
+        longest, average, counts, edges, times = runner.compute(
+            dc.max(minutes), average, counts, edges, minutes
+        )
         seconds = perf_counter() - start
         print(f"engine: {runner.name}")
-    reached = np.isfinite(found)
-    print(f"paths: {reached.sum()} between {given.nodes} nodes, in {seconds:.2f} s")
-    print(f"longest: {found[reached].max():g}")
-    same = np.array_equal(found, floyd_warshall(lengths))
-    print(f"as by Floyd and Warshall: {'yes' if same else 'no'}")
-    if not same:
-        raise SystemExit(1)
+    centre = int(np.argmin(average))
+    print(f"places: {len(roads.places)}, roads: {len(roads.ends)}")
+    print(f"paths: {times.size}, in {seconds:.2f} s")
+    print(f"minutes: {average.mean():.1f} on average, {float(longest):.1f} at most")
+    print(f"centre: place {centre}, {average[centre]:.1f} minutes from the others on average")
+    path = given.out / "shortest-paths.png"
+    given.out.mkdir(parents=True, exist_ok=True)
+    save_map(path, roads, times[centre], counts, edges)
+    print(f"figure: {path}")
+
+
+def save_map(path: Path, roads: Roads, minutes: Any, counts: Any, edges: Any) -> None:
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 7), layout="constrained")
+    figure.suptitle("Shortest paths", fontsize="x-large", fontweight="bold")
+    left, right = figure.subplots(1, 2, width_ratios=(5, 3))
+    left.add_collection(LineCollection(roads.places[roads.ends], colors="0.7", zorder=1))
+    places = left.scatter(*roads.places.T, c=minutes, s=24, cmap="viridis", zorder=2)
+    left.plot(*roads.places[np.argmin(minutes)], "*", color="#c8553d", markersize=16)
+    left.set_title("from the centre")
+    left.set_aspect("equal")
+    left.axis("off")
+    figure.colorbar(places, ax=left, label="minutes", shrink=0.8)
+    right.stairs(counts, edges, fill=True, color="0.4")
+    right.set_title("between all places")
+    right.set(xlim=(edges[0], edges[-1]), ylim=0, yticks=[], xlabel="minutes")
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":

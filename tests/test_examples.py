@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from heapq import heappop, heappush
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -19,15 +20,26 @@ from conftest import to_chunks, to_numpy
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-@pytest.fixture(scope="module")
-def equalize() -> Any:
-    """Return the function of the example that bears its name."""
-    spec = spec_from_file_location("equalize", EXAMPLES / "equalize.py")
+def load(name: str) -> Any:
+    """Return an example as a module."""
+    spec = spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec
     assert spec.loader
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.equalize
+    return module
+
+
+@pytest.fixture(scope="module")
+def equalize() -> Any:
+    """Return the function of the example that bears its name."""
+    return load("equalize").equalize
+
+
+@pytest.fixture(scope="module")
+def town() -> Any:
+    """Return the example of shortest paths."""
+    return load("shortest_paths")
 
 
 def picture(shape: tuple[int, ...] = (60, 80)) -> Any:
@@ -78,6 +90,50 @@ def test_equalizing_computes_nothing(equalize: Any) -> None:
             equalize(da.zeros((8, 8), dtype=dtype, chunks=4))
 
 
+def dijkstra(lengths: Any, start: int) -> Any:
+    """Return the lengths of the shortest paths from a node, by taking the nearest one each time."""
+    found = np.full(len(lengths), np.inf)
+    near = [(0.0, start)]
+    while near:
+        length, node = heappop(near)
+        if length < found[node]:
+            found[node] = length
+            for other in np.flatnonzero(np.isfinite(lengths[node])):
+                heappush(near, (length + float(lengths[node, other]), int(other)))
+    return found
+
+
+def test_travel_times_are_those_of_dijkstra(town: Any, xp: ModuleType) -> None:
+    lengths = town.tabulate(town.build_town(7))
+    lazy = town.shortest_paths(to_chunks(xp, lengths, 20))
+    expected = [dijkstra(lengths, start) for start in range(len(lengths))]
+    assert np.isfinite(expected).all()
+    np.testing.assert_array_equal(to_numpy(xp, lazy), expected)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 40])
+def test_roads_may_lead_one_way_or_nowhere(town: Any, xp: ModuleType, nodes: int) -> None:
+    rng = np.random.default_rng(nodes)
+    lengths = rng.integers(1, 99, (nodes, nodes)).astype("f4")
+    lengths[rng.random((nodes, nodes)) > 1.5 / nodes] = np.inf
+    np.fill_diagonal(lengths, 0)
+    found = to_numpy(xp, town.shortest_paths(to_chunks(xp, lengths, 16)))
+    np.testing.assert_array_equal(found, [dijkstra(lengths, start) for start in range(nodes)])
+    assert nodes < 40 or np.isinf(found).any()
+
+
+@pytest.mark.parametrize("side", [2, 5, 12])
+def test_a_town_is_connected_by_two_way_roads_that_are_as_fast_as_a_car(
+    town: Any, side: int
+) -> None:
+    roads = town.build_town(side)
+    lengths = town.tabulate(roads)
+    np.testing.assert_array_equal(lengths, lengths.T)
+    assert np.isfinite(dijkstra(lengths, 0)).all()
+    distance = np.linalg.norm(np.diff(roads.places[roads.ends], axis=1), axis=-1)[:, 0]
+    assert (distance / roads.seconds * 3600 <= 60).all()
+
+
 def run(name: str, *arguments: str, cwd: Path) -> str:
     """Run an example; return what it prints."""
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
@@ -100,6 +156,23 @@ def test_the_picture_before_and_after_is_written(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     text = run("equalize.py", "skimage:moon", "--out", "demo", cwd=tmp_path)
     assert text.startswith("engine: ")
+    (path,) = (tmp_path / "demo").iterdir()
+    assert f"figure: demo/{path.name}" in text
+    with image.open(path) as found:
+        found.load()
+        assert found.format == "PNG"
+        assert found.width > 800
+        assert found.height > 500
+
+
+def test_the_map_of_travel_times_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    text = run("shortest_paths.py", "--side", "6", "--chunk", "16", "--out", "demo", cwd=tmp_path)
+    assert text.startswith("engine: ")
+    assert "places: 36, roads: " in text
+    for words in ("paths: 1296, in ", " on average, ", "centre: place "):
+        assert words in text
     (path,) = (tmp_path / "demo").iterdir()
     assert f"figure: demo/{path.name}" in text
     with image.open(path) as found:

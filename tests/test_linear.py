@@ -6,12 +6,8 @@ import importlib
 import io
 import itertools
 import math
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -511,20 +507,3 @@ def test_the_ring_fits_into_the_shared_memory_of_every_gpu() -> None:
     # Of those with the tensor cores of sm_80 the smallest have 99 KiB.
     assert bytes_programs.shared_bytes(bytes_programs.LEAST_STAGES) <= 99 << 10
     assert bytes_programs.shared_bytes(bytes_programs.STAGES) <= 227 << 10
-
-
-def test_shortest_paths_are_found(tmp_path: Path) -> None:
-    examples = Path(__file__).parents[1] / "examples"
-    environment = {**os.environ, "PYTHONPATH": str(examples.parent)}
-    done = subprocess.run(
-        [sys.executable, examples / "shortest_paths.py", "--nodes", "90", "--chunk", "40"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    for words in ("engine: ", "paths: ", "longest: ", "as by Floyd and Warshall: yes"):
-        assert words in done.stdout
