@@ -307,6 +307,23 @@ def test_nothing_is_reduced_to_the_identity(xp: Any, monoid: Any, shape: Any, ax
     assert to_numpy(xp, scan(to_chunks(xp, x, shape), monoid, axis)).shape == shape
 
 
+@by_monoid
+@settings(max_examples=25)
+@given(data=st.data())
+def test_elements_may_be_left_out(monoid: Any, data: Any) -> None:
+    case, _ = data.draw(cases(monoid).filter(lambda case: case[0].array.ndim > 0))
+    x, op = case.array, custom.bind(monoid, da.from_array(case.array), "reduce")
+    where = np.random.default_rng(data.draw(st.integers(0, 9))).random(x.shape) < 0.5
+    state = chunks.engine(x).lift(op, x, (0,), where)
+    lines = np.moveaxis(x, 0, -1), np.moveaxis(where, 0, -1)
+    expected = [
+        reduce(combine(monoid), lift(monoid, lines[0][at][lines[1][at]]), monoid.identity(x.dtype))
+        for at in np.ndindex(x.shape[1:])
+    ]
+    for i, field in enumerate(state):
+        np.testing.assert_array_equal(np.ravel(field), [one[i] for one in expected])
+
+
 def test_elements_are_lifted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     from dask_coop.chunks import accumulate as states
 

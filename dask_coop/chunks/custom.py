@@ -19,18 +19,19 @@ from dask_coop.monoids import Operation, State
 Array = np.ndarray[Any, Any]
 
 
-def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
-    """Reduce the chunk `x` over `axes` to a partial state."""
+def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
+    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
+    where = None if where is None else np.broadcast_to(where, x.shape)
     if len(axes) != 1:
-        kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
-        length = math.prod(x.shape[axis] for axis in axes)
-        x = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)).reshape(*kept, length)
-        axes = (len(kept),)
+        x = _as_lines(x, axes)
+        where = None if where is None else _as_lines(where, axes)
+        axes = (x.ndim - 1,)
     (axis,) = axes
     shape = x.shape[:axis] + x.shape[axis + 1 :]
     if x.size == 0:
         return tuple(np.full(shape, value)[()] for value in op.monoid.identity(op.element))
-    parts = (_fold(op, _lift_block(op, x, axis, block), axis) for block in blocks(x.shape, axis))
+    cuts = blocks(x.shape, axis)
+    parts = (_fold(op, _lift_block(op, x, axis, cut, where), axis) for cut in cuts)
     return tuple(field[()] for field in reduce(op.monoid.combine, parts))
 
 
@@ -48,10 +49,24 @@ def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
     return result
 
 
-def _lift_block(op: Operation, x: Array, axis: int, block: slice) -> State:
+def _as_lines(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return `x` with one axis in the place of `axes`, the last one."""
+    kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
+    length = math.prod(x.shape[axis] for axis in axes)
+    return np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)).reshape(*kept, length)
+
+
+def _lift_block(
+    op: Operation, x: Array, axis: int, block: slice, where: Array | None = None
+) -> State:
     assert op.monoid.lift is not None
+    at = (*(slice(None),) * axis, block)
     with np.errstate(all="ignore"):
-        return op.monoid.lift(x[(slice(None),) * axis + (block,)])
+        states = op.monoid.lift(x[at])
+    if where is None:
+        return states
+    identity = op.monoid.identity(op.element)
+    return tuple(np.where(where[at], *pair) for pair in zip(states, identity, strict=True))
 
 
 def _fold(op: Operation, states: State, axis: int) -> State:

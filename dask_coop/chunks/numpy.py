@@ -35,7 +35,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
     x = np.asarray(x).astype(op.element, copy=False)
     if op.monoid.lift is not None:
-        return custom.lift(op, x, axes)
+        return custom.lift(op, x, axes, where)
     valid: Any = True if where is None else np.broadcast_to(where, x.shape)
     if op.skipna and (nans := np.isnan(x)).any():
         valid = valid & ~nans
