@@ -68,6 +68,7 @@ def cases() -> None:
     import cupy
     import numpy as np
 
+    import dask_coop
     from dask_coop import monoids
     from dask_coop.bins import find_bins
     from dask_coop.chunks import cuda
@@ -98,6 +99,22 @@ def cases() -> None:
                 every_strategy(scan, partial(scan.scan_lines, op, x, y, base, shape))
                 marks = cupy.asarray(rng.random(shape) < 0.01)
                 scan.scan_lines(op, x, y, base, shape, segments=marks)
+    # In the order of elements, as states of two fields.
+    affine = dask_coop.Monoid(
+        "affine",
+        lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]),
+        (1, 0),
+        "f8,f8",
+        lift=lambda x: (x, x),
+        finalize=lambda f: f[1],
+        cuda={"lift": "{x, x}", "combine": "{a.f0 * b.f0, b.f0 * a.f1 + b.f1}"},
+    )
+    op = monoids.Operation(affine, f4, affine.result)
+    for shape in LINES:
+        x = cupy.asarray(rng.random(shape, dtype="f4"))
+        cuda.lift(op, x, (1,))
+        y = cupy.empty(16 * x.size, "u1")
+        every_strategy(scan, partial(scan.scan_lines, op, x, y, None, shape))
     for name in ("f4", "i4", "u1"):
         x = cupy.asarray(rng.integers(0, 200_000, 100_003).astype(name))
         for n in (10, 60_000, 131_072, 300_000)[: 1 if name == "u1" else None]:

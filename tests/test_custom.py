@@ -544,6 +544,15 @@ def test_only_kernels_that_keep_the_order_reduce_what_does_not_commute() -> None
         assert not re.search(unordered, source)
 
 
+def test_real_elements_of_complex_states_compile() -> None:
+    from test_kernels import compile_all
+
+    total = dc.Monoid("total", np.add, 0, "c16", cuda="a + b")
+    op = operation(total, "u1")
+    assert op.element == np.complex64
+    compile_all([*catalogue.reductions(op)], "sm_75")
+
+
 def test_the_largest_state_compiles() -> None:
     from test_kernels import compile_all
 

@@ -61,18 +61,19 @@ def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
         x, order = _dense(x.astype(op.element, copy=False))
         at = order.index(axis)
         shape = (math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :]))
+        if x.size == 0:
+            return cupy.empty(x.shape, op.output)
+        bases = None
+        if base is not None:
+            # The base has the axes of the chunk but one, in the chunk's own order.
+            others = [d - (d > axis) for d in order if d != axis]
+            bases = _pack(op, base, others)
         written = catalogue.written(op)
         if written.names:
             result = cupy.empty(x.size * written.itemsize, "u1")
         else:
             result = cupy.empty(x.shape, written)
-        if x.size:
-            bases = None
-            if base is not None:
-                # The base has the axes of the chunk but one, in the chunk's own order.
-                others = [d - (d > axis) for d in order if d != axis]
-                bases = _pack(op, base, others)
-            scan_lines(op, x, result, bases, shape)
+        scan_lines(op, x, result, bases, shape)
         if op.monoid.finalize is not None:
             states = _views(written, result, x.shape) if written.names else (result,)
             result = op.monoid.finalize(states).astype(op.output, copy=False)
