@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import dask.array as da
@@ -9,7 +10,7 @@ import numpy as np
 from dask.array.core import handle_out
 from dask.array.utils import validate_axis
 
-from dask_coop import monoids, spine
+from dask_coop import binned, monoids, spine
 from dask_coop.monoids import Monoid, State
 
 Axis = int | tuple[int, ...] | None
@@ -28,6 +29,7 @@ def reduce_array(
     *,
     dtype: Any = None,
     result: Any = None,
+    reproducible: bool = False,
 ) -> da.Array:
     """Reduce `x` over `axis` for the public function `name`.
 
@@ -45,10 +47,20 @@ def reduce_array(
         The kind of number that elements are reduced as; by default that of the elements.
     result : dtype, optional
         The dtype of the result; by default `dtype`.
+    reproducible : bool
+        Whether sums have the same bits for every order of the elements.
     """
     op = monoids.bind(monoid, x.dtype, np.dtype(x.dtype if dtype is None else dtype), name)
+    axes = find_axes(axis, x.ndim)
+    if reproducible:
+        op = monoids.reproducible(op)
+        count = math.prod(x.shape[d] for d in axes)
+        if op.monoid is not monoid and count > binned.LIMIT:
+            raise ValueError(
+                f"{name} with reproducible=True takes at most 2**39 elements at a time, got {count}"
+            )
     outputs = {name: (finalize, op.output if result is None else np.dtype(result))}
-    (lazy,) = spine.reduction(op, x, find_axes(axis, x.ndim), keepdims, split_every, outputs)
+    (lazy,) = spine.reduction(op, x, axes, keepdims, split_every, outputs)
     return handle_out(out, lazy)
 
 

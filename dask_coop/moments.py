@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop import monoids, spine
+from dask_coop import binned, monoids, spine
 from dask_coop.arguments import (
     Axis,
     SplitEvery,
@@ -32,6 +32,8 @@ def mean(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    reproducible: bool = False,
 ) -> da.Array:
     """Arithmetic mean of array elements over the given axes.
 
@@ -39,7 +41,7 @@ def mean(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, keepdims, split_every, out
+    axis, keepdims, split_every, out, reproducible
         As for :func:`sum`.
     dtype : dtype, optional
         The dtype of the result. By default that of `a`, and float64 for bool and integers.
@@ -56,11 +58,26 @@ def mean(
 
     Notes
     -----
-    The mean is taken in float64 (complex128) and rounded once.
+    The mean is taken in float64 (complex128) and rounded once. A reproducible one is the
+    reproducible sum, in float64, divided by the number of elements.
     """
     x = asanyarray(a)
-    output = mean_dtype(x.dtype) if dtype is None else dtype
-    return reduce_array(MEAN, "mean", _quotient, x, axis, keepdims, split_every, out, dtype=output)
+    output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    finalize: spine.Finalize = _quotient
+    if reproducible and output.kind in "fc":
+        finalize = partial(binned.mean, output=output)
+    return reduce_array(
+        MEAN,
+        "mean",
+        finalize,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        reproducible=reproducible,
+    )
 
 
 @takes_expressions

@@ -17,20 +17,22 @@ kernels/monoids.cuh that ``Monoid.functor`` names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, Literal
 
 import numpy as np
+
+from dask_coop import binned
 
 State = tuple[Any, ...]
 
 #: The start of a chunk and the length of the array, along each reduced axis.
 Origin = tuple[tuple[int, int], ...]
 
-#: Where a field's dtype comes from: a count, a truth, a place along the reduced axes, the elements,
-#: their accumulator, a float64 (or complex128), or a float64 in any case.
-Role = Literal["count", "truth", "place", "element", "accumulator", "float", "real"]
+#: Where a field's dtype comes from: a count, a truth, a place along the reduced axes, the exponent
+#: or a digit of a sum, the elements, their accumulator, a float64 (or complex128), a real float64.
+Role = Literal["count", "truth", "place", "digit", "element", "accumulator", "float", "real"]
 
 
 #: The place of the extremum of no element.
@@ -69,6 +71,10 @@ def _one(dtype: np.dtype[Any]) -> Any:
     return dtype.type(1)
 
 
+def _lowest_exponent(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(binned.LOWEST)
+
+
 def _nowhere(dtype: np.dtype[Any]) -> Any:
     return dtype.type(NOWHERE)
 
@@ -88,7 +94,7 @@ class Field:
         if isinstance(self.role, np.dtype):
             return self.role
         match self.role:
-            case "count" | "place":
+            case "count" | "place" | "digit":
                 return np.dtype("i8")
             case "truth":
                 return np.dtype("?")
@@ -246,6 +252,23 @@ MOMENTS = Monoid(
     "Moments",
     _merge_moments,
 )
+_SPECIAL = Field("special", "float", _zero, np.add)
+_PARTS = tuple(
+    (
+        Field(f"{part}_exponent", "digit", _lowest_exponent, np.maximum),
+        *(Field(f"{part}_digit{k}", "digit", _zero, np.add) for k in range(binned.DIGITS)),
+    )
+    for part in ("real", "imag")
+)
+_REAL, _COMPLEX = (_SPECIAL, *_PARTS[0]), (_SPECIAL, *_PARTS[0], *_PARTS[1])
+_MERGE_REAL, _MERGE_COMPLEX = partial(binned.merge, 1), partial(binned.merge, 2)
+
+BINNED_SUM = Monoid("binned_sum", _REAL, "f", "BinnedSum", _MERGE_REAL)
+BINNED_MEAN = Monoid("binned_mean", (*_REAL, _COUNT), "f", "BinnedMean", _MERGE_REAL)
+BINNED_COMPLEX_SUM = Monoid("binned_complex_sum", _COMPLEX, "c", "BinnedSum", _MERGE_COMPLEX)
+BINNED_COMPLEX_MEAN = Monoid(
+    "binned_complex_mean", (*_COMPLEX, _COUNT), "c", "BinnedMean", _MERGE_COMPLEX
+)
 COUNTS = Monoid("counts", (Field("counts", "accumulator", _zero, np.add),), "biuf", "Sum")
 
 MONOIDS = (
@@ -262,6 +285,10 @@ MONOIDS = (
     MEAN,
     VAR,
     MOMENTS,
+    BINNED_SUM,
+    BINNED_MEAN,
+    BINNED_COMPLEX_SUM,
+    BINNED_COMPLEX_MEAN,
     COUNTS,
 )
 
@@ -343,6 +370,23 @@ def bind(
         element = output
     return Operation(monoid, element, output, skipna and element.kind in "fc")
 
+
+def reproducible(op: Operation) -> Operation:
+    """Return the operation that sums or averages as `op` does, with digits of fixed weights.
+
+    What sums integers stays as it is: these add to the same bits in any order.
+    """
+    if op.output.kind not in "fc":
+        return op
+    real, of_complex = _REPRODUCIBLE[op.monoid]
+    element = op.element if op.element.kind in "fc" else _floating(op.element)
+    return replace(op, monoid=of_complex if op.output.kind == "c" else real, element=element)
+
+
+_REPRODUCIBLE = {
+    SUM: (BINNED_SUM, BINNED_COMPLEX_SUM),
+    MEAN: (BINNED_MEAN, BINNED_COMPLEX_MEAN),
+}
 
 _KINDS = {
     "b": "bool",

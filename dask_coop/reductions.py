@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
+from dask_coop import binned
 from dask_coop.arguments import Axis, SplitEvery, only_field, reduce_array, sum_dtype
 from dask_coop.extrema import argmax, argmin, max, min, ptp
 from dask_coop.moments import Description, describe, mean, std, var
 from dask_coop.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
 from dask_coop.planning import takes_expressions
+from dask_coop.spine import Finalize
 
 __all__ = [
     "Description",
@@ -41,6 +44,8 @@ def sum(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    reproducible: bool = False,
 ) -> da.Array:
     """Sum of array elements over the given axes.
 
@@ -59,6 +64,9 @@ def sum(
         How many partial sums one task combines, in all or by axis; 16 by default.
     out : dask.array.Array, optional
         An array to overwrite with the result.
+    reproducible : bool
+        Whether the sum has the same bits for every chunking, `split_every`, scheduler, and number
+        of workers or GPUs, in NumPy and in CuPy chunks. Integer sums have in any case.
 
     Returns
     -------
@@ -70,11 +78,17 @@ def sum(
     TypeError
         If elements of that dtype cannot be summed.
     AxisError, ValueError
-        If `axis` is out of bounds or named twice, or `split_every` is less than 2.
+        If `axis` is out of bounds or named twice, `split_every` is less than 2, or a reproducible
+        sum has more than 2**39 elements.
 
     Notes
     -----
     float16 and float32 accumulate in float64 and are rounded once; integers wrap.
+
+    A reproducible sum is that of fixed-point digits, after J. Demmel and H. D. Nguyen, "Parallel
+    Reproducible Summation", IEEE Transactions on Computers 64 (2015): every element is taken to
+    within 2**-72 of the largest one, in magnitude, and the sum of that is exact and rounded once,
+    to the dtype of the result. A sum of float16 is exact before that. An exact zero is +0.
 
     Examples
     --------
@@ -84,8 +98,22 @@ def sum(
     45
     """
     x = asanyarray(a)
-    output = sum_dtype(x.dtype) if dtype is None else dtype
-    return reduce_array(SUM, "sum", only_field, x, axis, keepdims, split_every, out, dtype=output)
+    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    finalize: Finalize = only_field
+    if reproducible and output.kind in "fc":
+        finalize = partial(binned.total, output=output)
+    return reduce_array(
+        SUM,
+        "sum",
+        finalize,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        reproducible=reproducible,
+    )
 
 
 @takes_expressions

@@ -11,9 +11,9 @@
 // not change from run to run. M must be commutative.
 #pragma once
 
+#include "binned.cuh"
 #include "cta.cuh"
 #include "load.cuh"
-#include "monoids.cuh"
 
 namespace coop {
 

@@ -46,7 +46,7 @@ LAYERS = {
     "collections": {"expressions", "planning"},
     "spine": {"spine"},
     "chunks": {"chunks"},
-    "monoids": {"bins", "monoids", "semirings"},
+    "monoids": {"binned", "bins", "monoids", "semirings"},
     "cuda": {"cuda"},
 }
 #: What a layer may import besides itself: public -> spine -> monoids, chunks -> cuda.
@@ -160,7 +160,17 @@ def test_modules_are_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400
 
 
-HEAVY = ("cupy", "cuda", "dask_cuda", "distributed", "h5py", "matplotlib", "skimage", "zarr")
+HEAVY = (
+    "cupy",
+    "cuda",
+    "dask_cuda",
+    "distributed",
+    "h5py",
+    "matplotlib",
+    "numba",
+    "skimage",
+    "zarr",
+)
 
 
 def imported_by(code: str) -> set[str]:

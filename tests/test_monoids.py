@@ -264,7 +264,7 @@ def test_minima_and_maxima_pass_nan_on() -> None:
 @pytest.mark.parametrize("monoid", MONOIDS, ids=lambda monoid: monoid.name)
 def test_rows_of_the_table_pickle_as_references(monoid: Monoid) -> None:
     assert pickle.loads(pickle.dumps(monoid)) is monoid
-    op = operation(monoid, "i4")
+    op = operation(monoid, DTYPES[monoid.kinds[0]][-1])
     again = pickle.loads(pickle.dumps(op))
     assert again == op
     assert again.monoid is monoid

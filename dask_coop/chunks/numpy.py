@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 
 from dask_coop.bins import Bins
-from dask_coop.chunks import custom
+from dask_coop.chunks import binned, custom
 from dask_coop.monoids import (
     ALL,
     ANY,
     ARGMAX,
     ARGMIN,
+    BINNED_COMPLEX_MEAN,
+    BINNED_COMPLEX_SUM,
+    BINNED_MEAN,
+    BINNED_SUM,
     COUNT_NONZERO,
     MOMENTS,
     NOWHERE,
@@ -121,6 +125,10 @@ _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] 
     ANY: _truths,
     ARGMAX: _place,
     ARGMIN: _place,
+    BINNED_COMPLEX_MEAN: binned.lift,
+    BINNED_COMPLEX_SUM: binned.lift,
+    BINNED_MEAN: binned.lift,
+    BINNED_SUM: binned.lift,
     COUNT_NONZERO: _truths,
     MOMENTS: _moments,
     VAR: _variance,

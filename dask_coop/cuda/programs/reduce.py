@@ -27,7 +27,7 @@ def columns_per_thread(element: np.dtype[Any], state: np.dtype[Any]) -> int:
 
 def slab_loads(state: np.dtype[Any]) -> int:
     """Return how many loads of 16 bytes a thread that copies slabs has in flight."""
-    return 6 if state.itemsize <= 32 else 4
+    return 6 if state.itemsize <= 32 else 4 if state.itemsize <= 64 else 3
 
 
 def slab_bytes(state: np.dtype[Any]) -> int:
@@ -98,10 +98,10 @@ def threads(functor: Functor, element: np.dtype[Any], state: np.dtype[Any], v: i
 def _loads(element: np.dtype[Any], state: np.dtype[Any]) -> int:
     """Return how many loads of 16 bytes a thread of a contiguous line has in flight."""
     # More elements than 32 at a time, converted, would not fit into its registers; large states
-    # take longer over what has come, so more has to be under way.
+    # take longer over what has come, so more has to be under way, while they leave registers.
     if element.itemsize <= 2:
         return 2 * element.itemsize
-    return 4 if state.itemsize <= 16 else 6
+    return 4 if state.itemsize <= 16 else 6 if state.itemsize <= 64 else 3
 
 
 def _row_loads(element: np.dtype[Any], v: int) -> int:
