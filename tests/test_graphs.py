@@ -39,6 +39,9 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "sum along lines": dc.sum(x, axis=0),
         "sum by fours": dc.sum(x, split_every=4),
         "narrow sum": dc.sum(x, dtype="f4"),
+        "reproducible sum": dc.sum(x, reproducible=True),
+        "reproducible narrow sum": dc.sum(x, dtype="f4", reproducible=True),
+        "reproducible mean": dc.mean(x, axis=0, reproducible=True),
         "min": dc.min(x),
         "max": dc.max(x, axis=-1),
         "mean": dc.mean(x),
@@ -77,6 +80,8 @@ def expectations(array: Any) -> dict[str, Any]:
     return {
         "sum": array.sum(),
         "sum of lines": array.sum(0, keepdims=True),
+        "reproducible sum": array.sum(),
+        "reproducible mean": array.mean(0),
         "min": array.min(),
         "max": array.max(-1),
         "mean": array.mean(),

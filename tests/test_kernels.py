@@ -12,8 +12,8 @@ import pytest
 
 from dask_coop.chunks import catalogue
 from dask_coop.cuda import compiler
-from dask_coop.cuda.programs import histogram
-from dask_coop.monoids import MIN, MOMENTS, SUM, bind
+from dask_coop.cuda.programs import histogram, reduce
+from dask_coop.monoids import BINNED_SUM, MIN, MOMENTS, SUM, bind
 
 #: Without sm_90, for which every kernel is compiled.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
@@ -97,6 +97,10 @@ def main_kernels(arch: str, dtype: np.dtype[np.generic]) -> list[str]:
     total = bind(SUM, dtype, dtype, "sum")
     reduced = (total, bind(MIN, dtype, dtype, "min"), bind(MOMENTS, dtype, dtype, "describe"))
     sources = [*chain.from_iterable(map(catalogue.reductions, reduced))]
+    if dtype.kind == "f":
+        digits = bind(BINNED_SUM, dtype, dtype, "sum")
+        name, layout = catalogue.functor(digits), catalogue.layout(digits)
+        sources += [make(name, dtype, layout) for make in (reduce.rows, reduce.long_rows)]
     sources += catalogue.scans(total, is_hopper(arch))
     # Edges are compared in the dtype that uniform bins have; weights of other dtypes than these are
     # converted by the same instructions.
