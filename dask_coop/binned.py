@@ -62,6 +62,9 @@ def merge(parts: int, a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
 def shift(digits: Sequence[Any], steps: Any) -> list[Any]:
     """Move digits by so many bins; what comes in is 0, and what falls off the end is dropped."""
     shifted = list(digits)
+    # The usual case; asking a GPU for it would take longer than moving digits.
+    if isinstance(steps, np.ndarray | np.generic) and not steps.any():
+        return shifted
     for step in (1, 2, 4):
         # From 4 on nothing is left, however far.
         far = steps >= 4 if step == 4 else steps & step != 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from types import ModuleType
@@ -24,7 +25,9 @@ from dask_coop.chunks import binned as engine
 from dask_coop.monoids import BINNED_COMPLEX_SUM, BINNED_SUM, MEAN, SUM, State, bind, reproducible
 
 LOWEST = -41
-WINDOW = 1 + binned.DIGITS
+
+#: What looks for Numba's loops, before a fixture replaces it.
+find_loops = engine._compiled.__wrapped__
 
 GPU = pytest.param("cupy", marks=pytest.mark.gpu)
 
@@ -508,3 +511,24 @@ def test_a_mean_divides_as_well_what_stays_an_array() -> None:
     found = binned.mean(state, np.dtype("c8"))
     assert found.dtype == "c8"
     np.testing.assert_array_equal(found, np.full(3, 2 + 6j))
+
+
+def test_loops_are_compiled_where_machine_code_cannot_be_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numba = pytest.importorskip("numba")
+    from dask_coop.chunks import binned_numba
+
+    def refuse(function: Any, cache: bool = False, **options: Any) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return function
+
+    monkeypatch.setattr(numba, "njit", refuse)
+    assert binned_numba._jit(bits) is bits
+
+
+def test_the_loops_without_numba_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dask_coop.chunks.binned_numba", None)
+    monkeypatch.delattr("dask_coop.chunks.binned_numba", raising=False)
+    assert find_loops() is None

@@ -26,7 +26,7 @@ from dask_coop.monoids import Operation, State
 Array = np.ndarray[Any, Any]
 
 #: Elements of a piece.
-_PIECE = 1 << 14
+_PIECE = 1 << 15
 
 #: By digit: what, added to elements that are scaled to make the first unit 1, rounds them to whole
 #: units, half to even, and leaves the number of units in the low bits.

@@ -54,7 +54,29 @@ def _scale(exponent: int) -> float:
     return np.int64((1023 - WIDTH * (exponent - 1)) << 52).view(np.float64)
 
 
-_raise, _scale = _jit(_raise), _jit(_scale)
+def _cut(scaled: float) -> tuple[Any, Any, Any, Any]:
+    """Return the bits of each digit of a scaled element, shifted."""
+    a = np.float64(scaled + _A)
+    rest = scaled - (a - _A)
+    b = np.float64(rest + _B)
+    rest -= b - _B
+    c = np.float64(rest + _C)
+    rest -= c - _C
+    d = np.float64(rest + _D)
+    return a.view(np.int64), b.view(np.int64), c.view(np.int64), d.view(np.int64)
+
+
+def _flush(sums: Array, rows: int, digits: Array, first: int, width: int) -> None:
+    """Move the sums over so many rows to the digits of their lines; wraps, as the sums do."""
+    for i in range(width):
+        digits[0, first + i] += sums[i] - rows * _A_BITS
+        digits[1, first + i] += sums[_APART + i] - rows * _B_BITS
+        digits[2, first + i] += sums[2 * _APART + i] - rows * _C_BITS
+        digits[3, first + i] += sums[3 * _APART + i] - rows * _D_BITS
+    sums[:] = 0
+
+
+_raise, _scale, _cut, _flush = _jit(_raise), _jit(_scale), _jit(_cut), _jit(_flush)
 
 
 def _rows(x: Array, bits: Array, exponent: Array, digits: Array) -> bool:
@@ -72,36 +94,17 @@ def _rows(x: Array, bits: Array, exponent: Array, digits: Array) -> bool:
             scale = _scale(exponent[line])
             a = b = c = d = np.int64(0)
             for i in range(part.size):
-                rest = np.float64(part[i]) * scale
-                shifted = np.float64(rest + _A)
-                a += shifted.view(np.int64)
-                rest -= shifted - _A
-                shifted = np.float64(rest + _B)
-                b += shifted.view(np.int64)
-                rest -= shifted - _B
-                shifted = np.float64(rest + _C)
-                c += shifted.view(np.int64)
-                rest -= shifted - _C
-                d += np.float64(rest + _D).view(np.int64)
+                p, q, r, s = _cut(np.float64(part[i]) * scale)
+                a += p
+                b += q
+                c += r
+                d += s
             # Wraps, as the sums above do.
             digits[0, line] += a - part.size * _A_BITS
             digits[1, line] += b - part.size * _B_BITS
             digits[2, line] += c - part.size * _C_BITS
             digits[3, line] += d - part.size * _D_BITS
     return True
-
-
-def _flush(sums: Array, rows: int, digits: Array, first: int, width: int) -> None:
-    """Move the sums over so many rows to the digits of their lines; wraps, as the sums do."""
-    for i in range(width):
-        digits[0, first + i] += sums[i] - rows * _A_BITS
-        digits[1, first + i] += sums[_APART + i] - rows * _B_BITS
-        digits[2, first + i] += sums[2 * _APART + i] - rows * _C_BITS
-        digits[3, first + i] += sums[3 * _APART + i] - rows * _D_BITS
-    sums[:] = 0
-
-
-_flush = _jit(_flush)
 
 
 def _columns(x: Array, bits: Array, exponent: Array, digits: Array) -> bool:
@@ -111,7 +114,8 @@ def _columns(x: Array, bits: Array, exponent: Array, digits: Array) -> bool:
     sums = np.zeros(DIGITS * _APART, np.int64)
     for first in range(0, x.shape[1], _WIDE):
         width = min(_WIDE, x.shape[1] - first)
-        tall = _TALL * _WIDE // width
+        # An even number of rows, which are taken two by two.
+        tall = _TALL * _WIDE // width // 2 * 2
         summed = 0
         known = np.full(_WIDE, -1, bits.dtype)
         largest[:] = 0
@@ -134,20 +138,23 @@ def _columns(x: Array, bits: Array, exponent: Array, digits: Array) -> bool:
                             return False
                         scale[i] = _scale(exponent[first + i])
                         known[i] = largest[i]
-            for row in range(start, stop):
-                part = x[row][first : first + width]
+            for row in range(start, stop - 1, 2):
+                one, other = x[row][first : first + width], x[row + 1][first : first + width]
                 for i in range(width):
-                    rest = np.float64(part[i]) * scale[i]
-                    shifted = np.float64(rest + _A)
-                    sums[i] += shifted.view(np.int64)
-                    rest -= shifted - _A
-                    shifted = np.float64(rest + _B)
-                    sums[_APART + i] += shifted.view(np.int64)
-                    rest -= shifted - _B
-                    shifted = np.float64(rest + _C)
-                    sums[2 * _APART + i] += shifted.view(np.int64)
-                    rest -= shifted - _C
-                    sums[3 * _APART + i] += np.float64(rest + _D).view(np.int64)
+                    a, b, c, d = _cut(np.float64(one[i]) * scale[i])
+                    p, q, r, s = _cut(np.float64(other[i]) * scale[i])
+                    sums[i] += a + p
+                    sums[_APART + i] += b + q
+                    sums[2 * _APART + i] += c + r
+                    sums[3 * _APART + i] += d + s
+            if (stop - start) % 2:
+                one = x[stop - 1][first : first + width]
+                for i in range(width):
+                    a, b, c, d = _cut(np.float64(one[i]) * scale[i])
+                    sums[i] += a
+                    sums[_APART + i] += b
+                    sums[2 * _APART + i] += c
+                    sums[3 * _APART + i] += d
             summed += stop - start
         _flush(sums, summed, digits, first, width)
     return True
