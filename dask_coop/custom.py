@@ -261,6 +261,8 @@ def _dtypes(name: str, dtype: np.dtype[Any]) -> dict[str, np.dtype[Any]]:
     """Return the dtypes of a state's fields by their names."""
     fields = {"value": dtype} if dtype.names is None else {n: dtype[n] for n in dtype.names}
     for field, kind in fields.items():
+        if not (field.isascii() and field.isidentifier()):
+            raise ValueError(f"field {field!r} of monoid {name!r} must be an ASCII identifier")
         if kind.kind not in "biufc" or kind.itemsize > (16 if kind.kind == "c" else 8):
             raise TypeError(
                 f"field {field!r} of monoid {name!r} is {kind}; states are made of bool, integers, "

@@ -438,6 +438,7 @@ def plus(a: Any, b: Any) -> Any:
     [
         ({"name": "log-add"}, ValueError, "identifier, got 'log-add'"),
         ({"name": 3}, ValueError, "identifier, got 3"),
+        ({"dtype": [("a b", "f8")]}, ValueError, "field 'a b' of monoid 'mine' must be an ASCII"),
         ({"dtype": "O"}, TypeError, "'value' of monoid 'mine' is object"),
         ({"dtype": "f8,U3"}, TypeError, "field 'f1' of monoid 'mine' is <U3"),
         ({"dtype": ",".join(["f8"] * 17)}, ValueError, "136 bytes; at most 128"),

@@ -35,7 +35,9 @@ def _fold(scan: programs.Scan, x: Array, shape: Shape) -> tuple[Array, Shape]:
     outer, n, inner = shape
     threads, line_bytes = programs.THREADS, n * scan.element_bytes
     if inner > 1:
-        parts = parts_of(-(-outer * inner // threads), n // _ROWS)
+        # A thread takes a column of a piece, so few columns make many pieces.
+        busy = threads * parts_of(1, n)
+        parts = max(1, min(busy // (outer * inner), n // _ROWS))
     else:
         parts = parts_of(outer, line_bytes // PART_BYTES)
     states = cupy.empty(outer * parts * inner * scan.state_bytes, "u1")
