@@ -142,6 +142,19 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class Integers:
+    """What `numpy.bincount` counts into: an entry for every integer from 0 on.
+
+    Attributes
+    ----------
+    minlength : int
+        The entries that there are whatever the integers.
+    """
+
+    minlength: int
+
+
+@dataclass(frozen=True)
 class Steps:
     """What `numpy.digitize` makes of samples: bins and what stands for them."""
 

@@ -35,9 +35,12 @@ LAYERS = {
     },
     "public": {
         "arguments",
+        "binning",
+        "counts",
         "custom",
         "extrema",
         "histograms",
+        "joint",
         "linear",
         "moments",
         "reductions",
@@ -160,7 +163,17 @@ def test_modules_are_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400
 
 
-HEAVY = ("cupy", "cuda", "dask_cuda", "distributed", "h5py", "matplotlib", "skimage", "zarr")
+HEAVY = (
+    "cupy",
+    "cuda",
+    "dask_cuda",
+    "distributed",
+    "h5py",
+    "matplotlib",
+    "numba",
+    "skimage",
+    "zarr",
+)
 
 
 def imported_by(code: str) -> set[str]:

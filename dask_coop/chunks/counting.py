@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_coop.bins import Bins, Grid, Places, Steps
+from dask_coop.bins import Bins, Grid, Integers, Places, Steps
 
 Array = np.ndarray[Any, Any]
 
@@ -176,6 +176,20 @@ def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: An
             if folds:
                 _fold(more, grid.shape[i], places, compiled)
         _add(places, None if weights is None else blocks[-1], flat, compiled)
+    return table
+
+
+def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Array:
+    """Return how often each integer occurs, or the sum of its `weights`, which are of `dtype`."""
+    low, high = (int(x.min()), int(x.max())) if x.size else (0, -1)
+    if low < 0:
+        raise ValueError("'list' argument must have no negative elements")
+    table = np.zeros(max(high + 1, integers.minlength), dtype)
+    compiled = x.size >= WORTH_COMPILING and _loops() is not None
+    arrays, _ = _flatten([x] if weights is None else [x, weights], (), ())
+    for start in range(0, x.size, BLOCK):
+        places, *more = (array[start : start + BLOCK] for array in arrays)
+        _add(places.astype("i8", copy=False), *(more or [None]), table, compiled)
     return table
 
 
