@@ -134,9 +134,7 @@ def _lazy_edges_given(bins: Any) -> tuple[Any, float]:
     if edges.ndim == 0:
         return None, math.nan
     if edges.ndim > 1:
-        raise ValueError(
-            f"bins must be a 1-dimensional array or sequence, got shape {edges.shape}"
-        )
+        raise ValueError(f"bins must be a 1-dimensional array or sequence, got shape {edges.shape}")
     return edges, edges.size - 1
 
 
@@ -207,7 +205,7 @@ def _find_in_moments(
         raise ValueError("autodetected range of [nan, nan] is not finite; give range=(low, high)")
     if count == 0:
         return make((find_bins(1, limits, samples),))
-    outer = found_limits((low, high)) if limits is None else limits
+    outer: Any = found_limits((low, high)) if limits is None else limits
     width = _width(rule, int(count), _distance(low, high), m2)
     if width and samples.kind in "iu" and width < 1:
         width = 1

@@ -57,7 +57,7 @@ class Bins:
         if self.limits is None:
             return True
         edges = np.result_type(*self.limits, np.empty(0, samples))
-        return self.edges.dtype == (edges if edges.kind == "f" else np.dtype("f8"))
+        return bool(self.edges.dtype == (edges if edges.kind == "f" else np.dtype("f8")))
 
 
 def find_bins(bins: Any, limits: Any, dtype: np.dtype[Any]) -> Bins:
@@ -153,6 +153,11 @@ class Integers:
 
     minlength: int
 
+    @property
+    def n(self) -> int:
+        """The number of entries."""
+        return self.minlength
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -206,4 +211,4 @@ def find_coordinate_bins(bins: Any, limits: Any, dtype: np.dtype[Any], number: i
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("bins[0]", f"bins[{number}]")) from None
     uniform = np.ndim(bins) == 0 and (edges[:-1] < edges[1:]).all()
-    return Bins(edges, tuple(map(float, limits)) if uniform else None)
+    return Bins(edges, (float(limits[0]), float(limits[1])) if uniform else None)

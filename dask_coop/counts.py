@@ -23,13 +23,13 @@ from dask_coop.planning import takes_expressions
 def bincount(
     x: Any, weights: Any = None, minlength: int = 0, split_every: int | None = None
 ) -> da.Array:
-    """Number of occurrences of each integer from 0 on.
+    """Count the integers, from 0 on.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
-        Integers or bool that are not negative, in NumPy or CuPy chunks; all elements count, whatever
-        the number of dimensions.
+        Integers that are not negative, or bool, in NumPy or CuPy chunks, of any shape, of which
+        all elements count.
     weights : dask.array.Array or array_like, optional
         Of `x`'s shape: what each element adds.
     minlength : int
@@ -78,7 +78,7 @@ def bincount(
 
 @takes_expressions
 def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
-    """Number of the bin of each element.
+    """Bins of the elements, by their numbers.
 
     Parameters
     ----------

@@ -168,7 +168,7 @@ def histogram2d(
     array([[3.],
            [3.]])
     """
-    if not is_dask_collection(bins) and np.iterable(bins) and len(bins) not in (1, 2):
+    if isinstance(bins, list | tuple | np.ndarray) and len(bins) not in (1, 2):
         bins = [bins, bins]
     hist, edges = histogramdd((x, y), bins, range, normed, weights, density)
     return hist, edges[0], edges[1]
@@ -220,7 +220,7 @@ def _find_bins(bins: Any, n: int) -> list[Any]:
         isinstance(bins, list | tuple) and any(map(is_dask_collection, bins))
     ):
         raise NotImplementedError("Passing dask collections to bins=... is not supported.")
-    if not np.iterable(bins):
+    if np.ndim(bins) == 0 and not isinstance(bins, list | tuple):
         return [bins] * n
     if len(bins) != n:
         raise ValueError("The dimension of bins must be equal to the dimension of the sample.")
@@ -235,9 +235,7 @@ def _find_ranges(ranges: Any, n: int) -> list[Any]:
     ):
         raise NotImplementedError("Passing dask collections to range=... is not supported.")
     if len(ranges) != n:
-        raise ValueError(
-            "range argument requires one entry, a min max pair, per dimension."
-        )
+        raise ValueError("range argument requires one entry, a min max pair, per dimension.")
     if not all(pair is None or len(pair) == 2 for pair in ranges):
         raise ValueError("range argument should be a sequence of pairs")
     return list(ranges)

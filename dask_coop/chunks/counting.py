@@ -188,8 +188,9 @@ def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Ar
     compiled = x.size >= WORTH_COMPILING and _loops() is not None
     arrays, _ = _flatten([x] if weights is None else [x, weights], (), ())
     for start in range(0, x.size, BLOCK):
-        places, *more = (array[start : start + BLOCK] for array in arrays)
-        _add(places.astype("i8", copy=False), *(more or [None]), table, compiled)
+        blocks = [array[start : start + BLOCK] for array in arrays]
+        places = blocks[0].astype("i8", copy=False)
+        _add(places, None if weights is None else blocks[-1], table, compiled)
     return table
 
 

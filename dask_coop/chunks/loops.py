@@ -18,11 +18,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _compiled(function: F) -> F:
-    options = {"nogil": True, "boundscheck": False}
     try:
-        compiled: F = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder to keep machine code in
-        compiled = numba.njit(**options)(function)
+        compiled: F = numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # there is no folder to keep machine code in
+        compiled = numba.njit(nogil=True)(function)
     return compiled
 
 
@@ -33,7 +32,14 @@ UNSURE = -(2**62)
 
 @_compiled
 def guess_on_line(
-    x: Array, low: float, high: float, scale: float, doubt: float, first: int, step: int, index: Array
+    x: Array,
+    low: float,
+    high: float,
+    scale: float,
+    doubt: float,
+    first: int,
+    step: int,
+    index: Array,
 ) -> int:
     """Write the places of samples that are further than `doubt` bins from edges on a line.
 
@@ -53,7 +59,14 @@ def guess_on_line(
 
 @_compiled
 def guess_by_guide(
-    x: Array, low: float, high: float, cells: float, guide: Array, first: int, step: int, index: Array
+    x: Array,
+    low: float,
+    high: float,
+    cells: float,
+    guide: Array,
+    first: int,
+    step: int,
+    index: Array,
 ) -> int:
     """Write the places of samples in cells of which `guide` has the only bin.
 
