@@ -220,7 +220,7 @@ def _find_bins(bins: Any, n: int) -> list[Any]:
         isinstance(bins, list | tuple) and any(map(is_dask_collection, bins))
     ):
         raise NotImplementedError("Passing dask collections to bins=... is not supported.")
-    if np.ndim(bins) == 0 and not isinstance(bins, list | tuple):
+    if not isinstance(bins, list | tuple) and np.ndim(bins) == 0:
         return [bins] * n
     if len(bins) != n:
         raise ValueError("The dimension of bins must be equal to the dimension of the sample.")
