@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask import delayed
-from dask.array.core import Array, asarray, from_delayed
+from dask.array.core import Array, asarray, from_delayed, map_blocks
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
@@ -154,7 +154,9 @@ def _find_by_rule(rule: str, limits: Any, x: Array, make: partial[Grid]) -> Binn
         _check_pair(limits)
         # NumPy's words for what it refuses.
         find_bins(1, limits, samples)
-        x = x[(x >= limits[0]) & (x <= limits[1])]
+        x = x if x.ndim else x.reshape((1,))
+        sizes = tuple((math.nan,) * n for n in x.numblocks)
+        x = map_blocks(_keep, x, *limits, dtype=x.dtype, chunks=sizes, meta=x._meta)
     moments = monoids.bind(MOMENTS, samples, samples, "histogram")
     find = partial(_find_in_moments, rule, limits, samples, make)
     found = spine.value(moments, x, "histogram-bins", find)
@@ -163,6 +165,11 @@ def _find_by_rule(rule: str, limits: Any, x: Array, make: partial[Grid]) -> Binn
 
 
 # Inside the task.
+
+
+def _keep(x: Any, low: Any, high: Any) -> Any:
+    """Return the samples of a chunk within limits, along its first axis."""
+    return x[(x >= low) & (x <= high)].reshape((-1,) + (1,) * (x.ndim - 1))
 
 
 def _host(value: Any) -> Any:

@@ -230,15 +230,14 @@ def _find_bins(bins: Any, n: int) -> list[Any]:
 def _find_ranges(ranges: Any, n: int) -> list[Any]:
     if ranges is None:
         return [None] * n
-    if is_dask_collection(ranges) or any(
-        map(is_dask_collection, (limit for pair in ranges for limit in (pair or ())))
-    ):
+    pairs = [[pair] if pair is None or np.ndim(pair) == 0 else [*pair] for pair in ranges]
+    if is_dask_collection(ranges) or any(is_dask_collection(limit) for p in pairs for limit in p):
         raise NotImplementedError("Passing dask collections to range=... is not supported.")
-    if len(ranges) != n:
+    if len(pairs) != n:
         raise ValueError("range argument requires one entry, a min max pair, per dimension.")
-    if not all(pair is None or len(pair) == 2 for pair in ranges):
+    if not all(len(pair) == 2 or pair == [None] for pair in pairs):
         raise ValueError("range argument should be a sequence of pairs")
-    return list(ranges)
+    return [pair if len(pair) == 2 else None for pair in pairs]
 
 
 def _find_extrema(samples: Sequence[Array], missing: list[int]) -> list[Delayed]:
