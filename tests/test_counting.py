@@ -1,4 +1,4 @@
-"""NumPy chunks: Numba's loops and NumPy's own steps give the same places, NumPy's functions' ones."""
+"""NumPy chunks: Numba's loops and NumPy's steps give the same places, those of its functions."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import dask.array as da
@@ -130,8 +131,7 @@ def test_weights_of_every_dtype(xp: Any, dtype: str, data: Any) -> None:
             array,
             axis,
             lambda a, v: [
-                v[(a >= low) & (a < high)].sum(dtype=dtype)
-                for low, high in zip(edges, edges[1:], strict=False)
+                v[(a >= low) & (a < high)].sum(dtype=dtype) for low, high in pairwise(edges)
             ],
             weights,
         )

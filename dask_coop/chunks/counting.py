@@ -56,8 +56,9 @@ class _Finder(NamedTuple):
 
     def find(self, x: Array, index: Array, compiled: bool) -> None:
         """Write the places of one-dimensional samples to `index`, perhaps by Numba's loops."""
-        v = self._convert(x)
         loops = _loops() if compiled else None
+        # The loops widen float32 themselves.
+        v = x if loops is not None and x.dtype == "f4" else self._convert(x)
         if loops is None:
             _locate(v, self.edges, self.places, index)
             return
@@ -95,9 +96,12 @@ def _finder(bins: Bins, samples: np.dtype[Any], places: Places, compiled: bool) 
             # Edges are rounded to their dtype, guesses to float64.
             size = max(abs(low), abs(high)) * scale
             rounding = float(np.finfo(bins.edges.dtype).eps)
-            doubt = size * rounding + (size + n) * 2.0**-50
-            limits = _whole_limits(bins, samples)
-            return _Finder(edges, places, scale, min(doubt, 1.0), limits=limits)
+            doubt = min(size * rounding + (size + n) * 2.0**-50, 1.0)
+            if samples.kind in "iu" and low.is_integer() and math.frexp(scale)[0] == 0.5:
+                # Nothing is rounded if edges are whole, too, or halves, quarters and so on.
+                exact = np.array_equal(edges, low + np.arange(n + 1) / scale)
+                doubt = -1.0 if exact and size < 2.0**50 else doubt
+            return _Finder(edges, places, scale, doubt, limits=_whole_limits(bins, samples))
         n_cells = min(max(2 * n, min(32 * n, 1 << 16)), 1 << 20)
         cells = float(n_cells / width)
         if not (0 < width < math.inf and 0 < cells < math.inf):
@@ -181,11 +185,15 @@ def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: An
 
 def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Array:
     """Return how often each integer occurs, or the sum of its `weights`, which are of `dtype`."""
+    compiled = x.size >= WORTH_COMPILING and _loops() is not None
+    if np.dtype(dtype).kind != "c" and (x.dtype == "i8" or not compiled) and x.dtype != "u8":
+        arrays = [x] if weights is None else [x, weights]
+        arrays, _ = _flatten(arrays, (), ())
+        return np.bincount(*arrays, minlength=integers.minlength).astype(dtype, copy=False)
     low, high = (int(x.min()), int(x.max())) if x.size else (0, -1)
     if low < 0:
         raise ValueError("'list' argument must have no negative elements")
     table = np.zeros(max(high + 1, integers.minlength), dtype)
-    compiled = x.size >= WORTH_COMPILING and _loops() is not None
     arrays, _ = _flatten([x] if weights is None else [x, weights], (), ())
     for start in range(0, x.size, BLOCK):
         blocks = [array[start : start + BLOCK] for array in arrays]
