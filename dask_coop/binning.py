@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask import delayed
 from dask.array.core import Array, asarray, from_delayed, map_blocks
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
@@ -71,7 +70,7 @@ def sample_dtype(x: Array) -> np.dtype[Any]:
 
 def lazy_edges(grid: Delayed, n: float, dtype: Any, coordinate: int = 0) -> Array:
     """Return the edges of a grid that is found later."""
-    edges = delayed(_edges, pure=True)(grid, coordinate, np.dtype(dtype))
+    edges = spine.derive("histogram-edges", _edges, grid, coordinate, np.dtype(dtype))
     return from_delayed(edges, (n + 1,), dtype)
 
 
@@ -113,7 +112,7 @@ def _find_later(bins: Any, limits: Any, x: Array, make: partial[Grid]) -> Binnin
         limits = spine.value(_extrema(samples), x, "histogram-limits", found_limits)
     find = partial(_find_given, samples, result, make)
     given = bins if edges is None else edges
-    found = delayed(find, name="histogram-bins", pure=True)(given, limits)
+    found = spine.derive("histogram-bins", find, given, limits)
     if edges is None:
         edges = lazy_edges(found, n, result)
     return Binning(found, n, edges)
@@ -125,7 +124,8 @@ def _lazy_edges_given(bins: Any) -> tuple[Any, float]:
         n = bins._length
         if n is None or n == 1:
             return None, math.nan
-        return from_delayed(delayed(np.asarray, pure=True)(bins, "f8"), (n,), "f8"), n - 1
+        edges = spine.derive("histogram-edges", np.asarray, bins, np.dtype("f8"))
+        return from_delayed(edges, (n,), "f8"), n - 1
     if isinstance(bins, list | tuple) and any(isinstance(part, Delayed) for part in bins):
         raise TypeError("bins must be a lazy array, not a sequence with delayed edges")
     if not isinstance(bins, Array | list | tuple):

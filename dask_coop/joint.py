@@ -8,7 +8,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask import delayed
 from dask.array.core import Array, asanyarray, asarray
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
@@ -112,7 +111,7 @@ def histogramdd(
     edges = [asarray(bins.edges) for bins in found]
     if missing:
         find = partial(_find_grid, counts, limits, dtypes, missing)
-        grid = delayed(find, name="histogramdd-bins", pure=True)(_find_extrema(samples, missing))
+        grid = spine.derive("histogramdd-bins", find, _find_extrema(samples, missing))
         for i in missing:
             dtype = dtypes[i] if dtypes[i].kind == "f" else np.dtype("f8")
             edges[i] = lazy_edges(grid, shape[i], dtype, i)

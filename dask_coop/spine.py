@@ -124,6 +124,30 @@ def value(
     return Delayed(key, HighLevelGraph.from_collections(key, layer, dependencies=[x]))
 
 
+def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
+    """Call `function` in a task of its own.
+
+    Arguments may be lazy, or lists that hold what is: Delayed objects, and arrays, which arrive in
+    one block.
+    """
+    key = f"{name}-{tokenize(function, *args)}"
+    lazy: list[Any] = []
+
+    def refer(part: Any) -> Any:
+        if isinstance(part, list):
+            return List(*map(refer, part))
+        if isinstance(part, Array):
+            lazy.append(part.rechunk(-1) if part.npartitions > 1 else part)
+            return TaskRef((lazy[-1].name, *(0,) * part.ndim))
+        if isinstance(part, Delayed):
+            lazy.append(part)
+            return TaskRef(part.key)
+        return part
+
+    task = Task(key, function, *map(refer, args))
+    return Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=lazy))
+
+
 def table(
     op: Operation,
     samples: Sequence[Array],

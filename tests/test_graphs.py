@@ -68,7 +68,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "complex weights": dc.histogram(x, 5, (0, 9), weights=x * 1j)[0],
         "counts between lazy edges": dc.histogram(x, da.arange(8.0, chunks=8))[0],
         "counts of rows": dc.histogramdd(x, 2)[0],
-        "weights of rows": dc.histogramdd(x, 2, [(0, 9)] * 7, weights=x[:, 0])[0],
+        "weights of rows": dc.histogramdd(x, 2, [(0, 9)] * 7, weights=dc.sum(x, axis=1))[0],
         "counts of pairs": dc.histogram2d(x, 9 - x, [4, np.arange(8)])[0],
         "density of pairs": dc.histogram2d(x, 9 - x, 3, [(0, 9)] * 2, density=True)[0],
         "integers": dc.bincount(x.astype("i4"), minlength=3),

@@ -323,7 +323,7 @@ def test_bad_bins_are_refused_in_numpys_words(args: Any, error: Any, words: str)
         dc.histogram(da.ones(4, chunks=2), *args)
 
 
-@pytest.mark.parametrize("rule", ["auto", "fd", "sturges", "magic"])
+@pytest.mark.parametrize("rule", ["auto", "fd", "stone", "magic"])
 @pytest.mark.parametrize("inside", [None, (0, 1)])
 def test_rules_for_bins_are_refused_and_not_guessed(rule: str, inside: Any) -> None:
     with pytest.raises((TypeError, ValueError, NotImplementedError), match=rule):

@@ -187,9 +187,9 @@ def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Ar
     """Return how often each integer occurs, or the sum of its `weights`, which are of `dtype`."""
     compiled = x.size >= WORTH_COMPILING and _loops() is not None
     if np.dtype(dtype).kind != "c" and (x.dtype == "i8" or not compiled) and x.dtype != "u8":
-        arrays = [x] if weights is None else [x, weights]
-        arrays, _ = _flatten(arrays, (), ())
-        return np.bincount(*arrays, minlength=integers.minlength).astype(dtype, copy=False)
+        (flat, *more), _ = _flatten([x] if weights is None else [x, weights], (), ())
+        table = np.bincount(flat, more[0] if more else None, integers.minlength)
+        return table.astype(dtype, copy=False)
     low, high = (int(x.min()), int(x.max())) if x.size else (0, -1)
     if low < 0:
         raise ValueError("'list' argument must have no negative elements")
