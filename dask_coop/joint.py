@@ -209,7 +209,7 @@ def _find_samples(sample: Any) -> tuple[list[Array], int]:
             )
         if chunks.kind(x._meta) != chunks.kind(samples[0]._meta):
             raise TypeError("coordinates must all have chunks of one kind, NumPy's or CuPy's")
-    common = np.result_type(*samples)
+    common = np.result_type(*(x.dtype for x in samples))
     samples = [match_chunks(x.astype(common), samples[0]) for x in samples]
     return samples, len(samples)
 
