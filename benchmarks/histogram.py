@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop import monoids
-from dask_coop.bins import Bins, find_bins
+from dask_coop.bins import Bins, Grid, find_bins
 
 from .cases import DTYPES, Array, Case, Maker, Scale, apart
 
@@ -59,7 +59,7 @@ def ours(peers: Any, case: Case) -> Callable[..., Any]:
     op = monoids.bind(monoids.COUNTS, weight, weight, "histogram")
     engine = peers.ours("histogram")
     if not peers.gpu:
-        return lambda x, weights=None: engine.histogram(op, x, bins, weights)
+        return lambda x, weights=None: engine.histogram(op, [x], Grid((bins,)), weights)
     count, zeros = engine.count, peers.cupy.zeros
     (total,) = op.monoid.dtypes(op.element)
 

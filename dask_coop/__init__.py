@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from dask_coop.counts import bincount, digitize
 from dask_coop.custom import Monoid, reduce
 from dask_coop.histograms import histogram
+from dask_coop.joint import histogram2d, histogramdd
 from dask_coop.linear import matmul, transpose
 from dask_coop.reductions import (
     Description,
@@ -37,10 +39,14 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "bincount",
     "count_nonzero",
     "cumsum",
     "describe",
+    "digitize",
     "histogram",
+    "histogram2d",
+    "histogramdd",
     "matmul",
     "max",
     "mean",

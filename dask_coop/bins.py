@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,13 @@ class Bins:
             return {"bins": self.edges}
         return {"bins": self.n, "range": self.limits}
 
+    def are_numpys(self, samples: np.dtype[Any]) -> bool:
+        """Tell whether `numpy.histogram` makes these edges of `numpy_arguments`."""
+        if self.limits is None:
+            return True
+        edges = np.result_type(*self.limits, np.empty(0, samples))
+        return bool(self.edges.dtype == (edges if edges.kind == "f" else np.dtype("f8")))
+
 
 def find_bins(bins: Any, limits: Any, dtype: np.dtype[Any]) -> Bins:
     """Return the bins that NumPy would use for samples of `dtype`.
@@ -74,3 +81,134 @@ def find_bins(bins: Any, limits: Any, dtype: np.dtype[Any]) -> Bins:
     if np.ndim(bins) == 1:
         return Bins(edges, None)
     return Bins(edges, (0, 1) if limits is None else tuple(limits))
+
+
+class Places(NamedTuple):
+    """The numbers that samples get: a sample in bin i gets ``first + step * i``.
+
+    Attributes
+    ----------
+    below, above, missing : int
+        What samples outside the bins and NaN get; negative for what counts nowhere.
+    first, step : int
+    closed : bool
+        Whether the last bin holds its right edge; else that is above.
+    """
+
+    below: int = -1
+    above: int = -1
+    missing: int = -1
+    first: int = 0
+    step: int = 1
+    closed: bool = True
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a histogram counts into.
+
+    Attributes
+    ----------
+    bins : tuple of Bins
+        One for each coordinate of a sample.
+    flow : bool
+        Whether each has an entry more for what is below its first edge, and one for what is above
+        its last, NaN among it.
+    axes : tuple of int, optional
+        The axes that samples are counted over, sorted; by default all of them. The others are the
+        first axes of the table.
+    """
+
+    bins: tuple[Bins, ...]
+    flow: bool = False
+    axes: tuple[int, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The entries of the table along each coordinate."""
+        return tuple(bins.n + 2 * self.flow for bins in self.bins)
+
+    @property
+    def places(self) -> list[Places]:
+        """The places of samples along each coordinate."""
+        if not self.flow:
+            return [Places()] * len(self.bins)
+        return [Places(0, bins.n + 1, bins.n + 1, 1) for bins in self.bins]
+
+    def lines(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Split the axes of a chunk of `shape` in those that are kept and those counted over."""
+        axes = tuple(range(len(shape))) if self.axes is None else self.axes
+        return tuple(axis for axis in range(len(shape)) if axis not in axes), axes
+
+
+@dataclass(frozen=True)
+class Integers:
+    """What `numpy.bincount` counts into: an entry for every integer from 0 on.
+
+    Attributes
+    ----------
+    minlength : int
+        The entries that there are whatever the integers.
+    """
+
+    minlength: int
+
+    @property
+    def n(self) -> int:
+        """The number of entries."""
+        return self.minlength
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What `numpy.digitize` makes of samples: bins and what stands for them."""
+
+    bins: Bins
+    places: Places
+
+
+def find_steps(edges: Any, right: bool, dtype: np.dtype[Any]) -> Steps:
+    """Return what `numpy.digitize` makes of samples of `dtype`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        In NumPy's words, for what NumPy refuses; and for edges that are NaN.
+    """
+    edges = np.asarray(edges)
+    np.digitize(np.empty(0, dtype), edges, right)
+    edges = edges.astype(np.result_type(dtype, edges), copy=False)
+    if np.isnan(edges).any():
+        raise ValueError("bins must be monotonically increasing or decreasing, got NaN")
+    n, falls = len(edges), bool(len(edges) and edges[0] > edges[-1])
+    edges = edges[::-1] if falls else edges
+    if right:
+        # To be greater than an edge is to be no less than the number that follows.
+        is_float = edges.dtype.kind == "f"
+        edges = edges[edges < (np.inf if is_float else np.iinfo(edges.dtype).max)]
+        edges = np.nextafter(edges, edges.dtype.type(np.inf)) if is_float else edges + 1
+    above = len(edges)
+    if falls:
+        places = Places(n, n - above, 0, n - 1, -1, False)
+    else:
+        places = Places(0, above, n, 1, 1, False)
+    if above < 2:
+        # Bins have two edges; between equal ones there is nothing.
+        edges = np.repeat(edges, 2) if above else np.zeros(2, edges.dtype)
+    return Steps(Bins(edges, None), places)
+
+
+def find_coordinate_bins(bins: Any, limits: Any, dtype: np.dtype[Any], number: int = 0) -> Bins:
+    """Return the bins that `numpy.histogramdd` would use for coordinates of `dtype`.
+
+    Their edges may have another dtype than those of `find_bins`. Parameters and errors are its, and
+    `number` is that of the coordinate in messages.
+    """
+    if np.ndim(bins) == 0:
+        limits = (0, 1) if limits is None else tuple(limits)
+    try:
+        _, (edges,) = np.histogramdd(np.empty((0, 1), dtype), [bins], [limits])
+    except (TypeError, ValueError) as error:
+        raise type(error)(str(error).replace("bins[0]", f"bins[{number}]")) from None
+    uniform = np.ndim(bins) == 0 and (edges[:-1] < edges[1:]).all()
+    return Bins(edges, (float(limits[0]), float(limits[1])) if uniform else None)

@@ -1,4 +1,4 @@
-"""Histograms: histogram."""
+"""Histograms of one coordinate: histogram."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask import delayed
-from dask.array.core import asanyarray, from_delayed
+from dask.array.core import Array, asanyarray
 from dask.array.creation import empty_like
-from dask.base import is_dask_collection
 
 from dask_coop import chunks, monoids, spine
-from dask_coop.bins import Bins, find_bins
-from dask_coop.monoids import COUNTS, MINMAX, State
+from dask_coop.arguments import find_axes, has_unknown_size
+from dask_coop.binning import find_binning
+from dask_coop.bins import Grid
+from dask_coop.monoids import COUNTS, Operation, State
 from dask_coop.planning import takes_expressions
 
 
@@ -22,127 +22,159 @@ from dask_coop.planning import takes_expressions
 def histogram(
     a: Any,
     bins: Any = 10,
-    range: tuple[Any, Any] | None = None,
+    range: Any = None,
     normed: bool = False,
     weights: Any = None,
     density: bool | None = None,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    flow: bool = False,
 ) -> tuple[da.Array, Any]:
-    """Histogram of all elements of an array, whatever its number of dimensions.
+    """Histogram of all elements of an array, or of those along some axes.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks.
-    bins : int or 1-D array_like
-        The number of bins of equal width, or all edges, ascending; the last bin is closed on the
-        right, the others are half open.
+        Bool, integers or floats, in NumPy or CuPy chunks, of any number of dimensions.
+    bins : int, 1-D array_like, str, dask.array.Array or Delayed
+        The number of bins of equal width; or all edges, ascending, where the last bin is closed on
+        the right and the others are half open; or NumPy's rule for the number: "rice", "sqrt",
+        "sturges" or, of integers and float64, "scott". A number or edges may be lazy.
     range : (float, float), optional
-        The outer edges; samples outside are left out. Without it and with a number of bins, the
-        least and the greatest sample, found in the same graph.
+        The outer edges, which may be lazy; samples outside are left out. Without it and without
+        edges, the least and the greatest sample of all, found in the same graph.
     normed : bool
         As in Dask, only False is taken; use `density`.
     weights : dask.array.Array or array_like, optional
-        Of `a`'s shape: what each sample adds to its bin. Bool, integers or floats.
+        Of `a`'s shape: what each sample adds to its bin. Bool, integers, floats or complex.
     density : bool, optional
         Whether the result is the probability density, which integrates to one.
+    axis : int or tuple of int, optional
+        The axes to count over: one histogram, of the same bins, for each position along the others.
+    flow : bool
+        Whether there is an entry more before the bins, for samples below the first edge, and one
+        behind them, for samples above the last edge and NaN, so that every sample counts.
 
     Returns
     -------
     hist : dask.array.Array
-        Lazy, of shape ``(number of bins,)``, with chunks of the kind of `a`'s: int64 counts, or
-        sums with the dtype of `weights`, or float64 densities.
+        Lazy, with the axes of `a` that are not in `axis`, in their chunks, then one of ``number of
+        bins (+ 2 with flow)``, of nan where that is not known yet. In chunks of the kind of `a`'s:
+        int64 counts, or sums with the dtype of `weights`, or float64 densities (complex128 where
+        weights are complex).
     edges : numpy.ndarray or dask.array.Array
-        Of shape ``(number of bins + 1,)``; lazy if `range` had to be found.
+        Of shape ``(number of bins + 1,)``; lazy if they had to be found or were given so.
 
     Raises
     ------
     TypeError
-        If `a` or `weights` have another dtype.
+        If `a` or `weights` have another dtype, or `bins` or `range` are of no such type.
     ValueError
         In NumPy's words: edges that do not increase, a range that is not finite, more bins than
-        the dtype can tell apart, weights of another shape. If `range` is found in the data and
-        that holds NaN or an infinity, computing raises.
+        the dtype can tell apart, weights of another shape; or a rule that is not supported, or a
+        density with `flow`. If `range` is found in the data and that holds NaN or an infinity,
+        computing raises.
 
     Notes
     -----
-    The counts are those of `numpy.histogram` to the last sample, for every dtype; NaN is left out.
-    Weights are summed in float64 or 64-bit integers and rounded once.
+    The counts are those of `numpy.histogram` to the last sample, for every dtype; without `flow`,
+    NaN is left out. Weights are summed in float64 or 64-bit integers and rounded once.
 
     Examples
     --------
     >>> import dask.array as da
     >>> import dask_coop as dc
-    >>> hist, edges = dc.histogram(da.arange(10, chunks=4), bins=3, range=(0, 9))
+    >>> x = da.arange(10, chunks=4)
+    >>> hist, edges = dc.histogram(x, bins=3, range=(0, 9))
     >>> hist.compute()
     array([3, 3, 4])
+    >>> dc.histogram(x, bins=[3, 5, 8], flow=True)[0].compute()
+    array([3, 2, 4, 1])
+    >>> dc.histogram(x.reshape(2, 5), bins=[0, 2, 10], axis=1)[0].compute()
+    array([[2, 3],
+           [0, 5]])
     """
     x = asanyarray(a)
     if normed:
         raise ValueError("normed is not supported; use density=True")
-    if x.dtype.kind not in COUNTS.kinds or x.dtype.itemsize > 8:
+    if density and flow:
+        raise ValueError("density=True needs flow=False: what is outside the bins has no width")
+    require_samples("histogram", x)
+    if isinstance(bins, str) and weights is not None:
         raise TypeError(
-            f"histogram does not take samples of dtype {x.dtype}; it takes bool, integers and "
+            "Automated estimation of the number of bins is not supported for weighted data"
+        )
+    w = None if weights is None else find_weights(weights, x)
+    op = weighing(w, "histogram")
+    axes = find_axes(axis, x.ndim)
+    whole = len(axes) == x.ndim
+    make = partial(_make_grid, flow, None if whole else axes)
+    grid, n, edges = find_binning(bins, range, x, make)
+    finalize, dtype = (as_density, density_dtype(op)) if density else (as_counts, op.output)
+    shape = (n + 2 * flow,)
+    return spine.table(op, [x], w, grid, shape, finalize, dtype, axes=axes), edges
+
+
+def _make_grid(flow: bool, axes: tuple[int, ...] | None, bins: Any) -> Grid:
+    return Grid(bins, flow, axes)
+
+
+def require_samples(name: str, x: Array) -> None:
+    """Refuse samples that the function `name` does not take."""
+    if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
+        raise TypeError(
+            f"{name} does not take samples of dtype {x.dtype}; it takes bool, integers and "
             "float16 to float64"
         )
-    for name, value in (("bins", bins), ("range", range)):
-        if any(is_dask_collection(part) for part in _parts(value)):
-            raise TypeError(f"{name} must be known when the graph is built; compute it first")
-    if isinstance(bins, str):
-        raise TypeError(f"bins={bins!r}: rules for the number of bins are not supported; give one")
-    samples = np.dtype("u1") if x.dtype.kind == "b" else x.dtype.newbyteorder("=")
-    arrays = [x]
-    op = monoids.bind(COUNTS, np.dtype("i8"), np.dtype("i8"), "histogram")
-    if weights is not None:
-        w = asanyarray(weights)
-        if w.shape != x.shape:
-            raise ValueError(f"weights should have the same shape as a: {w.shape} and {x.shape}")
-        op = monoids.bind(COUNTS, w.dtype, w.dtype, "histogram with weights")
-        if chunks.kind(w._meta) != chunks.kind(x._meta):
-            raise TypeError(
-                f"a has {chunks.kind(x._meta)} chunks and weights {chunks.kind(w._meta)} chunks; "
-                "move one of them with .to_backend()"
-            )
-        # Dask rechunks no empty array.
-        arrays.append(w.rechunk(x.chunks) if w.size else empty_like(w, chunks=x.chunks))
-    finalize, dtype = (_density, np.dtype("f8")) if density else (_counts, op.output)
-
-    if np.ndim(bins) == 0 and range is None and 0 not in x.shape:
-        # Bins of float64 tell at once what NumPy thinks of their number.
-        n = find_bins(bins, (0, 1), np.dtype("f8")).n
-        dtype_of_edges = samples if samples.kind == "f" else np.dtype("f8")
-        extrema = monoids.bind(MINMAX, samples, samples, "histogram")
-        found = spine.value(extrema, x, "histogram-bins", partial(_bins, bins, samples))
-        edges = from_delayed(delayed(_edges, pure=True)(found), (n + 1,), dtype_of_edges)
-        return spine.table(op, arrays, found, n, finalize, dtype), edges
-    bins = find_bins(bins, range, samples)
-    return spine.table(op, arrays, bins, bins.n, finalize, dtype), bins.edges
 
 
-def _parts(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
-
-
-# Inside the task.
-
-
-def _bins(n: int, samples: np.dtype[Any], state: State) -> Bins:
-    low, high = (samples.type(chunks.asarray(field, "numpy")) for field in state)
-    if not (np.isfinite(low) and np.isfinite(high)):
-        raise ValueError(
-            f"autodetected range of [{low}, {high}] is not finite; give range=(low, high)"
+def find_weights(weights: Any, x: Array, name: str = "a") -> Array:
+    """Return weights in the chunks of the samples `x`, which the caller calls `name`."""
+    w = asanyarray(weights)
+    if w.shape != x.shape and not (has_unknown_size(w) or has_unknown_size(x)):
+        raise ValueError(f"weights should have the same shape as {name}: {w.shape} and {x.shape}")
+    if chunks.kind(w._meta) != chunks.kind(x._meta):
+        raise TypeError(
+            f"{name} has {chunks.kind(x._meta)} chunks and weights {chunks.kind(w._meta)} chunks; "
+            "move one of them with .to_backend()"
         )
-    return find_bins(n, (low, high), samples)
+    return match_chunks(w, x)
 
 
-def _edges(bins: Bins) -> Any:
-    return bins.edges
+def match_chunks(y: Array, x: Array) -> Array:
+    """Return `y` in the chunks of `x`."""
+    if has_unknown_size(x) or has_unknown_size(y):
+        if y.numblocks != x.numblocks:
+            raise ValueError(f"unknown chunks must be as many: {y.numblocks} and {x.numblocks}")
+        return y
+    # Dask rechunks no empty array.
+    return y.rechunk(x.chunks) if y.size else empty_like(y, chunks=x.chunks)
 
 
-def _counts(state: State, bins: Bins) -> Any:
+def weighing(weights: Array | None, name: str, dtype: Any = None) -> Operation:
+    """Return the operation that counts, or adds up weights, to `dtype` or theirs."""
+    if weights is None:
+        return monoids.bind(COUNTS, np.dtype("i8"), np.dtype("i8"), name)
+    result = np.dtype(weights.dtype if dtype is None else dtype)
+    return monoids.bind(COUNTS, weights.dtype, result, f"{name} with weights")
+
+
+def density_dtype(op: Operation) -> np.dtype[Any]:
+    """Return the dtype of a density."""
+    return np.dtype("c16" if op.output.kind == "c" else "f8")
+
+
+def as_counts(state: State, grid: Any) -> Any:
+    """Return the table of a state."""
     return state[0]
 
 
-def _density(state: State, bins: Bins) -> Any:
+def as_density(state: State, grid: Grid) -> Any:
+    """Return the density of a table: along its last axes it integrates to one."""
     (counts,) = state
-    widths = chunks.asarray(np.diff(bins.edges).astype("f8"), chunks.kind(counts))
-    return counts / widths / counts.sum()
+    ndim = len(grid.bins)
+    total = counts.sum(tuple(axis - ndim for axis, _ in enumerate(grid.bins)), keepdims=True)
+    for axis, bins in enumerate(grid.bins):
+        widths = chunks.asarray(np.diff(bins.edges).astype("f8"), chunks.kind(counts))
+        counts = counts / widths.reshape((-1,) + (1,) * (ndim - 1 - axis))
+    return counts / total

@@ -219,6 +219,18 @@ def _merge_places(before: np.ufunc, a: State, b: State) -> State:
     return _choose(take, b_value, a_value), _choose(take, b_place, a_place)
 
 
+def _merge_counts(a: State, b: State) -> State:
+    """Add two tables; one of integers may be longer than the other."""
+    (long,), (short,) = a, b
+    if np.ndim(long) != 1 or np.shape(long) == np.shape(short):
+        return (np.add(long, short),)
+    if len(long) < len(short):
+        long, short = short, long
+    table = long.copy()
+    table[: len(short)] += short
+    return (table,)
+
+
 def _choose(take: Any, a: Any, b: Any) -> Any:
     chosen: Any = np.where(take, a, b)
     return chosen[()]
@@ -269,7 +281,9 @@ BINNED_COMPLEX_SUM = Monoid("binned_complex_sum", _COMPLEX, "c", "BinnedSum", _M
 BINNED_COMPLEX_MEAN = Monoid(
     "binned_complex_mean", (*_COMPLEX, _COUNT), "c", "BinnedMean", _MERGE_COMPLEX
 )
-COUNTS = Monoid("counts", (Field("counts", "accumulator", _zero, np.add),), "biuf", "Sum")
+COUNTS = Monoid(
+    "counts", (Field("counts", "accumulator", _zero, np.add),), "biufc", "Sum", _merge_counts
+)
 
 MONOIDS = (
     SUM,

@@ -44,7 +44,7 @@ from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks
-from dask_coop.bins import Bins
+from dask_coop.bins import Grid, Integers
 from dask_coop.monoids import Operation, Origin, State
 
 #: States that one task of a spine or tree takes.
@@ -103,60 +103,112 @@ def reduction(
     return results
 
 
-def value(op: Operation, x: Array, name: str, finalize: Callable[[State], Any]) -> Delayed:
-    """Reduce the whole of `x` to any one Python object."""
-    token = tokenize(op, x, finalize)
+def value(
+    op: Operation,
+    x: Array,
+    name: str,
+    finalize: Callable[[State], Any],
+    axes: tuple[int, ...] | None = None,
+) -> Delayed:
+    """Reduce `x` over `axes`, all by default, to any one Python object.
+
+    Along other axes, `x` is one chunk.
+    """
+    axes = tuple(range(x.ndim)) if axes is None else axes
+    token = tokenize(op, x, finalize, axes)
     layer: Layer = {}
-    groups = _states(layer, op, x, tuple(range(x.ndim)), (name, token), FAN_IN, FAN_IN)
+    groups = _states(layer, op, x, axes, (name, token), FAN_IN, FAN_IN)
     (keys,) = groups.values()
     key = f"{name}-{token}"
     layer[key] = Task(key, _value, op, finalize, _refs(keys))
     return Delayed(key, HighLevelGraph.from_collections(key, layer, dependencies=[x]))
 
 
+def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
+    """Call `function` in a task of its own.
+
+    Arguments may be lazy, or lists that hold what is: Delayed objects, and arrays, which arrive in
+    one block.
+    """
+    key = f"{name}-{tokenize(function, *args)}"
+    lazy: list[Any] = []
+
+    def refer(part: Any) -> Any:
+        if isinstance(part, list):
+            return List(*map(refer, part))
+        if isinstance(part, Array):
+            lazy.append(part.rechunk(-1) if part.npartitions > 1 else part)
+            return TaskRef((lazy[-1].name, *(0,) * part.ndim))
+        if isinstance(part, Delayed):
+            lazy.append(part)
+            return TaskRef(part.key)
+        return part
+
+    task = Task(key, function, *map(refer, args))
+    return Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=lazy))
+
+
 def table(
     op: Operation,
-    arrays: Sequence[Array],
-    bins: Bins | Delayed,
-    n: int,
-    finalize: Callable[[State, Bins], Any],
+    samples: Sequence[Array],
+    weights: Array | None,
+    grid: Grid | Integers | Delayed,
+    shape: tuple[float, ...],
+    finalize: Callable[[State, Any], Any],
     dtype: Any,
+    *,
+    axes: tuple[int, ...] | None = None,
+    split_every: int | None = None,
+    name: str = "histogram",
 ) -> Array:
-    """Reduce blocks of `arrays`, taken together, to one table of `n` entries.
+    """Reduce blocks of samples and weights, taken together, to tables.
 
     Parameters
     ----------
     op : Operation
-    arrays : sequence of dask.array.Array
-        The samples and, optionally, their weights, in equal chunks.
-    bins : Bins or Delayed
+    samples : sequence of dask.array.Array
+        In equal chunks.
+    weights : dask.array.Array, optional
+        In the chunks that samples have along its axes.
+    grid : Grid, Integers or Delayed
         What the chunks count into.
-    n : int
-        The length of the table.
+    shape : tuple of int or nan
+        That of a table.
     finalize : callable
-        Makes the result of the last state and the bins.
+        Makes the result of the last state and the grid.
     dtype : dtype
         The dtype of the result.
+    axes : tuple of int, optional
+        The axes to count over, all by default; along the others there is a table for each element.
+    split_every : int, optional
+        States combined by one task.
+    name : str
+        What keys begin with.
     """
-    x = arrays[0]
-    name, token = "histogram", tokenize(op, arrays, bins, finalize, dtype)
-    lazy: list[Delayed] = [bins] if isinstance(bins, Delayed) else []
-    ref = TaskRef(lazy[0].key) if lazy else bins
+    x, fan_in = samples[0], _fan_in(split_every, ())
+    axes = tuple(range(x.ndim)) if axes is None else axes
+    arrays = [*samples] if weights is None else [*samples, weights]
+    token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in)
+    lazy: list[Delayed] = [grid] if isinstance(grid, Delayed) else []
+    ref = TaskRef(lazy[0].key) if lazy else grid
     layer: Layer = {}
-    lifted: list[Key] = []
+    groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
         key = (f"{name}-lift-{token}", *index)
-        blocks = (TaskRef((a.name, *index)) for a in arrays)
-        layer[key] = Task(key, _histogram, op, ref, *blocks)
-        lifted.append(key)
-    keys = _tree(layer, op, lifted, (f"{name}-combine-{token}",), FAN_IN, FAN_IN)
-    state = f"{name}-state-{token}"
+        blocks = [TaskRef((a.name, *index[: a.ndim])) for a in arrays]
+        layer[key] = Task(key, _histogram, op, ref, weights is not None, *blocks)
+        groups.setdefault(tuple(i for d, i in enumerate(index) if d not in axes), []).append(key)
+    state, to, last = f"{name}-state-{token}", chunks.kind(x._meta), (0,) * len(shape)
+    top: Layer = {}
+    for at, lifted in groups.items():
+        keys = _tree(layer, op, lifted, (f"{name}-combine-{token}", *at), fan_in, fan_in)
+        key = (f"{name}-{token}", *at, *last)
+        top[key] = Task(key, _tabulate, op, finalize, dtype, to, ref, _refs(keys))
     graph = HighLevelGraph.from_collections(state, layer, dependencies=[*arrays, *lazy])
-    key = (f"{name}-{token}", 0)
-    to = chunks.kind(x._meta)
-    task = Task(key, _tabulate, op, finalize, dtype, to, ref, _refs(keys))
     below = {state, *(name for d in lazy for name in d.__dask_layers__())}
-    return _array(graph, below, key[0], {key: task}, x, ((n,),), dtype)
+    kept = (sizes for d, sizes in enumerate(x.chunks) if d not in axes)
+    sizes = (*kept, *((n,) for n in shape))
+    return _array(graph, below, f"{name}-{token}", top, x, sizes, dtype)
 
 
 def scan(op: Operation, x: Array, axis: int, name: str) -> Array:
@@ -302,8 +354,9 @@ def _lift(op: Operation, axes: tuple[int, ...], x: Any, origin: Origin | None = 
     return state
 
 
-def _histogram(op: Operation, bins: Any, x: Any, weights: Any = None) -> State:
-    state: State = chunks.engine(x).histogram(op, x, bins, weights)
+def _histogram(op: Operation, grid: Any, weighted: bool, *blocks: Any) -> State:
+    samples, weights = (blocks[:-1], blocks[-1]) if weighted else (blocks, None)
+    state: State = chunks.engine(samples[0]).histogram(op, samples, grid, weights)
     return state
 
 
@@ -339,7 +392,7 @@ def _aggregate(
 
 
 def _tabulate(
-    op: Operation, finalize: Callable[..., Any], dtype: Any, to: str, bins: Any, states: list[State]
+    op: Operation, finalize: Callable[..., Any], dtype: Any, to: str, grid: Any, states: list[State]
 ) -> Any:
-    result = finalize(op.combine(states), bins).astype(dtype, copy=False)
+    result = finalize(op.combine(states), grid).astype(dtype, copy=False)
     return chunks.asarray(result, to)

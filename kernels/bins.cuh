@@ -177,4 +177,21 @@ template <typename E> struct SearchedBins {
   }
 };
 
+// The integers from 0 to n - 1 are bins of their own.
+template <typename E> struct UnitBins {
+  int n, first;
+
+  __device__ int stage(void*) { return 0; }
+  __device__ void begin_at(int bin) { first = bin; }
+
+  template <typename T, int m> __device__ void find(const T (&samples)[m], unsigned (&bin)[m]) const {
+#pragma unroll
+    for (int i = 0; i < m; ++i) {
+      // Negative ones become large.
+      u64 v = u64(samples[i]);
+      bin[i] = v < u64(n) ? unsigned(v) - first : ~0u;
+    }
+  }
+};
+
 }  // namespace coop

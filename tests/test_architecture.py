@@ -35,9 +35,12 @@ LAYERS = {
     },
     "public": {
         "arguments",
+        "binning",
+        "counts",
         "custom",
         "extrema",
         "histograms",
+        "joint",
         "linear",
         "moments",
         "reductions",

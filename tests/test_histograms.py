@@ -323,7 +323,7 @@ def test_bad_bins_are_refused_in_numpys_words(args: Any, error: Any, words: str)
         dc.histogram(da.ones(4, chunks=2), *args)
 
 
-@pytest.mark.parametrize("rule", ["auto", "fd", "sturges", "magic"])
+@pytest.mark.parametrize("rule", ["auto", "fd", "stone", "magic"])
 @pytest.mark.parametrize("inside", [None, (0, 1)])
 def test_rules_for_bins_are_refused_and_not_guessed(rule: str, inside: Any) -> None:
     with pytest.raises((TypeError, ValueError, NotImplementedError), match=rule):
@@ -341,8 +341,9 @@ def test_other_dtypes_are_refused_by_name(dtype: str) -> None:
     with pytest.raises(TypeError, match="histogram does not take samples of dtype") as caught:
         dc.histogram(x, 3, (0, 1))
     assert str(np.dtype(dtype)) in str(caught.value)
-    with pytest.raises(TypeError, match="histogram with weights does not take dtype"):
-        dc.histogram(da.ones(4, chunks=2), 3, (0, 1), weights=x)
+    if dtype != "c8":
+        with pytest.raises(TypeError, match="histogram with weights does not take dtype"):
+            dc.histogram(da.ones(4, chunks=2), 3, (0, 1), weights=x)
 
 
 def test_other_kinds_of_chunk_are_refused_by_name() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strategies import INTS, Chunked, arrays, chunkings, elements, wide
 
 from dask_coop import chunks, monoids
-from dask_coop.bins import find_bins
+from dask_coop.bins import Grid, find_bins
 from dask_coop.chunks import numpy as numpy_engine
 from dask_coop.monoids import (
     ARGMAX,
@@ -237,7 +237,8 @@ def test_the_histogram_of_a_whole_is_the_sum_of_its_parts(
     engine = chunks.engine(xp.empty(0))
     at = data.draw(st.integers(0, flat.size))
     whole, *parts = (
-        engine.histogram(op, xp.asarray(part), bins, None) for part in (flat, flat[:at], flat[at:])
+        engine.histogram(op, [xp.asarray(part)], Grid((bins,)), None)
+        for part in (flat, flat[:at], flat[at:])
     )
     assert_same(op, whole, op.combine(parts), flat)
     np.testing.assert_array_equal(

@@ -15,6 +15,7 @@ from dask_coop.cuda.programs import (
     ctype,
     custom,
     histogram,
+    locate,
     matmul,
     matmul_bytes,
     reduce,
@@ -38,6 +39,9 @@ from dask_coop.monoids import (
 
 #: What `common` covers.
 _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
+
+#: The letters of the dtypes of weights.
+_WEIGHTS = "?bhilBHILefd"
 
 
 @cache
@@ -138,11 +142,26 @@ def histograms(samples: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
             yield from counts(find)
             if hopper:
                 yield histogram.distributed(find)
-        for weight in map(np.dtype, "?bhilBHILefd"):
-            for shared in (True, False):
-                yield histogram.weigh(find, weight, shared)
+            yield from (locate.locate(find, np.dtype(index)) for index in ("u4", "i8"))
+        yield from weighs(find, _WEIGHTS)
     yield from (histogram.largest(np.dtype(weight)) for weight in "efd")
     yield from (histogram.settle(np.dtype(total)) for total in "Ld")
+
+
+def tallies(integers: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
+    """Yield what counts integers of that dtype, or places in a table, which are uint32."""
+    integers = np.dtype("u1") if integers.kind == "b" else integers
+    find = histogram.finder("unit", integers, integers)
+    yield from counts(find)
+    if hopper:
+        yield histogram.distributed(find)
+    yield from weighs(find, _WEIGHTS if integers == np.dtype("u4") else "d")
+
+
+def weighs(find: histogram.Finder, weights: str) -> Iterator[str]:
+    """Yield the sums of weights of some dtypes, by their letters."""
+    for weight in map(np.dtype, weights):
+        yield from (histogram.weigh(find, weight, shared) for shared in (True, False))
 
 
 def counts(find: histogram.Finder) -> Iterator[str]:
@@ -203,8 +222,10 @@ def everything() -> list[str]:
                 sources.update(dict.fromkeys(scans(bind(SUM, dtype, output, "scan"))))
         if dtype.kind == "b":
             sources.update(dict.fromkeys(scans(bind(SUM, dtype, dtype, "scan"))))
-        if dtype.kind in COUNTS.kinds:
+        if dtype.kind in "biuf":
             sources.update(dict.fromkeys(histograms(dtype)))
+        if dtype.kind in "biu":
+            sources.update(dict.fromkeys(tallies(dtype)))
         sources.update(dict.fromkeys(transposes(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:
             sources.update(dict.fromkeys(matmuls(dtype)))

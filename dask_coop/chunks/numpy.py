@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.bins import Bins
-from dask_coop.chunks import binned, custom
+from dask_coop.bins import Grid, Integers, Steps
+from dask_coop.chunks import binned, counting, custom
 from dask_coop.monoids import (
     ALL,
     ANY,
@@ -148,21 +148,33 @@ def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
     return result.astype(op.output, copy=False)
 
 
-def histogram(op: Operation, x: Array, bins: Bins, weights: Array | None) -> State:
-    """Count the samples of the chunk `x`, or sum their `weights`, by bin."""
-    if x.dtype.kind == "b":
-        x = x.view("u1")
+def histogram(
+    op: Operation, samples: Sequence[Array], grid: Grid | Integers, weights: Array | None
+) -> State:
+    """Count the samples of a chunk, or sum their `weights`, by bin.
+
+    Parameters
+    ----------
+    op : Operation
+    samples : sequence of numpy.ndarray
+        The coordinates, of equal shapes; or one array, with the coordinates along its last axis.
+    grid : Grid or Integers
+    weights : numpy.ndarray or None
+    """
     (dtype,) = op.monoid.dtypes(op.element)
-    if weights is None:
-        counts, _ = np.histogram(x, **bins.numpy_arguments())
-        return (counts.astype(dtype, copy=False),)
-    # numpy.histogram would take the weights through float64 and differences of running sums.
-    x = x.astype(np.result_type(x, bins.edges), copy=False)
-    inside = (x >= bins.edges[0]) & (x <= bins.edges[-1])
-    index = np.searchsorted(bins.edges, x[inside], "right") - 1
-    table = np.zeros(bins.n, dtype)
-    np.add.at(table, np.minimum(index, bins.n - 1), weights[inside].astype(dtype, copy=False))
-    return (table,)
+    if weights is not None:
+        weights = weights.astype(op.element, copy=False).astype(dtype, copy=False)
+    if isinstance(grid, Integers):
+        return (counting.tally(samples[0], grid, weights, dtype),)
+    if len(grid.bins) > len(samples):
+        samples = [samples[0][..., i] for i in range(len(grid.bins))]
+    samples = [x.view("u1") if x.dtype.kind == "b" else x for x in samples]
+    return (counting.count(samples, grid, weights, dtype),)
+
+
+def digitize(x: Array, steps: Steps) -> Array:
+    """Return the numbers of the bins of samples, int64 of the shape of `x`."""
+    return counting.locate(x.view("u1") if x.dtype.kind == "b" else x, steps)
 
 
 def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:

@@ -8,20 +8,22 @@ Where there are fewer lines than the GPU can work on at a time, lines are cut in
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import cupy
 import numpy as np
 
-from dask_coop.bins import Bins
+from dask_coop.bins import Bins, Grid, Integers, Steps
 from dask_coop.chunks import accumulate, catalogue
 from dask_coop.chunks.cuda.fold import fold_lines
 from dask_coop.chunks.cuda.histogram import count
+from dask_coop.chunks.cuda.locate import MOST, find_numbers, find_places
 from dask_coop.chunks.cuda.matmul import matmul as matmul
 from dask_coop.chunks.cuda.reduce import reduce_lines
 from dask_coop.chunks.cuda.scan import scan_lines
 from dask_coop.chunks.cuda.transpose import transpose as transpose
-from dask_coop.monoids import Operation, State
+from dask_coop.monoids import MINMAX, Operation, State, bind
 
 Array = Any
 
@@ -81,21 +83,104 @@ def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
         return result.transpose(np.argsort(order)) if order != sorted(order) else result
 
 
-def histogram(op: Operation, x: Array, bins: Bins, weights: Array | None) -> State:
-    """Count the samples of the chunk `x`, or sum their `weights`, by bin."""
+def histogram(
+    op: Operation, samples: Sequence[Array], grid: Grid | Integers, weights: Array | None
+) -> State:
+    """Count the samples of a chunk, or sum their `weights`, by bin.
+
+    Samples of one coordinate are counted as they are; others get their places in the table first,
+    and these are counted as integers.
+
+    Parameters
+    ----------
+    op : Operation
+    samples : sequence of cupy.ndarray
+        The coordinates, of equal shapes; or one array, with the coordinates along its last axis.
+    grid : Grid or Integers
+    weights : cupy.ndarray or None
+    """
+    x = samples[0]
     with x.device:
         (total,) = op.monoid.dtypes(op.element)
-        if weights is None:
-            x, _ = _dense(x)
-        else:
-            x = _aligned(_contiguous(x))
+        if weights is not None:
             weights = _aligned(_contiguous(weights.astype(op.element, copy=False)))
-        if x.dtype.kind == "b":
-            x = x.view("u1")
-        table = cupy.zeros(bins.n, total)
-        if x.size:
-            count(x, weights, bins, table)
-        return (_deliver(table),)
+        if isinstance(grid, Integers):
+            # Of several lengths, so these do not travel as NumPy arrays, large or small.
+            return (_tally(x, weights, grid.minlength, total),)
+        kept, axes = grid.lines(x.shape if len(samples) == len(grid.bins) else x.shape[:-1])
+        shape = (*(x.shape[axis] for axis in kept), *grid.shape)
+        if math.prod(shape) > MOST:
+            raise ValueError(f"a table of shape {shape} has more than {MOST} entries")
+        if not x.size or not math.prod(shape):
+            return (_deliver(cupy.zeros(shape, total)),)
+        samples = [x.view("u1") if x.dtype.kind == "b" else x for x in samples]
+        if len(grid.bins) == 1 and not kept and not grid.flow:
+            x = _dense(samples[0])[0] if weights is None else _aligned(_contiguous(samples[0]))
+            return (_deliver(_count(x, weights, grid.bins[0], total)),)
+        lines = None
+        if len(samples) < len(grid.bins):
+            samples = _columns(samples[0])
+        elif kept:
+            # The axes that are counted, and how far apart elements are along them.
+            lines = math.prod(x.shape[axis] for axis in axes), 1
+            if axes and axes[-1] - axes[0] == len(axes) - 1:
+                lines = lines[0], math.prod(x.shape[axes[-1] + 1 :])
+            else:
+                order = kept + axes
+                samples = [transpose(samples[0], order)]
+                weights = weights if weights is None else transpose(weights, order)
+        places = find_places([_aligned(_contiguous(x)) for x in samples], grid, lines)
+        table = _count(places, weights, Integers(math.prod(shape)), total)
+        return (_deliver(table.reshape(shape)),)
+
+
+def digitize(x: Array, steps: Steps) -> Array:
+    """Return the numbers of the bins of samples, int64 of the shape of `x`."""
+    with x.device:
+        x = x.view("u1") if x.dtype.kind == "b" else x
+        return find_numbers(_aligned(_contiguous(x)), steps)
+
+
+def _count(x: Array, weights: Array | None, bins: Bins | Integers, total: Any) -> Array:
+    """Return the table of contiguous samples."""
+    table = cupy.zeros(bins.n, total)
+    if weights is None or weights.dtype.kind != "c":
+        count(x, weights, bins, table)
+        return table
+    # The kernels add up real numbers.
+    part = np.dtype(f"f{weights.itemsize // 2}")
+    parts = weights.reshape(-1).view(part).reshape(-1, 2)
+    for i in range(2):
+        sums = cupy.zeros(bins.n, "f8")
+        count(x, cupy.ascontiguousarray(parts[:, i]), bins, sums)
+        table.view("f8").reshape(-1, 2)[:, i] = sums
+    return table
+
+
+def _tally(x: Array, weights: Array | None, minlength: int, total: Any) -> Array:
+    """Return how often each integer occurs, or the sum of its weights."""
+    x = x.view("u1") if x.dtype.kind == "b" else x
+    n = minlength
+    if x.size:
+        extrema = bind(MINMAX, x.dtype, x.dtype, "bincount")
+        low, high = (int(field) for field in lift(extrema, x, tuple(range(x.ndim))))
+        if low < 0:
+            raise ValueError("'list' argument must have no negative elements")
+        n = max(minlength, high + 1)
+    if n > MOST:
+        raise ValueError(f"a table of {n} entries is more than {MOST}")
+    if not x.size:
+        return cupy.zeros(n, total)
+    x = _dense(x)[0] if weights is None else _aligned(_contiguous(x))
+    return _count(x, weights, Integers(n), total)
+
+
+def _columns(x: Array) -> list[Array]:
+    """Return what lies along the last axis of `x`, each contiguous."""
+    columns = [x[..., i] for i in range(x.shape[-1])]
+    if all(column.flags.c_contiguous for column in columns):
+        return columns
+    return list(transpose(x, (x.ndim - 1, *range(x.ndim - 1))))
 
 
 def transfer(x: Any, to: str) -> Any:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_coop.bins import Bins
+from dask_coop.bins import Bins, Integers
 from dask_coop.chunks.cuda.lookup import Lookup, look_up
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
@@ -51,7 +51,12 @@ _CLUSTER = 16
 
 
 def count(
-    x: Array, weights: Array | None, bins: Bins, table: Array, *, strategy: str | None = None
+    x: Array,
+    weights: Array | None,
+    bins: Bins | Integers,
+    table: Array,
+    *,
+    strategy: str | None = None,
 ) -> None:
     """Add the samples `x`, or their `weights`, to the `table` of `bins`.
 
@@ -61,7 +66,7 @@ def count(
         Contiguous samples, at least one, not bool.
     weights : cupy.ndarray or None
         As many.
-    bins : Bins
+    bins : Bins or Integers
     table : cupy.ndarray
         A uint64 or int64 for every bin, or a float64 for weights that are floats.
     strategy : str, optional
@@ -161,7 +166,7 @@ def _choose(case: _Case, weighted: bool) -> str:
 
 
 #: Picoseconds a sample to find its bin, beside those below.
-_FINDING = {"guessed": 0.0, "linear": 1.0, "searched": 2.5}
+_FINDING = {"guessed": 0.0, "unit": 0.0, "linear": 1.0, "searched": 2.5}
 
 
 def _estimate(case: _Case, strategy: str, weighted: bool) -> float:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_coop.bins import Bins
+from dask_coop.bins import Bins, Integers
 from dask_coop.cuda.devices import Device
 from dask_coop.cuda.programs import histogram as programs
 
@@ -41,17 +41,21 @@ class Lookup(NamedTuple):
 _STEPS = 16
 
 
-def look_up(gpu: Device, samples: np.dtype[Any], bins: Bins, counter_bytes: int = 4) -> Lookup:
+def look_up(
+    gpu: Device, samples: np.dtype[Any], bins: Bins | Integers, counter_bytes: int = 4
+) -> Lookup:
     """Return how samples of a dtype find their bins.
 
     Parameters
     ----------
     gpu : Device
     samples : numpy.dtype
-    bins : Bins
+    bins : Bins or Integers
     counter_bytes : int
         What a bin takes of the shared memory beside.
     """
+    if isinstance(bins, Integers):
+        return Lookup(programs.finder("unit", samples, samples), (np.int32(bins.n),))
     edge = _comparison_dtype(samples, bins.edges.dtype)
     low, high = bins.edges[[0, -1]].astype(edge)
     # The kernels round to the dtype of comparison, which for float16 is not that of the edges.

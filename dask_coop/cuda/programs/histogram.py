@@ -23,24 +23,29 @@ PARTITION_THREADS, PARTITION_ITEMS = 512, 16
 BUCKET, BUCKETS = 1 << 15, PARTITION_THREADS
 
 
+Kind = Literal["guessed", "linear", "searched", "unit"]
+
+
 @dataclass(frozen=True)
 class Finder:
     """How bins are found: one of the classes of bins.cuh.
 
     Attributes
     ----------
-    kind : {"guessed", "linear", "searched"}
+    kind : {"guessed", "linear", "searched", "unit"}
     element, edge : str
         The C++ names of the samples and of the edges.
     """
 
-    kind: Literal["guessed", "linear", "searched"]
+    kind: Kind
     element: str
     edge: str
 
     @property
     def parameters(self) -> str:
         """The kernel's parameters that make up the bins."""
+        if self.kind == "unit":
+            return "int n"
         edge = "int n, E low, E high, "
         if self.kind == "searched":
             table = "const E* edges, const int* guide, int cells, "
@@ -53,6 +58,8 @@ class Finder:
     @property
     def bins(self) -> str:
         """The C++ expression that makes the bins of them."""
+        if self.kind == "unit":
+            return "B{n}"
         if self.kind == "searched":
             return "B{n, low, high, edges, guide, cells, scale, bool(staged)}"
         line = "{n, low, high, step, start, exact_scale}"
@@ -76,11 +83,7 @@ class Finder:
         return f"{self.kind.capitalize()}Bins<E>"
 
 
-def finder(
-    kind: Literal["guessed", "linear", "searched"],
-    samples: np.dtype[Any],
-    edge: np.dtype[Any],
-) -> Finder:
+def finder(kind: Kind, samples: np.dtype[Any], edge: np.dtype[Any]) -> Finder:
     """Return how samples of one dtype find their bins between edges of another."""
     return Finder(kind, ctype(samples), ctype(edge))
 
@@ -91,7 +94,7 @@ def windows(find: Finder, packed: bool) -> str:
     counters = "PackedCounters" if packed else "Counters"
     unroll = max(1, find.unroll - (packed and find.edge != "float"))
     call = f"count_windows<T, B, {counters}, {THREADS}, {unroll}>"
-    return _unit(
+    return unit(
         "kernel_histogram.cuh",
         find,
         "u64* table, int first, int window, int splits",
@@ -103,21 +106,21 @@ def windows(find: Finder, packed: bool) -> str:
 def by_value(find: Finder) -> str:
     """Return the count of samples of one byte by their values."""
     call = f"count_bytes<T, B, {THREADS}>(x, size, bins, table);"
-    return _unit("kernel_histogram.cuh", find, "u64* table", call)
+    return unit("kernel_histogram.cuh", find, "u64* table", call)
 
 
 @cache
 def distributed(find: Finder) -> str:
     """Return the count in the distributed shared memory of clusters."""
     call = f"count_distributed<T, B, {THREADS}, {find.unroll}>(x, size, bins, table, window);"
-    return _unit("kernel_histogram.cuh", find, "u64* table, int window", call)
+    return unit("kernel_histogram.cuh", find, "u64* table, int window", call)
 
 
 @cache
 def everywhere(find: Finder) -> str:
     """Return the count in global memory."""
     call = f"count_global<T, B, {THREADS}, {find.unroll}>(x, size, bins, table, {SLOTS});"
-    return _unit("kernel_histogram.cuh", find, "u64* table", call)
+    return unit("kernel_histogram.cuh", find, "u64* table", call)
 
 
 def everywhere_shared_bytes() -> int:
@@ -129,7 +132,7 @@ def everywhere_shared_bytes() -> int:
 def partition(find: Finder) -> str:
     """Return the partition of samples into lists a bucket."""
     call = f"partition<T, B, {PARTITION_THREADS}, {PARTITION_ITEMS}>"
-    return _unit(
+    return unit(
         "kernel_partition.cuh",
         find,
         "ListVector* lists, unsigned* places, unsigned* sizes, int buckets",
@@ -165,7 +168,7 @@ def weigh(find: Finder, weight: np.dtype[Any], shared: bool) -> str:
     """Return the sum of weights, in shared or in global memory."""
     is_float = str(weight.kind == "f").lower()
     name = "weigh_shared" if shared else "weigh_global"
-    return _unit(
+    return unit(
         "kernel_weigh.cuh",
         find,
         f"const {ctype(weight)}* weights, const int* exponent, double* table, u64* above, "
@@ -201,9 +204,10 @@ entry({table}* table, const u64* high, const u64* low, const u64* light, const i
 """
 
 
-def _unit(
+def unit(
     header: str, find: Finder, parameters: str, call: str, bounds: str = f"{THREADS}, 1"
 ) -> str:
+    """Return a program of the samples `x`, their `size`, and `bins`."""
     return f"""#include "{header}"
 using namespace coop;
 using T = {find.element};
