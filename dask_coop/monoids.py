@@ -73,6 +73,14 @@ def _nowhere(dtype: np.dtype[Any]) -> Any:
     return dtype.type(NOWHERE)
 
 
+def _nan(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(np.nan)
+
+
+class Refused(TypeError):
+    """Elements or chunks that no monoid or engine takes."""
+
+
 @dataclass(frozen=True)
 class Field:
     """One field of a state: its name, its dtype or the origin of it, its identity and its ufunc."""
@@ -232,6 +240,9 @@ PROD = Monoid("prod", (Field("product", "accumulator", _one, np.multiply),), "bi
 MIN = Monoid("min", (_LOW,), "biuf", "Min")
 MAX = Monoid("max", (_HIGH,), "biuf", "Max")
 MINMAX = Monoid("minmax", (_LOW, _HIGH), "biuf", "MinMax")
+# NaN is neutral to these two, so it is what is left where there is nothing else.
+NANMIN = Monoid("nanmin", (Field("min", "element", _nan, np.fmin),), "f", "NanMin")
+NANMAX = Monoid("nanmax", (Field("max", "element", _nan, np.fmax),), "f", "NanMax")
 ARGMIN = Monoid("argmin", (_LOW, _PLACE), "biuf", "ArgMin", partial(_merge_places, np.less))
 ARGMAX = Monoid("argmax", (_HIGH, _PLACE), "biuf", "ArgMax", partial(_merge_places, np.greater))
 ANY = Monoid("any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any")
@@ -254,6 +265,8 @@ MONOIDS = (
     MIN,
     MAX,
     MINMAX,
+    NANMIN,
+    NANMAX,
     ARGMIN,
     ARGMAX,
     ANY,
@@ -285,6 +298,14 @@ class Operation:
     element: np.dtype[Any]
     output: np.dtype[Any]
     skipna: bool = False
+
+    @property
+    def neutral(self) -> Any:
+        """An element that changes no state, or None where there may be none."""
+        if self.skipna:
+            return self.element.type(np.nan)
+        fields = self.monoid.fields
+        return fields[0].identity(self.element) if len(fields) == 1 else None
 
     def combine(self, states: list[State]) -> State:
         """Combine `states`, first to last."""
@@ -331,14 +352,14 @@ def bind(
 
     Raises
     ------
-    TypeError
+    Refused
         If the monoid does not take such elements; the message speaks of the function `caller`.
     """
     element, output = element.newbyteorder("="), output.newbyteorder("=")
     for dtype in (element, output):
         if dtype.kind not in monoid.kinds or dtype.itemsize > (16 if dtype.kind == "c" else 8):
             kinds = ", ".join(_KINDS[kind] for kind in monoid.kinds)
-            raise TypeError(f"{caller} does not take dtype {dtype}; it takes {kinds}")
+            raise Refused(f"{caller} does not take dtype {dtype}; it takes {kinds}")
     if monoid.dtypes(element)[0].kind != output.kind:
         element = output
     return Operation(monoid, element, output, skipna and element.kind in "fc")

@@ -8,10 +8,19 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop.arguments import Axis, SplitEvery, only_field, reduce_array, sum_dtype
+from dask_coop.arguments import (
+    Axis,
+    SplitEvery,
+    only_field,
+    passes_to_dask,
+    reduce_array,
+    sum_dtype,
+)
 from dask_coop.extrema import argmax, argmin, max, min, ptp
 from dask_coop.moments import Description, describe, mean, std, var
 from dask_coop.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
+from dask_coop.nan_moments import nanmean, nanstd, nanvar
+from dask_coop.nans import nanargmax, nanargmin, nanmax, nanmin, nanprod, nansum
 from dask_coop.planning import takes_expressions
 
 __all__ = [
@@ -25,6 +34,15 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "nanargmax",
+    "nanargmin",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
     "prod",
     "ptp",
     "std",
@@ -33,6 +51,7 @@ __all__ = [
 ]
 
 
+@passes_to_dask
 @takes_expressions
 def sum(
     a: Any,
@@ -41,6 +60,9 @@ def sum(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
 ) -> da.Array:
     """Sum of array elements over the given axes.
 
@@ -59,6 +81,10 @@ def sum(
         How many partial sums one task combines, in all or by axis; 16 by default.
     out : dask.array.Array, optional
         An array to overwrite with the result.
+    initial : number, optional
+        What the reduction starts from.
+    where : array_like of bool
+        Which elements take part: a Dask array or any other that broadcasts to `a`'s shape.
 
     Returns
     -------
@@ -68,13 +94,17 @@ def sum(
     Raises
     ------
     TypeError
-        If elements of that dtype cannot be summed.
+        If elements of that dtype cannot be summed, or `where` is not bool.
     AxisError, ValueError
-        If `axis` is out of bounds or named twice, or `split_every` is less than 2.
+        If `axis` is out of bounds or named twice, `split_every` is less than 2, or `where` does not
+        broadcast to the shape of `a`.
 
     Notes
     -----
     float16 and float32 accumulate in float64 and are rounded once; integers wrap.
+
+    Chunks of other types (masked arrays, sparse ones) and dtypes (object, datetime64, longdouble)
+    are left to Dask's function of the same name, here and in every other function of arrays.
 
     Examples
     --------
@@ -85,9 +115,22 @@ def sum(
     """
     x = asanyarray(a)
     output = sum_dtype(x.dtype) if dtype is None else dtype
-    return reduce_array(SUM, "sum", only_field, x, axis, keepdims, split_every, out, dtype=output)
+    return reduce_array(
+        SUM,
+        "sum",
+        only_field,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        where=where,
+        initial=initial,
+    )
 
 
+@passes_to_dask
 @takes_expressions
 def prod(
     a: Any,
@@ -96,6 +139,9 @@ def prod(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
 ) -> da.Array:
     """Product of array elements over the given axes; 1 where there is no element.
 
@@ -103,7 +149,7 @@ def prod(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, split_every, out
+    axis, dtype, keepdims, split_every, out, initial, where
         As for :func:`sum`.
 
     Returns
@@ -122,9 +168,22 @@ def prod(
     """
     x = asanyarray(a)
     output = sum_dtype(x.dtype) if dtype is None else dtype
-    return reduce_array(PROD, "prod", only_field, x, axis, keepdims, split_every, out, dtype=output)
+    return reduce_array(
+        PROD,
+        "prod",
+        only_field,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        where=where,
+        initial=initial,
+    )
 
 
+@passes_to_dask
 @takes_expressions
 def any(
     a: Any,
@@ -132,6 +191,8 @@ def any(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    where: Any = True,
 ) -> da.Array:
     """Whether any element over the given axes is true: neither zero nor False.
 
@@ -139,7 +200,7 @@ def any(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
-    axis, keepdims, split_every, out
+    axis, keepdims, split_every, out, where
         As for :func:`sum`.
 
     Returns
@@ -152,9 +213,10 @@ def any(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return _truth(ANY, a, axis, keepdims, split_every, out)
+    return _truth(ANY, a, axis, keepdims, split_every, out, where)
 
 
+@passes_to_dask
 @takes_expressions
 def all(
     a: Any,
@@ -162,6 +224,8 @@ def all(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    where: Any = True,
 ) -> da.Array:
     """Whether all elements over the given axes are true: neither zero nor False.
 
@@ -169,7 +233,7 @@ def all(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
-    axis, keepdims, split_every, out
+    axis, keepdims, split_every, out, where
         As for :func:`sum`.
 
     Returns
@@ -182,9 +246,10 @@ def all(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return _truth(ALL, a, axis, keepdims, split_every, out)
+    return _truth(ALL, a, axis, keepdims, split_every, out, where)
 
 
+@passes_to_dask
 @takes_expressions
 def count_nonzero(
     a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
@@ -218,9 +283,19 @@ def _truth(
     keepdims: bool,
     split_every: SplitEvery,
     out: da.Array | None,
+    where: Any = True,
 ) -> da.Array:
     x = asanyarray(a)
     result = np.dtype("i8" if monoid is COUNT_NONZERO else "?")
     return reduce_array(
-        monoid, monoid.name, only_field, x, axis, keepdims, split_every, out, result=result
+        monoid,
+        monoid.name,
+        only_field,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        result=result,
+        where=where,
     )

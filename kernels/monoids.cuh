@@ -73,6 +73,23 @@ template <typename M, typename T> struct SkipNan : M {
   __device__ static typename M::State lift(T x) { return is_nan(x) ? M::identity() : M::lift(x); }
 };
 
+// An element, and whether it counts.
+template <typename T> struct Masked {
+  T value;
+  bool counts;
+};
+
+// M over the elements that count.
+template <typename M, typename T> struct Where : M {
+  struct Lift {
+    typename M::Lift kept;
+    __device__ void add(Masked<T> x, int i) {
+      if (x.counts) kept.add(x.value, i);
+    }
+    __device__ typename M::State state(i64 first) const { return kept.state(first); }
+  };
+};
+
 template <typename T> struct Sum {
   using State = typename accumulator<T>::type;
   using Lift = Fold<Sum, T>;
@@ -145,6 +162,23 @@ template <typename T> struct Max {
   __device__ static T lift(T x) { return x; }
   __device__ static T combine(T a, T b) { return b > a || is_nan(b) ? b : a; }
   __device__ static bool no_worse(T a, T b) { return a >= b; }
+};
+
+// NaN loses: it is what is left where there is nothing else. T is a float.
+template <typename T> struct NanMin {
+  using State = T;
+  using Lift = Fold<NanMin, T>;
+  __device__ static T identity() { return convert<T>(__longlong_as_double(0x7ff8000000000000)); }
+  __device__ static T lift(T x) { return x; }
+  __device__ static T combine(T a, T b) { return b < a || is_nan(a) ? b : a; }
+};
+
+template <typename T> struct NanMax {
+  using State = T;
+  using Lift = Fold<NanMax, T>;
+  __device__ static T identity() { return NanMin<T>::identity(); }
+  __device__ static T lift(T x) { return x; }
+  __device__ static T combine(T a, T b) { return b > a || is_nan(a) ? b : a; }
 };
 
 template <typename T> struct MinMax {
