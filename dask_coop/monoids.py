@@ -292,12 +292,15 @@ class Operation:
         The dtype of the result.
     skipna : bool
         Whether elements that are NaN are left out.
+    masked : bool
+        Whether elements lie beside what tells whether they count.
     """
 
     monoid: Monoid
     element: np.dtype[Any]
     output: np.dtype[Any]
     skipna: bool = False
+    masked: bool = False
 
     @property
     def neutral(self) -> Any:

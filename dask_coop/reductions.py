@@ -16,11 +16,13 @@ from dask_coop.arguments import (
     reduce_array,
     sum_dtype,
 )
+from dask_coop.central import moment
 from dask_coop.extrema import argmax, argmin, max, min, ptp
 from dask_coop.moments import Description, describe, mean, std, var
 from dask_coop.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
 from dask_coop.nan_moments import nanmean, nanstd, nanvar
 from dask_coop.nans import nanargmax, nanargmin, nanmax, nanmin, nanprod, nansum
+from dask_coop.norms import norm
 from dask_coop.planning import takes_expressions
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "moment",
     "nanargmax",
     "nanargmin",
     "nanmax",
@@ -43,6 +46,7 @@ __all__ = [
     "nanstd",
     "nansum",
     "nanvar",
+    "norm",
     "prod",
     "ptp",
     "std",

@@ -304,8 +304,9 @@ def _array(
 def _lift(
     op: Operation, axes: tuple[int, ...], x: Any, where: Any = None, origin: Origin | None = None
 ) -> State:
-    mask = () if where is None else (chunks.asarray(where, chunks.kind(x)),)
-    state: State = chunks.engine(x).lift(op, x, axes, *mask)
+    if where is not None and chunks.kind(x) == "numpy":
+        where = chunks.asarray(where, "numpy")
+    state: State = chunks.engine(x).lift(op, x, axes, where)
     if origin is not None:
         state = op.shift(state, tuple(x.shape[axis] for axis in axes), origin)
     return state

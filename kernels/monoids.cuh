@@ -74,7 +74,7 @@ template <typename M, typename T> struct SkipNan : M {
 };
 
 // An element, and whether it counts.
-template <typename T> struct Masked {
+template <typename T> struct alignas(2 * sizeof(T)) Masked {
   T value;
   bool counts;
 };

@@ -36,6 +36,7 @@ LAYERS = {
     "public": {
         "arguments",
         "custom",
+        "central",
         "extrema",
         "histograms",
         "linear",
@@ -49,7 +50,7 @@ LAYERS = {
     "collections": {"expressions", "planning"},
     "spine": {"spine"},
     "chunks": {"chunks"},
-    "monoids": {"bins", "monoids", "semirings"},
+    "monoids": {"bins", "monoids", "powers", "semirings"},
     "cuda": {"cuda"},
 }
 #: What a layer may import besides itself: public -> spine -> monoids, chunks -> cuda.

@@ -36,6 +36,9 @@ from dask_coop.monoids import (
     bind,
 )
 
+#: What has no neutral element, so that a mask has to go along with the elements.
+MASKED = (MEAN, VAR)
+
 #: What `common` covers.
 _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
 
@@ -49,6 +52,18 @@ def functor(op: Operation) -> Functor:
         parts = layout(op), op.monoid.identity(op.element), op.monoid.cuda
         return Functor(plain, custom.define(op.monoid.functor, *parts))
     return Functor(f"SkipNan<{plain}, {element}>" if op.skipna else plain)
+    name = f"{op.monoid.functor}<{element}>"
+    if op.skipna:
+        name = f"SkipNan<{name}, {element}>"
+    return f"Where<{name}, {element}>" if op.masked else name
+
+
+@cache
+def element(op: Operation) -> np.dtype[Any]:
+    """Return the dtype of what a reduction reads."""
+    if not op.masked:
+        return op.element
+    return np.dtype([("value", op.element), ("counts", "?")], align=True)
 
 
 @cache
@@ -92,6 +107,13 @@ def reductions(op: Operation) -> Iterator[str]:
     for v in sorted({1, reduce.columns_per_thread(op.element, state)}):
         yield reduce.long_columns(name, op.element, state, v)
         yield reduce.threads(name, op.element, state, v)
+    name, read, state = functor(op), element(op), layout(op)
+    yield reduce.slabs(name, read, state)
+    yield reduce.rows(name, read, state)
+    yield reduce.long_rows(name, read, state)
+    for v in sorted({1, reduce.columns_per_thread(read, state)}):
+        yield reduce.long_columns(name, read, state, v)
+        yield reduce.threads(name, read, state, v)
 
 
 def scans(op: Operation, hopper: bool = True) -> Iterator[str]:
@@ -195,6 +217,9 @@ def everything() -> list[str]:
             if dtype.kind in monoid.kinds and monoid is not COUNTS:
                 for skipna in (False, True):
                     op = bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna)
+                    sources.update(dict.fromkeys(reductions(op)))
+                if monoid in MASKED and dtype.kind != "c":
+                    op = replace(bind(monoid, dtype, dtype, monoid.name), masked=True)
                     sources.update(dict.fromkeys(reductions(op)))
         total = accumulator(dtype)
         sources.update(dict.fromkeys(segmented_scans(bind(SUM, dtype, total, "scan"))))

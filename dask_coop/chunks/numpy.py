@@ -24,6 +24,7 @@ from dask_coop.monoids import (
     Operation,
     State,
 )
+from dask_coop.powers import Powers
 from dask_coop.semirings import OR_AND, PLUS_TIMES, SEMIRINGS, Semiring
 
 Array = np.ndarray[Any, Any]
@@ -40,6 +41,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     valid: Any = True if where is None else np.broadcast_to(where, x.shape)
     if op.skipna and op.monoid.functor not in _SKIPPERS and (nans := np.isnan(x)).any():
         valid = ~nans if valid is True else valid & ~nans
+    if isinstance(op.monoid, Powers):
+        return _powers(op.monoid.order, x, axes)
     if op.monoid in _LIFTS:
         return _LIFTS[op.monoid](op, x, axes, valid)
     return tuple(
@@ -87,6 +90,18 @@ def _variance(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> Sta
         return count, mean, _squares(x, axes, dtype, mean, valid)
 
 
+def _powers(order: int, x: Array, axes: tuple[int, ...]) -> State:
+    count = _count(x, axes, True)
+    with np.errstate(all="ignore"):
+        mean = _sum(x, axes, np.dtype("f8"), True) / np.maximum(count, 1)
+        deviation = np.subtract(x, np.expand_dims(mean, axes), dtype="f8")
+        power, sums = deviation, []
+        for _ in range(2, order + 1):
+            power = power * deviation
+            sums.append(np.add.reduce(power, axes))
+    return count, mean, *sums
+
+
 def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for axis, n in enumerate(shape) if axis not in axes)
 
@@ -97,7 +112,7 @@ def _sum(x: Array, axes: tuple[int, ...], dtype: Any, valid: Any) -> Any:
 
 def _squares(x: Array, axes: tuple[int, ...], dtype: Any, mean: Any, valid: Any) -> Any:
     """Return the sum of the squared deviations from `mean`, taken in `dtype`."""
-    deviation = np.subtract(x, np.expand_dims(mean, axes), dtype=dtype)
+    deviation = np.asarray(np.subtract(x, np.expand_dims(mean, axes), dtype=dtype))
     if valid is not True:
         deviation[~valid] = 0
     if dtype.kind != "c":
