@@ -322,14 +322,20 @@ class Operation:
         value, place = state
         if 0 in lengths:
             return state
+        # Where all elements are left out there is no place to move, and it may overflow.
+        with np.errstate(over="ignore"):
+            shifted = self._shift(place, lengths, origin)
+        return value, _choose(place == NOWHERE, place, shifted) if self.skipna else shifted
+
+    def _shift(self, place: Any, lengths: tuple[int, ...], origin: Origin) -> Any:
         if len(origin) == 1:
-            return value, place + origin[0][0]
+            return place + origin[0][0]
         shifted, stride = 0, 1
         for length, (start, size) in zip(lengths[::-1], origin[::-1], strict=True):
             place, coordinate = np.divmod(place, length)
             shifted = shifted + (coordinate + start) * stride
             stride *= size
-        return value, place + shifted
+        return place + shifted
 
     def prefixes(self, states: list[State], base: State | None = None) -> list[State]:
         """Return the inclusive prefixes of `states`, seeded with `base`."""

@@ -10,7 +10,7 @@ from dask.array.core import asanyarray
 
 from dask_coop.arguments import Axis, SplitEvery, mean_dtype, passes_to_dask, reduce_array
 from dask_coop.moments import quotient, spread
-from dask_coop.monoids import MEAN
+from dask_coop.monoids import MEAN, Refused
 from dask_coop.planning import takes_expressions
 
 
@@ -42,15 +42,13 @@ def nanmean(
 
     Raises
     ------
-    TypeError
-        As for :func:`mean`, and for a `dtype` of integers where `a` may hold NaN.
-    AxisError, ValueError
+    TypeError, AxisError, ValueError
         As for :func:`mean`.
     """
     x = asanyarray(a)
     output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype)
     if x.dtype.kind in "fc" and output.kind in "biu":
-        raise TypeError(f"nanmean of dtype {x.dtype} is inexact and not of dtype {output}")
+        raise Refused(f"nanmean does not give dtype {output} of NaN among dtype {x.dtype}")
     return reduce_array(
         MEAN,
         "nanmean",
