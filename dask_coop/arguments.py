@@ -142,6 +142,8 @@ def find_mask(where: Any, x: da.Array) -> da.Array | None:
         )
     if np.broadcast_shapes(mask.shape, x.shape) != x.shape:
         raise ValueError(f"where of shape {mask.shape} does not fit an array of shape {x.shape}")
+    if 0 in x.shape:
+        return None
     lead = x.ndim - mask.ndim
     sides = zip(mask.shape, x.shape[lead:], x.chunks[lead:], strict=True)
     like_x = tuple(pieces if n == to else (n,) for n, to, pieces in sides)
