@@ -236,6 +236,7 @@ _M2 = Field("m2", "real", _zero, np.add)
 _PLACE = Field("place", "place", _nowhere, np.minimum)
 
 SUM = Monoid("sum", (_TOTAL,), "biufc", "Sum")
+SQUARES = Monoid("squares", (Field("total", "real", _zero, np.add),), "biufc", "Squares")
 PROD = Monoid("prod", (Field("product", "accumulator", _one, np.multiply),), "biufc", "Prod")
 MIN = Monoid("min", (_LOW,), "biuf", "Min")
 MAX = Monoid("max", (_HIGH,), "biuf", "Max")
@@ -261,6 +262,7 @@ COUNTS = Monoid("counts", (Field("counts", "accumulator", _zero, np.add),), "biu
 
 MONOIDS = (
     SUM,
+    SQUARES,
     PROD,
     MIN,
     MAX,

@@ -12,7 +12,7 @@ from dask.array.utils import validate_axis
 
 from dask_coop.arguments import mean_dtype, only_field, passes_to_dask, reduce_array
 from dask_coop.arguments import require_elements as require
-from dask_coop.monoids import COUNT_NONZERO, MAX, MIN, SUM, Refused, State, bind
+from dask_coop.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, Refused, State, bind
 from dask_coop.planning import takes_expressions
 
 Axes = tuple[int, ...]
@@ -137,8 +137,10 @@ def _vector_norm(x: da.Array, ord: Any, axes: Axes, keepdims: bool) -> da.Array:
 def _root(x: da.Array, p: Any, axes: Axes, keepdims: bool) -> da.Array:
     """Return the p-th root of the sum of p-th powers of sizes."""
     p = float(p)
-    powers = map_blocks(_power, x, p, dtype="f8", meta=np.empty_like(x._meta, dtype="f8"))
     finalize, result = partial(_take_root, p), _real(x.dtype)
+    if p == 2:
+        return reduce_array(SQUARES, "norm", finalize, x, axes, keepdims, None, None, result=result)
+    powers = map_blocks(_power, x, p, dtype="f8", meta=np.empty_like(x._meta, dtype="f8"))
     return reduce_array(SUM, "norm", finalize, powers, axes, keepdims, None, None, result=result)
 
 
@@ -160,11 +162,6 @@ def _size(x: Any, dtype: Any) -> Any:
 
 
 def _power(x: Any, p: float) -> Any:
-    if p == 2:
-        # Squares of complex numbers need no root.
-        if x.dtype.kind == "c":
-            return np.square(x.real.astype("f8")) + np.square(x.imag.astype("f8"))
-        return np.square(x.astype("f8", copy=False))
     sizes = np.abs(x.astype("c16" if x.dtype.kind == "c" else "f8", copy=False))
     with np.errstate(divide="ignore", over="ignore"):
         return sizes if p == 1 else sizes**p

@@ -244,6 +244,18 @@ __device__ inline complex_t<double> scale(complex_t<double> x, double by) {
   return {x.re * by, x.im * by};
 }
 
+// The sum of squares of sizes, in float64.
+template <typename T> struct Squares {
+  using State = double;
+  using Lift = Fold<Squares, T>;
+  __device__ static double identity() { return 0; }
+  __device__ static double lift(T x) {
+    auto value = convert<typename floating<T>::type>(x);
+    return dot(value, value);
+  }
+  __device__ static double combine(double a, double b) { return a + b; }
+};
+
 // Sums of deviations from the first value that a thread sees and of their squares. That value is a
 // sample of the data, so the squares cannot cancel by more than the thread's own count.
 template <typename F> struct Deviations {

@@ -82,7 +82,7 @@ def assert_same(op: Operation, a: State, b: State, whole: Any) -> None:
         elif x.dtype.kind in "biu" or field.role == "element":
             np.testing.assert_array_equal(x, y, field.name)
         else:
-            bound = float(spread * size if field.name == "m2" else spread)
+            bound = float(spread * size if field.role == "real" else spread)
             np.testing.assert_allclose(x, y, rtol=0, atol=bound, err_msg=field.name)
 
 

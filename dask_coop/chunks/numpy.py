@@ -18,6 +18,7 @@ from dask_coop.monoids import (
     COUNT_NONZERO,
     MOMENTS,
     NOWHERE,
+    SQUARES,
     VAR,
     Field,
     Monoid,
@@ -143,6 +144,16 @@ def _place(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
     return value[()], place[()]
 
 
+def _sum_of_squares(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    x = x if valid is True else np.where(valid, x, op.neutral)
+    parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
+    every = list(range(x.ndim))
+    kept = [axis for axis in every if axis not in axes]
+    # The one way to cast, square and add that makes no array as large as the chunk.
+    sums = [np.einsum(part, every, part, every, kept, dtype="f8") for part in parts]
+    return (np.float64(0) + sum(sums),)
+
+
 def _truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
     (field,), (dtype,) = op.monoid.fields, op.monoid.dtypes(op.element)
     if op.monoid is COUNT_NONZERO:
@@ -160,6 +171,7 @@ _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] 
     ARGMIN: _place,
     COUNT_NONZERO: _truths,
     MOMENTS: _moments,
+    SQUARES: _sum_of_squares,
     VAR: _variance,
 }
 
