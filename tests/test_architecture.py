@@ -35,8 +35,8 @@ LAYERS = {
     },
     "public": {
         "arguments",
-        "custom",
         "central",
+        "custom",
         "extrema",
         "histograms",
         "linear",

@@ -46,16 +46,14 @@ _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
 @cache
 def functor(op: Operation) -> Functor:
     """Return an operation's monoid in C++."""
-    element = ctype(op.element)
-    plain = f"{op.monoid.functor}<{element}>"
+    value = ctype(op.element)
+    name = f"{op.monoid.functor}<{value}>"
     if op.monoid.cuda is not None:
         parts = layout(op), op.monoid.identity(op.element), op.monoid.cuda
-        return Functor(plain, custom.define(op.monoid.functor, *parts))
-    return Functor(f"SkipNan<{plain}, {element}>" if op.skipna else plain)
-    name = f"{op.monoid.functor}<{element}>"
+        return Functor(name, custom.define(op.monoid.functor, *parts))
     if op.skipna:
-        name = f"SkipNan<{name}, {element}>"
-    return f"Where<{name}, {element}>" if op.masked else name
+        name = f"SkipNan<{name}, {value}>"
+    return Functor(f"Where<{name}, {value}>" if op.masked else name)
 
 
 @cache
@@ -100,13 +98,6 @@ def reductions(op: Operation) -> Iterator[str]:
             yield from (scan.rows(of, team, write=False) for team in (32, scan.THREADS))
             yield scan.fold_columns(of)
         return
-    name, state = functor(op), layout(op)
-    yield reduce.slabs(name, op.element, state)
-    yield reduce.rows(name, op.element, state)
-    yield reduce.long_rows(name, op.element, state)
-    for v in sorted({1, reduce.columns_per_thread(op.element, state)}):
-        yield reduce.long_columns(name, op.element, state, v)
-        yield reduce.threads(name, op.element, state, v)
     name, read, state = functor(op), element(op), layout(op)
     yield reduce.slabs(name, read, state)
     yield reduce.rows(name, read, state)

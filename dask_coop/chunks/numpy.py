@@ -145,7 +145,7 @@ def _place(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
 
 
 def _sum_of_squares(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
-    x = x if valid is True else np.where(valid, x, op.neutral)
+    x = x if valid is True else np.where(valid, x, 0)
     parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
     every = list(range(x.ndim))
     kept = [axis for axis in every if axis not in axes]

@@ -45,7 +45,7 @@ def lift_parts(lift: Lift, op: Operation, x: Array, axes: tuple[int, ...], where
     return tuple(_join(field.role, real, imag) for field, real, imag in fields)
 
 
-def _join(role: str, real: Any, imag: Any) -> Any:
+def _join(role: Any, real: Any, imag: Any) -> Any:
     if role == "count":
         return real
     if role == "real":
