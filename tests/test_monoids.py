@@ -28,6 +28,7 @@ from dask_coop.monoids import (
     MONOIDS,
     NOWHERE,
     PROD,
+    SQUARES,
     SUM,
     VAR,
     Monoid,
@@ -39,7 +40,7 @@ from dask_coop.monoids import (
 LIFTED = [monoid for monoid in MONOIDS if monoid is not COUNTS]
 DTYPES = {"b": ["?"], "i": INTS[:4], "u": INTS[4:], "f": ["f2", "f4", "f8"], "c": ["c8", "c16"]}
 #: Monoids whose combination rounds, and so is associative only up to that.
-ROUNDING = (MEAN, VAR, MOMENTS)
+ROUNDING = (MEAN, VAR, MOMENTS, SQUARES)
 
 by_monoid = pytest.mark.parametrize("monoid", LIFTED, ids=lambda monoid: monoid.name)
 
