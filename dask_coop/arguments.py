@@ -1,20 +1,71 @@
-"""What every reduction does with its arguments, and the call of the spine."""
+"""What every reduction does with its arguments, and the call of the spine or, failing it, of Dask.
+
+What no engine takes, a masked array or one of dates, is Dask's own: a public function raises
+`Refused` when it finds out, and `passes_to_dask` then calls Dask's function of the same name.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import Any
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import dask.array as da
 import numpy as np
-from dask.array.core import handle_out
+from dask.array.core import asanyarray, broadcast_to, handle_out
 from dask.array.utils import validate_axis
+from dask.base import is_dask_collection
 
-from dask_coop import binned, monoids, spine
-from dask_coop.monoids import Monoid, State
+from dask_coop import binned, chunks, monoids, spine
+from dask_coop.monoids import Monoid, Operation, Refused, State
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Axis = int | tuple[int, ...] | None
 SplitEvery = int | dict[int, int] | None
+
+
+def passes_to_dask(function: Callable[P, R]) -> Callable[P, R]:
+    """Leave to Dask's function of the same name the chunks and dtypes that `function` refuses.
+
+    The first parameter of `function` is the array. What Dask has no function for stays refused, and
+    so do arguments that its function does not know, unless they have their defaults.
+    """
+    signature = inspect.signature(function)
+    first = next(iter(signature.parameters))
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs).arguments
+        try:
+            if (meta := getattr(given[first], "_meta", None)) is not None:
+                chunks.kind(meta)
+            return function(*args, **kwargs)
+        except Refused as refusal:
+            name, array = function.__name__, given.pop(first)
+            others = {
+                key: value
+                for key, value in given.items()
+                if value is not signature.parameters[key].default
+            }
+            result: R = _by_dask(name, array, others, refusal)
+            return result
+
+    return wrapper
+
+
+def _by_dask(name: str, array: Any, others: dict[str, Any], refusal: Refused) -> Any:
+    function = getattr(da, name, None) or getattr(da.linalg, name, None)
+    if function is None:
+        raise refusal
+    if unknown := others.keys() - inspect.signature(function).parameters.keys():
+        raise TypeError(
+            f"{refusal}; {name} would be Dask's, which has no argument {min(unknown)}"
+        ) from refusal
+    return function(da.asanyarray(array), **others)
 
 
 def reduce_array(
@@ -29,6 +80,9 @@ def reduce_array(
     *,
     dtype: Any = None,
     result: Any = None,
+    skipna: bool = False,
+    where: Any = True,
+    initial: Any = None,
     reproducible: bool = False,
 ) -> da.Array:
     """Reduce `x` over `axis` for the public function `name`.
@@ -47,11 +101,16 @@ def reduce_array(
         The kind of number that elements are reduced as; by default that of the elements.
     result : dtype, optional
         The dtype of the result; by default `dtype`.
+    skipna : bool
+        Whether elements that are NaN are left out.
+    where, initial
+        As the public function got them; `initial` for sums and monoids of one field only.
     reproducible : bool
         Whether sums have the same bits for every order of the elements.
     """
-    op = monoids.bind(monoid, x.dtype, np.dtype(x.dtype if dtype is None else dtype), name)
-    axes = find_axes(axis, x.ndim)
+    output = np.dtype(x.dtype if dtype is None else dtype)
+    op = monoids.bind(monoid, x.dtype, output, name, skipna)
+    axes, mask = find_axes(axis, x.ndim), find_mask(where, x)
     if reproducible:
         op = monoids.reproducible(op)
         count = math.prod(x.shape[d] for d in axes)
@@ -59,19 +118,70 @@ def reduce_array(
             raise ValueError(
                 f"{name} with reproducible=True takes at most 2**39 elements at a time, got {count}"
             )
+    if initial is not None:
+        finalize = partial(_begin, op, _as_state(op, initial), finalize)
     outputs = {name: (finalize, op.output if result is None else np.dtype(result))}
-    (lazy,) = spine.reduction(op, x, axes, keepdims, split_every, outputs)
+    (lazy,) = spine.reduction(op, x, axes, keepdims, split_every, outputs, mask)
     return handle_out(out, lazy)
+
+
+def _as_state(op: Operation, initial: Any) -> State:
+    """Return the state that stands before the first element."""
+    if is_dask_collection(initial) or np.ndim(initial):
+        raise TypeError(f"initial is one number that is known, got {initial!r}")
+    if len(op.monoid.fields) > 1:
+        one = np.full(1, initial, op.element)
+        state: State = chunks.engine(one).lift(op, one, (0,))
+        return state
+    (dtype,) = op.monoid.dtypes(op.element)
+    return (dtype.type(initial),)
+
+
+def _begin(op: Operation, initial: State, finalize: Callable[[State], Any], state: State) -> Any:
+    return finalize(op.combine([initial, state]))
+
+
+def find_mask(where: Any, x: da.Array) -> da.Array | None:
+    """Return `where` in the shape and the chunks of `x`, or None where it is simply true."""
+    if where is True or where is np.True_:
+        return None
+    mask = asanyarray(where)
+    if mask.dtype.kind != "b":
+        raise TypeError(f"where takes truth values, got dtype {mask.dtype}")
+    if mask.numblocks == x.numblocks and (has_unknown_size(x) or mask.chunks == x.chunks):
+        return mask
+    if has_unknown_size(x) or has_unknown_size(mask):
+        raise ValueError(
+            f"where needs as many chunks as the array, {x.numblocks}, if the sizes of either's are "
+            f"unknown, got {mask.numblocks}; compute_chunk_sizes() finds them"
+        )
+    if np.broadcast_shapes(mask.shape, x.shape) != x.shape:
+        raise ValueError(f"where of shape {mask.shape} does not fit an array of shape {x.shape}")
+    if 0 in x.shape:
+        return None
+    lead = x.ndim - mask.ndim
+    sides = zip(mask.shape, x.shape[lead:], x.chunks[lead:], strict=True)
+    like_x = tuple(pieces if n == to else (n,) for n, to, pieces in sides)
+    return broadcast_to(mask.rechunk(like_x), x.shape, x.chunks)
 
 
 def find_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """Return the axes that `axis` names, sorted and counted from the front."""
     if axis is None:
         return tuple(range(ndim))
-    axes = validate_axis(axis if isinstance(axis, tuple) else (axis,), ndim)
+    axes = validate_axis(tuple(axis) if isinstance(axis, tuple | list) else (axis,), ndim)
     if len(set(axes)) != len(axes):
         raise ValueError(f"duplicate value in 'axis': {axis}")
     return tuple(sorted(axes))
+
+
+def refuse_mask(name: str, where: Any, initial: Any) -> None:
+    """Refuse a mask where nothing may be left of it, for want of an identity."""
+    if initial is None and where is not True and where is not np.True_:
+        raise ValueError(
+            f"reduction operation {name} does not have an identity, so to use a where mask one "
+            "has to specify 'initial'"
+        )
 
 
 def require_elements(name: str, x: da.Array, axis: Axis) -> None:

@@ -18,13 +18,16 @@ from dask_coop.arguments import (
     has_unknown_size,
     no_identity,
     only_field,
+    passes_to_dask,
     reduce_array,
+    refuse_mask,
     require_elements,
 )
 from dask_coop.monoids import ARGMAX, ARGMIN, MAX, MIN, MINMAX, NOWHERE, Monoid, State
 from dask_coop.planning import takes_expressions
 
 
+@passes_to_dask
 @takes_expressions
 def min(
     a: Any,
@@ -32,6 +35,9 @@ def min(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
 ) -> da.Array:
     """Minimum of array elements over the given axes; NaN where there is one.
 
@@ -39,8 +45,8 @@ def min(
     ----------
     a : dask.array.Array or array_like
         Bool, integers or floats, in NumPy or CuPy chunks.
-    axis, keepdims, split_every, out
-        As for :func:`sum`.
+    axis, keepdims, split_every, out, initial, where
+        As for :func:`sum`; `where` needs `initial`.
 
     Returns
     -------
@@ -54,9 +60,10 @@ def min(
     AxisError, ValueError
         As for :func:`sum`, and where there is no element to take the minimum of.
     """
-    return _extremum(MIN, a, axis, keepdims, split_every, out)
+    return extremum(MIN, "min", a, axis, keepdims, split_every, out, initial, where)
 
 
+@passes_to_dask
 @takes_expressions
 def max(
     a: Any,
@@ -64,6 +71,9 @@ def max(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
 ) -> da.Array:
     """Maximum of array elements over the given axes; NaN where there is one.
 
@@ -71,8 +81,8 @@ def max(
     ----------
     a : dask.array.Array or array_like
         Bool, integers or floats, in NumPy or CuPy chunks.
-    axis, keepdims, split_every, out
-        As for :func:`sum`.
+    axis, keepdims, split_every, out, initial, where
+        As for :func:`sum`; `where` needs `initial`.
 
     Returns
     -------
@@ -86,9 +96,10 @@ def max(
     AxisError, ValueError
         As for :func:`sum`, and where there is no element to take the maximum of.
     """
-    return _extremum(MAX, a, axis, keepdims, split_every, out)
+    return extremum(MAX, "max", a, axis, keepdims, split_every, out, initial, where)
 
 
+@passes_to_dask
 @takes_expressions
 def ptp(
     a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
@@ -122,6 +133,7 @@ def ptp(
     return reduce_array(MINMAX, "ptp", _range, x, axis, keepdims, split_every, None)
 
 
+@passes_to_dask
 @takes_expressions
 def argmin(
     a: Any,
@@ -161,9 +173,10 @@ def argmin(
     >>> int(dc.argmin(da.from_array([3, 1, 2, 1], chunks=2)))
     1
     """
-    return _extremal_index(ARGMIN, a, axis, keepdims, split_every, out)
+    return extremal_index(ARGMIN, "argmin", a, axis, keepdims, split_every, out)
 
 
+@passes_to_dask
 @takes_expressions
 def argmax(
     a: Any,
@@ -191,37 +204,56 @@ def argmax(
     TypeError, AxisError, ValueError
         As for :func:`argmin`.
     """
-    return _extremal_index(ARGMAX, a, axis, keepdims, split_every, out)
+    return extremal_index(ARGMAX, "argmax", a, axis, keepdims, split_every, out)
 
 
-def _extremum(
+def extremum(
     monoid: Monoid,
+    name: str,
     a: Any,
     axis: Axis,
     keepdims: bool,
     split_every: SplitEvery,
     out: da.Array | None,
+    initial: Any,
+    where: Any,
 ) -> da.Array:
-    x = asanyarray(a)
-    name, finalize = monoid.name, only_field
+    """Find the extremum that `monoid` keeps for the public function `name`."""
+    x, finalize = asanyarray(a), only_field
     monoids.bind(monoid, x.dtype, x.dtype, name)
-    require_elements(name, x, axis)
-    if has_unknown_size(x):
+    refuse_mask(name, where, initial)
+    if initial is None:
+        require_elements(name, x, axis)
+    if initial is None and has_unknown_size(x):
         # Whether there is an element shows when both extrema are known.
-        monoid, finalize = MINMAX, partial(_either, name)
-    return reduce_array(monoid, name, finalize, x, axis, keepdims, split_every, out)
+        finalize = partial(_either, monoid is MIN, name)
+        monoid = MINMAX
+    return reduce_array(
+        monoid,
+        name,
+        finalize,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        where=where,
+        initial=initial,
+    )
 
 
-def _extremal_index(
+def extremal_index(
     monoid: Monoid,
+    name: str,
     a: Any,
     axis: int | None,
     keepdims: bool,
     split_every: SplitEvery,
     out: da.Array | None,
+    skipna: bool = False,
 ) -> da.Array:
+    """Find the index of the extremum that `monoid` keeps for the public function `name`."""
     x = asanyarray(a)
-    name = monoid.name
     if axis is not None and not isinstance(axis, Integral):
         raise TypeError(f"{name} looks along one axis or, with None, along all; got axis {axis!r}")
     monoids.bind(monoid, x.dtype, x.dtype, name)
@@ -234,8 +266,19 @@ def _extremal_index(
             f"{name} needs the sizes of all chunks along axes {axes}, and those along "
             f"{unknown[0]} are unknown; x.compute_chunk_sizes() finds them"
         )
-    finalize = partial(_found, name)
-    return reduce_array(monoid, name, finalize, x, axis, keepdims, split_every, out, result="i8")
+    nothing = _nothing(name) if not skipna or x.dtype.kind != "f" else "All-NaN slice encountered"
+    return reduce_array(
+        monoid,
+        name,
+        partial(_found, nothing),
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        result="i8",
+        skipna=skipna,
+    )
 
 
 def _nothing(name: str) -> str:
@@ -251,9 +294,9 @@ def _range(state: State) -> Any:
         return high - low
 
 
-def _either(name: str, state: State) -> Any:
+def _either(lowest: bool, name: str, state: State) -> Any:
     low, high = _extrema(name, state)
-    return low if name == "min" else high
+    return low if lowest else high
 
 
 def _extrema(name: str, state: State) -> State:
@@ -263,8 +306,8 @@ def _extrema(name: str, state: State) -> State:
     return state
 
 
-def _found(name: str, state: State) -> Any:
+def _found(nothing: str, state: State) -> Any:
     _, place = state
     if np.any(place == NOWHERE):
-        raise ValueError(_nothing(name))
+        raise ValueError(nothing)
     return place

@@ -16,14 +16,16 @@ from dask_coop.arguments import (
     find_axes,
     mean_dtype,
     no_identity,
+    passes_to_dask,
     reduce_array,
     require_elements,
     sum_dtype,
 )
-from dask_coop.monoids import MEAN, MOMENTS, VAR, State
+from dask_coop.monoids import MEAN, MOMENTS, VAR, Refused, State
 from dask_coop.planning import takes_expressions
 
 
+@passes_to_dask
 @takes_expressions
 def mean(
     a: Any,
@@ -33,6 +35,7 @@ def mean(
     split_every: SplitEvery = None,
     out: da.Array | None = None,
     *,
+    where: Any = True,
     reproducible: bool = False,
 ) -> da.Array:
     """Arithmetic mean of array elements over the given axes.
@@ -45,6 +48,8 @@ def mean(
         As for :func:`sum`.
     dtype : dtype, optional
         The dtype of the result. By default that of `a`, and float64 for bool and integers.
+    where
+        As for :func:`sum`.
 
     Returns
     -------
@@ -63,7 +68,7 @@ def mean(
     """
     x = asanyarray(a)
     output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
-    finalize: spine.Finalize = _quotient
+    finalize: spine.Finalize = quotient
     if reproducible and output.kind in "fc":
         finalize = partial(binned.mean, output=output)
     return reduce_array(
@@ -76,10 +81,12 @@ def mean(
         split_every,
         out,
         dtype=output,
+        where=where,
         reproducible=reproducible,
     )
 
 
+@passes_to_dask
 @takes_expressions
 def var(
     a: Any,
@@ -89,6 +96,8 @@ def var(
     ddof: float = 0,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    where: Any = True,
 ) -> da.Array:
     """Variance of array elements over the given axes; NaN where one of them is.
 
@@ -103,6 +112,8 @@ def var(
         bool and integers.
     ddof : float
         What to take off the number of elements in the divisor, ``n - ddof``.
+    where
+        As for :func:`sum`.
 
     Returns
     -------
@@ -129,9 +140,10 @@ def var(
     >>> float(dc.var(da.arange(4, chunks=2), ddof=1).round(3))
     1.667
     """
-    return _spread("var", a, axis, dtype, keepdims, ddof, split_every, out)
+    return spread("var", a, axis, dtype, keepdims, ddof, split_every, out, where)
 
 
+@passes_to_dask
 @takes_expressions
 def std(
     a: Any,
@@ -141,6 +153,8 @@ def std(
     ddof: float = 0,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    where: Any = True,
 ) -> da.Array:
     """Take the standard deviation over the given axes: the root of :func:`var`.
 
@@ -148,7 +162,7 @@ def std(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, ddof, split_every, out
+    axis, dtype, keepdims, ddof, split_every, out, where
         As for :func:`var`.
 
     Returns
@@ -161,7 +175,7 @@ def std(
     TypeError, AxisError, ValueError
         As for :func:`var`.
     """
-    return _spread("std", a, axis, dtype, keepdims, ddof, split_every, out)
+    return spread("std", a, axis, dtype, keepdims, ddof, split_every, out, where)
 
 
 class Description(NamedTuple):
@@ -180,6 +194,7 @@ class Description(NamedTuple):
     std: Any  #: the square root of the variance
 
 
+@passes_to_dask
 @takes_expressions
 def describe(
     a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
@@ -239,7 +254,7 @@ def describe(
     return Description(*spine.reduction(op, x, axes, keepdims, split_every, outputs))
 
 
-def _spread(
+def spread(
     name: str,
     a: Any,
     axis: Axis,
@@ -248,22 +263,34 @@ def _spread(
     ddof: float,
     split_every: SplitEvery,
     out: da.Array | None,
+    where: Any,
 ) -> da.Array:
+    """Take the variance, or its root, for the public function `name`, whose prefix may be nan."""
     x = asanyarray(a)
     element = monoids.bind(VAR, x.dtype, x.dtype, name).element
     result = np.dtype(dtype) if dtype is not None else mean_dtype(element.type(0).real.dtype)
     if result.kind != "f" or result.itemsize > 8:
-        raise TypeError(f"{name} does not give dtype {result}; it gives float16 to float64")
-    finalize = partial(_spread_of, name, float(ddof))
+        raise Refused(f"{name} does not give dtype {result}; it gives float16 to float64")
     return reduce_array(
-        VAR, name, finalize, x, axis, keepdims, split_every, out, result=result.newbyteorder("=")
+        VAR,
+        name,
+        partial(_spread_of, name, float(ddof)),
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        result=result.newbyteorder("="),
+        skipna=name.startswith("nan"),
+        where=where,
     )
 
 
 # From the last state to the result, inside the task.
 
 
-def _quotient(state: State) -> Any:
+def quotient(state: State) -> Any:
+    """Return the mean of a state of MEAN."""
     total, count = state
     with np.errstate(invalid="ignore", divide="ignore"):
         return total / count
@@ -271,9 +298,12 @@ def _quotient(state: State) -> Any:
 
 def _spread_of(name: str, ddof: float, state: State) -> Any:
     count, _, m2 = state
+    degrees = np.maximum(count - ddof, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        variance = m2 / np.maximum(count - ddof, 0)
-    return variance if name == "var" else np.sqrt(variance)
+        variance = m2 / degrees
+    if name.startswith("nan"):
+        variance = np.where(degrees > 0, variance, np.nan)
+    return variance if name.endswith("var") else np.sqrt(variance)
 
 
 def _statistic(name: str, state: State) -> Any:

@@ -79,6 +79,14 @@ def _nowhere(dtype: np.dtype[Any]) -> Any:
     return dtype.type(NOWHERE)
 
 
+def _nan(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(np.nan)
+
+
+class Refused(TypeError):
+    """Elements or chunks that no monoid or engine takes."""
+
+
 @dataclass(frozen=True)
 class Field:
     """One field of a state: its name, its dtype or the origin of it, its identity and its ufunc."""
@@ -246,10 +254,14 @@ _M2 = Field("m2", "real", _zero, np.add)
 _PLACE = Field("place", "place", _nowhere, np.minimum)
 
 SUM = Monoid("sum", (_TOTAL,), "biufc", "Sum")
+SQUARES = Monoid("squares", (Field("total", "real", _zero, np.add),), "biufc", "Squares")
 PROD = Monoid("prod", (Field("product", "accumulator", _one, np.multiply),), "biufc", "Prod")
 MIN = Monoid("min", (_LOW,), "biuf", "Min")
 MAX = Monoid("max", (_HIGH,), "biuf", "Max")
 MINMAX = Monoid("minmax", (_LOW, _HIGH), "biuf", "MinMax")
+# NaN is neutral to these two, so it is what is left where there is nothing else.
+NANMIN = Monoid("nanmin", (Field("min", "element", _nan, np.fmin),), "f", "NanMin")
+NANMAX = Monoid("nanmax", (Field("max", "element", _nan, np.fmax),), "f", "NanMax")
 ARGMIN = Monoid("argmin", (_LOW, _PLACE), "biuf", "ArgMin", partial(_merge_places, np.less))
 ARGMAX = Monoid("argmax", (_HIGH, _PLACE), "biuf", "ArgMax", partial(_merge_places, np.greater))
 ANY = Monoid("any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any")
@@ -287,10 +299,13 @@ COUNTS = Monoid(
 
 MONOIDS = (
     SUM,
+    SQUARES,
     PROD,
     MIN,
     MAX,
     MINMAX,
+    NANMIN,
+    NANMAX,
     ARGMIN,
     ARGMAX,
     ANY,
@@ -320,12 +335,25 @@ class Operation:
         The dtype of the result.
     skipna : bool
         Whether elements that are NaN are left out.
+    masked : bool
+        Whether elements lie beside what tells whether they count.
     """
 
     monoid: Monoid
     element: np.dtype[Any]
     output: np.dtype[Any]
     skipna: bool = False
+    masked: bool = False
+
+    @property
+    def neutral(self) -> Any:
+        """An element that changes no state, or None where there may be none."""
+        if self.skipna:
+            return self.element.type(np.nan)
+        if self.monoid in (BINNED_SUM, BINNED_COMPLEX_SUM):
+            return self.element.type(0)
+        fields = self.monoid.fields
+        return fields[0].identity(self.element) if len(fields) == 1 else None
 
     def combine(self, states: list[State]) -> State:
         """Combine `states`, first to last."""
@@ -339,14 +367,20 @@ class Operation:
         value, place = state
         if 0 in lengths:
             return state
+        # Where all elements are left out there is no place to move, and it may overflow.
+        with np.errstate(over="ignore"):
+            shifted = self._shift(place, lengths, origin)
+        return value, _choose(place == NOWHERE, place, shifted) if self.skipna else shifted
+
+    def _shift(self, place: Any, lengths: tuple[int, ...], origin: Origin) -> Any:
         if len(origin) == 1:
-            return value, place + origin[0][0]
+            return place + origin[0][0]
         shifted, stride = 0, 1
         for length, (start, size) in zip(lengths[::-1], origin[::-1], strict=True):
             place, coordinate = np.divmod(place, length)
             shifted = shifted + (coordinate + start) * stride
             stride *= size
-        return value, place + shifted
+        return place + shifted
 
     def prefixes(self, states: list[State], base: State | None = None) -> list[State]:
         """Return the inclusive prefixes of `states`, seeded with `base`."""
@@ -372,14 +406,14 @@ def bind(
 
     Raises
     ------
-    TypeError
+    Refused
         If the monoid does not take such elements; the message speaks of the function `caller`.
     """
     element, output = element.newbyteorder("="), output.newbyteorder("=")
     for dtype in (element, output):
         if dtype.kind not in monoid.kinds or dtype.itemsize > (16 if dtype.kind == "c" else 8):
             kinds = ", ".join(_KINDS[kind] for kind in monoid.kinds)
-            raise TypeError(f"{caller} does not take dtype {dtype}; it takes {kinds}")
+            raise Refused(f"{caller} does not take dtype {dtype}; it takes {kinds}")
     if monoid.dtypes(element)[0].kind != output.kind:
         element = output
     return Operation(monoid, element, output, skipna and element.kind in "fc")

@@ -10,10 +10,21 @@ import numpy as np
 from dask.array.core import asanyarray
 
 from dask_coop import binned
-from dask_coop.arguments import Axis, SplitEvery, only_field, reduce_array, sum_dtype
+from dask_coop.arguments import (
+    Axis,
+    SplitEvery,
+    only_field,
+    passes_to_dask,
+    reduce_array,
+    sum_dtype,
+)
+from dask_coop.central import moment
 from dask_coop.extrema import argmax, argmin, max, min, ptp
 from dask_coop.moments import Description, describe, mean, std, var
 from dask_coop.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
+from dask_coop.nan_moments import nanmean, nanstd, nanvar
+from dask_coop.nans import nanargmax, nanargmin, nanmax, nanmin, nanprod, nansum
+from dask_coop.norms import norm
 from dask_coop.planning import takes_expressions
 from dask_coop.spine import Finalize
 
@@ -28,6 +39,17 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "moment",
+    "nanargmax",
+    "nanargmin",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "norm",
     "prod",
     "ptp",
     "std",
@@ -36,6 +58,7 @@ __all__ = [
 ]
 
 
+@passes_to_dask
 @takes_expressions
 def sum(
     a: Any,
@@ -45,6 +68,8 @@ def sum(
     split_every: SplitEvery = None,
     out: da.Array | None = None,
     *,
+    initial: Any = None,
+    where: Any = True,
     reproducible: bool = False,
 ) -> da.Array:
     """Sum of array elements over the given axes.
@@ -64,6 +89,10 @@ def sum(
         How many partial sums one task combines, in all or by axis; 16 by default.
     out : dask.array.Array, optional
         An array to overwrite with the result.
+    initial : number, optional
+        What the reduction starts from.
+    where : array_like of bool
+        Which elements take part: a Dask array or any other that broadcasts to `a`'s shape.
     reproducible : bool
         Whether the sum has the same bits for every chunking, `split_every`, scheduler, and number
         of workers or GPUs, in NumPy and in CuPy chunks. Integer sums have in any case.
@@ -76,10 +105,10 @@ def sum(
     Raises
     ------
     TypeError
-        If elements of that dtype cannot be summed.
+        If elements of that dtype cannot be summed, or `where` is not bool.
     AxisError, ValueError
-        If `axis` is out of bounds or named twice, `split_every` is less than 2, or a reproducible
-        sum has more than 2**39 elements.
+        If `axis` is out of bounds or named twice, `split_every` is less than 2, `where` does not
+        broadcast to the shape of `a`, or a reproducible sum has more than 2**39 elements.
 
     Notes
     -----
@@ -89,6 +118,9 @@ def sum(
     Reproducible Summation", IEEE Transactions on Computers 64 (2015): every element is taken to
     within 2**-72 of the largest one, in magnitude, and the sum of that is exact and rounded once,
     to the dtype of the result. A sum of float16 is exact before that. An exact zero is +0.
+
+    Chunks of other types (masked arrays, sparse ones) and dtypes (object, datetime64, longdouble)
+    are left to Dask's function of the same name, here and in every other function of arrays.
 
     Examples
     --------
@@ -112,10 +144,13 @@ def sum(
         split_every,
         out,
         dtype=output,
+        where=where,
+        initial=initial,
         reproducible=reproducible,
     )
 
 
+@passes_to_dask
 @takes_expressions
 def prod(
     a: Any,
@@ -124,6 +159,9 @@ def prod(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
 ) -> da.Array:
     """Product of array elements over the given axes; 1 where there is no element.
 
@@ -131,7 +169,7 @@ def prod(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, split_every, out
+    axis, dtype, keepdims, split_every, out, initial, where
         As for :func:`sum`.
 
     Returns
@@ -150,9 +188,22 @@ def prod(
     """
     x = asanyarray(a)
     output = sum_dtype(x.dtype) if dtype is None else dtype
-    return reduce_array(PROD, "prod", only_field, x, axis, keepdims, split_every, out, dtype=output)
+    return reduce_array(
+        PROD,
+        "prod",
+        only_field,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        where=where,
+        initial=initial,
+    )
 
 
+@passes_to_dask
 @takes_expressions
 def any(
     a: Any,
@@ -160,6 +211,8 @@ def any(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    where: Any = True,
 ) -> da.Array:
     """Whether any element over the given axes is true: neither zero nor False.
 
@@ -167,7 +220,7 @@ def any(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
-    axis, keepdims, split_every, out
+    axis, keepdims, split_every, out, where
         As for :func:`sum`.
 
     Returns
@@ -180,9 +233,10 @@ def any(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return _truth(ANY, a, axis, keepdims, split_every, out)
+    return _truth(ANY, a, axis, keepdims, split_every, out, where)
 
 
+@passes_to_dask
 @takes_expressions
 def all(
     a: Any,
@@ -190,6 +244,8 @@ def all(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    where: Any = True,
 ) -> da.Array:
     """Whether all elements over the given axes are true: neither zero nor False.
 
@@ -197,7 +253,7 @@ def all(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
-    axis, keepdims, split_every, out
+    axis, keepdims, split_every, out, where
         As for :func:`sum`.
 
     Returns
@@ -210,9 +266,10 @@ def all(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return _truth(ALL, a, axis, keepdims, split_every, out)
+    return _truth(ALL, a, axis, keepdims, split_every, out, where)
 
 
+@passes_to_dask
 @takes_expressions
 def count_nonzero(
     a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
@@ -246,9 +303,19 @@ def _truth(
     keepdims: bool,
     split_every: SplitEvery,
     out: da.Array | None,
+    where: Any = True,
 ) -> da.Array:
     x = asanyarray(a)
     result = np.dtype("i8" if monoid is COUNT_NONZERO else "?")
     return reduce_array(
-        monoid, monoid.name, only_field, x, axis, keepdims, split_every, out, result=result
+        monoid,
+        monoid.name,
+        only_field,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        result=result,
+        where=where,
     )

@@ -62,6 +62,7 @@ def reduction(
     keepdims: bool,
     split_every: int | dict[int, int] | None,
     outputs: Mapping[str, tuple[Finalize, Any]],
+    where: Array | None = None,
 ) -> list[Array]:
     """Reduce `x` over `axes`, once, to one array for each of `outputs`.
 
@@ -77,24 +78,27 @@ def reduction(
         States combined by one task, in all or by axis.
     outputs : mapping of str to (callable, dtype)
         Name, function from the last state to the result, and dtype of each array.
+    where : dask.array.Array, optional
+        Which elements are reduced: bool, in the chunks of `x`.
     """
     to = chunks.kind(x._meta)
     fan_in = _fan_in(split_every, axes)
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
-    token = tokenize(op, x, axes, keepdims, fan_in)
+    arrays = [x] if where is None else [x, where]
+    token = tokenize(op, arrays, axes, keepdims, fan_in)
     # Several outputs share the last state, so the tree goes down to one.
     limit = fan_in if len(outputs) == 1 else 1
     layer: Layer = {}
-    groups = _states(layer, op, x, axes, (name, token), fan_in, limit)
+    groups = _states(layer, op, arrays, axes, (name, token), fan_in, limit)
     state = f"{name}-state-{token}"
-    graph = HighLevelGraph.from_collections(state, layer, dependencies=[x])
+    graph = HighLevelGraph.from_collections(state, layer, dependencies=arrays)
 
     expand = axes if keepdims else ()
     kept = [d for d in range(x.ndim) if keepdims or d not in axes]
     out_chunks = tuple((1,) if d in axes else x.chunks[d] for d in kept)
     results = []
     for output, (finalize, dtype) in outputs.items():
-        out_name = f"{output}-{token}"
+        out_name = f"{output}-{tokenize(token, finalize, dtype)}"
         out_layer: Layer = {}
         for index, keys in groups.items():
             key = (out_name, *(index[d] for d in kept))
@@ -117,7 +121,7 @@ def value(
     axes = tuple(range(x.ndim)) if axes is None else axes
     token = tokenize(op, x, finalize, axes)
     layer: Layer = {}
-    groups = _states(layer, op, x, axes, (name, token), FAN_IN, FAN_IN)
+    groups = _states(layer, op, [x], axes, (name, token), FAN_IN, FAN_IN)
     (keys,) = groups.values()
     key = f"{name}-{token}"
     layer[key] = Task(key, _value, op, finalize, _refs(keys))
@@ -244,23 +248,25 @@ def scan(op: Operation, x: Array, axis: int, name: str) -> Array:
 def _states(
     layer: Layer,
     op: Operation,
-    x: Array,
+    arrays: Sequence[Array],
     axes: tuple[int, ...],
     names: tuple[str, str],
     fan_in: int,
     limit: int,
 ) -> dict[Key, list[Key]]:
-    """Add the lifts of all blocks and their trees over `axes`.
+    """Add the lifts of all blocks, and of what masks them, and their trees over `axes`.
 
     Return the keys of the states that are left, at most `limit`, by the index of the block that is
     made of them (0 along `axes`).
     """
     name, token = names
+    x = arrays[0]
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
         key = (f"{name}-lift-{token}", *index)
-        origin = (_origin(x, axes, index),) if op.monoid.positional else ()
-        layer[key] = Task(key, _lift, op, axes, TaskRef((x.name, *index)), *origin)
+        origin = {"origin": _origin(x, axes, index)} if op.monoid.positional else {}
+        blocks = (TaskRef((a.name, *index)) for a in arrays)
+        layer[key] = Task(key, _lift, op, axes, *blocks, **origin)
         groups.setdefault(tuple(0 if d in axes else i for d, i in enumerate(index)), []).append(key)
     return {
         index: _tree(layer, op, keys, (f"{name}-combine-{token}", *index), fan_in, limit)
@@ -347,8 +353,12 @@ def _array(
 # What follows runs inside tasks.
 
 
-def _lift(op: Operation, axes: tuple[int, ...], x: Any, origin: Origin | None = None) -> State:
-    state: State = chunks.engine(x).lift(op, x, axes)
+def _lift(
+    op: Operation, axes: tuple[int, ...], x: Any, where: Any = None, origin: Origin | None = None
+) -> State:
+    if where is not None and chunks.kind(x) == "numpy":
+        where = chunks.asarray(where, "numpy")
+    state: State = chunks.engine(x).lift(op, x, axes, where)
     if origin is not None:
         state = op.shift(state, tuple(x.shape[axis] for axis in axes), origin)
     return state

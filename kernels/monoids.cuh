@@ -73,6 +73,23 @@ template <typename M, typename T> struct SkipNan : M {
   __device__ static typename M::State lift(T x) { return is_nan(x) ? M::identity() : M::lift(x); }
 };
 
+// An element, and whether it counts.
+template <typename T> struct alignas(2 * sizeof(T)) Masked {
+  T value;
+  bool counts;
+};
+
+// M over the elements that count.
+template <typename M, typename T> struct Where : M {
+  struct Lift {
+    typename M::Lift kept;
+    __device__ void add(Masked<T> x, int i) {
+      if (x.counts) kept.add(x.value, i);
+    }
+    __device__ typename M::State state(i64 first) const { return kept.state(first); }
+  };
+};
+
 template <typename T> struct Sum {
   using State = typename accumulator<T>::type;
   using Lift = Fold<Sum, T>;
@@ -147,6 +164,23 @@ template <typename T> struct Max {
   __device__ static bool no_worse(T a, T b) { return a >= b; }
 };
 
+// NaN loses: it is what is left where there is nothing else. T is a float.
+template <typename T> struct NanMin {
+  using State = T;
+  using Lift = Fold<NanMin, T>;
+  __device__ static T identity() { return convert<T>(__longlong_as_double(0x7ff8000000000000)); }
+  __device__ static T lift(T x) { return x; }
+  __device__ static T combine(T a, T b) { return b < a || is_nan(a) ? b : a; }
+};
+
+template <typename T> struct NanMax {
+  using State = T;
+  using Lift = Fold<NanMax, T>;
+  __device__ static T identity() { return NanMin<T>::identity(); }
+  __device__ static T lift(T x) { return x; }
+  __device__ static T combine(T a, T b) { return b > a || is_nan(a) ? b : a; }
+};
+
 template <typename T> struct MinMax {
   struct State { T min, max; };
   using Lift = Fold<MinMax, T>;
@@ -209,6 +243,18 @@ __device__ inline double scale(double x, double by) { return x * by; }
 __device__ inline complex_t<double> scale(complex_t<double> x, double by) {
   return {x.re * by, x.im * by};
 }
+
+// The sum of squares of sizes, in float64.
+template <typename T> struct Squares {
+  using State = double;
+  using Lift = Fold<Squares, T>;
+  __device__ static double identity() { return 0; }
+  __device__ static double lift(T x) {
+    auto value = convert<typename floating<T>::type>(x);
+    return dot(value, value);
+  }
+  __device__ static double combine(double a, double b) { return a + b; }
+};
 
 // Sums of deviations from the first value that a thread sees and of their squares. That value is a
 // sample of the data, so the squares cannot cancel by more than the thread's own count.

@@ -99,13 +99,6 @@ def test_dtype_is_that_of_the_result(xp: Any, name: str, dtype: str, output: str
 
 
 @by_name
-@pytest.mark.parametrize("dtype", ["i4", "c16", "O", "M8[s]", "g"])
-def test_a_spread_is_a_float(name: str, dtype: str) -> None:
-    with pytest.raises(TypeError, match=f"{name} does not give dtype .*; it gives float16"):
-        getattr(dc, name)(da.ones(3), dtype=dtype)
-
-
-@by_name
 def test_degrees_of_freedom_are_a_number(name: str) -> None:
     with pytest.raises((TypeError, ValueError)):
         getattr(dc, name)(da.ones(3), ddof="one")

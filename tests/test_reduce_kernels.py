@@ -11,7 +11,22 @@ import pytest
 from conftest import missing_for_gpu
 
 from dask_coop.chunks import numpy as reference
-from dask_coop.monoids import ANY, ARGMAX, ARGMIN, MEAN, MINMAX, MOMENTS, PROD, SUM, VAR, bind
+from dask_coop.monoids import (
+    ANY,
+    ARGMAX,
+    ARGMIN,
+    MEAN,
+    MINMAX,
+    MOMENTS,
+    NANMAX,
+    NANMIN,
+    PROD,
+    SUM,
+    VAR,
+    Operation,
+    bind,
+)
+from dask_coop.powers import moments_up_to
 
 pytestmark = pytest.mark.gpu
 
@@ -35,12 +50,12 @@ def _cp() -> Any:
     return importlib.import_module("cupy")
 
 
-def lift(op: Any, x: Any, axes: tuple[int, ...]) -> list[Any]:
+def lift(op: Any, x: Any, axes: tuple[int, ...], where: Any = None) -> list[Any]:
     from dask_coop.chunks import cuda
 
     return [
         field if isinstance(field, np.ndarray | np.generic) else field.get()
-        for field in cuda.lift(op, x, axes)
+        for field in cuda.lift(op, x, axes, where)
     ]
 
 
@@ -79,6 +94,45 @@ def test_every_kernel_agrees_with_numpy(cp: Any, monoid: Any, name: str, kernel:
                 np.testing.assert_allclose(
                     a, np.broadcast_to(b, a.shape), 1e-11 * (not exact), bound
                 )
+
+
+@pytest.mark.parametrize("kernel", CASES)
+@pytest.mark.parametrize("name", ["?", "u1", "f2", "i4", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("monoid", [SUM, ANY, NANMIN, NANMAX, MEAN, VAR], ids=lambda m: m.name)
+def test_every_kernel_takes_a_mask(cp: Any, monoid: Any, name: str, kernel: str) -> None:
+    dtype = np.dtype(name)
+    if dtype.kind not in monoid.kinds:
+        pytest.skip(f"{monoid.name} does not take {dtype}")
+    for skipna in (False, True):
+        op = bind(monoid, dtype, dtype, monoid.name, skipna)
+        for shape, axes in CASES[kernel]:
+            size = int(np.prod(shape))
+            host = numbers(dtype, size).reshape(shape)
+            if dtype.kind in "fc" and skipna and size:
+                host.reshape(-1)[:: 1 + size // 7] = np.nan
+            mask = np.random.default_rng(1).random(shape) < 0.7
+            expected = reference.lift(op, host, axes, mask)
+            found = lift(op, cp.asarray(host), axes, mask)
+            for field, a, b in zip(op.monoid.fields, found, expected, strict=True):
+                assert a.dtype == np.asarray(b).dtype
+                exact = a.dtype.kind in "biu" or field.role == "element"
+                bound = 0 if exact else 1e-13 * max(size, 1)
+                np.testing.assert_allclose(
+                    a, np.broadcast_to(b, a.shape), 1e-11 * (not exact), bound
+                )
+
+
+@pytest.mark.parametrize("name", ["?", "i4", "f2", "f8"])
+@pytest.mark.parametrize("shape", [(300_001,), (999, 130), (5, 6000), (3, 4, 7)])
+def test_powers_agree_with_numpy(cp: Any, name: str, shape: tuple[int, ...]) -> None:
+    dtype, monoid = np.dtype(name), moments_up_to(4)
+    op = Operation(monoid, dtype, np.dtype("f8"))
+    host = numbers(dtype, int(np.prod(shape))).reshape(shape)
+    for axes in ((0,), tuple(range(len(shape)))):
+        found, expected = lift(op, cp.asarray(host), axes), reference.lift(op, host, axes)
+        for a, b in zip(found, expected, strict=True):
+            scale = np.max(np.abs(b), initial=1)
+            np.testing.assert_allclose(a, np.broadcast_to(b, a.shape), 1e-11, 1e-11 * scale)
 
 
 @pytest.mark.parametrize("shape", [(5_000_003,), (300_001, 5), (999, 4096)])

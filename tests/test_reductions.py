@@ -326,53 +326,11 @@ def test_other_byte_orders_are_read(xp: Any) -> None:
     assert dc.describe(x).max.compute() == 8
 
 
-class Quantity(np.ndarray):
-    """An array with a meaning that plain arrays would lose."""
-
-
-def quantities() -> da.Array:
-    return da.from_array(np.ones(4), chunks=2).map_blocks(
-        lambda b: b.view(Quantity), dtype="f8", meta=np.empty(0).view(Quantity)
-    )
-
-
 TRUTHS = [reductions.any, reductions.all, reductions.count_nonzero]
 SPREADS = [reductions.var, reductions.std]
 INDICES = [reductions.argmin, reductions.argmax]
 FUNCTIONS = [dc.sum, reductions.prod, dc.min, dc.max, reductions.ptp, dc.mean, dc.describe]
 FUNCTIONS += [*TRUTHS, *SPREADS]
-
-
-@pytest.mark.parametrize("function", FUNCTIONS + INDICES)
-def test_other_kinds_of_chunk_are_refused_by_name(function: Any) -> None:
-    masked = da.ma.masked_equal(da.from_array(np.arange(4), chunks=2), 1)
-    with pytest.raises(TypeError, match="MaskedArray"):
-        function(masked)
-    with pytest.raises(TypeError, match="Quantity"):
-        function(quantities())
-
-
-@pytest.mark.parametrize("function", FUNCTIONS + INDICES)
-@pytest.mark.parametrize("dtype", ["O", "U3", "S3", "M8[s]", "m8[s]", "g", "V4"])
-def test_other_dtypes_are_refused_by_name(function: Any, dtype: str) -> None:
-    x = da.from_array(np.zeros(4, dtype), chunks=2)
-    name = function.__name__
-    with pytest.raises(TypeError, match=f"{name} does not take dtype") as caught:
-        function(x)
-    assert str(np.dtype(dtype)) in str(caught.value)
-
-
-@pytest.mark.parametrize("function", [dc.min, dc.max, reductions.ptp, dc.describe, *INDICES])
-def test_complex_numbers_have_no_order(function: Any) -> None:
-    with pytest.raises(TypeError, match="complex128"):
-        function(da.ones(3, dtype="c16"))
-
-
-@pytest.mark.parametrize("function", [dc.sum, reductions.prod, dc.mean])
-@pytest.mark.parametrize("dtype", ["O", "U3", "M8[s]", "g"])
-def test_bad_results_are_refused_by_name(function: Any, dtype: str) -> None:
-    with pytest.raises(TypeError, match=f"{function.__name__} does not take dtype"):
-        function(da.ones(3), dtype=dtype)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

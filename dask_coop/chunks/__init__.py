@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.monoids import Refused
+
 ENGINES = {"numpy": "dask_coop.chunks.numpy", "cupy": "dask_coop.chunks.cuda"}
 
 
@@ -20,7 +22,7 @@ def kind(x: Any) -> str:
 
     Raises
     ------
-    TypeError
+    Refused
         If `x` is of another type; subclasses count as other types, for they carry meaning (a mask,
         a unit) that plain arrays would lose.
     """
@@ -29,7 +31,7 @@ def kind(x: Any) -> str:
     # Naming the class instead of importing CuPy keeps CPU processes free of it.
     if f"{type(x).__module__}.{type(x).__name__}" in ("cupy.ndarray", "cupy._core.core.ndarray"):
         return "cupy"
-    raise TypeError(
+    raise Refused(
         f"chunks of type {type(x).__module__}.{type(x).__name__} are not supported; "
         "dask_coop takes NumPy and CuPy arrays"
     )

@@ -37,6 +37,9 @@ from dask_coop.monoids import (
     bind,
 )
 
+#: What has no neutral element, so that a mask has to go along with the elements.
+MASKED = (MEAN, VAR)
+
 #: What `common` covers.
 _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
 
@@ -47,12 +50,22 @@ _WEIGHTS = "?bhilBHILefd"
 @cache
 def functor(op: Operation) -> Functor:
     """Return an operation's monoid in C++."""
-    element = ctype(op.element)
-    plain = f"{op.monoid.functor}<{element}>"
+    value = ctype(op.element)
+    name = f"{op.monoid.functor}<{value}>"
     if op.monoid.cuda is not None:
         parts = layout(op), op.monoid.identity(op.element), op.monoid.cuda
-        return Functor(plain, custom.define(op.monoid.functor, *parts))
-    return Functor(f"SkipNan<{plain}, {element}>" if op.skipna else plain)
+        return Functor(name, custom.define(op.monoid.functor, *parts))
+    if op.skipna:
+        name = f"SkipNan<{name}, {value}>"
+    return Functor(f"Where<{name}, {value}>" if op.masked else name)
+
+
+@cache
+def element(op: Operation) -> np.dtype[Any]:
+    """Return the dtype of what a reduction reads."""
+    if not op.masked:
+        return op.element
+    return np.dtype([("value", op.element), ("counts", "?")], align=True)
 
 
 @cache
@@ -89,13 +102,13 @@ def reductions(op: Operation) -> Iterator[str]:
             yield from (scan.rows(of, team, write=False) for team in (32, scan.THREADS))
             yield scan.fold_columns(of)
         return
-    name, state = functor(op), layout(op)
-    yield reduce.slabs(name, op.element, state)
-    yield reduce.rows(name, op.element, state)
-    yield reduce.long_rows(name, op.element, state)
-    for v in sorted({1, reduce.columns_per_thread(op.element, state)}):
-        yield reduce.long_columns(name, op.element, state, v)
-        yield reduce.threads(name, op.element, state, v)
+    name, read, state = functor(op), element(op), layout(op)
+    yield reduce.slabs(name, read, state)
+    yield reduce.rows(name, read, state)
+    yield reduce.long_rows(name, read, state)
+    for v in sorted({1, reduce.columns_per_thread(read, state)}):
+        yield reduce.long_columns(name, read, state, v)
+        yield reduce.threads(name, read, state, v)
 
 
 def scans(op: Operation, hopper: bool = True) -> Iterator[str]:
@@ -214,6 +227,9 @@ def everything() -> list[str]:
             if dtype.kind in monoid.kinds and monoid is not COUNTS:
                 for skipna in (False, True):
                     op = bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna)
+                    sources.update(dict.fromkeys(reductions(op)))
+                if monoid in MASKED and dtype.kind != "c":
+                    op = replace(bind(monoid, dtype, dtype, monoid.name), masked=True)
                     sources.update(dict.fromkeys(reductions(op)))
         total = accumulator(dtype)
         sources.update(dict.fromkeys(segmented_scans(bind(SUM, dtype, total, "scan"))))

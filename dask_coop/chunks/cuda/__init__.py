@@ -19,11 +19,14 @@ from dask_coop.chunks import accumulate, catalogue
 from dask_coop.chunks.cuda.fold import fold_lines
 from dask_coop.chunks.cuda.histogram import count
 from dask_coop.chunks.cuda.locate import MOST, find_numbers, find_places
+from dask_coop.chunks.cuda.masks import apply_mask, lift_parts
 from dask_coop.chunks.cuda.matmul import matmul as matmul
+from dask_coop.chunks.cuda.powers import lift_powers
 from dask_coop.chunks.cuda.reduce import reduce_lines
 from dask_coop.chunks.cuda.scan import scan_lines
 from dask_coop.chunks.cuda.transpose import transpose as transpose
 from dask_coop.monoids import MINMAX, Operation, State, bind
+from dask_coop.powers import Powers
 
 Array = Any
 
@@ -31,10 +34,16 @@ Array = Any
 HOST_STATE_BYTES = 1 << 16
 
 
-def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
-    """Reduce the chunk `x` over `axes` to a partial state."""
+def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
+    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
     with x.device:
         x = x.astype(op.element, copy=False)
+        if isinstance(op.monoid, Powers):
+            return lift_powers(lift, op, x, axes)
+        if where is not None:
+            if op.neutral is None and op.element.kind == "c":
+                return lift_parts(lift, op, x, axes, where)
+            op, x = apply_mask(op, x, where)
         if op.monoid.positional and len(axes) > 1:
             # Places count in C order, whatever the order in memory.
             x = _contiguous(x)

@@ -55,11 +55,11 @@ def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
         The outer * inner states as bytes, on the GPU.
     """
     outer, n, inner = shape
-    itemsize, layout = op.element.itemsize, catalogue.layout(op)
+    itemsize, layout = catalogue.element(op).itemsize, catalogue.layout(op)
     if outer * inner == 0:
         return cupy.empty(0, "u1")
     if inner > 1:
-        v = programs.columns_per_thread(op.element, layout)
+        v = programs.columns_per_thread(catalogue.element(op), layout)
         if inner % v or x.data.ptr % (v * itemsize):
             v = 1
         crowd = 2 * programs.THREADS * _slots(programs.BLOCKS)
@@ -80,12 +80,12 @@ def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
 def _slabs(op: Operation, x: Array, shape: Shape) -> Array:
     outer, n, inner = shape
     functor, layout = catalogue.functor(op), catalogue.layout(op)
-    slabs = programs.slab_bytes(layout) // max(1, n * inner * op.element.itemsize)
+    slabs = programs.slab_bytes(layout) // max(1, n * inner * catalogue.element(op).itemsize)
     # As many threads a line as find enough to do before they combine what they have.
     least, team = (4 if layout.itemsize <= 16 else 32), 1
     while team < 32 and least * team <= n and slabs * inner * team < programs.THREADS:
         team *= 2
-    source = programs.slabs(functor, op.element, layout)
+    source = programs.slabs(functor, catalogue.element(op), layout)
     states = cupy.empty(outer * inner * layout.itemsize, "u1")
     sizes = (np.int64(outer), np.int32(n), np.int32(inner), np.int32(slabs), np.int32(team))
     blocks = min(-(-outer // slabs), _slots(programs.BLOCKS))
@@ -96,7 +96,7 @@ def _slabs(op: Operation, x: Array, shape: Shape) -> Array:
 def _rows(op: Operation, x: Array, shape: Shape) -> Array:
     outer, n, _ = shape
     functor, layout = catalogue.functor(op), catalogue.layout(op)
-    source = programs.rows(functor, op.element, layout)
+    source = programs.rows(functor, catalogue.element(op), layout)
     states = cupy.empty(outer * layout.itemsize, "u1")
     sizes = (np.int64(outer), np.int32(n))
     blocks = -(-outer * 32 // programs.THREADS)
@@ -107,9 +107,9 @@ def _rows(op: Operation, x: Array, shape: Shape) -> Array:
 def _long_rows(op: Operation, x: Array, shape: Shape) -> Array:
     outer, n, _ = shape
     functor, layout = catalogue.functor(op), catalogue.layout(op)
-    nbytes = n * op.element.itemsize
+    nbytes = n * catalogue.element(op).itemsize
     parts = _cut(outer, nbytes, nbytes // PART_BYTES, _slots(programs.BLOCKS), *_ROW_COSTS)
-    source = programs.long_rows(functor, op.element, layout)
+    source = programs.long_rows(functor, catalogue.element(op), layout)
     states, addresses = _meeting(outer, parts, layout.itemsize, outer)
     sizes = (np.int64(n), np.int64(parts))
     launch(source, outer * parts, programs.THREADS, x.data.ptr, *addresses, *sizes)
@@ -119,7 +119,7 @@ def _long_rows(op: Operation, x: Array, shape: Shape) -> Array:
 def _threads(op: Operation, x: Array, shape: Shape, v: int) -> Array:
     outer, n, inner = shape
     functor, layout = catalogue.functor(op), catalogue.layout(op)
-    source = programs.threads(functor, op.element, layout, v)
+    source = programs.threads(functor, catalogue.element(op), layout, v)
     states = cupy.empty(outer * inner * layout.itemsize, "u1")
     sizes = (np.int64(outer * inner), np.int32(n), np.int64(inner))
     blocks = -(-outer * inner // (v * programs.THREADS))
@@ -130,17 +130,18 @@ def _threads(op: Operation, x: Array, shape: Shape, v: int) -> Array:
 def _columns(op: Operation, x: Array, shape: Shape) -> Array:
     outer, n, inner = shape
     functor, layout = catalogue.functor(op), catalogue.layout(op)
-    v = programs.columns_per_thread(op.element, layout)
-    aligned = x.data.ptr % (v * op.element.itemsize) == 0 and (outer == 1 or n * inner % v == 0)
+    itemsize = catalogue.element(op).itemsize
+    v = programs.columns_per_thread(catalogue.element(op), layout)
+    aligned = x.data.ptr % (v * itemsize) == 0 and (outer == 1 or n * inner % v == 0)
     width = math.lcm(inner, v) if aligned else inner
     if not aligned or (width > inner and width > v * programs.THREADS // 2):
         width, v = inner, 1
-    lanes, tiles = _tiles(width // v, n, v * op.element.itemsize)
+    lanes, tiles = _tiles(width // v, n, v * itemsize)
     rows = programs.THREADS // lanes * (width // inner)
-    nbytes = n * inner * op.element.itemsize // tiles
+    nbytes = n * inner * itemsize // tiles
     most, slots = n // (rows * _ROWS), _slots(programs.COLUMN_BLOCKS)
     parts = _cut(outer * tiles, nbytes, most, slots, *_COLUMN_COSTS)
-    source = programs.long_columns(functor, op.element, layout, v)
+    source = programs.long_columns(functor, catalogue.element(op), layout, v)
     states, addresses = _meeting(outer * inner, parts, layout.itemsize, outer * tiles)
     sizes = (np.int64(n), np.int64(inner), np.int64(width), np.int64(parts), np.int32(lanes))
     blocks = outer * tiles * parts

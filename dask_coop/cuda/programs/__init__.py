@@ -29,7 +29,9 @@ CTYPES = {
 
 
 def ctype(dtype: np.dtype[Any]) -> str:
-    """Return the C++ name of `dtype`."""
+    """Return the C++ name of `dtype`, or of elements beside what masks them."""
+    if dtype.names:
+        return f"Masked<{ctype(dtype[0])}>"
     return CTYPES[dtype.name]
 
 

@@ -1,0 +1,134 @@
+"""Moments that leave NaN out: nanmean, nanvar, nanstd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray
+
+from dask_coop.arguments import Axis, SplitEvery, mean_dtype, passes_to_dask, reduce_array
+from dask_coop.moments import quotient, spread
+from dask_coop.monoids import MEAN, Refused
+from dask_coop.planning import takes_expressions
+
+
+@passes_to_dask
+@takes_expressions
+def nanmean(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+) -> da.Array:
+    """Arithmetic mean of the elements over the given axes that are not NaN.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, split_every, out, where
+        As for :func:`mean`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`mean`; NaN where every element is.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`mean`.
+    """
+    x = asanyarray(a)
+    output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype)
+    if x.dtype.kind in "fc" and output.kind in "biu":
+        raise Refused(f"nanmean does not give dtype {output} of NaN among dtype {x.dtype}")
+    return reduce_array(
+        MEAN,
+        "nanmean",
+        quotient,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        skipna=True,
+        where=where,
+    )
+
+
+@passes_to_dask
+@takes_expressions
+def nanvar(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+) -> da.Array:
+    """Variance of the elements over the given axes that are not NaN.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, ddof, split_every, out, where
+        As for :func:`var`; elements that are NaN do not count in the divisor.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`var`; NaN where the divisor is not positive.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`var`.
+    """
+    return spread("nanvar", a, axis, dtype, keepdims, ddof, split_every, out, where)
+
+
+@passes_to_dask
+@takes_expressions
+def nanstd(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+) -> da.Array:
+    """Take the standard deviation of what is not NaN: the root of :func:`nanvar`.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, ddof, split_every, out, where
+        As for :func:`nanvar`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`nanvar`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`var`.
+    """
+    return spread("nanstd", a, axis, dtype, keepdims, ddof, split_every, out, where)

@@ -1,0 +1,325 @@
+"""Sums, products and extrema that leave NaN out: nansum, nanprod, nanmin, nanmax, nanargmin..."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray, map_blocks
+
+from dask_coop import monoids
+from dask_coop.arguments import (
+    Axis,
+    SplitEvery,
+    only_field,
+    passes_to_dask,
+    reduce_array,
+    refuse_mask,
+    require_elements,
+    sum_dtype,
+)
+from dask_coop.extrema import extremal_index, extremum
+from dask_coop.monoids import (
+    ARGMAX,
+    ARGMIN,
+    MAX,
+    MIN,
+    NANMAX,
+    NANMIN,
+    PROD,
+    SUM,
+    Monoid,
+    State,
+)
+from dask_coop.planning import takes_expressions
+
+
+@passes_to_dask
+@takes_expressions
+def nansum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+) -> da.Array:
+    """Sum of the elements over the given axes that are not NaN; 0 where there is none.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, split_every, out, initial, where
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`sum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sum`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.nansum(da.from_array(np.array([1.0, np.nan, 3.0]), chunks=2)))
+    4.0
+    """
+    return _fold(SUM, "nansum", a, axis, dtype, keepdims, split_every, out, initial, where)
+
+
+@passes_to_dask
+@takes_expressions
+def nanprod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+) -> da.Array:
+    """Product of the elements over the given axes that are not NaN; 1 where there is none.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, split_every, out, initial, where
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`prod`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sum`.
+    """
+    return _fold(PROD, "nanprod", a, axis, dtype, keepdims, split_every, out, initial, where)
+
+
+@passes_to_dask
+@takes_expressions
+def nanmin(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+) -> da.Array:
+    """Minimum of the elements over the given axes that are not NaN.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out, initial, where
+        As for :func:`min`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`min`. Where every element is NaN it is NaN, with a RuntimeWarning when it is
+        computed.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`min`.
+    """
+    return _extremum(NANMIN, MIN, "nanmin", a, axis, keepdims, split_every, out, initial, where)
+
+
+@passes_to_dask
+@takes_expressions
+def nanmax(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+) -> da.Array:
+    """Maximum of the elements over the given axes that are not NaN.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out, initial, where
+        As for :func:`min`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`nanmin`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`min`.
+    """
+    return _extremum(NANMAX, MAX, "nanmax", a, axis, keepdims, split_every, out, initial, where)
+
+
+@passes_to_dask
+@takes_expressions
+def nanargmin(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+) -> da.Array:
+    """Find the index of the first minimum along an axis, NaN left out.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`argmin`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`argmin`; and a ValueError, when it is computed, where every element is NaN.
+    """
+    return extremal_index(ARGMIN, "nanargmin", a, axis, keepdims, split_every, out, skipna=True)
+
+
+@passes_to_dask
+@takes_expressions
+def nanargmax(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+) -> da.Array:
+    """Find the index of the first maximum along an axis, NaN left out.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`argmin`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`nanargmin`.
+    """
+    return extremal_index(ARGMAX, "nanargmax", a, axis, keepdims, split_every, out, skipna=True)
+
+
+def _fold(
+    monoid: Monoid,
+    name: str,
+    a: Any,
+    axis: Axis,
+    dtype: Any,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    initial: Any,
+    where: Any,
+) -> da.Array:
+    x = asanyarray(a)
+    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype)
+    if x.dtype.kind in "fc" and output.kind in "biu":
+        # NaN has to go before elements become integers.
+        neutral = monoids.bind(monoid, x.dtype, x.dtype, name).neutral
+        x = map_blocks(_replace, x, neutral, dtype=x.dtype, meta=x._meta)
+    return reduce_array(
+        monoid,
+        name,
+        only_field,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        skipna=True,
+        where=where,
+        initial=initial,
+    )
+
+
+def _replace(x: Any, value: Any) -> Any:
+    return np.where(np.isnan(x), value, x)
+
+
+def _extremum(
+    monoid: Monoid,
+    plain: Monoid,
+    name: str,
+    a: Any,
+    axis: Axis,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    initial: Any,
+    where: Any,
+) -> da.Array:
+    x = asanyarray(a)
+    if x.dtype.kind != "f":
+        return extremum(plain, name, x, axis, keepdims, split_every, out, initial, where)
+    monoids.bind(monoid, x.dtype, x.dtype, name)
+    refuse_mask(name, where, initial)
+    if initial is None:
+        require_elements(name, x, axis)
+    return reduce_array(
+        monoid,
+        name,
+        _warn_of_nan,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        skipna=True,
+        where=where,
+        initial=initial,
+    )
+
+
+def _warn_of_nan(state: State) -> Any:
+    (value,) = state
+    # Nobody waits for a GPU to be warned.
+    if isinstance(value, np.ndarray | np.generic) and np.isnan(value).any():
+        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
+    return value
