@@ -22,7 +22,15 @@ from dask_coop.reductions import (
     sum,
     var,
 )
-from dask_coop.scans import cumsum
+from dask_coop.running import cummax, cummin, logcumsumexp, scan
+from dask_coop.scans import (
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    nancumprod,
+    nancumsum,
+)
 
 if TYPE_CHECKING:
     from dask_coop.plugin import CoopPlugin
@@ -38,16 +46,25 @@ __all__ = [
     "argmax",
     "argmin",
     "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumprod",
     "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
     "describe",
     "histogram",
+    "logcumsumexp",
     "matmul",
     "max",
     "mean",
     "min",
+    "nancumprod",
+    "nancumsum",
     "prod",
     "ptp",
     "reduce",
+    "scan",
     "std",
     "sum",
     "transpose",

@@ -42,8 +42,11 @@ NOWHERE = np.iinfo("i8").max
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype in which elements of `dtype` are summed.
 
-    Floats accumulate in float64 and round once, integers in 64 bits, where they wrap as NumPy's.
+    Floats accumulate in float64 and round once, integers in 64 bits, where they wrap as NumPy's,
+    and durations as they are.
     """
+    if dtype.kind == "m":
+        return dtype
     return np.dtype({"b": "i8", "i": "i8", "u": "u8", "f": "f8", "c": "c16"}[dtype.kind])
 
 
@@ -54,17 +57,22 @@ def _floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _highest(dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "b":
         return np.True_
+    if dtype.kind in "mM":
+        return np.int64(np.iinfo("i8").max).view(dtype)
     return dtype.type(np.inf if dtype.kind == "f" else np.iinfo(dtype).max)
 
 
 def _lowest(dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "b":
         return np.False_
+    if dtype.kind in "mM":
+        # The lowest number stands for NaT.
+        return np.int64(np.iinfo("i8").min + 1).view(dtype)
     return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)
 
 
 def _zero(dtype: np.dtype[Any]) -> Any:
-    return dtype.type(0)
+    return np.zeros((), dtype)[()]
 
 
 def _one(dtype: np.dtype[Any]) -> Any:
@@ -219,6 +227,20 @@ def _merge_places(before: np.ufunc, a: State, b: State) -> State:
     return _choose(take, b_value, a_value), _choose(take, b_place, a_place)
 
 
+def segmented(monoid: Monoid) -> Monoid:
+    """Return the monoid of what is behind the last restart, and of whether there was one."""
+    restarts = Field("restarts", "truth", _zero, np.logical_or)
+    merge = partial(_merge_segments, monoid)
+    name, functor = f"segmented {monoid.name}", "Segmented"
+    return Monoid(name, (*monoid.fields, restarts), monoid.kinds, functor, merge)
+
+
+def _merge_segments(monoid: Monoid, a: State, b: State) -> State:
+    restarts = b[-1]
+    merged = zip(b[:-1], monoid.combine(a[:-1], b[:-1]), strict=True)
+    return (*(_choose(restarts, *pair) for pair in merged), np.logical_or(a[-1], restarts))
+
+
 def _choose(take: Any, a: Any, b: Any) -> Any:
     chosen: Any = np.where(take, a, b)
     return chosen[()]
@@ -269,6 +291,8 @@ BINNED_COMPLEX_SUM = Monoid("binned_complex_sum", _COMPLEX, "c", "BinnedSum", _M
 BINNED_COMPLEX_MEAN = Monoid(
     "binned_complex_mean", (*_COMPLEX, _COUNT), "c", "BinnedMean", _MERGE_COMPLEX
 )
+LOGADDEXP = Monoid("logaddexp", (Field("log", "real", _lowest, np.logaddexp),), "f", "LogAddExp"
+)
 COUNTS = Monoid("counts", (Field("counts", "accumulator", _zero, np.add),), "biuf", "Sum")
 
 MONOIDS = (
@@ -289,6 +313,7 @@ MONOIDS = (
     BINNED_MEAN,
     BINNED_COMPLEX_SUM,
     BINNED_COMPLEX_MEAN,
+    LOGADDEXP,
     COUNTS,
 )
 
@@ -349,12 +374,14 @@ def bind(
     output: np.dtype[Any],
     caller: str,
     skipna: bool = False,
+    times: str = "",
 ) -> Operation:
     """Bind `monoid` to elements of dtype `element` and results of dtype `output`.
 
     Where `output` is another kind of number than the state, elements are converted to it first, as
     NumPy does for ``dtype=``; a mere change of width happens at the end, where it costs no
-    precision. With `skipna`, elements that are NaN are left out.
+    precision. With `skipna`, elements that are NaN are left out. `times` are the kinds of dates and
+    durations, "m" or "mM", that the caller takes besides.
 
     Raises
     ------
@@ -363,8 +390,9 @@ def bind(
     """
     element, output = element.newbyteorder("="), output.newbyteorder("=")
     for dtype in (element, output):
-        if dtype.kind not in monoid.kinds or dtype.itemsize > (16 if dtype.kind == "c" else 8):
-            kinds = ", ".join(_KINDS[kind] for kind in monoid.kinds)
+        takes = monoid.kinds + times
+        if dtype.kind not in takes or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+            kinds = ", ".join(_KINDS[kind] for kind in takes)
             raise TypeError(f"{caller} does not take dtype {dtype}; it takes {kinds}")
     if monoid.dtypes(element)[0].kind != output.kind:
         element = output
@@ -394,4 +422,6 @@ _KINDS = {
     "u": "unsigned integers",
     "f": "float16 to float64",
     "c": "complex64 and complex128",
+    "m": "timedelta64",
+    "M": "datetime64",
 }

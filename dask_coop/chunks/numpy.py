@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.bins import Bins
-from dask_coop.chunks import binned, custom
+from dask_coop.chunks import binned, custom, numpy_scan
 from dask_coop.monoids import (
     ALL,
     ANY,
@@ -20,6 +20,7 @@ from dask_coop.monoids import (
     BINNED_MEAN,
     BINNED_SUM,
     COUNT_NONZERO,
+    LOGADDEXP,
     MOMENTS,
     NOWHERE,
     VAR,
@@ -28,6 +29,7 @@ from dask_coop.monoids import (
     State,
 )
 from dask_coop.semirings import OR_AND, PLUS_TIMES, SEMIRINGS, Semiring
+from dask_coop.sweeps import Sweep
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +50,14 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     return tuple(
         _count(x, axes, valid)
         if field.role == "count"
-        else field.ufunc.reduce(x, axes, dtype=dtype, initial=field.identity(dtype), where=valid)
+        else field.ufunc.reduce(
+            x,
+            axes,
+            # A ufunc takes no unit of time.
+            dtype=None if dtype.kind in "mM" else dtype,
+            initial=field.identity(dtype),
+            where=valid,
+        )
         for field, dtype in zip(op.monoid.fields, op.monoid.dtypes(op.element), strict=True)
     )
 
@@ -120,6 +129,17 @@ def _truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State
     return (field.ufunc.reduce(true, axes, dtype=dtype, initial=initial, where=valid),)
 
 
+def _log_sum(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    """Take out the maximum, which costs one logarithm for each state and not for each element."""
+    high = np.maximum.reduce(x, axes, dtype="f8", initial=-np.inf, where=valid, keepdims=True)
+    with np.errstate(all="ignore"):
+        shift = np.where(np.isfinite(high), high, 0)
+        total = np.add.reduce(np.exp(np.subtract(x, shift, dtype="f8")), axes, where=valid)
+        log = np.log(total) + np.squeeze(shift, axes)
+    high = np.squeeze(high, axes)
+    return (np.where(np.isfinite(high), log, high)[()],)
+
+
 _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] = {
     ALL: _truths,
     ANY: _truths,
@@ -130,22 +150,57 @@ _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] 
     BINNED_MEAN: binned.lift,
     BINNED_SUM: binned.lift,
     COUNT_NONZERO: _truths,
+    LOGADDEXP: _log_sum,
     MOMENTS: _moments,
     VAR: _variance,
 }
 
 
-def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
-    """Return the inclusive scan of the chunk `x` along `axis`, from `base` on."""
-    x = np.asarray(x).astype(op.element, copy=False)
+def scan(
+    op: Operation,
+    x: Array,
+    sweep: Sweep,
+    base: State | None = None,
+    marks: Array | None = None,
+) -> Array:
+    """Return the scan of the chunk `x` from `base` on; see numpy_scan.scan."""
     if op.monoid.lift is not None:
-        return custom.scan(op, x, axis, base)
-    (field,) = op.monoid.fields
-    (dtype,) = op.monoid.dtypes(op.element)
-    result = field.ufunc.accumulate(x, axis, dtype=dtype)
-    if base is not None:
-        field.ufunc(np.expand_dims(base[0], axis), result, out=result)
-    return result.astype(op.output, copy=False)
+        return custom.scan(op, np.asarray(x).astype(op.element, copy=False), sweep.axis, base)
+    return numpy_scan.scan(op, np.asarray(x), sweep, base, marks)[0]
+
+
+def scan_on(
+    op: Operation,
+    x: Array,
+    sweep: Sweep,
+    base: State | None = None,
+    marks: Array | None = None,
+) -> tuple[Array, State]:
+    """Return the scan of the chunk `x` from `base` on, and the state behind it."""
+    return numpy_scan.scan(op, np.asarray(x), sweep, base, marks)
+
+
+def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
+    """Reduce what is behind the last mark of every line of the chunk `x` to a state.
+
+    Its last field tells where there is a mark; `marks` are those of the elements or of one line.
+    """
+    axis = sweep.axis
+    if sweep.reverse:
+        x, marks = np.flip(x, axis), np.flip(marks, axis if marks.ndim == x.ndim else 0)
+    if marks.ndim < x.ndim or marks.ndim == 1:
+        places = np.flatnonzero(marks)
+        start = places[-1] if places.size else 0
+        state = lift(op, x[(*(slice(None),) * axis, slice(start, None))], (axis,))
+        return (*state, np.broadcast_to(places.size > 0, state[0].shape)[()])
+    n = x.shape[axis]
+    if n == 0:
+        return (*lift(op, x, (axis,)), marks.any(axis))
+    start = n - 1 - np.argmax(np.flip(marks, axis), axis, keepdims=True)
+    restarts = marks.any(axis)
+    along = np.arange(n).reshape([-1 if d == axis else 1 for d in range(x.ndim)])
+    where = (along >= start) | ~np.expand_dims(restarts, axis)
+    return (*lift(op, x, (axis,), where), restarts)
 
 
 def histogram(op: Operation, x: Array, bins: Bins, weights: Array | None) -> State:
