@@ -291,8 +291,7 @@ BINNED_COMPLEX_SUM = Monoid("binned_complex_sum", _COMPLEX, "c", "BinnedSum", _M
 BINNED_COMPLEX_MEAN = Monoid(
     "binned_complex_mean", (*_COMPLEX, _COUNT), "c", "BinnedMean", _MERGE_COMPLEX
 )
-LOGADDEXP = Monoid("logaddexp", (Field("log", "real", _lowest, np.logaddexp),), "f", "LogAddExp"
-)
+LOGADDEXP = Monoid("logaddexp", (Field("log", "real", _lowest, np.logaddexp),), "f", "LogAddExp")
 COUNTS = Monoid("counts", (Field("counts", "accumulator", _zero, np.add),), "biuf", "Sum")
 
 MONOIDS = (

@@ -86,10 +86,16 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
             group, position = divmod(j - 1, FAN_IN)
             base = (TaskRef(groups[group]), position) if j else ()
             layer[key] = take(index, key, _scan, op, sweep.part(first=j == 0), *base)
+    graph = HighLevelGraph.merge(*(a.dask for a in _arrays(first) + _arrays(source)))
     state = f"{name}-state-{token}"
-    graph = HighLevelGraph.from_collections(state, states, dependencies=_arrays(first))
-    graph = HighLevelGraph.merge(graph, *(a.dask for a in _arrays(source)))
-    return _wrap(graph, state, f"{name}-{token}", layer, op, sweep, source)
+    if twice:
+        graph = _add(graph, state, states)
+        below = _owners(graph, layer)
+    else:
+        # What is not joined needs every chunk, and the owners of these are known.
+        owners = {name for a in _arrays(source) for name in a.__dask_layers__()}
+        graph, below = _add(graph, state, states, owners), owners | {state}
+    return _wrap(graph, below, f"{name}-{token}", layer, op, sweep, x)
 
 
 def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
@@ -118,9 +124,9 @@ def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
             layer[key] = Task(key, _results, TaskRef(step))
             steps[state] = Task(state, _state, TaskRef(step))
             base = (TaskRef(state),)
-    below = f"{name}-steps-{token}"
-    graph = HighLevelGraph.from_collections(below, steps, dependencies=_arrays(source))
-    return _wrap(graph, below, f"{name}-{token}", layer, op, sweep, source)
+    graph = HighLevelGraph.merge(*(a.dask for a in _arrays(source)))
+    graph = _add(graph, f"{name}-steps-{token}", steps)
+    return _wrap(graph, _owners(graph, layer), f"{name}-{token}", layer, op, sweep, x)
 
 
 def _taker(source: Marked, join: bool) -> Callable[..., Task]:
@@ -158,22 +164,35 @@ def _arrays(source: Marked) -> list[Array]:
     return [array for array in source if array is not None]
 
 
+def _add(
+    graph: HighLevelGraph, name: str, layer: Layer, below: set[str] | None = None
+) -> HighLevelGraph:
+    """Put a layer on those `below`, by default all whose tasks it needs."""
+    below = _owners(graph, layer) if below is None else below
+    return HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
+
+
+def _owners(graph: HighLevelGraph, layer: Layer) -> set[str]:
+    """Return the layers of `graph` whose tasks `layer` needs: of chunks that are joined, none."""
+    needed = set().union(*(task.dependencies for task in layer.values())) - layer.keys()
+    return {name for name, tasks in graph.layers.items() if not needed.isdisjoint(tasks)}
+
+
 def _wrap(
     graph: HighLevelGraph,
-    below: str,
+    below: set[str],
     name: str,
     layer: Layer,
     op: Operation,
     sweep: Sweep,
-    source: Marked,
+    x: Array,
 ) -> Array:
-    x = source[0]
-    layers = {below, *(name for a in _arrays(source) for name in a.__dask_layers__())}
     out_chunks = list(x.chunks)
     if sweep.initial:
-        first, *rest = x.chunks[sweep.axis][:: -1 if sweep.reverse else 1]
-        out_chunks[sweep.axis] = (first + 1, *rest)[:: -1 if sweep.reverse else 1]
-    return _array(graph, layers, name, layer, x, tuple(out_chunks), op.output)
+        step = -1 if sweep.reverse else 1
+        first, *rest = x.chunks[sweep.axis][::step]
+        out_chunks[sweep.axis] = (first + 1, *rest)[::step]
+    return _array(graph, below, name, layer, x, tuple(out_chunks), op.output)
 
 
 def _spine(

@@ -67,7 +67,9 @@ def copy(x: Array) -> Array:
 
 def _nodes(*arrays: Array) -> dict[Any, Any]:
     graphs = (ensure_dict(array.dask) for array in arrays)
-    nodes: dict[Any, Any] = convert_legacy_graph({k: v for graph in graphs for k, v in graph.items()})
+    nodes: dict[Any, Any] = convert_legacy_graph(
+        {k: v for graph in graphs for k, v in graph.items()}
+    )
     return nodes
 
 

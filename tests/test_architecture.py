@@ -41,12 +41,14 @@ LAYERS = {
         "linear",
         "moments",
         "reductions",
+        "running",
+        "scan_arguments",
         "scans",
     },
     "collections": {"expressions", "planning"},
-    "spine": {"spine"},
+    "spine": {"spine", "spine_scan", "spine_sources"},
     "chunks": {"chunks"},
-    "monoids": {"binned", "bins", "monoids", "semirings"},
+    "monoids": {"binned", "bins", "monoids", "semirings", "sweeps"},
     "cuda": {"cuda"},
 }
 #: What a layer may import besides itself: public -> spine -> monoids, chunks -> cuda.

@@ -138,9 +138,7 @@ def named_scans(op: Operation) -> Iterator[str]:
         yield scan.lookback(of)
 
 
-def segmented_scans(
-    op: Operation, exclusive: bool = False, reverse: bool = False
-) -> Iterator[str]:
+def segmented_scans(op: Operation, exclusive: bool = False, reverse: bool = False) -> Iterator[str]:
     """Yield what `scan` and `lift_segments` can launch for `op` with segments."""
     of = scan.segmented(scanned(op, exclusive, reverse), layout(op))
     yield scan.columns(of)
@@ -267,7 +265,7 @@ def _output(monoid: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
     if monoid in (SUM, PROD):
         return accumulator(dtype) if dtype.kind in "biu" else dtype
     if monoid in (ANY, ALL, COUNT_NONZERO):
-        return np.dtype(monoid.dtypes(dtype)[0])
+        return np.dtype("i8" if monoid is COUNT_NONZERO else "?")
     if monoid is MEAN:
         return np.dtype("f8") if dtype.kind in "biu" else dtype
     return dtype

@@ -169,9 +169,7 @@ def _accumulate(
     return out
 
 
-def _accumulate_segments(
-    op: Operation, x: Array, before: Array | None, begins: Array
-) -> Array:
+def _accumulate_segments(op: Operation, x: Array, before: Array | None, begins: Array) -> Array:
     restarts = np.array(np.broadcast_to(begins, x.shape))
     base = None
     if before is not None:

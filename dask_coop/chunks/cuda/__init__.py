@@ -161,8 +161,8 @@ def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
             _field(kept, dtype, states.data + offset, strides)
             for dtype, offset in catalogue.places(catalogue.layout(op))
         ]
-        (_, (_, at)) = catalogue.places(layout)
-        restarts = cupy.ndarray(kept, "i4", memptr=states.data + at, strides=strides)
+        (_, (truth, at)) = catalogue.places(layout)
+        restarts = cupy.ndarray(kept, truth, memptr=states.data + at, strides=strides)
         return (*fields, restarts != 0)
 
 
@@ -200,9 +200,7 @@ def _dense(x: Array) -> tuple[Array, list[int]]:
     return _aligned(_contiguous(x)), list(range(x.ndim))
 
 
-def _marks(
-    marks: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]
-) -> Array:
+def _marks(marks: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:
     """Return the marks of the elements of a chunk whose axes are in `order`, then of `shape`."""
     if marks.ndim < ndim:
         marks = marks.reshape([-1 if d == axis else 1 for d in range(ndim)])
