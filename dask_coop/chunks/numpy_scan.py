@@ -92,8 +92,13 @@ def _scan_lines(
 ) -> None:
     """Scan (outer, n, inner) along n into `out`, from `carry` or from nothing, and leave `last`."""
     (dtype,), (identity,) = op.monoid.dtypes(op.element), op.monoid.identity(op.element)
+    bare = x.dtype == dtype == op.element and not op.skipna and not 1 < x.shape[2] < _WIDE
     shared = marks is None or marks.shape[0] == marks.shape[2] == 1
-    for lines, columns, steps in _blocks(x.shape, shared):
+    parts = _blocks(x.shape, shared)
+    if bare and carry is None and marks is None and not exclusive and x.shape[2] == 1:
+        # Nothing is done to elements or results, so that blocks would save nothing.
+        parts = iter([(slice(None), slice(None), slice(0, x.shape[1]))])
+    for lines, columns, steps in parts:
         if steps.start == 0:
             before = None if carry is None else carry[lines, :, columns]
         target = out[lines, steps, columns]
@@ -101,7 +106,11 @@ def _scan_lines(
         begins = None
         if marks is not None:
             begins = marks[:, steps] if shared else marks[lines, steps, columns]
-        after = _accumulate(op, _lift(op, x[lines, steps, columns]), before, begins, into)
+        block = x[lines, steps, columns]
+        # Where nothing is put before the first element, elements may be states as they are.
+        if before is not None or not bare:
+            block = _lift(op, block, dtype, identity)
+        after = _accumulate(op, block, before, begins, into)
         if exclusive:
             target[:, :1] = identity if before is None else before
             target[:, 1:] = after[:, :-1]
@@ -129,10 +138,9 @@ def _blocks(shape: tuple[int, ...], shared: bool) -> Iterator[tuple[slice, slice
                 )
 
 
-def _lift(op: Operation, x: Array) -> Array:
+def _lift(op: Operation, x: Array, dtype: np.dtype[Any], identity: Any) -> Array:
     """Return the states of elements, in an array of its own that is contiguous along the lines."""
-    (field,), (dtype,) = op.monoid.fields, op.monoid.dtypes(op.element)
-    counted = field.role in ("count", "truth")
+    counted = op.monoid.fields[0].role in ("count", "truth")
     x = x.astype("?" if counted else op.element, copy=False)
     if x.shape[2] >= _WIDE:
         states = np.array(x, dtype)
@@ -140,7 +148,7 @@ def _lift(op: Operation, x: Array) -> Array:
         states = np.empty((x.shape[0], x.shape[2], x.shape[1]), dtype).transpose(0, 2, 1)
         states[...] = x
     if op.skipna:
-        states[np.isnan(states)] = field.identity(dtype)
+        np.copyto(states, identity, where=np.isnan(states))
     return states
 
 
