@@ -44,7 +44,7 @@ from dask.tokenize import tokenize
 from dask_coop import chunks
 from dask_coop.monoids import Operation, State, segmented
 from dask_coop.spine import FAN_IN, Key, Layer, _array, _combine, _refs
-from dask_coop.spine_sources import Sources, copy
+from dask_coop.spine_sources import Sources, add, copy, owners
 from dask_coop.sweeps import Sweep
 
 #: Elements and, where a scan restarts, marks in the same chunks.
@@ -89,12 +89,12 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(first) + _arrays(source)))
     state = f"{name}-state-{token}"
     if twice:
-        graph = _add(graph, state, states)
-        below = _owners(graph, layer)
+        graph = add(graph, state, states)
+        below = owners(graph, layer)
     else:
         # What is not joined needs every chunk, and the owners of these are known.
-        owners = {name for a in _arrays(source) for name in a.__dask_layers__()}
-        graph, below = _add(graph, state, states, owners), owners | {state}
+        named = {name for a in _arrays(source) for name in a.__dask_layers__()}
+        graph, below = add(graph, state, states, named), named | {state}
     return _wrap(graph, below, f"{name}-{token}", layer, op, sweep, x)
 
 
@@ -125,8 +125,8 @@ def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
             steps[state] = Task(state, _state, TaskRef(step))
             base = (TaskRef(state),)
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(source)))
-    graph = _add(graph, f"{name}-steps-{token}", steps)
-    return _wrap(graph, _owners(graph, layer), f"{name}-{token}", layer, op, sweep, x)
+    graph = add(graph, f"{name}-steps-{token}", steps)
+    return _wrap(graph, owners(graph, layer), f"{name}-{token}", layer, op, sweep, x)
 
 
 def _taker(source: Marked, join: bool) -> Callable[..., Task]:
@@ -162,20 +162,6 @@ def _lines(x: Array, sweep: Sweep) -> Iterator[tuple[Key, list[Key]]]:
 
 def _arrays(source: Marked) -> list[Array]:
     return [array for array in source if array is not None]
-
-
-def _add(
-    graph: HighLevelGraph, name: str, layer: Layer, below: set[str] | None = None
-) -> HighLevelGraph:
-    """Put a layer on those `below`, by default all whose tasks it needs."""
-    below = _owners(graph, layer) if below is None else below
-    return HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
-
-
-def _owners(graph: HighLevelGraph, layer: Layer) -> set[str]:
-    """Return the layers of `graph` whose tasks `layer` needs: of chunks that are joined, none."""
-    needed = set().union(*(task.dependencies for task in layer.values())) - layer.keys()
-    return {name for name, tasks in graph.layers.items() if not needed.isdisjoint(tasks)}
 
 
 def _wrap(

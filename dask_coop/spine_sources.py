@@ -55,14 +55,28 @@ def copy(x: Array) -> Array:
     """
     nodes = _nodes(x)
     keys = {key: _copy_key(key) for key, node in nodes.items() if isinstance(node, Task)}
-    tasks = {keys.get(k, k): node.substitute(keys, key=keys.get(k)) for k, node in nodes.items()}
+    tasks = {copied: nodes[key].substitute(keys, key=copied) for key, copied in keys.items()}
     name = _copy_key(x.name)
     for index in itertools.product(*map(range, x.numblocks)):
         key = (x.name, *index)
         if key not in keys:
             tasks[(name, *index)] = Alias((name, *index), key)
-    graph = HighLevelGraph({name: tasks}, {name: set()})
+    graph = add(x.dask, name, tasks)
     return new_da_object(graph, name, x.chunks, meta=x._meta)
+
+
+def add(
+    graph: HighLevelGraph, name: str, layer: dict[Any, Any], below: set[str] | None = None
+) -> HighLevelGraph:
+    """Put a layer on those `below`, by default all whose tasks it needs."""
+    below = owners(graph, layer) if below is None else below
+    return HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
+
+
+def owners(graph: HighLevelGraph, layer: dict[Any, Any]) -> set[str]:
+    """Return the layers of `graph` whose tasks `layer` needs: of chunks that are joined, none."""
+    needed = set().union(*(task.dependencies for task in layer.values())) - layer.keys()
+    return {name for name, tasks in graph.layers.items() if not needed.isdisjoint(tasks)}
 
 
 def _nodes(*arrays: Array) -> dict[Any, Any]:

@@ -95,7 +95,8 @@ def _scan_lines(
     bare = x.dtype == dtype == op.element and not op.skipna and not 1 < x.shape[2] < _WIDE
     shared = marks is None or marks.shape[0] == marks.shape[2] == 1
     parts = _blocks(x.shape, shared)
-    if bare and carry is None and marks is None and not exclusive and x.shape[2] == 1:
+    plain = bare and out.dtype == dtype and not exclusive and x.shape[2] == 1
+    if plain and carry is None and marks is None:
         # Nothing is done to elements or results, so that blocks would save nothing.
         parts = iter([(slice(None), slice(None), slice(0, x.shape[1]))])
     for lines, columns, steps in parts:
