@@ -127,6 +127,11 @@ def cumprod(
     TypeError, AxisError, ValueError
         As for :func:`cumsum`.
 
+    Notes
+    -----
+    The product of a chunk may overflow where those from the start do not; then "sequential" is the
+    method to take.
+
     Examples
     --------
     >>> import dask.array as da

@@ -88,13 +88,11 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
             layer[key] = take(index, key, _scan, op, sweep.part(first=j == 0), *base)
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(first) + _arrays(source)))
     state = f"{name}-state-{token}"
-    if twice:
-        graph = add(graph, state, states)
-        below = owners(graph, layer)
-    else:
-        # What is not joined needs every chunk, and the owners of these are known.
-        named = {name for a in _arrays(source) for name in a.__dask_layers__()}
-        graph, below = add(graph, state, states, named), named | {state}
+    # What is not joined needs every chunk, and the owners of these are known.
+    named = None if twice else {name for a in _arrays(source) for name in a.__dask_layers__()}
+    if states:
+        graph = add(graph, state, states, named)
+    below = owners(graph, layer) if named is None else named | ({state} if states else set())
     return _wrap(graph, below, f"{name}-{token}", layer, op, sweep, x)
 
 
@@ -125,7 +123,8 @@ def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
             steps[state] = Task(state, _state, TaskRef(step))
             base = (TaskRef(state),)
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(source)))
-    graph = add(graph, f"{name}-steps-{token}", steps)
+    if steps:
+        graph = add(graph, f"{name}-steps-{token}", steps)
     return _wrap(graph, owners(graph, layer), f"{name}-{token}", layer, op, sweep, x)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from itertools import product
 from typing import Any
 
 import dask
@@ -19,6 +20,7 @@ from dask_coop.chunks import numpy_scan
 from dask_coop.spine_sources import copy
 
 FAN_IN = 16
+METHODS = ("reduce-then-scan", "sequential", "recompute")
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"exclusive": True},
@@ -146,18 +148,17 @@ def test_options_cost_no_tasks(k: int, options: dict[str, Any]) -> None:
 
 
 def test_no_task_is_called_getitem_and_layers_are_whole() -> None:
-    x = da.ones((30, 4), chunks=(2, 3))
-    for method in ("sequential", "recompute"):
-        for options in OPTIONS:
-            lazy = dc.cumsum(x, 0, method=method, **marked(x, options))
-            lazy.dask.validate()
-            assert not [k for k in lazy.dask.keys() - x.dask.keys() if key_split(k) == "getitem"]
+    for method, options, rows in product(METHODS, OPTIONS, (2, 30)):
+        x = da.ones((30, 4), chunks=(rows, 3))
+        lazy = dc.cumsum(x, 0, method=method, **marked(x, options))
+        lazy.dask.validate()
+        assert not [k for k in lazy.dask.keys() - x.dask.keys() if key_split(k) == "getitem"]
 
 
 def test_the_same_call_has_the_same_keys_and_another_others() -> None:
     x = da.ones(30, chunks=4)
     names = set()
-    for method in ("reduce-then-scan", "sequential", "recompute"):
+    for method in METHODS:
         for options in OPTIONS:
             first, second = (dc.cumsum(x, method=method, **marked(x, options)) for _ in range(2))
             assert same_keys(first, second)
@@ -169,7 +170,7 @@ def test_the_same_call_has_the_same_keys_and_another_others() -> None:
 def test_segments_of_a_line_and_of_every_element_agree() -> None:
     array = np.arange(60).reshape(6, 10)
     x, marks = da.from_array(array, chunks=(2, 3)), np.arange(10) % 4 == 0
-    for method in ("reduce-then-scan", "sequential", "recompute"):
+    for method in METHODS:
         line = dc.cumsum(x, 1, segments=marks, method=method)
         every = dc.cumsum(x, 1, segments=np.tile(marks, (6, 1)), method=method)
         np.testing.assert_array_equal(line.compute(), every.compute())
