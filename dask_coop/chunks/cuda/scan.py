@@ -140,9 +140,7 @@ def reduce_segments(op: Operation, x: Array, marks: Array, shape: Shape, reverse
 
     `x` and `marks` are contiguous and have elements; lines are read from their ends if `reverse`.
     """
-    layout = catalogue.layout(op)
-    scan = programs.of(catalogue.functor(op), op.element, op.output, layout, reverse=reverse)
-    scan = programs.segmented(scan, layout)
+    scan = programs.segmented(catalogue.scanned(op, reverse=reverse), catalogue.layout(op))
     job = _Job(scan, x.data.ptr, 0, 0, shape, marks.data.ptr)
     parts = parts_of(job.outer, job.n * x.itemsize // PART_BYTES)
     states = job.states(parts)
