@@ -232,7 +232,8 @@ def segmented(monoid: Monoid) -> Monoid:
     restarts = Field("restarts", "truth", _zero, np.logical_or)
     merge = partial(_merge_segments, monoid)
     name, functor = f"segmented {monoid.name}", "Segmented"
-    return Monoid(name, (*monoid.fields, restarts), monoid.kinds, functor, merge)
+    fields = (*monoid.fields, restarts)
+    return Monoid(name, fields, monoid.kinds, functor, merge, commutative=False)
 
 
 def _merge_segments(monoid: Monoid, a: State, b: State) -> State:

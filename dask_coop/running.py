@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
+from dask_coop import custom
 from dask_coop.arguments import sum_dtype
 from dask_coop.monoids import LOGADDEXP, MAX, MIN, Monoid
 from dask_coop.planning import takes_expressions
-from dask_coop.scan_arguments import scan_array, scan_options
+from dask_coop.scan_arguments import scan_array, scan_bound, scan_options
 
 
 @takes_expressions
@@ -173,20 +175,20 @@ def scan(
     include_initial: bool = False,
     segments: Any = None,
 ) -> da.Array:
-    """Scan of array elements along an axis, by any monoid whose states are one value.
+    """Scan of array elements along an axis by any monoid.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
         Elements that `monoid` takes, in NumPy or CuPy chunks.
-    monoid : dask_coop.monoids.Monoid
-        What combines: of :mod:`dask_coop.monoids`, `SUM`, `PROD`, `MIN`, `MAX`, `ANY`, `ALL`,
-        `COUNT_NONZERO` and `LOGADDEXP`.
+    monoid : Monoid
+        What combines: one's own :class:`Monoid`, or a row of :mod:`dask_coop.monoids` whose states
+        are one value: `SUM`, `PROD`, `MIN`, `MAX`, `ANY`, `ALL`, `COUNT_NONZERO`, `LOGADDEXP`.
     axis, out, method
         As for :func:`dask_coop.cumsum`.
     dtype : dtype, optional
-        The dtype of the result. By default that of the states, and that of `x` where float states
-        are wider.
+        The dtype of the result. By default that of what one's own monoid makes of states; else
+        that of the states, and that of `x` where float states are wider.
     exclusive, reverse, include_initial, segments
         As for :func:`dask_coop.cumsum`, with the identity of the monoid in the place of 0.
 
@@ -198,7 +200,7 @@ def scan(
     Raises
     ------
     TypeError, AxisError, ValueError
-        As for :func:`dask_coop.cumsum`, and a TypeError if a state is more than one value.
+        As for :func:`dask_coop.cumsum`, and as for :func:`reduce`.
 
     Examples
     --------
@@ -209,6 +211,11 @@ def scan(
     array([False, False,  True,  True])
     """
     array = asanyarray(x)
+    if isinstance(monoid, custom.Monoid):
+        op = custom.bind(monoid, array, "scan")
+        op = op if dtype is None else replace(op, output=np.dtype(dtype))
+        directions = exclusive, reverse, include_initial
+        return scan_bound(op, monoid.name, array, axis, out, method, *directions, segments)
     if len(monoid.fields) != 1:
         names = ", ".join(field.name for field in monoid.fields)
         raise TypeError(f"scan takes monoids of one field; {monoid.name} has {names}")

@@ -11,7 +11,7 @@ from dask.array.creation import empty_like
 from dask.array.utils import validate_axis
 
 from dask_coop import chunks, monoids, spine_scan
-from dask_coop.monoids import Monoid
+from dask_coop.monoids import Monoid, Operation
 from dask_coop.sweeps import Sweep
 
 METHODS = ("reduce-then-scan", "blelloch", "sequential", "recompute")
@@ -52,11 +52,27 @@ def scan_array(
     times : str
         The kinds of dates and durations that `name` takes.
     """
+    op = monoids.bind(monoid, element, output, name, skipna, times)
+    return scan_bound(op, name, x, axis, out, method, exclusive, reverse, include_initial, segments)
+
+
+def scan_bound(
+    op: Operation,
+    name: str,
+    x: da.Array,
+    axis: int | None,
+    out: da.Array | None,
+    method: str,
+    exclusive: bool,
+    reverse: bool,
+    include_initial: bool,
+    segments: Any,
+) -> da.Array:
+    """Do what `scan_array` does, by an operation."""
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
     if exclusive and include_initial:
         raise ValueError("exclusive and include_initial exclude one another")
-    op = monoids.bind(monoid, element, output, name, skipna, times)
     marks = None if segments is None else _bool_chunks(segments, x)
     if axis is None:
         flat, axis = _flatten(x), 0

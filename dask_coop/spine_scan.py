@@ -213,8 +213,7 @@ def _lift(op: Operation, sweep: Sweep, x: Any, marks: Any) -> State:
     if marks is not None:
         segments: State = engine.lift_segments(op, x, sweep, marks)
         return segments
-    if sweep.reverse and op.monoid.merge is not None:
-        # Such states need not commute.
+    if sweep.reverse and not op.monoid.commutative:
         x = np.flip(x, sweep.axis)
     state: State = engine.lift(op, x, (sweep.axis,))
     return state

@@ -256,3 +256,35 @@ def test_bad_options_are_refused_by_name(xp: Any) -> None:
     for method in ("magic", None):
         with pytest.raises(ValueError, match="method must be one of"):
             dc.cumsum(x, 0, method=method)
+
+
+def last_of(a: Any, b: Any) -> Any:
+    return np.where(b != 0, b, a)
+
+
+LAST = dc.Monoid("last", last_of, 0, "i8", cuda="b != 0 ? b : a")
+AFFINE = dc.Monoid(
+    "affine",
+    lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]),
+    (1, 0),
+    "i8,i8",
+    lift=lambda x: (x % 3, x),
+    finalize=lambda f: f[1],
+    cuda={"lift": "{x % 3, x}", "combine": "{a.f0 * b.f0, b.f0 * a.f1 + b.f1}"},
+)
+
+
+@given(case=scannable(dtypes=["i8"], values=st.integers(0, 5)), data=st.data())
+def test_monoids_of_ones_own_keep_the_order(xp: Any, case: Any, data: Any) -> None:
+    chunked, axis = case
+    options = data.draw(scan_options(chunked, axis))
+    x = to_chunks(xp, *chunked)
+    result = dc.scan(x, LAST, axis, **with_chunks(xp, options))
+    expected = oracle(lambda a, b: b or a, np.int64(0), chunked.array, axis, **options)
+    np.testing.assert_array_equal(to_numpy(xp, result), expected)
+    # A recurrence, y -> (x % 3) y + x, for which integers wrap.
+    result = dc.scan(x, AFFINE, axis, **with_chunks(xp, options))
+    with np.errstate(all="ignore"):
+        values = chunked.array
+        expected = oracle(lambda y, e: (e % 3) * y + e, np.int64(0), values, axis, **options)
+    np.testing.assert_array_equal(to_numpy(xp, result), expected)

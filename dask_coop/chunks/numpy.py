@@ -163,10 +163,8 @@ def scan(
     base: State | None = None,
     marks: Array | None = None,
 ) -> Array:
-    """Return the scan of the chunk `x` from `base` on; see numpy_scan.scan."""
-    if op.monoid.lift is not None:
-        return custom.scan(op, np.asarray(x).astype(op.element, copy=False), sweep.axis, base)
-    return numpy_scan.scan(op, np.asarray(x), sweep, base, marks)[0]
+    """Return the scan of the chunk `x` from `base` on."""
+    return scan_on(op, x, sweep, base, marks)[0]
 
 
 def scan_on(
@@ -177,7 +175,10 @@ def scan_on(
     marks: Array | None = None,
 ) -> tuple[Array, State]:
     """Return the scan of the chunk `x` from `base` on, and the state behind it."""
-    return numpy_scan.scan(op, np.asarray(x), sweep, base, marks)
+    x = np.asarray(x)
+    if op.monoid.lift is not None:
+        return custom.scan(op, x.astype(op.element, copy=False), sweep, base, marks)
+    return numpy_scan.scan(op, x, sweep, base, marks)
 
 
 def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:

@@ -131,6 +131,8 @@ def scan_on(
         if base is not None:
             state = segmented(op.monoid).combine((*base, np.zeros_like(state[-1])), state)
         return result, state[:-1]
+    if sweep.reverse and not op.monoid.commutative:
+        x = cupy.flip(x, sweep.axis)
     state = lift(op, x, (sweep.axis,))
     return result, state if base is None else op.monoid.combine(base, state)
 
