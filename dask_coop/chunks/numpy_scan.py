@@ -93,6 +93,7 @@ def _scan_lines(
     """Scan (outer, n, inner) along n into `out`, from `carry` or from nothing, and leave `last`."""
     (dtype,), (identity,) = op.monoid.dtypes(op.element), op.monoid.identity(op.element)
     bare = x.dtype == dtype == op.element and not op.skipna and not 1 < x.shape[2] < _WIDE
+    bare = bare and op.monoid.fields[0].role not in ("count", "truth")
     shared = marks is None or marks.shape[0] == marks.shape[2] == 1
     parts = _blocks(x.shape, shared)
     plain = bare and out.dtype == dtype and not exclusive and x.shape[2] == 1
