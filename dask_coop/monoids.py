@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dask_coop import binned
+from dask_coop.identities import highest, lowest
 
 State = tuple[Any, ...]
 
@@ -52,23 +53,6 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype("c16" if dtype.kind == "c" else "f8")
-
-
-def _highest(dtype: np.dtype[Any]) -> Any:
-    if dtype.kind == "b":
-        return np.True_
-    if dtype.kind in "mM":
-        return np.int64(np.iinfo("i8").max).view(dtype)
-    return dtype.type(np.inf if dtype.kind == "f" else np.iinfo(dtype).max)
-
-
-def _lowest(dtype: np.dtype[Any]) -> Any:
-    if dtype.kind == "b":
-        return np.False_
-    if dtype.kind in "mM":
-        # The lowest number stands for NaT.
-        return np.int64(np.iinfo("i8").min + 1).view(dtype)
-    return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)
 
 
 def _zero(dtype: np.dtype[Any]) -> Any:
@@ -227,21 +211,6 @@ def _merge_places(before: np.ufunc, a: State, b: State) -> State:
     return _choose(take, b_value, a_value), _choose(take, b_place, a_place)
 
 
-def segmented(monoid: Monoid) -> Monoid:
-    """Return the monoid of what is behind the last restart, and of whether there was one."""
-    restarts = Field("restarts", "truth", _zero, np.logical_or)
-    merge = partial(_merge_segments, monoid)
-    name, functor = f"segmented {monoid.name}", "Segmented"
-    fields = (*monoid.fields, restarts)
-    return Monoid(name, fields, monoid.kinds, functor, merge, commutative=False)
-
-
-def _merge_segments(monoid: Monoid, a: State, b: State) -> State:
-    restarts = b[-1]
-    merged = zip(b[:-1], monoid.combine(a[:-1], b[:-1]), strict=True)
-    return (*(_choose(restarts, *pair) for pair in merged), np.logical_or(a[-1], restarts))
-
-
 def _choose(take: Any, a: Any, b: Any) -> Any:
     chosen: Any = np.where(take, a, b)
     return chosen[()]
@@ -249,8 +218,8 @@ def _choose(take: Any, a: Any, b: Any) -> Any:
 
 _TOTAL = Field("total", "accumulator", _zero, np.add)
 _COUNT = Field("count", "count", _zero, np.add)
-_LOW = Field("min", "element", _highest, np.minimum)
-_HIGH = Field("max", "element", _lowest, np.maximum)
+_LOW = Field("min", "element", highest, np.minimum)
+_HIGH = Field("max", "element", lowest, np.maximum)
 
 _MEAN = Field("mean", "float", _zero, np.add)
 _M2 = Field("m2", "real", _zero, np.add)
@@ -292,7 +261,7 @@ BINNED_COMPLEX_SUM = Monoid("binned_complex_sum", _COMPLEX, "c", "BinnedSum", _M
 BINNED_COMPLEX_MEAN = Monoid(
     "binned_complex_mean", (*_COMPLEX, _COUNT), "c", "BinnedMean", _MERGE_COMPLEX
 )
-LOGADDEXP = Monoid("logaddexp", (Field("log", "real", _lowest, np.logaddexp),), "f", "LogAddExp")
+LOGADDEXP = Monoid("logaddexp", (Field("log", "real", lowest, np.logaddexp),), "f", "LogAddExp")
 COUNTS = Monoid("counts", (Field("counts", "accumulator", _zero, np.add),), "biuf", "Sum")
 
 MONOIDS = (

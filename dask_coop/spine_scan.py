@@ -42,10 +42,10 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.monoids import Operation, State, segmented
+from dask_coop.monoids import Operation, State
 from dask_coop.spine import FAN_IN, Key, Layer, _array, _combine, _refs
 from dask_coop.spine_sources import Sources, add, copy, owners
-from dask_coop.sweeps import Sweep
+from dask_coop.sweeps import Sweep, segmented
 
 #: Elements and, where a scan restarts, marks in the same chunks.
 Marked = tuple[Array, Array | None]

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from dask_coop.monoids import Field, Monoid, State, _choose, _zero
 
 
 @dataclass(frozen=True)
@@ -29,3 +34,18 @@ class Sweep:
     def part(self, first: bool) -> Sweep:
         """Return how a chunk is scanned: only the first has the result of nothing yet."""
         return self if first or not self.initial else replace(self, initial=False)
+
+
+def segmented(monoid: Monoid) -> Monoid:
+    """Return the monoid of what is behind the last restart, and of whether there was one."""
+    restarts = Field("restarts", "truth", _zero, np.logical_or)
+    merge = partial(_merge_segments, monoid)
+    name, functor = f"segmented {monoid.name}", "Segmented"
+    fields = (*monoid.fields, restarts)
+    return Monoid(name, fields, monoid.kinds, functor, merge, commutative=False)
+
+
+def _merge_segments(monoid: Monoid, a: State, b: State) -> State:
+    restarts = b[-1]
+    merged = zip(b[:-1], monoid.combine(a[:-1], b[:-1]), strict=True)
+    return (*(_choose(restarts, *pair) for pair in merged), np.logical_or(a[-1], restarts))

@@ -48,7 +48,7 @@ LAYERS = {
     "collections": {"expressions", "planning"},
     "spine": {"spine", "spine_scan", "spine_sources"},
     "chunks": {"chunks"},
-    "monoids": {"binned", "bins", "monoids", "semirings", "sweeps"},
+    "monoids": {"binned", "bins", "identities", "monoids", "semirings", "sweeps"},
     "cuda": {"cuda"},
 }
 #: What a layer may import besides itself: public -> spine -> monoids, chunks -> cuda.

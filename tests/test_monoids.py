@@ -36,6 +36,7 @@ from dask_coop.monoids import (
     State,
     bind,
 )
+from dask_coop.sweeps import segmented
 
 LIFTED = [monoid for monoid in MONOIDS if monoid is not COUNTS]
 DTYPES = {"b": ["?"], "i": INTS[:4], "u": INTS[4:], "f": ["f2", "f4", "f8"], "c": ["c8", "c16"]}
@@ -327,7 +328,7 @@ def test_functors_and_names_are_told_apart() -> None:
 
 @given(data=st.data())
 def test_segments_combine_in_any_grouping(data: Any) -> None:
-    monoid = monoids.segmented(data.draw(st.sampled_from([SUM, PROD, MAX])))
+    monoid = segmented(data.draw(st.sampled_from([SUM, PROD, MAX])))
     length = data.draw(st.integers(1, 20))
     values = data.draw(st.lists(st.integers(-9, 9), min_size=length, max_size=length))
     restarts = data.draw(st.lists(st.booleans(), min_size=length, max_size=length))

@@ -24,9 +24,8 @@ from dask_coop.monoids import (
     SUM,
     Monoid,
     bind,
-    segmented,
 )
-from dask_coop.sweeps import Sweep
+from dask_coop.sweeps import Sweep, segmented
 
 CASES = (
     (SUM, "i4", "i8"),

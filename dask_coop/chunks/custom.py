@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from dask_coop.chunks.accumulate import accumulate, blocks, fold
-from dask_coop.monoids import Operation, State, segmented
-from dask_coop.sweeps import Sweep
+from dask_coop.monoids import Operation, State
+from dask_coop.sweeps import Sweep, segmented
 
 Array = np.ndarray[Any, Any]
 

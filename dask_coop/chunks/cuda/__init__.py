@@ -21,8 +21,8 @@ from dask_coop.chunks.cuda.matmul import matmul as matmul
 from dask_coop.chunks.cuda.reduce import reduce_lines
 from dask_coop.chunks.cuda.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cuda.transpose import transpose as transpose
-from dask_coop.monoids import Operation, State, segmented
-from dask_coop.sweeps import Sweep
+from dask_coop.monoids import Operation, State
+from dask_coop.sweeps import Sweep, segmented
 
 Array = Any
 
