@@ -35,7 +35,15 @@ from dask_coop.reductions import (
     sum,
     var,
 )
-from dask_coop.scans import cumsum
+from dask_coop.running import cummax, cummin, logcumsumexp, scan
+from dask_coop.scans import (
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    nancumprod,
+    nancumsum,
+)
 
 if TYPE_CHECKING:
     from dask_coop.plugin import CoopPlugin
@@ -52,12 +60,18 @@ __all__ = [
     "argmin",
     "bincount",
     "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumprod",
     "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
     "describe",
     "digitize",
     "histogram",
     "histogram2d",
     "histogramdd",
+    "logcumsumexp",
     "matmul",
     "max",
     "mean",
@@ -65,6 +79,8 @@ __all__ = [
     "moment",
     "nanargmax",
     "nanargmin",
+    "nancumprod",
+    "nancumsum",
     "nanmax",
     "nanmean",
     "nanmin",
@@ -76,6 +92,7 @@ __all__ = [
     "prod",
     "ptp",
     "reduce",
+    "scan",
     "std",
     "sum",
     "transpose",

@@ -24,6 +24,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dask_coop import binned
+from dask_coop.identities import highest, lowest
+from dask_coop.merges import choose, merge_counts, merge_moments, merge_places, merge_variances
 
 State = tuple[Any, ...]
 
@@ -42,8 +44,11 @@ NOWHERE = np.iinfo("i8").max
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype in which elements of `dtype` are summed.
 
-    Floats accumulate in float64 and round once, integers in 64 bits, where they wrap as NumPy's.
+    Floats accumulate in float64 and round once, integers in 64 bits, where they wrap as NumPy's,
+    and durations as they are.
     """
+    if dtype.kind == "m":
+        return dtype
     return np.dtype({"b": "i8", "i": "i8", "u": "u8", "f": "f8", "c": "c16"}[dtype.kind])
 
 
@@ -51,20 +56,8 @@ def _floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype("c16" if dtype.kind == "c" else "f8")
 
 
-def _highest(dtype: np.dtype[Any]) -> Any:
-    if dtype.kind == "b":
-        return np.True_
-    return dtype.type(np.inf if dtype.kind == "f" else np.iinfo(dtype).max)
-
-
-def _lowest(dtype: np.dtype[Any]) -> Any:
-    if dtype.kind == "b":
-        return np.False_
-    return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)
-
-
 def _zero(dtype: np.dtype[Any]) -> Any:
-    return dtype.type(0)
+    return np.zeros((), dtype)[()]
 
 
 def _one(dtype: np.dtype[Any]) -> Any:
@@ -181,73 +174,10 @@ class Monoid:
         return tuple(f.dtype(element) for f in self.fields)
 
 
-def _merge_variances(a: State, b: State) -> State:
-    """Combine count, mean and squared deviations as Chan, Golub and LeVeque (1983) do."""
-    a_count, a_mean, a_m2 = a
-    b_count, b_mean, b_m2 = b
-    count = a_count + b_count
-    # The mean of no element is stored as 0; the weight keeps it out of the result.
-    some = np.maximum(count, 1)
-    delta = b_mean - a_mean
-    scaled = delta * (a_count * (b_count / some))
-    return (
-        count,
-        a_mean * (a_count / some) + b_mean * (b_count / some),
-        # This order keeps delta**2 from overflowing where one side is empty.
-        a_m2 + b_m2 + _dot(delta, scaled),
-    )
-
-
-def _dot(a: Any, b: Any) -> Any:
-    return a.real * b.real + a.imag * b.imag if a.dtype.kind == "c" else a * b
-
-
-def _merge_moments(a: State, b: State) -> State:
-    a_count, a_nans, a_low, a_high, a_total, a_mean, a_m2 = a
-    b_count, b_nans, b_low, b_high, b_total, b_mean, b_m2 = b
-    count, mean, m2 = _merge_variances((a_count, a_mean, a_m2), (b_count, b_mean, b_m2))
-    return (
-        count,
-        a_nans + b_nans,
-        np.minimum(a_low, b_low),
-        np.maximum(a_high, b_high),
-        a_total + b_total,
-        mean,
-        m2,
-    )
-
-
-def _merge_places(before: np.ufunc, a: State, b: State) -> State:
-    """Keep the better value, NaN before any other, and of equals the one that comes first."""
-    (a_value, a_place), (b_value, b_place) = a, b
-    a_nan, b_nan = a_value != a_value, b_value != b_value
-    equal = (a_value == b_value) | (a_nan & b_nan)
-    better = (before(b_value, a_value) & ~a_nan) | (b_nan & ~a_nan)
-    take = better | (equal & (b_place < a_place))
-    return _choose(take, b_value, a_value), _choose(take, b_place, a_place)
-
-
-def _merge_counts(a: State, b: State) -> State:
-    """Add two tables; one of integers may be longer than the other."""
-    (long,), (short,) = a, b
-    if np.ndim(long) != 1 or np.shape(long) == np.shape(short):
-        return (np.add(long, short),)
-    if len(long) < len(short):
-        long, short = short, long
-    table = long.copy()
-    table[: len(short)] += short
-    return (table,)
-
-
-def _choose(take: Any, a: Any, b: Any) -> Any:
-    chosen: Any = np.where(take, a, b)
-    return chosen[()]
-
-
 _TOTAL = Field("total", "accumulator", _zero, np.add)
 _COUNT = Field("count", "count", _zero, np.add)
-_LOW = Field("min", "element", _highest, np.minimum)
-_HIGH = Field("max", "element", _lowest, np.maximum)
+_LOW = Field("min", "element", highest, np.minimum)
+_HIGH = Field("max", "element", lowest, np.maximum)
 
 _MEAN = Field("mean", "float", _zero, np.add)
 _M2 = Field("m2", "real", _zero, np.add)
@@ -262,19 +192,19 @@ MINMAX = Monoid("minmax", (_LOW, _HIGH), "biuf", "MinMax")
 # NaN is neutral to these two, so it is what is left where there is nothing else.
 NANMIN = Monoid("nanmin", (Field("min", "element", _nan, np.fmin),), "f", "NanMin")
 NANMAX = Monoid("nanmax", (Field("max", "element", _nan, np.fmax),), "f", "NanMax")
-ARGMIN = Monoid("argmin", (_LOW, _PLACE), "biuf", "ArgMin", partial(_merge_places, np.less))
-ARGMAX = Monoid("argmax", (_HIGH, _PLACE), "biuf", "ArgMax", partial(_merge_places, np.greater))
+ARGMIN = Monoid("argmin", (_LOW, _PLACE), "biuf", "ArgMin", partial(merge_places, np.less))
+ARGMAX = Monoid("argmax", (_HIGH, _PLACE), "biuf", "ArgMax", partial(merge_places, np.greater))
 ANY = Monoid("any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any")
 ALL = Monoid("all", (Field("all", "truth", _one, np.logical_and),), "biufc", "All")
 COUNT_NONZERO = Monoid("count_nonzero", (_COUNT,), "biufc", "CountNonzero")
 MEAN = Monoid("mean", (Field("total", "float", _zero, np.add), _COUNT), "biufc", "Mean")
-VAR = Monoid("var", (_COUNT, _MEAN, _M2), "biufc", "Var", _merge_variances)
+VAR = Monoid("var", (_COUNT, _MEAN, _M2), "biufc", "Var", merge_variances)
 MOMENTS = Monoid(
     "moments",
     (_COUNT, Field("nans", "count", _zero, np.add), _LOW, _HIGH, _TOTAL, _MEAN, _M2),
     "biuf",
     "Moments",
-    _merge_moments,
+    merge_moments,
 )
 _SPECIAL = Field("special", "float", _zero, np.add)
 _PARTS = tuple(
@@ -293,8 +223,9 @@ BINNED_COMPLEX_SUM = Monoid("binned_complex_sum", _COMPLEX, "c", "BinnedSum", _M
 BINNED_COMPLEX_MEAN = Monoid(
     "binned_complex_mean", (*_COMPLEX, _COUNT), "c", "BinnedMean", _MERGE_COMPLEX
 )
+LOGADDEXP = Monoid("logaddexp", (Field("log", "real", lowest, np.logaddexp),), "f", "LogAddExp")
 COUNTS = Monoid(
-    "counts", (Field("counts", "accumulator", _zero, np.add),), "biufc", "Sum", _merge_counts
+    "counts", (Field("counts", "accumulator", _zero, np.add),), "biufc", "Sum", merge_counts
 )
 
 MONOIDS = (
@@ -318,6 +249,7 @@ MONOIDS = (
     BINNED_MEAN,
     BINNED_COMPLEX_SUM,
     BINNED_COMPLEX_MEAN,
+    LOGADDEXP,
     COUNTS,
 )
 
@@ -370,7 +302,7 @@ class Operation:
         # Where all elements are left out there is no place to move, and it may overflow.
         with np.errstate(over="ignore"):
             shifted = self._shift(place, lengths, origin)
-        return value, _choose(place == NOWHERE, place, shifted) if self.skipna else shifted
+        return value, choose(place == NOWHERE, place, shifted) if self.skipna else shifted
 
     def _shift(self, place: Any, lengths: tuple[int, ...], origin: Origin) -> Any:
         if len(origin) == 1:
@@ -397,12 +329,14 @@ def bind(
     output: np.dtype[Any],
     caller: str,
     skipna: bool = False,
+    times: str = "",
 ) -> Operation:
     """Bind `monoid` to elements of dtype `element` and results of dtype `output`.
 
     Where `output` is another kind of number than the state, elements are converted to it first, as
     NumPy does for ``dtype=``; a mere change of width happens at the end, where it costs no
-    precision. With `skipna`, elements that are NaN are left out.
+    precision. With `skipna`, elements that are NaN are left out. `times` are the kinds of dates and
+    durations, "m" or "mM", that the caller takes besides.
 
     Raises
     ------
@@ -411,8 +345,9 @@ def bind(
     """
     element, output = element.newbyteorder("="), output.newbyteorder("=")
     for dtype in (element, output):
-        if dtype.kind not in monoid.kinds or dtype.itemsize > (16 if dtype.kind == "c" else 8):
-            kinds = ", ".join(_KINDS[kind] for kind in monoid.kinds)
+        takes = monoid.kinds + times
+        if dtype.kind not in takes or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+            kinds = ", ".join(_KINDS[kind] for kind in takes)
             raise Refused(f"{caller} does not take dtype {dtype}; it takes {kinds}")
     if monoid.dtypes(element)[0].kind != output.kind:
         element = output
@@ -442,4 +377,6 @@ _KINDS = {
     "u": "unsigned integers",
     "f": "float16 to float64",
     "c": "complex64 and complex128",
+    "m": "timedelta64",
+    "M": "datetime64",
 }

@@ -1,4 +1,4 @@
-"""Scans: cumsum."""
+"""Cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, handle_out
-from dask.array.creation import empty_like
-from dask.array.utils import validate_axis
+from dask.array.core import asanyarray
 
-from dask_coop import monoids, spine
+from dask_coop.arguments import sum_dtype
+from dask_coop.monoids import PROD, SUM, Monoid
 from dask_coop.planning import takes_expressions
-
-METHODS = ("reduce-then-scan", "blelloch")
+from dask_coop.scan_arguments import scan_array, scan_options
 
 
 @takes_expressions
@@ -23,13 +21,18 @@ def cumsum(
     dtype: Any = None,
     out: da.Array | None = None,
     method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
 ) -> da.Array:
     """Cumulative sum of array elements along an axis.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks, or timedelta64.
     axis : int or None
         The axis to sum along; None stands for the flattened array, in C order.
     dtype : dtype, optional
@@ -37,9 +40,23 @@ def cumsum(
         than 64 bits give 64 bits, as in NumPy.
     out : dask.array.Array, optional
         An array to overwrite with the result.
-    method : {"reduce-then-scan", "blelloch"}
+    method : {"reduce-then-scan", "blelloch", "sequential", "recompute"}
         "reduce-then-scan" sums every chunk, scans the sums to what comes before each chunk, and
         scans every chunk from there; "blelloch" is Dask's name for its own such method.
+        "sequential" goes from chunk to chunk, reads each once, and has one result in memory at a
+        time where it is stored at once: for arrays larger than memory. "recompute" is the first,
+        but makes every chunk of `x` twice instead of keeping it between the passes: for arrays
+        larger than memory that are cheap to read.
+    exclusive : bool
+        Whether a result leaves out its own element; the first is then 0.
+    reverse : bool
+        Whether to scan from the end of the axis.
+    include_initial : bool
+        Whether a 0 comes first, or last where `reverse`: the result is one longer along the axis,
+        and so is its first, or last, chunk.
+    segments : dask.array.Array or array_like, optional
+        Bool, of the shape of `x`, or one-dimensional and as long as the axis: whether the sum
+        restarts from nothing with the element, which is the last of its segment where `reverse`.
 
     Returns
     -------
@@ -50,9 +67,11 @@ def cumsum(
     Raises
     ------
     TypeError
-        If elements of that dtype cannot be summed.
+        If elements of that dtype cannot be summed, or `segments` is not bool or of another kind of
+        chunk.
     AxisError, ValueError
-        If `axis` is out of bounds, or `method` is none of those above.
+        If `axis` is out of bounds, `method` is none of those above, `segments` is of another shape,
+        or both `exclusive` and `include_initial` are asked for.
 
     Notes
     -----
@@ -64,26 +83,239 @@ def cumsum(
     --------
     >>> import dask.array as da
     >>> import dask_coop as dc
-    >>> dc.cumsum(da.ones(5, chunks=2, dtype="i4")).compute()
+    >>> x = da.ones(5, chunks=2, dtype="i4")
+    >>> dc.cumsum(x).compute()
     array([1, 2, 3, 4, 5])
+    >>> dc.cumsum(x, segments=[False, False, True, False, False]).compute()
+    array([1, 2, 1, 2, 3])
     """
+    options = scan_options(exclusive, reverse, include_initial, segments)
+    return _scan(SUM, "cumsum", x, axis, dtype, out, method, **options)
+
+
+@takes_expressions
+def cumprod(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+) -> da.Array:
+    """Cumulative product of array elements along an axis.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, out, method
+        As for :func:`cumsum`.
+    exclusive, reverse, include_initial, segments
+        As for :func:`cumsum`, with 1 in the place of 0.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`cumsum`.
+
+    Notes
+    -----
+    The product of a chunk may overflow where those from the start do not; then "sequential" is the
+    method to take.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.cumprod(da.arange(1, 6, chunks=2)).compute()
+    array([  1,   2,   6,  24, 120])
+    """
+    options = scan_options(exclusive, reverse, include_initial, segments)
+    return _scan(PROD, "cumprod", x, axis, dtype, out, method, **options)
+
+
+@takes_expressions
+def nancumsum(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    *,
+    method: str = "reduce-then-scan",
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+) -> da.Array:
+    """Cumulative sum of array elements along an axis, NaN treated as 0.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, out, method, exclusive, reverse, include_initial, segments
+        As for :func:`cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`cumsum`.
+    """
+    options = scan_options(exclusive, reverse, include_initial, segments)
+    return _scan(SUM, "nancumsum", x, axis, dtype, out, method, skipna=True, **options)
+
+
+@takes_expressions
+def nancumprod(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    *,
+    method: str = "reduce-then-scan",
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+) -> da.Array:
+    """Cumulative product of array elements along an axis, NaN treated as 1.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, out, method, exclusive, reverse, include_initial, segments
+        As for :func:`cumprod`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`cumsum`.
+    """
+    options = scan_options(exclusive, reverse, include_initial, segments)
+    return _scan(PROD, "nancumprod", x, axis, dtype, out, method, skipna=True, **options)
+
+
+@takes_expressions
+def cumulative_sum(
+    x: Any,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    include_initial: bool = False,
+) -> da.Array:
+    """Cumulative sum of array elements along an axis, as the array API standard has it.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        As for :func:`cumsum`.
+    axis : int, optional
+        The axis to sum along, which only arrays of one dimension need not name.
+    dtype, out, include_initial
+        As for :func:`cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`cumsum`, and if no axis is named of several.
+    """
+    x, axis = _one_axis(x, axis)
+    return cumsum(x, axis, dtype, out, include_initial=include_initial)
+
+
+@takes_expressions
+def cumulative_prod(
+    x: Any,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    include_initial: bool = False,
+) -> da.Array:
+    """Cumulative product of array elements along an axis, as the array API standard has it.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        As for :func:`cumprod`.
+    axis : int, optional
+        The axis to multiply along, which only arrays of one dimension need not name.
+    dtype, out, include_initial
+        As for :func:`cumprod`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`cumprod`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`cumprod`, and if no axis is named of several.
+    """
+    x, axis = _one_axis(x, axis)
+    return cumprod(x, axis, dtype, out, include_initial=include_initial)
+
+
+def _scan(
+    monoid: Monoid,
+    name: str,
+    x: Any,
+    axis: int | None,
+    dtype: Any,
+    out: da.Array | None,
+    method: str,
+    skipna: bool = False,
+    **options: Any,
+) -> da.Array:
     array = asanyarray(x)
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}, got {method!r}")
-    if axis is None:
-        array, axis = _flatten(array), 0
-    axis = validate_axis(axis, array.ndim)
-    sums = monoids.accumulator(array.dtype) if array.dtype.kind in "biu" else array.dtype
-    output = sums if dtype is None else np.dtype(dtype)
-    op = monoids.bind(monoids.SUM, array.dtype, output, "cumsum")
-    return handle_out(out, spine.scan(op, array, axis, "cumsum"))
+    output = sum_dtype(array.dtype) if dtype is None else np.dtype(dtype)
+    if skipna and array.dtype.kind in "fc" and output.kind != array.dtype.kind:
+        # No other kind of number tells what was NaN.
+        neutral = 0 if monoid is SUM else 1
+        array = array.map_blocks(_replace_nan, neutral, dtype=array.dtype, meta=array._meta)
+    options |= {"skipna": skipna, "times": "m" if monoid is SUM and not skipna else ""}
+    return scan_array(monoid, name, array, axis, array.dtype, output, out, method, **options)
 
 
-def _flatten(x: da.Array) -> da.Array:
-    """Return `x` in one dimension, C order, in chunks about as large as they were."""
-    if 0 in x.shape:
-        return empty_like(x, shape=(0,))
-    # Dask's reshape trips over chunks of length zero.
-    if any(0 in sizes for sizes in x.chunks):
-        x = x.rechunk(tuple(tuple(n for n in sizes if n) for sizes in x.chunks))
-    return x.reshape(-1)
+def _replace_nan(x: Any, value: int) -> Any:
+    return np.where(np.isnan(x), x.dtype.type(value), x)
+
+
+def _one_axis(x: Any, axis: int | None) -> tuple[da.Array, int]:
+    array = asanyarray(x)
+    if array.ndim == 0:
+        array = array.reshape(1)
+    if axis is None and array.ndim > 1:
+        raise ValueError(
+            "For arrays which have more than one dimension ``axis`` argument is required."
+        )
+    return array, 0 if axis is None else axis

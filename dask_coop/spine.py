@@ -1,4 +1,4 @@
-"""The cross-chunk step: the tree of a reduction, the two-level spine of a scan.
+"""The cross-chunk step of a reduction: a tree. That of a scan is in spine_scan.py.
 
 A reduction lifts every chunk and combines the states up a tree; the last task also finalizes::
 
@@ -7,21 +7,7 @@ A reduction lifts every chunk and combines the states up a tree; the last task a
     x2 --lift--> s2 -+                 +-aggregate--> result          k + tree
     x3 --lift--> s3 -+-combine--> s23 -+
 
-A scan lifts every chunk, turns the states into *base sums* (what comes before each chunk), and
-scans every chunk from its base.  Beyond `FAN_IN` chunks the states are taken in groups, so that no
-message holds more than that many of them::
-
-    x0..xk --lift--> states --combine--> one total a group         (upsweep)
-                                          |
-                                        prefixes                   (spine)
-                                          |
-                     states --prefixes--> the bases of a group     (downsweep)
-                                          |
-    x0..xk ----------------------------scan--> y0..yk
-
-Of k chunks a scan is at most 2k + 2k/16 + 4 tasks.  A scan task takes its base out of its group's
-list by position, so there are no getitem tasks, and neither the last chunk of a line nor the last
-group is reduced, for nothing comes after them.  Messages are states: NumPy scalars or small arrays.
+Messages are states: NumPy scalars or small arrays.
 
 Everything here builds graphs and nothing computes; what tasks do to chunks is in
 `dask_coop.chunks`.
@@ -215,36 +201,6 @@ def table(
     return _array(graph, below, f"{name}-{token}", top, x, sizes, dtype)
 
 
-def scan(op: Operation, x: Array, axis: int, name: str) -> Array:
-    """Return the inclusive scan of `x` along `axis`, by reduce-then-scan."""
-    chunks.kind(x._meta)
-    token = tokenize(op, x, axis)
-    states: Layer = {}
-    layer: Layer = {}
-    k = x.numblocks[axis]
-    lines = itertools.product(*(range(n) for d, n in enumerate(x.numblocks) if d != axis))
-    for line in lines:
-        blocks = [(*line[:axis], j, *line[axis:]) for j in range(k)]
-        lifted: list[Key] = []
-        for index in blocks[:-1]:
-            key = (f"{name}-lift-{token}", *index)
-            states[key] = Task(key, _lift, op, (axis,), TaskRef((x.name, *index)))
-            lifted.append(key)
-        groups = _spine(states, op, lifted, name, token, line)
-        for j, index in enumerate(blocks):
-            key = (f"{name}-{token}", *index)
-            block = TaskRef((x.name, *index))
-            if j == 0:
-                layer[key] = Task(key, _scan, op, axis, block)
-            else:
-                group, position = divmod(j - 1, FAN_IN)
-                layer[key] = Task(key, _scan, op, axis, block, TaskRef(groups[group]), position)
-    state = f"{name}-state-{token}"
-    graph = HighLevelGraph.from_collections(state, states, dependencies=[x])
-    below = {state, *x.__dask_layers__()}
-    return _array(graph, below, f"{name}-{token}", layer, x, x.chunks, op.output)
-
-
 def _states(
     layer: Layer,
     op: Operation,
@@ -278,31 +234,6 @@ def _origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
     """Return where a block begins and how long the array is, along each of `axes`."""
     starts = (cached_cumsum(x.chunks[axis], initial_zero=True)[index[axis]] for axis in axes)
     return tuple((start, x.shape[axis]) for start, axis in zip(starts, axes, strict=True))
-
-
-def _spine(
-    layer: Layer, op: Operation, lifted: list[Key], name: str, token: str, line: Key
-) -> list[Key]:
-    """Add the tasks that make base sums of a line's states; return one key a group."""
-    groups = [lifted[i : i + FAN_IN] for i in range(0, len(lifted), FAN_IN)]
-    prefix = f"{name}-base-{token}"
-    if len(groups) <= 1:
-        keys = [(prefix, *line, g) for g in range(len(groups))]
-        for key, group in zip(keys, groups, strict=True):
-            layer[key] = Task(key, _prefixes, op, _refs(group))
-        return keys
-    totals: list[Key] = []
-    for g, group in enumerate(groups[:-1]):
-        key = (f"{name}-total-{token}", *line, g)
-        layer[key] = Task(key, _combine, op, _refs(group))
-        totals.append(key)
-    root = (f"{name}-spine-{token}", *line)
-    layer[root] = Task(root, _prefixes, op, _refs(totals))
-    keys = [(prefix, *line, g) for g in range(len(groups))]
-    for g, (key, group) in enumerate(zip(keys, groups, strict=True)):
-        above = (TaskRef(root), g - 1) if g else ()
-        layer[key] = Task(key, _prefixes, op, _refs(group), *above)
-    return keys
 
 
 def _tree(
@@ -372,16 +303,6 @@ def _histogram(op: Operation, grid: Any, weighted: bool, *blocks: Any) -> State:
 
 def _combine(op: Operation, states: list[State]) -> State:
     return op.combine(states)
-
-
-def _prefixes(
-    op: Operation, states: list[State], above: Sequence[State] = (), position: int = 0
-) -> list[State]:
-    return op.prefixes(states, above[position] if above else None)
-
-
-def _scan(op: Operation, axis: int, x: Any, bases: Sequence[State] = (), position: int = 0) -> Any:
-    return chunks.engine(x).scan(op, x, axis, bases[position] if bases else None)
 
 
 def _value(op: Operation, finalize: Callable[[State], Any], states: list[State]) -> Any:

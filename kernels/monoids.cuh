@@ -191,6 +191,21 @@ template <typename T> struct MinMax {
   }
 };
 
+// The logarithm of the sum of exponentials, taken from the greater: nothing overflows.
+template <typename T> struct LogAddExp {
+  using State = double;
+  using Lift = Fold<LogAddExp, T>;
+  __device__ static double identity() { return limits<double>::low(); }
+  __device__ static double lift(T x) { return convert<double>(x); }
+  __device__ static double combine(double a, double b) {
+    // Equal infinities have no difference.
+    if (a == b) return a + 0.6931471805599453;
+    double apart = a - b;
+    // Where one of them is NaN, so is the difference.
+    return apart > 0 ? a + log1p(exp(-apart)) : apart < 0 ? b + log1p(exp(apart)) : apart;
+  }
+};
+
 // The extremum and the place of its first occurrence, or of the first NaN. M is Min or Max.
 template <typename T, typename M> struct Arg {
   struct State {

@@ -115,6 +115,24 @@ def scannable(draw: st.DrawFn, **kwargs: Any) -> tuple[Chunked, int | None]:
     return case, draw(st.none() | st.integers(-ndim, ndim - 1) if ndim else st.none())
 
 
+@st.composite
+def scan_options(draw: st.DrawFn, case: Chunked, axis: int | None) -> dict[str, Any]:
+    """Keywords of a scan, with NumPy's arrays for segments, of the elements or of one line."""
+    exclusive, reverse, initial = draw(
+        st.tuples(st.booleans(), st.booleans(), st.booleans()).filter(lambda o: not (o[0] and o[2]))
+    )
+    method = draw(st.sampled_from(["reduce-then-scan", "sequential", "recompute"]))
+    options = {"exclusive": exclusive, "reverse": reverse, "include_initial": initial}
+    shape = case.array.shape
+    line = (case.array.size if axis is None else shape[axis],)
+    sides = draw(st.sampled_from([None, shape, line]))
+    if sides is None:
+        return {**options, "method": method}
+    spread = np.random.default_rng(draw(st.integers(0, 999)))
+    marks = spread.random(sides) < draw(st.sampled_from([0, 0.02, 0.3, 1]))
+    return {**options, "method": method, "segments": marks}
+
+
 def assert_near(actual: Any, exact: Any, slack: Any = 0, ulps: float = 1) -> None:
     """Hold `actual` to `exact` (longdouble) up to `slack` and some ulps of its own dtype.
 

@@ -24,10 +24,11 @@ from hypothesis import strategies as st
 from strategies import Chunked, arrays, axes, scannable
 
 import dask_coop as dc
-from dask_coop import chunks, custom, spine
+from dask_coop import chunks, custom
 from dask_coop.chunks import catalogue
 from dask_coop.cuda import compiler
 from dask_coop.cuda.programs.custom import literal
+from dask_coop.sweeps import Sweep
 
 # States of unsigned integers wrap, so that any grouping gives the same bits.
 AFFINE = dc.Monoid(
@@ -147,7 +148,7 @@ def expect_scanned(monoid: Any, x: Any, axis: int) -> Any:
 
 
 def scan(x: da.Array, monoid: Any, axis: int) -> da.Array:
-    return spine.scan(custom.bind(monoid, x, "scan"), x, axis, monoid.name)
+    return dc.scan(x, monoid, axis)
 
 
 @by_monoid
@@ -340,7 +341,7 @@ def test_elements_are_lifted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> 
         for shape, axis in [((10_000,), 0), ((500, 7), 0), ((3, 999), 1)]:
             x = np.ones(shape)
             chunks.engine(x).lift(op, x, (axis,))
-            chunks.engine(x).scan(op, x, axis, None)
+            chunks.engine(x).scan(op, x, Sweep(axis))
     assert max(sizes) <= 100
 
 

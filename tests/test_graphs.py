@@ -25,6 +25,7 @@ from distributed import Client, LocalCluster
 from strategies import REAL
 
 import dask_coop as dc
+from dask_coop.monoids import ANY
 
 FAN_IN = 16
 
@@ -68,6 +69,20 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "other cumsum": dc.cumsum(x, axis=1),
         "narrow cumsum": dc.cumsum(x, axis=0, dtype="f4"),
         "flat cumsum": dc.cumsum(x),
+        "cumsum by chain": dc.cumsum(x, axis=0, method="sequential"),
+        "cumsum read twice": dc.cumsum(x, axis=0, method="recompute"),
+        "reverse cumsum": dc.cumsum(x, axis=0, reverse=True),
+        "exclusive cumsum": dc.cumsum(x, axis=0, exclusive=True),
+        "cumsum of parts": dc.cumsum(x, axis=0, segments=x > 4),
+        "cumulative_sum": dc.cumulative_sum(x, axis=1, include_initial=True),
+        "cumulative_prod": dc.cumulative_prod(x, axis=1, include_initial=True),
+        "cumprod": dc.cumprod(x, axis=0),
+        "nancumsum": dc.nancumsum(x, axis=0),
+        "nancumprod": dc.nancumprod(x, axis=0),
+        "cummax": dc.cummax(x, axis=1),
+        "cummin": dc.cummin(x, axis=1),
+        "logcumsumexp": dc.logcumsumexp(x, axis=1),
+        "scan": dc.scan(x, ANY, axis=1),
         "counts": counts,
         "edges": edges,
         "density": density,
@@ -128,6 +143,14 @@ def expectations(array: Any) -> dict[str, Any]:
         "cumsum": array.cumsum(0),
         "other cumsum": array.cumsum(1),
         "flat cumsum": array.cumsum(),
+        "cumsum by chain": array.cumsum(0),
+        "cumsum read twice": array.cumsum(0),
+        "reverse cumsum": array[::-1].cumsum(0)[::-1],
+        "exclusive cumsum": array.cumsum(0) - array,
+        "cumulative_sum": np.cumulative_sum(array, axis=1, include_initial=True),
+        "cummax": np.maximum.accumulate(array, 1),
+        "logcumsumexp": np.logaddexp.accumulate(array, 1),
+        "scan": np.logical_or.accumulate(array, 1),
         "counts": np.histogram(array, 5)[0],
         "edges": np.histogram(array, 5)[1],
         "density": np.histogram(array, np.arange(8), density=True, weights=array)[0],

@@ -20,6 +20,7 @@ from dask_coop.monoids import (
     ARGMAX,
     ARGMIN,
     COUNTS,
+    LOGADDEXP,
     MAX,
     MEAN,
     MIN,
@@ -36,11 +37,12 @@ from dask_coop.monoids import (
     State,
     bind,
 )
+from dask_coop.sweeps import segmented
 
 LIFTED = [monoid for monoid in MONOIDS if monoid is not COUNTS]
 DTYPES = {"b": ["?"], "i": INTS[:4], "u": INTS[4:], "f": ["f2", "f4", "f8"], "c": ["c8", "c16"]}
 #: Monoids whose combination rounds, and so is associative only up to that.
-ROUNDING = (MEAN, VAR, MOMENTS, SQUARES)
+ROUNDING = (MEAN, VAR, MOMENTS, SQUARES, LOGADDEXP)
 
 by_monoid = pytest.mark.parametrize("monoid", LIFTED, ids=lambda monoid: monoid.name)
 
@@ -80,6 +82,8 @@ def assert_same(op: Operation, a: State, b: State, whole: Any) -> None:
         assert x.dtype == y.dtype, field.name
         if field.ufunc is np.multiply and x.dtype.kind in "fc":
             np.testing.assert_allclose(x, y, rtol=1e-13, atol=1e-300)
+        elif field.ufunc is np.logaddexp:
+            np.testing.assert_allclose(x, y, rtol=1e-13, atol=1e-13)
         elif x.dtype.kind in "biu" or field.role == "element":
             np.testing.assert_array_equal(x, y, field.name)
         else:
@@ -322,6 +326,24 @@ def test_functors_and_names_are_told_apart() -> None:
     for monoid in MONOIDS:
         assert getattr(monoids, monoid.name.upper()) is monoid
         assert monoid.functor.isidentifier()
+
+
+@given(data=st.data())
+def test_segments_combine_in_any_grouping(data: Any) -> None:
+    monoid = segmented(data.draw(st.sampled_from([SUM, PROD, MAX])))
+    length = data.draw(st.integers(1, 20))
+    values = data.draw(st.lists(st.integers(-9, 9), min_size=length, max_size=length))
+    restarts = data.draw(st.lists(st.booleans(), min_size=length, max_size=length))
+    states = [(np.int64(v), np.bool_(r)) for v, r in zip(values, restarts, strict=True)]
+    at = data.draw(st.integers(0, length - 1))
+    left = reduce(monoid.combine, states)
+    apart = [reduce(monoid.combine, part) for part in (states[:at], states[at:]) if part]
+    assert reduce(monoid.combine, apart) == left
+    assert left[1] == any(restarts)
+    start = max((i for i, r in enumerate(restarts) if r), default=0)
+    assert left[0] == monoid.fields[0].ufunc.reduce(values[start:])
+    identity = monoid.identity(np.dtype("i8"))
+    assert monoid.combine(identity, left) == monoid.combine(left, identity) == left
 
 
 def test_accumulators_are_numpys_or_wider() -> None:

@@ -203,7 +203,7 @@ def test_what_is_no_axis_is_refused(axis: Any) -> None:
         dc.cumsum(da.ones((3, 3)), axis)
 
 
-@pytest.mark.parametrize("dtype", ["O", "U3", "S3", "M8[s]", "m8[s]", "g", "V4"])
+@pytest.mark.parametrize("dtype", ["O", "U3", "S3", "M8[s]", "g", "V4"])
 def test_other_dtypes_are_refused_by_name(dtype: str) -> None:
     with pytest.raises(TypeError, match="cumsum does not take dtype") as caught:
         dc.cumsum(da.from_array(np.zeros(4, dtype), chunks=2))

@@ -23,13 +23,18 @@ from dask_coop.cuda.programs import (
     transpose,
 )
 from dask_coop.monoids import (
+    ALL,
+    ANY,
+    COUNT_NONZERO,
     COUNTS,
+    LOGADDEXP,
     MAX,
     MEAN,
     MIN,
     MINMAX,
     MOMENTS,
     MONOIDS,
+    PROD,
     SUM,
     VAR,
     Operation,
@@ -66,6 +71,11 @@ def element(op: Operation) -> np.dtype[Any]:
     if not op.masked:
         return op.element
     return np.dtype([("value", op.element), ("counts", "?")], align=True)
+
+
+def segmented_layout(op: Operation) -> np.dtype[Any]:
+    """Return the layout of a state that tells whether there was a restart."""
+    return scan.segmented_layout(layout(op))
 
 
 @cache
@@ -111,9 +121,11 @@ def reductions(op: Operation) -> Iterator[str]:
         yield reduce.threads(name, read, state, v)
 
 
-def scans(op: Operation, hopper: bool = True) -> Iterator[str]:
+def scans(
+    op: Operation, hopper: bool = True, exclusive: bool = False, reverse: bool = False
+) -> Iterator[str]:
     """Yield what `scan` can launch for `op`, on a GPU with or without Device.hopper."""
-    of = scanned(op)
+    of = scanned(op, exclusive, reverse)
     spine = scan.of_states(of)
     for team in (32, scan.THREADS):
         yield from (scan.rows(of, team), scan.rows(spine, team))
@@ -127,23 +139,67 @@ def scans(op: Operation, hopper: bool = True) -> Iterator[str]:
         yield from (scan.rows(lines, scan.THREADS, write=False) for lines in (of, spine))
         yield scan.fold_columns(of)
         return
-    yield from (scan.upsweep(of), scan.upsweep(spine), scan.upsweep_columns(of))
-    yield from (scan.fan(of), scan.fan(spine), scan.cooperative(of))
-    if op.element.kind in "biu":
-        yield scan.lookback(of)
+    yield from (scan.upsweep(of), scan.upsweep_columns(of))
     if hopper and of.is_bulk:
         # An H200's processors and memory, and lines of two tiles.
         for shared in (True, False):
             yield scan.waves(of, scan.tune(of, 1 << 14, 132, 232_448, shared))
 
 
-def segmented_scans(op: Operation) -> Iterator[str]:
-    """Yield what `scan_lines` can launch for `op` with segments."""
-    of = scan.segmented(scanned(op), layout(op))
+def named_scans(op: Operation) -> Iterator[str]:
+    """Yield what `scan_lines` launches besides for strategies that it does not choose itself."""
+    of = scanned(op)
+    spine = scan.of_states(of)
+    yield from (scan.upsweep(spine), scan.fan(of), scan.fan(spine), scan.cooperative(of))
+    if op.element.kind in "biu":
+        yield scan.lookback(of)
+
+
+def segmented_scans(op: Operation, exclusive: bool = False, reverse: bool = False) -> Iterator[str]:
+    """Yield what `scan` and `lift_segments` can launch for `op` with segments."""
+    of = scan.segmented(scanned(op, exclusive, reverse), layout(op))
     yield scan.columns(of)
     for lines in (of, scan.of_states(of)):
         yield from (scan.rows(lines, team) for team in (32, scan.THREADS))
         yield scan.rows(lines, scan.THREADS, write=False)
+
+
+def all_scans() -> Iterator[str]:
+    """Yield what sums can launch, and of the scans by other monoids and in other directions some.
+
+    These are compiled from the same templates, which know elements, states and results by their
+    sizes and conversions only: `_SCANNED` has each of those, and `reductions` every monoid.
+    """
+    for dtype in map(np.dtype, CTYPES):
+        total = accumulator(dtype)
+        for output in map(np.dtype, CTYPES):
+            if output.kind == total.kind or output.kind == dtype.kind == "b":
+                yield from scans(bind(SUM, dtype, output, "scan"))
+                yield from named_scans(bind(SUM, dtype, output, "scan"))
+        yield from segmented_scans(bind(SUM, dtype, total, "scan"))
+    for monoid, names in _SCANNED.items():
+        for dtype in map(np.dtype, names.split()):
+            op = bind(monoid, dtype, _output(monoid, dtype), "scan")
+            yield from scans(op)
+            yield from segmented_scans(op)
+    for name in ("f4", "c8"):
+        yield from scans(bind(SUM, np.dtype(name), np.dtype(name), "scan", skipna=True))
+    for monoid, dtype in ((SUM, np.dtype("u1")), (SUM, np.dtype("f4")), (MAX, np.dtype("f2"))):
+        op = bind(monoid, dtype, _output(monoid, dtype), "scan")
+        for directions in ((True, False), (False, True), (True, True)):
+            yield from scans(op, True, *directions)
+            yield from segmented_scans(op, *directions)
+
+
+#: Elements whose scans by a monoid `all_scans` lists.
+_SCANNED = {
+    PROD: "u1 i8 f4 c8",
+    MIN: "? u2 f4",
+    MAX: "? i1 i8 f2 f8",
+    LOGADDEXP: "f2 f4 f8",
+    ANY: "f4",
+    COUNT_NONZERO: "i2",
+}
 
 
 def histograms(samples: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
@@ -231,13 +287,6 @@ def everything() -> list[str]:
                 if monoid in MASKED and dtype.kind != "c":
                     op = replace(bind(monoid, dtype, dtype, monoid.name), masked=True)
                     sources.update(dict.fromkeys(reductions(op)))
-        total = accumulator(dtype)
-        sources.update(dict.fromkeys(segmented_scans(bind(SUM, dtype, total, "scan"))))
-        for output in map(np.dtype, CTYPES):
-            if output.kind == total.kind:
-                sources.update(dict.fromkeys(scans(bind(SUM, dtype, output, "scan"))))
-        if dtype.kind == "b":
-            sources.update(dict.fromkeys(scans(bind(SUM, dtype, dtype, "scan"))))
         if dtype.kind in "biuf":
             sources.update(dict.fromkeys(histograms(dtype)))
         if dtype.kind in "biu":
@@ -245,12 +294,15 @@ def everything() -> list[str]:
         sources.update(dict.fromkeys(transposes(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:
             sources.update(dict.fromkeys(matmuls(dtype)))
+    sources.update(dict.fromkeys(all_scans()))
     return list(sources)
 
 
 def _output(monoid: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if monoid is SUM:
+    if monoid in (SUM, PROD):
         return accumulator(dtype) if dtype.kind in "biu" else dtype
+    if monoid in (ANY, ALL, COUNT_NONZERO):
+        return np.dtype("i8" if monoid is COUNT_NONZERO else "?")
     if monoid is MEAN:
         return np.dtype("f8") if dtype.kind in "biu" else dtype
     return dtype

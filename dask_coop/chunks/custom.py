@@ -15,6 +15,7 @@ import numpy as np
 
 from dask_coop.chunks.accumulate import accumulate, blocks, fold
 from dask_coop.monoids import Operation, State
+from dask_coop.sweeps import Sweep, segmented
 
 Array = np.ndarray[Any, Any]
 
@@ -35,18 +36,51 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     return tuple(field[()] for field in reduce(op.monoid.combine, parts))
 
 
-def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
-    """Return the inclusive scan of the chunk `x` along `axis`, from `base` on."""
-    finalize = op.monoid.finalize
+def scan(
+    op: Operation, x: Array, sweep: Sweep, base: State | None, marks: Array | None = None
+) -> tuple[Array, State]:
+    """Scan the chunk `x` from `base` on; return the results and the state behind them."""
+    finalize, axis, monoid = op.monoid.finalize, sweep.axis, op.monoid
     assert finalize is not None
-    result = np.empty(x.shape, op.output)
-    if x.size:
-        for block in blocks(x.shape, axis):
-            states = _accumulate(op, _lift_block(op, x, axis, block), axis, base)
-            base = tuple(field.take(-1, axis) for field in states)
-            with np.errstate(all="ignore"):
-                result[(slice(None),) * axis + (block,)] = finalize(states)
-    return result
+    if sweep.reverse:
+        x = np.flip(x, axis)
+    kept, identity = x.shape[:axis] + x.shape[axis + 1 :], monoid.identity(op.element)
+    carry = tuple(np.full(kept, value) for value in identity) if base is None else base
+    if marks is not None:
+        marks = np.expand_dims(
+            marks, [d for d in range(x.ndim) if d != axis][: x.ndim - marks.ndim]
+        )
+        marks = np.flip(marks, axis) if sweep.reverse else marks
+        marks, monoid = np.broadcast_to(marks, x.shape), segmented(monoid)
+        carry = (*carry, np.zeros(kept, "?"))
+    at = (slice(None),) * axis
+    result = np.empty(
+        (*x.shape[:axis], x.shape[axis] + sweep.initial, *x.shape[axis + 1 :]), op.output
+    )
+    out = np.flip(result, axis) if sweep.reverse else result
+    before = tuple(np.expand_dims(field, axis) for field in carry)
+    with np.errstate(all="ignore"):
+        if sweep.initial:
+            out[(*at, slice(1))] = finalize(before[: len(identity)])
+            out = out[(*at, slice(1, None))]
+        for block in blocks(x.shape, axis) if x.size else ():
+            here = (*at, block)
+            states = _lift_block(op, x, axis, block)
+            if marks is None:
+                after = _accumulate(op, states, axis, carry)
+            else:
+                after = accumulate(monoid.combine, (*states, marks[here]), axis, carry)
+            found = after
+            if sweep.exclusive:
+                pairs = zip(before, after, strict=True)
+                found = tuple(np.concatenate([b, a[(*at, slice(-1))]], axis) for b, a in pairs)
+                if marks is not None:
+                    values = zip(identity, found, strict=False)
+                    found = tuple(np.where(marks[here], *pair) for pair in values)
+            out[here] = finalize(found[: len(identity)])
+            before = tuple(field[(*at, slice(-1, None))] for field in after)
+            carry = tuple(field.take(0, axis) for field in before)
+    return result, carry[: len(identity)]
 
 
 def _as_lines(x: Array, axes: tuple[int, ...]) -> Array:

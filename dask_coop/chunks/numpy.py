@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.bins import Grid, Integers, Steps
-from dask_coop.chunks import binned, counting, custom
+from dask_coop.chunks import binned, counting, custom, numpy_scan
 from dask_coop.monoids import (
     ALL,
     ANY,
@@ -20,6 +20,7 @@ from dask_coop.monoids import (
     BINNED_MEAN,
     BINNED_SUM,
     COUNT_NONZERO,
+    LOGADDEXP,
     MOMENTS,
     NOWHERE,
     SQUARES,
@@ -31,6 +32,7 @@ from dask_coop.monoids import (
 )
 from dask_coop.powers import Powers
 from dask_coop.semirings import OR_AND, PLUS_TIMES, SEMIRINGS, Semiring
+from dask_coop.sweeps import Sweep
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +62,9 @@ def _reduce(field: Field, x: Array, axes: tuple[int, ...], dtype: Any, valid: An
     if valid is not True:
         # Far faster than ``where=`` of the ufunc.
         x = np.where(valid, x, field.identity(x.dtype))
-    return field.ufunc.reduce(x, axes, dtype=dtype, initial=field.identity(dtype))
+    # A ufunc takes no unit of time.
+    kind = None if dtype.kind in "mM" else dtype
+    return field.ufunc.reduce(x, axes, dtype=kind, initial=field.identity(dtype))
 
 
 def _count(x: Array, axes: tuple[int, ...], valid: Any) -> Any:
@@ -168,6 +172,18 @@ def _truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State
 #: Functors that leave NaN out by themselves.
 _SKIPPERS = ("NanMin", "NanMax")
 
+
+def _log_sum(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    """Take out the maximum, which costs one logarithm for each state and not for each element."""
+    high = np.maximum.reduce(x, axes, dtype="f8", initial=-np.inf, where=valid, keepdims=True)
+    with np.errstate(all="ignore"):
+        shift = np.where(np.isfinite(high), high, 0)
+        total = np.add.reduce(np.exp(np.subtract(x, shift, dtype="f8")), axes, where=valid)
+        log = np.log(total) + np.squeeze(shift, axes)
+    high = np.squeeze(high, axes)
+    return (np.where(np.isfinite(high), log, high)[()],)
+
+
 _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] = {
     ALL: _truths,
     ANY: _truths,
@@ -178,23 +194,59 @@ _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] 
     BINNED_MEAN: binned.lift,
     BINNED_SUM: binned.lift,
     COUNT_NONZERO: _truths,
+    LOGADDEXP: _log_sum,
     MOMENTS: _moments,
     SQUARES: _sum_of_squares,
     VAR: _variance,
 }
 
 
-def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
-    """Return the inclusive scan of the chunk `x` along `axis`, from `base` on."""
-    x = np.asarray(x).astype(op.element, copy=False)
+def scan(
+    op: Operation,
+    x: Array,
+    sweep: Sweep,
+    base: State | None = None,
+    marks: Array | None = None,
+) -> Array:
+    """Return the scan of the chunk `x` from `base` on."""
+    return scan_on(op, x, sweep, base, marks)[0]
+
+
+def scan_on(
+    op: Operation,
+    x: Array,
+    sweep: Sweep,
+    base: State | None = None,
+    marks: Array | None = None,
+) -> tuple[Array, State]:
+    """Return the scan of the chunk `x` from `base` on, and the state behind it."""
+    x = np.asarray(x)
     if op.monoid.lift is not None:
-        return custom.scan(op, x, axis, base)
-    (field,) = op.monoid.fields
-    (dtype,) = op.monoid.dtypes(op.element)
-    result = field.ufunc.accumulate(x, axis, dtype=dtype)
-    if base is not None:
-        field.ufunc(np.expand_dims(base[0], axis), result, out=result)
-    return result.astype(op.output, copy=False)
+        return custom.scan(op, x.astype(op.element, copy=False), sweep, base, marks)
+    return numpy_scan.scan(op, x, sweep, base, marks)
+
+
+def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
+    """Reduce what is behind the last mark of every line of the chunk `x` to a state.
+
+    Its last field tells where there is a mark; `marks` are those of the elements or of one line.
+    """
+    axis = sweep.axis
+    if sweep.reverse:
+        x, marks = np.flip(x, axis), np.flip(marks, axis if marks.ndim == x.ndim else 0)
+    if marks.ndim < x.ndim or marks.ndim == 1:
+        places = np.flatnonzero(marks)
+        start = places[-1] if places.size else 0
+        state = lift(op, x[(*(slice(None),) * axis, slice(start, None))], (axis,))
+        return (*state, np.broadcast_to(places.size > 0, state[0].shape)[()])
+    n = x.shape[axis]
+    if n == 0:
+        return (*lift(op, x, (axis,)), marks.any(axis))
+    start = n - 1 - np.argmax(np.flip(marks, axis), axis, keepdims=True)
+    restarts = marks.any(axis)
+    along = np.arange(n).reshape([-1 if d == axis else 1 for d in range(x.ndim)])
+    where = (along >= start) | ~np.expand_dims(restarts, axis)
+    return (*lift(op, x, (axis,), where), restarts)
 
 
 def histogram(

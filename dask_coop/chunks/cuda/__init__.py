@@ -23,10 +23,11 @@ from dask_coop.chunks.cuda.masks import apply_mask, lift_parts
 from dask_coop.chunks.cuda.matmul import matmul as matmul
 from dask_coop.chunks.cuda.powers import lift_powers
 from dask_coop.chunks.cuda.reduce import reduce_lines
-from dask_coop.chunks.cuda.scan import scan_lines
+from dask_coop.chunks.cuda.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cuda.transpose import transpose as transpose
 from dask_coop.monoids import MINMAX, Operation, State, bind
 from dask_coop.powers import Powers
+from dask_coop.sweeps import Sweep, segmented
 
 Array = Any
 
@@ -66,30 +67,116 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
         return fields
 
 
-def scan(op: Operation, x: Array, axis: int, base: State | None) -> Array:
-    """Return the inclusive scan of the chunk `x` along `axis`, from `base` on."""
+def scan(
+    op: Operation,
+    x: Array,
+    sweep: Sweep,
+    base: State | None = None,
+    marks: Array | None = None,
+) -> Array:
+    """Return the scan of the chunk `x` from `base` on.
+
+    A result with the state of nothing is longer than `x`; unless `axis` is the first in memory, a
+    copy puts it together, for 2N of traffic.
+    """
     with x.device:
+        axis = sweep.axis
         x, order = _dense(x.astype(op.element, copy=False))
         at = order.index(axis)
         shape = (math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :]))
-        if x.size == 0:
-            return cupy.empty(x.shape, op.output)
-        bases = None
-        if base is not None:
-            # The base has the axes of the chunk but one, in the chunk's own order.
-            others = [d - (d > axis) for d in order if d != axis]
-            bases = _pack(op, base, others)
+        others = [d - (d > axis) for d in order if d != axis]
+        # The base has the axes of the chunk but one, in the chunk's own order.
+        bases = None if base is None else _pack(op, base, others)
+        if marks is not None:
+            marks = _marks(marks, x.ndim, axis, order, x.shape)
         written = catalogue.written(op)
-        if written.names:
-            result = cupy.empty(x.size * written.itemsize, "u1")
-        else:
-            result = cupy.empty(x.shape, written)
-        scan_lines(op, x, result, bases, shape)
+        # States of several fields are bytes until they are results.
+        unit, width = ("u1", written.itemsize) if written.names else (written, 1)
+        inner = shape[2] * width
+        whole = cupy.empty((shape[0], shape[1] + sweep.initial, inner), unit)
+        result = whole
+        if sweep.initial:
+            nothing = bases
+            if nothing is None:
+                kept = x.shape[:at] + x.shape[at + 1 :]
+                neutral = op.monoid.identity(op.element)
+                fields = tuple(np.full(kept, value) for value in neutral)
+                nothing = _pack(op, fields, list(range(len(kept))))
+            first = slice(-1, None) if sweep.reverse else slice(1)
+            whole[:, first] = nothing.reshape(shape[0], 1, inner)
+            rest = whole[:, : shape[1]] if sweep.reverse else whole[:, 1:]
+            result = rest if shape[0] == 1 else cupy.empty((*shape[:2], inner), unit)
+        if x.size:
+            scan_lines(
+                op,
+                x,
+                result,
+                bases,
+                shape,
+                exclusive=sweep.exclusive,
+                reverse=sweep.reverse,
+                segments=marks,
+            )
+            if sweep.initial and result is not rest:
+                rest[...] = result
+        longer = (*x.shape[:at], whole.shape[1], *x.shape[at + 1 :])
         if op.monoid.finalize is not None:
-            states = _views(written, result, x.shape) if written.names else (result,)
-            result = op.monoid.finalize(states).astype(op.output, copy=False)
-            result = cupy.ascontiguousarray(result)
-        return result.transpose(np.argsort(order)) if order != sorted(order) else result
+            states = _views(written, whole, longer) if written.names else (whole,)
+            whole = op.monoid.finalize(states).astype(op.output, copy=False)
+            whole = cupy.ascontiguousarray(whole)
+        whole = whole.reshape(longer)
+        return whole.transpose(np.argsort(order)) if order != sorted(order) else whole
+
+
+def scan_on(
+    op: Operation,
+    x: Array,
+    sweep: Sweep,
+    base: State | None = None,
+    marks: Array | None = None,
+) -> tuple[Array, State]:
+    """Return the scan of the chunk `x` from `base` on, and the state behind it: 3N of traffic."""
+    result = scan(op, x, sweep, base, marks)
+    if marks is not None:
+        state = lift_segments(op, x, sweep, marks)
+        if base is not None:
+            state = segmented(op.monoid).combine((*base, np.zeros_like(state[-1])), state)
+        return result, state[:-1]
+    if sweep.reverse and not op.monoid.commutative:
+        x = cupy.flip(x, sweep.axis)
+    state = lift(op, x, (sweep.axis,))
+    return result, state if base is None else op.monoid.combine(base, state)
+
+
+def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
+    """Reduce what is behind the last mark of every line of the chunk `x` to a state.
+
+    Its last field tells where there is a mark; `marks` are those of the elements or of one line.
+    """
+    with x.device:
+        axis = sweep.axis
+        order = [*(d for d in range(x.ndim) if d != axis), axis]
+        x = _aligned(_contiguous(x.astype(op.element, copy=False).transpose(order)))
+        marks = _marks(marks, x.ndim, axis, order, x.shape)
+        kept, n = x.shape[:-1], x.shape[-1]
+        if x.size == 0:
+            state = (np.full(kept, field) for field in op.monoid.identity(op.element))
+            return (*(field[()] for field in state), np.zeros(kept, "?")[()])
+        states = reduce_segments(op, x, marks, (math.prod(kept), n, 1), sweep.reverse)
+        layout = catalogue.segmented_layout(op)
+        host = _deliver(states)
+        if host is not states:
+            records = host.view(layout).reshape(kept)
+            values = (records["value"][field.name][()] for field in op.monoid.fields)
+            return (*values, (records["restarts"] != 0)[()])
+        strides = np.empty(kept, layout).strides
+        fields = [
+            _field(kept, dtype, states.data + offset, strides)
+            for dtype, offset in catalogue.places(catalogue.layout(op))
+        ]
+        (_, (truth, at)) = catalogue.places(layout)
+        restarts = cupy.ndarray(kept, truth, memptr=states.data + at, strides=strides)
+        return (*fields, restarts != 0)
 
 
 def histogram(
@@ -207,6 +294,13 @@ def _dense(x: Array) -> tuple[Array, list[int]]:
         if x.transpose(order).flags.c_contiguous:
             return _aligned(x.transpose(order)), order
     return _aligned(_contiguous(x)), list(range(x.ndim))
+
+
+def _marks(marks: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:
+    """Return the marks of the elements of a chunk whose axes are in `order`, then of `shape`."""
+    if marks.ndim < ndim:
+        marks = marks.reshape([-1 if d == axis else 1 for d in range(ndim)])
+    return cupy.ascontiguousarray(cupy.broadcast_to(marks.transpose(order), shape))
 
 
 def _contiguous(x: Array) -> Array:

@@ -135,6 +135,31 @@ def scan_lines(
             _cut_rows(job, parts_of(outer, n * scan.element_bytes // PART_BYTES))
 
 
+def reduce_segments(op: Operation, x: Array, marks: Array, shape: Shape, reverse: bool) -> Array:
+    """Return the bytes of the states behind the last mark of every line of (outer, n, 1).
+
+    `x` and `marks` are contiguous and have elements; lines are read from their ends if `reverse`.
+    """
+    scan = programs.segmented(catalogue.scanned(op, reverse=reverse), catalogue.layout(op))
+    job = _Job(scan, x.data.ptr, 0, 0, shape, marks.data.ptr)
+    parts = parts_of(job.outer, job.n * x.itemsize // PART_BYTES)
+    states = job.states(parts)
+    _leave_totals(job, states.data.ptr, parts)
+    if parts == 1:
+        return states
+    spine = _Job(programs.of_states(scan), states.data.ptr, 0, 0, (job.outer, parts, 1))
+    totals = spine.states(1)
+    _leave_totals(spine, totals.data.ptr, 1)
+    return totals
+
+
+def _leave_totals(job: _Job, totals: int, parts: int) -> None:
+    """Reduce the pieces of contiguous lines in order, to a state each."""
+    sizes = np.int64(job.outer), np.int64(job.n), np.int64(parts)
+    source = programs.rows(job.scan, programs.THREADS, write=False)
+    job.launch(source, job.outer * parts, programs.THREADS, totals, *sizes)
+
+
 class _Job:
     """A scan and where it works: addresses and (outer, n, inner)."""
 
@@ -280,8 +305,7 @@ def _cut_rows(job: _Job, parts: int) -> None:
         at = states.data.ptr
         if job.scan.ordered:
             bare = _Job(job.scan, job.x, job.y, 0, (job.outer, job.n, 1), job.marks)
-            totals = programs.rows(job.scan, threads, write=False)
-            bare.launch(totals, job.outer * parts, threads, at, *sizes)
+            _leave_totals(bare, at, parts)
         else:
             upsweep = programs.upsweep(job.scan)
             launch(upsweep, job.outer * parts, threads, job.x, at, 0, *sizes[1:])

@@ -111,9 +111,14 @@ def of(
 @cache
 def segmented(scan: Scan, state: np.dtype[Any]) -> Scan:
     """Return a scan that restarts at marks, given the layout of its states without them."""
-    layout = np.dtype([("value", state), ("restarts", "i4")], align=True)
+    layout = segmented_layout(state)
     functor = scan.functor.within("Segmented")
     return replace(scan, functor=functor, state_bytes=layout.itemsize, marked=True, ordered=True)
+
+
+def segmented_layout(state: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the layout of states that tell whether there was a restart."""
+    return np.dtype([("value", state), ("restarts", "i4")], align=True)
 
 
 @cache

@@ -1,0 +1,188 @@
+"""Scans of NumPy chunks, by blocks that stay in the caches.
+
+A chunk is seen as an array of shape (outer, n, inner), of which lines of n are scanned. A block is
+lifted, scanned from the state that the one before has left, and written in the result's dtype, so
+that the conversions and the combination with the base cost no pass over memory of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dask_coop.chunks.accumulate import accumulate
+from dask_coop.monoids import Operation, State
+from dask_coop.sweeps import Sweep, segmented
+
+Array = np.ndarray[Any, Any]
+
+#: Elements of a block, and of a line that is scanned beside no other where its marks are its own.
+_BLOCK, _LONG = 1 << 15, 1 << 12
+
+#: Columns that are combined row by row, for the price of a call a row.
+_WIDE = 512
+
+#: Elements of a segment that are worth a call.
+_RUN = 32
+
+
+def scan(
+    op: Operation, x: Array, sweep: Sweep, base: State | None, marks: Array | None
+) -> tuple[Array, State]:
+    """Scan the chunk `x` from `base` on; return the results and the state behind them.
+
+    Parameters
+    ----------
+    op : Operation
+        Of a monoid with one field.
+    x : numpy.ndarray
+    sweep : Sweep
+    base : State, optional
+        What comes before the chunk, in its shape without the axis.
+    marks : numpy.ndarray, optional
+        Bool, of the shape of `x` or a line's: where the scan restarts.
+    """
+    axis = sweep.axis
+    order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
+    at, others = order.index(axis), [d - (d > axis) for d in order if d != axis]
+    shape = tuple(x.shape[d] for d in order)
+    lines = math.prod(shape[:at]), shape[at], math.prod(shape[at + 1 :])
+    n = shape[at] + sweep.initial
+    result = np.empty((*shape[:at], n, *shape[at + 1 :]), op.output)
+
+    def see(a: Array, length: int = lines[1]) -> Array:
+        a = a.reshape(lines[0], length, lines[2])
+        return a[:, ::-1] if sweep.reverse else a
+
+    if marks is not None and marks.ndim < x.ndim:
+        marks = marks[::-1] if sweep.reverse else marks
+        marks = marks[np.newaxis, :, np.newaxis]
+    elif marks is not None:
+        marks = see(marks.transpose(order))
+    (dtype,), identity = op.monoid.dtypes(op.element), op.monoid.identity(op.element)[0]
+    carry = None
+    if base is not None:
+        carry = np.asarray(base[0], dtype).transpose(others).reshape(lines[0], 1, lines[2])
+    out = see(result, n)
+    if sweep.initial:
+        out[:, :1] = identity if carry is None else carry
+        out = out[:, 1:]
+    last = np.full((lines[0], 1, lines[2]), identity)
+    if x.size:
+        _scan_lines(op, see(x.transpose(order)), out, carry, marks, sweep.exclusive, last)
+    elif carry is not None:
+        last = carry
+    kept = shape[:at] + shape[at + 1 :]
+    state = last.reshape(kept).transpose(np.argsort(others))
+    return result.transpose(np.argsort(order)), (state[()],)
+
+
+def _scan_lines(
+    op: Operation,
+    x: Array,
+    out: Array,
+    carry: Array | None,
+    marks: Array | None,
+    exclusive: bool,
+    last: Array,
+) -> None:
+    """Scan (outer, n, inner) along n into `out`, from `carry` or from nothing, and leave `last`."""
+    (dtype,), (identity,) = op.monoid.dtypes(op.element), op.monoid.identity(op.element)
+    bare = x.dtype == dtype == op.element and not op.skipna and not 1 < x.shape[2] < _WIDE
+    bare = bare and op.monoid.fields[0].role not in ("count", "truth")
+    shared = marks is None or marks.shape[0] == marks.shape[2] == 1
+    parts = _blocks(x.shape, shared)
+    plain = bare and out.dtype == dtype and not exclusive and x.shape[2] == 1
+    if plain and carry is None and marks is None:
+        # Nothing is done to elements or results, so that blocks would save nothing.
+        parts = iter([(slice(None), slice(None), slice(0, x.shape[1]))])
+    for lines, columns, steps in parts:
+        if steps.start == 0:
+            before = None if carry is None else carry[lines, :, columns]
+        target = out[lines, steps, columns]
+        into = target if target.dtype == dtype and not exclusive else None
+        begins = None
+        if marks is not None:
+            begins = marks[:, steps] if shared else marks[lines, steps, columns]
+        block = x[lines, steps, columns]
+        # Where nothing is put before the first element, elements may be states as they are.
+        if before is not None or not bare:
+            block = _lift(op, block, dtype, identity)
+        after = _accumulate(op, block, before, begins, into)
+        if exclusive:
+            target[:, :1] = identity if before is None else before
+            target[:, 1:] = after[:, :-1]
+            if begins is not None:
+                np.copyto(target, identity, "unsafe", where=begins)
+        elif after is not target:
+            target[...] = after
+        before = last[lines, :, columns] = after[:, -1:]
+
+
+def _blocks(shape: tuple[int, ...], shared: bool) -> Iterator[tuple[slice, slice, slice]]:
+    """Yield some lines and columns, and all steps along them, first to last; then the next."""
+    outer, n, inner = shape
+    alone = not shared and inner == 1 and n >= _LONG
+    lines = 1 if alone else max(1, min(_BLOCK // (n * inner), outer))
+    columns = min(inner, _BLOCK // 8)
+    length = max(1, _BLOCK // (lines * columns))
+    for line in range(0, outer, lines):
+        for column in range(0, inner, columns):
+            for step in range(0, n, length):
+                yield (
+                    slice(line, line + lines),
+                    slice(column, column + columns),
+                    slice(step, min(step + length, n)),
+                )
+
+
+def _lift(op: Operation, x: Array, dtype: np.dtype[Any], identity: Any) -> Array:
+    """Return the states of elements, in an array of its own that is contiguous along the lines."""
+    counted = op.monoid.fields[0].role in ("count", "truth")
+    x = x.astype("?" if counted else op.element, copy=False)
+    if x.shape[2] >= _WIDE:
+        states = np.array(x, dtype)
+    else:
+        states = np.empty((x.shape[0], x.shape[2], x.shape[1]), dtype).transpose(0, 2, 1)
+        states[...] = x
+    if op.skipna:
+        np.copyto(states, identity, where=np.isnan(states))
+    return states
+
+
+def _accumulate(
+    op: Operation, x: Array, before: Array | None, begins: Array | None, out: Array | None
+) -> Array:
+    """Return the scan of states along axis 1, in `out` if it is given; `x` may be overwritten."""
+    (field,) = op.monoid.fields
+    cuts: list[int] = []
+    if begins is not None and begins.any():
+        if begins.shape[0] * begins.shape[2] == 1:
+            cuts = np.flatnonzero(begins).tolist()
+        if not 0 < len(cuts) * _RUN <= x.shape[1]:
+            return _accumulate_segments(op, x, before, begins)
+    ufunc, carried = field.ufunc, before is not None and cuts[:1] != [0]
+    out = np.empty_like(x) if out is None else out
+    if carried:
+        ufunc(before, x[:, :1], out=x[:, :1])
+    for begin, end in pairwise([*([] if cuts[:1] == [0] else [0]), *cuts, x.shape[1]]):
+        if x.shape[2] < _WIDE:
+            ufunc.accumulate(x[:, begin:end], 1, out=out[:, begin:end])
+            continue
+        out[:, begin] = x[:, begin]
+        for row in range(begin + 1, end):
+            ufunc(out[:, row - 1], x[:, row], out=out[:, row])
+    return out
+
+
+def _accumulate_segments(op: Operation, x: Array, before: Array | None, begins: Array) -> Array:
+    restarts = np.array(np.broadcast_to(begins, x.shape))
+    base = None
+    if before is not None:
+        base = before[:, 0], np.zeros(before[:, 0].shape, "?")
+    values: Array = accumulate(segmented(op.monoid).combine, (x, restarts), 1, base)[0]
+    return values

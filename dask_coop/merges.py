@@ -1,0 +1,74 @@
+"""How two states combine whose fields depend on one another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+State = tuple[Any, ...]
+
+
+def merge_variances(a: State, b: State) -> State:
+    """Combine count, mean and squared deviations as Chan, Golub and LeVeque (1983) do."""
+    a_count, a_mean, a_m2 = a
+    b_count, b_mean, b_m2 = b
+    count = a_count + b_count
+    # The mean of no element is stored as 0; the weight keeps it out of the result.
+    some = np.maximum(count, 1)
+    delta = b_mean - a_mean
+    scaled = delta * (a_count * (b_count / some))
+    return (
+        count,
+        a_mean * (a_count / some) + b_mean * (b_count / some),
+        # This order keeps delta**2 from overflowing where one side is empty.
+        a_m2 + b_m2 + _dot(delta, scaled),
+    )
+
+
+def _dot(a: Any, b: Any) -> Any:
+    return a.real * b.real + a.imag * b.imag if a.dtype.kind == "c" else a * b
+
+
+def merge_moments(a: State, b: State) -> State:
+    """Combine all that `describe` tells."""
+    a_count, a_nans, a_low, a_high, a_total, a_mean, a_m2 = a
+    b_count, b_nans, b_low, b_high, b_total, b_mean, b_m2 = b
+    count, mean, m2 = merge_variances((a_count, a_mean, a_m2), (b_count, b_mean, b_m2))
+    return (
+        count,
+        a_nans + b_nans,
+        np.minimum(a_low, b_low),
+        np.maximum(a_high, b_high),
+        a_total + b_total,
+        mean,
+        m2,
+    )
+
+
+def merge_places(before: np.ufunc, a: State, b: State) -> State:
+    """Keep the better value, NaN before any other, and of equals the one that comes first."""
+    (a_value, a_place), (b_value, b_place) = a, b
+    a_nan, b_nan = a_value != a_value, b_value != b_value
+    equal = (a_value == b_value) | (a_nan & b_nan)
+    better = (before(b_value, a_value) & ~a_nan) | (b_nan & ~a_nan)
+    take = better | (equal & (b_place < a_place))
+    return choose(take, b_value, a_value), choose(take, b_place, a_place)
+
+
+def merge_counts(a: State, b: State) -> State:
+    """Add two tables; one of integers may be longer than the other."""
+    (long,), (short,) = a, b
+    if np.ndim(long) != 1 or np.shape(long) == np.shape(short):
+        return (np.add(long, short),)
+    if len(long) < len(short):
+        long, short = short, long
+    table = long.copy()
+    table[: len(short)] += short
+    return (table,)
+
+
+def choose(take: Any, a: Any, b: Any) -> Any:
+    """Return elements of `a` where `take` holds, else of `b`; scalars for scalars."""
+    chosen: Any = np.where(take, a, b)
+    return chosen[()]

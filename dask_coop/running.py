@@ -1,0 +1,250 @@
+"""Running extrema, logarithms of running sums of exponentials, and the scan of any monoid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray
+
+from dask_coop import custom
+from dask_coop.arguments import sum_dtype
+from dask_coop.monoids import LOGADDEXP, MAX, MIN, Monoid
+from dask_coop.planning import takes_expressions
+from dask_coop.scan_arguments import scan_array, scan_bound, scan_options
+
+
+@takes_expressions
+def cummax(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+) -> da.Array:
+    """Cumulative maximum of array elements along an axis.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks, or dates or durations in NumPy chunks.
+        NaN and NaT win, as in :data:`numpy.maximum`.
+    axis, out, method
+        As for :func:`dask_coop.cumsum`.
+    dtype : dtype, optional
+        The dtype of the result; by default that of `x`.
+    exclusive, reverse, include_initial, segments
+        As for :func:`dask_coop.cumsum`, with the lowest value of the dtype in the place of 0, which
+        is minus infinity for floats.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`dask_coop.cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.cummax(da.from_array([3, 1, 4, 1, 5], chunks=2)).compute()
+    array([3, 3, 4, 4, 5])
+    """
+    options = scan_options(exclusive, reverse, include_initial, segments)
+    return _extrema(MAX, "cummax", x, axis, dtype, out, method, options)
+
+
+@takes_expressions
+def cummin(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+) -> da.Array:
+    """Cumulative minimum of array elements along an axis.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        As for :func:`cummax`.
+    axis, dtype, out, method
+        As for :func:`cummax`.
+    exclusive, reverse, include_initial, segments
+        As for :func:`dask_coop.cumsum`, with the highest value of the dtype in the place of 0.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`dask_coop.cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`.
+    """
+    options = scan_options(exclusive, reverse, include_initial, segments)
+    return _extrema(MIN, "cummin", x, axis, dtype, out, method, options)
+
+
+@takes_expressions
+def logcumsumexp(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+) -> da.Array:
+    """Logarithm of the cumulative sum of exponentials of array elements along an axis.
+
+    What ``log(cumsum(exp(x)))`` would be if no exponential overflowed or vanished.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, out, method
+        As for :func:`dask_coop.cumsum`.
+    dtype : dtype, optional
+        The dtype of the result, of floats. By default that of `x`, or float64 where it has none.
+    exclusive, reverse, include_initial, segments
+        As for :func:`dask_coop.cumsum`, with minus infinity in the place of 0.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`dask_coop.cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`.
+
+    Notes
+    -----
+    float16 and float32 accumulate in float64 and every element is rounded once. Infinities and NaN
+    pass as through ``numpy.logaddexp.accumulate``.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.logcumsumexp(da.zeros(3, chunks=2)).compute().round(6)
+    array([0.      , 0.693147, 1.098612])
+    """
+    array = asanyarray(x)
+    element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
+    output = element if dtype is None else np.dtype(dtype)
+    options = scan_options(exclusive, reverse, include_initial, segments)
+    arguments = axis, element, output, out, method
+    return scan_array(LOGADDEXP, "logcumsumexp", array, *arguments, **options)
+
+
+@takes_expressions
+def scan(
+    x: Any,
+    monoid: Monoid,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+) -> da.Array:
+    """Scan of array elements along an axis by any monoid.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Elements that `monoid` takes, in NumPy or CuPy chunks.
+    monoid : Monoid
+        What combines: one's own :class:`Monoid`, or a row of :mod:`dask_coop.monoids` whose states
+        are one value: `SUM`, `PROD`, `MIN`, `MAX`, `ANY`, `ALL`, `COUNT_NONZERO`, `LOGADDEXP`.
+    axis, out, method
+        As for :func:`dask_coop.cumsum`.
+    dtype : dtype, optional
+        The dtype of the result. By default that of what one's own monoid makes of states; else
+        that of the states, and that of `x` where float states are wider.
+    exclusive, reverse, include_initial, segments
+        As for :func:`dask_coop.cumsum`, with the identity of the monoid in the place of 0.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`dask_coop.cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`, and as for :func:`reduce`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> from dask_coop.monoids import ANY
+    >>> dc.scan(da.from_array([0, 0, 3, 0], chunks=2), ANY).compute()
+    array([False, False,  True,  True])
+    """
+    array = asanyarray(x)
+    if isinstance(monoid, custom.Monoid):
+        op = custom.bind(monoid, array, "scan")
+        op = op if dtype is None else replace(op, output=np.dtype(dtype))
+        directions = exclusive, reverse, include_initial
+        return scan_bound(op, monoid.name, array, axis, out, method, *directions, segments)
+    if len(monoid.fields) != 1:
+        names = ", ".join(field.name for field in monoid.fields)
+        raise TypeError(f"scan takes monoids of one field; {monoid.name} has {names}")
+    name = "cum" + monoid.name.replace("_", "-")
+    options = scan_options(exclusive, reverse, include_initial, segments)
+    element = array.dtype
+    role = monoid.fields[0].role
+    if role == "real" and element.kind in "biu":
+        element = np.dtype("f8")
+    if dtype is not None:
+        output = np.dtype(dtype)
+    elif role in ("count", "truth"):
+        output = monoid.dtypes(element)[0]
+    else:
+        output = sum_dtype(element) if role == "accumulator" else element
+    return scan_array(monoid, name, array, axis, element, output, out, method, **options)
+
+
+def _extrema(
+    monoid: Monoid,
+    name: str,
+    x: Any,
+    axis: int | None,
+    dtype: Any,
+    out: da.Array | None,
+    method: str,
+    options: dict[str, Any],
+) -> da.Array:
+    array = asanyarray(x)
+    output = array.dtype if dtype is None else np.dtype(dtype)
+    arguments = axis, array.dtype, output, out, method
+    return scan_array(monoid, name, array, *arguments, times="mM", **options)
