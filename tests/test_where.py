@@ -105,7 +105,8 @@ def test_initial_is_the_extremum_of_nothing(xp: Any) -> None:
     np.testing.assert_array_equal(to_numpy(xp, dc.min(x, axis=0, initial=5)), [5, 5, 5])
     assert to_numpy(xp, dc.nanmax(x, initial=-1)) == -1
     unknown = to_chunks(xp, np.arange(6), 2)
-    assert to_numpy(xp, dc.max(unknown[unknown > 9], initial=-3)) == -3
+    # Dask thinks that an array of CuPy chunks is one of NumPy's behind a mask.
+    assert int(dc.max(unknown[unknown > 9], initial=-3).compute()) == -3
 
 
 @pytest.mark.parametrize("initial", [[1, 2], da.ones(()), np.ones(3)])

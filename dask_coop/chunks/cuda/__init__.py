@@ -372,6 +372,9 @@ def _pack(op: Operation, state: State, order: list[int]) -> Array:
 
 def _views(layout: np.dtype[Any], states: Array, shape: tuple[int, ...]) -> State:
     """Return the fields of states on the GPU, each in that shape."""
+    if 0 in shape:
+        # CuPy moves no pointer that points nowhere.
+        return tuple(cupy.empty(shape, dtype) for dtype, _ in catalogue.places(layout))
     strides = tuple(layout.itemsize * math.prod(shape[d + 1 :]) for d in range(len(shape)))
     return tuple(
         _field(shape, dtype, states.data + offset, strides)
