@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop import monoids
+from dask_coop import binned, monoids
 
 from .cases import DATA, DTYPES, Array, Case, Maker, Scale, apart
 
 #: The row of dask_coop.monoids that does the work, where it has another name.
-MONOIDS = {"describe": "MOMENTS"}
+MONOIDS = {"describe": "MOMENTS", "reproducible": "SUM"}
 
 #: PyTorch's names, where they are others.
 TORCH = {"min": "amin"}
@@ -34,6 +34,8 @@ def cases(scale: Scale) -> Iterator[Case]:
             yield Case("reduce", work, "float32", (scale.sizes[-1],), data)
     for axis in (0, 1):
         yield Case("reduce", f"sum axis {axis}", "float32", (scale.side,) * 2, axis=axis)
+    for dtype in ("float32", "float64"):
+        yield Case("reduce", "reproducible sum", dtype, (scale.sizes[-1],))
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class States:
             records = fields.get().view(catalogue.layout(self.op))
             records = records[0] if len(records) == 1 else records
             fields = tuple(records[name] for name in names)
+        if self.name == "reproducible":
+            return (binned.total(fields, np.dtype("f8")),)
         if self.name not in ("var", "describe"):
             return (fields[-1],)  # behind a greatest value stands its place
         state = dict(zip(names, fields, strict=True))
@@ -65,6 +69,7 @@ def ours(peers: Any, case: Case) -> Callable[[Array], States]:
     name, dtype = case.work.split()[0], np.dtype(case.dtype)
     output = monoids.accumulator(dtype) if name == "sum" and dtype.kind == "i" else dtype
     op = monoids.bind(getattr(monoids, MONOIDS.get(name, name.upper())), dtype, output, name)
+    op = monoids.reproducible(op) if name == "reproducible" else op
     engine = peers.ours("reduce")
     if not peers.gpu:
         axes = tuple(range(len(case.shape))) if case.axis is None else (case.axis,)
@@ -134,6 +139,7 @@ _ALL: dict[str, Maker] = {
     "Dask": dask,
 }
 CONTENDERS: dict[str, dict[str, Maker]] = {
+    "reproducible sum": {"dask_coop": ours},
     "sum": {**_ALL, "CUB": cub},
     "min": {**_ALL, "CUB": cub},
     "argmax": {**_ALL, "CUB": cub},
@@ -154,7 +160,7 @@ def reference(case: Case, xp: Any, x: Array) -> tuple[Any, ...]:
     name = case.work.split()[0]
     wide = "i8" if x.dtype.kind == "i" else "f8"
     low, high, total = x.min(case.axis), x.max(case.axis), x.sum(case.axis, dtype=wide)
-    simple = {"sum": total, "min": low, "argmax": high}
+    simple = {"sum": total, "reproducible": total, "min": low, "argmax": high}
     if name in simple:
         return (simple[name],)
     mean = x.mean(case.axis, dtype="f8")

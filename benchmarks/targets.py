@@ -25,7 +25,7 @@ class Target:
         The least ratio of the other time to that of this library.
     than : tuple of str
         The peers whose fastest is the other time; "uniform" stands for this library's own time of
-        uniform data, "floor" for the floor.
+        uniform data, "sum" for that of a plain sum, "floor" for the floor.
     """
 
     label: str
@@ -40,12 +40,18 @@ class Target:
     @property
     def wanted(self) -> str:
         """The aim in words."""
-        than = {"uniform": "its own time of uniform data", "floor": "the floor"}
+        than = {
+            "uniform": "its own time of uniform data",
+            "sum": "its own time of a plain sum",
+            "floor": "the floor",
+        }
         return f"{self.least:g} of {', '.join(than.get(name, name) for name in self.than)}"
 
-    def find(self, lines: list[Row], largest: int, data: str | None = None) -> Row | None:
+    def find(
+        self, lines: list[Row], largest: int, data: str | None = None, work: str | None = None
+    ) -> Row | None:
         """Return the line of the case among those of `benchmarks.report.merged`."""
-        wanted = (self.work, self.dtype, data or self.data, self.bins)
+        wanted = (work or self.work, self.dtype, data or self.data, self.bins)
         for line in lines:
             found = (line["work"], line["dtype"], line["data"], line["bins"])
             size = self.size or largest
@@ -59,6 +65,8 @@ class Target:
         times = {**line["times"], "floor": line["floor_ms"]}
         if uniform := self.find(lines, largest, "uniform"):
             times["uniform"] = uniform["times"].get("dask_coop")
+        if plain := self.find(lines, largest, work="sum"):
+            times["sum"] = plain["times"].get("dask_coop")
         others = [times[name] for name in self.than if times.get(name)]
         return min(others) / ours if ours and others else None
 
@@ -68,6 +76,8 @@ def _targets() -> Iterator[Target]:
         yield Target(work, 0.97, ("CUB", "CuPy"), work)
     yield Target("var", 1.2, ("PyTorch",), "var")
     yield Target("describe, 8 statistics", 5, ("CuPy", "PyTorch"), "describe")
+    for dtype in ("float32", "float64"):
+        yield Target(f"reproducible sum {dtype}", 0.67, ("sum",), "reproducible sum", dtype)
     for dtype in ("float32", "int32", "float64", "int64"):
         yield Target(f"scan {dtype}", 1, ("CUB",), "scan", dtype)
     yield Target("scan float32", 2.3, ("CuPy",), "scan")
@@ -92,6 +102,8 @@ def _targets() -> Iterator[Target]:
 
 
 def _host_targets() -> Iterator[Target]:
+    for dtype in ("float32", "float64"):
+        yield Target(f"reproducible sum {dtype}", 0.33, ("sum",), "reproducible sum", dtype)
     for work in ("sum()", "var()"):
         for dtype in ("float64", "float32"):
             yield Target(f"{work} {dtype}", 1, ("Dask",), work, dtype)
