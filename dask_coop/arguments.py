@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -113,11 +114,8 @@ def reduce_array(
     axes, mask = find_axes(axis, x.ndim), find_mask(where, x)
     if reproducible:
         op = monoids.reproducible(op)
-        count = math.prod(x.shape[d] for d in axes)
-        if op.monoid is not monoid and count > binned.LIMIT:
-            raise ValueError(
-                f"{name} with reproducible=True takes at most 2**39 elements at a time, got {count}"
-            )
+        if op.monoid is not monoid:
+            refuse_many(name, x, axes)
     if initial is not None:
         finalize = partial(_begin, op, _as_state(op, initial), finalize)
     outputs = {name: (finalize, op.output if result is None else np.dtype(result))}
@@ -130,8 +128,10 @@ def _as_state(op: Operation, initial: Any) -> State:
     if is_dask_collection(initial) or np.ndim(initial):
         raise TypeError(f"initial is one number that is known, got {initial!r}")
     if len(op.monoid.fields) > 1:
-        one = np.full(1, initial, op.element)
-        state: State = chunks.engine(one).lift(op, one, (0,))
+        # In float64 and NaN or not, as other sums begin.
+        wide = replace(op, element=monoids.accumulator(op.element), skipna=False)
+        one = np.full(1, initial, wide.element)
+        state: State = chunks.engine(one).lift(wide, one, (0,))
         return state
     (dtype,) = op.monoid.dtypes(op.element)
     return (dtype.type(initial),)
@@ -181,6 +181,15 @@ def refuse_mask(name: str, where: Any, initial: Any) -> None:
         raise ValueError(
             f"reduction operation {name} does not have an identity, so to use a where mask one "
             "has to specify 'initial'"
+        )
+
+
+def refuse_many(name: str, x: da.Array, axes: tuple[int, ...]) -> None:
+    """Refuse arrays that are known to have more elements along `axes` than digits can count."""
+    count = math.prod(x.shape[d] for d in axes)
+    if count > binned.LIMIT:
+        raise ValueError(
+            f"{name} with reproducible=True takes at most 2**39 elements at a time, got {count}"
         )
 
 

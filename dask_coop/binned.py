@@ -59,6 +59,24 @@ def merge(parts: int, a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
     return (*result, *(p + q for p, q in counts))
 
 
+def merge_tables(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
+    """Add two states whose fields are tables; one of integers may be longer than the other."""
+    n = max(len(a[0]), len(b[0]))
+    if np.ndim(a[0]) == 1 and len(a[0]) != len(b[0]):
+        a, b = _lengthen(a, n), _lengthen(b, n)
+    return merge(1, a, b)
+
+
+def _lengthen(state: Sequence[Any], n: int) -> tuple[Any, ...]:
+    special, exponent, *digits = state
+    tables = []
+    for short in (special, *digits):
+        table = np.zeros_like(short, shape=(n,))
+        table[: len(short)] = short
+        tables.append(table)
+    return (tables[0], exponent, *tables[1:])
+
+
 def shift(digits: Sequence[Any], steps: Any) -> list[Any]:
     """Move digits by so many bins; what comes in is 0, and what falls off the end is dropped."""
     shifted = list(digits)
@@ -71,6 +89,13 @@ def shift(digits: Sequence[Any], steps: Any) -> list[Any]:
         before = [0] * step + shifted
         shifted = [np.where(far, p, q)[()] for p, q in zip(before, shifted, strict=False)]
     return shifted
+
+
+def whole(state: Sequence[Any], axes: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return the states of all entries along `axes` of tables, each of length one."""
+    special, exponent, *digits = state
+    sums = [table.sum(axes, keepdims=True) for table in (special, *digits)]
+    return (sums[0], exponent, *sums[1:])
 
 
 def total(state: Sequence[Any], output: np.dtype[Any]) -> Any:
@@ -96,22 +121,22 @@ def mean(state: Sequence[Any], output: np.dtype[Any]) -> Any:
     whole = total(state, np.dtype("c16" if output.kind == "c" else "f8"))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         if output.kind != "c":
-            return _narrow(whole / state[-1], part)
+            return narrow(whole / state[-1], part)
         # By parts, since a division by a complex number would turn infinities to NaN.
         result = np.empty_like(whole, output)
-        result.real = _narrow(whole.real / state[-1], part)
-        result.imag = _narrow(whole.imag / state[-1], part)
+        result.real = narrow(whole.real / state[-1], part)
+        result.imag = narrow(whole.imag / state[-1], part)
         return result
 
 
 def _finish(special: Any, window: Sequence[Any], output: np.dtype[Any]) -> Any:
     with np.errstate(over="ignore"):
         finite = _round(window[0], window[1:], output != np.float64)
-        return _narrow(np.where(special == 0, finite, special), output)
+        return narrow(np.where(special == 0, finite, special), output)
 
 
-def _narrow(x: Any, output: np.dtype[Any]) -> Any:
-    """Return the float64 `x`, rounded once, with the same NaN wherever it was made."""
+def narrow(x: Any, output: np.dtype[Any]) -> Any:
+    """Return the float64 `x` as `output`, rounded once, with the same NaN wherever it was made."""
     if output == np.float16:
         # CuPy rounds to float32 in between; that is exact for 24 bits, of which the last is odd
         # where more follow.

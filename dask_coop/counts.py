@@ -15,13 +15,24 @@ from dask.base import is_dask_collection
 from dask_coop import chunks, spine
 from dask_coop.binning import sample_dtype
 from dask_coop.bins import Integers, Steps, find_steps
-from dask_coop.histograms import as_counts, find_weights, require_samples, weighing
+from dask_coop.histograms import (
+    find_weights,
+    finishing,
+    reproducibly,
+    require_samples,
+    weighing,
+)
 from dask_coop.planning import takes_expressions
 
 
 @takes_expressions
 def bincount(
-    x: Any, weights: Any = None, minlength: int = 0, split_every: int | None = None
+    x: Any,
+    weights: Any = None,
+    minlength: int = 0,
+    split_every: int | None = None,
+    *,
+    reproducible: bool = False,
 ) -> da.Array:
     """Count the integers, from 0 on.
 
@@ -36,6 +47,8 @@ def bincount(
         The least length of the result.
     split_every : int, optional
         How many tables one task adds; 16 by default.
+    reproducible : bool
+        As that of :func:`histogram`; weights that are integers are taken as float64.
 
     Returns
     -------
@@ -47,7 +60,8 @@ def bincount(
     Raises
     ------
     TypeError
-        If `x` does not hold integers, or `weights` have a dtype that is not supported.
+        If `x` does not hold integers, or `weights` have a dtype that is not supported, or are
+        complex and reproducible.
     ValueError
         If `minlength` is negative, or weights have another shape; or, when computed, if an integer
         is negative.
@@ -69,11 +83,13 @@ def bincount(
     w = None if weights is None else find_weights(weights, array, "x")
     dtype = None if w is None else np.dtype("c16" if w.dtype.kind == "c" else "f8")
     op = weighing(w, "bincount", dtype)
+    if reproducible and w is not None:
+        op = reproducibly(op, "bincount", w, tuple(range(w.ndim)))
     top = 1 if array.dtype.kind == "b" else np.iinfo(array.dtype).max
     shape = (minlength if minlength > top else math.nan,)
     options: dict[str, Any] = {"split_every": split_every, "name": "bincount"}
     integers = Integers(minlength)
-    return spine.table(op, [array], w, integers, shape, as_counts, op.output, **options)
+    return spine.table(op, [array], w, integers, shape, *finishing(op), **options)
 
 
 @takes_expressions

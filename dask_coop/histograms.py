@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,11 +12,11 @@ import numpy as np
 from dask.array.core import Array, asanyarray
 from dask.array.creation import empty_like
 
-from dask_coop import chunks, monoids, spine
-from dask_coop.arguments import find_axes, has_unknown_size
+from dask_coop import binned, chunks, monoids, spine
+from dask_coop.arguments import find_axes, has_unknown_size, refuse_many
 from dask_coop.binning import find_binning
 from dask_coop.bins import Grid
-from dask_coop.monoids import COUNTS, Operation, State
+from dask_coop.monoids import BINNED_COUNTS, COUNTS, Operation, State
 from dask_coop.planning import takes_expressions
 
 
@@ -29,6 +31,7 @@ def histogram(
     *,
     axis: int | tuple[int, ...] | None = None,
     flow: bool = False,
+    reproducible: bool = False,
 ) -> tuple[da.Array, Any]:
     """Histogram of all elements of an array, or of those along some axes.
 
@@ -54,6 +57,9 @@ def histogram(
     flow : bool
         Whether there is an entry more before the bins, for samples below the first edge, and one
         behind them, for samples above the last edge and NaN, so that every sample counts.
+    reproducible : bool
+        Whether sums of weights have the same bits for every chunking, scheduler, and number of
+        workers or GPUs, in NumPy and in CuPy chunks. Counts and sums of integers have in any case.
 
     Returns
     -------
@@ -68,7 +74,8 @@ def histogram(
     Raises
     ------
     TypeError
-        If `a` or `weights` have another dtype, or `bins` or `range` are of no such type.
+        If `a` or `weights` have another dtype, or `bins` or `range` are of no such type, or
+        reproducible weights are complex.
     ValueError
         In NumPy's words: edges that do not increase, a range that is not finite, more bins than
         the dtype can tell apart, weights of another shape; or a rule that is not supported, or a
@@ -79,6 +86,10 @@ def histogram(
     -----
     The counts are those of `numpy.histogram` to the last sample, for every dtype; without `flow`,
     NaN is left out. Weights are summed in float64 or 64-bit integers and rounded once.
+
+    Reproducible sums are those of :func:`sum`, of at most 2**39 samples, but every weight is taken
+    to within 2**-72 of the largest one of the histogram, not of its bin; a weight counts as largest
+    also where its sample is in no bin. Chunks are counted four times, a digit at a time.
 
     Examples
     --------
@@ -110,7 +121,9 @@ def histogram(
     whole = len(axes) == x.ndim
     make = partial(_make_grid, flow, None if whole else axes)
     grid, n, edges = find_binning(bins, range, x, make)
-    finalize, dtype = (as_density, density_dtype(op)) if density else (as_counts, op.output)
+    if reproducible and w is not None:
+        op = reproducibly(op, "histogram", w, axes)
+    finalize, dtype = finishing(op, density)
     shape = (n + 2 * flow,)
     return spine.table(op, [x], w, grid, shape, finalize, dtype, axes=axes), edges
 
@@ -159,9 +172,25 @@ def weighing(weights: Array | None, name: str, dtype: Any = None) -> Operation:
     return monoids.bind(COUNTS, weights.dtype, result, f"{name} with weights")
 
 
-def density_dtype(op: Operation) -> np.dtype[Any]:
-    """Return the dtype of a density."""
-    return np.dtype("c16" if op.output.kind == "c" else "f8")
+def reproducibly(op: Operation, name: str, weights: Array, axes: tuple[int, ...]) -> Operation:
+    """Return the operation that adds up weights as `op` does, to the same bits in any order."""
+    if op.output.kind == "c":
+        raise TypeError(f"{name} with reproducible=True does not take complex weights")
+    if op.output.kind != "f":
+        return op
+    refuse_many(name, weights, axes)
+    return replace(op, monoid=BINNED_COUNTS)
+
+
+def finishing(
+    op: Operation, density: bool | None = False
+) -> tuple[Callable[[State, Any], Any], np.dtype[Any]]:
+    """Return what makes the result of the last state, and the dtype of that."""
+    steady = op.monoid is BINNED_COUNTS
+    if density:
+        dtype = np.dtype("c16" if op.output.kind == "c" else "f8")
+        return as_reproducible_density if steady else as_density, dtype
+    return partial(as_sums, op.output) if steady else as_counts, op.output
 
 
 def as_counts(state: State, grid: Any) -> Any:
@@ -172,8 +201,27 @@ def as_counts(state: State, grid: Any) -> Any:
 def as_density(state: State, grid: Grid) -> Any:
     """Return the density of a table: along its last axes it integrates to one."""
     (counts,) = state
+    return _divide(counts, counts.sum(_last_axes(grid), keepdims=True), grid)
+
+
+def as_sums(output: np.dtype[Any], state: State, grid: Any) -> Any:
+    """Return the sums that tables of digits stand for."""
+    return binned.total(state, output)
+
+
+def as_reproducible_density(state: State, grid: Grid) -> Any:
+    """Return the density of sums, of which the whole is rounded once."""
+    f8 = np.dtype("f8")
+    total = binned.total(binned.whole(state, _last_axes(grid)), f8)
+    return binned.narrow(_divide(binned.total(state, f8), total, grid), f8)
+
+
+def _last_axes(grid: Grid) -> tuple[int, ...]:
+    return tuple(range(-len(grid.bins), 0))
+
+
+def _divide(counts: Any, total: Any, grid: Grid) -> Any:
     ndim = len(grid.bins)
-    total = counts.sum(tuple(axis - ndim for axis, _ in enumerate(grid.bins)), keepdims=True)
     for axis, bins in enumerate(grid.bins):
         widths = chunks.asarray(np.diff(bins.edges).astype("f8"), chunks.kind(counts))
         counts = counts / widths.reshape((-1,) + (1,) * (ndim - 1 - axis))

@@ -16,11 +16,10 @@ from dask_coop import chunks, monoids, spine
 from dask_coop.binning import found_limits, lazy_edges, sample_dtype
 from dask_coop.bins import Grid, find_coordinate_bins
 from dask_coop.histograms import (
-    as_counts,
-    as_density,
-    density_dtype,
     find_weights,
+    finishing,
     match_chunks,
+    reproducibly,
     require_samples,
     weighing,
 )
@@ -36,6 +35,8 @@ def histogramdd(
     normed: bool | None = None,
     weights: Any = None,
     density: bool | None = None,
+    *,
+    reproducible: bool = False,
 ) -> tuple[da.Array, list[da.Array]]:
     """Histogram of points in several dimensions.
 
@@ -55,6 +56,8 @@ def histogramdd(
         What each point adds to its bin, of shape ``(N,)`` or that of the coordinates.
     density : bool, optional
         Whether the result is the probability density, which integrates to one.
+    reproducible : bool
+        As that of `histogram`.
 
     Returns
     -------
@@ -68,7 +71,8 @@ def histogramdd(
     Raises
     ------
     TypeError
-        If samples or weights have another dtype, or both `normed` and `density` are given.
+        If samples or weights have another dtype, reproducible weights are complex, or both
+        `normed` and `density` are given.
     ValueError
         In NumPy's words, for what NumPy refuses; or for coordinates or weights of other shapes.
     NotImplementedError
@@ -119,8 +123,11 @@ def histogramdd(
     if w is not None and w.dtype.kind in "biuf":
         dtype = monoids.accumulator(w.dtype) if w.dtype.kind != "f" else w.dtype
     op = weighing(w, "histogramdd", None if w is None or w.dtype.kind == "c" else dtype)
-    dtype = op.output if w is not None else dtype
-    finalize, dtype = (as_density, density_dtype(op)) if density else (as_counts, dtype)
+    if reproducible and w is not None:
+        op = reproducibly(op, "histogramdd", w, tuple(_numbers(w.ndim)))
+    finalize, result = finishing(op, density)
+    # Counts are float64, as NumPy's.
+    dtype = dtype if w is None else result
     hist = spine.table(op, samples, w, grid, shape, finalize, dtype, name="histogramdd")
     return hist, edges
 
@@ -134,6 +141,8 @@ def histogram2d(
     normed: bool | None = None,
     weights: Any = None,
     density: bool | None = None,
+    *,
+    reproducible: bool = False,
 ) -> tuple[da.Array, da.Array, da.Array]:
     """Histogram of pairs.
 
@@ -143,7 +152,7 @@ def histogram2d(
         The coordinates, of equal shapes.
     bins : int or 1-D array_like, or sequence of two of them
         The number of bins or the edges along both coordinates, or along each.
-    range, normed, weights, density
+    range, normed, weights, density, reproducible
         As those of `histogramdd`.
 
     Returns
@@ -169,7 +178,9 @@ def histogram2d(
     """
     if isinstance(bins, list | tuple | np.ndarray) and len(bins) not in (1, 2):
         bins = [bins, bins]
-    hist, edges = histogramdd((x, y), bins, range, normed, weights, density)
+    hist, edges = histogramdd(
+        (x, y), bins, range, normed, weights, density, reproducible=reproducible
+    )
     return hist, edges[0], edges[1]
 
 

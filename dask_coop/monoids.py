@@ -227,6 +227,8 @@ LOGADDEXP = Monoid("logaddexp", (Field("log", "real", lowest, np.logaddexp),), "
 COUNTS = Monoid(
     "counts", (Field("counts", "accumulator", _zero, np.add),), "biufc", "Sum", merge_counts
 )
+#: Tables of sums: those of `BINNED_SUM`, over an exponent that is one for many entries.
+BINNED_COUNTS = Monoid("binned_counts", _REAL, "f", "BinnedSum", binned.merge_tables)
 
 MONOIDS = (
     SUM,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
+from dask_coop import binned
 from dask_coop.arguments import Axis, SplitEvery, mean_dtype, passes_to_dask, reduce_array
 from dask_coop.moments import quotient, spread
 from dask_coop.monoids import MEAN, Refused
 from dask_coop.planning import takes_expressions
+from dask_coop.spine import Finalize
 
 
 @passes_to_dask
@@ -25,6 +28,7 @@ def nanmean(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    reproducible: bool = False,
 ) -> da.Array:
     """Arithmetic mean of the elements over the given axes that are not NaN.
 
@@ -32,7 +36,7 @@ def nanmean(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, split_every, out, where
+    axis, dtype, keepdims, split_every, out, where, reproducible
         As for :func:`mean`.
 
     Returns
@@ -46,13 +50,16 @@ def nanmean(
         As for :func:`mean`.
     """
     x = asanyarray(a)
-    output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype)
+    output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
     if x.dtype.kind in "fc" and output.kind in "biu":
         raise Refused(f"nanmean does not give dtype {output} of NaN among dtype {x.dtype}")
+    finalize: Finalize = quotient
+    if reproducible and output.kind in "fc":
+        finalize = partial(binned.mean, output=output)
     return reduce_array(
         MEAN,
         "nanmean",
-        quotient,
+        finalize,
         x,
         axis,
         keepdims,
@@ -61,6 +68,7 @@ def nanmean(
         dtype=output,
         skipna=True,
         where=where,
+        reproducible=reproducible,
     )
 
 

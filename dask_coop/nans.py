@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray, map_blocks
 
-from dask_coop import monoids
+from dask_coop import binned, monoids
 from dask_coop.arguments import (
     Axis,
     SplitEvery,
@@ -34,6 +35,7 @@ from dask_coop.monoids import (
     State,
 )
 from dask_coop.planning import takes_expressions
+from dask_coop.spine import Finalize
 
 
 @passes_to_dask
@@ -48,6 +50,7 @@ def nansum(
     *,
     initial: Any = None,
     where: Any = True,
+    reproducible: bool = False,
 ) -> da.Array:
     """Sum of the elements over the given axes that are not NaN; 0 where there is none.
 
@@ -55,7 +58,7 @@ def nansum(
     ----------
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, split_every, out, initial, where
+    axis, dtype, keepdims, split_every, out, initial, where, reproducible
         As for :func:`sum`.
 
     Returns
@@ -76,7 +79,9 @@ def nansum(
     >>> float(dc.nansum(da.from_array(np.array([1.0, np.nan, 3.0]), chunks=2)))
     4.0
     """
-    return _fold(SUM, "nansum", a, axis, dtype, keepdims, split_every, out, initial, where)
+    return _fold(
+        SUM, "nansum", a, axis, dtype, keepdims, split_every, out, initial, where, reproducible
+    )
 
 
 @passes_to_dask
@@ -256,9 +261,13 @@ def _fold(
     out: da.Array | None,
     initial: Any,
     where: Any,
+    reproducible: bool = False,
 ) -> da.Array:
     x = asanyarray(a)
-    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype)
+    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    finalize: Finalize = only_field
+    if reproducible and output.kind in "fc":
+        finalize = partial(binned.total, output=output)
     if x.dtype.kind in "fc" and output.kind in "biu":
         # NaN has to go before elements become integers.
         neutral = monoids.bind(monoid, x.dtype, x.dtype, name).neutral
@@ -266,7 +275,7 @@ def _fold(
     return reduce_array(
         monoid,
         name,
-        only_field,
+        finalize,
         x,
         axis,
         keepdims,
@@ -276,6 +285,7 @@ def _fold(
         skipna=True,
         where=where,
         initial=initial,
+        reproducible=reproducible,
     )
 
 

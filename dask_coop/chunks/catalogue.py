@@ -25,6 +25,7 @@ from dask_coop.cuda.programs import (
 from dask_coop.monoids import (
     ALL,
     ANY,
+    BINNED_MEAN,
     COUNT_NONZERO,
     COUNTS,
     LOGADDEXP,
@@ -43,7 +44,7 @@ from dask_coop.monoids import (
 )
 
 #: What has no neutral element, so that a mask has to go along with the elements.
-MASKED = (MEAN, VAR)
+MASKED = (MEAN, VAR, BINNED_MEAN)
 
 #: What `common` covers.
 _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
@@ -224,7 +225,7 @@ def tallies(integers: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
     yield from counts(find)
     if hopper:
         yield histogram.distributed(find)
-    yield from weighs(find, _WEIGHTS if integers == np.dtype("u4") else "d")
+    yield from weighs(find, _WEIGHTS if integers == np.dtype("u4") else "id")
 
 
 def weighs(find: histogram.Finder, weights: str) -> Iterator[str]:

@@ -186,7 +186,9 @@ def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: An
 def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Array:
     """Return how often each integer occurs, or the sum of its `weights`, which are of `dtype`."""
     compiled = x.size >= WORTH_COMPILING and _loops() is not None
-    if np.dtype(dtype).kind != "c" and (x.dtype == "i8" or not compiled) and x.dtype != "u8":
+    # NumPy adds up weights in float64, which does not hold all sums of integers.
+    exact = weights is None or np.dtype(dtype).kind == "f"
+    if exact and (x.dtype == "i8" or not compiled) and x.dtype != "u8":
         (flat, *more), _ = _flatten([x] if weights is None else [x, weights], (), ())
         table = np.bincount(flat, more[0] if more else None, integers.minlength)
         return table.astype(dtype, copy=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.bins import Grid, Integers, Steps
-from dask_coop.chunks import binned, counting, custom, numpy_scan
+from dask_coop.chunks import binned, binned_counts, counting, custom, numpy_scan
 from dask_coop.monoids import (
     ALL,
     ANY,
@@ -17,6 +17,7 @@ from dask_coop.monoids import (
     ARGMIN,
     BINNED_COMPLEX_MEAN,
     BINNED_COMPLEX_SUM,
+    BINNED_COUNTS,
     BINNED_MEAN,
     BINNED_SUM,
     COUNT_NONZERO,
@@ -262,6 +263,8 @@ def histogram(
     grid : Grid or Integers
     weights : numpy.ndarray or None
     """
+    if op.monoid is BINNED_COUNTS:
+        return binned_counts.histogram(lift, histogram, op, samples, grid, weights)
     (dtype,) = op.monoid.dtypes(op.element)
     if weights is not None:
         weights = weights.astype(op.element, copy=False).astype(dtype, copy=False)

@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 
 from dask_coop.bins import Bins, Grid, Integers, Steps
-from dask_coop.chunks import accumulate, catalogue
+from dask_coop.chunks import accumulate, binned_counts, catalogue
 from dask_coop.chunks.cuda.fold import fold_lines
 from dask_coop.chunks.cuda.histogram import count
 from dask_coop.chunks.cuda.locate import MOST, find_numbers, find_places
@@ -25,7 +25,7 @@ from dask_coop.chunks.cuda.powers import lift_powers
 from dask_coop.chunks.cuda.reduce import reduce_lines
 from dask_coop.chunks.cuda.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cuda.transpose import transpose as transpose
-from dask_coop.monoids import MINMAX, Operation, State, bind
+from dask_coop.monoids import BINNED_COUNTS, MINMAX, Operation, State, bind
 from dask_coop.powers import Powers
 from dask_coop.sweeps import Sweep, segmented
 
@@ -197,6 +197,8 @@ def histogram(
     """
     x = samples[0]
     with x.device:
+        if op.monoid is BINNED_COUNTS:
+            return binned_counts.histogram(lift, histogram, op, samples, grid, weights)
         (total,) = op.monoid.dtypes(op.element)
         if weights is not None:
             weights = _aligned(_contiguous(weights.astype(op.element, copy=False)))

@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_coop.monoids import Operation, State
+from dask_coop.monoids import BINNED_COMPLEX_MEAN, BINNED_MEAN, Operation, State
 
 Array = Any
 Lift = Callable[[Operation, Array, tuple[int, ...], Array], State]
@@ -35,6 +35,10 @@ def lift_parts(lift: Lift, op: Operation, x: Array, axes: tuple[int, ...], where
 
     A mask beside a complex128 would be more than one load.
     """
+    if op.monoid is BINNED_COMPLEX_MEAN:
+        half = replace(op, monoid=BINNED_MEAN, element=x.real.dtype)
+        real, imag = (lift(half, part, axes, where) for part in (x.real, x.imag))
+        return (_join("float", real[0], imag[0]), *real[1:-1], *imag[1:-1], real[-1])
     part = replace(op, element=x.real.dtype)
     fields = zip(
         op.monoid.fields,
