@@ -25,7 +25,12 @@ from dask_coop.cuda.programs import (
 from dask_coop.monoids import (
     ALL,
     ANY,
+    ARGMAX,
+    ARGMIN,
+    BINNED_COMPLEX_MEAN,
+    BINNED_COMPLEX_SUM,
     BINNED_MEAN,
+    BINNED_SUM,
     COUNT_NONZERO,
     COUNTS,
     LOGADDEXP,
@@ -45,6 +50,12 @@ from dask_coop.monoids import (
 
 #: What has no neutral element, so that a mask has to go along with the elements.
 MASKED = (MEAN, VAR, BINNED_MEAN)
+
+#: What public functions ask for without NaN; others skip it by themselves, or have no NaN to skip.
+SKIPPED = (
+    *(SUM, PROD, ARGMIN, ARGMAX, MEAN, VAR),
+    *(BINNED_SUM, BINNED_MEAN, BINNED_COMPLEX_SUM, BINNED_COMPLEX_MEAN),
+)
 
 #: What `common` covers.
 _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
@@ -282,7 +293,7 @@ def everything() -> list[str]:
         dtype = np.dtype(name)
         for monoid in MONOIDS:
             if dtype.kind in monoid.kinds and monoid is not COUNTS:
-                for skipna in (False, True):
+                for skipna in (False, True) if monoid in SKIPPED else (False,):
                     op = bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna)
                     sources.update(dict.fromkeys(reductions(op)))
                 if monoid in MASKED and dtype.kind != "c":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.bins import Grid, Integers, Steps
-from dask_coop.chunks import binned, binned_counts, counting, custom, numpy_scan
+from dask_coop.chunks import adding, binned, binned_counts, counting, custom, numpy_scan
 from dask_coop.monoids import (
     ALL,
     ANY,
@@ -63,6 +63,8 @@ def _reduce(field: Field, x: Array, axes: tuple[int, ...], dtype: Any, valid: An
     if valid is not True:
         # Far faster than ``where=`` of the ufunc.
         x = np.where(valid, x, field.identity(x.dtype))
+    if field.ufunc is np.add and dtype.kind != "m":
+        return adding.add(x, axes, dtype)
     # A ufunc takes no unit of time.
     kind = None if dtype.kind in "mM" else dtype
     return field.ufunc.reduce(x, axes, dtype=kind, initial=field.identity(dtype))
@@ -117,7 +119,7 @@ def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _sum(x: Array, axes: tuple[int, ...], dtype: Any, valid: Any) -> Any:
-    return np.add.reduce(x if valid is True else np.where(valid, x, 0), axes, dtype=dtype)
+    return adding.add(x if valid is True else np.where(valid, x, 0), axes, dtype)
 
 
 def _squares(x: Array, axes: tuple[int, ...], dtype: Any, mean: Any, valid: Any) -> Any:

@@ -2,7 +2,9 @@
 
 A chunk is seen as an array of shape (outer, n, inner), of which lines of n are scanned. A block is
 lifted, scanned from the state that the one before has left, and written in the result's dtype, so
-that the conversions and the combination with the base cost no pass over memory of their own.
+that the conversions and the combination with the base cost no pass over memory of their own. Sums
+and products along the last axis in memory are made by a loop of adding_numba.py where Numba is
+there, in the same order.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.chunks import adding
 from dask_coop.chunks.accumulate import accumulate
-from dask_coop.monoids import Operation, State
+from dask_coop.monoids import PROD, SUM, Operation, State
 from dask_coop.sweeps import Sweep, segmented
 
 Array = np.ndarray[Any, Any]
@@ -25,6 +28,9 @@ _BLOCK, _LONG = 1 << 15, 1 << 12
 
 #: Columns that are combined row by row, for the price of a call a row.
 _WIDE = 512
+
+#: Elements and results for which there is a compiled loop.
+_LOOPED = {"f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"}
 
 #: Elements of a segment that are worth a call.
 _RUN = 32
@@ -72,13 +78,27 @@ def scan(
         out[:, :1] = identity if carry is None else carry
         out = out[:, 1:]
     last = np.full((lines[0], 1, lines[2]), identity)
-    if x.size:
+    loops = adding.compiled(x) if marks is None and lines[2] == 1 else None
+    if loops is not None and _has_loop(op, x):
+        multiply = op.monoid is PROD
+        # What changes no element, a negative zero included.
+        last[...] = (1 if multiply else dtype.type(-0.0)) if carry is None else carry
+        rows = see(x.transpose(order))[..., 0], out[..., 0], last[:, 0, 0]
+        loops.scan(*rows, identity, multiply, op.skipna, sweep.exclusive)
+        if sweep.exclusive and carry is None:
+            out[:, :1] = identity
+    elif x.size:
         _scan_lines(op, see(x.transpose(order)), out, carry, marks, sweep.exclusive, last)
     elif carry is not None:
         last = carry
     kept = shape[:at] + shape[at + 1 :]
     state = last.reshape(kept).transpose(np.argsort(others))
     return result.transpose(np.argsort(order)), (state[()],)
+
+
+def _has_loop(op: Operation, x: Array) -> bool:
+    known = {x.dtype.str[1:], op.output.str[1:]} <= _LOOPED
+    return known and x.dtype == op.element and op.monoid in (SUM, PROD)
 
 
 def _scan_lines(
