@@ -13,12 +13,14 @@ from dask.array.utils import meta_from_array
 from dask.base import is_dask_collection
 
 from dask_coop import chunks, spine
+from dask_coop.arguments import passes_to_dask
 from dask_coop.binning import sample_dtype
 from dask_coop.bins import Integers, Steps, find_steps
 from dask_coop.histograms import as_counts, find_weights, require_samples, weighing
 from dask_coop.planning import takes_expressions
 
 
+@passes_to_dask
 @takes_expressions
 def bincount(
     x: Any, weights: Any = None, minlength: int = 0, split_every: int | None = None
@@ -61,6 +63,7 @@ def bincount(
     """
     array = asanyarray(x)
     if array.dtype.kind not in "biu":
+        # NumPy's, and so Dask's, takes fewer still.
         raise TypeError(f"bincount takes bool and integers, got dtype {array.dtype}")
     minlength = operator.index(minlength)
     if minlength < 0:
@@ -76,6 +79,7 @@ def bincount(
     return spine.table(op, [array], w, integers, shape, as_counts, op.output, **options)
 
 
+@passes_to_dask
 @takes_expressions
 def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
     """Bins of the elements, by their numbers.
