@@ -32,8 +32,9 @@ SplitEvery = int | dict[int, int] | None
 def passes_to_dask(function: Callable[P, R]) -> Callable[P, R]:
     """Leave to Dask's function of the same name the chunks and dtypes that `function` refuses.
 
-    The first parameter of `function` is the array. What Dask has no function for stays refused, and
-    so do arguments that its function does not know, unless they have their defaults.
+    The first parameter of `function` is the array, or a sequence of them where Dask's function
+    takes one. What Dask has no function for stays refused, and so do arguments that its function
+    does not know, unless they have their defaults; these go along where Dask's has none.
     """
     signature = inspect.signature(function)
     first = next(iter(signature.parameters))
@@ -46,26 +47,35 @@ def passes_to_dask(function: Callable[P, R]) -> Callable[P, R]:
                 chunks.kind(meta)
             return function(*args, **kwargs)
         except Refused as refusal:
-            name, array = function.__name__, given.pop(first)
-            others = {
-                key: value
-                for key, value in given.items()
-                if value is not signature.parameters[key].default
-            }
-            result: R = _by_dask(name, array, others, refusal)
+            array = given.pop(first)
+            defaults = {key: p.default for key, p in signature.parameters.items() if key != first}
+            others = {key: value for key, value in given.items() if value is not defaults[key]}
+            result: R = _by_dask(function.__name__, array, others, defaults, refusal)
             return result
 
     return wrapper
 
 
-def _by_dask(name: str, array: Any, others: dict[str, Any], refusal: Refused) -> Any:
+def _by_dask(
+    name: str, array: Any, others: dict[str, Any], defaults: dict[str, Any], refusal: Refused
+) -> Any:
     function = getattr(da, name, None) or getattr(da.linalg, name, None)
     if function is None:
         raise refusal
-    if unknown := others.keys() - inspect.signature(function).parameters.keys():
+    parameters = inspect.signature(function).parameters
+    if "kwargs" in parameters:
+        # So is what stands for all that Dask does not implement where it plans queries.
+        raise NotImplementedError(
+            f"{refusal}; {name} would be Dask's, which has none with array.query-planning"
+        ) from refusal
+    if unknown := others.keys() - parameters.keys():
         raise TypeError(
             f"{refusal}; {name} would be Dask's, which has no argument {min(unknown)}"
         ) from refusal
+    wanting = {key for key, p in parameters.items() if p.default in (inspect.Parameter.empty, None)}
+    others = {key: defaults[key] for key in wanting & defaults.keys()} | others
+    if name == "histogramdd" and isinstance(array, list | tuple):
+        return function(tuple(map(da.asanyarray, array)), **others)
     return function(da.asanyarray(array), **others)
 
 

@@ -13,6 +13,7 @@ from dask.array.utils import meta_from_array
 from dask.base import is_dask_collection
 
 from dask_coop import chunks, spine
+from dask_coop.arguments import passes_to_dask
 from dask_coop.binning import sample_dtype
 from dask_coop.bins import Integers, Steps, find_steps
 from dask_coop.histograms import (
@@ -25,6 +26,7 @@ from dask_coop.histograms import (
 from dask_coop.planning import takes_expressions
 
 
+@passes_to_dask
 @takes_expressions
 def bincount(
     x: Any,
@@ -75,6 +77,7 @@ def bincount(
     """
     array = asanyarray(x)
     if array.dtype.kind not in "biu":
+        # NumPy's, and so Dask's, takes fewer still.
         raise TypeError(f"bincount takes bool and integers, got dtype {array.dtype}")
     minlength = operator.index(minlength)
     if minlength < 0:
@@ -92,6 +95,7 @@ def bincount(
     return spine.table(op, [array], w, integers, shape, *finishing(op), **options)
 
 
+@passes_to_dask
 @takes_expressions
 def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
     """Bins of the elements, by their numbers.

@@ -13,13 +13,14 @@ from dask.array.core import Array, asanyarray
 from dask.array.creation import empty_like
 
 from dask_coop import binned, chunks, monoids, spine
-from dask_coop.arguments import find_axes, has_unknown_size, refuse_many
+from dask_coop.arguments import find_axes, has_unknown_size, passes_to_dask, refuse_many
 from dask_coop.binning import find_binning
 from dask_coop.bins import Grid
-from dask_coop.monoids import BINNED_COUNTS, COUNTS, Operation, State
+from dask_coop.monoids import BINNED_COUNTS, COUNTS, Operation, Refused, State
 from dask_coop.planning import takes_expressions
 
 
+@passes_to_dask
 @takes_expressions
 def histogram(
     a: Any,
@@ -135,7 +136,7 @@ def _make_grid(flow: bool, axes: tuple[int, ...] | None, bins: Any) -> Grid:
 def require_samples(name: str, x: Array) -> None:
     """Refuse samples that the function `name` does not take."""
     if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
-        raise TypeError(
+        raise Refused(
             f"{name} does not take samples of dtype {x.dtype}; it takes bool, integers and "
             "float16 to float64"
         )

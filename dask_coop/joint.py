@@ -13,6 +13,7 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
 from dask_coop import chunks, monoids, spine
+from dask_coop.arguments import passes_to_dask
 from dask_coop.binning import found_limits, lazy_edges, sample_dtype
 from dask_coop.bins import Grid, find_coordinate_bins
 from dask_coop.histograms import (
@@ -27,6 +28,7 @@ from dask_coop.monoids import MINMAX, State
 from dask_coop.planning import takes_expressions
 
 
+@passes_to_dask
 @takes_expressions
 def histogramdd(
     sample: Any,
@@ -132,6 +134,7 @@ def histogramdd(
     return hist, edges
 
 
+@passes_to_dask
 @takes_expressions
 def histogram2d(
     x: Any,

@@ -29,6 +29,7 @@ from dask.task_spec import List, Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
+from dask_coop.arguments import passes_to_dask
 from dask_coop.planning import takes_expressions
 from dask_coop.semirings import SEMIRINGS, Semiring
 
@@ -36,6 +37,7 @@ from dask_coop.semirings import SEMIRINGS, Semiring
 FAN_IN = 4
 
 
+@passes_to_dask
 @takes_expressions
 def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = False) -> da.Array:
     """Array with its axes in another order.
@@ -99,6 +101,7 @@ def _find_order(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     return found
 
 
+@passes_to_dask
 @takes_expressions
 def matmul(
     a: Any, b: Any, *, semiring: str = "plus_times", split_every: int | None = None

@@ -8,12 +8,13 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop.arguments import sum_dtype
+from dask_coop.arguments import passes_to_dask, sum_dtype
 from dask_coop.monoids import PROD, SUM, Monoid
 from dask_coop.planning import takes_expressions
 from dask_coop.scan_arguments import scan_array, scan_options
 
 
+@passes_to_dask
 @takes_expressions
 def cumsum(
     x: Any,
@@ -93,6 +94,7 @@ def cumsum(
     return _scan(SUM, "cumsum", x, axis, dtype, out, method, **options)
 
 
+@passes_to_dask
 @takes_expressions
 def cumprod(
     x: Any,
@@ -143,6 +145,7 @@ def cumprod(
     return _scan(PROD, "cumprod", x, axis, dtype, out, method, **options)
 
 
+@passes_to_dask
 @takes_expressions
 def nancumsum(
     x: Any,
@@ -179,6 +182,7 @@ def nancumsum(
     return _scan(SUM, "nancumsum", x, axis, dtype, out, method, skipna=True, **options)
 
 
+@passes_to_dask
 @takes_expressions
 def nancumprod(
     x: Any,

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.monoids import Refused
+
 
 @dataclass(frozen=True)
 class Semiring:
@@ -37,12 +39,12 @@ class Semiring:
 
         Raises
         ------
-        TypeError
+        Refused
             If it is not defined for them.
         """
         dtype = np.result_type(*operands)
         if dtype.kind not in self.kinds:
-            raise TypeError(f"{self.name} is not defined for dtype {dtype}")
+            raise Refused(f"{self.name} is not defined for dtype {dtype}")
         return np.dtype("?") if self.plus is np.logical_or else dtype
 
     def zero(self, dtype: np.dtype[Any]) -> Any:

@@ -8,6 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.base import key_split
 
 import dask_coop as dc
 
@@ -165,11 +166,139 @@ def test_other_mistakes_stay_our_own() -> None:
         dc.sum(da.ones(3), axis=2)
 
 
+SCANS = ["cumsum", "cumprod", "nancumsum", "nancumprod"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    # Durations have a running sum of our own.
+    [(kind, name) for kind in STRANGE for name in SCANS if (kind, name) != ("times", "cumsum")],
+)
+def test_scans_of_other_kinds_of_array_are_dasks(kind: str, name: str) -> None:
+    x = STRANGE[kind]
+    mine, dasks = getattr(dc, name), getattr(da, name)
+    assert outcome(mine, x) == outcome(dasks, x, None)
+    assert outcome(mine, x, 0) == outcome(dasks, x, 0)
+    assert outcome(mine, x, 0, method="blelloch") == outcome(dasks, x, 0, method="blelloch")
+
+
+def points() -> da.Array:
+    return masked().reshape(2, 2)
+
+
+#: The calls of a name that both libraries have, with an array that is Dask's.
+CALLS = {
+    "histogram": lambda m: m.histogram(masked(), 3, (0, 4))[0],
+    "histogram of objects": lambda m: m.histogram(STRANGE["object"], [0, 2, 5])[0],
+    "histogram of longdouble": lambda m: m.histogram(STRANGE["longdouble"], bins=3, range=(0, 4))[
+        0
+    ],
+    "weights": lambda m: m.histogram(da.ones(4, chunks=2), 3, (0, 4), weights=masked())[0],
+    "histogram of dates": lambda m: m.histogram(dates(), np.array(["2020", "2022"], "M8[D]"))[0],
+    "histogramdd": lambda m: m.histogramdd(points(), 2, [(0, 4)] * 2)[0],
+    "histogramdd of parts": lambda m: m.histogramdd((masked(),) * 2, 2, [(0, 4)] * 2)[0],
+    "histogram2d": lambda m: m.histogram2d(masked(), masked(), 2, [(0, 4)] * 2)[0],
+    "bincount": lambda m: m.bincount(masked(), minlength=6),
+    "digitize": lambda m: m.digitize(masked(), [1, 2]),
+    "digitize objects": lambda m: m.digitize(STRANGE["object"], [1, 2], right=True),
+    "transpose": lambda m: m.transpose(points()),
+    "matmul": lambda m: m.matmul(points(), points()),
+    "matmul of objects": lambda m: m.matmul(STRANGE["object"], STRANGE["object"]),
+    "matmul from the left": lambda m: m.matmul(da.ones((2, 2), chunks=1), points()),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_histograms_and_products_of_other_kinds_are_dasks(call: Any) -> None:
+    mine, dasks = call(dc), call(da)
+    # Dask gives some of its products names of chance.
+    assert key_split(mine.name) == key_split(dasks.name)
+    assert mine.dask.layers.keys() == dasks.dask.layers.keys() or "matmul" in mine.name
+    np.testing.assert_array_equal(mine.compute(), dasks.compute())
+
+
+def test_defaults_that_dask_has_not_go_along() -> None:
+    counts, edges = dc.histogram(masked(), range=(0, 5))
+    assert counts.name == da.histogram(masked(), 10, (0, 5))[0].name
+    assert edges.shape == (11,)
+    assert dc.histogramdd(points(), range=[(0, 4)] * 2)[0].shape == (10, 10)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda x: dc.cumsum(x, reverse=True), "reverse"),
+        (lambda x: dc.cumprod(x, segments=np.ones(4, bool)), "segments"),
+        (lambda x: dc.nancumsum(x, include_initial=True), "include_initial"),
+        (lambda x: dc.cumulative_sum(x, include_initial=True), "include_initial"),
+        (lambda x: dc.cumsum(da.ones(4, chunks=2), segments=x.astype("?")), "segments"),
+        (lambda x: dc.histogram(x, flow=True), "flow"),
+        (lambda x: dc.transpose(x, contiguous=True), "contiguous"),
+        (lambda x: dc.matmul(x, x, semiring="min_plus"), "semiring"),
+    ],
+)
+def test_arguments_of_scans_and_histograms_are_refused_by_name(call: Any, argument: str) -> None:
+    with pytest.raises(TypeError, match=rf"MaskedArray.*Dask's, which has no argument {argument}"):
+        call(masked())
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin", "logcumsumexp"])
+def test_scans_that_dask_has_not_stay_refused(name: str) -> None:
+    with pytest.raises(TypeError, match="MaskedArray"):
+        getattr(dc, name)(masked())
+
+
+def test_integers_that_numpy_does_not_count_are_refused_at_once() -> None:
+    for kind in ("object", "longdouble", "dates"):
+        with pytest.raises(TypeError, match="bincount takes bool and integers"):
+            dc.bincount(STRANGE[kind])
+
+
+class Duck(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array that is none of NumPy's: all that it knows is to hand on what it is asked."""
+
+    __array_priority__ = 20
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+        for name in ("shape", "dtype", "ndim", "size"):
+            setattr(self, name, getattr(self.array, name))
+
+    def __getitem__(self, index: Any) -> Duck:
+        return Duck(self.array[index])
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return Duck(function(*_undress(args), **_undress(kwargs)))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        return Duck(getattr(ufunc, method)(*_undress(args), **_undress(kwargs)))
+
+
+def _undress(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _undress(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(map(_undress, value))
+    return value.array if isinstance(value, Duck) else value
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "cumsum"])
+def test_arrays_of_other_libraries_are_dasks(name: str) -> None:
+    da.register_chunk_type(Duck)
+    x = da.from_array(Duck(np.arange(6.0)), chunks=2, asarray=False)
+    mine, dasks = (getattr(module, name)(x, axis=0) for module in (dc, da))
+    assert mine.name == dasks.name
+    result = mine.compute(scheduler="synchronous")
+    assert type(result) is type(dasks.compute(scheduler="synchronous"))
+    np.testing.assert_array_equal(_undress(result), getattr(np, name)(np.arange(6.0)))
+
+
 def refuse(*args: Any, **kwargs: Any) -> Any:
     raise AssertionError("computed while building")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *SCANS, "transpose"])
 def test_nothing_is_computed_to_find_out(name: str) -> None:
     x = masked().map_blocks(refuse, dtype="f8", meta=np.ma.masked_array(np.empty(0)))
     with dask.config.set(scheduler=refuse):
