@@ -33,7 +33,7 @@ from dask_coop import chunks
 from dask_coop.bins import Grid, Integers
 from dask_coop.monoids import Operation, Origin, State
 
-#: States that one task of a spine or tree takes.
+#: States that one task of a tree takes.
 FAN_IN = 16
 
 Key = tuple[Any, ...]

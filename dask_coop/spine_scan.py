@@ -1,7 +1,7 @@
 """The cross-chunk step of a scan: a two-level spine, or a chain.
 
 A scan lifts every chunk, turns the states into *base sums* (what comes before each chunk), and
-scans every chunk from its base.  Beyond `FAN_IN` chunks the states are taken in groups, so that no
+scans every chunk from its base.  Beyond `GROUP` chunks the states are taken in groups, so that no
 message holds more than that many of them::
 
     x0..xk --lift--> states --combine--> one total a group         (upsweep)
@@ -12,7 +12,7 @@ message holds more than that many of them::
                                           |
     x0..xk ----------------------------scan--> y0..yk
 
-Of k chunks a scan is at most 2k + 2k/16 + 4 tasks.  A scan task takes its base out of its group's
+Of k chunks a scan is at most 2k + 2k/32 + 4 tasks.  A scan task takes its base out of its group's
 list by position, so there are no getitem tasks, and neither the last chunk of a line nor the last
 group is reduced, for nothing comes after them.  A reverse scan takes the chunks from the last to
 the first, and one that restarts has states that tell whether it did.
@@ -43,9 +43,12 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.monoids import Operation, State
-from dask_coop.spine import FAN_IN, Key, Layer, _array, _combine, _refs
+from dask_coop.spine import Key, Layer, _array, _combine, _refs
 from dask_coop.spine_sources import Sources, add, copy, owners
 from dask_coop.sweeps import Sweep, segmented
+
+#: States of a group. More of them save tasks, and time between tasks, but make messages larger.
+GROUP = 32
 
 #: Elements and, where a scan restarts, marks in the same chunks.
 Marked = tuple[Array, Array | None]
@@ -83,7 +86,7 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
         groups = _spine(states, partial, lifted, name, token, line)
         for j, index in enumerate(blocks):
             key = (f"{name}-{token}", *index)
-            group, position = divmod(j - 1, FAN_IN)
+            group, position = divmod(j - 1, GROUP)
             base = (TaskRef(groups[group]), position) if j else ()
             layer[key] = take(index, key, _scan, op, sweep.part(first=j == 0), *base)
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(first) + _arrays(source)))
@@ -184,7 +187,7 @@ def _spine(
     layer: Layer, op: Operation, lifted: list[Key], name: str, token: str, line: Key
 ) -> list[Key]:
     """Add the tasks that make base sums of a line's states; return one key a group."""
-    groups = [lifted[i : i + FAN_IN] for i in range(0, len(lifted), FAN_IN)]
+    groups = [lifted[i : i + GROUP] for i in range(0, len(lifted), GROUP)]
     prefix = f"{name}-base-{token}"
     if len(groups) <= 1:
         keys = [(prefix, *line, g) for g in range(len(groups))]

@@ -29,6 +29,7 @@ import dask_coop as dc
 from dask_coop.monoids import ANY
 
 FAN_IN = 16
+GROUP = 32
 
 
 def collections(x: da.Array) -> dict[str, da.Array]:
@@ -264,25 +265,25 @@ def added(lazy: da.Array, x: da.Array) -> int:
     return len(dict(lazy.dask)) - len(dict(x.dask))
 
 
-COUNTS = [1, 2, 15, 16, 17, 18, 33, 100, 257, 258, 5000]
+COUNTS = [1, 2, 17, 31, 32, 33, 34, 65, 66, 100, 1025, 1026, 5000]
 
 
 @pytest.mark.parametrize("k", COUNTS)
 def test_a_scan_of_k_chunks_adds_two_tasks_a_chunk_and_a_spine(k: int) -> None:
     x = da.zeros(2 * k, chunks=2)
-    groups = math.ceil((k - 1) / FAN_IN)
+    groups = math.ceil((k - 1) / GROUP)
     spine = groups if groups <= 1 else groups + (groups - 1) + 1
     count = added(dc.cumsum(x), x)
     assert count == (k - 1) + k + spine
-    assert count <= 2 * k + 2 * k / FAN_IN + 4
+    assert count <= 2 * k + 2 * k / GROUP + 4
 
 
-@pytest.mark.parametrize("k", [1, 2, 17, 18, 100])
+@pytest.mark.parametrize("k", [1, 2, 33, 34, 100])
 def test_a_scan_of_more_dimensions_is_that_for_every_line(k: int) -> None:
     x = da.zeros((3, k, 4), chunks=(1, 1, 2))
     count = added(dc.cumsum(x, axis=1), x)
     assert count == 6 * added(dc.cumsum(x[0, :, :2], axis=0), x[0, :, :2])
-    assert count <= 6 * (2 * k + 2 * k / FAN_IN + 4)
+    assert count <= 6 * (2 * k + 2 * k / GROUP + 4)
 
 
 def tree(k: int, ways: int, limit: int) -> int:
@@ -371,7 +372,7 @@ def assert_small(state: Any, xp: Any, size: int) -> None:
         assert field.size <= size
 
 
-@pytest.mark.parametrize("k", [18, 40])
+@pytest.mark.parametrize("k", [18, 40, 80])
 def test_messages_are_tuples_of_scalars_or_of_small_arrays(xp: Any, k: int) -> None:
     wide = to_chunks(xp, np.ones((3 * k, 5)), (3, 5))
     long = to_chunks(xp, np.ones(1000 * k), 1000)
@@ -394,11 +395,11 @@ def test_messages_are_tuples_of_scalars_or_of_small_arrays(xp: Any, k: int) -> N
             assert_small(state, xp, size)
         for group in found["-base-"] + found["-spine-"]:
             assert type(group) is list
-            assert 1 <= len(group) <= FAN_IN
+            assert 1 <= len(group) <= GROUP
             for state in group:
                 assert_small(state, xp, size)
         assert bool(found["-base-"]) == scan
-        assert bool(found["-spine-"]) == (scan and k - 1 > FAN_IN)
+        assert bool(found["-spine-"]) == (scan and k - 1 > GROUP)
         if xp is np:
             assert max(len(pickle.dumps(s)) for s in found["-lift-"]) < 1000
 
@@ -426,14 +427,14 @@ def reader(array: Any, chunks: Any) -> tuple[da.Array, list[Any]]:
     return x.map_blocks(note, dtype=array.dtype, meta=np.empty((0,) * x.ndim, array.dtype)), read
 
 
-@pytest.mark.parametrize(("stop", "blocks"), [(5, 1), (10, 1), (11, 2), (200, 20)])
+@pytest.mark.parametrize(("stop", "blocks"), [(5, 1), (10, 1), (11, 2), (200, 20), (400, 40)])
 def test_the_beginning_of_a_scan_needs_only_the_beginning(stop: int, blocks: int) -> None:
-    x, read = reader(np.arange(300), 10)
+    x, read = reader(np.arange(600), 10)
     result = dc.cumsum(x)[:stop].compute(scheduler="synchronous")
     np.testing.assert_array_equal(result, np.cumsum(np.arange(stop)))
     assert set(read) >= {(i,) for i in range(blocks)}
-    # A base comes from a group of 16 states.
-    assert len(set(read)) <= (1 if blocks == 1 else FAN_IN * math.ceil(blocks / FAN_IN))
+    # A base comes from a group of states.
+    assert len(set(read)) <= (1 if blocks == 1 else GROUP * math.ceil(blocks / GROUP))
 
 
 def test_one_line_of_a_scan_or_reduction_needs_only_that_line() -> None:

@@ -19,7 +19,7 @@ import dask_coop as dc
 from dask_coop.chunks import numpy_scan
 from dask_coop.spine_sources import copy
 
-FAN_IN = 16
+GROUP = 32
 METHODS = ("reduce-then-scan", "sequential", "recompute")
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
@@ -133,7 +133,7 @@ def added(lazy: da.Array, x: da.Array) -> int:
     return len(dict(lazy.dask)) - len(dict(x.dask))
 
 
-@pytest.mark.parametrize("k", [1, 2, 17, 18, 100])
+@pytest.mark.parametrize("k", [1, 2, 17, 34, 100])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_options_cost_no_tasks(k: int, options: dict[str, Any]) -> None:
     x = da.zeros(2 * k, chunks=2)
@@ -141,7 +141,7 @@ def test_options_cost_no_tasks(k: int, options: dict[str, Any]) -> None:
     if "segments" in options:
         options = {**options, "segments": x > 0}
         below = options["segments"]
-    groups = math.ceil((k - 1) / FAN_IN)
+    groups = math.ceil((k - 1) / GROUP)
     spine = groups if groups <= 1 else groups + (groups - 1) + 1
     assert added(dc.cumsum(x, **options), below) == (k - 1) + k + spine
     assert added(dc.cumsum(x, method="sequential", **options), below) == 4 * k - 3
