@@ -191,7 +191,9 @@ def points() -> da.Array:
 CALLS = {
     "histogram": lambda m: m.histogram(masked(), 3, (0, 4))[0],
     "histogram of objects": lambda m: m.histogram(STRANGE["object"], [0, 2, 5])[0],
-    "histogram of longdouble": lambda m: m.histogram(STRANGE["longdouble"], bins=3, range=(0, 4))[0],
+    "histogram of longdouble": lambda m: m.histogram(STRANGE["longdouble"], bins=3, range=(0, 4))[
+        0
+    ],
     "weights": lambda m: m.histogram(da.ones(4, chunks=2), 3, (0, 4), weights=masked())[0],
     "histogram of dates": lambda m: m.histogram(dates(), np.array(["2020", "2022"], "M8[D]"))[0],
     "histogramdd": lambda m: m.histogramdd(points(), 2, [(0, 4)] * 2)[0],
