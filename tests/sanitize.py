@@ -66,6 +66,7 @@ def every_strategy(module: Any, call: Callable[..., Any]) -> None:
 def cases() -> None:
     """Launch kernels on small and odd sizes."""
     import cupy
+    import dask.array as da
     import numpy as np
 
     import dask_coop
@@ -88,7 +89,7 @@ def cases() -> None:
         x = cupy.asarray(rng.random(shape, dtype="f4"))
         for axis in (*range(x.ndim), None):
             axes = tuple(range(x.ndim)) if axis is None else (axis,)
-            for monoid in (monoids.SUM, monoids.MINMAX, monoids.MOMENTS):
+            for monoid in (monoids.SUM, monoids.MINMAX, monoids.MOMENTS, monoids.BINNED_SUM):
                 cuda.lift(monoids.bind(monoid, f4, f4, "cases"), x, axes)
     for shape in LINES:
         for name, op in sums.items():
@@ -123,6 +124,18 @@ def cases() -> None:
                 weights = kind and cupy.ones(x.shape, kind)
                 table = cupy.zeros(n, kind or "i8")
                 every_strategy(histogram, partial(histogram.count, x, weights, bins, table))
+    for name in ("f4", "i8"):
+        x = cupy.asarray(rng.integers(0, 100, (33, 1001)).astype(name))
+        lazy = da.from_array(x, chunks=(20, 600), asarray=False)
+        for result in (
+            dask_coop.digitize(lazy, [10, 20, 77], right=True),
+            dask_coop.histogram(lazy, 7, (3, 90), axis=0, flow=True)[0],
+            dask_coop.histogram2d(lazy.ravel(), lazy.ravel(), 9)[0],
+            dask_coop.sum(lazy, axis=1, where=lazy > 50),
+            dask_coop.var(lazy, axis=0, where=lazy > 50),
+            dask_coop.cumsum(lazy, axis=1, segments=lazy > 98, reverse=True),
+        ):
+            result.compute(scheduler="synchronous")
     for name in ("u1", "u2", "f4", "f8", "c16"):
         for shape, axes in (
             ((300, 257), (1, 0)),

@@ -66,7 +66,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "nanmax": dc.nanmax(x, axis=1),
         "nanargmin": dc.nanargmin(x, axis=0),
         "nanstd": dc.nanstd(x),
-        "reduce": dc.reduce(x, dc.Monoid("hypot", np.hypot, 0, "f8"), axis=1),
+        "reduce": dc.reduce(x, dc.Monoid("hypot", np.hypot, 0, "f8", cuda="hypot(a, b)"), axis=1),
         "transpose": dc.transpose(x, contiguous=True),
         "matmul": dc.matmul(x, dc.transpose(x)),
         "shortest paths": dc.matmul(x, dc.transpose(x), semiring="min_plus"),

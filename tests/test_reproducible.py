@@ -498,14 +498,11 @@ def test_the_same_call_has_the_same_name_and_the_plain_one_another(function: Any
 
 
 @pytest.mark.parametrize("dtype", ["O", "g", "M8[s]", "U3"])
-def test_other_dtypes_are_refused_in_the_plain_words(dtype: str) -> None:
+def test_other_dtypes_are_refused_for_dask_has_no_such_argument(dtype: str) -> None:
     for function in (dc.sum, dc.mean):
         x = da.from_array(np.zeros(3, dtype), chunks=2)
-        with pytest.raises(TypeError) as plain:
-            function(x)
-        with pytest.raises(TypeError) as found:
+        with pytest.raises(TypeError, match="no argument reproducible"):
             function(x, reproducible=True)
-        assert str(plain.value) == str(found.value)
 
 
 def test_a_mean_divides_as_well_what_stays_an_array() -> None:
