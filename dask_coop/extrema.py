@@ -263,8 +263,8 @@ def extremal_index(
     unknown = [d for d in axes if x.shape[d] != x.shape[d]]
     if unknown and (len(axes) > 1 or x.numblocks[unknown[0]] > 1):
         raise ValueError(
-            f"{name} needs the sizes of all chunks along axes {axes}, and those along "
-            f"{unknown[0]} are unknown; x.compute_chunk_sizes() finds them"
+            f"{name} does not count along axis {unknown[0]}, which has unknown chunksizes; "
+            "x.compute_chunk_sizes() finds them"
         )
     nothing = _nothing(name) if not skipna or x.dtype.kind != "f" else "All-NaN slice encountered"
     return reduce_array(
