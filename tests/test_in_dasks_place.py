@@ -71,14 +71,7 @@ def test_dasks_own_tests_pass_but_for_known_differences(module: str, tmp_path: P
     ini = str(tmp_path / "pytest.ini")
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-k", SELECTED[module]]
     command.append(spec.origin)
-    command += [
-        "-p",
-        "in_dasks_place",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        str(tmp_path / "pytest.ini"),
-    ]
+    command += ["-p", "in_dasks_place", "-p", "no:cacheprovider", "-c", ini]
     done = subprocess.run(
         command,
         env={**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""},
