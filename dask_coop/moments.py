@@ -21,6 +21,7 @@ from dask_coop.arguments import (
     require_elements,
     sum_dtype,
 )
+from dask_coop.durations import reduce_durations
 from dask_coop.monoids import MEAN, MOMENTS, VAR, Refused, State
 from dask_coop.planning import takes_expressions
 
@@ -43,7 +44,7 @@ def mean(
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks, or timedelta64.
     axis, keepdims, split_every, out, reproducible
         As for :func:`sum`.
     dtype : dtype, optional
@@ -67,6 +68,8 @@ def mean(
     reproducible sum, in float64, divided by the number of elements.
     """
     x = asanyarray(a)
+    if x.dtype.kind == "m":
+        return reduce_durations("mean", x, axis, dtype, keepdims, split_every, out, where)
     output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
     finalize: spine.Finalize = quotient
     if reproducible and output.kind in "fc":

@@ -19,6 +19,7 @@ from dask_coop.arguments import (
     sum_dtype,
 )
 from dask_coop.central import moment
+from dask_coop.durations import reduce_durations
 from dask_coop.extrema import argmax, argmin, max, min, ptp
 from dask_coop.moments import Description, describe, mean, std, var
 from dask_coop.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
@@ -77,7 +78,7 @@ def sum(
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks, or timedelta64.
     axis : int, tuple of int or None
         The axes to sum over; None stands for all of them.
     dtype : dtype, optional
@@ -130,6 +131,9 @@ def sum(
     45
     """
     x = asanyarray(a)
+    if x.dtype.kind == "m":
+        given = axis, dtype, keepdims, split_every, out, where, initial
+        return reduce_durations("sum", x, *given)
     output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
     finalize: Finalize = only_field
     if reproducible and output.kind in "fc":

@@ -39,6 +39,7 @@ LAYERS = {
         "counts",
         "central",
         "custom",
+        "durations",
         "extrema",
         "histograms",
         "joint",

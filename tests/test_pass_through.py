@@ -64,6 +64,8 @@ def outcome(function: Any, *args: Any, **kwargs: Any) -> Any:
 @pytest.mark.parametrize("kind", STRANGE)
 def test_other_kinds_of_array_get_dasks_own_graph(kind: str, name: str) -> None:
     x = STRANGE[kind]
+    if kind == "times" and name in ("sum", "mean"):
+        return  # which are ours
     assert outcome(getattr(dc, name), x) == outcome(getattr(da, name), x)
     assert outcome(getattr(dc, name), x, axis=0) == outcome(getattr(da, name), x, axis=0)
 

@@ -1,0 +1,68 @@
+"""Sums and means of durations in NumPy chunks: sums of integers, unless one is NaT."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import handle_out, map_blocks
+
+from dask_coop import chunks
+from dask_coop.arguments import Axis, SplitEvery, only_field, reduce_array
+from dask_coop.monoids import ANY, SUM, Refused
+
+
+def reduce_durations(
+    name: str,
+    x: da.Array,
+    axis: Axis,
+    dtype: Any,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    where: Any,
+    initial: Any = None,
+) -> da.Array:
+    """Return the sum or the mean of timedelta64, as the public function `name` got them.
+
+    Raises
+    ------
+    Refused
+        If it is asked for as another dtype, from an initial one, or of chunks that are not NumPy's.
+    """
+    if chunks.kind(x._meta) != "numpy" or initial is not None or dtype not in (None, x.dtype):
+        raise Refused(f"{name} does not take dtype {x.dtype} with these arguments")
+
+    def reduced(monoid: Any, part: Any, kind: str) -> da.Array:
+        """Reduce what `part` makes of a chunk."""
+        made = map_blocks(part, x, dtype=kind, meta=np.empty((0,) * x.ndim, kind))
+        return reduce_array(
+            monoid, name, only_field, made, axis, keepdims, split_every, None, where=where
+        )
+
+    parts = [reduced(SUM, _numbers, "i8"), reduced(ANY, np.isnat, "?")]
+    if name == "mean":
+        parts.append(reduced(SUM, _ones, "i8"))
+    finish = partial(_finish, x.dtype)
+    meta = np.empty((0,) * parts[0].ndim, x.dtype)
+    return handle_out(out, map_blocks(finish, *parts, token=name, dtype=x.dtype, meta=meta))
+
+
+# Inside the task.
+
+
+def _numbers(x: Any) -> Any:
+    return np.where(np.isnat(x), 0, x.view("i8"))
+
+
+def _ones(x: Any) -> Any:
+    return np.ones(x.shape, "i8")
+
+
+def _finish(dtype: Any, total: Any, missing: Any, count: Any = None) -> Any:
+    value = np.asarray(total, "i8").view(dtype)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = value if count is None else value / count
+    return np.where(missing, np.timedelta64("NaT"), value).astype(dtype, copy=False)[()]
