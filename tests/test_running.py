@@ -241,7 +241,7 @@ def test_what_times_are_not_for_is_refused() -> None:
     }.items():
         for function in functions:
             with pytest.raises(TypeError, match=f"{function.__name__} does not take dtype"):
-                function(da.from_array(np.zeros(3, dtype), chunks=2))
+                function(da.from_array(np.zeros(3, dtype), chunks=2), axis=0, exclusive=True)
 
 
 @pytest.mark.parametrize("dtype", ["c8", "c16", "O", "U3", "g"])
