@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from conftest import to_chunks, to_numpy
 
+import dask_coop as dc
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -180,6 +182,31 @@ def test_the_map_of_travel_times_is_written(tmp_path: Path) -> None:
         assert found.format == "PNG"
         assert found.width > 800
         assert found.height > 500
+
+
+def test_moving_averages_are_those_of_a_loop(xp: ModuleType) -> None:
+    monoid = load("recurrence").moving_average(5)
+    x = np.random.default_rng(0).normal(size=1000)
+    keep, total, weight, expected = 0.5 ** (1 / 5), 0.0, 0.0, []
+    for sample in x:
+        total, weight = keep * total + sample, keep * weight + 1
+        expected.append(total / weight)
+    found = to_numpy(xp, dc.scan(to_chunks(xp, x, 64), monoid, axis=0))
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_moving_average_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    text = run("recurrence.py", "--size", "5000", "--chunk", "999", "--out", "demo", cwd=tmp_path)
+    assert text.startswith("engine: ")
+    assert "samples: 5000 in 6 chunks, in " in text
+    (path,) = (tmp_path / "demo").iterdir()
+    assert f"figure: demo/{path.name}" in text
+    with image.open(path) as found:
+        found.load()
+        assert found.format == "PNG"
+        assert found.width > 800
 
 
 def test_the_cluster_computes(tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""Exponential moving averages of a long signal, by a scan over a monoid of one's own.
+
+    python examples/recurrence.py --size 1000000 --out demo
+
+The average ``y[i] = (1 - a) * y[i - 1] + a * x[i]`` looks as if it had to be taken step by step.
+But a step is an affine map of ``y``, maps compose to maps of the same kind, and composition is
+associative: a monoid. So all chunks are composed at the same time, and then scanned.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+import dask_coop as dc
+from dask_coop import runners
+
+#: The samples that the figure shows.
+SHOWN = 2000
+
+
+def moving_average(half_life: float) -> dc.Monoid:
+    """Return the monoid of averages in which a sample's weight halves every so many samples.
+
+    The state is a map ``y -> keep * y + total``. A series begins with no sample, not with a zero,
+    so the total is divided by the weights that it is made of.
+    """
+    keep = 0.5 ** (1 / half_life)
+    gain = 1 - keep
+    return dc.Monoid(
+        "moving_average",
+        combine=lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]),
+        identity=(1, 0),
+        dtype=[("keep", "f8"), ("total", "f8")],
+        lift=lambda x: (keep, gain * x),
+        finalize=lambda f: f[1] / (1 - f[0]),
+        cuda={
+            "lift": f"{{{keep!r}, {gain!r} * x}}",
+            "combine": "{a.keep * b.keep, b.keep * a.total + b.total}",
+        },
+    )
+
+
+def signal(size: int, chunk: int) -> da.Array:
+    """Return a random walk under noise."""
+    rng = da.random.default_rng(0)
+    walk = dc.cumsum(rng.normal(scale=0.05, size=size, chunks=chunk))
+    return walk + rng.normal(size=size, chunks=chunk)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Averages a long signal as it goes.")
+    parser.add_argument("--size", type=int, default=1_000_000, metavar="N", help="how many samples")
+    parser.add_argument(
+        "--chunk", type=int, default=100_000, metavar="N", help="samples in a chunk"
+    )
+    parser.add_argument("--half-life", type=float, default=50, metavar="N", help="in samples")
+    parser.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNG"
+    )
+    given = parser.parse_args()
+
+    with runners.start() as runner:
+        x = runner.place(signal(given.size, given.chunk))
+        y = dc.scan(x, moving_average(given.half_life), axis=0)
+        start = perf_counter()
+        noise, left, shown, average = runner.compute(dc.std(x), dc.std(x - y), x[:SHOWN], y[:SHOWN])
+        seconds = perf_counter() - start
+        print(f"engine: {runner.name}")
+    print(f"samples: {given.size} in {x.npartitions} chunks, in {seconds:.2f} s")
+    print(f"standard deviation: {float(noise):.3f}, around the average {float(left):.3f}")
+    path = given.out / "moving-average.png"
+    given.out.mkdir(parents=True, exist_ok=True)
+    save_figure(path, given.half_life, shown, average)
+    print(f"figure: {path}")
+
+
+def save_figure(path: Path, half_life: float, x: Any, y: Any) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    axes = figure.subplots()
+    figure.suptitle("Exponential moving average", fontsize="x-large", fontweight="bold")
+    axes.plot(np.arange(len(x)), x, ".", color="0.7", markersize=3, label="samples")
+    axes.plot(np.arange(len(y)), y, color="#c8553d", label=f"half-life {half_life:g}")
+    axes.set(xlim=(0, len(x)), xlabel="sample")
+    axes.legend(loc="upper left")
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
