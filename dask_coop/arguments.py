@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, broadcast_to, handle_out
+from dask.array.core import asanyarray, broadcast_to, handle_out, map_blocks
 from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
 
@@ -131,6 +131,59 @@ def reduce_array(
     outputs = {name: (finalize, op.output if result is None else np.dtype(result))}
     (lazy,) = spine.reduction(op, x, axes, keepdims, split_every, outputs, mask)
     return handle_out(out, lazy)
+
+
+def fold_array(
+    monoid: Monoid,
+    name: str,
+    a: Any,
+    axis: Axis,
+    dtype: Any,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    initial: Any,
+    where: Any,
+    *,
+    skipna: bool = False,
+    reproducible: bool = False,
+) -> da.Array:
+    """Add up or multiply `a` for the public function `name`; parameters as of `reduce_array`."""
+    x = asanyarray(a)
+    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    finalize: spine.Finalize = only_field
+    if reproducible and output.kind in "fc":
+        finalize = partial(binned.total, output=output)
+    if skipna and x.dtype.kind in "fc" and output.kind in "biu":
+        x = replace_nan(monoid, name, x)
+    return reduce_array(
+        monoid,
+        name,
+        finalize,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        skipna=skipna,
+        where=where,
+        initial=initial,
+        reproducible=reproducible,
+    )
+
+
+def replace_nan(monoid: Monoid, name: str, x: da.Array) -> da.Array:
+    """Return `x` with an element that changes no state in the place of NaN.
+
+    It has to go before elements become numbers of a kind that has none.
+    """
+    neutral = monoids.bind(monoid, x.dtype, x.dtype, name).neutral
+    return map_blocks(_replace_nan, x, neutral, dtype=x.dtype, meta=x._meta)
+
+
+def _replace_nan(x: Any, value: Any) -> Any:
+    return np.where(np.isnan(x), value, x)
 
 
 def _as_state(op: Operation, initial: Any) -> State:

@@ -25,6 +25,7 @@ from dask_coop.arguments import (
 )
 from dask_coop.monoids import ARGMAX, ARGMIN, MAX, MIN, MINMAX, NOWHERE, Monoid, State
 from dask_coop.planning import takes_expressions
+from dask_coop.spine import Finalize
 
 
 @passes_to_dask
@@ -217,14 +218,15 @@ def extremum(
     out: da.Array | None,
     initial: Any,
     where: Any,
+    finalize: Finalize = only_field,
 ) -> da.Array:
     """Find the extremum that `monoid` keeps for the public function `name`."""
-    x, finalize = asanyarray(a), only_field
+    x = asanyarray(a)
     monoids.bind(monoid, x.dtype, x.dtype, name)
     refuse_mask(name, where, initial)
     if initial is None:
         require_elements(name, x, axis)
-    if initial is None and has_unknown_size(x):
+    if monoid in (MIN, MAX) and initial is None and has_unknown_size(x):
         # Whether there is an element shows when both extrema are known.
         finalize = partial(_either, monoid is MIN, name)
         monoid = MINMAX

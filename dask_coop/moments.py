@@ -70,23 +70,7 @@ def mean(
     x = asanyarray(a)
     if x.dtype.kind == "m":
         return reduce_durations("mean", x, axis, dtype, keepdims, split_every, out, where)
-    output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
-    finalize: spine.Finalize = quotient
-    if reproducible and output.kind in "fc":
-        finalize = partial(binned.mean, output=output)
-    return reduce_array(
-        MEAN,
-        "mean",
-        finalize,
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        dtype=output,
-        where=where,
-        reproducible=reproducible,
-    )
+    return average("mean", x, axis, dtype, keepdims, split_every, out, where, reproducible)
 
 
 @passes_to_dask
@@ -257,6 +241,41 @@ def describe(
     return Description(*spine.reduction(op, x, axes, keepdims, split_every, outputs))
 
 
+def average(
+    name: str,
+    a: Any,
+    axis: Axis,
+    dtype: Any,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    where: Any,
+    reproducible: bool,
+) -> da.Array:
+    """Take the mean for the public function `name`, whose prefix may be nan."""
+    x, skipna = asanyarray(a), name.startswith("nan")
+    output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    if skipna and x.dtype.kind in "fc" and output.kind in "biu":
+        raise Refused(f"{name} does not give dtype {output} of NaN among dtype {x.dtype}")
+    finalize: spine.Finalize = _quotient
+    if reproducible and output.kind in "fc":
+        finalize = partial(binned.mean, output=output)
+    return reduce_array(
+        MEAN,
+        name,
+        finalize,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        skipna=skipna,
+        where=where,
+        reproducible=reproducible,
+    )
+
+
 def spread(
     name: str,
     a: Any,
@@ -292,8 +311,7 @@ def spread(
 # From the last state to the result, inside the task.
 
 
-def quotient(state: State) -> Any:
-    """Return the mean of a state of MEAN."""
+def _quotient(state: State) -> Any:
     total, count = state
     with np.errstate(invalid="ignore", divide="ignore"):
         return total / count

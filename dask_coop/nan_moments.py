@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import dask.array as da
-import numpy as np
-from dask.array.core import asanyarray
 
-from dask_coop import binned
-from dask_coop.arguments import Axis, SplitEvery, mean_dtype, passes_to_dask, reduce_array
-from dask_coop.moments import quotient, spread
-from dask_coop.monoids import MEAN, Refused
+from dask_coop.arguments import Axis, SplitEvery, passes_to_dask
+from dask_coop.moments import average, spread
 from dask_coop.planning import takes_expressions
-from dask_coop.spine import Finalize
 
 
 @passes_to_dask
@@ -49,27 +43,7 @@ def nanmean(
     TypeError, AxisError, ValueError
         As for :func:`mean`.
     """
-    x = asanyarray(a)
-    output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
-    if x.dtype.kind in "fc" and output.kind in "biu":
-        raise Refused(f"nanmean does not give dtype {output} of NaN among dtype {x.dtype}")
-    finalize: Finalize = quotient
-    if reproducible and output.kind in "fc":
-        finalize = partial(binned.mean, output=output)
-    return reduce_array(
-        MEAN,
-        "nanmean",
-        finalize,
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        dtype=output,
-        skipna=True,
-        where=where,
-        reproducible=reproducible,
-    )
+    return average("nanmean", a, axis, dtype, keepdims, split_every, out, where, reproducible)
 
 
 @passes_to_dask

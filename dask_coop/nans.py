@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, map_blocks
+from dask.array.core import asanyarray
 
-from dask_coop import binned, monoids
-from dask_coop.arguments import (
-    Axis,
-    SplitEvery,
-    only_field,
-    passes_to_dask,
-    reduce_array,
-    refuse_mask,
-    require_elements,
-    sum_dtype,
-)
+from dask_coop.arguments import Axis, SplitEvery, fold_array, passes_to_dask
 from dask_coop.extrema import extremal_index, extremum
 from dask_coop.monoids import (
     ARGMAX,
@@ -35,7 +24,6 @@ from dask_coop.monoids import (
     State,
 )
 from dask_coop.planning import takes_expressions
-from dask_coop.spine import Finalize
 
 
 @passes_to_dask
@@ -79,8 +67,19 @@ def nansum(
     >>> float(dc.nansum(da.from_array(np.array([1.0, np.nan, 3.0]), chunks=2)))
     4.0
     """
-    return _fold(
-        SUM, "nansum", a, axis, dtype, keepdims, split_every, out, initial, where, reproducible
+    return fold_array(
+        SUM,
+        "nansum",
+        a,
+        axis,
+        dtype,
+        keepdims,
+        split_every,
+        out,
+        initial,
+        where,
+        skipna=True,
+        reproducible=reproducible,
     )
 
 
@@ -116,7 +115,9 @@ def nanprod(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return _fold(PROD, "nanprod", a, axis, dtype, keepdims, split_every, out, initial, where)
+    return fold_array(
+        PROD, "nanprod", a, axis, dtype, keepdims, split_every, out, initial, where, skipna=True
+    )
 
 
 @passes_to_dask
@@ -250,49 +251,6 @@ def nanargmax(
     return extremal_index(ARGMAX, "nanargmax", a, axis, keepdims, split_every, out, skipna=True)
 
 
-def _fold(
-    monoid: Monoid,
-    name: str,
-    a: Any,
-    axis: Axis,
-    dtype: Any,
-    keepdims: bool,
-    split_every: SplitEvery,
-    out: da.Array | None,
-    initial: Any,
-    where: Any,
-    reproducible: bool = False,
-) -> da.Array:
-    x = asanyarray(a)
-    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
-    finalize: Finalize = only_field
-    if reproducible and output.kind in "fc":
-        finalize = partial(binned.total, output=output)
-    if x.dtype.kind in "fc" and output.kind in "biu":
-        # NaN has to go before elements become integers.
-        neutral = monoids.bind(monoid, x.dtype, x.dtype, name).neutral
-        x = map_blocks(_replace, x, neutral, dtype=x.dtype, meta=x._meta)
-    return reduce_array(
-        monoid,
-        name,
-        finalize,
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        dtype=output,
-        skipna=True,
-        where=where,
-        initial=initial,
-        reproducible=reproducible,
-    )
-
-
-def _replace(x: Any, value: Any) -> Any:
-    return np.where(np.isnan(x), value, x)
-
-
 def _extremum(
     monoid: Monoid,
     plain: Monoid,
@@ -305,26 +263,12 @@ def _extremum(
     initial: Any,
     where: Any,
 ) -> da.Array:
+    """Find the extremum of floats by `monoid`, and by the `plain` one of what has no NaN."""
     x = asanyarray(a)
+    given = axis, keepdims, split_every, out, initial, where
     if x.dtype.kind != "f":
-        return extremum(plain, name, x, axis, keepdims, split_every, out, initial, where)
-    monoids.bind(monoid, x.dtype, x.dtype, name)
-    refuse_mask(name, where, initial)
-    if initial is None:
-        require_elements(name, x, axis)
-    return reduce_array(
-        monoid,
-        name,
-        _warn_of_nan,
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        skipna=True,
-        where=where,
-        initial=initial,
-    )
+        return extremum(plain, name, x, *given)
+    return extremum(monoid, name, x, *given, finalize=_warn_of_nan)
 
 
 def _warn_of_nan(state: State) -> Any:

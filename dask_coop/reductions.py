@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop import binned
 from dask_coop.arguments import (
     Axis,
     SplitEvery,
+    fold_array,
     only_field,
     passes_to_dask,
     reduce_array,
-    sum_dtype,
 )
 from dask_coop.central import moment
 from dask_coop.durations import reduce_durations
@@ -27,7 +25,6 @@ from dask_coop.nan_moments import nanmean, nanstd, nanvar
 from dask_coop.nans import nanargmax, nanargmin, nanmax, nanmin, nanprod, nansum
 from dask_coop.norms import norm
 from dask_coop.planning import takes_expressions
-from dask_coop.spine import Finalize
 
 __all__ = [
     "Description",
@@ -134,22 +131,17 @@ def sum(
     if x.dtype.kind == "m":
         given = axis, dtype, keepdims, split_every, out, where, initial
         return reduce_durations("sum", x, *given)
-    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
-    finalize: Finalize = only_field
-    if reproducible and output.kind in "fc":
-        finalize = partial(binned.total, output=output)
-    return reduce_array(
+    return fold_array(
         SUM,
         "sum",
-        finalize,
         x,
         axis,
+        dtype,
         keepdims,
         split_every,
         out,
-        dtype=output,
-        where=where,
-        initial=initial,
+        initial,
+        where,
         reproducible=reproducible,
     )
 
@@ -190,21 +182,7 @@ def prod(
     -----
     float16 and float32 are multiplied in float64 and rounded once; integers wrap.
     """
-    x = asanyarray(a)
-    output = sum_dtype(x.dtype) if dtype is None else dtype
-    return reduce_array(
-        PROD,
-        "prod",
-        only_field,
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        dtype=output,
-        where=where,
-        initial=initial,
-    )
+    return fold_array(PROD, "prod", a, axis, dtype, keepdims, split_every, out, initial, where)
 
 
 @passes_to_dask

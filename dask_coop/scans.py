@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop.arguments import passes_to_dask, sum_dtype
+from dask_coop.arguments import passes_to_dask, replace_nan, sum_dtype
 from dask_coop.monoids import PROD, SUM, Monoid
 from dask_coop.planning import takes_expressions
 from dask_coop.scan_arguments import scan_array, scan_options
@@ -303,15 +303,9 @@ def _scan(
     array = asanyarray(x)
     output = sum_dtype(array.dtype) if dtype is None else np.dtype(dtype)
     if skipna and array.dtype.kind in "fc" and output.kind != array.dtype.kind:
-        # No other kind of number tells what was NaN.
-        neutral = 0 if monoid is SUM else 1
-        array = array.map_blocks(_replace_nan, neutral, dtype=array.dtype, meta=array._meta)
+        array = replace_nan(monoid, name, array)
     options |= {"skipna": skipna, "times": "m" if monoid is SUM and not skipna else ""}
     return scan_array(monoid, name, array, axis, array.dtype, output, out, method, **options)
-
-
-def _replace_nan(x: Any, value: int) -> Any:
-    return np.where(np.isnan(x), x.dtype.type(value), x)
 
 
 def _one_axis(x: Any, axis: int | None) -> tuple[da.Array, int]:

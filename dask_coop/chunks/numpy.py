@@ -47,7 +47,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     if op.monoid.lift is not None:
         return custom.lift(op, x, axes, where)
     valid: Any = True if where is None else np.broadcast_to(where, x.shape)
-    if op.skipna and op.monoid.functor not in _SKIPPERS and (nans := np.isnan(x)).any():
+    if op.skipna and (nans := np.isnan(x)).any():
         valid = ~nans if valid is True else valid & ~nans
     if isinstance(op.monoid, Powers):
         return _powers(op.monoid.order, x, axes)
@@ -170,10 +170,6 @@ def _truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State
     if op.monoid is COUNT_NONZERO:
         return (_count(x, axes, x if valid is True else (x != 0) & valid),)
     return (_reduce(field, x.astype("?", copy=False), axes, dtype, valid),)
-
-
-#: Functors that leave NaN out by themselves.
-_SKIPPERS = ("NanMin", "NanMax")
 
 
 def _log_sum(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
