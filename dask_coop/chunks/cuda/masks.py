@@ -26,7 +26,7 @@ def apply_mask(op: Operation, x: Array, where: Array) -> tuple[Operation, Array]
         return op, kept.astype(op.element, copy=False)
     pairs = cupy.empty((*x.shape, 2), x.dtype)
     pairs[..., 0] = x
-    pairs.view("u1")[..., x.dtype.itemsize] = where
+    pairs.view(f"u{x.dtype.itemsize}")[..., 1] = where
     return replace(op, masked=True), pairs.view(_PAIRS[x.dtype.itemsize])[..., 0]
 
 
