@@ -1,4 +1,4 @@
-"""NumPy chunks: Numba's loops and NumPy give the same sums and running sums."""
+"""NumPy chunks: Numba's loops and NumPy give the same sums, products and running ones."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import sys
 from itertools import product
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 
+import dask_coop as dc
 from dask_coop.chunks import adding
 from dask_coop.chunks import numpy as on_host
 from dask_coop.monoids import MEAN, PROD, SUM, VAR, bind
 from dask_coop.sweeps import Sweep
 
 WIDENED = ("f4", "i1", "i4", "u4")
+MULTIPLIED = (*WIDENED, "f8", "i8", "u8", "u1")
 SHAPES = ((300_001,), (3, 700), (2, 513), (700, 3), (4, 5, 600), (1, 1), (0, 4), (4, 0))
 
 
@@ -53,12 +56,68 @@ def test_sums_are_numpys(dtype: str) -> None:
         ndim = len(shape)
         for x in views(values(dtype, shape)):
             for axes in {(0,), (ndim - 1,), tuple(range(ndim)), tuple(range(1, ndim)) or (0,)}:
-                found = adding.add(x, axes, accumulator)
+                found = adding.reduce(np.add, x, axes, accumulator)
                 expected = np.add.reduce(x, axes, accumulator)
                 assert (type(found), found.dtype) == (type(expected), expected.dtype)
                 size = np.add.reduce(np.abs(x, dtype="f8"), axes)
                 assert found.shape == expected.shape
                 assert (np.abs(found - expected) <= size * 1e-13 * (dtype == "f4")).all()
+
+
+def factors(dtype: str, shape: tuple[int, ...]) -> Any:
+    """Return elements whose products stay finite, or wrap without becoming zero at once."""
+    if np.dtype(dtype).kind != "f":
+        return values(dtype, shape) | np.dtype(dtype).type(1)
+    rng = np.random.default_rng(0)
+    return (np.exp(rng.normal(0, 0.4, shape)) * rng.choice([-1, 1], shape)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", MULTIPLIED)
+def test_products_are_numpys(dtype: str) -> None:
+    accumulator = np.dtype({"f": "f8", "i": "i8", "u": "u8"}[dtype[0]])
+    for shape in SHAPES:
+        ndim = len(shape)
+        for x in views(factors(dtype, shape)):
+            for axes in {(0,), (ndim - 1,), tuple(range(ndim)), tuple(range(1, ndim)) or (0,)}:
+                found = adding.reduce(np.multiply, x, axes, accumulator)
+                expected = np.multiply.reduce(x, axes, accumulator)
+                assert (type(found), found.dtype) == (type(expected), expected.dtype)
+                assert found.shape == expected.shape
+                error = x.size * 2.0**-52 * (dtype[0] == "f")
+                assert (np.abs(found - expected) <= error * np.abs(expected)).all()
+
+
+def test_products_of_neighbours_come_first() -> None:
+    for period in (2, 8, 128, 256):
+        huge = 1e120 ** (2 / period)
+        x = np.tile(np.repeat(np.array([huge, 1 / huge]), period // 2), 1 << 10)
+        for lines, axis in ((x, 0), (x.reshape(-1, 1024), 1), (np.stack([x] * 3, 1), 0)):
+            found = adding.reduce(np.multiply, lines, (axis,), np.dtype("f8"))
+            np.testing.assert_allclose(found, 1, 1e-8)
+
+
+def test_products_of_special_values_are_numpys() -> None:
+    x = factors("f4", (6, 9001))
+    x[0, 7], x[1, 5000], x[2, 1], x[2, 9000] = np.nan, np.inf, np.inf, -np.inf
+    x[3, 8], x[3, 70], x[4, 3], x[5, 5] = np.inf, 0, 0, -0.0
+    op = bind(PROD, x.dtype, x.dtype, "prod")
+    for a, axis in ((x, 1), (np.ascontiguousarray(x.T), 0)):
+        with np.errstate(all="ignore"):
+            found, expected = with_and_without(lambda a=a, axis=axis: on_host.lift(op, a, (axis,)))
+        np.testing.assert_allclose(found[0], expected[0], 1e-11)
+        np.testing.assert_array_equal(np.signbit(found[0][4:]), np.signbit(expected[0][4:]))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
+def test_masked_products_are_numpys(dtype: str) -> None:
+    array = factors(dtype, (40, 600))
+    where = np.random.default_rng(1).random(array.shape) < 0.5
+    x, mask = (da.from_array(a, chunks=(16, 256)) for a in (array, where))
+    for axis in (None, 0, 1):
+        found = dc.prod(x, axis=axis, where=mask).compute(scheduler="synchronous")
+        wide = array.astype("f8" if dtype[0] == "f" else "i8")
+        expected = np.prod(wide, axis=axis, where=where).astype(found.dtype)
+        np.testing.assert_allclose(found, expected, 1e-6 if dtype == "f4" else 1e-11)
 
 
 def test_the_loops_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,12 +130,14 @@ def test_the_loops_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(adding, "_loops", Seen)
     x = values("f4", (4, 600))
-    adding.add(x, (1,), np.dtype("f8"))
-    adding.add(x, (0,), np.dtype("f8"))
-    adding.add(np.repeat(x, 2, 0)[::2], (1,), np.dtype("f8"))
+    for ufunc in (np.add, np.multiply):
+        adding.reduce(ufunc, x, (1,), np.dtype("f8"))
+        adding.reduce(ufunc, x, (0,), np.dtype("f8"))
+        adding.reduce(ufunc, np.repeat(x, 2, 0)[::2], (1,), np.dtype("f8"))
     op = bind(SUM, x.dtype, x.dtype, "cumsum")
     on_host.scan(op, x, Sweep(1))
-    assert called == ["add_rows", "add_columns", "add_rows", "scan"]
+    rows = ["add_rows", "multiply_rows"]
+    assert called == [*(n for row in rows for n in (row, "combine_columns", row)), "scan"]
 
 
 def test_not_a_number_and_infinity_are_summed() -> None:
@@ -125,6 +186,7 @@ def test_without_numba_nothing_is_missing() -> None:
         "x = da.random.default_rng(0).random(200_000, dtype='f4', chunks=70_000)\n"
         "host = x.compute().astype('f8')\n"
         "np.testing.assert_allclose(dc.sum(x).compute(), host.sum(), rtol=1e-6)\n"
+        "np.testing.assert_allclose(dc.prod(x * 0 + 1).compute(), 1)\n"
         "np.testing.assert_allclose(dc.cumsum(x).compute(), host.cumsum(), rtol=1e-6)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

@@ -63,8 +63,8 @@ def _reduce(field: Field, x: Array, axes: tuple[int, ...], dtype: Any, valid: An
     if valid is not True:
         # Far faster than ``where=`` of the ufunc.
         x = np.where(valid, x, field.identity(x.dtype))
-    if field.ufunc is np.add and dtype.kind != "m":
-        return adding.add(x, axes, dtype)
+    if field.ufunc in (np.add, np.multiply) and dtype.kind != "m":
+        return adding.reduce(field.ufunc, x, axes, dtype)
     # A ufunc takes no unit of time.
     kind = None if dtype.kind in "mM" else dtype
     return field.ufunc.reduce(x, axes, dtype=kind, initial=field.identity(dtype))
@@ -119,7 +119,8 @@ def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _sum(x: Array, axes: tuple[int, ...], dtype: Any, valid: Any) -> Any:
-    return adding.add(x if valid is True else np.where(valid, x, 0), axes, dtype)
+    x = x if valid is True else np.where(valid, x, 0)
+    return adding.reduce(np.add, x, axes, dtype)
 
 
 def _squares(x: Array, axes: tuple[int, ...], dtype: Any, mean: Any, valid: Any) -> Any:
