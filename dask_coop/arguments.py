@@ -35,9 +35,12 @@ def passes_to_dask(function: Callable[P, R]) -> Callable[P, R]:
     The first parameter of `function` is the array, or a sequence of them where Dask's function
     takes one. What Dask has no function for stays refused, and so do arguments that its function
     does not know, unless they have their defaults; these go along where Dask's has none.
+
+    Reductions and scans of bfloat16, which Dask would add up in bfloat16, are those of float32.
     """
     signature = inspect.signature(function)
     first = next(iter(signature.parameters))
+    of_one_array = not signature.parameters.keys().isdisjoint(("keepdims", "method"))
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -45,6 +48,9 @@ def passes_to_dask(function: Callable[P, R]) -> Callable[P, R]:
         try:
             if (meta := getattr(given[first], "_meta", None)) is not None:
                 chunks.kind(meta)
+            if of_one_array and str(getattr(given[first], "dtype", "")) == "bfloat16":
+                widened: R = _in_float32(function, **given)
+                return widened
             return function(*args, **kwargs)
         except Refused as refusal:
             array = given.pop(first)
@@ -54,6 +60,26 @@ def passes_to_dask(function: Callable[P, R]) -> Callable[P, R]:
             return result
 
     return wrapper
+
+
+def _in_float32(
+    function: Callable[..., Any], /, *, out: da.Array | None = None, dtype: Any = None, **given: Any
+) -> Any:
+    """Call a function of bfloat16, its first argument, and round what has no dtype of its own."""
+    first, array = next(iter(given.items()))
+    narrow = array.dtype if dtype is None else np.dtype(dtype)
+    given[first] = da.asanyarray(array).astype("f4")
+    if narrow != array.dtype:
+        return function(**given, dtype=dtype, out=out)
+
+    def rounded(result: da.Array) -> da.Array:
+        # Truths and places are what they are.
+        return result.astype(narrow) if result.dtype == np.float32 else result
+
+    result = function(**given)
+    if isinstance(result, tuple):
+        return type(result)(*map(rounded, result))
+    return handle_out(out, rounded(result))
 
 
 def _by_dask(

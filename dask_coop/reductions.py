@@ -118,7 +118,8 @@ def sum(
     to the dtype of the result. A sum of float16 is exact before that. An exact zero is +0.
 
     Chunks of other types (masked arrays, sparse ones) and dtypes (object, datetime64, longdouble)
-    are left to Dask's function of the same name, here and in every other function of arrays.
+    are left to Dask's function of the same name, here and in every other function of arrays. The
+    bfloat16 of ml_dtypes is reduced and scanned as float32, and results are rounded to it.
 
     Examples
     --------
