@@ -13,7 +13,7 @@ from dask_coop import custom
 from dask_coop.arguments import sum_dtype
 from dask_coop.monoids import LOGADDEXP, MAX, MIN, Monoid
 from dask_coop.planning import takes_expressions
-from dask_coop.scan_arguments import scan_array, scan_bound, scan_options
+from dask_coop.scan_arguments import Options, scan_array, scan_bound
 
 
 @takes_expressions
@@ -61,7 +61,7 @@ def cummax(
     >>> dc.cummax(da.from_array([3, 1, 4, 1, 5], chunks=2)).compute()
     array([3, 3, 4, 4, 5])
     """
-    options = scan_options(exclusive, reverse, include_initial, segments)
+    options = Options(exclusive, reverse, include_initial, segments)
     return _extrema(MAX, "cummax", x, axis, dtype, out, method, options)
 
 
@@ -99,7 +99,7 @@ def cummin(
     TypeError, AxisError, ValueError
         As for :func:`dask_coop.cumsum`.
     """
-    options = scan_options(exclusive, reverse, include_initial, segments)
+    options = Options(exclusive, reverse, include_initial, segments)
     return _extrema(MIN, "cummin", x, axis, dtype, out, method, options)
 
 
@@ -156,9 +156,9 @@ def logcumsumexp(
     array = asanyarray(x)
     element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
     output = element if dtype is None else np.dtype(dtype)
-    options = scan_options(exclusive, reverse, include_initial, segments)
-    arguments = axis, element, output, out, method
-    return scan_array(LOGADDEXP, "logcumsumexp", array, *arguments, **options)
+    options = Options(exclusive, reverse, include_initial, segments)
+    arguments = axis, element, output, out, method, options
+    return scan_array(LOGADDEXP, "logcumsumexp", array, *arguments)
 
 
 @takes_expressions
@@ -211,16 +211,15 @@ def scan(
     array([False, False,  True,  True])
     """
     array = asanyarray(x)
+    options = Options(exclusive, reverse, include_initial, segments)
     if isinstance(monoid, custom.Monoid):
         op = custom.bind(monoid, array, "scan")
         op = op if dtype is None else replace(op, output=np.dtype(dtype))
-        directions = exclusive, reverse, include_initial
-        return scan_bound(op, monoid.name, array, axis, out, method, *directions, segments)
+        return scan_bound(op, monoid.name, array, axis, out, method, options)
     if len(monoid.fields) != 1:
         names = ", ".join(field.name for field in monoid.fields)
         raise TypeError(f"scan takes monoids of one field; {monoid.name} has {names}")
     name = "cum" + monoid.name.replace("_", "-")
-    options = scan_options(exclusive, reverse, include_initial, segments)
     element = array.dtype
     role = monoid.fields[0].role
     if role == "real" and element.kind in "biu":
@@ -231,7 +230,7 @@ def scan(
         output = monoid.dtypes(element)[0]
     else:
         output = sum_dtype(element) if role == "accumulator" else element
-    return scan_array(monoid, name, array, axis, element, output, out, method, **options)
+    return scan_array(monoid, name, array, axis, element, output, out, method, options)
 
 
 def _extrema(
@@ -242,9 +241,9 @@ def _extrema(
     dtype: Any,
     out: da.Array | None,
     method: str,
-    options: dict[str, Any],
+    options: Options,
 ) -> da.Array:
     array = asanyarray(x)
     output = array.dtype if dtype is None else np.dtype(dtype)
-    arguments = axis, array.dtype, output, out, method
-    return scan_array(monoid, name, array, *arguments, times="mM", **options)
+    arguments = axis, array.dtype, output, out, method, options
+    return scan_array(monoid, name, array, *arguments, times="mM")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -17,6 +17,15 @@ from dask_coop.sweeps import Sweep
 METHODS = ("reduce-then-scan", "blelloch", "sequential", "recompute")
 
 
+class Options(NamedTuple):
+    """The keywords of every scan, as the public function got them."""
+
+    exclusive: bool
+    reverse: bool
+    include_initial: bool
+    segments: Any
+
+
 def scan_array(
     monoid: Monoid,
     name: str,
@@ -26,11 +35,8 @@ def scan_array(
     output: np.dtype[Any],
     out: da.Array | None,
     method: str,
+    options: Options,
     *,
-    exclusive: bool,
-    reverse: bool,
-    include_initial: bool,
-    segments: Any,
     skipna: bool = False,
     times: str = "",
 ) -> da.Array:
@@ -45,7 +51,7 @@ def scan_array(
     x : dask.array.Array
     element, output : dtype
         What elements are taken as, and the dtype of the result.
-    axis, out, method, exclusive, reverse, include_initial, segments
+    axis, out, method, options
         As the public function got them.
     skipna : bool
         Whether elements that are NaN are left out.
@@ -53,7 +59,7 @@ def scan_array(
         The kinds of dates and durations that `name` takes.
     """
     op = monoids.bind(monoid, element, output, name, skipna, times)
-    return scan_bound(op, name, x, axis, out, method, exclusive, reverse, include_initial, segments)
+    return scan_bound(op, name, x, axis, out, method, options)
 
 
 def scan_bound(
@@ -63,14 +69,12 @@ def scan_bound(
     axis: int | None,
     out: da.Array | None,
     method: str,
-    exclusive: bool,
-    reverse: bool,
-    include_initial: bool,
-    segments: Any,
+    options: Options,
 ) -> da.Array:
     """Do what `scan_array` does, by an operation."""
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
+    exclusive, reverse, include_initial, segments = options
     if exclusive and include_initial:
         raise ValueError("exclusive and include_initial exclude one another")
     marks = None if segments is None else _bool_chunks(segments, x)
@@ -88,18 +92,6 @@ def scan_bound(
     if method == "sequential":
         return handle_out(out, spine_scan.chain(op, sweep, source, name))
     return handle_out(out, spine_scan.scan(op, sweep, source, name, method == "recompute"))
-
-
-def scan_options(
-    exclusive: bool, reverse: bool, include_initial: bool, segments: Any
-) -> dict[str, Any]:
-    """Return what the keywords of every scan are to `scan_array`."""
-    return {
-        "exclusive": exclusive,
-        "reverse": reverse,
-        "include_initial": include_initial,
-        "segments": segments,
-    }
 
 
 def _bool_chunks(segments: Any, x: da.Array) -> da.Array:

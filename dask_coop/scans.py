@@ -11,7 +11,7 @@ from dask.array.core import asanyarray
 from dask_coop.arguments import passes_to_dask, replace_nan, sum_dtype
 from dask_coop.monoids import PROD, SUM, Monoid
 from dask_coop.planning import takes_expressions
-from dask_coop.scan_arguments import scan_array, scan_options
+from dask_coop.scan_arguments import Options, scan_array
 
 
 @passes_to_dask
@@ -90,8 +90,8 @@ def cumsum(
     >>> dc.cumsum(x, segments=[False, False, True, False, False]).compute()
     array([1, 2, 1, 2, 3])
     """
-    options = scan_options(exclusive, reverse, include_initial, segments)
-    return _scan(SUM, "cumsum", x, axis, dtype, out, method, **options)
+    options = Options(exclusive, reverse, include_initial, segments)
+    return _scan(SUM, "cumsum", x, axis, dtype, out, method, options)
 
 
 @passes_to_dask
@@ -141,8 +141,8 @@ def cumprod(
     >>> dc.cumprod(da.arange(1, 6, chunks=2)).compute()
     array([  1,   2,   6,  24, 120])
     """
-    options = scan_options(exclusive, reverse, include_initial, segments)
-    return _scan(PROD, "cumprod", x, axis, dtype, out, method, **options)
+    options = Options(exclusive, reverse, include_initial, segments)
+    return _scan(PROD, "cumprod", x, axis, dtype, out, method, options)
 
 
 @passes_to_dask
@@ -178,8 +178,8 @@ def nancumsum(
     TypeError, AxisError, ValueError
         As for :func:`cumsum`.
     """
-    options = scan_options(exclusive, reverse, include_initial, segments)
-    return _scan(SUM, "nancumsum", x, axis, dtype, out, method, skipna=True, **options)
+    options = Options(exclusive, reverse, include_initial, segments)
+    return _scan(SUM, "nancumsum", x, axis, dtype, out, method, options, skipna=True)
 
 
 @passes_to_dask
@@ -215,8 +215,8 @@ def nancumprod(
     TypeError, AxisError, ValueError
         As for :func:`cumsum`.
     """
-    options = scan_options(exclusive, reverse, include_initial, segments)
-    return _scan(PROD, "nancumprod", x, axis, dtype, out, method, skipna=True, **options)
+    options = Options(exclusive, reverse, include_initial, segments)
+    return _scan(PROD, "nancumprod", x, axis, dtype, out, method, options, skipna=True)
 
 
 @takes_expressions
@@ -297,15 +297,16 @@ def _scan(
     dtype: Any,
     out: da.Array | None,
     method: str,
+    options: Options,
     skipna: bool = False,
-    **options: Any,
 ) -> da.Array:
     array = asanyarray(x)
     output = sum_dtype(array.dtype) if dtype is None else np.dtype(dtype)
     if skipna and array.dtype.kind in "fc" and output.kind != array.dtype.kind:
         array = replace_nan(monoid, name, array)
-    options |= {"skipna": skipna, "times": "m" if monoid is SUM and not skipna else ""}
-    return scan_array(monoid, name, array, axis, array.dtype, output, out, method, **options)
+    given = axis, array.dtype, output, out, method, options
+    times = "m" if monoid is SUM and not skipna else ""
+    return scan_array(monoid, name, array, *given, skipna=skipna, times=times)
 
 
 def _one_axis(x: Any, axis: int | None) -> tuple[da.Array, int]:
