@@ -517,7 +517,7 @@ def test_loops_are_compiled_where_machine_code_cannot_be_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     numba = pytest.importorskip("numba")
-    from dask_coop.chunks import binned_numba
+    from dask_coop.chunks.jit import jit
 
     def refuse(function: Any, cache: bool = False, **options: Any) -> Any:
         if cache:
@@ -525,7 +525,7 @@ def test_loops_are_compiled_where_machine_code_cannot_be_kept(
         return function
 
     monkeypatch.setattr(numba, "njit", refuse)
-    assert binned_numba._jit(bits) is bits
+    assert jit(bits) is bits
 
 
 def test_the_loops_without_numba_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:

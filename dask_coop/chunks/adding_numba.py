@@ -1,15 +1,12 @@
-"""The loops of chunks/adding.py and chunks/numpy_scan.py, compiled by Numba when first called.
-
-They release the GIL, and are compiled without fastmath, which would change the order of operations.
-"""
+"""The loops of chunks/adding.py and chunks/numpy_scan.py, compiled by Numba."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
+
+from dask_coop.chunks.jit import jit
 
 Array = np.ndarray[Any, Any]
 
@@ -18,14 +15,6 @@ _LANES = 256
 
 #: Elements of a line that are multiplied as eight runs of neighbours, side by side.
 _RUNS = 1024
-
-
-def _jit(function: Callable[..., Any]) -> Any:
-    try:
-        return numba.njit(function, nogil=True, cache=True)
-    except RuntimeError:
-        # There is no folder to keep the machine code in.
-        return numba.njit(function, nogil=True)
 
 
 def _add_rows(x: Array, step: int, n: int, sums: Array) -> None:
@@ -101,15 +90,15 @@ def _scan(
 
 
 #: Write the sums of lines of `n` elements, the first of which are `step` elements apart.
-add_rows = _jit(_add_rows)
+add_rows = jit(_add_rows)
 
 #: Write their products.
-multiply_rows = _jit(_multiply_rows)
+multiply_rows = jit(_multiply_rows)
 
 #: Write the sums, or products, of lines that are neighbours, in `n` rows of them that are `step`
 #: elements apart.
-combine_columns = _jit(_combine_columns)
+combine_columns = jit(_combine_columns)
 
 #: Scan the rows of `x` into `out`, from `totals` on, which become those of all. With `skip`, NaN
 #: are `neutral`.
-scan = _jit(_scan)
+scan = jit(_scan)

@@ -1,17 +1,13 @@
-"""The loops of chunks/binned.py, compiled by Numba when they are first called.
-
-They are compiled without fastmath, which would change the order of operations.
-"""
+"""The loops of chunks/binned.py, compiled by Numba."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
 from dask_coop.binned import DIGITS, WIDTH
+from dask_coop.chunks.jit import jit
 
 Array = np.ndarray[Any, Any]
 
@@ -25,14 +21,6 @@ _APART = _WIDE + 8
 # `SHIFTS` of chunks/binned.py, and their bits.
 _A, _B, _C, _D = (float(1.5 * 2.0 ** (52 - WIDTH * k)) for k in range(DIGITS))
 _A_BITS, _B_BITS, _C_BITS, _D_BITS = (int(np.float64(s).view("i8")) for s in (_A, _B, _C, _D))
-
-
-def _jit(function: Callable[..., Any]) -> Any:
-    try:
-        return numba.njit(function, nogil=True, cache=True)
-    except RuntimeError:
-        # There is no folder to keep the machine code in.
-        return numba.njit(function, nogil=True)
 
 
 def _raise(exponent: Array, digits: Array, line: int, magnitude: float) -> bool:
@@ -76,7 +64,7 @@ def _flush(sums: Array, rows: int, digits: Array, first: int, width: int) -> Non
     sums[:] = 0
 
 
-_raise, _scale, _cut, _flush = _jit(_raise), _jit(_scale), _jit(_cut), _jit(_flush)
+_raise, _scale, _cut, _flush = jit(_raise), jit(_scale), jit(_cut), jit(_flush)
 
 
 def _rows(x: Array, bits: Array, exponent: Array, digits: Array) -> bool:
@@ -160,7 +148,7 @@ def _columns(x: Array, bits: Array, exponent: Array, digits: Array) -> bool:
     return True
 
 
-_rows, _columns = _jit(_rows), _jit(_columns)
+_rows, _columns = jit(_rows), jit(_columns)
 
 
 def add_rows(x: Array, exponent: Array, digits: Array) -> bool:

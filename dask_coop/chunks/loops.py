@@ -2,27 +2,18 @@
 
 They are written for three dtypes of samples (float64, int64, uint64), to which blocks of the others
 are converted, so that there is little to compile; `dask_coop.chunks.counting` has the same in NumPy
-and says what the parameters are. They release the GIL.
+and says what the parameters are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 
+from dask_coop.chunks.jit import jit
+
 Array = Any
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _compiled(function: F) -> F:
-    try:
-        compiled: F = numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # there is no folder to keep machine code in
-        compiled = numba.njit(nogil=True)(function)
-    return compiled
 
 
 #: The place of a sample that is looked for in a second loop: the first has no branches, so that the
@@ -30,7 +21,7 @@ def _compiled(function: F) -> F:
 UNSURE = -(2**62)
 
 
-@_compiled
+@jit
 def guess_on_line(
     x: Array,
     low: float,
@@ -57,7 +48,7 @@ def guess_on_line(
     return unsure
 
 
-@_compiled
+@jit
 def guess_by_guide(
     x: Array,
     low: float,
@@ -87,7 +78,7 @@ def guess_by_guide(
     return unsure
 
 
-@_compiled
+@jit
 def search(
     x: Array,
     edges: Array,
@@ -135,7 +126,7 @@ def search(
             index[i] = below if v < low else above if v >= high else missing
 
 
-@_compiled
+@jit
 def fold(places: Array, count: int, index: Array) -> None:
     """Make `index` that of a table with `count` entries more for each that it was in."""
     for i in range(len(index)):
@@ -143,7 +134,7 @@ def fold(places: Array, count: int, index: Array) -> None:
         index[i] = index[i] * count + places[i] if inside else -1
 
 
-@_compiled
+@jit
 def number_lines(index: Array, start: int, n: int, inner: int) -> None:
     """Write the line of each element from `start` on of an array of shape (outer, n, inner)."""
     outer, rest = divmod(start, n * inner)
@@ -159,7 +150,7 @@ def number_lines(index: Array, start: int, n: int, inner: int) -> None:
                 outer += 1
 
 
-@_compiled
+@jit
 def count_places(index: Array, table: Array) -> None:
     """Add one to the table for each place in it."""
     n = len(table)
@@ -168,7 +159,7 @@ def count_places(index: Array, table: Array) -> None:
             table[index[i]] += 1
 
 
-@_compiled
+@jit
 def weigh_places(index: Array, weights: Array, table: Array) -> None:
     """Add each weight to its place in the table."""
     n = len(table)
