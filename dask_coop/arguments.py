@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray, broadcast_to, handle_out, map_blocks
+from dask.array.creation import empty_like
 from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
 
@@ -252,6 +253,21 @@ def find_mask(where: Any, x: da.Array) -> da.Array | None:
     sides = zip(mask.shape, x.shape[lead:], x.chunks[lead:], strict=True)
     like_x = tuple(pieces if n == to else (n,) for n, to, pieces in sides)
     return broadcast_to(mask.rechunk(like_x), x.shape, x.chunks)
+
+
+def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
+    """Return `x` in chunks of those sizes, also where it is empty: Dask rechunks no such array."""
+    return x.rechunk(sizes) if x.size else empty_like(x, chunks=sizes)
+
+
+def require_one_kind(name: str, x: da.Array, other: str, y: da.Array) -> None:
+    """Refuse two arguments of which one has NumPy chunks and the other has CuPy's."""
+    kinds = chunks.kind(x._meta), chunks.kind(y._meta)
+    if kinds[0] != kinds[1]:
+        raise TypeError(
+            f"{name} has {kinds[0]} chunks and {other} {kinds[1]} chunks; "
+            "move one of them with .to_backend()"
+        )
 
 
 def find_axes(axis: Axis, ndim: int) -> tuple[int, ...]:

@@ -10,10 +10,16 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.array.core import Array, asanyarray
-from dask.array.creation import empty_like
 
 from dask_coop import binned, chunks, monoids, spine
-from dask_coop.arguments import find_axes, has_unknown_size, passes_to_dask, refuse_many
+from dask_coop.arguments import (
+    find_axes,
+    has_unknown_size,
+    passes_to_dask,
+    rechunk,
+    refuse_many,
+    require_one_kind,
+)
 from dask_coop.binning import find_binning
 from dask_coop.bins import Grid
 from dask_coop.monoids import BINNED_COUNTS, COUNTS, Operation, Refused, State
@@ -147,11 +153,7 @@ def find_weights(weights: Any, x: Array, name: str = "a") -> Array:
     w = asanyarray(weights)
     if w.shape != x.shape and not (has_unknown_size(w) or has_unknown_size(x)):
         raise ValueError(f"weights should have the same shape as {name}: {w.shape} and {x.shape}")
-    if chunks.kind(w._meta) != chunks.kind(x._meta):
-        raise TypeError(
-            f"{name} has {chunks.kind(x._meta)} chunks and weights {chunks.kind(w._meta)} chunks; "
-            "move one of them with .to_backend()"
-        )
+    require_one_kind(name, x, "weights", w)
     return match_chunks(w, x)
 
 
@@ -161,8 +163,7 @@ def match_chunks(y: Array, x: Array) -> Array:
         if y.numblocks != x.numblocks:
             raise ValueError(f"unknown chunks must be as many: {y.numblocks} and {x.numblocks}")
         return y
-    # Dask rechunks no empty array.
-    return y.rechunk(x.chunks) if y.size else empty_like(y, chunks=x.chunks)
+    return rechunk(y, x.chunks)
 
 
 def weighing(weights: Array | None, name: str, dtype: Any = None) -> Operation:

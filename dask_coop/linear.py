@@ -22,14 +22,13 @@ import numpy as np
 from dask.array import routines
 from dask.array.blockwise import blockwise
 from dask.array.core import asanyarray, new_da_object, unify_chunks
-from dask.array.creation import empty_like
 from dask.array.utils import meta_from_array
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.arguments import passes_to_dask
+from dask_coop.arguments import passes_to_dask, rechunk, require_one_kind
 from dask_coop.planning import takes_expressions
 from dask_coop.semirings import SEMIRINGS, Semiring
 
@@ -170,11 +169,7 @@ def matmul(
     fan_in = FAN_IN if split_every is None else split_every
     if fan_in < 2:
         raise ValueError(f"split_every must be at least 2, got {split_every}")
-    if chunks.kind(x._meta) != chunks.kind(y._meta):
-        raise TypeError(
-            f"a has {chunks.kind(x._meta)} chunks and b {chunks.kind(y._meta)} chunks; "
-            "move one of them with .to_backend()"
-        )
+    require_one_kind("a", x, "b", y)
     dtype = ring.dtype(x.dtype, y.dtype)
     return _contract(semiring, x, y, dtype, fan_in)
 
@@ -188,11 +183,7 @@ def _contract(
     name, state = f"matmul-{token}", f"matmul-product-{token}"
     whole = _whole(x), _whole(y)
     sizes, cut = unify_chunks(whole[0], of_x, whole[1], of_y, warn=False)
-    # Dask cuts an empty array into NumPy's chunks, whatever they were.
-    x, y = (
-        after if after.size else empty_like(before, chunks=after.chunks)
-        for before, after in zip(whole, cut, strict=True)
-    )
+    x, y = (rechunk(before, after.chunks) for before, after in zip(whole, cut, strict=True))
     below: dict[Any, Task] = {}
     layer: dict[Any, Task] = {}
     for index in itertools.product(*(range(len(sizes[axis])) for axis in of_result)):
@@ -249,9 +240,7 @@ def _find_indices(x: da.Array, y: da.Array) -> tuple[tuple[Any, ...], ...]:
 def _whole(x: da.Array) -> da.Array:
     """Return `x` without chunks of length zero, which neither broadcast nor rechunk in Dask."""
     sizes = tuple(tuple(n for n in of_axis if n) or (0,) for of_axis in x.chunks)
-    if sizes == x.chunks:
-        return x
-    return x.rechunk(sizes) if x.size else empty_like(x, chunks=sizes)
+    return x if sizes == x.chunks else rechunk(x, sizes)
 
 
 def _block(operand: da.Array, axes: tuple[Any, ...], at: dict[Any, int]) -> TaskRef:

@@ -10,7 +10,8 @@ from dask.array.core import asanyarray, handle_out
 from dask.array.creation import empty_like
 from dask.array.utils import validate_axis
 
-from dask_coop import chunks, monoids, spine_scan
+from dask_coop import monoids, spine_scan
+from dask_coop.arguments import rechunk, require_one_kind
 from dask_coop.monoids import Monoid, Operation
 from dask_coop.sweeps import Sweep
 
@@ -98,12 +99,7 @@ def _bool_chunks(segments: Any, x: da.Array) -> da.Array:
     marks = asanyarray(segments)
     if marks.dtype != np.dtype("?"):
         raise TypeError(f"segments must be of dtype bool, got {marks.dtype}")
-    kinds = chunks.kind(marks._meta), chunks.kind(x._meta)
-    if kinds[0] != kinds[1]:
-        raise TypeError(
-            "chunks of segments must be of the kind of x's, got {} and {}; "
-            "move one of them with .to_backend()".format(*kinds)
-        )
+    require_one_kind("x", x, "segments", marks)
     return marks
 
 
@@ -121,8 +117,7 @@ def _align(marks: da.Array, x: da.Array, axis: int) -> da.Array:
         if marks.numblocks != tuple(map(len, wanted)):
             raise ValueError("segments must have the chunks of x where their sizes are not known")
         return marks
-    # Dask rechunks no empty array.
-    return marks.rechunk(wanted) if marks.size else empty_like(marks, chunks=wanted)
+    return rechunk(marks, wanted)
 
 
 def _fits(a: da.Array, b: da.Array) -> bool:
