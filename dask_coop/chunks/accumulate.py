@@ -77,6 +77,13 @@ def blocks(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
         yield slice(begin, min(begin + length, shape[axis]))
 
 
+def as_lines(x: Any, axes: tuple[int, ...]) -> Any:
+    """Return the array `x` with one axis in the place of the sorted `axes`, the last one."""
+    kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
+    length = math.prod(x.shape[axis] for axis in axes)
+    return np.moveaxis(x, axes, range(len(kept), x.ndim)).reshape(*kept, length)
+
+
 def _scan(combine: Combine, state: State, axis: int, into: State) -> None:
     """Scan the pairs of neighbours, and put what is between them from there."""
     n = state[0].shape[axis]

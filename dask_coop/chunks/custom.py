@@ -7,13 +7,12 @@ few MiB.  A ufunc reduces and accumulates by itself; other states are combined b
 
 from __future__ import annotations
 
-import math
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.accumulate import accumulate, blocks, fold
+from dask_coop.chunks.accumulate import accumulate, as_lines, blocks, fold
 from dask_coop.monoids import Operation, State
 from dask_coop.sweeps import Sweep, segmented
 
@@ -24,8 +23,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
     where = None if where is None else np.broadcast_to(where, x.shape)
     if len(axes) != 1:
-        x = _as_lines(x, axes)
-        where = None if where is None else _as_lines(where, axes)
+        x = as_lines(x, axes)
+        where = None if where is None else as_lines(where, axes)
         axes = (x.ndim - 1,)
     (axis,) = axes
     shape = x.shape[:axis] + x.shape[axis + 1 :]
@@ -81,13 +80,6 @@ def scan(
             before = tuple(field[(*at, slice(-1, None))] for field in after)
             carry = tuple(field.take(0, axis) for field in before)
     return result, carry[: len(identity)]
-
-
-def _as_lines(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return `x` with one axis in the place of `axes`, the last one."""
-    kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
-    length = math.prod(x.shape[axis] for axis in axes)
-    return np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)).reshape(*kept, length)
 
 
 def _lift_block(

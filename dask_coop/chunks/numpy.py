@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_coop.bins import Grid, Integers, Steps
 from dask_coop.chunks import adding, binned, binned_counts, counting, custom, numpy_scan
+from dask_coop.chunks.accumulate import as_lines
 from dask_coop.monoids import (
     ALL,
     ANY,
@@ -134,18 +135,13 @@ def _squares(x: Array, axes: tuple[int, ...], dtype: Any, mean: Any, valid: Any)
 
 
 def _place(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
-    kept = _kept(x.shape, axes)
-    length = math.prod(x.shape[axis] for axis in axes)
-
-    def as_lines(a: Array) -> Array:
-        return np.moveaxis(a, axes, range(-len(axes), 0)).reshape(*kept, length)
-
-    lines = as_lines(x)
+    lines = as_lines(x, axes)
+    *kept, length = lines.shape
     if length == 0:
         value, place = op.monoid.identity(op.element)
         return np.full(kept, value)[()], np.full(kept, place)[()]
     if valid is not True:
-        valid, field = as_lines(valid), op.monoid.fields[0]
+        valid, field = as_lines(valid, axes), op.monoid.fields[0]
         value = field.ufunc.reduce(lines, -1, initial=field.identity(lines.dtype), where=valid)
         # A NaN that is among the valid is what was looked for.
         here = valid & ((lines == value[..., np.newaxis]) | (lines != lines))
