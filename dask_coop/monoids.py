@@ -17,7 +17,7 @@ kernels/monoids.cuh that ``Monoid.functor`` names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from typing import Any, Literal
 
@@ -152,6 +152,13 @@ class Monoid:
         """Pickle a row of the table as a reference to it: tasks stay small and `is` holds."""
         row = self.name.upper()
         return row if globals().get(row) is self else super().__reduce_ex__(protocol)
+
+    def __dask_tokenize__(self) -> Any:
+        """Name a row of the table, for Dask's keys; of others tell all."""
+        row = self.name.upper()
+        if globals().get(row) is self:
+            return "Monoid", row
+        return type(self).__name__, *(getattr(self, field.name) for field in fields(self))
 
     def combine(self, a: State, b: State) -> State:
         """Combine the states of two neighbouring pieces, `a` before `b`."""

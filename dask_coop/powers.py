@@ -26,6 +26,10 @@ class Powers(Monoid):
         """Pickle as the call that makes it: tasks stay small and `is` holds."""
         return moments_up_to, (self.order,)
 
+    def __dask_tokenize__(self) -> Any:
+        """Name the call that makes it, for Dask's keys."""
+        return "Powers", self.order
+
     @property
     def order(self) -> int:
         """The highest power."""
