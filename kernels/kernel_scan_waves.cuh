@@ -20,8 +20,9 @@
 
 namespace coop {
 
+// Where one block is `alone` with its rows, they are all its own.
 template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, int slots,
-          bool exclusive, bool reverse>
+          bool exclusive, bool reverse, bool alone = false>
 struct ScanWaves {
   using State = typename M::State;
   using Words = Tagged<State>;
@@ -56,6 +57,9 @@ struct ScanWaves {
   unsigned lowest_tag;
   Storage& s;
 
+  static __device__ unsigned block() { return alone ? 0 : blockIdx.x; }
+  static __device__ unsigned blocks() { return alone ? 1 : gridDim.x; }
+
   // The tile of this block in a wave: where it begins, how many elements it has, whether the copy
   // engine can move it.
   struct Tile {
@@ -64,9 +68,9 @@ struct ScanWaves {
     bool bulk;
   };
   __device__ Tile tile(unsigned wave) const {
-    unsigned t = shared_rows ? wave * gridDim.x + blockIdx.x : wave;
+    unsigned t = shared_rows ? wave * blocks() + block() : wave;
     unsigned row = t / tiles_a_row, column = t - row * tiles_a_row;
-    if (!shared_rows) row = row * gridDim.x + blockIdx.x;
+    if (!shared_rows) row = row * blocks() + block();
     i64 begin = i64(column) * nv, left = n - begin;
     int count = left < nv ? int(left) : nv;
     i64 first = row * n + (reverse ? left - count : begin);
@@ -92,7 +96,7 @@ struct ScanWaves {
 
   __device__ unsigned waves() const {
     unsigned all = shared_rows ? tiles : tiles / tiles_a_row;
-    unsigned mine = (all - blockIdx.x + gridDim.x - 1) / gridDim.x;
+    unsigned mine = (all - block() + blocks() - 1) / blocks();
     return shared_rows ? mine : mine * tiles_a_row;
   }
 
@@ -116,6 +120,17 @@ struct ScanWaves {
       if (warp == warps + 1) own_spine();
     } else if (warp == warps + 1) publish();
     else spine();
+    if constexpr (alone) {
+      // The memory may be used again, for barriers too.
+      __syncthreads();
+      if (threadIdx.x != 0) return;
+      for (int i = 0; i < stages; ++i) {
+        s.full[i].end();
+        s.empty[i].end();
+        s.reduced[i].end();
+        s.based[i].end();
+      }
+    }
   }
 
   __device__ void load() {
@@ -208,7 +223,8 @@ struct ScanWaves {
       State result = exclusive && i == 0 ? start : M::combine(start, states[i - (exclusive && i > 0)]);
       if (!reverse || at < count) out[reverse ? count - 1 - at : at] = convert<R>(result);
     }
-    if (t.bulk) fence_shared();
+    // For the copy from here, or that of a later tile to here.
+    fence_shared();
     __syncwarp();
     R* target = y + t.first + begin(t, warp);
     if (!t.bulk) {
@@ -237,7 +253,7 @@ struct ScanWaves {
       s.reduced[stage].wait(parity(k));
       State total = lane < warps ? reinterpret_cast<State*>(s.totals[stage])[lane] : M::identity();
       total = warp_reduce<M, warp_size>(total);
-      if (lane == 0) Words::write(slot(k, blockIdx.x), total, tag(k));
+      if (lane == 0) Words::write(slot(k, block()), total, tag(k));
     }
   }
 
@@ -245,21 +261,21 @@ struct ScanWaves {
   __device__ unsigned tag(unsigned wave) const { return lowest_tag + wave; }
 
   __device__ u64* slot(unsigned wave, unsigned block) const {
-    return board + (wave % rounds * gridDim.x + block) * Words::words;
+    return board + (wave % rounds * blocks() + block) * Words::words;
   }
 
   // Reads the totals of a wave, of blocks [lane * per_lane, (lane + 1) * per_lane) as far as they exist.
   // Returns whether all were there.
   __device__ bool gather(unsigned wave, State (&totals)[per_lane]) const {
     int first = threadIdx.x % warp_size * per_lane;
-    unsigned left = tiles - wave * gridDim.x;
-    int blocks = left < gridDim.x ? left : gridDim.x;
+    unsigned left = tiles - wave * blocks();
+    int present = left < blocks() ? left : blocks();
     const u64* at = slot(wave, first);
     bool complete = true;
 #pragma unroll
     for (int i = 0; i < per_lane; ++i) {
       totals[i] = M::identity();
-      if (first + i < blocks) complete &= Words::read(at + i * Words::words, totals[i]) == tag(wave);
+      if (first + i < present) complete &= Words::read(at + i * Words::words, totals[i]) == tag(wave);
     }
     return complete;
   }
@@ -268,7 +284,7 @@ struct ScanWaves {
   __device__ void own_spine() {
     int lane = threadIdx.x % warp_size;
     State carry = M::identity();
-    unsigned column = 0, row = blockIdx.x;
+    unsigned column = 0, row = block();
     for (unsigned k = 0, end = waves(); k < end; ++k) {
       int stage = k % stages;
       if (column == 0) carry = base ? base[row] : M::identity();
@@ -283,13 +299,13 @@ struct ScanWaves {
       carry = M::combine(carry, broadcast(inclusive, warp_size - 1));
       if (++column == tiles_a_row) {
         column = 0;
-        row += gridDim.x;
+        row += blocks();
       }
     }
   }
 
   __device__ void spine() {
-    int lane = threadIdx.x % warp_size, owner = blockIdx.x / per_lane;
+    int lane = threadIdx.x % warp_size, owner = block() / per_lane;
     State carry = M::identity();
     for (unsigned k = 0, end = waves(); k < end; ++k) {
       int stage = k % stages;
@@ -304,14 +320,14 @@ struct ScanWaves {
       // `mine` is what comes before the block's own tile among the lane's tiles. A row restarts the sum.
       State mine = M::identity(), sum = M::identity();
       bool mine_restarts = false, restarts = false;
-      unsigned t = k * gridDim.x + lane * per_lane, row = t / tiles_a_row, column = t - row * tiles_a_row;
+      unsigned t = k * blocks() + lane * per_lane, row = t / tiles_a_row, column = t - row * tiles_a_row;
 #pragma unroll
       for (int i = 0; i < per_lane; ++i) {
-        if (column == 0 && lane * per_lane + i < gridDim.x) {
+        if (column == 0 && lane * per_lane + i < blocks()) {
           restarts = true;
           sum = base && row < rows ? base[row] : M::identity();
         }
-        if (lane * per_lane + i == blockIdx.x) {
+        if (lane * per_lane + i == block()) {
           mine = sum;
           mine_restarts = restarts;
         }

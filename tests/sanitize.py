@@ -71,8 +71,11 @@ def cases() -> None:
 
     import dask_coop
     from dask_coop import monoids
-    from dask_coop.bins import find_bins
+    from dask_coop.bins import Grid, find_bins
     from dask_coop.chunks import cuda
+    from dask_coop.chunks.cuda import stages
+    from dask_coop.cuda import together
+    from dask_coop.sweeps import Sweep
 
     # The package has functions of the same names.
     scan, histogram, transpose, matmul = (
@@ -149,6 +152,18 @@ def cases() -> None:
         for strategy in ("bytes", "tiles"):
             with suppress(ValueError):
                 matmul.matmul(a, b, semiring, strategy)
+    # One GPU is a team too, and the sanitizer runs the kernels of several one at a time.
+    team = together.Team([0], 60.0)
+    grids = [Grid((find_bins(n, (0, 99), f4),)) for n in (10, 60_000)]
+    counts = monoids.bind(monoids.COUNTS, np.dtype("i8"), np.dtype("i8"), "cases")
+    for name, op in sums.items():
+        xs = [cupy.asarray(rng.integers(0, 99, n).astype(name)) for n in (5000, 0, 1, 300_003)]
+        stages.reduce(team, op, xs, None)
+        stages.reduce(team, monoids.bind(monoids.MOMENTS, f4, f4, "cases"), xs, None)
+        for sweep in (Sweep(0), Sweep(0, exclusive=True, reverse=True)):
+            stages.scan(team, op, xs, [True, True, False, True], sweep)
+        for grid in grids:
+            stages.histogram(team, counts, xs, grid)
     cupy.cuda.runtime.deviceSynchronize()
 
 
@@ -157,7 +172,7 @@ def run_cases() -> None:
     import cupy
 
     from dask_coop.chunks import catalogue
-    from dask_coop.cuda import compiler, launch
+    from dask_coop.cuda import compiler, launch, together
     from dask_coop.cuda.devices import device
 
     # Without a pool, whose blocks are larger than what was asked for and seldom fresh.
@@ -165,11 +180,11 @@ def run_cases() -> None:
     launched: set[str] = set()
     load, options = launch.load, compiler._options
 
-    def recording(source: str, *arguments: Any) -> Any:
+    def recording(source: str, *arguments: Any, **options: Any) -> Any:
         launched.update(kinds(source))
-        return load(source, *arguments)
+        return load(source, *arguments, **options)
 
-    launch.load = recording
+    launch.load = together.load = recording
     # All kernels are called `entry`: only by their lines can one be told from another.
     compiler._options = lambda *how, **more: replace(options(*how, **more), lineinfo=True)
     cases()
@@ -177,8 +192,8 @@ def run_cases() -> None:
         os.environ["DASK_COOP_PORTABLE"] = "1"
         device.cache_clear()
         cases()
-    missing = set().union(*map(kinds, catalogue.everything())) - launched
-    if missing:
+    listed = set().union(*map(kinds, catalogue.everything()))
+    if missing := listed - launched:
         raise SystemExit(f"no case launches {', '.join(sorted(missing))}")
 
 

@@ -76,6 +76,11 @@ def test_the_common_kernels_compile(arch: str, name: str) -> None:
     compile_all(common(arch, name), arch)
 
 
+@pytest.mark.parametrize("arch", ["sm_75", "sm_100"])
+def test_the_stages_over_several_gpus_compile(arch: str) -> None:
+    compile_all([*catalogue.stages(np.dtype("f4"), is_hopper(arch))], arch)
+
+
 @pytest.mark.parametrize("share", range(SHARES))
 def test_every_kernel_compiles(share: int) -> None:
     compile_all(CHECKED[share::SHARES], "sm_90")
@@ -111,6 +116,8 @@ def main_kernels(arch: str, dtype: np.dtype[np.generic]) -> list[str]:
     other = re.compile(rf"using E = (?!{edge};)|const (?!(?:float|double)\*)[^,*]*\* weights")
     counts = catalogue.histograms(dtype, is_hopper(arch))
     sources += [source for source in counts if not other.search(source)]
+    stages = catalogue.stages(dtype, is_hopper(arch))
+    sources += [source for source in stages if "node_histogram" in source]
     return list(dict.fromkeys(sources))
 
 
@@ -147,7 +154,7 @@ def test_an_edited_header_is_compiled_anew(
     monkeypatch.setenv("DASK_COOP_CACHE", str(tmp_path))
     compiled: list[str] = []
 
-    def compile_program(source: str, arch: str) -> bytes:
+    def compile_program(source: str, arch: str, linked: bool) -> bytes:
         compiled.append(source)
         return b"cubin"
 

@@ -18,6 +18,7 @@ from dask_coop.cuda.programs import (
     locate,
     matmul,
     matmul_bytes,
+    node,
     reduce,
     scan,
     transpose,
@@ -260,6 +261,39 @@ def finders(samples: np.dtype[Any], edge: np.dtype[Any]) -> list[histogram.Finde
     return [histogram.finder(kind, samples, edge) for kind in ("searched", "linear", "guessed")]
 
 
+#: Elements of which `stages` lists everything.
+_STAGED = tuple(map(np.dtype, ("i4", "f4", "c8")))
+
+
+def stages(dtype: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
+    """Yield stages over several GPUs for elements of `dtype`, with or without Device.hopper.
+
+    As in `all_scans` these are sums of every dtype, and of the rest some; and one histogram or two.
+    Scans by LOGADDEXP, the same template, would take longer to compile than all others.
+    """
+    full = dtype in _STAGED
+    for monoid in MONOIDS:
+        if monoid is SUM or (full and dtype.kind in monoid.kinds and monoid is not COUNTS):
+            for skipna in (False, True) if full and monoid in SKIPPED else (False,):
+                op = bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna)
+                yield node.reduce(functor(op), element(op), layout(op))
+    for monoid, names in {SUM: dtype.str[1:], **_SCANNED}.items():
+        if dtype.str[1:] in names.split() and monoid is not LOGADDEXP:
+            for skipna in (False, True) if full and monoid in SKIPPED else (False,):
+                of = scanned(bind(monoid, dtype, _output(monoid, dtype), "scan", skipna))
+                if hopper and of.is_bulk:
+                    # An H200's processors, and its memory but for some of the program's own.
+                    yield node.scan(of, scan.tune(of, 1 << 40, 132, 232_448 - 2048, False))
+                if full or not hopper:
+                    yield node.scan(of, None)
+    if dtype.kind in "iuf":
+        edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
+        for find in finders(dtype, edge) if full else [histogram.finder("guessed", dtype, edge)]:
+            yield from (node.histogram(find, packed) for packed in (False, True)[: 1 + full])
+    if dtype.kind in "iu":
+        yield node.histogram(histogram.finder("unit", dtype, dtype), False)
+
+
 def transposes(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield what `transpose` can launch for elements of `dtype`."""
     yield from transpose.programs(dtype.itemsize)
@@ -303,6 +337,7 @@ def everything() -> list[str]:
             sources.update(dict.fromkeys(histograms(dtype)))
         if dtype.kind in "biu":
             sources.update(dict.fromkeys(tallies(dtype)))
+        sources.update(dict.fromkeys(stages(dtype)))
         sources.update(dict.fromkeys(transposes(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:
             sources.update(dict.fromkeys(matmuls(dtype)))

@@ -4,6 +4,7 @@ A kernel is a *program*: a few generated lines (see `dask_coop.cuda.programs`) t
 of kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. The cubin
 is kept in a folder that processes share; its key covers the source, the options, the compiler's
 version and the text of every header, so that an edited header is never served from the cache.
+A *linked* program calls CUDA's device runtime besides (see `dask_coop.cuda.linking`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from dask_coop.cuda import linking
 
 ENTRY = "entry"
 
@@ -52,7 +55,7 @@ def _headers_digest() -> bytes:
     return digest.digest()
 
 
-def compile_program(source: str, arch: str, *, report: Any = None) -> bytes:
+def compile_program(source: str, arch: str, *, linked: bool = False, report: Any = None) -> bytes:
     """Compile `source` for `arch`, without looking into the cache.
 
     Parameters
@@ -61,6 +64,8 @@ def compile_program(source: str, arch: str, *, report: Any = None) -> bytes:
         CUDA C++ that may include the headers of kernels/.
     arch : str
         A real architecture, such as "sm_90".
+    linked : bool
+        Whether it includes headers of CUDA's own and calls the device runtime.
     report : file-like, optional
         Receives the compiler's log, with registers and spills of every kernel.
 
@@ -73,44 +78,49 @@ def compile_program(source: str, arch: str, *, report: Any = None) -> bytes:
     ------
     RuntimeError
         If it does not compile; with the compiler's log and the source, which may hold a user's.
+        If it is to be linked and NVRTC is not of CUDA 12.
+    FileNotFoundError
+        If it is to be linked and CUDA's headers or the device runtime are missing.
     """
     from cuda.core import Program
 
-    program = Program(source, "c++", options=_options(arch, verbose=report is not None))
+    program = Program(source, "c++", options=_options(arch, linked, report is not None))
     try:
-        return bytes(program.compile("cubin", logs=report).code)
+        code = program.compile("cubin", logs=report)
+        return linking.link(code, arch) if linked else bytes(code.code)
     except Exception as error:
         lines = enumerate(source.splitlines(), 1)
         listing = "\n".join(f"{number:3}  {line}" for number, line in lines)
         raise RuntimeError(f"this does not compile for {arch}:\n{listing}\n\n{error}") from error
 
 
-def load_or_compile(source: str, arch: str) -> bytes:
+def load_or_compile(source: str, arch: str, linked: bool = False) -> bytes:
     """Return the cubin of `source` for `arch`, from the cache if it is there."""
     from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
 
     key = make_program_cache_key(
         code=source,
         code_type="c++",
-        options=_options(arch),
+        options=_options(arch, linked),
         target_type="cubin",
-        extra_digest=_headers_digest(),
+        extra_digest=_headers_digest() + (linking.digest() if linked else b""),
     )
     with FileStreamProgramCache(cache_folder()) as store:
         cubin = store.get(key)
         if cubin is None:
-            cubin = compile_program(source, arch)
+            cubin = compile_program(source, arch, linked=linked)
             store[key] = cubin
         return bytes(cubin)
 
 
-def _options(arch: str, verbose: bool = False) -> Any:
+def _options(arch: str, linked: bool = False, verbose: bool = False) -> Any:
     from cuda.core import ProgramOptions
 
     return ProgramOptions(
         name="dask_coop",
         arch=arch,
         std="c++17",
-        include_path=str(kernels_folder()),
+        include_path=[str(kernels_folder()), *(linking.include_folders() if linked else ())],
+        relocatable_device_code=linked or None,
         ptxas_options="-v" if verbose else None,
     )

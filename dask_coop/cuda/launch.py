@@ -24,16 +24,21 @@ _PORTABLE_CLUSTER = 8
 
 
 @cache
-def _kernel(source: str, arch: str) -> Any:
+def _kernel(source: str, arch: str, linked: bool) -> Any:
     # Loaded as a library, a kernel serves every device of that architecture.
-    return ObjectCode.from_cubin(load_or_compile(source, arch)).get_kernel(ENTRY)
+    return ObjectCode.from_cubin(load_or_compile(source, arch, linked)).get_kernel(ENTRY)
 
 
 @cache
-def load(source: str, ordinal: int, shared: bool = False, cluster: int = 1) -> Any:
-    """Return the kernel of `source` for a GPU, allowed all its shared memory if `shared`."""
+def load(
+    source: str, ordinal: int, shared: bool = False, cluster: int = 1, linked: bool = False
+) -> Any:
+    """Return the kernel of `source` for a GPU, allowed all its shared memory if `shared`.
+
+    `linked` tells whether the program is linked with the device runtime.
+    """
     gpu = device(ordinal)
-    kernel = _kernel(source, gpu.arch)
+    kernel = _kernel(source, gpu.arch, linked)
     attribute = driver.CUfunction_attribute
     if shared:
         _set(

@@ -21,6 +21,7 @@ from dask_coop.chunks.cuda.histogram import count
 from dask_coop.chunks.cuda.locate import MOST, find_numbers, find_places
 from dask_coop.chunks.cuda.masks import apply_mask, lift_parts
 from dask_coop.chunks.cuda.matmul import matmul as matmul
+from dask_coop.chunks.cuda.memory import aligned, contiguous, deliver, dense
 from dask_coop.chunks.cuda.powers import lift_powers
 from dask_coop.chunks.cuda.reduce import reduce_lines
 from dask_coop.chunks.cuda.scan import reduce_segments, scan_lines
@@ -30,9 +31,6 @@ from dask_coop.powers import Powers
 from dask_coop.sweeps import Sweep, segmented
 
 Array = Any
-
-#: States up to this many bytes travel as NumPy arrays; larger ones stay on the GPU.
-HOST_STATE_BYTES = 1 << 16
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
@@ -47,8 +45,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
             op, x = apply_mask(op, x, where)
         if op.monoid.positional and len(axes) > 1:
             # Places count in C order, whatever the order in memory.
-            x = _contiguous(x)
-        x, order = _dense(x)
+            x = contiguous(x)
+        x, order = dense(x)
         reduced = [d for d in range(x.ndim) if order[d] in axes]
         start, stop = _longest_run(x.shape, reduced)
         shape = (
@@ -81,7 +79,7 @@ def scan(
     """
     with x.device:
         axis = sweep.axis
-        x, order = _dense(x.astype(op.element, copy=False))
+        x, order = dense(x.astype(op.element, copy=False))
         at = order.index(axis)
         shape = (math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :]))
         others = [d - (d > axis) for d in order if d != axis]
@@ -156,7 +154,7 @@ def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
     with x.device:
         axis = sweep.axis
         order = [*(d for d in range(x.ndim) if d != axis), axis]
-        x = _aligned(_contiguous(x.astype(op.element, copy=False).transpose(order)))
+        x = aligned(contiguous(x.astype(op.element, copy=False).transpose(order)))
         marks = _marks(marks, x.ndim, axis, order, x.shape)
         kept, n = x.shape[:-1], x.shape[-1]
         if x.size == 0:
@@ -164,7 +162,7 @@ def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
             return (*(field[()] for field in state), np.zeros(kept, "?")[()])
         states = reduce_segments(op, x, marks, (math.prod(kept), n, 1), sweep.reverse)
         layout = catalogue.segmented_layout(op)
-        host = _deliver(states)
+        host = deliver(states)
         if host is not states:
             records = host.view(layout).reshape(kept)
             values = (records["value"][field.name][()] for field in op.monoid.fields)
@@ -201,7 +199,7 @@ def histogram(
             return binned_counts.histogram(lift, histogram, op, samples, grid, weights)
         (total,) = op.monoid.dtypes(op.element)
         if weights is not None:
-            weights = _aligned(_contiguous(weights.astype(op.element, copy=False)))
+            weights = aligned(contiguous(weights.astype(op.element, copy=False)))
         if isinstance(grid, Integers):
             # Of several lengths, so these do not travel as NumPy arrays, large or small.
             return (_tally(x, weights, grid.minlength, total),)
@@ -210,11 +208,11 @@ def histogram(
         if math.prod(shape) > MOST:
             raise ValueError(f"a table of shape {shape} has more than {MOST} entries")
         if not x.size or not math.prod(shape):
-            return (_deliver(cupy.zeros(shape, total)),)
+            return (deliver(cupy.zeros(shape, total)),)
         samples = [x.view("u1") if x.dtype.kind == "b" else x for x in samples]
         if len(grid.bins) == 1 and not kept and not grid.flow:
-            x = _dense(samples[0])[0] if weights is None else _aligned(_contiguous(samples[0]))
-            return (_deliver(_count(x, weights, grid.bins[0], total)),)
+            x = dense(samples[0])[0] if weights is None else aligned(contiguous(samples[0]))
+            return (deliver(_count(x, weights, grid.bins[0], total)),)
         lines = None
         if len(samples) < len(grid.bins):
             samples = _columns(samples[0])
@@ -227,16 +225,16 @@ def histogram(
                 order = kept + axes
                 samples = [transpose(samples[0], order)]
                 weights = weights if weights is None else transpose(weights, order)
-        places = find_places([_aligned(_contiguous(x)) for x in samples], grid, lines)
+        places = find_places([aligned(contiguous(x)) for x in samples], grid, lines)
         table = _count(places, weights, Integers(math.prod(shape)), total)
-        return (_deliver(table.reshape(shape)),)
+        return (deliver(table.reshape(shape)),)
 
 
 def digitize(x: Array, steps: Steps) -> Array:
     """Return the numbers of the bins of samples, int64 of the shape of `x`."""
     with x.device:
         x = x.view("u1") if x.dtype.kind == "b" else x
-        return find_numbers(_aligned(_contiguous(x)), steps)
+        return find_numbers(aligned(contiguous(x)), steps)
 
 
 def _count(x: Array, weights: Array | None, bins: Bins | Integers, total: Any) -> Array:
@@ -269,7 +267,7 @@ def _tally(x: Array, weights: Array | None, minlength: int, total: Any) -> Array
         raise ValueError(f"a table of {n} entries is more than {MOST}")
     if not x.size:
         return cupy.zeros(n, total)
-    x = _dense(x)[0] if weights is None else _aligned(_contiguous(x))
+    x = dense(x)[0] if weights is None else aligned(contiguous(x))
     return _count(x, weights, Integers(n), total)
 
 
@@ -286,37 +284,11 @@ def transfer(x: Any, to: str) -> Any:
     return cupy.asnumpy(x) if to == "numpy" else cupy.asarray(x)
 
 
-def _dense(x: Array) -> tuple[Array, list[int]]:
-    """Return `x` as a C-contiguous array with its axes in some order, and that order.
-
-    Chunks in another dense order (transposed ones) are read as they lie; others are copied.
-    """
-    if x.size and not x.flags.c_contiguous:
-        order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
-        if x.transpose(order).flags.c_contiguous:
-            return _aligned(x.transpose(order)), order
-    return _aligned(_contiguous(x)), list(range(x.ndim))
-
-
 def _marks(marks: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:
     """Return the marks of the elements of a chunk whose axes are in `order`, then of `shape`."""
     if marks.ndim < ndim:
         marks = marks.reshape([-1 if d == axis else 1 for d in range(ndim)])
     return cupy.ascontiguousarray(cupy.broadcast_to(marks.transpose(order), shape))
-
-
-def _contiguous(x: Array) -> Array:
-    # CuPy's ascontiguousarray would turn a 0-d array into a 1-d one.
-    return x if x.flags.c_contiguous else cupy.ascontiguousarray(x)
-
-
-def _aligned(x: Array) -> Array:
-    """Return the contiguous `x`, moved where its address is no multiple of its item size."""
-    if x.data.ptr % x.dtype.itemsize == 0:
-        return x
-    copy = cupy.empty_like(x)
-    copy.data.copy_from_device_async(x.data, x.nbytes)
-    return copy
 
 
 def _longest_run(shape: tuple[int, ...], axes: list[int]) -> tuple[int, int]:
@@ -341,15 +313,10 @@ def _fold(op: Operation, fields: State, axis: int) -> State:
     return accumulate.fold(op.monoid.combine, fields, axis)
 
 
-def _deliver(x: Array) -> Any:
-    """Return a small array on the host, a large one where it is."""
-    return cupy.asnumpy(x)[()] if x.nbytes <= HOST_STATE_BYTES else x
-
-
 def _fields(op: Operation, states: Array, kept: tuple[int, ...]) -> State:
     """Return the fields of the bytes `states`, each in the shape `kept`."""
     layout = catalogue.layout(op)
-    host = _deliver(states)
+    host = deliver(states)
     if host is not states:
         records = host.view(layout).reshape(kept)
         return tuple(records[field.name][()] for field in op.monoid.fields)

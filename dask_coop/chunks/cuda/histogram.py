@@ -19,6 +19,7 @@ where it has room, and "global" otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import cupy
@@ -29,6 +30,7 @@ from dask_coop.chunks.cuda.lookup import Lookup, look_up
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import histogram as programs
+from dask_coop.cuda.programs import node
 
 Array = Any
 
@@ -132,6 +134,55 @@ def _fit(words: int, packed: bool) -> int:
     return 2 * (words - 32) if packed else (words - 1) // 2 * 2
 
 
+class Stage(NamedTuple):
+    """The histogram of an array that lies on several GPUs, as one launch on all of them.
+
+    Attributes
+    ----------
+    source : str
+        A program of `node.histogram`, in blocks of `programs.THREADS`, one a multiprocessor.
+    shared : int
+        Dynamic shared memory of a block, in bytes.
+    lookups : list of Lookup
+        Of every GPU; their `tables` must outlive the launch.
+    """
+
+    source: str
+    shared: int
+    lookups: list[Lookup]
+
+
+def stage_histogram(
+    ordinals: Sequence[int], samples: np.dtype[Any], bins: Bins | Integers
+) -> Stage | None:
+    """Return how GPUs count together; None if the counters do not fit the memory of a block.
+
+    Parameters
+    ----------
+    ordinals : sequence of int
+        GPUs that are alike. Their tables of edges are copied on CuPy's current streams.
+    samples : numpy.dtype
+        Not bool, whose samples are counted as uint8.
+    bins : Bins or Integers
+    """
+    gpu = device(ordinals[0])
+    if node.fit_counters(bins.n, gpu.shared_bytes) is None:
+        return None
+    lookups: list[Lookup] = []
+    for ordinal in ordinals:
+        # Without tables it is the same on all.
+        if not lookups or lookups[0].tables:
+            with cupy.cuda.Device(ordinal):
+                lookups.append(look_up(gpu, samples, bins))
+        else:
+            lookups.append(lookups[0])
+    fit = node.fit_counters(bins.n, gpu.shared_bytes, lookups[0].staged)
+    if fit is None:
+        return None
+    packed, shared = fit
+    return Stage(node.histogram(lookups[0].finder, packed), shared, lookups)
+
+
 def _objection(case: _Case, strategy: str, weighted: bool) -> str:
     """Say why a strategy can't be had; "" if it can."""
     if strategy not in STRATEGIES:
@@ -214,7 +265,7 @@ def _windows(gpu: Device, lookup: Lookup, x: Array, table: Array, strategy: str)
     # Windows are even, because packed counters come in pairs.
     window = -(-n // windows // 2) * 2
     splits = windows if strategy == "split" else 1
-    nbytes = lookup.staged + (window // 2 + 32 if packed else window + 1) * 4
+    nbytes = lookup.staged + programs.counters_bytes(window, packed)
     source = programs.windows(lookup.finder, packed)
     for first in range(0, n, window * splits):
         numbers = np.int32(first), np.int32(window), np.int32(splits)

@@ -102,6 +102,11 @@ def windows(find: Finder, packed: bool) -> str:
     )
 
 
+def counters_bytes(bins: int, packed: bool) -> int:
+    """Return the shared memory of the counters of so many bins."""
+    return ((bins + 1) // 2 + 32 if packed else bins + 1) * 4
+
+
 @cache
 def by_value(find: Finder) -> str:
     """Return the count of samples of one byte by their values."""

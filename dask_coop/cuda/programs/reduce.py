@@ -51,14 +51,14 @@ def slabs(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str
 @cache
 def rows(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
     """Return the reduction of contiguous lines by a warp each."""
-    call = f"reduce_rows<T, M, {THREADS}, {_loads(element, state)}>(x, out, outer, n);"
+    call = f"reduce_rows<T, M, {THREADS}, {loads(element, state)}>(x, out, outer, n);"
     return _reduce(functor, element, state, "i64 outer, int n", call)
 
 
 @cache
 def long_rows(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
     """Return the reduction of contiguous lines that several blocks share."""
-    body = f"reduce_long_rows<T, M, {THREADS}, {_loads(element, state)}>"
+    body = f"reduce_long_rows<T, M, {THREADS}, {loads(element, state)}>"
     return _reduce(
         functor,
         element,
@@ -95,7 +95,7 @@ def threads(functor: Functor, element: np.dtype[Any], state: np.dtype[Any], v: i
     )
 
 
-def _loads(element: np.dtype[Any], state: np.dtype[Any]) -> int:
+def loads(element: np.dtype[Any], state: np.dtype[Any]) -> int:
     """Return how many loads of 16 bytes a thread of a contiguous line has in flight."""
     # More elements than 32 at a time, converted, would not fit into its registers; large states
     # take longer over what has come, so more has to be under way, while they leave registers.

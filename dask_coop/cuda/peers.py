@@ -1,0 +1,170 @@
+"""Several GPUs in one process: where arrays lie, what waits for what, copies from one to another.
+
+Whatever a `Node` does on a GPU is queued on that GPU's default stream, and CuPy's pool gives memory
+out in the order of that stream. So an array is ready, and its memory free again, once its GPU's
+default stream has come to that point; what happens elsewhere waits for it by events::
+
+    source         producer, signal ..................... wait, reuse of the memory
+    copies                          wait, copy, signal
+    destination        signal ........................... wait, consumer
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import cupy
+from cuda.bindings import driver
+from cupy.cuda import runtime
+
+#: A stream and the GPU that it is on; the null stream is one on every GPU.
+Place = tuple[int, Any]
+
+
+def count() -> int:
+    """Return how many GPUs CuPy sees."""
+    return int(runtime.getDeviceCount())
+
+
+def name(ordinal: int) -> str:
+    """Return the name of a GPU, such as "NVIDIA H200"."""
+    return str(runtime.getDeviceProperties(ordinal)["name"].decode())
+
+
+def memory(ordinal: int) -> tuple[int, int, int, int]:
+    """Return a GPU's bytes in arrays, in CuPy's pool, free on the GPU, and all of the GPU's."""
+    pool = cupy.get_default_memory_pool()
+    with cupy.cuda.Device(ordinal):
+        free, total = runtime.memGetInfo()
+        return pool.used_bytes(), pool.total_bytes(), free, total
+
+
+def connect(ordinals: Sequence[int]) -> None:
+    """Let GPUs reach one another's memory where they can; elsewhere copies go through the host.
+
+    Raises
+    ------
+    RuntimeError
+        If CuPy is set to a default stream for each thread, or the driver fails.
+    """
+    if os.environ.get("CUPY_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0"):
+        raise RuntimeError(
+            "Node orders its work by the GPUs' default streams, which all threads must share: "
+            "unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM before CuPy is imported"
+        )
+    # Through the driver, whose errors do not linger where CuPy's libraries would find them.
+    fine = {
+        driver.CUresult.CUDA_SUCCESS,
+        driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
+        driver.CUresult.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+        driver.CUresult.CUDA_ERROR_TOO_MANY_PEERS,
+    }
+    contexts = {}
+    for ordinal in ordinals:
+        with cupy.cuda.Device(ordinal):
+            runtime.free(0)  # makes the device's context, and makes it current
+            error, contexts[ordinal] = driver.cuCtxGetCurrent()
+        if error != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"GPU {ordinal} has no context: {error}")
+    for ordinal in ordinals:
+        with cupy.cuda.Device(ordinal):
+            runtime.free(0)
+            for peer in ordinals:
+                if peer == ordinal or not runtime.deviceCanAccessPeer(ordinal, peer):
+                    continue
+                (error,) = driver.cuCtxEnablePeerAccess(contexts[peer], 0)
+                if error not in fine:
+                    raise RuntimeError(f"GPU {ordinal} does not reach GPU {peer}: {error}")
+
+
+def use(ordinal: int) -> None:
+    """Make a GPU the calling thread's current one."""
+    runtime.setDevice(ordinal)
+
+
+def place(x: Any) -> int | None:
+    """Return the ordinal of the GPU that an array lies on; None for what is no CuPy array."""
+    return int(x.data.device_id) if isinstance(x, cupy.ndarray) else None
+
+
+def move(arrays: Sequence[Any], ordinal: int) -> list[Any]:
+    """Return copies on a GPU of arrays of other GPUs, without waiting for any of them."""
+    null = cupy.cuda.Stream.null
+    dense, copies = [], []
+    for x in arrays:
+        with cupy.cuda.Device(x.data.device_id):
+            flags = x.flags
+            dense.append(
+                x if flags.c_contiguous or flags.f_contiguous else cupy.ascontiguousarray(x)
+            )
+    with cupy.cuda.Device(ordinal):
+        for x in dense:
+            order = "C" if x.flags.c_contiguous else "F"
+            copies.append(cupy.empty(x.shape, x.dtype, order=order))
+    both = [(of, null) for of in sorted({ordinal, *(x.data.device_id for x in dense)})]
+    stream = _copies(ordinal)
+    _wait([(ordinal, stream)], both)
+    with cupy.cuda.Device(ordinal):
+        for copy, x in zip(copies, dense, strict=True):
+            # Other than a plain copy, this needs no access to the memory of the other.
+            at = copy.data.ptr, ordinal, x.data.ptr, x.data.device_id
+            if x.nbytes:
+                runtime.memcpyPeerAsync(*at, x.nbytes, stream.ptr)
+    # `dense` keeps its memory until this is queued.
+    _wait(both, [(ordinal, stream)])
+    return copies
+
+
+@cache
+def _copies(ordinal: int) -> Any:
+    """Return the stream of the copies to a GPU.
+
+    On a default stream, a copy would wait for everything that was queued on both GPUs.
+    """
+    with cupy.cuda.Device(ordinal):
+        return cupy.cuda.Stream(non_blocking=True)
+
+
+def follow_caller(ordinals: Sequence[int]) -> None:
+    """Let the GPUs wait for what the calling thread has queued on its current streams."""
+    _wait(_defaults(ordinals), _callers(ordinals))
+
+
+def lead_caller(ordinals: Sequence[int]) -> None:
+    """Let the calling thread's current streams wait for what is queued on the GPUs."""
+    _wait(_callers(ordinals), _defaults(ordinals))
+
+
+def _defaults(ordinals: Sequence[int]) -> list[Place]:
+    return [(ordinal, cupy.cuda.Stream.null) for ordinal in ordinals]
+
+
+def _callers(ordinals: Sequence[int]) -> list[Place]:
+    """Return the calling thread's streams that the order on the GPUs says nothing about."""
+    current = int(runtime.getDevice())
+    found = [(current, cupy.cuda.get_current_stream())]
+    for ordinal in ordinals:
+        if ordinal != current:
+            with cupy.cuda.Device(ordinal):
+                stream = cupy.cuda.get_current_stream()
+            if stream != cupy.cuda.Stream.null:
+                found.append((ordinal, stream))
+    return found
+
+
+def _wait(later: Iterable[Place], earlier: Iterable[Place]) -> None:
+    """Let streams wait for what is queued on others by now."""
+    events = []
+    for ordinal, stream in earlier:
+        with cupy.cuda.Device(ordinal):
+            event = cupy.cuda.Event(disable_timing=True)
+            event.record(stream)
+            events.append((ordinal, stream, event))
+    for ordinal, stream in later:
+        with cupy.cuda.Device(ordinal):
+            for source, recorded, event in events:
+                if source != ordinal or recorded != stream:
+                    stream.wait_event(event)

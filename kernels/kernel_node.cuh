@@ -1,0 +1,170 @@
+// Stages over the chunks of an array that lie on several GPUs, in one cooperative launch on all of them.
+//
+// Every GPU has a list of segments: stretches of its chunks, one block's work each or a block's share of
+// several, in the order of the array. A stage has the same shape at every level:
+//
+//   upsweep    a block reduces its segments                                    N read
+//   publish    the last block of a GPU combines the segments of each chunk, and writes the state of the
+//              chunk into the memory of every GPU
+//   barrier    of all GPUs
+//   spine      every block combines the states of the chunks before its own
+//   downsweep  a block scans its segments from there                           N read, N written
+//
+// States are combined in the order of the array, so that floats come out the same on every run.
+#pragma once
+
+#include "barrier.cuh"
+#include "kernel_scan.cuh"
+#include "kernel_scan_waves.cuh"
+
+namespace coop {
+
+// A stretch of a chunk: y is null where nothing is written.
+template <typename T, typename R> struct Segment {
+  const T* x;
+  R* y;
+  i64 n;      // less than 2^31
+  i64 first;  // where in its chunk it begins
+  i64 chunk;  // its chunk's place in the order of a scan
+};
+
+// What a GPU is to do: segments in the order of a scan; block b takes those from first[b] to first[b + 1],
+// and the GPU's chunk c, of `chunks`, has those from begin[c] to begin[c + 1], at least one.
+template <typename T, typename R> struct Work {
+  const Segment<T, R>* segments;
+  const int* first;
+  const int* begin;
+  int chunks;
+  int all;  // the chunks of all GPUs
+};
+
+// Reduces the segments, and leaves the states of all chunks in `of_chunks` of every GPU. `states` has room
+// for one a segment. Returns whether all GPUs came.
+template <typename T, typename M, typename R, int nt, int unroll>
+__device__ bool node_upsweep(const Work<T, R>& work, typename M::State* states,
+                             typename M::State* const* of_chunks, const Peers& peers, unsigned epoch,
+                             typename Cta<M, nt>::Storage& storage) {
+  using State = typename M::State;
+  for (int s = work.first[blockIdx.x]; s < work.first[blockIdx.x + 1]; ++s) {
+    Segment<T, R> segment = work.segments[s];
+    typename M::Lift lift;
+    for_each<nt, unroll>(segment.x, int(segment.n), threadIdx.x, [&](T value, int i) { lift.add(value, i); });
+    State sum = Cta<M, nt>::reduce(lift.state(segment.first), storage);
+    if (threadIdx.x == 0) states[s] = sum;
+    __syncthreads();
+  }
+  return peer_barrier(peers, epoch, [&] {
+    int lane = threadIdx.x % warp_size;
+    for (int c = threadIdx.x / warp_size; c < work.chunks; c += nt / warp_size) {
+      int begin = work.begin[c], count = work.begin[c + 1] - begin;
+      int share = (count + warp_size - 1) / warp_size;
+      State sum = M::identity();
+      for (int i = lane * share; i < count && i < (lane + 1) * share; ++i) {
+        sum = M::combine(sum, states[begin + i]);
+      }
+      sum = broadcast(warp_reduce<M, warp_size>(sum), 0);
+      if (lane < peers.count) of_chunks[lane][work.segments[begin].chunk] = sum;
+    }
+  });
+}
+
+// Thread 0 returns the combination of states[0] to states[n - 1], in order.
+template <typename M, int nt>
+__device__ typename M::State reduce_in_order(const typename M::State* states, int n,
+                                             typename Cta<M, nt>::Storage& storage) {
+  typename M::State sum = M::identity();
+  int share = (n + nt - 1) / nt;
+  for (int i = threadIdx.x * share; i < n && i < (threadIdx.x + 1) * share; ++i) {
+    sum = M::combine(sum, states[i]);
+  }
+  return Cta<M, nt>::reduce(sum, storage);
+}
+
+// Every GPU gets the states of all chunks and, in `out`, that of the whole array.
+template <typename T, typename M, int nt, int unroll>
+__device__ void node_reduce(Work<T, T> work, typename M::State* states,
+                            typename M::State* const* of_chunks, typename M::State* out, const Peers& peers,
+                            unsigned epoch) {
+  __shared__ typename Cta<M, nt>::Storage storage;
+  if (!node_upsweep<T, M, T, nt, unroll>(work, states, of_chunks, peers, epoch, storage)) return;
+  if (blockIdx.x != 0) return;
+  auto sum = reduce_in_order<M, nt>(of_chunks[peers.rank], work.all, storage);
+  if (threadIdx.x == 0) *out = sum;
+}
+
+// The three steps of a scan into chunks of the same sizes; `scan` scans one segment, of at least one
+// element, from a base that is in shared memory.
+template <typename T, typename M, typename R, int nt, int unroll, typename F>
+__device__ void node_scan(const Work<T, R>& work, typename M::State* states,
+                          typename M::State* const* of_chunks, const Peers& peers, unsigned epoch, F scan) {
+  using State = typename M::State;
+  __shared__ typename Cta<M, nt>::Storage storage;
+  __shared__ alignas(16) unsigned char bytes[2 * sizeof(State)];
+  State* base = reinterpret_cast<State*>(bytes);
+  if (!node_upsweep<T, M, R, nt, unroll>(work, states, of_chunks, peers, epoch, storage)) return;
+  // The chunk of this GPU that a segment belongs to grows with the segments.
+  int c = 0;
+  for (int s = work.first[blockIdx.x]; s < work.first[blockIdx.x + 1]; ++s) {
+    Segment<T, R> segment = work.segments[s];
+    while (work.begin[c + 1] <= s) ++c;
+    State before = reduce_in_order<M, nt>(of_chunks[peers.rank], int(segment.chunk), storage);
+    if (threadIdx.x == 0) base[0] = before;
+    __syncthreads();
+    State within = reduce_in_order<M, nt>(states + work.begin[c], s - work.begin[c], storage);
+    if (threadIdx.x == 0) base[1] = M::combine(base[0], within);
+    __syncthreads();
+    if (segment.n && segment.y) scan(segment, base + 1);
+    // What the next segment writes, its barriers too, is the same memory.
+    __syncthreads();
+  }
+}
+
+// By tiles in dynamic shared memory that the bulk copy engine moves; see kernel_scan_waves.cuh for the
+// numbers.
+template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, bool exclusive,
+          bool reverse, int unroll, int bytes>
+__device__ void node_scan_waves(Work<T, R> work, typename M::State* states,
+                                typename M::State* const* of_chunks, const Peers& peers, unsigned epoch) {
+  using Scan = ScanWaves<T, M, R, warps, vt, stages, ahead, 0, exclusive, reverse, true>;
+  alignas(128) extern __shared__ unsigned char memory[];
+  static_assert(sizeof(typename Scan::Storage) <= bytes, "the launch gives a block too little memory");
+  node_scan<T, M, R, Scan::nt, unroll>(
+      work, states, of_chunks, peers, epoch, [&](const Segment<T, R>& segment, const typename M::State* base) {
+        unsigned tiles = unsigned((segment.n + Scan::nv - 1) / Scan::nv);
+        Scan{segment.x, segment.y, base, segment.n, 1, tiles, tiles, nullptr, 0,
+             *reinterpret_cast<typename Scan::Storage*>(memory)}
+            .run();
+      });
+}
+
+// By tiles in static shared memory, on any GPU.
+template <typename T, typename M, typename R, int nt, int vt, bool exclusive, bool reverse, int unroll>
+__device__ void node_scan_rows(Work<T, R> work, typename M::State* states,
+                               typename M::State* const* of_chunks, const Peers& peers, unsigned epoch) {
+  using Scan = RowScan<T, M, R, nt, vt, nt, exclusive, reverse>;
+  __shared__ typename Scan::Storage storage;
+  node_scan<T, M, R, nt, unroll>(
+      work, states, of_chunks, peers, epoch, [&](const Segment<T, R>& segment, const typename M::State* base) {
+        Scan::run(segment.x, segment.y, segment.n, *base, storage);
+      });
+}
+
+// Barriers in a row. At each, a GPU publishes its number into the `words` of every GPU, one for each of them
+// and zero before, where every block then looks for it. The blocks add to out[0] the barriers that held, and to
+// out[1] the words that were behind.
+__device__ inline void node_barriers(unsigned rounds, unsigned* const* words, u64* out,
+                                     const Peers& peers, unsigned epoch) {
+  u64 held = 0, behind = 0;
+  for (unsigned round = 1; round <= rounds; ++round) {
+    bool in_time = peer_barrier(peers, epoch + round, [&] {
+      if (threadIdx.x < peers.count) words[threadIdx.x][peers.rank] = round;
+    });
+    if (!in_time) break;
+    ++held;
+    if (threadIdx.x < peers.count) behind += words[peers.rank][threadIdx.x] < round;
+  }
+  if (threadIdx.x == 0) atomicAdd(out, held);
+  if (behind) atomicAdd(out + 1, behind);
+}
+
+}  // namespace coop
