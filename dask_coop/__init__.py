@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from dask_coop.counts import bincount, digitize
+from dask_coop.cuda.devices import CooperativeTimeout
 from dask_coop.custom import Monoid, reduce
 from dask_coop.histograms import histogram
 from dask_coop.joint import histogram2d, histogramdd
 from dask_coop.linear import matmul, transpose
+from dask_coop.node import Node
 from dask_coop.reductions import (
     Description,
     all,
@@ -52,8 +54,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CoopPlugin",
+    "CooperativeTimeout",
     "Description",
     "Monoid",
+    "Node",
     "all",
     "any",
     "argmax",

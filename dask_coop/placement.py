@@ -1,0 +1,124 @@
+"""On which GPU of a `Node` a task belongs, and what a task's graph node says about it.
+
+New chunks are dealt out by their place among the chunks of that name, in contiguous runs, so that
+neighbours share a GPU; whatever has arrays for input goes where most of their bytes are. Arrays are
+seen in lists, tuples, sets, dicts and the arguments of tasks, and in no other objects.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from dask._task_spec import Alias, DataNode, NestedContainer, Task, TaskRef
+
+CONTAINERS = (list, tuple, set, frozenset)
+
+
+class Everywhere:
+    """A function of a task that works on all GPUs at a time.
+
+    A `Node` calls it on a thread that is no GPU's, with its inputs where they lie.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Work on the task's inputs."""
+        raise NotImplementedError
+
+
+def is_stage(task: Any) -> bool:
+    """Return whether the task of a graph is a stage."""
+    return isinstance(task, Task) and isinstance(task.func, Everywhere)
+
+
+def deal(keys: Iterable[Hashable], n: int) -> dict[Hashable, int]:
+    """Deal the keys of each name, in the order of their indices, out to `n` GPUs.
+
+    Parameters
+    ----------
+    keys : iterable of keys
+        Tuples of a name and indices; other keys are dealt out in the order given.
+    n : int
+        The number of GPUs.
+
+    Returns
+    -------
+    dict
+        A number in ``range(n)`` for each key; that of the k-th of m keys is ``k * n // m``.
+    """
+    named: defaultdict[Any, list[Any]] = defaultdict(list)
+    for key in keys:
+        named[key[:1] if isinstance(key, tuple) else None].append(key)
+    for name, group in named.items():
+        if name is not None:
+            # Indices of several types have no order but the graph's.
+            with suppress(TypeError):
+                named[name] = sorted(group)
+    return {
+        key: place * n // len(group) for group in named.values() for place, key in enumerate(group)
+    }
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield what containers hold, and tasks: their arguments, fused tasks' data, and so on down."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, CONTAINERS):
+            stack.extend(value)
+        elif isinstance(value, Task):
+            stack += [value.args, value.kwargs]
+        elif isinstance(value, DataNode):
+            stack.append(value.value)
+        elif isinstance(value, dict):
+            stack.extend(value.values())
+        else:
+            yield value
+
+
+def replace(value: Any, by_id: Mapping[int, Any]) -> Any:
+    """Return `value` with other leaves, by the ``id`` of the old ones; itself if it has none."""
+    if id(value) in by_id:
+        return by_id[id(value)]
+    if isinstance(value, CONTAINERS):
+        parts = [replace(part, by_id) for part in value]
+        if all(map(operator.is_, parts, value)):
+            return value
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, Task):
+        args, kwargs = replace(value.args, by_id), replace(value.kwargs, by_id)
+        if args is value.args and kwargs is value.kwargs:
+            return value
+        task = copy.copy(value)
+        task.args, task.kwargs = args, kwargs
+        return task
+    if isinstance(value, DataNode):
+        inner = replace(value.value, by_id)
+        return value if inner is value.value else DataNode(value.key, inner)
+    if isinstance(value, dict):
+        changed = {
+            key: new for key, old in value.items() if (new := replace(old, by_id)) is not old
+        }
+        if not changed:
+            return value
+        result = copy.copy(value)
+        result.update(changed)
+        return result
+    return value
+
+
+def hands_on(task: Any, data: Mapping[Any, Any]) -> bool:
+    """Return whether a task only passes its inputs on, alone, in a container or out of one."""
+    if isinstance(task, NestedContainer):
+        return all(hands_on(part, data) for part in task.args)
+    if isinstance(task, Task):
+        if task.func is not operator.getitem or len(task.args) != 2:
+            return False
+        of, index = task.args
+        held = isinstance(of, TaskRef | Alias) and data.get(getattr(of, "target", of.key))
+        return isinstance(held, list | tuple | dict) and not isinstance(index, Task | TaskRef)
+    return True

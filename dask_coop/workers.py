@@ -1,0 +1,159 @@
+"""The threads of a `Node`: one for each GPU, and what they have to do.
+
+`dask.local.get_async` hands out every task that is ready. A thread takes, of the tasks of its GPU,
+one of those that became ready last, as `get_async` itself would: depth first, so that little is in
+memory. It waits where it is some tasks ahead of `get_async`, which may have better ones to give.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import heapq
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+#: Finished tasks, of one GPU and one graph, that `get_async` may have yet to hear of.
+AHEAD = 4
+
+
+class Run:
+    """One graph on its way; it counts how often `get_async` has looked for tasks that are ready."""
+
+    def __init__(self) -> None:
+        self.round = 0
+        self.order = itertools.count()
+
+
+class Job:
+    """A task that was handed out; to `get_async`, a future.
+
+    Parameters
+    ----------
+    run : Run
+        The graph that it is of.
+    worker : Worker or None
+        The thread that is to do it; None for the one that hands it out.
+    work : callable
+        What to do.
+    """
+
+    def __init__(self, run: Run, worker: Worker | None, work: Callable[[], Any]) -> None:
+        self.run = run
+        self.rank = -run.round, next(run.order)
+        self._worker = worker
+        self._work: Callable[[], Any] | None = work
+        self._context = contextvars.copy_context()
+        self._outcome: Any = None
+        self._error: BaseException | None = None
+
+    def __lt__(self, other: Job) -> bool:
+        """Return whether this became ready in a later round, or comes first in the same one."""
+        return self.rank < other.rank
+
+    def add_done_callback(self, tell: Callable[[Job], None]) -> None:
+        """Begin; `get_async` says here, and once, whom to tell of the end."""
+        self._tell: Callable[[Job], None] | None = tell
+        if self._worker is None:
+            self.do()
+        else:
+            self._worker.push(self)
+
+    def do(self) -> None:
+        """Do the work and tell."""
+        work, self._work = self._work, None
+        tell, self._tell = self._tell, None
+        assert work is not None
+        assert tell is not None
+        try:
+            self._outcome = self._context.run(work)
+        except BaseException as error:
+            self._error = error
+        # Whoever is told may be done with the graph, and its arrays should go.
+        del work
+        tell(self)
+
+    def result(self) -> Any:
+        """Return what the work returned; `get_async` asks once, before it looks for new tasks."""
+        self.run.round += 1
+        if self._worker is not None:
+            self._worker.saw(self.run)
+        if self._error is not None:
+            raise self._error
+        return self._outcome
+
+
+class Worker:
+    """A thread that does jobs, those of a later round first.
+
+    Parameters
+    ----------
+    name : str
+        The thread's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._waiting: dict[Run, list[Job]] = {}
+        self._ahead: Counter[Run] = Counter()
+        self._doing: Run | None = None
+        self._stopped = False
+        self._changed = threading.Condition()
+        # A daemon, because a program may end without closing its Node.
+        self.thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self.thread.start()
+
+    def push(self, job: Job) -> None:
+        """Give the thread a job to do."""
+        with self._changed:
+            heapq.heappush(self._waiting.setdefault(job.run, []), job)
+            self._changed.notify_all()
+
+    def saw(self, run: Run) -> None:
+        """Say that one more finished job of `run` has been heard of."""
+        with self._changed:
+            self._ahead[run] -= 1
+            self._changed.notify_all()
+
+    def finish(self, run: Run) -> None:
+        """Drop the jobs of `run` that have not begun, and wait for the one that has."""
+        with self._changed:
+            self._waiting.pop(run, None)
+            try:
+                self._changed.wait_for(lambda: self._doing is not run)
+            finally:
+                self._ahead.pop(run, None)
+
+    def stop(self) -> None:
+        """End the thread once it has nothing to do."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        if self.thread is not threading.current_thread():
+            self.thread.join()
+
+    def _loop(self) -> None:
+        while (job := self._next()) is not None:
+            job.do()
+            del job
+            with self._changed:
+                self._doing = None
+                self._changed.notify_all()
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            while True:
+                for run, jobs in self._waiting.items():
+                    if self._ahead[run] < AHEAD:
+                        job = heapq.heappop(jobs)
+                        # Graphs of several threads take turns.
+                        del self._waiting[run]
+                        if jobs:
+                            self._waiting[run] = jobs
+                        self._ahead[run] += 1
+                        self._doing = run
+                        return job
+                if self._stopped:
+                    return None
+                self._changed.wait()

@@ -1,0 +1,76 @@
+"""Stands in for `dask_coop.cuda.peers`: GPUs that are numbers, arrays that say where they lie."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class FakeArray:
+    """An array on a GPU, to which weak references can be made."""
+
+    def __init__(self, value: Any, device: int) -> None:
+        self.value = np.asarray(value)
+        self.device = device
+
+    @property
+    def nbytes(self) -> int:
+        return self.value.nbytes
+
+
+class FakeGpus:
+    """`n` GPUs; what was asked of them is in `log`."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.log: list[Any] = []
+        self._thread = threading.local()
+
+    def count(self) -> int:
+        return self.n
+
+    def name(self, ordinal: int) -> str:
+        return "Fake" if ordinal < 4 else "Other"
+
+    def memory(self, ordinal: int) -> tuple[int, int, int, int]:
+        return ordinal << 30, 2 << 30, 3 << 30, 4 << 30
+
+    def connect(self, ordinals: Sequence[int]) -> None:
+        self.log.append(("connect", tuple(ordinals)))
+
+    def use(self, ordinal: int) -> None:
+        self._thread.ordinal = ordinal
+
+    def current(self) -> int:
+        """Return the GPU of the calling thread; -1 for none."""
+        return int(getattr(self._thread, "ordinal", -1))
+
+    def place(self, x: Any) -> int | None:
+        return x.device if isinstance(x, FakeArray) else None
+
+    def move(self, arrays: Sequence[FakeArray], ordinal: int) -> list[FakeArray]:
+        assert all(x.device != ordinal for x in arrays)
+        self.log.append(("move", tuple(x.device for x in arrays), ordinal))
+        return [FakeArray(x.value.copy(), ordinal) for x in arrays]
+
+    def follow_caller(self, ordinals: Sequence[int]) -> None:
+        self.log.append(("follow", threading.current_thread(), tuple(ordinals)))
+
+    def lead_caller(self, ordinals: Sequence[int]) -> None:
+        self.log.append(("lead", threading.current_thread(), tuple(ordinals)))
+
+    def moves(self) -> list[Any]:
+        """Return the copies that were made, in order."""
+        return [entry[1:] for entry in self.log if entry[0] == "move"]
+
+    def make(self, value: Any) -> FakeArray:
+        """Return an array on the calling thread's GPU."""
+        return FakeArray(value, self.current())
+
+    def add(self, *arrays: FakeArray) -> FakeArray:
+        """Return a sum on the calling thread's GPU, where all of `arrays` must lie."""
+        assert {x.device for x in arrays} == {self.current()}
+        return FakeArray(sum(x.value for x in arrays), self.current())
