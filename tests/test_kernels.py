@@ -20,8 +20,8 @@ from dask_coop.monoids import BINNED_SUM, MIN, MOMENTS, SUM, bind
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
 COMMON = ("f4", "f8", "i4", "i8", "u1")
 EVERYTHING = catalogue.everything()
-#: Every second one, which differs from its neighbours by a kernel or a dtype; or all, if asked for.
-CHECKED = EVERYTHING[:: 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 2]
+#: Every third one, which differs from its neighbours by a kernel or a dtype; or all, if asked for.
+CHECKED = EVERYTHING[:: 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 3]
 SHARES = 16
 
 
