@@ -152,19 +152,24 @@ def run(name: str, *arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
-def test_the_picture_before_and_after_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("skimage")
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    text = run("equalize.py", "skimage:moon", "--out", "demo", cwd=tmp_path)
-    assert text.startswith("engine: ")
-    (path,) = (tmp_path / "demo").iterdir()
+def check_picture(image: Any, folder: Path, text: str) -> None:
+    """Hold an example to the one picture that it says it has drawn."""
+    (path,) = (folder / "demo").iterdir()
     assert f"figure: demo/{path.name}" in text
     with image.open(path) as found:
         found.load()
         assert found.format == "PNG"
         assert found.width > 800
         assert found.height > 500
+
+
+def test_the_picture_before_and_after_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("skimage")
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    text = run("equalize.py", "skimage:moon", "--out", "demo", cwd=tmp_path)
+    assert text.startswith("engine: ")
+    check_picture(image, tmp_path, text)
 
 
 def test_the_map_of_travel_times_is_written(tmp_path: Path) -> None:
@@ -175,13 +180,7 @@ def test_the_map_of_travel_times_is_written(tmp_path: Path) -> None:
     assert "places: 36, roads: " in text
     for words in ("paths: 1296, in ", " on average, ", "centre: place "):
         assert words in text
-    (path,) = (tmp_path / "demo").iterdir()
-    assert f"figure: demo/{path.name}" in text
-    with image.open(path) as found:
-        found.load()
-        assert found.format == "PNG"
-        assert found.width > 800
-        assert found.height > 500
+    check_picture(image, tmp_path, text)
 
 
 def test_moving_averages_are_those_of_a_loop(xp: ModuleType) -> None:
@@ -201,12 +200,7 @@ def test_the_moving_average_is_drawn(tmp_path: Path) -> None:
     text = run("recurrence.py", "--size", "5000", "--chunk", "999", "--out", "demo", cwd=tmp_path)
     assert text.startswith("engine: ")
     assert "samples: 5000 in 6 chunks, in " in text
-    (path,) = (tmp_path / "demo").iterdir()
-    assert f"figure: demo/{path.name}" in text
-    with image.open(path) as found:
-        found.load()
-        assert found.format == "PNG"
-        assert found.width > 800
+    check_picture(image, tmp_path, text)
 
 
 def test_the_cluster_computes(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ import pytest
 from conftest import missing_for_gpu
 
 from dask_coop.bins import Integers, find_bins
+from dask_coop.chunks.cutting import SEGMENT
 from dask_coop.cuda import compiler
 from dask_coop.cuda.programs import histogram, node
 
 #: Shared memory that a block may have, of an H200, an A100 and a T4.
 SHARED_BYTES = (232_448, 166_912, 65_536)
 
-#: The structs of kernel_node.cuh.
-SEGMENT = np.dtype([("x", "u8"), ("y", "u8"), ("n", "i8"), ("first", "i8"), ("chunk", "i8")])
+#: `Work` of kernel_node.cuh.
 WORK = np.dtype(
     [("segments", "u8"), ("first", "u8"), ("begin", "u8"), ("chunks", "i4"), ("all", "i4")]
 )
