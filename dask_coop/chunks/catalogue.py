@@ -269,7 +269,7 @@ def stages(dtype: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
     """Yield stages over several GPUs for elements of `dtype`, with or without Device.hopper.
 
     As in `all_scans` these are sums of every dtype, and of the rest some; and one histogram or two.
-    Scans by LOGADDEXP, the same template, would take longer to compile than all others.
+    Scans by LOGADDEXP, of the same template, are left out: they take the compiler long.
     """
     full = dtype in _STAGED
     for monoid in MONOIDS:
