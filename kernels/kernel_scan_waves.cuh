@@ -79,14 +79,15 @@ struct ScanWaves {
     return {first, count, (bits & 15) == 0};
   }
 
-  // How many elements of a tile belong to a warp, and the place of the first in memory.
+  // How many elements of a tile belong to a warp, and the place of the first in memory. A warp without any
+  // is behind the others, so that what it reads for nothing is what no other writes.
   static __device__ int share(Tile t, int warp) {
     int left = t.count - warp * segment;
     return left < 0 ? 0 : left < segment ? left : segment;
   }
   static __device__ int begin(Tile t, int warp) {
-    int left = t.count - warp * segment - share(t, warp);
-    return !reverse ? warp * segment : left < 0 ? 0 : left;
+    int mine = share(t, warp);
+    return reverse && mine ? t.count - warp * segment - mine : warp * segment;
   }
   // Where the warp's elements lie in the ring. One copy moves a tile whose results fit in its place.
   __device__ unsigned char* ring(Tile t, int stage, int warp) const {
@@ -180,8 +181,12 @@ struct ScanWaves {
 #pragma unroll
       for (int i = 0; i < vt; ++i) {
         int at = i * warp_size + lane;
-        if (t.bulk) loaded[i] = in[at];
-        else if (at < count) in[at] = loaded[i] = source[at];
+        if (t.bulk) {
+          // In reverse, what is behind the warp's elements may be those of another.
+          if (!reverse || at < count) loaded[i] = in[at];
+        } else if (at < count) {
+          in[at] = loaded[i] = source[at];
+        }
       }
       __syncwarp();
 #pragma unroll
