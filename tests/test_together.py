@@ -21,7 +21,7 @@ sys.modules.update({"cupy": cupy, "cupy.cuda": cuda})
 from dask_coop.cuda import together
 gpus = [Device("sm_90", 132, 232448, True)] * 20
 together.device = lambda ordinal: gpus[ordinal]
-together._attribute = lambda ordinal, name: 1
+together.attribute = lambda ordinal, name: 1
 together._is_sanitized = lambda: False
 os.environ.pop("CUDA_LAUNCH_BLOCKING", None)
 ordinals = (0, 1, 3)
@@ -38,7 +38,7 @@ CASES = {
         "the GPUs differ: sm_80 with 108 processors, sm_90 with 132 processors"
     ),
     "gpus[2] = Device('sm_80', 108, 166912, False)": "",
-    "together._attribute = lambda ordinal, name: ordinal != 3": "GPU 3 takes no cooperative",
+    "together.attribute = lambda ordinal, name: ordinal != 3": "GPU 3 takes no cooperative",
     "reaches = False": "GPU 0 cannot reach the memory of GPU 1",
 }
 

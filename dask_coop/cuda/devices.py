@@ -37,21 +37,23 @@ class Device:
 @cache
 def device(ordinal: int) -> Device:
     """Return the facts about the GPU that this process calls `ordinal`."""
+    major = attribute(ordinal, "COMPUTE_CAPABILITY_MAJOR")
+    minor = attribute(ordinal, "COMPUTE_CAPABILITY_MINOR")
+    return Device(
+        f"sm_{major}{minor}",
+        attribute(ordinal, "MULTIPROCESSOR_COUNT"),
+        attribute(ordinal, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        major >= 9 and not os.environ.get("DASK_COOP_PORTABLE"),
+    )
+
+
+def attribute(ordinal: int, name: str) -> int:
+    """Return what the driver tells of a GPU, by its name without CU_DEVICE_ATTRIBUTE_."""
     from cuda.bindings import driver
 
     driver.cuInit(0)
-
-    def attribute(name: str) -> int:
-        key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        error, value = driver.cuDeviceGetAttribute(key, driver.CUdevice(ordinal))
-        if error != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"device {ordinal} does not tell its {name}: {error}")
-        return int(value)
-
-    major, minor = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
-    return Device(
-        f"sm_{major}{minor}",
-        attribute("MULTIPROCESSOR_COUNT"),
-        attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        major >= 9 and not os.environ.get("DASK_COOP_PORTABLE"),
-    )
+    key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    error, value = driver.cuDeviceGetAttribute(key, driver.CUdevice(ordinal))
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"device {ordinal} does not tell its {name}: {error}")
+    return int(value)

@@ -20,7 +20,7 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
-from dask_coop.cuda.devices import CooperativeTimeout, device
+from dask_coop.cuda.devices import CooperativeTimeout, attribute, device
 from dask_coop.cuda.launch import load
 from dask_coop.cuda.peers import connect
 
@@ -173,7 +173,7 @@ def _objection(ordinals: tuple[int, ...]) -> str:
         names = sorted({f"{fact.arch} with {fact.processors} processors" for fact in facts})
         return f"the GPUs differ: {', '.join(names)}"
     for ordinal in ordinals:
-        if not _attribute(ordinal, "COOPERATIVE_MULTI_DEVICE_LAUNCH"):
+        if not attribute(ordinal, "COOPERATIVE_MULTI_DEVICE_LAUNCH"):
             return f"GPU {ordinal} takes no cooperative multi-device launch"
         for peer in ordinals:
             if peer != ordinal and not cupy.cuda.runtime.deviceCanAccessPeer(ordinal, peer):
@@ -258,11 +258,6 @@ def _check(answer: tuple[Any, ...]) -> Any:
     if error != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"the driver refused a launch on several GPUs: {error}")
     return values[0] if values else None
-
-
-def _attribute(ordinal: int, name: str) -> int:
-    key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-    return int(_check(driver.cuDeviceGetAttribute(key, driver.CUdevice(ordinal))))
 
 
 def _is_sanitized() -> bool:
