@@ -395,6 +395,7 @@ def test_a_gpu_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     import cupy
 
     from dask_coop.cuda import together
+    from dask_coop.cuda.programs.node import MOST
 
     with dask.config.set({"coop.barrier-timeout": "200 ms"}):
         node = dc.Node()
@@ -403,7 +404,7 @@ def test_a_gpu_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     x = alternating(node, values("i8"))
     original = together.Team._peers
     with cupy.cuda.Device(node.devices[1]):
-        nowhere = cupy.zeros(together.MOST + 1, "u4")
+        nowhere = cupy.zeros(MOST + 1, "u4")
 
     def lost(self: Any, rank: int, ordinals: Any) -> Any:
         """Let one GPU speak where nobody listens."""

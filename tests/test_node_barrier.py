@@ -18,18 +18,6 @@ from dask_coop.cuda import compiler, linking
 from dask_coop.cuda.programs import node, scan
 from dask_coop.monoids import SUM, bind
 
-PEERS = np.dtype(
-    [
-        ("flags", "u8", 16),
-        ("arrived", "u8"),
-        ("failed", "u8"),
-        ("patience", "u8"),
-        ("rank", "i4"),
-        ("count", "i4"),
-    ],
-    align=True,
-)
-
 
 def missing_for_linking() -> str:
     """Name what keeps this machine from linking programs; "" if nothing does."""
@@ -211,7 +199,7 @@ class Row:
         flags = [flags.data.ptr for flags in self.flags][: len(self.gpus) + absent]
         arguments: list[Any] = []
         for gpu in self.gpus:
-            peers = np.zeros((), PEERS)
+            peers = np.zeros((), node.PEERS)
             peers["flags"][: len(flags)] = flags
             peers["arrived"] = self.arrived[gpu].data.ptr
             peers["failed"] = self.failed[gpu].data.ptr

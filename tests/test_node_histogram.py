@@ -19,11 +19,6 @@ from dask_coop.cuda.programs import histogram, node
 #: Shared memory that a block may have, of an H200, an A100 and a T4.
 SHARED_BYTES = (232_448, 166_912, 65_536)
 
-#: `Work` of kernel_node.cuh.
-WORK = np.dtype(
-    [("segments", "u8"), ("first", "u8"), ("begin", "u8"), ("chunks", "i4"), ("all", "i4")]
-)
-
 
 @pytest.mark.parametrize("shared_bytes", SHARED_BYTES)
 @pytest.mark.parametrize("staged", [0, 4096])
@@ -87,7 +82,7 @@ class Gpus:
         first = np.array([0, *inner, len(segments)], "i4")
         listed = np.array(segments or [(0,) * 5], SEGMENT).view("u1")
         kept = self.put(ordinal, listed), self.put(ordinal, first)
-        work = np.zeros((), WORK)
+        work = np.zeros((), node.WORK)
         work["segments"], work["first"] = (array.data.ptr for array in kept)
         return work, kept
 

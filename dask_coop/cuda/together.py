@@ -23,21 +23,7 @@ from cuda.bindings import driver
 from dask_coop.cuda.devices import CooperativeTimeout, attribute, device
 from dask_coop.cuda.launch import load
 from dask_coop.cuda.peers import connect
-
-#: The most GPUs of a launch: `Peers::most` of kernels/barrier.cuh.
-MOST = 16
-
-_PEERS = np.dtype(
-    [
-        ("flags", "u8", MOST),
-        ("arrived", "u8"),
-        ("failed", "u8"),
-        ("patience", "u8"),
-        ("rank", "i4"),
-        ("count", "i4"),
-    ],
-    align=True,
-)
+from dask_coop.cuda.programs.node import MOST, PEERS
 
 #: Launches that wait for one another must not be queued in different orders on different GPUs.
 _lock = threading.Lock()
@@ -49,7 +35,7 @@ class Team:
     Parameters
     ----------
     ordinals : sequence of int
-        At most `MOST`.
+        At most `dask_coop.cuda.programs.node.MOST`.
     patience : float
         Seconds that a GPU waits at a barrier for the others before all give up.
 
@@ -149,7 +135,7 @@ class Team:
             )
 
     def _peers(self, rank: int, ordinals: Sequence[int]) -> Any:
-        peers = np.zeros((), _PEERS)
+        peers = np.zeros((), PEERS)
         flags = [self._flags[ordinal].data.ptr for ordinal in ordinals]
         peers["flags"][: len(flags)] = flags
         peers["arrived"] = flags[rank] + 4 * MOST

@@ -33,11 +33,6 @@ Array = Any
 #: Static shared memory of a scan's block beside its tiles, with room to spare, in bytes.
 _STATIC_BYTES = 2048
 
-_WORK = np.dtype(
-    [("segments", "u8"), ("first", "u8"), ("begin", "u8"), ("chunks", "i4"), ("all", "i4")],
-    align=True,
-)
-
 
 def objection(team: Team, xs: Sequence[Any]) -> str:
     """Say why a stage over the chunks `xs` can't be had; "" if it can."""
@@ -274,7 +269,7 @@ class _Stage:
         """Launch a program of kernel_node.cuh; `rest` makes its own arguments for a rank."""
 
         def arguments(rank: int, peers: Any, epoch: Any) -> list[Any]:
-            work = np.zeros((), _WORK)
+            work = np.zeros((), programs.WORK)
             for name in ("segments", "first", "begin"):
                 work[name] = self._at(rank, name)
             work["chunks"], work["all"] = len(self._shares[rank].chunks), len(self.xs)

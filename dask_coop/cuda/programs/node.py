@@ -22,6 +22,28 @@ _LOADS = 6
 #: The most shared memory of a block of `histogram` that is not dynamic, in bytes.
 HISTOGRAM_STATIC_BYTES = 64
 
+#: The most GPUs of a launch: `Peers::most` of kernels/barrier.cuh.
+MOST = 16
+
+#: `Peers` of kernels/barrier.cuh.
+PEERS = np.dtype(
+    [
+        ("flags", "u8", MOST),
+        ("arrived", "u8"),
+        ("failed", "u8"),
+        ("patience", "u8"),
+        ("rank", "i4"),
+        ("count", "i4"),
+    ],
+    align=True,
+)
+
+#: `Work` of kernels/kernel_node.cuh.
+WORK = np.dtype(
+    [("segments", "u8"), ("first", "u8"), ("begin", "u8"), ("chunks", "i4"), ("all", "i4")],
+    align=True,
+)
+
 _REST = "M::State* states, M::State* const* of_chunks"
 
 
@@ -30,8 +52,7 @@ def reduce(
     functor: Functor, element: np.dtype[Any], state: np.dtype[Any], multi_grid: bool = False
 ) -> str:
     """Return the reduction of an array that lies on several GPUs."""
-    return f"""{_include(multi_grid)}
-using namespace coop;
+    return f"""{_head(multi_grid)}
 {functor.definition}using M = {functor};
 using T = {ctype(element)};
 static_assert(sizeof(M::State) == {state.itemsize}, "Python and CUDA disagree on a state");
@@ -54,8 +75,7 @@ def scan(of: Scan, tuning: Waves | None, multi_grid: bool = False) -> str:
         numbers = f"{tuning.warps}, {tuning.items}, {tuning.stages}, {tuning.ahead}, {of.flags}"
         shared = waves_shared_bytes(of, tuning)
         call = f"node_scan_waves<T, M, R, {numbers}, {_LOADS}, {shared}>"
-    return f"""{_include(multi_grid)}
-using namespace coop;
+    return f"""{_head(multi_grid)}
 {of.functor.definition}using M = {of.functor};
 using T = {of.element};
 using R = {of.result};
@@ -73,8 +93,7 @@ def histogram(find: histograms.Finder, packed: bool, multi_grid: bool = False) -
     """Return the histogram of an array that lies on several GPUs."""
     counters = "PackedCounters" if packed else "Counters"
     numbers = f"{histograms.THREADS}, {max(1, find.unroll - packed)}"
-    return f"""{_include(multi_grid, "kernel_node_histogram.cuh")}
-using namespace coop;
+    return f"""{_head(multi_grid, "kernel_node_histogram.cuh")}
 using T = {find.element};
 using E = {find.edge};
 using B = {find.type};
@@ -113,8 +132,7 @@ def fit_counters(bins: int, shared_bytes: int, staged: int = 0) -> tuple[bool, i
 @cache
 def barriers(multi_grid: bool = False) -> str:
     """Return barriers in a row, which count themselves and what they did not order."""
-    return f"""{_include(multi_grid)}
-using namespace coop;
+    return f"""{_head(multi_grid)}
 extern "C" __global__ void __launch_bounds__({THREADS}, {BLOCKS})
 entry(unsigned rounds, unsigned* const* words, u64* out, const __grid_constant__ Peers peers,
       unsigned epoch) {{
@@ -123,5 +141,9 @@ entry(unsigned rounds, unsigned* const* words, u64* out, const __grid_constant__
 """
 
 
-def _include(multi_grid: bool, header: str = "kernel_node.cuh") -> str:
-    return "#define COOP_MULTI_GRID\n" * multi_grid + f'#include "{header}"'
+def _head(multi_grid: bool, header: str = "kernel_node.cuh") -> str:
+    defined = "#define COOP_MULTI_GRID\n" * multi_grid
+    return f"""{defined}#include "{header}"
+using namespace coop;
+static_assert(sizeof(Peers) == {PEERS.itemsize}, "Python and CUDA disagree on Peers");
+static_assert(sizeof(Work<int, int>) == {WORK.itemsize}, "Python and CUDA disagree on Work");"""
