@@ -101,8 +101,13 @@ class Found(NamedTuple):
     others: dict[str, str]
 
 
-def find_stages(graph: Mapping[Any, Any], wanted: Set[Any]) -> Found:
-    """Find the stages of a graph of tasks that makes what is `wanted`."""
+def find_stages(graph: Graph, wanted: Set[Any]) -> Found:
+    """Find the stages of a graph of tasks that makes what is `wanted`.
+
+    Without any, the graph that is returned is `graph` itself.
+    """
+    if not any(map(_is_ours, graph.values())):
+        return Found(graph, [], {})
     whole, homes = _taken_apart(graph)
     others: dict[str, str] = {}
     scans = list(_scans(whole, others))
@@ -116,6 +121,8 @@ def find_stages(graph: Mapping[Any, Any], wanted: Set[Any]) -> Found:
         else:
             others[stage.name] = "its chunks are made on the way, one after the other: persist them"
     stages = [*trees, *scans]
+    if not stages:
+        return Found(graph, [], others)
     used = {key for stage in stages for key in (*stage.plain, *stage.outputs, *stage.needs)}
     used |= roots.keys()
     mine, _ = _taken_apart(graph, {homes[key] for key in used if key in homes})

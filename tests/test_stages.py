@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dask
@@ -200,13 +201,15 @@ def test_a_reduction_of_what_stays_in_memory_is_a_stage() -> None:
     assert len(seen.stages) == 1
 
 
-def test_what_is_no_stage_stays_fused() -> None:
-    lazy = dc.sum(da.from_array(ARRAY, chunks=10) + 1)
-    (optimized,) = dask.optimize(lazy)
-    graph = dict(optimized.__dask_graph__())
-    found = find_stages(convert_legacy_graph(graph), set(dask.core.flatten(lazy.__dask_keys__())))
+@pytest.mark.parametrize("work", [lambda x: dc.sum(x + 1), lambda x: (x + 1) * 2])
+def test_a_graph_without_stages_stays_as_it_is(work: Callable[[da.Array], da.Array]) -> None:
+    (lazy,) = dask.optimize(work(da.from_array(ARRAY, chunks=10)))
+    graph = convert_legacy_graph(dict(lazy.__dask_graph__()))
+    tasks = dict(graph)
+    found = find_stages(graph, set(dask.core.flatten(lazy.__dask_keys__())))
     assert not found.stages
-    assert found.graph.keys() == graph.keys()
+    assert found.graph is graph
+    assert graph == tasks
 
 
 def test_chunks_that_are_computed_are_not_computed_again() -> None:
