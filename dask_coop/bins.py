@@ -46,6 +46,12 @@ class Bins:
             edges = (np.arange(self.n) * step + start).astype(self.edges.dtype)
         return (step, start) if np.array_equal(edges, self.edges[:-1]) else None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the line instead of the edges that are on it: they may be many, and go far."""
+        if self.line is None:
+            return Bins, (self.edges, self.limits)
+        return _on_line, (self.line, self.edges.dtype, self.n, self.edges[-1], self.limits)
+
     def numpy_arguments(self) -> dict[str, Any]:
         """Return the arguments by which `numpy.histogram` counts into these very bins."""
         if self.limits is None:
@@ -58,6 +64,18 @@ class Bins:
             return True
         edges = np.result_type(*self.limits, np.empty(0, samples))
         return bool(self.edges.dtype == (edges if edges.kind == "f" else np.dtype("f8")))
+
+
+def _on_line(
+    line: tuple[float, float], dtype: np.dtype[Any], n: int, last: Any, limits: Any
+) -> Bins:
+    step, start = line
+    edges = np.empty(n + 1, dtype)
+    edges[:-1] = np.arange(n) * step + start
+    edges[-1] = last
+    bins = Bins(edges, limits)
+    bins.__dict__["line"] = line
+    return bins
 
 
 def find_bins(bins: Any, limits: Any, dtype: np.dtype[Any]) -> Bins:

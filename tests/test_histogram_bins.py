@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import dask.array as da
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from strategies import REAL, Chunked, arrays
 
 import dask_coop as dc
+from dask_coop.bins import find_bins
 
 
 def computed(xp: Any, lazy: da.Array) -> Any:
@@ -154,3 +156,17 @@ def test_samples_of_unknown_number_may_be_none() -> None:
     counts, edges = dc.histogram(x[x > 99], 4)
     np.testing.assert_array_equal(counts.compute(), np.zeros(4))
     np.testing.assert_array_equal(edges.compute(), [0, 0.25, 0.5, 0.75, 1])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+@pytest.mark.parametrize(
+    ("bins", "limits"), [(20_000, (0.0, 1.0)), (7, (-3, 11)), (3, (5, 5)), ([0, 1, 3], None)]
+)
+def test_bins_are_pickled_without_what_follows(bins: Any, limits: Any, dtype: str) -> None:
+    made = find_bins(bins, limits, np.dtype(dtype))
+    sent = pickle.dumps(made)
+    assert len(sent) < 500
+    found = pickle.loads(sent)
+    np.testing.assert_array_equal(found.edges, made.edges)
+    assert (found.edges.dtype, found.limits) == (made.edges.dtype, made.limits)
+    assert found.line == made.line
