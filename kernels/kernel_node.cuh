@@ -11,6 +11,9 @@
 //   downsweep  a block scans its segments from there                           N read, N written
 //
 // States are combined in the order of the array, so that floats come out the same on every run.
+//
+// Where GPUs belong to several processes, a scan is two launches on each: one up to the barrier, which no
+// other GPU takes part in, and one of the downsweep, with what comes before each chunk given.
 #pragma once
 
 #include "barrier.cuh"
@@ -92,22 +95,31 @@ __device__ void node_reduce(Work<T, T> work, typename M::State* states,
   if (threadIdx.x == 0) *out = sum;
 }
 
-// The three steps of a scan into chunks of the same sizes; `scan` scans one segment, of at least one
-// element, from a base that is in shared memory.
+// What a launch of a scan does.
+enum Steps { up = 1, down = 2 };
+
+// The steps of a scan into chunks of the same sizes; `scan` scans one segment, of at least one element,
+// from a base that is in shared memory. Without `up`, `states` are those of the segments already, and
+// `bases` what comes before each chunk.
 template <typename T, typename M, typename R, int nt, int unroll, typename F>
 __device__ void node_scan(const Work<T, R>& work, typename M::State* states,
-                          typename M::State* const* of_chunks, const Peers& peers, unsigned epoch, F scan) {
+                          typename M::State* const* of_chunks, const typename M::State* bases, int steps,
+                          const Peers& peers, unsigned epoch, F scan) {
   using State = typename M::State;
   __shared__ typename Cta<M, nt>::Storage storage;
   __shared__ alignas(16) unsigned char bytes[2 * sizeof(State)];
   State* base = reinterpret_cast<State*>(bytes);
-  if (!node_upsweep<T, M, R, nt, unroll>(work, states, of_chunks, peers, epoch, storage)) return;
+  if (steps & up) {
+    if (!node_upsweep<T, M, R, nt, unroll>(work, states, of_chunks, peers, epoch, storage)) return;
+    if (!(steps & down)) return;
+  }
   // The chunk of this GPU that a segment belongs to grows with the segments.
   int c = 0;
   for (int s = work.first[blockIdx.x]; s < work.first[blockIdx.x + 1]; ++s) {
     Segment<T, R> segment = work.segments[s];
     while (work.begin[c + 1] <= s) ++c;
-    State before = reduce_in_order<M, nt>(of_chunks[peers.rank], int(segment.chunk), storage);
+    int chunk = int(segment.chunk);
+    State before = bases ? bases[chunk] : reduce_in_order<M, nt>(of_chunks[peers.rank], chunk, storage);
     if (threadIdx.x == 0) base[0] = before;
     __syncthreads();
     State within = reduce_in_order<M, nt>(states + work.begin[c], s - work.begin[c], storage);
@@ -124,12 +136,14 @@ __device__ void node_scan(const Work<T, R>& work, typename M::State* states,
 template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, bool exclusive,
           bool reverse, int unroll, int bytes>
 __device__ void node_scan_waves(Work<T, R> work, typename M::State* states,
-                                typename M::State* const* of_chunks, const Peers& peers, unsigned epoch) {
+                                typename M::State* const* of_chunks, const typename M::State* bases,
+                                int steps, const Peers& peers, unsigned epoch) {
   using Scan = ScanWaves<T, M, R, warps, vt, stages, ahead, 0, exclusive, reverse, true>;
   alignas(128) extern __shared__ unsigned char memory[];
   static_assert(sizeof(typename Scan::Storage) <= bytes, "the launch gives a block too little memory");
   node_scan<T, M, R, Scan::nt, unroll>(
-      work, states, of_chunks, peers, epoch, [&](const Segment<T, R>& segment, const typename M::State* base) {
+      work, states, of_chunks, bases, steps, peers, epoch,
+      [&](const Segment<T, R>& segment, const typename M::State* base) {
         unsigned tiles = unsigned((segment.n + Scan::nv - 1) / Scan::nv);
         Scan{segment.x, segment.y, base, segment.n, 1, tiles, tiles, nullptr, 0,
              *reinterpret_cast<typename Scan::Storage*>(memory)}
@@ -140,11 +154,13 @@ __device__ void node_scan_waves(Work<T, R> work, typename M::State* states,
 // By tiles in static shared memory, on any GPU.
 template <typename T, typename M, typename R, int nt, int vt, bool exclusive, bool reverse, int unroll>
 __device__ void node_scan_rows(Work<T, R> work, typename M::State* states,
-                               typename M::State* const* of_chunks, const Peers& peers, unsigned epoch) {
+                               typename M::State* const* of_chunks, const typename M::State* bases, int steps,
+                               const Peers& peers, unsigned epoch) {
   using Scan = RowScan<T, M, R, nt, vt, nt, exclusive, reverse>;
   __shared__ typename Scan::Storage storage;
   node_scan<T, M, R, nt, unroll>(
-      work, states, of_chunks, peers, epoch, [&](const Segment<T, R>& segment, const typename M::State* base) {
+      work, states, of_chunks, bases, steps, peers, epoch,
+      [&](const Segment<T, R>& segment, const typename M::State* base) {
         Scan::run(segment.x, segment.y, segment.n, *base, storage);
       });
 }

@@ -162,6 +162,8 @@ def cases() -> None:
         stages.reduce(team, monoids.bind(monoids.MOMENTS, f4, f4, "cases"), xs, None)
         for sweep in (Sweep(0), Sweep(0, exclusive=True, reverse=True)):
             stages.scan(team, op, xs, [True, True, False, True], sweep)
+            states, memo = stages.upsweep(team, op, xs, sweep)
+            stages.downsweep(team, op, xs, sweep, list(zip(*states, strict=True)), memo)
         for grid in grids:
             stages.histogram(team, counts, xs, grid)
     cupy.cuda.runtime.deviceSynchronize()

@@ -317,3 +317,19 @@ def _add_products(ring: Semiring, a: Array, b: Array, total: Array) -> None:
     for i in range(a.shape[-1]):
         ring.times(a[..., :, i, np.newaxis], b[..., i, np.newaxis, :], out=product)
         ring.plus(total, product, out=total)
+
+
+def lift_all(op: Operation, xs: Sequence[Array]) -> None:
+    """Leave it to `lift` to reduce chunks: there is nothing to gain from taking several."""
+
+
+def histogram_all(op: Operation, xs: Sequence[Array], grid: Any) -> None:
+    """Leave it to `histogram` to count samples."""
+
+
+def upsweep(op: Operation, sweep: Sweep, xs: Sequence[Array]) -> None:
+    """Leave it to `lift` and `scan` to scan chunks."""
+
+
+def synchronize() -> None:
+    """Wait for results, which are there."""

@@ -87,6 +87,7 @@ class Team:
         ordinals: Sequence[int],
         arguments: Callable[[int, Any, Any], Sequence[Any]],
         what: str,
+        wait: bool = True,
     ) -> None:
         """Launch `source` on some of the GPUs and wait until all are done.
 
@@ -103,6 +104,8 @@ class Team:
             Makes the NumPy scalars of a rank from it, its `Peers` and the epoch.
         what : str
             What is done, for the message of an error.
+        wait : bool
+            Whether to wait: what has no barrier need not.
 
         Raises
         ------
@@ -124,6 +127,8 @@ class Team:
                 with cupy.cuda.Device(ordinal):
                     # Whatever ends the wait below: memory is not used again before this is done.
                     cupy.cuda.get_current_stream().wait_event(self._streams[ordinal].record())
+            if not wait:
+                return
             for ordinal in ordinals:
                 self._streams[ordinal].synchronize()
             late = [(rank, int(self._failed[rank]) - 1) for rank in range(len(ordinals))]

@@ -16,6 +16,11 @@ import numpy as np
 
 from dask_coop.bins import Bins, Grid, Integers, Steps
 from dask_coop.chunks import accumulate, binned_counts, catalogue
+from dask_coop.chunks.cuda.batches import downsweep as downsweep
+from dask_coop.chunks.cuda.batches import histogram_all as histogram_all
+from dask_coop.chunks.cuda.batches import lift_all as lift_all
+from dask_coop.chunks.cuda.batches import synchronize as synchronize
+from dask_coop.chunks.cuda.batches import upsweep as upsweep
 from dask_coop.chunks.cuda.fold import fold_lines
 from dask_coop.chunks.cuda.histogram import count
 from dask_coop.chunks.cuda.locate import MOST, find_numbers, find_places

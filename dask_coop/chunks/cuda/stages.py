@@ -7,7 +7,9 @@ host makes for a GPU lies in one allocation and goes there in one copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any
 
 import cupy
@@ -62,6 +64,24 @@ def reduce(
     origins : sequence of Origin, optional
         Where the chunks are in the array, for operations that tell places.
     """
+    stage = _reduce(team, op, xs)
+    if origins is None:
+        return tuple(field[0] for field in _fields(op, stage.total()))
+    fields = _fields(op, stage.of_chunks())
+    return op.combine(
+        [
+            op.shift(tuple(field[i] for field in fields), x.shape, origin)
+            for i, (x, origin) in enumerate(zip(xs, origins, strict=True))
+        ]
+    )
+
+
+def reduce_each(team: Team, op: Operation, xs: Sequence[Array]) -> State:
+    """Reduce each of the chunks `xs`; return their states in arrays of one axis on the host."""
+    return _fields(op, _reduce(team, op, xs).of_chunks())
+
+
+def _reduce(team: Team, op: Operation, xs: Sequence[Array]) -> _Stage:
     element, layout = catalogue.element(op), catalogue.layout(op)
     source = programs.reduce(catalogue.functor(op), element, layout)
     ready = [_prepare(op, x) for x in xs]
@@ -76,45 +96,89 @@ def reduce(
         f"the {op.monoid.name}",
         lambda rank: stage.places(rank, "states", "peers", "out"),
     )
-    if origins is None:
-        return _fields(op, stage.total())
-    states = (_fields(op, state) for state in np.split(stage.of_chunks(), len(xs)))
-    return op.combine(
-        [
-            op.shift(state, x.shape, origin)
-            for state, x, origin in zip(states, xs, origins, strict=True)
-        ]
-    )
+    return stage
 
 
 def scan(
     team: Team, op: Operation, xs: Sequence[Array], wanted: Sequence[bool], sweep: Sweep
 ) -> list[Array | None]:
     """Scan the 1-d chunks `xs`, in the order of the scan, and return those that are wanted."""
-    of = catalogue.scanned(op, sweep.exclusive, sweep.reverse)
     ready = [_prepare(op, x) for x in xs]
-    ys = []
-    for x, is_wanted in zip(ready, wanted, strict=True):
-        with x.device:
+    ys = _results(op, ready, wanted)
+    _scan(team, op, ready, ys, sweep, programs.UP | programs.DOWN)
+    return ys
+
+
+def upsweep(team: Team, op: Operation, xs: Sequence[Array], sweep: Sweep) -> tuple[State, bytes]:
+    """Do the first half of a scan of 1-d chunks, of which nobody has the others.
+
+    Returns
+    -------
+    state : tuple of numpy.ndarray
+        The states of the chunks, along the first axis of each field.
+    memo : bytes
+        What `downsweep` is to be given.
+    """
+    stage = _scan(team, op, [_prepare(op, x) for x in xs], (), sweep, programs.UP)
+    of_segments, of_chunks = stage.of_parts()
+    return _fields(op, of_chunks), of_segments.tobytes()
+
+
+def downsweep(
+    team: Team,
+    op: Operation,
+    xs: Sequence[Array],
+    sweep: Sweep,
+    bases: Sequence[State],
+    memo: bytes,
+) -> list[Array]:
+    """Do the second half of a scan, from the base sums of the chunks, without waiting for it."""
+    ready = [_prepare(op, x) for x in xs]
+    ys: list[Any] = _results(op, ready, [True] * len(xs))
+    records = np.zeros(len(bases), catalogue.layout(op))
+    for field, values in zip(op.monoid.fields, zip(*bases, strict=True), strict=True):
+        records[field.name] = values
+    given = {"states": np.frombuffer(memo, "u1"), "bases": records}
+    _scan(team, op, ready, ys, sweep, programs.DOWN, given)
+    return ys
+
+
+def _results(op: Operation, xs: Sequence[Array], wanted: Sequence[bool]) -> list[Array | None]:
+    ys, here = [], cupy.cuda.runtime.getDevice()
+    for x, is_wanted in zip(xs, wanted, strict=True):
+        with nullcontext() if x.device.id == here else x.device:
             ys.append(cupy.empty(x.shape, op.output) if is_wanted else None)
-    gpu, tuning, shared = device(ready[0].device.id), None, 0
+    return ys
+
+
+def _scan(
+    team: Team,
+    op: Operation,
+    xs: Sequence[Array],
+    ys: Sequence[Array | None],
+    sweep: Sweep,
+    steps: int,
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> _Stage:
+    of = catalogue.scanned(op, sweep.exclusive, sweep.reverse)
+    gpu, tuning, shared = device(xs[0].device.id), None, 0
     if gpu.hopper and of.is_bulk:
         # Blocks scan tiles one after the other, as they do lines without an end.
         tuning = scans.tune(of, 1 << 40, gpu.processors, gpu.shared_bytes - _STATIC_BYTES, False)
         shared = scans.waves_shared_bytes(of, tuning)
     source = programs.scan(of, tuning)
     threads = scans.THREADS if tuning is None else tuning.threads
-    stage = _Stage(ready, of.state_bytes, ys, sweep.reverse)
-    stage.upload(team, most_blocks(source, stage.ordinals, threads, shared))
-    stage.launch(
-        team,
-        source,
-        threads,
-        shared,
-        f"the scan by {op.monoid.name}",
-        lambda rank: stage.places(rank, "states", "peers"),
-    )
-    return ys
+    stage = _Stage(xs, of.state_bytes, ys, sweep.reverse)
+    stage.upload(team, most_blocks(source, stage.ordinals, threads, shared), given)
+
+    def rest(rank: int) -> list[Any]:
+        bases = stage.places(rank, "bases") if "bases" in given else [np.uint64(0)]
+        return [*stage.places(rank, "states", "peers"), *bases, np.int32(steps)]
+
+    # Only who meets others at the barrier may have waited in vain.
+    what, wait = f"the scan by {op.monoid.name}", bool(steps & programs.UP)
+    stage.launch(team, source, threads, shared, what, rest, wait)
+    return stage
 
 
 def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> State | None:
@@ -160,15 +224,17 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> Sta
 
 def _prepare(op: Operation, x: Array) -> Array:
     """Return a chunk as the kernels read it."""
+    if x.flags.c_contiguous and x.dtype == op.element and x.data.ptr % x.itemsize == 0:
+        return x
     with x.device:
         x = x.astype(op.element, copy=False)
         # Places count in C order, whatever the order in memory.
         return aligned(contiguous(x)) if op.monoid.positional else dense(x)[0]
 
 
-def _fields(op: Operation, state: Any) -> State:
-    record = state.view(catalogue.layout(op))[0]
-    return tuple(record[field.name] for field in op.monoid.fields)
+def _fields(op: Operation, states: Any) -> State:
+    records = states.view(catalogue.layout(op))
+    return tuple(records[field.name] for field in op.monoid.fields)
 
 
 class _Share:
@@ -178,6 +244,7 @@ class _Share:
         self.ordinal, self.chunks = ordinal, chunks
         self.room: Any = None
         self.places: dict[str, int] = {}
+        self.told = 0
 
 
 class _Stage:
@@ -220,25 +287,29 @@ class _Stage:
         """The GPUs that have chunks, in the order of their ranks."""
         return tuple(share.ordinal for share in self._shares)
 
-    def upload(self, team: Team, blocks: int) -> None:
-        """Make room on every GPU, and tell it what each of its blocks is to do."""
+    def upload(
+        self, team: Team, blocks: int, given: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """Make room on every GPU, and tell it what its blocks are to do, and what is `given`."""
         self._blocks = blocks
-        all_parts = [self._parts(share) for share in self._shares]
+        all_parts = [{**self._parts(share), **given} for share in self._shares]
         for share, parts in zip(self._shares, all_parts, strict=True):
             at = 0
             for name, part in parts.items():
                 share.places[name] = at
                 at = _align(at + part.nbytes)
+            share.told = at
             rooms = {"states": len(parts["segments"]), "chunks": len(self.xs), "out": 1}
             for name, count in rooms.items():
-                share.places[name] = at
-                at = _align(at + count * self.state_bytes)
+                if name not in parts:
+                    share.places[name] = at
+                    at = _align(at + count * self.state_bytes)
             share.room = team.empty(share.ordinal, at, "u1")
         ranks = range(len(self._shares))
         peers = [table.data.ptr for table in self.tables] or [self._at(i, "chunks") for i in ranks]
         for share, parts in zip(self._shares, all_parts, strict=True):
             parts["peers"][:] = peers
-            sent = np.zeros(share.places["states"], "u1")
+            sent = np.zeros(share.told, "u1")
             for name, part in parts.items():
                 at = share.places[name]
                 sent[at : at + part.nbytes] = part.view("u1")
@@ -265,6 +336,7 @@ class _Stage:
         shared: int,
         what: str,
         rest: Callable[[int], list[Any]],
+        wait: bool = True,
     ) -> None:
         """Launch a program of kernel_node.cuh; `rest` makes its own arguments for a rank."""
 
@@ -275,7 +347,7 @@ class _Stage:
             work["chunks"], work["all"] = len(self._shares[rank].chunks), len(self.xs)
             return [work, peers, epoch, *rest(rank)]
 
-        team.launch(source, self._blocks, threads, shared, self.ordinals, arguments, what)
+        team.launch(source, self._blocks, threads, shared, self.ordinals, arguments, what, wait)
 
     def places(self, rank: int, *names: str) -> list[Any]:
         """Return the addresses of parts of a GPU's room."""
@@ -283,21 +355,28 @@ class _Stage:
 
     def total(self) -> Any:
         """Return the bytes of the state of the whole array."""
-        return self._read("out", 1)
+        return self._read("out", self.state_bytes)
 
     def of_chunks(self) -> Any:
         """Return the bytes of the states of all chunks."""
-        return self._read("chunks", len(self.xs))
+        return self._read("chunks", len(self.xs) * self.state_bytes)
+
+    def of_parts(self) -> tuple[Any, Any]:
+        """Return the bytes of the states of the first GPU's segments, and of all chunks."""
+        places, nbytes = self._shares[0].places, len(self.xs) * self.state_bytes
+        start = places["chunks"] - places["states"]
+        found = self._read("states", start + nbytes)
+        return found[:start], found[start:]
 
     def _at(self, rank: int, name: str) -> int:
         share = self._shares[rank]
         return int(share.room.data.ptr) + share.places[name]
 
-    def _read(self, name: str, count: int) -> Any:
+    def _read(self, name: str, nbytes: int) -> Any:
         share = self._shares[0]
         at = share.places[name]
         with cupy.cuda.Device(share.ordinal):
-            return cupy.asnumpy(share.room[at : at + count * self.state_bytes])
+            return cupy.asnumpy(share.room[at : at + nbytes])
 
 
 def _addresses(arrays: Sequence[Array | None], made: Cut) -> Any:

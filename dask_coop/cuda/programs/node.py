@@ -44,6 +44,9 @@ WORK = np.dtype(
     align=True,
 )
 
+#: `Steps` of kernels/kernel_node.cuh.
+UP, DOWN = 1, 2
+
 _REST = "M::State* states, M::State* const* of_chunks"
 
 
@@ -66,7 +69,10 @@ entry(Work<T, T> work, const __grid_constant__ Peers peers, unsigned epoch,
 
 @cache
 def scan(of: Scan, tuning: Waves | None, multi_grid: bool = False) -> str:
-    """Return the scan of an array that lies on several GPUs, by the bulk copy engine if tuned."""
+    """Return the scan of an array that lies on several GPUs, by the bulk copy engine if tuned.
+
+    Its last argument is `UP`, `DOWN`, or both.
+    """
     if tuning is None:
         bounds = str(THREADS)
         call = f"node_scan_rows<T, M, R, {THREADS}, {of.items}, {of.flags}, {_LOADS}>"
@@ -82,8 +88,8 @@ using R = {of.result};
 static_assert(sizeof(M::State) == {of.state_bytes}, "Python and CUDA disagree on a state");
 extern "C" __global__ void __launch_bounds__({bounds})
 entry(Work<T, R> work, const __grid_constant__ Peers peers, unsigned epoch,
-      {_REST}) {{
-  {call}(work, states, of_chunks, peers, epoch);
+      {_REST}, const M::State* bases, int steps) {{
+  {call}(work, states, of_chunks, bases, steps, peers, epoch);
 }}
 """
 
