@@ -71,7 +71,7 @@ def sample_dtype(x: Array) -> np.dtype[Any]:
 def lazy_edges(grid: Delayed, n: float, dtype: Any, coordinate: int = 0) -> Array:
     """Return the edges of a grid that is found later."""
     edges = spine.derive("histogram-edges", _edges, grid, coordinate, np.dtype(dtype))
-    return from_delayed(edges, (n + 1,), dtype)
+    return from_delayed(edges, (n + 1,), dtype) if isinstance(edges, Delayed) else edges
 
 
 def _extrema(samples: np.dtype[Any]) -> monoids.Operation:

@@ -11,11 +11,13 @@ import numpy as np
 from dask.array.core import asanyarray
 
 from dask_coop.arguments import Axis, SplitEvery, mean_dtype, passes_to_dask, reduce_array
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.monoids import COUNT_NONZERO, Refused, State
 from dask_coop.planning import takes_expressions
 from dask_coop.powers import moments_up_to
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def moment(
@@ -27,6 +29,8 @@ def moment(
     ddof: float = 0,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Central moment of array elements over the given axes.
 
@@ -43,6 +47,8 @@ def moment(
         The dtype of the result, a float. By default that of `a`, and float64 for bool and integers.
     ddof : float
         What to take off the number of elements in the divisor, ``n - ddof``.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------

@@ -16,6 +16,7 @@ from dask_coop import chunks, spine
 from dask_coop.arguments import passes_to_dask
 from dask_coop.binning import sample_dtype
 from dask_coop.bins import Integers, Steps, find_steps
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.histograms import (
     find_weights,
     finishing,
@@ -26,6 +27,7 @@ from dask_coop.histograms import (
 from dask_coop.planning import takes_expressions
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def bincount(
@@ -35,6 +37,7 @@ def bincount(
     split_every: int | None = None,
     *,
     reproducible: bool = False,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Count the integers, from 0 on.
 
@@ -51,6 +54,8 @@ def bincount(
         How many tables one task adds; 16 by default.
     reproducible : bool
         As that of :func:`histogram`; weights that are integers are taken as float64.
+    engine : {"auto", "collective"}
+        As for :func:`histogram`.
 
     Returns
     -------

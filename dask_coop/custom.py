@@ -14,6 +14,7 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks, monoids, spine
 from dask_coop.arguments import Axis, SplitEvery, find_axes
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.monoids import Field, Operation, State
 from dask_coop.planning import takes_expressions
 
@@ -166,6 +167,7 @@ class Monoid(monoids.Monoid):
         return self.token
 
 
+@takes_engine
 @takes_expressions
 def reduce(
     x: Any,
@@ -174,6 +176,8 @@ def reduce(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Combine array elements over the given axes by one's own monoid.
 
@@ -191,6 +195,8 @@ def reduce(
         How many states one task combines, in all or by axis; 16 by default.
     out : dask.array.Array, optional
         An array to overwrite with the result.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------

@@ -23,11 +23,13 @@ from dask_coop.arguments import (
     refuse_mask,
     require_elements,
 )
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.monoids import ARGMAX, ARGMIN, MAX, MIN, MINMAX, NOWHERE, Monoid, State
 from dask_coop.planning import takes_expressions
 from dask_coop.spine import Finalize
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def min(
@@ -39,6 +41,7 @@ def min(
     *,
     initial: Any = None,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Minimum of array elements over the given axes; NaN where there is one.
 
@@ -48,6 +51,8 @@ def min(
         Bool, integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out, initial, where
         As for :func:`sum`; `where` needs `initial`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------
@@ -64,6 +69,7 @@ def min(
     return extremum(MIN, "min", a, axis, keepdims, split_every, out, initial, where)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def max(
@@ -75,6 +81,7 @@ def max(
     *,
     initial: Any = None,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Maximum of array elements over the given axes; NaN where there is one.
 
@@ -84,6 +91,8 @@ def max(
         Bool, integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out, initial, where
         As for :func:`sum`; `where` needs `initial`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------
@@ -100,10 +109,16 @@ def max(
     return extremum(MAX, "max", a, axis, keepdims, split_every, out, initial, where)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def ptp(
-    a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Range of array elements over the given axes, maximum minus minimum, in one read.
 
@@ -112,6 +127,8 @@ def ptp(
     a : dask.array.Array or array_like
         Integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
@@ -134,6 +151,7 @@ def ptp(
     return reduce_array(MINMAX, "ptp", _range, x, axis, keepdims, split_every, None)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def argmin(
@@ -142,6 +160,8 @@ def argmin(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Find the index of the minimum along an axis: the first NaN, else the first minimum.
 
@@ -152,6 +172,8 @@ def argmin(
     axis : int or None
         The axis to look along; None stands for the whole array, whose indices count in C order.
     keepdims, split_every, out
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
@@ -177,6 +199,7 @@ def argmin(
     return extremal_index(ARGMIN, "argmin", a, axis, keepdims, split_every, out)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def argmax(
@@ -185,6 +208,8 @@ def argmax(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Find the index of the maximum along an axis: the first NaN, else the first maximum.
 
@@ -194,6 +219,8 @@ def argmax(
         Bool, integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out
         As for :func:`argmin`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------

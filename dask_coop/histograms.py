@@ -22,10 +22,12 @@ from dask_coop.arguments import (
 )
 from dask_coop.binning import find_binning
 from dask_coop.bins import Grid
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.monoids import BINNED_COUNTS, COUNTS, Operation, Refused, State
 from dask_coop.planning import takes_expressions
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def histogram(
@@ -39,6 +41,7 @@ def histogram(
     axis: int | tuple[int, ...] | None = None,
     flow: bool = False,
     reproducible: bool = False,
+    engine: Engine = "auto",
 ) -> tuple[da.Array, Any]:
     """Histogram of all elements of an array, or of those along some axes.
 
@@ -67,6 +70,10 @@ def histogram(
     reproducible : bool
         Whether sums of weights have the same bits for every chunking, scheduler, and number of
         workers or GPUs, in NumPy and in CuPy chunks. Counts and sums of integers have in any case.
+    engine : {"auto", "collective"}
+        Whether the results are lazy; or are computed at once on the workers that have the chunks in
+        memory, by messages instead of a graph, and are NumPy's. By default what the configuration's
+        ``coop.engine`` says, which is "auto": lazy.
 
     Returns
     -------

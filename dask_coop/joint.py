@@ -12,10 +12,11 @@ from dask.array.core import Array, asanyarray, asarray
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
-from dask_coop import chunks, monoids, spine
+from dask_coop import chunks, eager, monoids, spine
 from dask_coop.arguments import passes_to_dask
 from dask_coop.binning import found_limits, lazy_edges, sample_dtype
 from dask_coop.bins import Grid, find_coordinate_bins
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.histograms import (
     find_weights,
     finishing,
@@ -28,6 +29,7 @@ from dask_coop.monoids import MINMAX, State
 from dask_coop.planning import takes_expressions
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def histogramdd(
@@ -39,6 +41,7 @@ def histogramdd(
     density: bool | None = None,
     *,
     reproducible: bool = False,
+    engine: Engine = "auto",
 ) -> tuple[da.Array, list[da.Array]]:
     """Histogram of points in several dimensions.
 
@@ -60,6 +63,8 @@ def histogramdd(
         Whether the result is the probability density, which integrates to one.
     reproducible : bool
         As that of `histogram`.
+    engine : {"auto", "collective"}
+        As for :func:`histogram`.
 
     Returns
     -------
@@ -114,7 +119,7 @@ def histogramdd(
     ]
     shape = tuple(bins.n for bins in found)
     grid: Grid | Delayed = Grid(tuple(found))
-    edges = [asarray(bins.edges) for bins in found]
+    edges = [bins.edges if eager.runner() else asarray(bins.edges) for bins in found]
     if missing:
         find = partial(_find_grid, counts, limits, dtypes, missing)
         grid = spine.derive("histogramdd-bins", find, _find_extrema(samples, missing))
@@ -134,6 +139,7 @@ def histogramdd(
     return hist, edges
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def histogram2d(
@@ -146,6 +152,7 @@ def histogram2d(
     density: bool | None = None,
     *,
     reproducible: bool = False,
+    engine: Engine = "auto",
 ) -> tuple[da.Array, da.Array, da.Array]:
     """Histogram of pairs.
 
@@ -157,6 +164,8 @@ def histogram2d(
         The number of bins or the edges along both coordinates, or along each.
     range, normed, weights, density, reproducible
         As those of `histogramdd`.
+    engine : {"auto", "collective"}
+        As for :func:`histogram`.
 
     Returns
     -------

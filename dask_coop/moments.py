@@ -22,10 +22,12 @@ from dask_coop.arguments import (
     sum_dtype,
 )
 from dask_coop.durations import reduce_durations
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.monoids import MEAN, MOMENTS, VAR, Refused, State
 from dask_coop.planning import takes_expressions
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def mean(
@@ -38,6 +40,7 @@ def mean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Arithmetic mean of array elements over the given axes.
 
@@ -50,6 +53,8 @@ def mean(
     dtype : dtype, optional
         The dtype of the result. By default that of `a`, and float64 for bool and integers.
     where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
@@ -73,6 +78,7 @@ def mean(
     return average("mean", x, axis, dtype, keepdims, split_every, out, where, reproducible)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def var(
@@ -85,6 +91,7 @@ def var(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Variance of array elements over the given axes; NaN where one of them is.
 
@@ -100,6 +107,8 @@ def var(
     ddof : float
         What to take off the number of elements in the divisor, ``n - ddof``.
     where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
@@ -130,6 +139,7 @@ def var(
     return spread("var", a, axis, dtype, keepdims, ddof, split_every, out, where)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def std(
@@ -142,6 +152,7 @@ def std(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Take the standard deviation over the given axes: the root of :func:`var`.
 
@@ -151,6 +162,8 @@ def std(
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     axis, dtype, keepdims, ddof, split_every, out, where
         As for :func:`var`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------
@@ -181,10 +194,16 @@ class Description(NamedTuple):
     std: Any  #: the square root of the variance
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def describe(
-    a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
 ) -> Description:
     """Count, NaN count, minimum, maximum, sum, mean, variance and standard deviation in one read.
 
@@ -195,6 +214,8 @@ def describe(
     a : dask.array.Array or array_like
         Bool, integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns

@@ -7,10 +7,12 @@ from typing import Any
 import dask.array as da
 
 from dask_coop.arguments import Axis, SplitEvery, passes_to_dask
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.moments import average, spread
 from dask_coop.planning import takes_expressions
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nanmean(
@@ -23,6 +25,7 @@ def nanmean(
     *,
     where: Any = True,
     reproducible: bool = False,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Arithmetic mean of the elements over the given axes that are not NaN.
 
@@ -32,6 +35,8 @@ def nanmean(
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     axis, dtype, keepdims, split_every, out, where, reproducible
         As for :func:`mean`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------
@@ -46,6 +51,7 @@ def nanmean(
     return average("nanmean", a, axis, dtype, keepdims, split_every, out, where, reproducible)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nanvar(
@@ -58,6 +64,7 @@ def nanvar(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Variance of the elements over the given axes that are not NaN.
 
@@ -67,6 +74,8 @@ def nanvar(
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     axis, dtype, keepdims, ddof, split_every, out, where
         As for :func:`var`; elements that are NaN do not count in the divisor.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------
@@ -81,6 +90,7 @@ def nanvar(
     return spread("nanvar", a, axis, dtype, keepdims, ddof, split_every, out, where)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nanstd(
@@ -93,6 +103,7 @@ def nanstd(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Take the standard deviation of what is not NaN: the root of :func:`nanvar`.
 
@@ -102,6 +113,8 @@ def nanstd(
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     axis, dtype, keepdims, ddof, split_every, out, where
         As for :func:`nanvar`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------

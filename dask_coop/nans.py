@@ -10,6 +10,7 @@ import numpy as np
 from dask.array.core import asanyarray
 
 from dask_coop.arguments import Axis, SplitEvery, fold_array, passes_to_dask
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.extrema import extremal_index, extremum
 from dask_coop.monoids import (
     ARGMAX,
@@ -26,6 +27,7 @@ from dask_coop.monoids import (
 from dask_coop.planning import takes_expressions
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nansum(
@@ -39,6 +41,7 @@ def nansum(
     initial: Any = None,
     where: Any = True,
     reproducible: bool = False,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Sum of the elements over the given axes that are not NaN; 0 where there is none.
 
@@ -47,6 +50,8 @@ def nansum(
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     axis, dtype, keepdims, split_every, out, initial, where, reproducible
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
@@ -83,6 +88,7 @@ def nansum(
     )
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nanprod(
@@ -95,6 +101,7 @@ def nanprod(
     *,
     initial: Any = None,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Product of the elements over the given axes that are not NaN; 1 where there is none.
 
@@ -103,6 +110,8 @@ def nanprod(
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     axis, dtype, keepdims, split_every, out, initial, where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
@@ -120,6 +129,7 @@ def nanprod(
     )
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nanmin(
@@ -131,6 +141,7 @@ def nanmin(
     *,
     initial: Any = None,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Minimum of the elements over the given axes that are not NaN.
 
@@ -140,6 +151,8 @@ def nanmin(
         Bool, integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out, initial, where
         As for :func:`min`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------
@@ -155,6 +168,7 @@ def nanmin(
     return _extremum(NANMIN, MIN, "nanmin", a, axis, keepdims, split_every, out, initial, where)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nanmax(
@@ -166,6 +180,7 @@ def nanmax(
     *,
     initial: Any = None,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Maximum of the elements over the given axes that are not NaN.
 
@@ -175,6 +190,8 @@ def nanmax(
         Bool, integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out, initial, where
         As for :func:`min`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------
@@ -189,6 +206,7 @@ def nanmax(
     return _extremum(NANMAX, MAX, "nanmax", a, axis, keepdims, split_every, out, initial, where)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nanargmin(
@@ -197,6 +215,8 @@ def nanargmin(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Find the index of the first minimum along an axis, NaN left out.
 
@@ -206,6 +226,8 @@ def nanargmin(
         Bool, integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out
         As for :func:`argmin`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------
@@ -220,6 +242,7 @@ def nanargmin(
     return extremal_index(ARGMIN, "nanargmin", a, axis, keepdims, split_every, out, skipna=True)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nanargmax(
@@ -228,6 +251,8 @@ def nanargmax(
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Find the index of the first maximum along an axis, NaN left out.
 
@@ -237,6 +262,8 @@ def nanargmax(
         Bool, integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out
         As for :func:`argmin`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------

@@ -13,6 +13,7 @@ from dask.array.utils import validate_axis
 from dask_coop import binned
 from dask_coop.arguments import mean_dtype, only_field, passes_to_dask, reduce_array
 from dask_coop.arguments import require_elements as require
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, Refused, State, bind
 from dask_coop.planning import takes_expressions
 from dask_coop.spine import Finalize
@@ -23,6 +24,7 @@ Axes = tuple[int, ...]
 _EXTREMA = {1: (MAX, 0), -1: (MIN, 0), np.inf: (MAX, 1), -np.inf: (MIN, 1)}
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def norm(
@@ -32,6 +34,7 @@ def norm(
     keepdims: bool = False,
     *,
     reproducible: bool = False,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Norm of vectors or matrices.
 
@@ -52,6 +55,8 @@ def norm(
     reproducible : bool
         Whether the norm has the same bits for every chunking, scheduler, and number of workers or
         GPUs, in NumPy and in CuPy chunks.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
 
     Returns
     -------

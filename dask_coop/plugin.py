@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from distributed import Worker, WorkerPlugin
 
+from dask_coop.rounds import attach
+
 # distributed shows what its own loggers say from INFO on, and nobody else's.
 logger = logging.getLogger("distributed.worker.dask_coop")
 
@@ -17,7 +19,7 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
     """Compile or load the kernels for a worker's GPU before its first task.
 
     Optional: without it the same calls work, and the first of each kind compiles. On a worker
-    without a GPU it only says so.
+    without a GPU it only says so, and on any it lets the worker take part in collectives.
 
     Parameters
     ----------
@@ -51,6 +53,7 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Worker) -> None:
         """Warm the kernels; distributed calls this on every worker, before its first task."""
+        attach(worker)
         missing = _missing_gpu()
         if missing:
             logger.info("dask_coop: no GPU on %s (%s); NumPy chunks only", worker.address, missing)

@@ -18,6 +18,7 @@ from dask_coop.arguments import (
 )
 from dask_coop.central import moment
 from dask_coop.durations import reduce_durations
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.extrema import argmax, argmin, max, min, ptp
 from dask_coop.moments import Description, describe, mean, std, var
 from dask_coop.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
@@ -56,6 +57,7 @@ __all__ = [
 ]
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def sum(
@@ -69,6 +71,7 @@ def sum(
     initial: Any = None,
     where: Any = True,
     reproducible: bool = False,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Sum of array elements over the given axes.
 
@@ -94,6 +97,10 @@ def sum(
     reproducible : bool
         Whether the sum has the same bits for every chunking, `split_every`, scheduler, and number
         of workers or GPUs, in NumPy and in CuPy chunks. Integer sums have in any case.
+    engine : {"auto", "collective"}
+        Whether the result is lazy; or is computed at once on the workers that have the chunks in
+        memory, by messages instead of a graph, and is NumPy's. By default what the configuration's
+        ``coop.engine`` says, which is "auto": lazy.
 
     Returns
     -------
@@ -147,6 +154,7 @@ def sum(
     )
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def prod(
@@ -159,6 +167,7 @@ def prod(
     *,
     initial: Any = None,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Product of array elements over the given axes; 1 where there is no element.
 
@@ -167,6 +176,8 @@ def prod(
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     axis, dtype, keepdims, split_every, out, initial, where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
@@ -186,6 +197,7 @@ def prod(
     return fold_array(PROD, "prod", a, axis, dtype, keepdims, split_every, out, initial, where)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def any(
@@ -196,6 +208,7 @@ def any(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Whether any element over the given axes is true: neither zero nor False.
 
@@ -204,6 +217,8 @@ def any(
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
     axis, keepdims, split_every, out, where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
@@ -219,6 +234,7 @@ def any(
     return _truth(ANY, a, axis, keepdims, split_every, out, where)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def all(
@@ -229,6 +245,7 @@ def all(
     out: da.Array | None = None,
     *,
     where: Any = True,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Whether all elements over the given axes are true: neither zero nor False.
 
@@ -237,6 +254,8 @@ def all(
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
     axis, keepdims, split_every, out, where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns
@@ -252,10 +271,16 @@ def all(
     return _truth(ALL, a, axis, keepdims, split_every, out, where)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def count_nonzero(
-    a: Any, axis: Axis = None, keepdims: bool = False, split_every: SplitEvery = None
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Count the elements over the given axes that are true: neither zero nor False.
 
@@ -264,6 +289,8 @@ def count_nonzero(
     a : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
     axis, keepdims, split_every
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
         As for :func:`sum`.
 
     Returns

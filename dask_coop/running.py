@@ -11,11 +11,13 @@ from dask.array.core import asanyarray
 
 from dask_coop import custom
 from dask_coop.arguments import sum_dtype
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.monoids import LOGADDEXP, MAX, MIN, Monoid
 from dask_coop.planning import takes_expressions
 from dask_coop.scan_arguments import Options, scan_array, scan_bound
 
 
+@takes_engine
 @takes_expressions
 def cummax(
     x: Any,
@@ -28,6 +30,7 @@ def cummax(
     reverse: bool = False,
     include_initial: bool = False,
     segments: Any = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Cumulative maximum of array elements along an axis.
 
@@ -43,6 +46,8 @@ def cummax(
     exclusive, reverse, include_initial, segments
         As for :func:`dask_coop.cumsum`, with the lowest value of the dtype in the place of 0, which
         is minus infinity for floats.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
 
     Returns
     -------
@@ -65,6 +70,7 @@ def cummax(
     return _extrema(MAX, "cummax", x, axis, dtype, out, method, options)
 
 
+@takes_engine
 @takes_expressions
 def cummin(
     x: Any,
@@ -77,6 +83,7 @@ def cummin(
     reverse: bool = False,
     include_initial: bool = False,
     segments: Any = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Cumulative minimum of array elements along an axis.
 
@@ -88,6 +95,8 @@ def cummin(
         As for :func:`cummax`.
     exclusive, reverse, include_initial, segments
         As for :func:`dask_coop.cumsum`, with the highest value of the dtype in the place of 0.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
 
     Returns
     -------
@@ -103,6 +112,7 @@ def cummin(
     return _extrema(MIN, "cummin", x, axis, dtype, out, method, options)
 
 
+@takes_engine
 @takes_expressions
 def logcumsumexp(
     x: Any,
@@ -115,6 +125,7 @@ def logcumsumexp(
     reverse: bool = False,
     include_initial: bool = False,
     segments: Any = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Logarithm of the cumulative sum of exponentials of array elements along an axis.
 
@@ -130,6 +141,8 @@ def logcumsumexp(
         The dtype of the result, of floats. By default that of `x`, or float64 where it has none.
     exclusive, reverse, include_initial, segments
         As for :func:`dask_coop.cumsum`, with minus infinity in the place of 0.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
 
     Returns
     -------
@@ -161,6 +174,7 @@ def logcumsumexp(
     return scan_array(LOGADDEXP, "logcumsumexp", array, *arguments)
 
 
+@takes_engine
 @takes_expressions
 def scan(
     x: Any,
@@ -174,6 +188,7 @@ def scan(
     reverse: bool = False,
     include_initial: bool = False,
     segments: Any = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Scan of array elements along an axis by any monoid.
 
@@ -191,6 +206,8 @@ def scan(
         that of the states, and that of `x` where float states are wider.
     exclusive, reverse, include_initial, segments
         As for :func:`dask_coop.cumsum`, with the identity of the monoid in the place of 0.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
 
     Returns
     -------

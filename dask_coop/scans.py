@@ -9,11 +9,13 @@ import numpy as np
 from dask.array.core import asanyarray
 
 from dask_coop.arguments import passes_to_dask, replace_nan, sum_dtype
+from dask_coop.engine import Engine, takes_engine
 from dask_coop.monoids import PROD, SUM, Monoid
 from dask_coop.planning import takes_expressions
 from dask_coop.scan_arguments import Options, scan_array
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def cumsum(
@@ -27,6 +29,7 @@ def cumsum(
     reverse: bool = False,
     include_initial: bool = False,
     segments: Any = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Cumulative sum of array elements along an axis.
 
@@ -58,6 +61,10 @@ def cumsum(
     segments : dask.array.Array or array_like, optional
         Bool, of the shape of `x`, or one-dimensional and as long as the axis: whether the sum
         restarts from nothing with the element, which is the last of its segment where `reverse`.
+    engine : {"auto", "collective"}
+        Whether the result is lazy; or is computed at once on the workers that have the chunks in
+        memory, by messages instead of a graph, and stays there. By default what the configuration's
+        ``coop.engine`` says, which is "auto": lazy.
 
     Returns
     -------
@@ -94,6 +101,7 @@ def cumsum(
     return _scan(SUM, "cumsum", x, axis, dtype, out, method, options)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def cumprod(
@@ -107,6 +115,7 @@ def cumprod(
     reverse: bool = False,
     include_initial: bool = False,
     segments: Any = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Cumulative product of array elements along an axis.
 
@@ -118,6 +127,8 @@ def cumprod(
         As for :func:`cumsum`.
     exclusive, reverse, include_initial, segments
         As for :func:`cumsum`, with 1 in the place of 0.
+    engine : {"auto", "collective"}
+        As for :func:`cumsum`.
 
     Returns
     -------
@@ -145,6 +156,7 @@ def cumprod(
     return _scan(PROD, "cumprod", x, axis, dtype, out, method, options)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nancumsum(
@@ -158,6 +170,7 @@ def nancumsum(
     reverse: bool = False,
     include_initial: bool = False,
     segments: Any = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Cumulative sum of array elements along an axis, NaN treated as 0.
 
@@ -166,6 +179,8 @@ def nancumsum(
     x : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     axis, dtype, out, method, exclusive, reverse, include_initial, segments
+        As for :func:`cumsum`.
+    engine : {"auto", "collective"}
         As for :func:`cumsum`.
 
     Returns
@@ -182,6 +197,7 @@ def nancumsum(
     return _scan(SUM, "nancumsum", x, axis, dtype, out, method, options, skipna=True)
 
 
+@takes_engine
 @passes_to_dask
 @takes_expressions
 def nancumprod(
@@ -195,6 +211,7 @@ def nancumprod(
     reverse: bool = False,
     include_initial: bool = False,
     segments: Any = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Cumulative product of array elements along an axis, NaN treated as 1.
 
@@ -204,6 +221,8 @@ def nancumprod(
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     axis, dtype, out, method, exclusive, reverse, include_initial, segments
         As for :func:`cumprod`.
+    engine : {"auto", "collective"}
+        As for :func:`cumsum`.
 
     Returns
     -------
@@ -219,6 +238,7 @@ def nancumprod(
     return _scan(PROD, "nancumprod", x, axis, dtype, out, method, options, skipna=True)
 
 
+@takes_engine
 @takes_expressions
 def cumulative_sum(
     x: Any,
@@ -228,6 +248,7 @@ def cumulative_sum(
     dtype: Any = None,
     out: da.Array | None = None,
     include_initial: bool = False,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Cumulative sum of array elements along an axis, as the array API standard has it.
 
@@ -238,6 +259,8 @@ def cumulative_sum(
     axis : int, optional
         The axis to sum along, which only arrays of one dimension need not name.
     dtype, out, include_initial
+        As for :func:`cumsum`.
+    engine : {"auto", "collective"}
         As for :func:`cumsum`.
 
     Returns
@@ -254,6 +277,7 @@ def cumulative_sum(
     return cumsum(x, axis, dtype, out, include_initial=include_initial)
 
 
+@takes_engine
 @takes_expressions
 def cumulative_prod(
     x: Any,
@@ -263,6 +287,7 @@ def cumulative_prod(
     dtype: Any = None,
     out: da.Array | None = None,
     include_initial: bool = False,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Cumulative product of array elements along an axis, as the array API standard has it.
 
@@ -274,6 +299,8 @@ def cumulative_prod(
         The axis to multiply along, which only arrays of one dimension need not name.
     dtype, out, include_initial
         As for :func:`cumprod`.
+    engine : {"auto", "collective"}
+        As for :func:`cumsum`.
 
     Returns
     -------

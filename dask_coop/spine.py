@@ -29,7 +29,7 @@ from dask.task_spec import List, Task, TaskRef
 from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
-from dask_coop import chunks
+from dask_coop import chunks, eager
 from dask_coop.bins import Grid, Integers
 from dask_coop.monoids import Operation, Origin, State
 
@@ -71,6 +71,9 @@ def reduction(
     fan_in = _fan_in(split_every, axes)
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
     arrays = [x] if where is None else [x, where]
+    if (run := eager.runner()) is not None:
+        groups_now = run.states(op, arrays, axes)
+        return [_reduced(op, axes, keepdims, of, groups_now) for of in outputs.values()]
     token = tokenize(op, arrays, axes, keepdims, fan_in)
     # Several outputs share the last state, so the tree goes down to one.
     limit = fan_in if len(outputs) == 1 else 1
@@ -102,9 +105,12 @@ def value(
 ) -> Delayed:
     """Reduce `x` over `axes`, all by default, to any one Python object.
 
-    Along other axes, `x` is one chunk.
+    Along other axes, `x` is one chunk. What comes back is lazy, or at once the object itself.
     """
     axes = tuple(range(x.ndim)) if axes is None else axes
+    if (run := eager.runner()) is not None:
+        (states,) = run.states(op, [x], axes).values()
+        return _value(op, finalize, states)
     token = tokenize(op, x, finalize, axes)
     layer: Layer = {}
     groups = _states(layer, op, [x], axes, (name, token), FAN_IN, FAN_IN)
@@ -134,7 +140,12 @@ def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
             return TaskRef(part.key)
         return part
 
-    task = Task(key, function, *map(refer, args))
+    referring = [*map(refer, args)]
+    if eager.runner() is not None:
+        if lazy:
+            raise eager.Declined(f"{name} are lazy")
+        return function(*args)
+    task = Task(key, function, *referring)
     return Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=lazy))
 
 
@@ -178,6 +189,11 @@ def table(
     x, fan_in = samples[0], _fan_in(split_every, ())
     axes = tuple(range(x.ndim)) if axes is None else axes
     arrays = [*samples] if weights is None else [*samples, weights]
+    if (run := eager.runner()) is not None:
+        if isinstance(grid, Delayed):
+            raise eager.Declined(f"the bins of {name} are lazy")
+        groups_now = run.tables(op, arrays, weights is not None, grid, axes)
+        return _tabulated(op, finalize, dtype, grid, len(shape), groups_now)
     token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in)
     lazy: list[Delayed] = [grid] if isinstance(grid, Delayed) else []
     ref = TaskRef(lazy[0].key) if lazy else grid
@@ -279,6 +295,47 @@ def _array(
     # Nothing is cast: a meta may hold a value that the dtype has not.
     meta = meta_from_array(np.empty_like(x._meta, dtype), ndim=len(out_chunks), dtype=dtype)
     return new_da_object(graph, name, out_chunks, meta=meta)
+
+
+def _reduced(
+    op: Operation,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    output: tuple[Finalize, Any],
+    groups: eager.Groups,
+) -> Any:
+    """Make the result of all states of a reduction, in NumPy."""
+    expand = axes if keepdims else ()
+    return _joined(
+        {
+            tuple(i for d, i in enumerate(index) if keepdims or d not in axes): _aggregate(
+                op, *output, expand, "numpy", states
+            )
+            for index, states in groups.items()
+        }
+    )
+
+
+def _tabulated(
+    op: Operation, finalize: Any, dtype: Any, grid: Any, ndim: int, groups: eager.Groups
+) -> Any:
+    """Make the result of all tables, of `ndim` axes each, in NumPy."""
+    return _joined(
+        {
+            (*index, *(0,) * ndim): _tabulate(op, finalize, dtype, "numpy", grid, states)
+            for index, states in groups.items()
+        }
+    )
+
+
+def _joined(blocks: dict[Key, Any]) -> Any:
+    """Join the blocks of an array, which stand at the indices that are their keys."""
+    if len(blocks) == 1:
+        return next(iter(blocks.values()))
+    nested = np.empty([n + 1 for n in np.max(list(blocks), axis=0)], object)
+    for index, block in blocks.items():
+        nested[index] = block
+    return np.block(nested.tolist())
 
 
 # What follows runs inside tasks.

@@ -41,7 +41,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
-from dask_coop import chunks
+from dask_coop import chunks, eager
 from dask_coop.monoids import Operation, State
 from dask_coop.spine import Key, Layer, _array, _combine, _refs
 from dask_coop.spine_sources import Sources, add, copy, owners
@@ -70,6 +70,8 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
     """
     x, marks = source
     chunks.kind(x._meta)
+    if (run := eager.runner()) is not None:
+        return run.scan(op, sweep, source, name)
     token = tokenize(op, sweep, source, twice)
     partial = op if marks is None else replace(op, monoid=segmented(op.monoid))
     # Under other keys, or the scheduler would keep what several chunks of both passes are made of.
@@ -101,6 +103,8 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
 
 def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
     """Scan the lines of an array chunk after chunk, each from the state that the last has left."""
+    if eager.runner() is not None:
+        raise eager.Declined("a chain is a step a chunk")
     x = source[0]
     chunks.kind(x._meta)
     token = tokenize(op, sweep, source, "chain")

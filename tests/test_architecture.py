@@ -58,8 +58,9 @@ LAYERS = {
         "scan_arguments",
         "scans",
     },
+    "collective": {"batches", "collective", "engine", "rounds", "rounds_scheduler"},
     "collections": {"expressions", "planning"},
-    "spine": {"spine", "spine_scan", "spine_sources"},
+    "spine": {"eager", "spine", "spine_scan", "spine_sources"},
     "chunks": {"chunks"},
     "monoids": {
         "binned",
@@ -75,8 +76,9 @@ LAYERS = {
 }
 #: What a layer may import besides itself: public -> spine -> monoids, chunks -> cuda.
 BELOW = {
-    "front": {"public", "spine", "chunks", "monoids", "cuda"},
-    "public": {"collections", "spine", "chunks", "monoids"},
+    "front": {"public", "collective", "spine", "chunks", "monoids", "cuda"},
+    "public": {"collective", "collections", "spine", "chunks", "monoids"},
+    "collective": {"collections", "spine", "chunks", "monoids"},
     "collections": set(),
     "spine": {"chunks", "monoids"},
     "chunks": {"monoids", "cuda"},
@@ -86,6 +88,7 @@ BELOW = {
 #: What comes from elsewhere and would give a layer another one's job.
 FOREIGN = {
     "public": {"cupy", "cuda", "distributed"},
+    "collective": {"cupy", "cuda"},
     "collections": {"cupy", "cuda", "distributed"},
     "spine": {"cupy", "cuda", "distributed"},
     "chunks": {"dask", "distributed"},
@@ -154,6 +157,8 @@ def test_imports_point_down(path: Path) -> None:
         ("bins", "import dask"),
         ("reductions", "from dask_coop.cuda import compiler"),
         ("scans", "from dask_coop.cli import main"),
+        ("spine", "from dask_coop.collective import Collective"),
+        ("rounds", "import cupy"),
         ("cuda.launch", "from dask_coop.monoids import SUM"),
         ("cuda.launch", "from ..chunks import kind"),
         ("cuda.launch", "from .. import chunks"),
