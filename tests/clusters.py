@@ -52,6 +52,11 @@ def wait_for(client: Client, x: Any) -> None:
         wait(x)
 
 
+def values(client: Client, lazy: Any) -> Any:
+    """Compute what is lazy, by a graph."""
+    return dask.compute(lazy, scheduler=client)[0]
+
+
 def watch(client: Client) -> None:
     """Let every worker note what handlers of rounds are called, for `asked`."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from collections import Counter
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +29,19 @@ def xp(request: pytest.FixtureRequest) -> ModuleType:
     if request.param == "cupy" and (missing := missing_for_gpu()):
         pytest.skip(missing)
     return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def fallbacks(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Return what takes the reasons why functions have run as graphs."""
+    caplog.set_level(logging.INFO, logger="dask_coop.engine")
+
+    def take() -> list[str]:
+        said = [r.getMessage() for r in caplog.records if r.name == "dask_coop.engine"]
+        caplog.clear()
+        return said
+
+    return take
 
 
 def missing_for_gpu() -> str:

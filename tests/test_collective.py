@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from clusters import (
     on_workers,
     orphans,
     persist,
+    values,
     wait_for,
     watch,
 )
@@ -69,19 +69,6 @@ def _no_orphans(client: Client) -> Iterator[None]:
 
 
 @pytest.fixture
-def fallbacks(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """Return what takes the reasons why functions have run as graphs."""
-    caplog.set_level(logging.INFO, logger="dask_coop.engine")
-
-    def take() -> list[str]:
-        said = [r.getMessage() for r in caplog.records if r.name == "dask_coop.engine"]
-        caplog.clear()
-        return said
-
-    return take
-
-
-@pytest.fixture
 def fast(client: Client, fallbacks: Any) -> Iterator[None]:
     """Hold a test to what runs in rounds, and never as a graph."""
     asked(client)
@@ -103,11 +90,6 @@ def same(found: Any, expected: Any, exactly: bool = False) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     else:
         np.testing.assert_array_equal(found, expected)
-
-
-def values(client: Client, lazy: Any) -> Any:
-    """Compute what is lazy, by a graph."""
-    return dask.compute(lazy, scheduler=client)[0]
 
 
 def agree(client: Client, call: Callable[..., Any]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import random
 import signal
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -27,6 +25,7 @@ from clusters import (
     on_workers,
     orphans,
     persist,
+    values,
     wait_for,
 )
 from distributed import CancelledError, Client, futures_of
@@ -70,19 +69,6 @@ def hold_empty(client: Client) -> None:
     gc.collect()
     eventually(lambda: not any(on_workers(client).values()), 20, lambda: on_workers(client))
     eventually(lambda: not any(on_scheduler(client).values()))
-
-
-@pytest.fixture
-def fallbacks(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """Return what takes the reasons why functions have run as graphs."""
-    caplog.set_level(logging.INFO, logger="dask_coop.engine")
-
-    def take() -> list[str]:
-        said = [r.getMessage() for r in caplog.records if r.name == "dask_coop.engine"]
-        caplog.clear()
-        return said
-
-    return take
 
 
 def spread(client: Client, host: Any, chunks: Any) -> da.Array:
@@ -129,10 +115,6 @@ def pause(seconds: float = 0.5) -> dc.Monoid:
         return x
 
     return dc.Monoid("pause", np.add, 0, "i8", lift=lift, commutative=True)
-
-
-def values(client: Client, x: Any) -> Any:
-    return dask.compute(x, scheduler=client)[0]
 
 
 #: Seconds after the start of a scan by `pause`: in its first round, and in its second.
