@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from . import node
+from . import node, report
 
 Row = dict[str, Any]
 
@@ -146,7 +146,7 @@ def on_cluster(client: Any, sync: Any, xp: Any, size: int, count: int) -> Iterat
 
     def forget() -> None:
         while (
-            max(client.run_on_scheduler(_count_tasks), sum(client.run(_count_data).values()))
+            max(client.run_on_scheduler(node._count_tasks), sum(client.run(_count_data).values()))
             > count
         ):
             sleep(0.001)
@@ -234,10 +234,6 @@ def _free() -> None:
 
     if cupy := sys.modules.get("cupy"):
         cupy.get_default_memory_pool().free_all_blocks()
-
-
-def _count_tasks(dask_scheduler: Any) -> int:
-    return len(dask_scheduler.tasks)
 
 
 def _count_data(dask_worker: Any) -> int:
@@ -360,7 +356,7 @@ def gpu_table(rows: list[Row]) -> str:
                 reached = "yes" if (each[2] or math.inf) <= WANTED[work] else "no"
                 shown = [*map(_shown, each), f"{WANTED[work]:g}", reached]
                 lines.append([work, str(workers), str(count), *shown])
-    return _table(lines)
+    return report.table(lines[0], lines[1:])
 
 
 def cpu_table(rows: list[Row]) -> str:
@@ -376,16 +372,11 @@ def cpu_table(rows: list[Row]) -> str:
             reached = "" if wanted is None else "yes" if ratio >= wanted else "no"
             shown = [*map(_shown, each), f"{ratio:.1f}", f"{wanted or '':}", reached]
             lines.append([work, str(count), *shown])
-    return _table(lines)
+    return report.table(lines[0], lines[1:])
 
 
 def _shown(ms: float | None) -> str:
     return "" if ms is None else f"{ms:.1f}"
-
-
-def _table(lines: list[list[str]]) -> str:
-    rows = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def draw(path: Path) -> Path:
@@ -423,11 +414,7 @@ def write(page: Path = PAGE, folder: Path = RESULTS) -> None:
     """Draw the plots, and write the figures into the page, between its marks."""
     for path in folder.glob("*.json"):
         draw(path)
-    text = page.read_text()
-    before, rest = text.split(node.BEGIN)
-    after = rest.split(node.END)[1]
-    told = figures(folder, page.parent)
-    page.write_text(f"{before}{node.BEGIN}\n{told}\n{node.END}{after}")
+    node.write(figures(folder, page.parent), page)
 
 
 def main() -> None:

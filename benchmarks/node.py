@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from . import report
+
 Row = dict[str, Any]
 Sync = Callable[[], None]
 
@@ -385,7 +387,7 @@ def figures(folder: Path) -> str:
             "every GPU synchronised."
         )
         lines = ["work", "GPUs", DA, PLAIN, NODE, "wanted of the node", "reached"]
-        table = [lines, ["---"] * len(lines)]
+        table: list[list[str]] = []
         for some in sorted({r["gpus"] for r in rows if r["contender"] == NODE}):
             for work in WORKS:
                 ours = times[work, NODE, some]
@@ -393,11 +395,11 @@ def figures(folder: Path) -> str:
                 shown = (_shown(times[work, name, some]) for name in (DA, PLAIN, NODE))
                 reached = "" if wanted is None else "yes" if ours <= wanted else "no"
                 table.append([work, str(some), *shown, _shown(wanted), reached])
-        parts.append("\n".join(f"| {' | '.join(row)} |" for row in table))
+        parts.append(report.table(lines, table))
         counts = sorted({r["gpus"] for r in rows if r["contender"] == LAUNCH})
         head = ["one launch", *(f"{n} GPU{'s' * (n > 1)}" for n in counts)]
         head += ["wanted", "reached", f"1 GPU / {most} GPUs"]
-        table = [head, ["---"] * len(head)]
+        table = []
         for work in WORKS:
             each = [times[work, LAUNCH, n] for n in counts]
             wanted = WANTED[work][2]
@@ -405,7 +407,7 @@ def figures(folder: Path) -> str:
             scaling = f"{each[0] / each[-1]:.3f}"
             table.append([work, *map(_shown, each), _shown(wanted), reached, scaling])
         parts.append(f"The launches alone, over {ALONE} such chunks on every GPU;{_floor(machine)}")
-        parts.append("\n".join(f"| {' | '.join(row)} |" for row in table))
+        parts.append(report.table(head, table))
         for r in rows:
             if r["work"] == "barrier" and "ms" in r:
                 parts.append(
@@ -435,12 +437,12 @@ def _shown(ms: float | None) -> str:
     return "" if ms is None else f"{ms:.2f}"
 
 
-def write(page: Path = PAGE, folder: Path = RESULTS) -> None:
-    """Write the figures into the page, between its marks."""
+def write(told: str, page: Path) -> None:
+    """Write figures into a page, between its marks."""
     text = page.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    page.write_text(f"{before}{BEGIN}\n{figures(folder)}\n{END}{after}")
+    page.write_text(f"{before}{BEGIN}\n{told}\n{END}{after}")
 
 
 def main() -> None:
@@ -453,7 +455,7 @@ def main() -> None:
     if not given.write:
         print(run(given.out, given.size))
     if given.write or given.out == RESULTS:
-        write()
+        write(figures(RESULTS), PAGE)
 
 
 if __name__ == "__main__":

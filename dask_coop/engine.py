@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import wraps
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import dask
 import numpy as np
@@ -22,7 +22,7 @@ R = TypeVar("R")
 #: "auto" is what the configuration's ``coop.engine`` says, by default a lazy graph.
 Engine = Literal["auto", "collective"]
 
-ENGINES = ("auto", "collective")
+ENGINES = get_args(Engine)
 
 logger = logging.getLogger(__name__)
 
