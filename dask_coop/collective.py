@@ -1,7 +1,7 @@
 """Collectives: chunks that are in memory on a cluster, reduced or scanned in rounds of messages.
 
-A graph costs the scheduler a few hundred microseconds a task. A round costs a message a worker,
-whatever the number of chunks (`dask_coop.rounds`). A reduction takes one, and a scan two::
+A graph costs the scheduler its time for every task. A round costs a message a worker, whatever the
+number of chunks (`dask_coop.rounds`). A reduction takes one, and a scan two::
 
     chunks --lift--> states --> here: combined --> result                              one round
 
@@ -82,8 +82,9 @@ class Collective:
             _require_small(op, arrays[0], axes, math.prod(grid.shape))
         indices = _indices(arrays[0])
         groups = [tuple(i for d, i in enumerate(index) if d not in axes) for index in indices]
-        tree = len(set(groups)) == 1 and op.monoid.commutative and _is_large(op, grid)
-        extras = groups if len(set(groups)) > 1 else [None] * len(groups)
+        is_one = len(set(groups)) == 1
+        tree = is_one and op.monoid.commutative and _is_large(op, grid)
+        extras = [None] * len(groups) if is_one else groups
         job = Count(op, grid, weighted)
         return _states(job, _blocks(arrays, indices), extras, groups, tree)
 
