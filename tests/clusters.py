@@ -19,8 +19,10 @@ def cluster(
     workers: int, threads: int = 1, config: dict[str, Any] | None = None, **options: Any
 ) -> Iterator[Client]:
     """Yield the client, no default one, of workers in processes of their own."""
+    # A nanny whose worker takes its time to come back would be closed.
+    patience = {"distributed.deploy.lost-worker-timeout": "1 hour"}
     with (
-        dask.config.set(config or {}),
+        dask.config.set(patience | (config or {})),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=threads,
@@ -126,7 +128,7 @@ def orphans(client: Client) -> dict[str, set[Any]]:
 
 
 def eventually(
-    check: Callable[[], Any], seconds: float = 10, tell: Callable[[], Any] = str
+    check: Callable[[], Any], seconds: float = 60, tell: Callable[[], Any] = str
 ) -> None:
     """Wait until something is true; if it never is, tell something."""
     end = time.monotonic() + seconds
@@ -143,7 +145,7 @@ def is_whole(client: Client) -> bool:
     known = set(addresses(client))
     nannies = list(client.cluster.workers.values())
     done = {n.worker_address for n in nannies if n.process and n.process.status == Status.running}
-    return len(nannies) == len(known) and done == known
+    return len(client.cluster.worker_spec) == len(known) and done == known
 
 
 def evict_all(client: Client) -> None:

@@ -10,7 +10,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dask.array as da
 import numpy as np
@@ -60,14 +62,14 @@ def client() -> Iterator[Client]:
 @pytest.fixture(autouse=True)
 def _no_orphans(client: Client) -> Iterator[None]:
     """Begin every test with three workers, and hold it to leave nothing behind."""
-    eventually(lambda: is_whole(client), 30)
+    eventually(lambda: is_whole(client))
     yield
     hold_empty(client)
 
 
 def hold_empty(client: Client) -> None:
     gc.collect()
-    eventually(lambda: not any(on_workers(client).values()), 20, lambda: on_workers(client))
+    eventually(lambda: not any(on_workers(client).values()), tell=lambda: on_workers(client))
     eventually(lambda: not any(on_scheduler(client).values()))
 
 
@@ -106,24 +108,44 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def pause(seconds: float = 0.5) -> dc.Monoid:
-    """Return a sum that takes its time over a chunk, in either round."""
+class Slow:
+    """A sum that takes its time over a chunk in either round, and tells when it has begun."""
 
-    def lift(x: Any) -> Any:
-        if x.size > 2:
-            time.sleep(seconds)
-        return x
+    def __init__(self, begun: Path, seconds: float = 0.5) -> None:
+        def lift(x: Any) -> Any:
+            # What a monoid is probed with is smaller.
+            if x.size > 2:
+                (begun / str(uuid4())).touch()
+                time.sleep(seconds)
+            return x
 
-    return dc.Monoid("pause", np.add, 0, "i8", lift=lift, commutative=True)
+        self._begun = begun
+        self.monoid = dc.Monoid("slow", np.add, 0, "i8", lift=lift, commutative=True)
+
+    def after(self, chunks: int, act: Callable[..., object], *args: Any) -> threading.Thread:
+        """Act as soon as so many chunks have begun, in a thread."""
+
+        def wait() -> None:
+            eventually(lambda: len(list(self._begun.iterdir())) >= chunks)
+            act(*args)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        return thread
 
 
-#: Seconds after the start of a scan by `pause`: in its first round, and in its second.
-FIRST, SECOND = 0.25, 0.75
+@pytest.fixture
+def slow(tmp_path: Path) -> Slow:
+    return Slow(tmp_path)
+
+
+#: Chunks that have begun where there are three: in the first round of a scan, and in its second.
+FIRST, SECOND = 1, 4
 
 
 @pytest.mark.parametrize("when", ["first", "between", "second"])
 def test_a_worker_is_killed_during_a_scan(
-    client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch, when: str
+    client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch, slow: Slow, when: str
 ) -> None:
     x = spread(client, LINE, 4)
     (victim, pid), *_ = processes(client).items()
@@ -140,11 +162,8 @@ def test_a_worker_is_killed_during_a_scan(
         # The scheduler runs in this process.
         monkeypatch.setattr(SchedulerRounds, "_reduce", reduced)
     else:
-        threading.Timer(FIRST if when == "first" else SECOND, kill, [pid]).start()
-    start = time.monotonic()
-    now = dc.scan(x, pause(), engine="collective")
-    # Of which two rounds take 1, and the graph at most 2.
-    assert time.monotonic() - start < 8
+        slow.after(FIRST if when == "first" else SECOND, kill, pid)
+    now = dc.scan(x, slow.monoid, engine="collective")
     monkeypatch.undo()
     (said,) = fallbacks()
     assert f"{victim} was lost" in said
@@ -152,11 +171,11 @@ def test_a_worker_is_killed_during_a_scan(
     eventually(lambda: orphans(client) == {})
 
 
-def test_a_worker_is_killed_during_a_reduction(client: Client, fallbacks: Any) -> None:
+def test_a_worker_is_killed_during_a_reduction(client: Client, fallbacks: Any, slow: Slow) -> None:
     x = spread(client, LINE, 4)
     (victim, pid), *_ = processes(client).items()
-    threading.Timer(FIRST, kill, [pid]).start()
-    assert dc.reduce(x, pause(), engine="collective") == LINE.sum()
+    slow.after(FIRST, kill, pid)
+    assert dc.reduce(x, slow.monoid, engine="collective") == LINE.sum()
     (said,) = fallbacks()
     assert f"{victim} was lost" in said
 
@@ -207,7 +226,7 @@ def test_a_worker_that_comes_back_takes_part(client: Client, fallbacks: Any) -> 
     (victim, pid), *_ = processes(client).items()
     kill(pid)
     eventually(lambda: victim not in addresses(client))
-    eventually(lambda: is_whole(client), 30)
+    eventually(lambda: is_whole(client))
     x = spread(client, LINE, 2)
     assert all(on_workers(client).values())
     assert dc.sum(x, engine="collective") == LINE.sum()
@@ -229,7 +248,7 @@ def _lose_results(client: Client) -> None:
     (victim,) = client.who_has(scattered)[scattered.key]
     kill(pids[victim])
     eventually(lambda: scattered.status == "cancelled")
-    assert {f.status for f in futures_of(now)} == {"finished", "cancelled"}
+    eventually(lambda: {f.status for f in futures_of(now)} == {"finished", "cancelled"})
     for use in (
         lambda: client.submit(sum, scattered).result(),
         lambda: values(client, now),
@@ -319,77 +338,54 @@ def test_a_worker_that_knows_of_no_rounds(client: Client, fallbacks: Any) -> Non
     assert fallbacks() == []
 
 
-@pytest.mark.parametrize("after", [0.0, FIRST, SECOND])
-def test_a_caller_is_interrupted(client: Client, after: float) -> None:
+@pytest.mark.parametrize("when", [FIRST, SECOND])
+def test_a_caller_is_interrupted(client: Client, slow: Slow, when: int) -> None:
     x = spread(client, LINE, 4)
     before = on_scheduler(client)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    started = threading.Event()
-
-    def interrupt() -> None:
-        started.wait()
-        time.sleep(after)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    def call() -> None:
-        started.set()
-        dc.scan(x, pause(), engine="collective")
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
+    caller = threading.main_thread().ident or 0
+    thread = slow.after(when, signal.pthread_kill, caller, signal.SIGINT)
     try:
         with pytest.raises(KeyboardInterrupt):
-            call()
+            dc.scan(x, slow.monoid, engine="collective")
     finally:
         thread.join()
         signal.signal(signal.SIGINT, handler)
+    # The call goes on without its caller.
     time.sleep(1.1)
     gc.collect()
     eventually(lambda: on_scheduler(client) == before and orphans(client) == {})
     assert dc.sum(x, engine="collective") == LINE.sum()
 
 
-@pytest.mark.parametrize("after", [FIRST, SECOND])
-def test_a_client_is_closed_in_the_middle_of_a_call(client: Client, after: float) -> None:
+@pytest.mark.parametrize("when", [FIRST, SECOND])
+def test_a_client_is_closed_in_the_middle_of_a_call(client: Client, slow: Slow, when: int) -> None:
     other = Client(client.scheduler.address, set_as_default=False)
     x = spread(client, LINE, 4)
     before = on_scheduler(client)
     mine = spread(other, LINE + 1, 4)
-    raised: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            dc.scan(mine, pause(), engine="collective")
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    time.sleep(after)
-    other.close()
-    thread.join(10)
-    assert not thread.is_alive()
-    (error,) = raised
-    assert isinstance(error, CommClosedError)
-    assert "dask_coop_scan" in str(error)
-    # Frames hold the array.
-    raised.clear()
-    error = mine = None
+    thread = slow.after(when, other.close)
+    with pytest.raises(CommClosedError, match="dask_coop_scan"):
+        dc.scan(mine, slow.monoid, engine="collective")
+    thread.join()
+    mine = None
     gc.collect()
     eventually(lambda: on_scheduler(client) == before and orphans(client) == {})
     assert dc.sum(x, engine="collective") == LINE.sum()
 
 
-def test_a_worker_is_retired_during_a_scan() -> None:
+def test_a_worker_is_retired_during_a_scan(tmp_path: Path) -> None:
     with cluster(3, memory_limit="1GB") as client:
-        for after in (FIRST, SECOND):
-            x = spread(client, LINE, 2)
+        for when in (FIRST, SECOND - 1):
+            begun = tmp_path / str(when)
+            begun.mkdir()
+            slow = Slow(begun)
+            x = spread(client, LINE, 4)
             (victim, *_) = on_workers(client)
-            timer = threading.Timer(after, client.retire_workers, [[victim]])
-            timer.start()
-            now = dc.scan(x, pause(0.25), engine="collective")
+            thread = slow.after(when, client.retire_workers, [victim])
+            now = dc.scan(x, slow.monoid, engine="collective")
             np.testing.assert_array_equal(values(client, now), LINE.cumsum())
-            timer.join()
+            thread.join()
             eventually(lambda: victim not in on_scheduler(client))  # noqa: B023
             assert dc.sum(x, engine="collective") == LINE.sum()
             # What it had went elsewhere before, if it was there.
@@ -537,7 +533,7 @@ def test_300_random_calls(client: Client, fallbacks: Any) -> None:
     found = x = None
     kept.clear()
     pool.clear()
-    eventually(lambda: is_whole(client), 30)
+    eventually(lambda: is_whole(client))
     hold_empty(client)
 
 
