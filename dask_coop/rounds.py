@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 from distributed import Scheduler, Worker, WorkerPlugin
 from distributed.core import error_message
+from distributed.worker_state_machine import AddKeysMsg
 
 from dask_coop import chunks
 from dask_coop.batches import Stacked, combined, stack
@@ -137,6 +138,8 @@ class _WorkerSide:
                 nbytes.update(self._worker.update_data(results)["nbytes"])
             except Exception as error:
                 failures.append(error)
+            # The scheduler has what it no longer knows removed, and may not get the answer.
+            self._worker.batched_send(AddKeysMsg(keys=[*results], stimulus_id=SCAN).to_dict())
 
         def pass_on(results: dict[Any, Any]) -> None:
             # A GPU works on while the worker takes in what it makes.

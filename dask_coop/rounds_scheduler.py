@@ -126,7 +126,8 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
         self._register(places, nbytes, client)
         answers = await asked
         if bad := bad_one(answers) or self._loss(places, client):
-            self._free(places, client)
+            if client in self._scheduler.clients:
+                self._scheduler.client_releases_keys(made, client)
             return bad
         if -1 in nbytes.values():
             for answer in answers:
@@ -178,17 +179,6 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
             task = scheduler.tasks[key]
             task.who_wants = {owner}
             owner.wants_what.add(task)
-
-    def _free(self, places: Mapping[Any, str], client: str) -> None:
-        """Let go of data."""
-        scheduler = self._scheduler
-        if client in scheduler.clients:
-            scheduler.client_releases_keys(list(places), client)
-        # What was forgotten before it was there has to be freed by name.
-        for address in set(places.values()) & scheduler.workers.keys():
-            keys = [key for key, at in places.items() if at == address]
-            free = {"op": "free-keys", "keys": keys, "stimulus_id": "dask-coop-failed-scan"}
-            scheduler.worker_send(address, free)
 
     def _loss(self, places: Mapping[Any, str], client: str) -> Answer | None:
         """Say what became of data that was stored, if it is not there."""

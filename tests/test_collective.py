@@ -16,6 +16,9 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
+from uuid import uuid4
 
 import dask
 import dask.array as da
@@ -611,6 +614,18 @@ def test_results_are_data_as_scattered_data_is(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("fast")
+def test_results_are_on_the_dashboards_pages(client: Client) -> None:
+    now = dc.cumsum(persist(client, FLOATS, (13, 7)), 0, engine="collective")
+    (future,) = futures_of(now)
+    (holder,) = client.who_has(future)[future.key]
+    address = client.dashboard_link.removesuffix("/status")
+    with urlopen(f"{address}/info/task/{quote(str(future.key), safe='')}.html") as answer:
+        page = answer.read().decode()
+    assert "memory" in page
+    assert holder in page
+
+
+@pytest.mark.usefixtures("fast")
 def test_the_bytes_of_results_of_unknown_size_are_known(client: Client) -> None:
     x = client.persist(da.from_array(LINE, chunks=10))
     x = client.persist(x[x % 3 == 0])
@@ -644,52 +659,66 @@ def test_inputs_and_results_are_spilled(client: Client) -> None:
     same(values(client, dc.cumsum(now, 1, engine="collective")), FLOATS.cumsum(0).cumsum(1))
 
 
-def pause(seconds: float, name: str = "pause") -> dc.Monoid:
-    """Return a sum that takes its time over a chunk, and the GIL for none of it."""
+def watched(folder: Path, may_end: Callable[[Path], bool]) -> dc.Monoid:
+    """Return a sum whose chunks wait until they may end.
+
+    Each leaves a file, in which stands how many were under way as it began.
+    """
 
     def lift(x: Any) -> Any:
+        # What a monoid is probed with is smaller.
         if x.size > 2:
-            time.sleep(seconds)
+            running = folder / f"{uuid4()}.running"
+            running.touch()
+            running.write_text(str(len(list(folder.glob("*.running")))))
+            end = time.monotonic() + 60
+            while not may_end(folder) and time.monotonic() < end:
+                time.sleep(0.01)
+            running.rename(running.with_suffix(".done"))
         return x
 
-    return dc.Monoid(name, np.add, 0, "i8", lift=lift, commutative=True)
+    return dc.Monoid("watched", np.add, 0, "i8", lift=lift, commutative=True)
 
 
 @pytest.mark.usefixtures("fast")
-def test_tasks_and_heartbeats_go_on_meanwhile(client: Client) -> None:
+def test_tasks_and_heartbeats_go_on_meanwhile(client: Client, tmp_path: Path) -> None:
     x = persist(client, np.arange(40), 10)
+    monoid = watched(tmp_path, lambda folder: (folder / "open").exists())
 
-    def seen(dask_scheduler: Any) -> dict[str, float]:
-        return {w.address: w.last_seen for w in dask_scheduler.workers.values()}
+    def seen() -> dict[str, float]:
+        def times(dask_scheduler: Any) -> dict[str, float]:
+            return {w.address: w.last_seen for w in dask_scheduler.workers.values()}
+
+        return client.run_on_scheduler(times)
 
     found: list[Any] = []
     thread = threading.Thread(
-        target=lambda: found.append(dc.reduce(x, pause(1.5), engine="collective"))
+        target=lambda: found.append(dc.reduce(x, monoid, engine="collective"))
     )
-    before = client.run_on_scheduler(seen)
     thread.start()
-    time.sleep(0.2)
-    start = time.monotonic()
+    eventually(lambda: [*tmp_path.iterdir()])
+    before = seen()
     # One for each thread of each worker.
     futures = client.map(lambda i: i + 1, range(8), pure=False)
     assert client.gather(futures) == list(range(1, 9))
-    assert time.monotonic() - start < 1
+    eventually(lambda: all(after > before[worker] for worker, after in seen().items()))
     assert thread.is_alive()
+    assert not list(tmp_path.glob("*.done"))
+    (tmp_path / "open").touch()
     thread.join()
-    after = client.run_on_scheduler(seen)
-    assert all(after[worker] > before[worker] for worker in before)
     assert found == [sum(range(40))]
 
 
 @pytest.mark.usefixtures("fast")
-def test_chunks_are_taken_by_as_many_threads_as_a_worker_has(client: Client) -> None:
+def test_chunks_are_taken_by_as_many_threads_as_a_worker_has(
+    client: Client, tmp_path: Path
+) -> None:
     (worker, *_) = addresses(client)
     x = client.persist(da.from_array(np.arange(40), chunks=10), workers=[worker])
     wait_for(client, x)
-    start = time.monotonic()
-    assert dc.reduce(x, pause(0.5), engine="collective") == sum(range(40))
-    # Four chunks, two at a time.
-    assert 1 <= time.monotonic() - start < 1.9
+    monoid = watched(tmp_path, lambda folder: len([*folder.iterdir()]) >= 2)
+    assert dc.reduce(x, monoid, engine="collective") == sum(range(40))
+    assert max(int(done.read_text()) for done in tmp_path.glob("*.done")) == 2
 
 
 @pytest.mark.usefixtures("fast")

@@ -180,25 +180,25 @@ def test_a_worker_is_killed_during_a_reduction(client: Client, fallbacks: Any, s
     assert f"{victim} was lost" in said
 
 
-def test_a_worker_that_is_asked_by_another_is_killed(client: Client, fallbacks: Any) -> None:
+def test_a_worker_that_is_asked_by_another_is_killed(
+    client: Client, fallbacks: Any, slow: Slow, tmp_path: Path
+) -> None:
     x = spread(client, LINE, 4)
     holders = client.who_has(x)
     # The first chunk's worker asks the others.
     last = holders[(x.name, 2)][0]
-    client.run(_slow_histograms, workers=[last])
-    threading.Timer(0.3, kill, [processes(client)[last]]).start()
+    client.run(_slow_reductions, begun=tmp_path / "asked", workers=[last])
+    slow.after(1, kill, processes(client)[last])
     found, _ = dc.histogram(x, 50_000, (0, 12), engine="collective")
     (said,) = fallbacks()
     assert f"{last} was lost" in said
     np.testing.assert_array_equal(found, np.histogram(LINE, 50_000, (0, 12))[0])
 
 
-def _slow_histograms(dask_worker: Any) -> None:
-    handler = dask_worker.handlers[rounds.REDUCE]
-
+def _slow_reductions(dask_worker: Any, begun: Path) -> None:
     async def slow(**message: Any) -> Any:
-        await asyncio.sleep(5)
-        return await handler(**message)
+        begun.touch()
+        await asyncio.sleep(60)
 
     dask_worker.handlers[rounds.REDUCE] = slow
 
@@ -374,25 +374,72 @@ def test_a_client_is_closed_in_the_middle_of_a_call(client: Client, slow: Slow, 
     assert dc.sum(x, engine="collective") == LINE.sum()
 
 
-def test_a_worker_is_retired_during_a_scan(tmp_path: Path) -> None:
-    with cluster(3, memory_limit="1GB") as client:
-        for when in (FIRST, SECOND - 1):
-            begun = tmp_path / str(when)
+def test_a_connection_breaks_and_the_worker_lives_on(
+    client: Client, fallbacks: Any, slow: Slow
+) -> None:
+    x = spread(client, LINE, 3)
+    # It has two chunks, and ends after the others.
+    victim = addresses(client)[0]
+
+    def part(dask_scheduler: Any) -> None:
+        for comm in dask_scheduler.rpc.occupied[victim]:
+            comm.abort()
+
+    slow.after(SECOND + 1, client.run_on_scheduler, part)
+    now = dc.scan(x, slow.monoid, engine="collective")
+    (said,) = fallbacks()
+    assert f"{victim} was lost" in said
+    np.testing.assert_array_equal(values(client, now), LINE.cumsum())
+    assert len(processes(client)) == 3
+    # It stores what nobody knows of any longer.
+    time.sleep(1)
+    eventually(lambda: orphans(client) == {})
+
+
+def test_the_cluster_is_restarted_in_the_middle_of_a_call(client: Client, slow: Slow) -> None:
+    with Client(client.scheduler.address, set_as_default=False) as other:
+        x = spread(other, LINE, 4)
+        thread = slow.after(FIRST, client.restart)
+        with pytest.raises(CancelledError, match="lost dependencies"):
+            dc.scan(x, slow.monoid, engine="collective")
+        thread.join()
+        y = spread(other, LINE, 4)
+        assert dc.sum(y, engine="collective") == LINE.sum()
+
+
+def test_workers_come_and_go_during_scans(tmp_path: Path, fallbacks: Any) -> None:
+    with cluster(2, memory_limit="1GB") as client:
+
+        def scan(x: da.Array, when: int, act: Callable[..., object], *args: Any) -> da.Array:
+            begun = tmp_path / uuid4().hex
             begun.mkdir()
             slow = Slow(begun)
-            x = spread(client, LINE, 4)
-            (victim, *_) = on_workers(client)
-            thread = slow.after(when, client.retire_workers, [victim])
+            thread = slow.after(when, act, *args)
             now = dc.scan(x, slow.monoid, engine="collective")
-            np.testing.assert_array_equal(values(client, now), LINE.cumsum())
             thread.join()
+            np.testing.assert_array_equal(values(client, now), LINE.cumsum())
+            return now
+
+        x = spread(client, LINE, 4)
+        now = scan(x, FIRST, client.cluster.scale, 3)
+        assert fallbacks() == []
+        eventually(lambda: is_whole(client))
+        for when in (FIRST, SECOND):
+            x = spread(client, LINE, 4)
+            assert all(on_workers(client).values())
+            now = dc.cumsum(x, engine="collective")
+            np.testing.assert_array_equal(values(client, now), LINE.cumsum())
+            assert fallbacks() == []
+            (victim, *_) = on_workers(client)
+            now = scan(x, when, client.retire_workers, [victim])
             eventually(lambda: victim not in on_scheduler(client))  # noqa: B023
             assert dc.sum(x, engine="collective") == LINE.sum()
             # What it had went elsewhere before, if it was there.
             np.testing.assert_array_equal(values(client, now), LINE.cumsum())
             eventually(lambda: orphans(client) == {})
-            del now, x
-            hold_empty(client)
+            fallbacks()
+        del now, x
+        hold_empty(client)
 
 
 def affine() -> dc.Monoid:
