@@ -30,6 +30,7 @@ from dask.array.core import Array
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias
 from distributed import Client, Future, wait
+from distributed.comm import CommClosedError
 from distributed.core import clean_exception
 from distributed.protocol.pickle import dumps
 
@@ -254,6 +255,9 @@ async def _ask(
         futures += (Future(key, client) for key in outputs)
     await asyncio.wait({asked})
     answer = asked.result()
+    if client.status in ("closing", "closed"):
+        # Which the graph could not run on either.
+        raise CommClosedError(f"the client was closed in the middle of {handler}")
     if answer is None:
         _prepared.discard(client)
         raise Declined("the scheduler does not take part in rounds")

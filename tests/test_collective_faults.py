@@ -358,9 +358,21 @@ def test_a_caller_is_interrupted(client: Client, slow: Slow, when: int) -> None:
     assert dc.sum(x, engine="collective") == LINE.sum()
 
 
+@pytest.mark.parametrize("lingers", [False, True])
 @pytest.mark.parametrize("when", [FIRST, SECOND])
-def test_a_client_is_closed_in_the_middle_of_a_call(client: Client, slow: Slow, when: int) -> None:
+def test_a_client_is_closed_in_the_middle_of_a_call(
+    client: Client, slow: Slow, monkeypatch: pytest.MonkeyPatch, when: int, lingers: bool
+) -> None:
     other = Client(client.scheduler.address, set_as_default=False)
+    if lingers:
+        # The scheduler's answer, that the client has gone, comes before connections are closed.
+        close = other.rpc.close
+
+        async def close_later() -> None:
+            await asyncio.sleep(1.5)
+            await close()
+
+        monkeypatch.setattr(other.rpc, "close", close_later)
     x = spread(client, LINE, 4)
     before = on_scheduler(client)
     mine = spread(other, LINE + 1, 4)
