@@ -83,19 +83,20 @@ def spread(client: Client, host: Any, chunks: Any) -> da.Array:
 
 
 def move(client: Client, key: Any, to: str) -> None:
-    """Move a chunk to one worker, away from all others."""
+    """Move a chunk to one worker, away from all others that no task has it on."""
 
     async def act(dask_scheduler: Any) -> None:
         task = dask_scheduler.tasks.get(key)
         if task is None or to not in dask_scheduler.workers:
             return
-        held = {worker.address for worker in task.who_has or ()}
+        held = [worker.address for worker in task.who_has or ()]
         if not held:
             return
-        await dask_scheduler.gather_on_worker(to, {key: list(held)})
-        if to in {worker.address for worker in task.who_has or ()}:
-            for worker in held - {to}:
-                await dask_scheduler.delete_worker_data(worker, [key], "test-move")
+        await dask_scheduler.gather_on_worker(to, {key: held})
+        here = {worker.address for worker in task.who_has or ()}
+        needed = {each.processing_on.address for each in task.waiters or () if each.processing_on}
+        for worker in here - needed - {to} if to in here else ():
+            dask_scheduler.request_remove_replicas(worker, [key], stimulus_id="test-move")
 
     client.run_on_scheduler(act)
 
