@@ -112,12 +112,12 @@ def kill(pid: int) -> None:
 class Slow:
     """A sum that takes its time over a chunk in either round, and tells when it has begun."""
 
-    def __init__(self, begun: Path, seconds: float = 0.5) -> None:
+    def __init__(self, begun: Path) -> None:
         def lift(x: Any) -> Any:
             # What a monoid is probed with is smaller.
             if x.size > 2:
                 (begun / str(uuid4())).touch()
-                time.sleep(seconds)
+                time.sleep(0.5)
             return x
 
         self._begun = begun
