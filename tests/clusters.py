@@ -13,6 +13,8 @@ import numpy as np
 from distributed import Client, LocalCluster, futures_of, wait
 from distributed.core import Status
 
+import dask_coop as dc
+
 
 @contextmanager
 def cluster(
@@ -156,3 +158,15 @@ def evict_all(client: Client) -> None:
             assert dask_worker.data.evict() >= 0
 
     client.run(evict)
+
+
+def affine(lift: Callable[[Any], tuple[Any, Any]]) -> dc.Monoid:
+    """Return the monoid of maps y -> a y + b, which does not commute."""
+    return dc.Monoid(
+        "affine",
+        lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]),
+        (1, 0),
+        "f8,f8",
+        lift=lift,
+        finalize=lambda f: f[1],
+    )

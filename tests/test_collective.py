@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 from clusters import (
     addresses,
+    affine,
     asked,
     cluster,
     eventually,
@@ -289,34 +290,25 @@ def test_bincount_of_tables_of_different_lengths(client: Client) -> None:
     agree(client, lambda **kw: dc.bincount(x, w, reproducible=True, **kw))
 
 
-def affine() -> dc.Monoid:
-    """Return the monoid of maps y -> a y + b, which does not commute."""
-    return dc.Monoid(
-        "affine",
-        lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]),
-        (1, 0),
-        "f8,f8",
-        lift=lambda x: (x.real, x.imag),
-        finalize=lambda f: f[1],
-    )
+AFFINE = affine(lambda x: (x.real, x.imag))
 
 
 @pytest.mark.usefixtures("fast")
 def test_ones_own_monoids(client: Client) -> None:
     host = RNG.normal(size=60) + 1j * RNG.normal(size=60)
     x = persist(client, host, 7)
-    agree(client, lambda **kw: dc.reduce(x, affine(), **kw))
-    agree_in_place(client, x, lambda **kw: dc.scan(x, affine(), **kw))
-    agree_in_place(client, x, lambda **kw: dc.scan(x, affine(), reverse=True, **kw))
+    agree(client, lambda **kw: dc.reduce(x, AFFINE, **kw))
+    agree_in_place(client, x, lambda **kw: dc.scan(x, AFFINE, **kw))
+    agree_in_place(client, x, lambda **kw: dc.scan(x, AFFINE, reverse=True, **kw))
     square = persist(client, host.reshape(6, 10), (4, 3))
-    agree(client, lambda **kw: dc.reduce(square, affine(), axis=1, **kw))
-    agree_in_place(client, square, lambda **kw: dc.scan(square, affine(), axis=0, **kw))
+    agree(client, lambda **kw: dc.reduce(square, AFFINE, axis=1, **kw))
+    agree_in_place(client, square, lambda **kw: dc.scan(square, AFFINE, axis=0, **kw))
     hypot = dc.Monoid("hypot", np.hypot, 0, "f8", lift=np.abs, commutative=True)
     agree(client, lambda **kw: dc.reduce(square, hypot, **kw))
     y, total = 0, 0
     for a, b in zip(host.real, host.imag, strict=True):
         y, total = a * y + b, total + 1
-    np.testing.assert_allclose(dc.reduce(x, affine(), engine="collective"), y)
+    np.testing.assert_allclose(dc.reduce(x, AFFINE, engine="collective"), y)
 
 
 @pytest.mark.usefixtures("fast")

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from clusters import (
     addresses,
+    affine,
     cluster,
     eventually,
     evict_all,
@@ -455,20 +456,11 @@ def test_workers_come_and_go_during_scans(tmp_path: Path, fallbacks: Any) -> Non
         hold_empty(client)
 
 
-def affine() -> dc.Monoid:
-    """Return the monoid of maps y -> a y + b, which does not commute."""
-    return dc.Monoid(
-        "affine",
-        lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]),
-        (1, 0),
-        "f8,f8",
-        lift=lambda x: (np.where(x > 0, 0.5, -1.0), x.astype("f8")),
-        finalize=lambda f: f[1],
-    )
+AFFINE = affine(lambda x: (np.where(x > 0, 0.5, -1.0), x.astype("f8")))
 
 
 def affine_of_line(host: Any) -> Any:
-    """Return what a scan of a line by `affine` gives."""
+    """Return what a scan of a line by `AFFINE` gives."""
     found, y = [], 0.0
     for b in host:
         y = (0.5 if b > 0 else -1.0) * y + b
@@ -496,10 +488,10 @@ CALLS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
         lambda x, **kw: dc.histogram(x, [-9, 0, 5], axis=0, **kw)[0],
         lambda a: along(lambda line: np.histogram(line, [-9, 0, 5])[0], a).T,
     ),
-    (lambda x, **kw: dc.reduce(x, affine(), axis=0, **kw), lambda a: along(affine_of_line, a)[-1]),
+    (lambda x, **kw: dc.reduce(x, AFFINE, axis=0, **kw), lambda a: along(affine_of_line, a)[-1]),
     (lambda x, **kw: dc.cumsum(x, 0, **kw), lambda a: a.cumsum(0)),
     (lambda x, **kw: dc.cumsum(x, -1, **kw), lambda a: a.cumsum(-1)),
-    (lambda x, **kw: dc.scan(x, affine(), axis=0, **kw), lambda a: along(affine_of_line, a)),
+    (lambda x, **kw: dc.scan(x, AFFINE, axis=0, **kw), lambda a: along(affine_of_line, a)),
     (
         lambda x, **kw: dc.cummax(x, 0, reverse=True, **kw),
         lambda a: np.maximum.accumulate(a[::-1])[::-1],
