@@ -3,8 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 from dask_coop.counts import bincount, digitize
-from dask_coop.cuda.devices import CooperativeTimeout
 from dask_coop.custom import Monoid, reduce
+from dask_coop.errors import (
+    CooperativeTimeout,
+    Declined,
+    FallbackWarning,
+    Refused,
+    RefusedByDask,
+)
 from dask_coop.histograms import histogram
 from dask_coop.joint import histogram2d, histogramdd
 from dask_coop.linear import matmul, transpose
@@ -55,9 +61,13 @@ __version__ = "0.1.0"
 __all__ = [
     "CoopPlugin",
     "CooperativeTimeout",
+    "Declined",
     "Description",
+    "FallbackWarning",
     "Monoid",
     "Node",
+    "Refused",
+    "RefusedByDask",
     "all",
     "any",
     "argmax",

@@ -1,12 +1,14 @@
 """What every reduction does with its arguments, and the call of the spine or, failing it, of Dask.
 
-What no engine takes, a masked array or one of dates, is Dask's own: a public function raises
-`Refused` when it finds out, and `passes_to_dask` then calls Dask's function of the same name.
+What no engine takes, such as objects and dates, is Dask's own: a public function raises `Refused`
+when it finds out, and `passes_to_dask` then calls Dask's function of the same name, unless the
+configuration's ``coop.fallback`` is "raise".
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,13 +23,18 @@ from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
 
 from dask_coop import binned, chunks, monoids, spine
-from dask_coop.monoids import Monoid, Operation, Refused, State
+from dask_coop.errors import Refused, RefusedByDask
+from dask_coop.fallback import fall_back, remember
+from dask_coop.keywords import check_keywords
+from dask_coop.monoids import Monoid, Operation, State
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Axis = int | tuple[int, ...] | None
 SplitEvery = int | dict[int, int] | None
+
+logger = logging.getLogger(__name__)
 
 
 def passes_to_dask(function: Callable[P, R]) -> Callable[P, R]:
@@ -45,10 +52,11 @@ def passes_to_dask(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_keywords(function.__name__, signature.parameters, kwargs)
         given = signature.bind(*args, **kwargs).arguments
         try:
             if (meta := getattr(given[first], "_meta", None)) is not None:
-                chunks.kind(meta)
+                chunks.kind(meta, first)
             if of_one_array and str(getattr(given[first], "dtype", "")) == "bfloat16":
                 widened: R = _in_float32(function, **given)
                 return widened
@@ -92,18 +100,27 @@ def _by_dask(
     parameters = inspect.signature(function).parameters
     if "kwargs" in parameters:
         # So is what stands for all that Dask does not implement where it plans queries.
-        raise NotImplementedError(
+        raise RefusedByDask(
             f"{refusal}; {name} would be Dask's, which has none with array.query-planning"
         ) from refusal
     if unknown := others.keys() - parameters.keys():
-        raise TypeError(
+        raise Refused(
             f"{refusal}; {name} would be Dask's, which has no argument {min(unknown)}"
         ) from refusal
     wanting = {key for key, p in parameters.items() if p.default in (inspect.Parameter.empty, None)}
     others = {key: defaults[key] for key in wanting & defaults.keys()} | others
-    if name == "histogramdd" and isinstance(array, list | tuple):
-        return function(tuple(map(da.asanyarray, array)), **others)
-    return function(da.asanyarray(array), **others)
+    fall_back(logger, name, "is left to Dask's function", refusal, Refused)
+    several = name == "histogramdd" and isinstance(array, list | tuple)
+    x = tuple(map(da.asanyarray, array)) if several else da.asanyarray(array)
+    try:
+        result = function(x, **others)
+    except np.exceptions.AxisError:
+        raise  # which tells what is wrong
+    except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {said}") from error
+    remember(name, str(refusal), result, (x, *others.values()))
+    return result
 
 
 def reduce_array(
@@ -262,7 +279,7 @@ def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
 
 def require_one_kind(name: str, x: da.Array, other: str, y: da.Array) -> None:
     """Refuse two arguments of which one has NumPy chunks and the other has CuPy's."""
-    kinds = chunks.kind(x._meta), chunks.kind(y._meta)
+    kinds = chunks.kind(x._meta, name), chunks.kind(y._meta, other)
     if kinds[0] != kinds[1]:
         raise TypeError(
             f"{name} has {kinds[0]} chunks and {other} {kinds[1]} chunks; "

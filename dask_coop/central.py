@@ -12,7 +12,8 @@ from dask.array.core import asanyarray
 
 from dask_coop.arguments import Axis, SplitEvery, mean_dtype, passes_to_dask, reduce_array
 from dask_coop.engine import Engine, takes_engine
-from dask_coop.monoids import COUNT_NONZERO, Refused, State
+from dask_coop.errors import Refused
+from dask_coop.monoids import COUNT_NONZERO, State
 from dask_coop.planning import takes_expressions
 from dask_coop.powers import moments_up_to
 
@@ -79,7 +80,7 @@ def moment(
     x = asanyarray(a)
     result = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
     if result.kind != "f" or result.itemsize > 8:
-        raise Refused(f"moment does not give dtype {result}; it gives float16 to float64")
+        raise Refused(f"moment does not give dtype={result}; it gives float16 to float64")
     if order < 2:
         monoid, finalize, result = COUNT_NONZERO, partial(_constant, 1 - order), np.dtype("f8")
     else:

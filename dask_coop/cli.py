@@ -20,7 +20,8 @@ from typing import Any, NoReturn
 from dask.utils import format_bytes
 
 from dask_coop import __version__, machine
-from dask_coop.readers import Chunks, Source, UserError, open_source
+from dask_coop.errors import UserError
+from dask_coop.readers import Chunks, Source, open_source
 from dask_coop.summaries import Summary, summarize
 
 MOST_BINS = 2**24

@@ -37,7 +37,8 @@ from distributed.protocol.pickle import dumps
 from dask_coop import spine, spine_scan
 from dask_coop.batches import Count, Downsweep, Job, Lift, Spine, Stacked, Upsweep, combined
 from dask_coop.bins import Integers
-from dask_coop.eager import Declined, Groups
+from dask_coop.eager import Groups
+from dask_coop.errors import Declined
 from dask_coop.monoids import Operation
 from dask_coop.rounds import REDUCE, SCAN, WorkerRounds
 from dask_coop.rounds_scheduler import SchedulerRounds

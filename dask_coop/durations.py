@@ -11,7 +11,8 @@ from dask.array.core import handle_out, map_blocks
 
 from dask_coop import chunks
 from dask_coop.arguments import Axis, SplitEvery, only_field, reduce_array
-from dask_coop.monoids import ANY, SUM, Refused
+from dask_coop.errors import Refused, remedy
+from dask_coop.monoids import ANY, SUM
 
 
 def reduce_durations(
@@ -32,8 +33,16 @@ def reduce_durations(
     Refused
         If it is asked for as another dtype, from an initial one, or of chunks that are not NumPy's.
     """
-    if chunks.kind(x._meta) != "numpy" or initial is not None or dtype not in (None, x.dtype):
-        raise Refused(f"{name} does not take dtype {x.dtype} with these arguments")
+    for argument, value, bad in (
+        ("chunks of type", "cupy.ndarray", chunks.kind(x._meta) != "numpy"),
+        ("initial =", initial, initial is not None),
+        ("dtype =", dtype, dtype not in (None, x.dtype)),
+    ):
+        if bad:
+            raise Refused(
+                f"{name} does not take dtype {x.dtype} with {argument} {value!r}; "
+                f"{remedy(x.dtype, 'i')}"
+            )
 
     def reduced(monoid: Any, part: Any, kind: str) -> da.Array:
         """Reduce what `part` makes of a chunk."""

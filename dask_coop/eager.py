@@ -19,14 +19,10 @@ from dask_coop.sweeps import Sweep
 Groups = dict[tuple[int, ...], list[State]]
 
 
-class Declined(Exception):
-    """What was asked for cannot be run at once, for the reason that the message tells."""
-
-
 class Runner(Protocol):
     """What reduces, counts and scans the chunks of arrays at once.
 
-    Every method raises `Declined` where it can't.
+    Every method raises `dask_coop.errors.Declined` where it can't.
     """
 
     def states(self, op: Operation, arrays: Sequence[Any], axes: tuple[int, ...]) -> Groups:

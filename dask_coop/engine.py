@@ -14,6 +14,9 @@ import numpy as np
 from dask.base import is_dask_collection
 
 from dask_coop import chunks, eager
+from dask_coop.errors import Declined
+from dask_coop.fallback import fall_back
+from dask_coop.keywords import check_keywords
 from dask_coop.planning import _map
 
 P = ParamSpec("P")
@@ -31,13 +34,14 @@ def takes_engine(function: Callable[P, R]) -> Callable[P, R]:
     """Let a public function run at once, where its keyword `engine` or the configuration says so.
 
     A scan then returns an array in memory, and everything else values of NumPy. What can't be done
-    by a collective is done by the graph that the function builds.
+    by a collective is done by the graph that the function builds, if ``coop.fallback`` allows that.
     """
     signature = inspect.signature(function)
     is_scan = "include_initial" in signature.parameters
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_keywords(function.__name__, signature.parameters, kwargs)
         engine = kwargs.pop("engine", "auto")
         if eager.is_decided() or _chosen(engine) == "auto":
             return function(*args, **kwargs)
@@ -52,11 +56,11 @@ def takes_engine(function: Callable[P, R]) -> Callable[P, R]:
         try:
             with eager.running(Collective()):
                 result = function(*args, **kwargs)
-        except eager.Declined as reason:
+        except Declined as reason:
             # Its words only: its frames keep futures alive.
             declined = str(reason)
         if declined is not None:
-            logger.info("%s runs as a graph: %s", function.__name__, declined)
+            fall_back(logger, function.__name__, "runs as a graph", declined, Declined)
             with eager.running(None):
                 result = function(*args, **kwargs)
         computed: R = _in_memory(result) if is_scan else _values(result)

@@ -23,7 +23,8 @@ from dask_coop.arguments import (
 from dask_coop.binning import find_binning
 from dask_coop.bins import Grid
 from dask_coop.engine import Engine, takes_engine
-from dask_coop.monoids import BINNED_COUNTS, COUNTS, Operation, Refused, State
+from dask_coop.errors import Refused, remedy
+from dask_coop.monoids import BINNED_COUNTS, COUNTS, Operation, State
 from dask_coop.planning import takes_expressions
 
 
@@ -151,7 +152,7 @@ def require_samples(name: str, x: Array) -> None:
     if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
         raise Refused(
             f"{name} does not take samples of dtype {x.dtype}; it takes bool, integers and "
-            "float16 to float64"
+            f"float16 to float64; {remedy(x.dtype, 'biuf')}"
         )
 
 

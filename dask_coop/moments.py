@@ -23,7 +23,8 @@ from dask_coop.arguments import (
 )
 from dask_coop.durations import reduce_durations
 from dask_coop.engine import Engine, takes_engine
-from dask_coop.monoids import MEAN, MOMENTS, VAR, Refused, State
+from dask_coop.errors import Refused
+from dask_coop.monoids import MEAN, MOMENTS, VAR, State
 from dask_coop.planning import takes_expressions
 
 
@@ -277,7 +278,10 @@ def average(
     x, skipna = asanyarray(a), name.startswith("nan")
     output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
     if skipna and x.dtype.kind in "fc" and output.kind in "biu":
-        raise Refused(f"{name} does not give dtype {output} of NaN among dtype {x.dtype}")
+        raise Refused(
+            f"{name} does not give dtype={output} of dtype {x.dtype}, which has NaN to leave out; "
+            "it gives floats, which .astype() converts"
+        )
     finalize: spine.Finalize = _quotient
     if reproducible and output.kind in "fc":
         finalize = partial(binned.mean, output=output)
@@ -313,7 +317,7 @@ def spread(
     element = monoids.bind(VAR, x.dtype, x.dtype, name).element
     result = np.dtype(dtype) if dtype is not None else mean_dtype(element.type(0).real.dtype)
     if result.kind != "f" or result.itemsize > 8:
-        raise Refused(f"{name} does not give dtype {result}; it gives float16 to float64")
+        raise Refused(f"{name} does not give dtype={result}; it gives float16 to float64")
     return reduce_array(
         VAR,
         name,

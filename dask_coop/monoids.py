@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dask_coop import binned
+from dask_coop.errors import Refused, remedy
 from dask_coop.identities import highest, lowest
 from dask_coop.merges import choose, merge_counts, merge_moments, merge_places, merge_variances
 
@@ -74,10 +75,6 @@ def _nowhere(dtype: np.dtype[Any]) -> Any:
 
 def _nan(dtype: np.dtype[Any]) -> Any:
     return dtype.type(np.nan)
-
-
-class Refused(TypeError):
-    """Elements or chunks that no monoid or engine takes."""
 
 
 @dataclass(frozen=True)
@@ -357,7 +354,8 @@ def bind(
         takes = monoid.kinds + times
         if dtype.kind not in takes or dtype.itemsize > (16 if dtype.kind == "c" else 8):
             kinds = ", ".join(_KINDS[kind] for kind in takes)
-            raise Refused(f"{caller} does not take dtype {dtype}; it takes {kinds}")
+            how = f"; {remedy(dtype, takes)}" if dtype is element else ""
+            raise Refused(f"{caller} does not take dtype {dtype}; it takes {kinds}{how}")
     if monoid.dtypes(element)[0].kind != output.kind:
         element = output
     return Operation(monoid, element, output, skipna and element.kind in "fc")

@@ -14,7 +14,8 @@ from dask_coop import binned
 from dask_coop.arguments import mean_dtype, only_field, passes_to_dask, reduce_array
 from dask_coop.arguments import require_elements as require
 from dask_coop.engine import Engine, takes_engine
-from dask_coop.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, Refused, State, bind
+from dask_coop.errors import Refused
+from dask_coop.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, State, bind
 from dask_coop.planning import takes_expressions
 from dask_coop.spine import Finalize
 
@@ -100,7 +101,7 @@ def norm(
     if ord in (None, "fro", "f"):
         return _root(x, 2, axes, keepdims, reproducible)
     if ord in (2, -2, "nuc"):
-        raise Refused(f"norm of order {ord} needs singular values")
+        raise Refused(f"norm with ord={ord!r} needs singular values of the matrix; ord='fro' none")
     if ord not in _EXTREMA:
         raise ValueError(f"Invalid norm order {ord!r} for matrices.")
     if reproducible:

@@ -22,14 +22,12 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from dask_coop.errors import UserError
+
 PICTURES = (".jpeg", ".jpg", ".png", ".tif", ".tiff")
 SUFFIXES = (".npy", ".zarr", ".h5", ".hdf5", *PICTURES)
 
 Chunks = str | int | tuple[int, ...]
-
-
-class UserError(Exception):
-    """What the user can put right; the message says how."""
 
 
 @dataclass(frozen=True)

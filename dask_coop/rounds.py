@@ -41,6 +41,7 @@ from distributed.worker_state_machine import AddKeysMsg
 
 from dask_coop import chunks
 from dask_coop.batches import Stacked, combined, stack
+from dask_coop.errors import Absent
 
 #: A chunk: its number in the round, the keys of its blocks, and what goes with it, which in a scan
 #: is the key of its results.
@@ -194,10 +195,6 @@ class _WorkerSide:
         except Exception as error:
             answer = error_message(error, status="error")
         return answer
-
-
-class Absent(Exception):
-    """A chunk is not where it should be."""
 
 
 async def send(server: Scheduler | Worker, address: str, handler: str, **message: Any) -> Answer:

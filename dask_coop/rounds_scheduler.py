@@ -14,7 +14,8 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 from distributed.utils import offload
 
-from dask_coop.rounds import REDUCE, SCAN, Absent, Answer, Item, bad_one, declined, send
+from dask_coop.errors import Absent
+from dask_coop.rounds import REDUCE, SCAN, Answer, Item, bad_one, declined, send
 
 #: Up to so many bytes of states the scheduler makes the base sums as it goes, and sends all to all.
 SMALL_BYTES = 1 << 15

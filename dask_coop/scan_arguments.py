@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -84,6 +85,10 @@ def scan_bound(
         if marks is not None and _fits(marks, x):
             marks = _flatten(marks)
     else:
+        if not isinstance(axis, Integral):
+            raise TypeError(
+                f"{name} takes one axis, an integer, or None for the flattened array, got {axis!r}"
+            )
         axis = validate_axis(axis, x.ndim)
         flat = x
     if marks is not None:

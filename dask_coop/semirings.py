@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.monoids import Refused
+from dask_coop.errors import Refused, remedy
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,10 @@ class Semiring:
         """
         dtype = np.result_type(*operands)
         if dtype.kind not in self.kinds:
-            raise Refused(f"{self.name} is not defined for dtype {dtype}")
+            raise Refused(
+                f"{self.name} is not defined for dtype {dtype}, which a and b have together; "
+                f"{remedy(dtype, self.kinds)}"
+            )
         return np.dtype("?") if self.plus is np.logical_or else dtype
 
     def zero(self, dtype: np.dtype[Any]) -> Any:

@@ -31,6 +31,7 @@ from dask.utils import cached_cumsum
 
 from dask_coop import chunks, eager
 from dask_coop.bins import Grid, Integers
+from dask_coop.errors import Declined
 from dask_coop.monoids import Operation, Origin, State
 
 #: States that one task of a tree takes.
@@ -143,7 +144,7 @@ def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
     referring = [*map(refer, args)]
     if eager.runner() is not None:
         if lazy:
-            raise eager.Declined(f"{name} are lazy")
+            raise Declined(f"{name} are lazy")
         return function(*args)
     task = Task(key, function, *referring)
     return Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=lazy))
@@ -191,7 +192,7 @@ def table(
     arrays = [*samples] if weights is None else [*samples, weights]
     if (run := eager.runner()) is not None:
         if isinstance(grid, Delayed):
-            raise eager.Declined(f"the bins of {name} are lazy")
+            raise Declined(f"the bins of {name} are lazy")
         groups_now = run.tables(op, arrays, weights is not None, grid, axes)
         return _tabulated(op, finalize, dtype, grid, len(shape), groups_now)
     token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in)

@@ -42,6 +42,7 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks, eager
+from dask_coop.errors import Declined
 from dask_coop.monoids import Operation, State
 from dask_coop.spine import Key, Layer, _array, _combine, _refs
 from dask_coop.spine_sources import Sources, add, copy, owners
@@ -104,7 +105,7 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
 def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
     """Scan the lines of an array chunk after chunk, each from the state that the last has left."""
     if eager.runner() is not None:
-        raise eager.Declined("a chain is a step a chunk")
+        raise Declined("a chain is a step a chunk")
     x = source[0]
     chunks.kind(x._meta)
     token = tokenize(op, sweep, source, "chain")

@@ -10,8 +10,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from dask_coop.errors import UserError
 from dask_coop.histograms import histogram
-from dask_coop.readers import UserError
 from dask_coop.reductions import describe
 
 Range = tuple[float, float]

@@ -17,7 +17,8 @@ import numpy as np
 
 import dask_coop as dc
 from dask_coop import runners
-from dask_coop.readers import UserError, open_source
+from dask_coop.errors import UserError
+from dask_coop.readers import open_source
 
 
 def equalize(image: da.Array, bins: int = 256, limit: float = 4.0) -> da.Array:

@@ -59,7 +59,7 @@ LAYERS = {
         "scans",
     },
     "collective": {"batches", "collective", "engine", "rounds", "rounds_scheduler"},
-    "collections": {"expressions", "planning"},
+    "collections": {"expressions", "fallback", "keywords", "planning"},
     "spine": {"eager", "spine", "spine_scan", "spine_sources"},
     "chunks": {"chunks"},
     "monoids": {
@@ -73,17 +73,19 @@ LAYERS = {
         "sweeps",
     },
     "cuda": {"cuda"},
+    "errors": {"errors"},
 }
 #: What a layer may import besides itself: public -> spine -> monoids, chunks -> cuda.
 BELOW = {
-    "front": {"public", "collective", "spine", "chunks", "monoids", "cuda"},
-    "public": {"collective", "collections", "spine", "chunks", "monoids"},
-    "collective": {"collections", "spine", "chunks", "monoids"},
-    "collections": set(),
-    "spine": {"chunks", "monoids"},
-    "chunks": {"monoids", "cuda"},
-    "monoids": set(),
-    "cuda": set(),
+    "front": {"public", "collective", "spine", "chunks", "monoids", "cuda", "errors"},
+    "public": {"collective", "collections", "spine", "chunks", "monoids", "errors"},
+    "collective": {"collections", "spine", "chunks", "monoids", "errors"},
+    "collections": {"errors"},
+    "spine": {"chunks", "monoids", "errors"},
+    "chunks": {"monoids", "cuda", "errors"},
+    "monoids": {"errors"},
+    "cuda": {"errors"},
+    "errors": set(),
 }
 #: What comes from elsewhere and would give a layer another one's job.
 FOREIGN = {
@@ -94,6 +96,7 @@ FOREIGN = {
     "chunks": {"dask", "distributed"},
     "monoids": {"cupy", "cuda", "dask", "distributed"},
     "cuda": {"dask", "distributed"},
+    "errors": {"cupy", "cuda", "dask", "distributed"},
 }
 
 

@@ -52,9 +52,11 @@ STRANGE = {
 
 
 def outcome(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return the name of the lazy result, or the type of the exception."""
+    """Return the name of the lazy result, or the type of the exception, which may be Dask's."""
     try:
         return function(*args, **kwargs).name
+    except dc.RefusedByDask as error:
+        return type(error.__cause__)
     except Exception as error:
         return type(error)
 

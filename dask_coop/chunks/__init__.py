@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.monoids import Refused
+from dask_coop.errors import Refused
 
 ENGINES = {"numpy": "dask_coop.chunks.numpy", "cupy": "dask_coop.chunks.cuda"}
 
 
-def kind(x: Any) -> str:
-    """Return "numpy" or "cupy" for an array of that type.
+def kind(x: Any, name: str = "an array") -> str:
+    """Return "numpy" or "cupy" for an array of that type, which messages call `name`.
 
     Raises
     ------
@@ -32,8 +32,8 @@ def kind(x: Any) -> str:
     if f"{type(x).__module__}.{type(x).__name__}" in ("cupy.ndarray", "cupy._core.core.ndarray"):
         return "cupy"
     raise Refused(
-        f"chunks of type {type(x).__module__}.{type(x).__name__} are not supported; "
-        "dask_coop takes NumPy and CuPy arrays"
+        f"{name} has chunks of type {type(x).__module__}.{type(x).__name__}; dask_coop takes NumPy "
+        "and CuPy arrays; convert them, such as with .map_blocks(numpy.asarray)"
     )
 
 

@@ -1,14 +1,10 @@
-"""What a GPU can do, asked once, and what may go wrong between several."""
+"""What a GPU can do, asked once."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from functools import cache
-
-
-class CooperativeTimeout(RuntimeError):
-    """A GPU waited in vain for another one, at a barrier that all of a launch have to come to."""
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ import cupy
 import numpy as np
 from cuda.bindings import driver
 
-from dask_coop.cuda.devices import CooperativeTimeout, attribute, device
+from dask_coop.cuda.devices import attribute, device
 from dask_coop.cuda.launch import load
 from dask_coop.cuda.peers import connect
 from dask_coop.cuda.programs.node import MOST, PEERS
+from dask_coop.errors import CooperativeTimeout
 
 #: Launches that wait for one another must not be queued in different orders on different GPUs.
 _lock = threading.Lock()

@@ -1,0 +1,96 @@
+"""What is not done as it was asked for, but otherwise: left to Dask's function, or run as a graph.
+
+The configuration's ``coop.fallback`` says what becomes of it: "allow" logs it at the level INFO,
+"warn" warns of it, and "raise" refuses it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import dask
+from dask.base import is_dask_collection
+
+from dask_coop.errors import FallbackWarning
+
+CHOICES = ("allow", "warn", "raise")
+
+
+def fall_back(
+    logger: logging.Logger, name: str, how: str, cause: object, refusal: type[Exception]
+) -> None:
+    """Say that the function `name` does otherwise, or raise a `refusal`.
+
+    Parameters
+    ----------
+    logger : logging.Logger
+        Who is told of it where it is simply allowed.
+    name : str
+    how : str
+        What the function does, such as "runs as a graph".
+    cause : object
+        Whose text tells why.
+    refusal : type of Exception
+        What is raised where it is not allowed.
+    """
+    choice = dask.config.get("coop.fallback", "allow")
+    if choice not in CHOICES:
+        raise ValueError(f"coop.fallback must be one of {', '.join(CHOICES)}, got {choice!r}")
+    if choice == "raise":
+        raised = refusal(f"{cause}; with coop.fallback='allow' {name} {how}")
+        raise raised from cause if isinstance(cause, Exception) else None
+    if choice == "warn":
+        message = f"{name} {how}: {cause}"
+        warnings.warn(message, FallbackWarning, stacklevel=_frames_of_ours() + 1)
+    else:
+        logger.info("%s %s: %s", name, how, cause)
+
+
+def _frames_of_ours() -> int:
+    """Return how many frames of this library stand between here and who has called it."""
+    frame, count = sys._getframe(1), 0
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "dask_coop":
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+class HandOver(NamedTuple):
+    """What was left to Dask: the function, why, and the names of the collections that it took."""
+
+    function: str
+    cause: str
+    inputs: frozenset[str]
+
+
+#: The latest results that were left to Dask, by their names; `dask_coop.explain` tells their cause.
+_hand_overs: OrderedDict[str, HandOver] = OrderedDict()
+LIMIT = 1000
+
+
+def remember(name: str, cause: str, results: Any, inputs: Any) -> None:
+    """Keep in mind why the results of the function `name`, made of `inputs`, are Dask's."""
+    hand_over = HandOver(name, cause, frozenset(_names(inputs)))
+    for result in _names(results):
+        _hand_overs[result] = hand_over
+        _hand_overs.move_to_end(result)
+    while len(_hand_overs) > LIMIT:
+        _hand_overs.popitem(last=False)
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yield the names of the arrays, and the keys of what else is lazy, in nested sequences."""
+    if isinstance(value, tuple | list):
+        for part in value:
+            yield from _names(part)
+    elif is_dask_collection(value):
+        yield str(getattr(value, "name", None) or getattr(value, "key", ""))
+
+
+def recall(result: str) -> HandOver | None:
+    """Return why the collection of that name is Dask's, if it was left to Dask lately."""
+    return _hand_overs.get(result)
