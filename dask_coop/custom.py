@@ -1,9 +1,10 @@
-"""A user's own monoid, and the reduction over it."""
+"""A user's own monoid, and the reduction over it or a ufunc."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -12,14 +13,12 @@ import numpy as np
 from dask.array.core import asanyarray, handle_out
 from dask.tokenize import tokenize
 
-from dask_coop import chunks, monoids, spine
+from dask_coop import chunks, laws, monoids, spine, ufuncs
 from dask_coop.arguments import Axis, SplitEvery, find_axes
 from dask_coop.engine import Engine, takes_engine
+from dask_coop.fields import Fields
 from dask_coop.monoids import Field, Operation, State
 from dask_coop.planning import takes_expressions
-
-#: The most bytes of a state that blocks of threads hold in shared memory.
-STATE_BYTES = 128
 
 
 class Monoid(monoids.Monoid):
@@ -35,31 +34,51 @@ class Monoid(monoids.Monoid):
         associative and must not change its arguments. Where the state has several fields, it takes
         and returns tuples with an array a field.
     identity : number or tuple of numbers
-        The neutral state: what no element gives, with one number a field.
+        The neutral state: what no element gives, with one number a field. Of a vector nested
+        sequences, or one number for all of it.
     dtype : dtype
         That of a state: ``"f8"``, or one with fields, such as ``"f8,i8"`` or
-        ``[("low", "f4"), ("high", "f4")]``. Bool, integers, floats or complex numbers.
+        ``[("low", "f4"), ("high", "f4")]``. Bool, integers, floats or complex numbers, or small
+        vectors and matrices of these: ``("f8", (3,))``, ``[("low", "f4", (2,)), ("n", "i8")]``. The
+        functions take and return vectors as arrays with their axes behind those of the states:
+        ``v[..., 0]``.
     lift : callable, optional
         Makes the states of an array of elements, each by itself. By default elements are converted
-        to `dtype`; a state of several fields needs one.
+        to `dtype`; a state of several fields or of vectors needs one.
     finalize : callable, optional
-        Makes the results of states; a state of several fields needs one.
+        Makes the results of states, of a number each, or a tuple of several results; a state of
+        several fields or of vectors needs one.
     cuda : str or mapping, optional
         The same in CUDA C++, which CuPy chunks need: what ``combine`` returns, given the states
         ``a`` and ``b``, or the mapping ``{"lift": ..., "combine": ...}``, where the one of
         ``lift`` is given the element ``x``. An expression or, if it says ``return``, statements.
         Fields are members, called f0, f1 and so on if `dtype` does not name them; in braces they
         make a state: ``"{a.f0 * b.f0, b.f0 * a.f1 + b.f1}"``. Complex numbers have the members
-        ``re`` and ``im``.
+        ``re`` and ``im``, and vectors are C arrays: ``a.low[0]``, or ``a.value[0]`` where the state
+        is one vector.
     commutative : bool
         Whether ``combine(a, b)`` equals ``combine(b, a)``. Then several axes can be reduced at
         once, and GPUs are faster, for they take elements as they come. A wrong False costs that, a
         wrong True the result, so False is the default.
+    check : bool
+        Whether the laws are tried, and a monoid that breaks one is refused: see Notes.
 
     Raises
     ------
     TypeError, ValueError
-        If the parts do not fit one another: `combine` and `finalize` are tried on the identity.
+        If the parts do not fit one another: `combine` and `finalize` are tried on the identity. Or
+        if a law is broken.
+
+    Notes
+    -----
+    Results do not depend on chunks if `combine` is associative, the identity neutral on both sides,
+    and states commute where that is claimed. This is tried with a few small numbers, of either sign
+    where the dtype has one, as NumPy arrays: here if elements are converted to states, and where
+    there is a `lift` when :func:`reduce` and :func:`scan` first see elements of a dtype. Floats may
+    differ by their roundings. States may differ too, if `finalize` makes the same of them after
+    any one more element: -6 and 6 are the same to ``gcd``. If a function fails on such numbers, or
+    a state is not finite, nothing is said of it. ``check=False`` is for monoids of elements that
+    have no such numbers: 0 is neutral to the maximum of what is never negative.
 
     Examples
     --------
@@ -80,6 +99,22 @@ class Monoid(monoids.Monoid):
     >>> y = dc.reduce(da.from_array([0.5 + 1j, 0.5 + 2j, 2 + 1j], chunks=2), affine)
     >>> float(y)
     6.0
+
+    The two largest elements, in one vector:
+
+    >>> import numpy as np
+    >>> top = dc.Monoid(
+    ...     "top",
+    ...     combine=lambda a, b: np.sort(np.concatenate([a, b], -1), -1)[..., 2:],
+    ...     identity=-np.inf,
+    ...     dtype=("f8", (2,)),
+    ...     lift=lambda x: np.stack([np.full_like(x, -np.inf), x], -1),
+    ...     finalize=lambda v: (v[..., 1], v[..., 0]),
+    ...     commutative=True,
+    ... )
+    >>> first, second = dc.reduce(da.from_array([3.0, 1, 4, 1, 5], chunks=2), top)
+    >>> float(first), float(second)
+    (5.0, 4.0)
     """
 
     lift: Callable[[Any], State]
@@ -96,22 +131,22 @@ class Monoid(monoids.Monoid):
         finalize: Callable[[Any], Any] | None = None,
         cuda: str | Mapping[str, str] | None = None,
         commutative: bool = False,
+        check: bool = True,
     ) -> None:
         if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
             raise ValueError(f"the name of a monoid must be an ASCII identifier, got {name!r}")
-        dtypes = _dtypes(name, np.dtype(dtype))
-        single = np.dtype(dtype).names is None
-        if not single:
+        layout = Fields.of(name, np.dtype(dtype))
+        dtypes, single = layout.dtypes, layout.single
+        if layout.vectors or not single:
+            many = "vectors" if layout.vectors else "several fields"
             for what, given in (("lift", lift), ("finalize", finalize)):
                 if given is None:
-                    raise TypeError(
-                        f"monoid {name!r} has a state of several fields and needs {what}"
-                    )
-        values = _values(name, dtypes, (identity,) if single else identity)
+                    raise TypeError(f"monoid {name!r} has a state of {many} and needs {what}")
+        values = layout.identity(identity)
         source = _source(name, cuda, lift is not None)
-        merge = partial(_combine, name, combine, dtypes, single)
+        merge = partial(layout.combine, combine)
         # A ufunc reduces and accumulates by itself.
-        ufunc = combine if single and _is_closed(combine, values[0]) else None
+        ufunc = combine if single and _is_closed(combine, values) else None
         super().__init__(
             name,
             tuple(
@@ -122,33 +157,55 @@ class Monoid(monoids.Monoid):
             # Programs are kept by their text, so the name depends on that and nothing else.
             f"{name}_{_digest(name, dtypes, values, source)}",
             None if ufunc else merge,
-            partial(_lift, name, lift, dtypes),
-            partial(_finalize, name, finalize, single),
+            partial(layout.lift, lift),
+            partial(layout.finalize, finalize),
             source,
             commutative,
         )
-        parts = name, combine, values, dtypes, lift, finalize, source, commutative
+        parts = name, combine, values, layout, lift, finalize, source, commutative
         self.token: str = tokenize("dask_coop.Monoid", *parts)
-        self.converts = lift is None
+        self.layout, self.converts, self.checks = layout, lift is None, check
         self._try(merge)
+        if self.converts and check:
+            laws.check(self, layout.members[0].dtype)
 
     def _try(self, merge: Callable[[State, State], State]) -> None:
         """Combine the identity with itself, and make a result of it."""
-        identity = self.identity(np.dtype("f8"))
-        two = tuple(np.full(2, value) for value in identity)
+        identity, n = self.identity(np.dtype("f8")), self.layout.probe
+        many = tuple(np.full(n, value) for value in identity)
         with np.errstate(all="ignore"):
-            combined, result = merge(two, two), self.finalize(two)
+            combined, result = merge(many, many), self.finalize(many)
         for field, value, found in zip(self.fields, identity, combined, strict=True):
-            if not np.array_equal(found, np.full(2, value), equal_nan=value.dtype.kind in "fc"):
+            equal = np.array_equal(found, np.full(n, value), equal_nan=value.dtype.kind in "fc")
+            if self.checks and not equal:
                 raise ValueError(
                     f"the identity {identity} of monoid {self.name!r} is not neutral: combined "
                     f"with itself it gives {found[0]!r} in field {field.name!r}"
                 )
-        if getattr(result, "shape", None) != (2,):
+        self.several = isinstance(result, tuple)
+        results = result if self.several else (result,)
+        shapes = [getattr(one, "shape", None) for one in results]
+        if not shapes or any(shape != (n,) for shape in shapes):
             raise ValueError(
-                f"finalize of monoid {self.name!r} must return an array of the states' shape"
+                f"finalize of monoid {self.name!r} must return an array of the states' shape, or a "
+                f"tuple of such arrays; of states of shape {(n,)} it makes shape "
+                f"{', '.join(map(str, shapes))}"
             )
-        self.result: np.dtype[Any] = result.dtype
+        self.results: tuple[np.dtype[Any], ...] = tuple(one.dtype for one in results)
+
+    @property
+    def result(self) -> np.dtype[Any]:
+        """The dtype of the result, or of the first of several."""
+        return self.results[0]
+
+    def part(self, i: int) -> Monoid:
+        """Return the monoid that makes the result `i` only, where there are several."""
+        one = copy(self)
+        finalize = partial(_pick, self.finalize, i)
+        parts = {"token": tokenize(self.token, i), "several": False, "results": (self.results[i],)}
+        # Nobody has seen the new object yet.
+        one.__dict__.update(finalize=finalize, **parts)
+        return one
 
     def __eq__(self, other: object) -> bool:
         """Return whether both are made of the same parts, in whatever process."""
@@ -171,21 +228,24 @@ class Monoid(monoids.Monoid):
 @takes_expressions
 def reduce(
     x: Any,
-    monoid: Monoid,
+    monoid: Monoid | np.ufunc,
     axis: Axis = None,
     keepdims: bool = False,
     split_every: SplitEvery = None,
     out: da.Array | None = None,
     *,
     engine: Engine = "auto",
-) -> da.Array:
-    """Combine array elements over the given axes by one's own monoid.
+) -> da.Array | tuple[da.Array, ...]:
+    """Combine array elements over the given axes by one's own monoid or a ufunc.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    monoid : Monoid
+    monoid : Monoid or numpy.ufunc
+        What combines. Of NumPy's ufuncs add, multiply, maximum, minimum, logical_and, logical_or,
+        logical_xor, bitwise_and, bitwise_or, bitwise_xor and logaddexp, with the dtypes that their
+        ``reduce`` has.
     axis : int, tuple of int or None
         The axes to reduce; None stands for all of them. Only one, in which case elements are
         combined in their order, unless the monoid is commutative.
@@ -200,16 +260,19 @@ def reduce(
 
     Returns
     -------
-    dask.array.Array
-        Lazy, with chunks of the kind of `x`'s. Where there is no element, the identity's result.
+    dask.array.Array or tuple of them
+        Lazy, with chunks of the kind of `x`'s; a tuple where `finalize` makes one. Where there is
+        no element, the identity's result; a maximum or minimum raises ValueError.
 
     Raises
     ------
     TypeError
-        If the monoid cannot lift elements of that dtype, or has no CUDA source for CuPy chunks.
+        If the monoid is none, cannot lift elements of that dtype, or has no CUDA source for CuPy
+        chunks, or if `out` is to take several results.
     AxisError, ValueError
         If `axis` is out of bounds or named twice, or names several for a monoid that is not
-        commutative, or `split_every` is less than 2.
+        commutative, `split_every` is less than 2, or the monoid breaks a law over elements of that
+        dtype.
 
     Notes
     -----
@@ -226,6 +289,10 @@ def reduce(
     6.907755
     """
     array = asanyarray(x)
+    if isinstance(monoid, np.ufunc):
+        if (function := ufuncs.reduction(monoid)) is not None:
+            return function(array, axis, keepdims=keepdims, split_every=split_every, out=out)
+        monoid = Monoid(**ufuncs.parts(monoid, array.dtype, "reduce"))
     op = bind(monoid, array, "reduce")
     axes = find_axes(axis, array.ndim)
     if len(axes) > 1 and not monoid.commutative:
@@ -234,8 +301,23 @@ def reduce(
             f"got axis={axis} of {array.ndim} dimensions"
         )
     outputs = {monoid.name: (monoid.finalize, op.output)}
-    (lazy,) = spine.reduction(op, array, axes, keepdims, split_every, outputs)
-    return handle_out(out, lazy)
+    if monoid.several:
+        refuse_out("reduce", monoid, out)
+        outputs = {
+            f"{monoid.name}-{i}": (partial(_pick, monoid.finalize, i), dtype)
+            for i, dtype in enumerate(monoid.results)
+        }
+    lazy = spine.reduction(op, array, axes, keepdims, split_every, outputs)
+    return tuple(lazy) if monoid.several else handle_out(out, lazy[0])
+
+
+def refuse_out(caller: str, monoid: Monoid, out: Any) -> None:
+    """Refuse one array to overwrite with several results."""
+    if out is not None:
+        raise TypeError(
+            f"{caller} by monoid {monoid.name!r} has {len(monoid.results)} results, which one out "
+            "cannot take; leave it out"
+        )
 
 
 def bind(monoid: Monoid, x: da.Array, caller: str) -> Operation:
@@ -246,9 +328,11 @@ def bind(monoid: Monoid, x: da.Array, caller: str) -> Operation:
     TypeError
         If it is none, cannot lift such elements, or has no CUDA source for CuPy chunks; the message
         speaks of the function `caller`.
+    ValueError
+        If it breaks a law over such elements.
     """
     if not isinstance(monoid, Monoid):
-        raise TypeError(f"{caller} takes a dask_coop.Monoid, got {type(monoid).__name__}")
+        raise ufuncs.refusal(caller, monoid)
     if chunks.kind(x._meta) == "cupy" and monoid.cuda is None:
         raise TypeError(
             f"monoid {monoid.name!r} has no CUDA source for CuPy chunks; give Monoid one as cuda="
@@ -259,48 +343,10 @@ def bind(monoid: Monoid, x: da.Array, caller: str) -> Operation:
         # C++ makes no complex number of a real one.
         element = np.result_type(element, "c8")
     with np.errstate(all="ignore"):
-        monoid.lift(np.ones(2, element))
+        monoid.lift(np.ones(monoid.layout.probe, element))
+    if monoid.checks and not monoid.converts:
+        laws.check(monoid, element)
     return Operation(monoid, element, monoid.result)
-
-
-def _dtypes(name: str, dtype: np.dtype[Any]) -> dict[str, np.dtype[Any]]:
-    """Return the dtypes of a state's fields by their names."""
-    fields = {"value": dtype} if dtype.names is None else {n: dtype[n] for n in dtype.names}
-    for field, kind in fields.items():
-        if not (field.isascii() and field.isidentifier()):
-            raise ValueError(f"field {field!r} of monoid {name!r} must be an ASCII identifier")
-        if kind.kind not in "biufc" or kind.itemsize > (16 if kind.kind == "c" else 8):
-            raise TypeError(
-                f"field {field!r} of monoid {name!r} is {kind}; states are made of bool, integers, "
-                "float16 to float64, complex64 and complex128"
-            )
-    fields = {field: kind.newbyteorder("=") for field, kind in fields.items()}
-    if (size := np.dtype([*fields.items()], align=True).itemsize) > STATE_BYTES:
-        raise ValueError(f"a state of monoid {name!r} has {size} bytes; at most {STATE_BYTES} fit")
-    return fields
-
-
-def _values(name: str, dtypes: dict[str, np.dtype[Any]], identity: Any) -> State:
-    """Return the numbers of the identity as NumPy scalars of the fields' dtypes."""
-    if not isinstance(identity, tuple | list) or len(identity) != len(dtypes):
-        raise ValueError(
-            f"the identity of monoid {name!r} must be a tuple of {len(dtypes)}, one number a field "
-            f"({', '.join(dtypes)}), got {identity!r}"
-        )
-    values = []
-    for (field, dtype), number in zip(dtypes.items(), identity, strict=True):
-        try:
-            value = dtype.type(number)
-            fits = value.shape == () and (dtype.kind in "fc" or value == number)
-        except (TypeError, ValueError, OverflowError):
-            fits = False
-        if not fits:
-            raise TypeError(
-                f"the identity of monoid {name!r} has {number!r} in field {field!r}, which is "
-                f"no {dtype}"
-            )
-        values.append(value)
-    return tuple(values)
 
 
 def _source(
@@ -324,10 +370,11 @@ def _digest(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
-def _is_closed(combine: Any, value: Any) -> TypeGuard[np.ufunc]:
-    """Return whether it is a ufunc that makes a number of the same dtype of two."""
-    if not isinstance(combine, np.ufunc) or (combine.nin, combine.nout) != (2, 1):
+def _is_closed(combine: Any, values: State) -> TypeGuard[np.ufunc]:
+    """Return whether it is a ufunc that makes of two states, one number each, a third."""
+    if not isinstance(combine, np.ufunc) or (combine.nin, combine.nout, len(values)) != (2, 1, 1):
         return False
+    (value,) = values
     with np.errstate(all="ignore"):
         return bool(combine(value, value).dtype == value.dtype)
 
@@ -339,61 +386,5 @@ def _constant(value: Any, dtype: Any) -> Any:
     return value
 
 
-def _combine(
-    name: str,
-    combine: Callable[[Any, Any], Any],
-    dtypes: dict[str, np.dtype[Any]],
-    single: bool,
-    a: State,
-    b: State,
-) -> State:
-    found = (combine(a[0], b[0]),) if single else combine(a, b)
-    return _fields(name, "combine", dtypes, found, a[0].shape, a[0])
-
-
-def _lift(
-    name: str, lift: Callable[[Any], Any] | None, dtypes: dict[str, np.dtype[Any]], x: Any
-) -> State:
-    found = x if lift is None else lift(x)
-    if not isinstance(found, tuple) and len(dtypes) == 1:
-        found = (found,)
-    return _fields(name, "lift", dtypes, found, x.shape, x)
-
-
-def _fields(
-    name: str,
-    caller: str,
-    dtypes: dict[str, np.dtype[Any]],
-    found: Any,
-    shape: tuple[int, ...],
-    like: Any,
-) -> State:
-    """Hold what a user's function has returned to the shape and dtypes of a state."""
-    if not isinstance(found, tuple | list) or len(found) != len(dtypes):
-        raise ValueError(
-            f"{caller} of monoid {name!r} must return one array a field ({', '.join(dtypes)})"
-        )
-    fields = []
-    for (field, dtype), values in zip(dtypes.items(), found, strict=True):
-        # The same number for all elements need not be an array.
-        if not hasattr(values, "astype"):
-            kind = np.result_type(dtype, values)
-            values = np.full_like(like, values, dtype=kind, shape=shape)
-        if values.shape != shape:
-            raise ValueError(
-                f"{caller} of monoid {name!r} gives field {field!r} shape {values.shape}; "
-                f"it was given {shape}"
-            )
-        kind = values.dtype
-        if kind != dtype and not np.can_cast(kind, dtype, "same_kind"):
-            raise TypeError(
-                f"{caller} of monoid {name!r} gives {kind} for field {field!r}, which is {dtype}"
-            )
-        fields.append(values.astype(dtype, copy=False))
-    return tuple(fields)
-
-
-def _finalize(name: str, finalize: Callable[[Any], Any] | None, single: bool, state: State) -> Any:
-    if finalize is None:
-        return state[0]
-    return finalize(state[0] if single else state)
+def _pick(finalize: Callable[[State], Any], i: int, state: State) -> Any:
+    return finalize(state)[i]

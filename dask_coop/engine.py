@@ -63,7 +63,7 @@ def takes_engine(function: Callable[P, R]) -> Callable[P, R]:
             fall_back(logger, function.__name__, "runs as a graph", declined, Declined)
             with eager.running(None):
                 result = function(*args, **kwargs)
-        computed: R = _in_memory(result) if is_scan else _values(result)
+        computed: R = _map(_in_memory, result) if is_scan else _values(result)
         return computed
 
     return wrapper

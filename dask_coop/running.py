@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,13 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop import custom
+from dask_coop import custom, ufuncs
 from dask_coop.arguments import sum_dtype
 from dask_coop.engine import Engine, takes_engine
-from dask_coop.monoids import LOGADDEXP, MAX, MIN, Monoid
+from dask_coop.monoids import ALL, ANY, LOGADDEXP, MAX, MIN, Monoid
 from dask_coop.planning import takes_expressions
 from dask_coop.scan_arguments import Options, scan_array, scan_bound
+from dask_coop.scans import cumprod, cumsum
 
 
 @takes_engine
@@ -178,7 +180,7 @@ def logcumsumexp(
 @takes_expressions
 def scan(
     x: Any,
-    monoid: Monoid,
+    monoid: Monoid | np.ufunc,
     axis: int | None = None,
     dtype: Any = None,
     out: da.Array | None = None,
@@ -189,16 +191,18 @@ def scan(
     include_initial: bool = False,
     segments: Any = None,
     engine: Engine = "auto",
-) -> da.Array:
-    """Scan of array elements along an axis by any monoid.
+) -> da.Array | tuple[da.Array, ...]:
+    """Scan of array elements along an axis by any monoid or a ufunc.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
         Elements that `monoid` takes, in NumPy or CuPy chunks.
-    monoid : Monoid
-        What combines: one's own :class:`Monoid`, or a row of :mod:`dask_coop.monoids` whose states
-        are one value: `SUM`, `PROD`, `MIN`, `MAX`, `ANY`, `ALL`, `COUNT_NONZERO`, `LOGADDEXP`.
+    monoid : Monoid or numpy.ufunc
+        What combines: one's own :class:`Monoid`; one of NumPy's ufuncs that :func:`reduce` takes,
+        with the dtypes that their ``accumulate`` has; or a row of :mod:`dask_coop.monoids` whose
+        states are one value: `SUM`, `PROD`, `MIN`, `MAX`, `ANY`, `ALL`, `COUNT_NONZERO`,
+        `LOGADDEXP`.
     axis, out, method
         As for :func:`dask_coop.cumsum`.
     dtype : dtype, optional
@@ -211,8 +215,9 @@ def scan(
 
     Returns
     -------
-    dask.array.Array
-        As of :func:`dask_coop.cumsum`.
+    dask.array.Array or tuple of them
+        As of :func:`dask_coop.cumsum`; a tuple where the monoid makes several results, each by a
+        scan of its own.
 
     Raises
     ------
@@ -229,10 +234,28 @@ def scan(
     """
     array = asanyarray(x)
     options = Options(exclusive, reverse, include_initial, segments)
+    if isinstance(monoid, np.ufunc):
+        if monoid in _SCANS:
+            function: Callable[..., da.Array] = _SCANS[monoid]
+            if dtype is None and monoid is np.logaddexp:
+                dtype = ufuncs.logaddexp_dtype(array.dtype)
+            return function(array, axis, dtype, out, method, **options._asdict())
+        rows: dict[np.ufunc, Monoid] = {np.logical_or: ANY, np.logical_and: ALL}
+        monoid = rows.get(monoid) or custom.Monoid(**ufuncs.parts(monoid, array.dtype, "scan"))
     if isinstance(monoid, custom.Monoid):
-        op = custom.bind(monoid, array, "scan")
-        op = op if dtype is None else replace(op, output=np.dtype(dtype))
-        return scan_bound(op, monoid.name, array, axis, out, method, options)
+        op, given = custom.bind(monoid, array, "scan"), (array, axis, out, method, options)
+        parts = [monoid]
+        if monoid.several:
+            custom.refuse_out("scan", monoid, out)
+            parts = [monoid.part(i) for i in range(len(monoid.results))]
+        outputs = [part.result if dtype is None else np.dtype(dtype) for part in parts]
+        results = tuple(
+            scan_bound(replace(op, monoid=part, output=output), monoid.name, *given)
+            for part, output in zip(parts, outputs, strict=True)
+        )
+        return results if monoid.several else results[0]
+    if not isinstance(monoid, Monoid):
+        raise ufuncs.refusal("scan", monoid)
     if len(monoid.fields) != 1:
         names = ", ".join(field.name for field in monoid.fields)
         raise TypeError(f"scan takes monoids of one field; {monoid.name} has {names}")
@@ -248,6 +271,15 @@ def scan(
     else:
         output = sum_dtype(element) if role == "accumulator" else element
     return scan_array(monoid, name, array, axis, element, output, out, method, options)
+
+
+_SCANS = {
+    np.add: cumsum,
+    np.multiply: cumprod,
+    np.minimum: cummin,
+    np.maximum: cummax,
+    np.logaddexp: logcumsumexp,
+}
 
 
 def _extrema(

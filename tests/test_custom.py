@@ -443,6 +443,11 @@ def plus(a: Any, b: Any) -> Any:
         ({"dtype": "O"}, TypeError, "'value' of monoid 'mine' is object"),
         ({"dtype": "f8,U3"}, TypeError, "field 'f1' of monoid 'mine' is <U3"),
         ({"dtype": ",".join(["f8"] * 17)}, ValueError, "136 bytes; at most 128"),
+        ({"dtype": ("f8", (10**6,))}, ValueError, "8000000 bytes; at most 128"),
+        ({"dtype": ("f8", (0,))}, ValueError, "field 'value' of monoid 'mine' has no element"),
+        ({"dtype": ("U3", (2,))}, TypeError, r"'value' of monoid 'mine' is .'<U3', .2,.."),
+        ({"dtype": ("f8", (2,))}, TypeError, "vectors and needs lift"),
+        ({"dtype": ("f8", (2,)), "lift": plus}, TypeError, "vectors and needs finalize"),
         ({"dtype": "f8,f8"}, TypeError, "several fields and needs lift"),
         ({"dtype": "f8,f8", "lift": plus}, TypeError, "several fields and needs finalize"),
         ({"identity": (0, 0)}, TypeError, r"\(0, 0\) in field 'value', which is no float64"),
@@ -452,6 +457,12 @@ def plus(a: Any, b: Any) -> Any:
         ({"combine": lambda a, b: a * 1j}, TypeError, "combine of .* gives complex128 .* float64"),
         ({"combine": lambda a, b: a[:1]}, ValueError, r"'value' shape \(1,\); .* given \(2,\)"),
         ({"finalize": lambda s: s.sum()}, ValueError, "finalize of monoid 'mine' must return"),
+        ({"finalize": lambda s: ()}, ValueError, "finalize of monoid 'mine' must return"),
+        (
+            {"finalize": lambda s: (s, s.sum())},
+            ValueError,
+            r"shape \(2,\) it makes shape \(2,\), \(",
+        ),
         ({"cuda": {"lift": "x"}}, ValueError, r"the keys 'combine' .* got \['lift'\]"),
         ({"cuda": {"combine": "a", "add": "b"}}, ValueError, r"got \['add', 'combine'\]"),
         ({"cuda": "a + b", "lift": np.abs}, TypeError, "has lift, so its cuda needs one too"),
@@ -479,8 +490,6 @@ def test_a_state_of_several_fields_is_a_tuple() -> None:
 
 def test_arguments_are_checked() -> None:
     x = da.zeros((4, 4), chunks=2)
-    with pytest.raises(TypeError, match=r"reduce takes a dask_coop.Monoid, got ufunc"):
-        dc.reduce(x, np.add)
     with pytest.raises(ValueError, match=r"'last_valid' is not commutative, .* axis=None of 2"):
         dc.reduce(x, LAST)
     with pytest.raises(ValueError, match=r"one axis at a time; got axis=.0, 1. of 2"):

@@ -108,7 +108,8 @@ def written(op: Operation) -> np.dtype[Any]:
     """Return the dtype of what a scan writes: of a user's monoid states, if they are structured."""
     if op.monoid.lift is None:
         return op.output
-    return layout(op) if len(op.monoid.fields) > 1 else op.monoid.dtypes(op.element)[0]
+    state = layout(op)
+    return state if custom.is_struct(state) else op.monoid.dtypes(op.element)[0]
 
 
 @cache

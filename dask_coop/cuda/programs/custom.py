@@ -19,7 +19,7 @@ def define(
     ----------
     name : str
     state : numpy.dtype
-        The structured dtype of a state; with one field, it is that field alone.
+        The structured dtype of a state; the elements of a vector are fields, such as ``low[0]``.
     identity : tuple of numpy.generic
         The neutral state.
     cuda : tuple of str
@@ -27,9 +27,13 @@ def define(
     """
     assert state.names is not None
     dtypes = [state[field] for field in state.names]
-    members = "".join(f"{ctype(d)} {field}; " for d, field in zip(dtypes, state.names, strict=True))
+    # A vector is declared by its last element, and laid out as its elements would be.
+    last = {field.partition("[")[0]: field for field in state.names}
+    members = "".join(
+        f"{ctype(state[field])} {re.sub(r'[0-9]+(?=])', _next, field)}; " for field in last.values()
+    )
     values = ", ".join(map(literal, identity))
-    single = len(dtypes) == 1
+    single = not is_struct(state)
     lift, combine = map(_body, cuda)
     return f"""template <typename T> struct {name} {{
   {f"using State = {ctype(dtypes[0])}" if single else f"struct State {{ {members}}}"};
@@ -43,6 +47,12 @@ def define(
   }}
 }};
 """
+
+
+def is_struct(state: np.dtype[Any]) -> bool:
+    """Tell whether states are structs: of a layout of one number they are that number."""
+    names = state.names or ()
+    return len(names) > 1 or "[" in names[0]
 
 
 def literal(value: Any) -> str:
@@ -60,6 +70,10 @@ def literal(value: Any) -> str:
             return f"__longlong_as_double(i64({bits}ull))"
         case _:
             return f"static_cast<{ctype(dtype)}>({bits}ull)"
+
+
+def _next(index: re.Match[str]) -> str:
+    return str(int(index[0]) + 1)
 
 
 def _body(source: str) -> str:
