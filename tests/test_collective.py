@@ -305,6 +305,25 @@ def test_ones_own_monoids(client: Client) -> None:
     agree_in_place(client, square, lambda **kw: dc.scan(square, AFFINE, axis=0, **kw))
     hypot = dc.Monoid("hypot", np.hypot, 0, "f8", lift=np.abs, commutative=True)
     agree(client, lambda **kw: dc.reduce(square, hypot, **kw))
+    span = dc.Monoid(
+        "span",
+        np.minimum,
+        np.inf,
+        ("f8", (2,)),
+        lift=lambda x: np.stack([x.real, -x.real], -1),
+        finalize=lambda v: (v[..., 0], -v[..., 1]),
+    )
+    low, high = agree(client, lambda **kw: dc.reduce(square, span, axis=0, **kw))
+    same(low, host.real.reshape(6, 10).min(0))
+    same(high, host.real.reshape(6, 10).max(0))
+    for i in (0, 1):
+        agree_in_place(client, x, lambda i=i, **kw: dc.scan(x, span, **kw)[i])
+    agree(client, lambda **kw: dc.reduce(square, np.logical_xor, **kw))
+    agree(client, lambda **kw: dc.reduce(square, np.multiply, axis=1, **kw))
+    agree_in_place(client, square, lambda **kw: dc.scan(square, np.logical_xor, axis=0, **kw))
+    # A chain is left to the graph, whose results stay in memory as well.
+    chained = dc.scan(x, span, method="sequential", engine="collective")
+    same(values(client, chained[0]), np.minimum.accumulate(host.real))
     y, total = 0, 0
     for a, b in zip(host.real, host.imag, strict=True):
         y, total = a * y + b, total + 1

@@ -85,7 +85,59 @@ SPAN = dc.Monoid(
     commutative=True,
 )
 GREATEST = dc.Monoid("greatest", np.maximum, -np.inf, "f8", cuda="a > b ? a : b", commutative=True)
-MONOIDS = [AFFINE, MATRIX, LAST, SPAN, GREATEST]
+# The same product, and two hashes, which wrap as well: neither commutes.
+VECTOR = dc.Monoid(
+    "vector",
+    combine=lambda a, b: a @ b,
+    identity=[[1, 0], [0, 1]],
+    dtype=("u8", (2, 2)),
+    lift=lambda x: (x[..., None, None] * np.array([[1, 0], [0, 0]]) + [[0, 1], [1, 0]]).astype(
+        "u8"
+    ),
+    finalize=lambda m: m[..., 0, 0],
+    cuda={
+        "lift": "{u64(x), 1, 1, 0}",
+        "combine": """
+            State c = {};
+            for (int i = 0; i < 2; ++i)
+              for (int j = 0; j < 2; ++j)
+                for (int k = 0; k < 2; ++k) c.value[i][j] += a.value[i][k] * b.value[k][j];
+            return c;
+        """,
+    },
+)
+HASHES = dc.Monoid(
+    "hashes",
+    combine=lambda a, b: (
+        (a[0] * b[1][..., None] + b[0]).astype("u2"),
+        a[1] * b[1],
+        a[2] + b[2],
+    ),
+    identity=(0, 1, [0]),
+    dtype=[("hash", "u2", (3,)), ("power", "u4"), ("n", "i8", (1,))],
+    lift=lambda x: (
+        (x[..., None] * np.array([1, 3, 5])).astype("u2"),
+        31,
+        np.ones_like(x, "i8")[..., None],
+    ),
+    finalize=lambda s: s[0][..., 0] ^ s[0][..., 1] ^ s[0][..., 2] + s[2][..., 0].astype("u2"),
+    cuda={
+        "lift": """
+            State s = {{}, 31, {1}};
+            for (int i = 0; i < 3; ++i) s.hash[i] = x * (1 + 2 * i);
+            return s;
+        """,
+        "combine": """
+            for (int i = 0; i < 3; ++i) b.hash[i] += a.hash[i] * b.power;
+            b.power *= a.power;
+            b.n[0] += a.n[0];
+            return b;
+        """,
+    },
+)
+MONOIDS = [AFFINE, MATRIX, LAST, SPAN, GREATEST, VECTOR, HASHES]
+#: Those whose elements are integers.
+WRAPPING = [AFFINE, MATRIX, VECTOR, HASHES]
 
 by_monoid = pytest.mark.parametrize("monoid", MONOIDS, ids=lambda monoid: monoid.name)
 
@@ -94,7 +146,7 @@ INTS = ["u1", "i4", "i8"]
 
 
 def dtypes_of(monoid: Any) -> list[str]:
-    return INTS if monoid in (AFFINE, MATRIX) else ["f4", "f2", "u1"]
+    return INTS if monoid in WRAPPING else ["f4", "f2", "u1"]
 
 
 def values_of(monoid: Any) -> Any:
@@ -261,6 +313,126 @@ def test_a_linear_recurrence(xp: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def top(dtype: str, several: bool = True) -> Any:
+    """Return the monoid of the two largest elements."""
+    return dc.Monoid(
+        "top",
+        combine=lambda a, b: np.sort(np.concatenate([a, b], -1), -1)[..., 2:],
+        identity=-np.inf,
+        dtype=(dtype, (2,)),
+        lift=lambda x: np.stack([np.full_like(x, -np.inf, dtype), x.astype(dtype)], -1),
+        finalize=lambda v: (v[..., 1], v[..., 0] < 3) if several else v[..., 1] - v[..., 0],
+        cuda={
+            "lift": "State s = identity(); s.value[1] = x; return s;",
+            "combine": """
+                auto low = a.value[1] < b.value[1] ? a.value[1] : b.value[1];
+                auto high = a.value[1] < b.value[1] ? b.value[1] : a.value[1];
+                if (low < a.value[0]) low = a.value[0];
+                if (low < b.value[0]) low = b.value[0];
+                return {low, high};
+            """,
+        },
+        commutative=True,
+    )
+
+
+def two_largest(x: Any, axis: Any = None) -> tuple[Any, Any]:
+    lines = x.reshape(-1) if axis is None else np.moveaxis(x, axis, -1)
+    ordered = np.sort(lines, -1)
+    return ordered[..., -1], ordered[..., -2]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_several_results_of_one_reduction(xp: Any, dtype: str) -> None:
+    monoid = top(dtype)
+    for shape, axis in [((50,), None), ((50,), 0), ((7, 20), None), ((7, 20), 1), ((70, 5), 0)]:
+        x = np.random.default_rng(0).permutation(np.prod(shape)).reshape(shape).astype("f4")
+        for sizes in (shape, tuple(-(-n // 3) for n in shape)):
+            for keepdims, split_every in [(False, None), (True, 2)]:
+                lazy = to_chunks(xp, x, sizes)
+                found = dc.reduce(lazy, monoid, axis, keepdims, split_every)
+                first, second = two_largest(x, axis)
+                assert isinstance(found, tuple)
+                assert [part.dtype for part in found] == [np.dtype(dtype), np.dtype("?")]
+                if keepdims:
+                    at = tuple(range(x.ndim)) if axis is None else axis
+                    first, second = (np.expand_dims(part, at) for part in (first, second))
+                np.testing.assert_array_equal(to_numpy(xp, found[0]), first)
+                np.testing.assert_array_equal(to_numpy(xp, found[1]), second < 3)
+                # They share all but the last step.
+                both = dask.compute(*found, scheduler="synchronous")
+                np.testing.assert_array_equal(both[0].tolist(), first)
+
+
+@pytest.mark.parametrize("method", ["reduce-then-scan", "sequential", "recompute"])
+def test_several_results_of_one_scan(xp: Any, method: str) -> None:
+    x = np.random.default_rng(0).permutation(300).reshape(100, 3).astype("f8") - 20
+    lazy, restarts = to_chunks(xp, x, (13, 2)), np.arange(100) % 31 == 0
+    marks = to_chunks(xp, restarts, 13)
+    from_nothing = np.concatenate([np.full((1, 3), -np.inf), x])
+    pairs = [two_largest(from_nothing[: i + 2], 0) for i in range(len(x))]
+    expected, below = (np.stack(parts) for parts in zip(*pairs, strict=True))
+    first, second = dc.scan(lazy, top("f8"), 0, method=method)
+    np.testing.assert_array_equal(to_numpy(xp, first), expected)
+    np.testing.assert_array_equal(to_numpy(xp, second), below < 3)
+    back, _ = dc.scan(to_chunks(xp, x[::-1], 13), top("f8"), 0, method=method, reverse=True)
+    np.testing.assert_array_equal(to_numpy(xp, back), expected[::-1])
+    before, _ = dc.scan(lazy, top("f8"), 0, method=method, exclusive=True)
+    np.testing.assert_array_equal(to_numpy(xp, before)[1:], expected[:-1])
+    longer, _ = dc.scan(lazy, top("f8"), 0, "f4", method=method, include_initial=True)
+    np.testing.assert_array_equal(to_numpy(xp, longer)[1:], expected.astype("f4"))
+    cut, _ = dc.scan(lazy, top("f8"), 0, method=method, segments=marks)
+    parts = [np.maximum.accumulate(part) for part in np.split(x, range(31, 100, 31))]
+    np.testing.assert_array_equal(to_numpy(xp, cut), np.concatenate(parts))
+
+
+def test_a_vector_of_one_and_one_result_of_vectors(xp: Any) -> None:
+    one = dc.Monoid(
+        "one",
+        lambda a, b: a + b,
+        0,
+        ("i8", (1,)),
+        lift=lambda x: x[..., None],
+        finalize=lambda v: v[..., 0],
+        cuda={"lift": "{i64(x)}", "combine": "{a.value[0] + b.value[0]}"},
+    )
+    x = np.arange(5000).reshape(2500, 2)
+    np.testing.assert_array_equal(to_numpy(xp, dc.scan(to_chunks(xp, x, 99), one, 0)), x.cumsum(0))
+    np.testing.assert_array_equal(to_numpy(xp, dc.reduce(to_chunks(xp, x, 99), one, 0)), x.sum(0))
+    gap = dc.reduce(to_chunks(xp, x, 999), top("f8", several=False))
+    assert to_numpy(xp, gap) == 1
+
+
+def test_several_results_overwrite_no_array() -> None:
+    x, out = da.zeros(3), da.zeros(())
+    for name, call in (("reduce", dc.reduce), ("scan", dc.scan)):
+        with pytest.raises(TypeError, match=f"{name} by monoid 'top' has 2 results, which one out"):
+            call(x, top("f8"), out=out)
+
+
+def test_vectors_that_do_not_fit_are_refused() -> None:
+    def make(**changes: Any) -> Any:
+        parts: dict[str, Any] = {"combine": np.add, "identity": 0, "dtype": ("f8", (2,))}
+        parts |= {"lift": lambda x: np.stack([x, x], -1), "finalize": lambda v: v[..., 0]}
+        return dc.Monoid("pair", **(parts | changes))
+
+    x = da.zeros(3)
+    assert dc.reduce(x, make()).compute() == 0
+    assert dc.reduce(x, make(identity=[0, 0])).compute() == 0
+    with pytest.raises(
+        TypeError, match=r"\[0, 0, 0\] in field 'value', which is no float64 of shape"
+    ):
+        make(identity=[0, 0, 0])
+    with pytest.raises(ValueError, match=r"finalize .* must return .* it makes shape \(3, 2\)"):
+        make(finalize=lambda v: v)
+    with pytest.raises(ValueError, match=r"shape \(3,\); it was given \(3,\), and .* axes \(2,\)"):
+        make(combine=lambda a, b: a[..., 0])
+    with pytest.raises(ValueError, match=r"lift of monoid 'pair' must return|shape \(2, 3\)"):
+        dc.reduce(x, make(lift=lambda x: np.stack([x, x])))
+    with pytest.raises(TypeError, match=r"gives a list .* np.stack\(..., axis=-1\) makes an array"):
+        dc.reduce(x, make(lift=lambda x: [x, x]))
+
+
 def test_a_state_has_its_own_dtypes_whatever_the_elements() -> None:
     for state in ("f8", "f4", "c16", "i8", "?"):
         monoid = dc.Monoid("mine", lambda a, b: a, 0, state, lift=lambda x: x != x)
@@ -365,7 +537,7 @@ def test_building_a_graph_computes_nothing(monoid: Any) -> None:
         raise AssertionError("computed while the graph was built")
 
     with dask.config.set(scheduler=scheduler):
-        x = da.zeros((8, 8), dtype="f4" if monoid in (LAST, SPAN, GREATEST) else "i4", chunks=4)
+        x = da.zeros((8, 8), dtype="i4" if monoid in WRAPPING else "f4", chunks=4)
         lazy = dc.reduce(x, monoid, 0)
         assert lazy.name.startswith(f"{monoid.name}-")
         assert lazy.name == dc.reduce(x, monoid, 0).name
@@ -536,6 +708,8 @@ def operation(monoid: Any, dtype: str) -> Any:
         ("sm_90", MATRIX, "u1"),
         ("sm_90", LAST, "f2"),
         ("sm_90", GREATEST, "f4"),
+        ("sm_75", VECTOR, "i4"),
+        ("sm_90", HASHES, "u1"),
     ],
     ids=lambda value: getattr(value, "name", value),
 )
@@ -545,6 +719,15 @@ def test_the_kernels_of_a_monoid_compile(arch: str, monoid: Any, dtype: str) -> 
     op = operation(monoid, dtype)
     sources = [*catalogue.reductions(op), *catalogue.scans(op, arch == "sm_90")]
     compile_all([*sources, *catalogue.segmented_scans(op)], arch)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_kernels_of_vectors_of_floats_compile(dtype: str) -> None:
+    from test_kernels import compile_all
+
+    op = operation(top(dtype), dtype)
+    assert "value[2]" in catalogue.functor(op).definition
+    compile_all([*catalogue.reductions(op), *catalogue.scans(op)], "sm_90")
 
 
 def test_only_kernels_that_keep_the_order_reduce_what_does_not_commute() -> None:

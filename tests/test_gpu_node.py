@@ -214,3 +214,29 @@ def test_a_node_tells_its_gpus() -> None:
         assert node.devices == tuple(range(count))
     with pytest.raises(ValueError, match=f"0 to {count - 1}, got {count}"):
         dc.Node([0, count])
+
+
+def test_ones_own_monoids_of_vectors_and_ufuncs(node: dc.Node) -> None:
+    host = np.random.default_rng(0).permutation(1000)
+    x = on_gpus(host, 37)
+    span = dc.Monoid(
+        "span",
+        np.minimum,
+        np.iinfo("i8").max,
+        ("i8", (2,)),
+        lift=lambda x: np.stack([x, -x], -1),
+        finalize=lambda v: (v[..., 0], -v[..., 1]),
+        cuda={
+            "lift": "{{x, -x}}",
+            "combine": "for (int i = 0; i < 2; ++i) a.value[i] = min(a.value[i], b.value[i]);"
+            " return a;",
+        },
+    )
+    for found, expected in zip(dc.reduce(x, span), (host.min(), host.max()), strict=True):
+        equal(found, expected)
+    accumulated = np.minimum.accumulate(host), np.maximum.accumulate(host)
+    for found, expected in zip(dc.scan(x, span), accumulated, strict=True):
+        equal(found, expected)
+    for ufunc in (np.add, np.maximum, np.bitwise_xor, np.logical_xor):
+        equal(dc.reduce(x, ufunc), ufunc.reduce(host))
+        equal(dc.scan(x, ufunc), ufunc.accumulate(host))

@@ -22,6 +22,10 @@ d = (host * 1000).astype("M8[D]")
 dates = da.from_array(d, chunks=(7, 30))
 out_of_reach = x.astype("g")
 same = np.testing.assert_allclose
+span = dc.Monoid(
+    "span", np.minimum, np.inf, ("f8", (2,)), lift=lambda x: np.stack([x, -x], -1),
+    finalize=lambda v: (v[..., 0], -v[..., 1]),
+)
 """
 
 
@@ -64,6 +68,11 @@ for got, expected in [
     (dc.reduce(x, dc.Monoid("hypot", np.hypot, 0, "f8"), axis=0), np.hypot.reduce(y, 0)),
     (dc.scan(x, dc.Monoid("hypot", np.hypot, 0, "f8"), axis=0), np.hypot.accumulate(y, 0)),
     (dc.scan(x, MAX, axis=1), np.maximum.accumulate(y, 1)),
+    (dc.reduce(x, np.add, axis=1), y.sum(1)),
+    (dc.scan(x, np.logical_xor, axis=1), np.logical_xor.accumulate(y, 1)),
+    (dc.scan(x, np.multiply, axis=0), y.cumprod(0)),
+    *zip(dc.reduce(x, span, axis=0), (y.min(0), y.max(0))),
+    *zip(dc.scan(x, span, axis=0), (np.minimum.accumulate(y), np.maximum.accumulate(y))),
     (dc.prod(x, axis=0), y.prod(0)),
     (dc.min(x), y.min()),
     (dc.any(x > 1.5, axis=0), (y > 1.5).any(0)),

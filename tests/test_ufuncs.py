@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from strategies import arrays, scannable
 
 import dask_coop as dc
+from dask_coop import custom, ufuncs
+from dask_coop.chunks import catalogue
 
 INTEGERS, FLOATS = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"], ["f2", "f4", "f8"]
 REAL = INTEGERS + FLOATS
@@ -199,3 +201,21 @@ def test_what_is_no_monoid_is_refused_by_name() -> None:
             call(x.astype("f8"), np.bitwise_or)
         with pytest.raises(TypeError, match="does not take dtype complex128"):
             call(x.astype("c16"), np.logaddexp)
+
+
+@pytest.mark.parametrize(
+    ("ufunc", "dtype"),
+    [
+        (np.logical_xor, "c8"),
+        (np.logical_xor, "f2"),
+        (np.bitwise_and, "?"),
+        (np.bitwise_or, "u8"),
+        (np.bitwise_xor, "i1"),
+    ],
+)
+def test_the_kernels_of_a_ufunc_compile(ufunc: Any, dtype: str) -> None:
+    from test_kernels import compile_all
+
+    monoid = dc.Monoid(**ufuncs.parts(ufunc, np.dtype(dtype), "reduce"))
+    op = custom.bind(monoid, da.empty(1, dtype=dtype), "reduce")
+    compile_all([*catalogue.reductions(op), *catalogue.scans(op)], "sm_90")
