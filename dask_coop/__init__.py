@@ -11,6 +11,7 @@ from dask_coop.errors import (
     Refused,
     RefusedByDask,
 )
+from dask_coop.explanations import explain
 from dask_coop.histograms import histogram
 from dask_coop.joint import histogram2d, histogramdd
 from dask_coop.linear import matmul, transpose
@@ -82,6 +83,7 @@ __all__ = [
     "cumulative_sum",
     "describe",
     "digitize",
+    "explain",
     "histogram",
     "histogram2d",
     "histogramdd",

@@ -119,7 +119,8 @@ def _by_dask(
     except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
         said = f"{type(error).__name__}: {error}"
         raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {said}") from error
-    remember(name, str(refusal), result, (x, *others.values()))
+    inputs = x, [value for key, value in others.items() if key != "out"]
+    remember(name, str(refusal), result, inputs)
     return result
 
 

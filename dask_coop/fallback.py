@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import dask
 from dask.base import is_dask_collection
+from dask.core import flatten
 
 from dask_coop.errors import FallbackWarning
 
@@ -75,7 +76,8 @@ LIMIT = 1000
 def remember(name: str, cause: str, results: Any, inputs: Any) -> None:
     """Keep in mind why the results of the function `name`, made of `inputs`, are Dask's."""
     hand_over = HandOver(name, cause, frozenset(_names(inputs)))
-    for result in _names(results):
+    # What Dask hands back as it was given is nobody's work.
+    for result in set(_names(results)) - hand_over.inputs:
         _hand_overs[result] = hand_over
         _hand_overs.move_to_end(result)
     while len(_hand_overs) > LIMIT:
@@ -83,12 +85,13 @@ def remember(name: str, cause: str, results: Any, inputs: Any) -> None:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """Yield the names of the arrays, and the keys of what else is lazy, in nested sequences."""
+    """Yield what keys of the lazy parts of nested sequences begin with, in their graphs."""
     if isinstance(value, tuple | list):
         for part in value:
             yield from _names(part)
     elif is_dask_collection(value):
-        yield str(getattr(value, "name", None) or getattr(value, "key", ""))
+        key = next(flatten(value.__dask_keys__()))
+        yield str(key[0] if isinstance(key, tuple) else key)
 
 
 def recall(result: str) -> HandOver | None:

@@ -26,6 +26,7 @@ LAYERS = {
         "",
         "__main__",
         "cli",
+        "explanations",
         "figures",
         "machine",
         "node",
@@ -80,7 +81,16 @@ LAYERS = {
 }
 #: What a layer may import besides itself: public -> spine -> monoids, chunks -> cuda.
 BELOW = {
-    "front": {"public", "collective", "spine", "chunks", "monoids", "cuda", "errors"},
+    "front": {
+        "public",
+        "collective",
+        "collections",
+        "spine",
+        "chunks",
+        "monoids",
+        "cuda",
+        "errors",
+    },
     "public": {"collective", "collections", "spine", "chunks", "monoids", "errors"},
     "collective": {"collections", "spine", "chunks", "monoids", "errors"},
     "collections": {"errors"},

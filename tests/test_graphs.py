@@ -121,6 +121,8 @@ def collections(x: da.Array) -> dict[str, da.Array]:
 def test_every_public_function_is_among_the_collections() -> None:
     source = inspect.getsource(collections)
     functions = {name for name in dc.__all__ if inspect.isfunction(getattr(dc, name))}
+    # Which makes no collection.
+    functions.remove("explain")
     assert {name for name in functions if f"dc.{name}(" not in source} == set()
 
 
