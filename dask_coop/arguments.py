@@ -227,6 +227,7 @@ def replace_nan(monoid: Monoid, name: str, x: da.Array) -> da.Array:
     return map_blocks(_replace_nan, x, neutral, dtype=x.dtype, meta=x._meta)
 
 
+@chunks.keeps_mask
 def _replace_nan(x: Any, value: Any) -> Any:
     return np.where(np.isnan(x), value, x)
 
@@ -298,8 +299,13 @@ def find_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(axes))
 
 
-def refuse_mask(name: str, where: Any, initial: Any) -> None:
-    """Refuse a mask where nothing may be left of it, for want of an identity."""
+def refuse_mask(name: str, where: Any, initial: Any, x: da.Array) -> None:
+    """Refuse a mask where nothing may be left of it, for want of an identity.
+
+    What masked arrays leave nothing of is masked.
+    """
+    if chunks.is_masked(x._meta):
+        return
     if initial is None and where is not True and where is not np.True_:
         raise ValueError(
             f"reduction operation {name} does not have an identity, so to use a where mask one "

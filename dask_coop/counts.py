@@ -138,6 +138,7 @@ def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
     x = asanyarray(a)
     require_samples("digitize", x)
     chunks.kind(x._meta)
+    chunks.refuse_masked("digitize", x._meta)
     if is_dask_collection(bins):
         raise TypeError("bins must be known when the graph is built; compute them first")
     steps = find_steps(bins, right, sample_dtype(x))

@@ -33,6 +33,7 @@ def reduce_durations(
     Refused
         If it is asked for as another dtype, from an initial one, or of chunks that are not NumPy's.
     """
+    chunks.refuse_masked(name, x._meta)
     for argument, value, bad in (
         ("chunks of type", "cupy.ndarray", chunks.kind(x._meta) != "numpy"),
         ("initial =", initial, initial is not None),

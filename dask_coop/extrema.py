@@ -250,7 +250,7 @@ def extremum(
     """Find the extremum that `monoid` keeps for the public function `name`."""
     x = asanyarray(a)
     monoids.bind(monoid, x.dtype, x.dtype, name)
-    refuse_mask(name, where, initial)
+    refuse_mask(name, where, initial, x)
     if initial is None:
         require_elements(name, x, axis)
     if monoid in (MIN, MAX) and initial is None and has_unknown_size(x):

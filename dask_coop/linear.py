@@ -77,6 +77,7 @@ def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = F
     if not contiguous:
         return routines.transpose(x, order)
     chunks.kind(x._meta)
+    chunks.refuse_masked("transpose", x._meta)
     return blockwise(
         partial(_transpose, order=order),
         order,
@@ -170,6 +171,8 @@ def matmul(
     if fan_in < 2:
         raise ValueError(f"split_every must be at least 2, got {split_every}")
     require_one_kind("a", x, "b", y)
+    for operand in (x, y):
+        chunks.refuse_masked("matmul", operand._meta)
     dtype = ring.dtype(x.dtype, y.dtype)
     return _contract(semiring, x, y, dtype, fan_in)
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray
+from dask.array.core import asanyarray, map_blocks
 
-from dask_coop import binned, monoids, spine
+from dask_coop import binned, chunks, monoids, spine
 from dask_coop.arguments import (
     Axis,
     SplitEvery,
@@ -260,7 +260,18 @@ def describe(
         for name, dtype in zip(Description._fields, dtypes, strict=True)
     }
     axes = find_axes(axis, x.ndim)
-    return Description(*spine.reduction(op, x, axes, keepdims, split_every, outputs))
+    found = Description(*spine.reduction(op, x, axes, keepdims, split_every, outputs))
+    if not chunks.is_masked(x._meta):
+        return found
+    # Of nothing there is a count.
+    return found._replace(count=_unmasked(found.count), nans=_unmasked(found.nans))
+
+
+def _unmasked(count: Any) -> Any:
+    if not isinstance(count, da.Array):
+        return np.ma.filled(count, 0)
+    meta = np.empty((0,) * count.ndim, count.dtype)
+    return map_blocks(np.ma.filled, count, 0, dtype=count.dtype, meta=meta)
 
 
 def average(
@@ -321,7 +332,7 @@ def spread(
     return reduce_array(
         VAR,
         name,
-        partial(_spread_of, name, float(ddof)),
+        partial(_spread_of, name, float(ddof), chunks.is_masked(x._meta)),
         x,
         axis,
         keepdims,
@@ -342,14 +353,16 @@ def _quotient(state: State) -> Any:
         return total / count
 
 
-def _spread_of(name: str, ddof: float, state: State) -> Any:
+def _spread_of(name: str, ddof: float, masked: bool, state: State) -> Any:
     count, _, m2 = state
     degrees = np.maximum(count - ddof, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = m2 / degrees
     if name.startswith("nan"):
         variance = np.where(degrees > 0, variance, np.nan)
-    return variance if name.endswith("var") else np.sqrt(variance)
+    value = variance if name.endswith("var") else np.sqrt(variance)
+    # NumPy masks what has no degree of freedom, too.
+    return np.ma.masked_where(degrees <= 0, value) if masked else value
 
 
 def _statistic(name: str, state: State) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from dask.array.core import asanyarray, map_blocks
 from dask.array.utils import validate_axis
 
-from dask_coop import binned
+from dask_coop import binned, chunks
 from dask_coop.arguments import mean_dtype, only_field, passes_to_dask, reduce_array
 from dask_coop.arguments import require_elements as require
 from dask_coop.engine import Engine, takes_engine
@@ -177,7 +177,8 @@ def _root(x: da.Array, p: Any, axes: Axes, keepdims: bool, reproducible: bool) -
     finalize, result = partial(_take_root, p), _real(x.dtype)
     if p == 2 and reproducible:
         dtype = np.dtype("c16" if x.dtype.kind == "c" else "f8")
-        squares = map_blocks(_squares, x, dtype, dtype=dtype, meta=np.empty_like(x._meta, dtype))
+        meta = chunks.empty_like(x._meta, dtype)
+        squares = map_blocks(_squares, x, dtype, dtype=dtype, meta=meta)
         return reduce_array(
             SUM,
             "norm",
@@ -192,7 +193,7 @@ def _root(x: da.Array, p: Any, axes: Axes, keepdims: bool, reproducible: bool) -
         )
     if p == 2:
         return reduce_array(SQUARES, "norm", finalize, x, axes, keepdims, None, None, result=result)
-    powers = map_blocks(_power, x, p, dtype="f8", meta=np.empty_like(x._meta, dtype="f8"))
+    powers = map_blocks(_power, x, p, dtype="f8", meta=chunks.empty_like(x._meta, "f8"))
     return _sum(powers, axes, keepdims, finalize, result, reproducible)
 
 
@@ -224,7 +225,7 @@ def _sum(
 
 def _sizes(x: da.Array) -> da.Array:
     dtype = _real(x.dtype)
-    return map_blocks(_size, x, dtype, dtype=dtype, meta=np.empty_like(x._meta, dtype=dtype))
+    return map_blocks(_size, x, dtype, dtype=dtype, meta=chunks.empty_like(x._meta, dtype))
 
 
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -235,10 +236,12 @@ def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
 # What follows runs inside tasks.
 
 
+@chunks.keeps_mask
 def _size(x: Any, dtype: Any) -> Any:
     return np.abs(x.astype(dtype, copy=False) if x.dtype.kind in "biu" else x)
 
 
+@chunks.keeps_mask
 def _power(x: Any, p: float) -> Any:
     sizes = np.abs(x.astype("c16" if x.dtype.kind == "c" else "f8", copy=False))
     with np.errstate(divide="ignore", over="ignore"):
@@ -251,6 +254,7 @@ def _take_root(p: float, state: State) -> Any:
         return total if p == 1 else np.sqrt(total) if p == 2 else total ** (1 / p)
 
 
+@chunks.keeps_mask
 def _squares(x: Any, dtype: Any) -> Any:
     """Return the squares, or those of both parts, each rounded to float64."""
     if dtype.kind != "c":

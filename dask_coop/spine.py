@@ -18,6 +18,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ from dask.utils import cached_cumsum
 
 from dask_coop import chunks, eager
 from dask_coop.bins import Grid, Integers
+from dask_coop.counted import Counted, counted, masked
 from dask_coop.errors import Declined
 from dask_coop.monoids import Operation, Origin, State
 
@@ -71,6 +74,9 @@ def reduction(
     to = chunks.kind(x._meta)
     fan_in = _fan_in(split_every, axes)
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
+    if chunks.is_masked(x._meta) and not op.monoid.positional:
+        op = replace(op, monoid=counted(op.monoid))
+        outputs = {key: (partial(masked, end), dtype) for key, (end, dtype) in outputs.items()}
     arrays = [x] if where is None else [x, where]
     if (run := eager.runner()) is not None:
         groups_now = run.states(op, arrays, axes)
@@ -86,6 +92,7 @@ def reduction(
     expand = axes if keepdims else ()
     kept = [d for d in range(x.ndim) if keepdims or d not in axes]
     out_chunks = tuple((1,) if d in axes else x.chunks[d] for d in kept)
+    like = x._meta if isinstance(op.monoid, Counted) else chunks.unmasked(x._meta)
     results = []
     for output, (finalize, dtype) in outputs.items():
         out_name = f"{output}-{tokenize(token, finalize, dtype)}"
@@ -93,7 +100,7 @@ def reduction(
         for index, keys in groups.items():
             key = (out_name, *(index[d] for d in kept))
             out_layer[key] = Task(key, _aggregate, op, finalize, dtype, expand, to, _refs(keys))
-        results.append(_array(graph, {state}, out_name, out_layer, x, out_chunks, dtype))
+        results.append(_array(graph, {state}, out_name, out_layer, like, out_chunks, dtype))
     return results
 
 
@@ -215,7 +222,8 @@ def table(
     below = {state, *(name for d in lazy for name in d.__dask_layers__())}
     kept = (sizes for d, sizes in enumerate(x.chunks) if d not in axes)
     sizes = (*kept, *((n,) for n in shape))
-    return _array(graph, below, f"{name}-{token}", top, x, sizes, dtype)
+    like = chunks.unmasked(x._meta)
+    return _array(graph, below, f"{name}-{token}", top, like, sizes, dtype)
 
 
 def _states(
@@ -287,14 +295,14 @@ def _array(
     below: set[str],
     name: str,
     layer: Layer,
-    x: Array,
+    like: Any,
     out_chunks: Any,
     dtype: Any,
 ) -> Array:
-    """Put `layer` on the layers `below` of `graph` and wrap it in an array of `x`'s kind."""
+    """Put `layer` on the layers `below` of `graph` and make an array like `like` of it."""
     graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
     # Nothing is cast: a meta may hold a value that the dtype has not.
-    meta = meta_from_array(np.empty_like(x._meta, dtype), ndim=len(out_chunks), dtype=dtype)
+    meta = meta_from_array(chunks.empty_like(like, dtype), ndim=len(out_chunks), dtype=dtype)
     return new_da_object(graph, name, out_chunks, meta=meta)
 
 
@@ -333,6 +341,9 @@ def _joined(blocks: dict[Key, Any]) -> Any:
     """Join the blocks of an array, which stand at the indices that are their keys."""
     if len(blocks) == 1:
         return next(iter(blocks.values()))
+    if any(map(chunks.is_masked, blocks.values())):
+        parts = ({i: f(b) for i, b in blocks.items()} for f in (np.ma.getdata, np.ma.getmaskarray))
+        return np.ma.array(*map(_joined, parts))
     nested = np.empty([n + 1 for n in np.max(list(blocks), axis=0)], object)
     for index, block in blocks.items():
         nested[index] = block
@@ -355,7 +366,7 @@ def _lift(
 
 def _histogram(op: Operation, grid: Any, weighted: bool, *blocks: Any) -> State:
     samples, weights = (blocks[:-1], blocks[-1]) if weighted else (blocks, None)
-    state: State = chunks.engine(samples[0]).histogram(op, samples, grid, weights)
+    state: State = chunks.engine(*blocks).histogram(op, samples, grid, weights)
     return state
 
 
@@ -376,8 +387,9 @@ def _aggregate(
     states: list[State],
 ) -> Any:
     with np.errstate(invalid="ignore"):
-        result = finalize(op.combine(states)).astype(dtype, copy=False)[()]
-    return chunks.asarray(np.expand_dims(result, expand) if expand else result, to)
+        result = finalize(op.combine(states)).astype(dtype, copy=False)
+    # What is masked and has no axis is a constant without a dtype.
+    return chunks.asarray(np.expand_dims(result, expand) if expand else result[()], to)
 
 
 def _tabulate(

@@ -185,7 +185,7 @@ def _wrap(
         step = -1 if sweep.reverse else 1
         first, *rest = x.chunks[sweep.axis][::step]
         out_chunks[sweep.axis] = (first + 1, *rest)[::step]
-    return _array(graph, below, name, layer, x, tuple(out_chunks), op.output)
+    return _array(graph, below, name, layer, x._meta, tuple(out_chunks), op.output)
 
 
 def _spine(

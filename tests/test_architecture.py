@@ -69,6 +69,7 @@ LAYERS = {
     "monoids": {
         "binned",
         "bins",
+        "counted",
         "identities",
         "merges",
         "monoids",

@@ -1,20 +1,29 @@
 """What is done to one chunk, dispatched on the chunk's type.
 
 An engine is a module with ``lift``, ``scan``, ``histogram`` and ``asarray``.  It is chosen inside
-the task, from the chunk at hand, so that a client needs no GPU.
+the task, from the chunk at hand, so that a client needs no GPU, and so that some chunks of an array
+may be masked and others not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from dask_coop.errors import Refused
 
-ENGINES = {"numpy": "dask_coop.chunks.numpy", "cupy": "dask_coop.chunks.cuda"}
+P = ParamSpec("P")
+
+ENGINES = {
+    "numpy": "dask_coop.chunks.numpy",
+    "cupy": "dask_coop.chunks.cuda",
+    "masked": "dask_coop.chunks.masked",
+}
 
 
 def kind(x: Any, name: str = "an array") -> str:
@@ -23,10 +32,10 @@ def kind(x: Any, name: str = "an array") -> str:
     Raises
     ------
     Refused
-        If `x` is of another type; subclasses count as other types, for they carry meaning (a mask,
-        a unit) that plain arrays would lose.
+        If `x` is of another type; subclasses count as other types, for they carry meaning (a unit)
+        that plain arrays would lose. Only that of a mask is known here.
     """
-    if type(x) in (np.ndarray, np.memmap) or isinstance(x, np.generic):
+    if type(x) in (np.ndarray, np.memmap) or isinstance(x, np.generic) or is_masked(x):
         return "numpy"
     # Naming the class instead of importing CuPy keeps CPU processes free of it.
     if f"{type(x).__module__}.{type(x).__name__}" in ("cupy.ndarray", "cupy._core.core.ndarray"):
@@ -37,9 +46,45 @@ def kind(x: Any, name: str = "an array") -> str:
     )
 
 
-def engine(x: Any) -> ModuleType:
-    """Return the module that works on chunks of `x`'s type."""
-    return import_module(ENGINES[kind(x)])
+def is_masked(x: Any) -> bool:
+    """Tell whether `x`, a chunk or a meta, is one of NumPy's masked arrays."""
+    return type(x) in (np.ma.MaskedArray, type(np.ma.masked))
+
+
+def empty_like(meta: Any, dtype: Any) -> Any:
+    """Return a meta of the kind of `meta` and another dtype, to which no fill value is cast."""
+    return np.ma.empty(meta.shape, dtype) if is_masked(meta) else np.empty_like(meta, dtype)
+
+
+def unmasked(meta: Any) -> Any:
+    """Return a meta without its mask."""
+    return np.ma.getdata(meta) if is_masked(meta) else meta
+
+
+def keeps_mask(function: Callable[P, Any]) -> Callable[P, Any]:
+    """Let a function of a chunk, element by element, leave masked what is."""
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
+        x: Any = args[0]
+        if not is_masked(x):
+            return function(*args, **kwargs)
+        with np.errstate(all="ignore"):
+            data: Any = function(np.ma.getdata(x), *args[1:], **kwargs)  # type: ignore[arg-type]
+        return np.ma.array(data, mask=np.ma.getmaskarray(x).copy())
+
+    return wrapper
+
+
+def refuse_masked(name: str, x: Any) -> None:
+    """Refuse masked chunks, of which the function `name` does not know what to make."""
+    if is_masked(x):
+        raise Refused(f"{name} does not take chunks of type {type(x).__module__}.MaskedArray")
+
+
+def engine(*blocks: Any) -> ModuleType:
+    """Return the module that works on blocks of those types, which belong together."""
+    return import_module(ENGINES["masked" if any(map(is_masked, blocks)) else kind(blocks[0])])
 
 
 def asarray(x: Any, to: str) -> Any:

@@ -36,13 +36,22 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
 
 
 def scan(
-    op: Operation, x: Array, sweep: Sweep, base: State | None, marks: Array | None = None
+    op: Operation,
+    x: Array,
+    sweep: Sweep,
+    base: State | None,
+    marks: Array | None = None,
+    where: Array | None = None,
 ) -> tuple[Array, State]:
-    """Scan the chunk `x` from `base` on; return the results and the state behind them."""
+    """Scan the chunk `x` from `base` on, where `where` holds if it is given.
+
+    Return the results and the state behind them.
+    """
     finalize, axis, monoid = op.monoid.finalize, sweep.axis, op.monoid
     assert finalize is not None
     if sweep.reverse:
         x = np.flip(x, axis)
+        where = None if where is None else np.flip(where, axis)
     kept, identity = x.shape[:axis] + x.shape[axis + 1 :], monoid.identity(op.element)
     carry = tuple(np.full(kept, value) for value in identity) if base is None else base
     if marks is not None:
@@ -64,7 +73,7 @@ def scan(
             out = out[(*at, slice(1, None))]
         for block in blocks(x.shape, axis) if x.size else ():
             here = (*at, block)
-            states = _lift_block(op, x, axis, block)
+            states = _lift_block(op, x, axis, block, where)
             if marks is None:
                 after = _accumulate(op, states, axis, carry)
             else:

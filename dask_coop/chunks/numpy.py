@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from dask_coop.bins import Grid, Integers, Steps
 from dask_coop.chunks import adding, binned, binned_counts, counting, custom, numpy_scan
 from dask_coop.chunks.accumulate import as_lines
+from dask_coop.counted import Counted
 from dask_coop.monoids import (
     ALL,
     ANY,
@@ -44,6 +46,11 @@ _PRODUCT_SIZE = 1 << 15
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
     """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
+    # What is masked does not hold.
+    where = None if where is None else np.ma.filled(where, False)
+    if isinstance(op.monoid, Counted):
+        rest = lift(replace(op, monoid=op.monoid.inner), x, axes, where)
+        return (*rest, _count(x, axes, True if where is None else np.broadcast_to(where, x.shape)))
     x = np.asarray(x).astype(op.element, copy=False)
     if op.monoid.lift is not None:
         return custom.lift(op, x, axes, where)
@@ -51,7 +58,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     if op.skipna and (nans := np.isnan(x)).any():
         valid = ~nans if valid is True else valid & ~nans
     if isinstance(op.monoid, Powers):
-        return _powers(op.monoid.order, x, axes)
+        return _powers(op.monoid.order, x, axes, valid)
     if op.monoid in _LIFTS:
         return _LIFTS[op.monoid](op, x, axes, valid)
     return tuple(
@@ -103,11 +110,13 @@ def _variance(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> Sta
         return count, mean, _squares(x, axes, dtype, mean, valid)
 
 
-def _powers(order: int, x: Array, axes: tuple[int, ...]) -> State:
-    count = _count(x, axes, True)
+def _powers(order: int, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    count = _count(x, axes, valid)
     with np.errstate(all="ignore"):
-        mean = _sum(x, axes, np.dtype("f8"), True) / np.maximum(count, 1)
-        deviation = np.subtract(x, np.expand_dims(mean, axes), dtype="f8")
+        mean = _sum(x, axes, np.dtype("f8"), valid) / np.maximum(count, 1)
+        deviation = np.asarray(np.subtract(x, np.expand_dims(mean, axes), dtype="f8"))
+        if valid is not True:
+            deviation[~valid] = 0
         power, sums = deviation, []
         for _ in range(2, order + 1):
             power = power * deviation
@@ -222,18 +231,23 @@ def scan_on(
     return numpy_scan.scan(op, x, sweep, base, marks)
 
 
-def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
+def lift_segments(
+    op: Operation, x: Array, sweep: Sweep, marks: Array, valid: Array | None = None
+) -> State:
     """Reduce what is behind the last mark of every line of the chunk `x` to a state.
 
     Its last field tells where there is a mark; `marks` are those of the elements or of one line.
+    `valid`, of the shape of `x`, tells which elements count.
     """
     axis = sweep.axis
     if sweep.reverse:
         x, marks = np.flip(x, axis), np.flip(marks, axis if marks.ndim == x.ndim else 0)
+        valid = None if valid is None else np.flip(valid, axis)
     if marks.ndim < x.ndim or marks.ndim == 1:
         places = np.flatnonzero(marks)
         start = places[-1] if places.size else 0
-        state = lift(op, x[(*(slice(None),) * axis, slice(start, None))], (axis,))
+        last = (*(slice(None),) * axis, slice(start, None))
+        state = lift(op, x[last], (axis,), None if valid is None else valid[last])
         return (*state, np.broadcast_to(places.size > 0, state[0].shape)[()])
     n = x.shape[axis]
     if n == 0:
@@ -242,6 +256,7 @@ def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
     restarts = marks.any(axis)
     along = np.arange(n).reshape([-1 if d == axis else 1 for d in range(x.ndim)])
     where = (along >= start) | ~np.expand_dims(restarts, axis)
+    where = where if valid is None else where & valid
     return (*lift(op, x, (axis,), where), restarts)
 
 

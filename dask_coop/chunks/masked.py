@@ -1,0 +1,107 @@
+"""Chunks that are masked NumPy arrays, or go with one: what is masked is left out.
+
+A reduction skips it. A scan takes an element that changes nothing in its place, and its result is
+masked there. A histogram counts the samples of which no coordinate and no weight is masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_coop.bins import Grid, Integers
+from dask_coop.chunks import custom, numpy
+from dask_coop.chunks.numpy import histogram_all, lift_all, synchronize, upsweep
+from dask_coop.monoids import ARGMAX, ARGMIN, Operation, State
+from dask_coop.sweeps import Sweep
+
+__all__ = [
+    "histogram",
+    "histogram_all",
+    "lift",
+    "lift_all",
+    "lift_segments",
+    "scan",
+    "scan_on",
+    "synchronize",
+    "upsweep",
+]
+
+Array = np.ndarray[Any, Any]
+
+#: What NumPy puts in the place of what is masked, to find the place of an extremum.
+_FILLED = {ARGMIN: np.ma.minimum_fill_value, ARGMAX: np.ma.maximum_fill_value}
+
+
+def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
+    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
+    if op.monoid in _FILLED:
+        return numpy.lift(op, np.ma.filled(x, _FILLED[op.monoid](x)), axes)
+    valid = _valid(x)
+    if valid is not None and where is not None:
+        valid = valid & np.ma.filled(where, False)
+    # What is masked may be anything, of which nobody wants to be warned.
+    with np.errstate(all="ignore"):
+        return numpy.lift(op, np.ma.getdata(x), axes, where if valid is None else valid)
+
+
+def scan(
+    op: Operation, x: Array, sweep: Sweep, base: State | None = None, marks: Array | None = None
+) -> Array:
+    """Return the scan of the chunk `x` from `base` on, masked where `x` is."""
+    return scan_on(op, x, sweep, base, marks)[0]
+
+
+def scan_on(
+    op: Operation, x: Array, sweep: Sweep, base: State | None = None, marks: Array | None = None
+) -> tuple[Array, State]:
+    """Return the scan of the chunk `x`, masked where `x` is, and the state behind it."""
+    mask, data, valid = np.ma.getmaskarray(x), np.ma.getdata(x), _valid(x)
+    marks = None if marks is None else np.ma.filled(marks, False)
+    with np.errstate(all="ignore"):
+        if op.monoid.lift is not None:
+            data = data.astype(op.element, copy=False)
+            result, state = custom.scan(op, data, sweep, base, marks, valid)
+        else:
+            if valid is not None:
+                data = np.where(mask, op.neutral, data.astype(op.element, copy=False))
+            result, state = numpy.scan_on(op, data, sweep, base, marks)
+    if sweep.initial:
+        one = np.zeros((*x.shape[: sweep.axis], 1, *x.shape[sweep.axis + 1 :]), "?")
+        mask = np.concatenate([mask, one] if sweep.reverse else [one, mask], sweep.axis)
+    return np.ma.array(result, mask=mask if sweep.initial else mask.copy()), state
+
+
+def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
+    """Reduce what is behind the last mark of every line of the chunk `x` to a state."""
+    marks = np.ma.filled(marks, False)
+    with np.errstate(all="ignore"):
+        return numpy.lift_segments(op, np.ma.getdata(x), sweep, marks, _valid(x))
+
+
+def histogram(
+    op: Operation, samples: Sequence[Array], grid: Grid | Integers, weights: Array | None
+) -> State:
+    """Count the samples of a chunk, or sum their `weights`, by bin."""
+    masks: list[Array] = [np.ma.getmaskarray(x) for x in samples]
+    if isinstance(grid, Grid) and len(grid.bins) > len(samples):
+        masks = [np.logical_or.reduce(masks[0], -1)]
+    if weights is not None:
+        masks.append(np.ma.getmaskarray(weights))
+        weights = np.ma.getdata(weights)
+    samples, mask = [np.ma.getdata(x) for x in samples], np.logical_or.reduce(masks)
+    if mask.any() and (isinstance(grid, Integers) or grid.axes is None):
+        samples = [x[~mask] for x in samples]
+        weights = None if weights is None else weights[~mask]
+    elif mask.any():
+        # Lines keep their lengths, so what is masked adds nothing to a bin.
+        weights = ~mask if weights is None else np.where(mask, weights.dtype.type(0), weights)
+    return numpy.histogram(op, samples, grid, weights)
+
+
+def _valid(x: Array) -> Array | None:
+    """Return which elements are not masked, or None where all are."""
+    mask = np.ma.getmaskarray(x)
+    return ~mask if mask.any() else None
