@@ -45,7 +45,7 @@ def bincount(
     ----------
     x : dask.array.Array or array_like
         Integers that are not negative, or bool, in NumPy or CuPy chunks, of any shape, of which
-        all elements count.
+        all elements count that are not masked.
     weights : dask.array.Array or array_like, optional
         Of `x`'s shape: what each element adds.
     minlength : int

@@ -50,7 +50,7 @@ def min(
     a : dask.array.Array or array_like
         Bool, integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out, initial, where
-        As for :func:`sum`; `where` needs `initial`.
+        As for :func:`sum`; `where` needs `initial`, unless `a` is a masked array.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
@@ -90,7 +90,7 @@ def max(
     a : dask.array.Array or array_like
         Bool, integers or floats, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out, initial, where
-        As for :func:`sum`; `where` needs `initial`.
+        As for :func:`sum`; `where` needs `initial`, unless `a` is a masked array.
     engine : {"auto", "collective"}
         As for :func:`sum`.
 
@@ -188,6 +188,10 @@ def argmin(
     AxisError, ValueError
         As for :func:`sum`, where there is no element to find, and where the sizes of chunks that
         indices depend on are not known.
+
+    Notes
+    -----
+    What is masked counts as the highest value of its dtype, as it does to :func:`numpy.ma.argmin`.
 
     Examples
     --------

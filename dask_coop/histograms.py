@@ -100,7 +100,8 @@ def histogram(
     Notes
     -----
     The counts are those of `numpy.histogram` to the last sample, for every dtype; without `flow`,
-    NaN is left out. Weights are summed in float64 or 64-bit integers and rounded once.
+    NaN is left out. Weights are summed in float64 or 64-bit integers and rounded once. Samples that
+    are masked, or whose weights are, count nowhere, also with `flow`, and have no part in a range.
 
     Reproducible sums are those of :func:`sum`, of at most 2**39 samples, but every weight is taken
     to within 2**-72 of the largest one of the histogram, not of its bin; a weight counts as largest

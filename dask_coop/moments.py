@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, map_blocks
+from dask.array.core import Array, asanyarray, map_blocks
 
 from dask_coop import binned, chunks, monoids, spine
 from dask_coop.arguments import (
@@ -115,7 +115,8 @@ def var(
     Returns
     -------
     dask.array.Array
-        Lazy, with chunks of the kind of `a`'s; NaN where ``n - ddof`` is not positive.
+        Lazy, with chunks of the kind of `a`'s; NaN where ``n - ddof`` is not positive, and of a
+        masked array masked there.
 
     Raises
     ------
@@ -223,7 +224,8 @@ def describe(
     -------
     Description
         A named tuple of lazy arrays. Where every element is NaN or there is none, the count is 0,
-        the sum 0, and the other statistics NaN.
+        the sum 0, and the other statistics NaN. Where every element is masked, counts are 0 and the
+        other statistics are masked.
 
     Raises
     ------
@@ -268,10 +270,9 @@ def describe(
 
 
 def _unmasked(count: Any) -> Any:
-    if not isinstance(count, da.Array):
-        return np.ma.filled(count, 0)
-    meta = np.empty((0,) * count.ndim, count.dtype)
-    return map_blocks(np.ma.filled, count, 0, dtype=count.dtype, meta=meta)
+    if not isinstance(count, Array):
+        return _or_zero(count)
+    return map_blocks(_or_zero, count, dtype="i8", meta=np.empty((0,) * count.ndim, "i8"))
 
 
 def average(
@@ -345,6 +346,10 @@ def spread(
 
 
 # From the last state to the result, inside the task.
+
+
+def _or_zero(count: Any) -> Any:
+    return np.ma.filled(count, 0).astype("i8")[()]
 
 
 def _quotient(state: State) -> Any:

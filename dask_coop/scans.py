@@ -83,6 +83,8 @@ def cumsum(
 
     Notes
     -----
+    Scans of masked arrays, in NumPy chunks, leave out what is masked, and are masked there.
+
     float16 and float32 accumulate in float64 and every element is rounded once; integers wrap. The
     cross-chunk step is a two-level reduce-then-scan: G. E. Blelloch, "Prefix Sums and Their
     Applications", 1990; D. Merrill and A. Grimshaw, "Parallel Scan for Stream Architectures", 2009.

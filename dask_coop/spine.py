@@ -342,8 +342,9 @@ def _joined(blocks: dict[Key, Any]) -> Any:
     if len(blocks) == 1:
         return next(iter(blocks.values()))
     if any(map(chunks.is_masked, blocks.values())):
-        parts = ({i: f(b) for i, b in blocks.items()} for f in (np.ma.getdata, np.ma.getmaskarray))
-        return np.ma.array(*map(_joined, parts))
+        data = _joined({index: np.ma.getdata(block) for index, block in blocks.items()})
+        mask = _joined({index: np.ma.getmaskarray(block) for index, block in blocks.items()})
+        return np.ma.array(data, mask=mask)
     nested = np.empty([n + 1 for n in np.max(list(blocks), axis=0)], object)
     for index, block in blocks.items():
         nested[index] = block

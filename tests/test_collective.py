@@ -331,6 +331,33 @@ def test_ones_own_monoids(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("fast")
+def test_masked_arrays(client: Client) -> None:
+    array = np.ma.array(FLOATS, mask=RNG.random(FLOATS.shape) < 0.4)
+    array[:, 2] = np.ma.masked
+    x = client.persist(da.from_array(array, chunks=(4, 3)))
+    line = client.persist(da.from_array(np.ma.masked_greater(LINE, 30), chunks=17))
+    calls = [
+        *(partial(getattr(dc, name), x) for name in ("sum", "argmin", "nanmax", "norm")),
+        *(partial(getattr(dc, name), x, axis=0) for name in ("mean", "var", "argmax", "all")),
+        partial(dc.max, x, axis=0, keepdims=True),
+        partial(dc.describe, x, axis=0),
+        partial(dc.histogram, x, 4),
+        partial(dc.histogram, x, 4, (-1, 1), axis=0, flow=True, weights=x),
+        partial(dc.bincount, line, minlength=70),
+    ]
+    for call in calls:
+        now, lazy = call(engine="collective"), values(client, call())
+        pairs = zip(now, lazy, strict=True) if isinstance(now, tuple) else [(now, lazy)]
+        for found, expected in pairs:
+            assert type(found) is type(expected)
+            same(*map(np.ma.getmaskarray, (found, expected)))
+            same(*(np.ma.filled(part, 7) for part in (found, expected)))
+    running = values(client, dc.cumsum(x, 0, engine="collective"))
+    same(running.mask, array.mask)
+    same(running.filled(7), array.cumsum(0).filled(7))
+
+
+@pytest.mark.usefixtures("fast")
 def test_empty_arrays_and_one_chunk(client: Client) -> None:
     x = persist(client, np.empty((0, 3)), (1, 2))
     agree(client, lambda **kw: dc.sum(x, axis=0, **kw))

@@ -137,6 +137,35 @@ for name in ("cumsum", "nancumprod", "cumulative_sum", "ptp", "digitize", "histo
     )
 
 
+def test_masked_arrays_stay_masked() -> None:
+    run(
+        """
+m = np.ma.masked_greater(y, 1.5)
+m[:, 3] = np.ma.masked
+x = da.from_array(m, chunks=(7, 30))
+for got, expected in [
+    (dc.sum(x, axis=0), m.sum(0)),
+    (dc.mean(x, axis=0), m.mean(0)),
+    (dc.std(x, axis=0, keepdims=True), m.std(0, keepdims=True)),
+    (dc.min(x), m.min()),
+    (dc.argmin(x, axis=0), m.argmin(0)),
+    (dc.describe(x, axis=0).count, m.count(0)),
+    (dc.cumsum(x, axis=0), m.cumsum(0)),
+    (dc.cummax(x, axis=0), np.ma.array(np.maximum.accumulate(m.filled(-1)), mask=m.mask)),
+    (dc.norm(x, axis=0), (m**2).sum(0) ** 0.5),
+    (dc.histogram(x, 4)[0], np.histogram(m.compressed(), 4)[0]),
+    (dc.histogram(x, 4, (0, 2), axis=0)[0].sum(axis=1), m.count(0)),
+]:
+    assert type(got) is da.Array and got.dtype == expected.dtype, (got, expected)
+    masked = type(expected) is np.ma.MaskedArray
+    got = got.compute()
+    assert np.ndim(got) == 0 or (type(got) is np.ma.MaskedArray) == masked, (got, expected)
+    assert (np.ma.getmaskarray(got) == np.ma.getmaskarray(expected)).all(), (got, expected)
+    same(np.ma.filled(got, -1), np.ma.filled(expected, -1))
+"""
+    )
+
+
 def test_results_go_on_as_expressions() -> None:
     run(
         """

@@ -53,7 +53,8 @@ def is_masked(x: Any) -> bool:
 
 def empty_like(meta: Any, dtype: Any) -> Any:
     """Return a meta of the kind of `meta` and another dtype, to which no fill value is cast."""
-    return np.ma.empty(meta.shape, dtype) if is_masked(meta) else np.empty_like(meta, dtype)
+    # Dask takes what is not masked, and has no axis, for a plain array.
+    return np.ma.masked_all(meta.shape, dtype) if is_masked(meta) else np.empty_like(meta, dtype)
 
 
 def unmasked(meta: Any) -> Any:
