@@ -237,8 +237,10 @@ def _as_state(op: Operation, initial: Any) -> State:
     if is_dask_collection(initial) or np.ndim(initial):
         raise TypeError(f"initial is one number that is known, got {initial!r}")
     if len(op.monoid.fields) > 1:
-        # In float64 and NaN or not, as other sums begin.
-        wide = replace(op, element=monoids.accumulator(op.element), skipna=False)
+        wide = op
+        if not op.monoid.positional:
+            # In float64 and NaN or not, as other sums begin.
+            wide = replace(op, element=monoids.accumulator(op.element), skipna=False)
         one = np.full(1, initial, wide.element)
         state: State = chunks.engine(one).lift(wide, one, (0,))
         return state

@@ -24,7 +24,21 @@ from dask_coop.arguments import (
     require_elements,
 )
 from dask_coop.engine import Engine, takes_engine
-from dask_coop.monoids import ARGMAX, ARGMIN, MAX, MIN, MINMAX, NOWHERE, Monoid, State
+from dask_coop.merges import choose
+from dask_coop.monoids import (
+    ARGMAX,
+    ARGMIN,
+    FIRST_MAX,
+    FIRST_MIN,
+    MAX,
+    MIN,
+    MINMAX,
+    NANMAX,
+    NANMIN,
+    NOWHERE,
+    Monoid,
+    State,
+)
 from dask_coop.planning import takes_expressions
 from dask_coop.spine import Finalize
 
@@ -45,10 +59,12 @@ def min(
 ) -> da.Array:
     """Minimum of array elements over the given axes; NaN where there is one.
 
+    A complex number with a part that is NaN is NaN; of several, the first is the minimum.
+
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out, initial, where
         As for :func:`sum`; `where` needs `initial`, unless `a` is a masked array.
     engine : {"auto", "collective"}
@@ -85,10 +101,12 @@ def max(
 ) -> da.Array:
     """Maximum of array elements over the given axes; NaN where there is one.
 
+    A complex number with a part that is NaN is NaN; of several, the first is the maximum.
+
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out, initial, where
         As for :func:`sum`; `where` needs `initial`, unless `a` is a masked array.
     engine : {"auto", "collective"}
@@ -120,12 +138,14 @@ def ptp(
     *,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Range of array elements over the given axes, maximum minus minimum, in one read.
+    """Range of array elements over the given axes, maximum minus minimum.
+
+    It takes one read, and two of complex numbers.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Integers or floats, in NumPy or CuPy chunks.
+        Integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
     axis, keepdims, split_every
         As for :func:`sum`.
     engine : {"auto", "collective"}
@@ -145,9 +165,12 @@ def ptp(
     """
     x = asanyarray(a)
     if x.dtype.kind == "b":
-        raise TypeError("ptp does not take dtype bool; it takes integers and floats")
-    monoids.bind(MINMAX, x.dtype, x.dtype, "ptp")
+        raise TypeError("ptp does not take dtype bool; it takes other numbers")
+    monoids.bind(ARGMIN, x.dtype, x.dtype, "ptp")
     require_elements("ptp", x, axis)
+    if x.dtype.kind == "c":
+        given = x, axis, keepdims, split_every, None, None, True
+        return extremum(MAX, "ptp", *given) - extremum(MIN, "ptp", *given)
     return reduce_array(MINMAX, "ptp", _range, x, axis, keepdims, split_every, None)
 
 
@@ -168,7 +191,7 @@ def argmin(
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
     axis : int or None
         The axis to look along; None stands for the whole array, whose indices count in C order.
     keepdims, split_every, out
@@ -220,7 +243,7 @@ def argmax(
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out
         As for :func:`argmin`.
     engine : {"auto", "collective"}
@@ -253,11 +276,15 @@ def extremum(
 ) -> da.Array:
     """Find the extremum that `monoid` keeps for the public function `name`."""
     x = asanyarray(a)
-    monoids.bind(monoid, x.dtype, x.dtype, name)
+    skipna = x.dtype.kind == "c" and monoid in (NANMIN, NANMAX)
+    monoids.bind(ARGMIN, x.dtype, x.dtype, name)
     refuse_mask(name, where, initial, x)
     if initial is None:
         require_elements(name, x, axis)
-    if monoid in (MIN, MAX) and initial is None and has_unknown_size(x):
+    if x.dtype.kind == "c":
+        finalize = partial(_value, name, skipna, finalize)
+        monoid = FIRST_MIN if monoid in (MIN, NANMIN) else FIRST_MAX
+    elif monoid in (MIN, MAX) and initial is None and has_unknown_size(x):
         # Whether there is an element shows when both extrema are known.
         finalize = partial(_either, monoid is MIN, name)
         monoid = MINMAX
@@ -270,6 +297,7 @@ def extremum(
         keepdims,
         split_every,
         out,
+        skipna=skipna,
         where=where,
         initial=initial,
     )
@@ -299,7 +327,8 @@ def extremal_index(
             f"{name} does not count along axis {unknown[0]}, which has unknown chunksizes; "
             "x.compute_chunk_sizes() finds them"
         )
-    nothing = _nothing(name) if not skipna or x.dtype.kind != "f" else "All-NaN slice encountered"
+    may_skip = skipna and x.dtype.kind in "fc"
+    nothing = "All-NaN slice encountered" if may_skip else _nothing(name)
     return reduce_array(
         monoid,
         name,
@@ -337,6 +366,16 @@ def _extrema(name: str, state: State) -> State:
     if np.any(low > high):
         raise ValueError(no_identity(name))
     return state
+
+
+def _value(name: str, skipna: bool, finalize: Finalize, state: State) -> Any:
+    value, place = state
+    nothing = place == NOWHERE
+    if skipna:
+        value = choose(nothing, value.dtype.type(np.nan), value)
+    elif np.any(nothing):
+        raise ValueError(no_identity(name))
+    return finalize((value,))
 
 
 def _found(nothing: str, state: State) -> Any:

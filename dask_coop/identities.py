@@ -8,11 +8,13 @@ import numpy as np
 
 
 def highest(dtype: np.dtype[Any]) -> Any:
-    """Return the highest value of `dtype`."""
+    """Return the highest value of `dtype`; complex numbers are in lexicographic order."""
     if dtype.kind == "b":
         return np.True_
     if dtype.kind in "mM":
         return np.int64(np.iinfo("i8").max).view(dtype)
+    if dtype.kind == "c":
+        return dtype.type(complex(np.inf, np.inf))
     return dtype.type(np.inf if dtype.kind == "f" else np.iinfo(dtype).max)
 
 
@@ -23,4 +25,6 @@ def lowest(dtype: np.dtype[Any]) -> Any:
     if dtype.kind in "mM":
         # The lowest number stands for NaT.
         return np.int64(np.iinfo("i8").min + 1).view(dtype)
+    if dtype.kind == "c":
+        return dtype.type(complex(-np.inf, -np.inf))
     return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)

@@ -196,8 +196,12 @@ MINMAX = Monoid("minmax", (_LOW, _HIGH), "biuf", "MinMax")
 # NaN is neutral to these two, so it is what is left where there is nothing else.
 NANMIN = Monoid("nanmin", (Field("min", "element", _nan, np.fmin),), "f", "NanMin")
 NANMAX = Monoid("nanmax", (Field("max", "element", _nan, np.fmax),), "f", "NanMax")
-ARGMIN = Monoid("argmin", (_LOW, _PLACE), "biuf", "ArgMin", partial(merge_places, np.less))
-ARGMAX = Monoid("argmax", (_HIGH, _PLACE), "biuf", "ArgMax", partial(merge_places, np.greater))
+ARGMIN = Monoid("argmin", (_LOW, _PLACE), "biufc", "ArgMin", partial(merge_places, np.less))
+ARGMAX = Monoid("argmax", (_HIGH, _PLACE), "biufc", "ArgMax", partial(merge_places, np.greater))
+# Complex numbers that are NaN differ, and NumPy keeps the first: the place tells which one that is,
+# or in which order the chunks are.
+FIRST_MIN = Monoid("first_min", (_LOW, _PLACE), "c", "ArgMin", partial(merge_places, np.less))
+FIRST_MAX = Monoid("first_max", (_HIGH, _PLACE), "c", "ArgMax", partial(merge_places, np.greater))
 ANY = Monoid("any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any")
 ALL = Monoid("all", (Field("all", "truth", _one, np.logical_and),), "biufc", "All")
 COUNT_NONZERO = Monoid("count_nonzero", (_COUNT,), "biufc", "CountNonzero")
@@ -245,6 +249,8 @@ MONOIDS = (
     NANMAX,
     ARGMIN,
     ARGMAX,
+    FIRST_MIN,
+    FIRST_MAX,
     ANY,
     ALL,
     COUNT_NONZERO,
@@ -291,7 +297,9 @@ class Operation:
         if self.monoid in (BINNED_SUM, BINNED_COMPLEX_SUM):
             return self.element.type(0)
         fields = self.monoid.fields
-        return fields[0].identity(self.element) if len(fields) == 1 else None
+        if len(fields) == 1 or self.monoid in (FIRST_MIN, FIRST_MAX):
+            return fields[0].identity(self.element)
+        return None
 
     def combine(self, states: list[State]) -> State:
         """Combine `states`, first to last."""
@@ -308,7 +316,9 @@ class Operation:
         # Where all elements are left out there is no place to move, and it may overflow.
         with np.errstate(over="ignore"):
             shifted = self._shift(place, lengths, origin)
-        return value, choose(place == NOWHERE, place, shifted) if self.skipna else shifted
+        if self.skipna or self.monoid in (FIRST_MIN, FIRST_MAX):
+            shifted = choose(place == NOWHERE, place, shifted)
+        return value, shifted
 
     def _shift(self, place: Any, lengths: tuple[int, ...], origin: Origin) -> Any:
         if len(origin) == 1:

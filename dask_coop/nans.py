@@ -148,7 +148,7 @@ def nanmin(
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out, initial, where
         As for :func:`min`.
     engine : {"auto", "collective"}
@@ -187,7 +187,7 @@ def nanmax(
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out, initial, where
         As for :func:`min`.
     engine : {"auto", "collective"}
@@ -223,7 +223,7 @@ def nanargmin(
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out
         As for :func:`argmin`.
     engine : {"auto", "collective"}
@@ -259,7 +259,7 @@ def nanargmax(
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks.
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
     axis, keepdims, split_every, out
         As for :func:`argmin`.
     engine : {"auto", "collective"}
@@ -290,10 +290,10 @@ def _extremum(
     initial: Any,
     where: Any,
 ) -> da.Array:
-    """Find the extremum of floats by `monoid`, and by the `plain` one of what has no NaN."""
+    """Find extrema by `monoid`, and by the `plain` one of what has no NaN."""
     x = asanyarray(a)
     given = axis, keepdims, split_every, out, initial, where
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fc":
         return extremum(plain, name, x, *given)
     return extremum(monoid, name, x, *given, finalize=_warn_of_nan)
 

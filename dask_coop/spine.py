@@ -257,8 +257,17 @@ def _states(
 
 def _origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
     """Return where a block begins and how long the array is, along each of `axes`."""
-    starts = (cached_cumsum(x.chunks[axis], initial_zero=True)[index[axis]] for axis in axes)
-    return tuple((start, x.shape[axis]) for start, axis in zip(starts, axes, strict=True))
+    unknown = [axis for axis in axes if x.shape[axis] != x.shape[axis]]
+    if unknown:
+        # Chunks longer than any are in the same order, which is all that such places are for.
+        others = math.prod(x.numblocks[d] if d in unknown else x.shape[d] for d in axes)
+        width = 1 << (62 - others.bit_length()) // len(unknown)
+    return tuple(
+        (index[axis] * width, x.numblocks[axis] * width)
+        if axis in unknown
+        else (cached_cumsum(x.chunks[axis], initial_zero=True)[index[axis]], x.shape[axis])
+        for axis in axes
+    )
 
 
 def _tree(

@@ -32,6 +32,18 @@ COOP_LIMITS(half_t, half_t{0xfc00}, half_t{0x7c00});
 COOP_LIMITS(float, -__int_as_float(0x7f800000), __int_as_float(0x7f800000));
 COOP_LIMITS(double, -__longlong_as_double(0x7ff0000000000000), __longlong_as_double(0x7ff0000000000000));
 #undef COOP_LIMITS
+template <typename F> struct limits<complex_t<F>> {
+  __device__ static complex_t<F> low() { return {limits<F>::low(), limits<F>::low()}; }
+  __device__ static complex_t<F> high() { return {limits<F>::high(), limits<F>::high()}; }
+};
+
+// The lexicographic order of NumPy, in which NaN has no place.
+template <typename F>
+__device__ bool operator<=(complex_t<F> a, complex_t<F> b) {
+  return !is_nan(a) && !is_nan(b) && (a.re < b.re || (a.re == b.re && a.im <= b.im));
+}
+template <typename F>
+__device__ bool operator>=(complex_t<F> a, complex_t<F> b) { return b <= a; }
 
 // Integers add in 64 bits, unsigned because those wrap by definition; floats add in float64.
 template <typename T> struct accumulator { using type = u64; };

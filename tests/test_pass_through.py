@@ -15,7 +15,6 @@ import dask_coop as dc
 PLAIN = ["sum", "prod", "min", "max", "mean", "var", "std", "any", "all", "argmin", "argmax"]
 NAN = ["sum", "prod", "min", "max", "mean", "var", "std", "argmin", "argmax"]
 NAMES = [*PLAIN, "ptp", "count_nonzero", *(f"nan{name}" for name in NAN)]
-ORDERED = ["min", "max", "ptp", "argmin", "argmax", "nanmin", "nanmax", "nanargmin", "nanargmax"]
 
 
 class Quantity(np.ndarray):
@@ -76,14 +75,6 @@ def test_other_kinds_of_array_get_dasks_own_graph(kind: str, name: str) -> None:
 def test_subclasses_of_ndarray_keep_their_meaning(name: str) -> None:
     x = quantities()
     assert getattr(dc, name)(x).dask.keys() == getattr(da, name)(x).dask.keys()
-
-
-@pytest.mark.parametrize("name", ORDERED)
-def test_complex_numbers_are_ordered_as_dask_orders_them(name: str) -> None:
-    array = np.array([1 + 2j, 1 - 2j, 0, 3])
-    x = chunked(array)
-    assert getattr(dc, name)(x).name == getattr(da, name)(x).name
-    assert getattr(dc, name)(x).compute() == getattr(np, name)(array)
 
 
 def test_values_are_numpys() -> None:

@@ -20,6 +20,8 @@ h = np.where(host > 0.5, y, np.nan)
 g = da.from_array(h, chunks=(7, 30))
 d = (host * 1000).astype("M8[D]")
 dates = da.from_array(d, chunks=(7, 30))
+z = (host - 0.5) * (1 + 2j) + np.where(host > 0.9, np.nan * 1j, 0)
+complexes = da.from_array(z, chunks=(7, 30))
 out_of_reach = x.astype("g")
 same = np.testing.assert_allclose
 span = dc.Monoid(
@@ -88,6 +90,8 @@ for got, expected in [
     *((getattr(dc, n)(g, axis=0), getattr(np, n)(h, axis=0)) for n in (
         "nansum", "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nanstd", "nanargmin",
         "nanargmax", "nancumsum", "nancumprod")),
+    *((getattr(dc, n)(complexes, axis=0), getattr(np, n)(z, axis=0)) for n in (
+        "min", "max", "ptp", "argmin", "argmax", "nanmin", "nanmax", "nanargmin", "nanargmax")),
     (dc.sum(x, where=x > 1.5, initial=3), y.sum(where=y > 1.5, initial=3)),
     (dc.max(x, where=x > 1.5, initial=0, axis=1), y.max(where=y > 1.5, initial=0, axis=1)),
     (dc.sum(x, reproducible=True), y.sum()),

@@ -13,6 +13,7 @@ from dask_coop.bins import Grid, Integers, Steps
 from dask_coop.chunks import adding, binned, binned_counts, counting, custom, numpy_scan
 from dask_coop.chunks.accumulate import as_lines
 from dask_coop.counted import Counted
+from dask_coop.merges import choose
 from dask_coop.monoids import (
     ALL,
     ANY,
@@ -24,6 +25,8 @@ from dask_coop.monoids import (
     BINNED_MEAN,
     BINNED_SUM,
     COUNT_NONZERO,
+    FIRST_MAX,
+    FIRST_MIN,
     LOGADDEXP,
     MOMENTS,
     NOWHERE,
@@ -55,7 +58,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     if op.monoid.lift is not None:
         return custom.lift(op, x, axes, where)
     valid: Any = True if where is None else np.broadcast_to(where, x.shape)
-    if op.skipna and (nans := np.isnan(x)).any():
+    if op.skipna and not op.monoid.positional and (nans := np.isnan(x)).any():
         valid = ~nans if valid is True else valid & ~nans
     if isinstance(op.monoid, Powers):
         return _powers(op.monoid.order, x, axes, valid)
@@ -144,21 +147,71 @@ def _squares(x: Array, axes: tuple[int, ...], dtype: Any, mean: Any, valid: Any)
 
 
 def _place(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    if op.skipna and valid is not True:
+        x, valid = np.where(valid, x, op.neutral), True
     lines = as_lines(x, axes)
     *kept, length = lines.shape
     if length == 0:
         value, place = op.monoid.identity(op.element)
         return np.full(kept, value)[()], np.full(kept, place)[()]
+    find, plain, fill = _SEARCHES[op.monoid]
     if valid is not True:
         valid, field = as_lines(valid, axes), op.monoid.fields[0]
-        value = field.ufunc.reduce(lines, -1, initial=field.identity(lines.dtype), where=valid)
+        value = plain.reduce(lines, -1, initial=field.identity(lines.dtype), where=valid)
         # A NaN that is among the valid is what was looked for.
         here = valid & ((lines == value[..., np.newaxis]) | (lines != lines))
         return value[()], np.where(here.any(-1), here.argmax(-1), NOWHERE)[()]
-    find = np.argmin if op.monoid is ARGMIN else np.argmax
+    if op.skipna and np.isnan(lines).any():
+        value = _ignoring(fill.reduce, lines, -1)
+        return _but_nan(op, value, (lines == value[..., np.newaxis]).argmax(-1))
     place = np.asarray(find(lines, -1), "i8")
     value = np.take_along_axis(lines, place[..., np.newaxis], -1)[..., 0]
     return value[()], place[()]
+
+
+def _first(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    """Find extrema, and places that tell in which order those of several chunks are.
+
+    NumPy finds values faster than places where lines are strided. Along one axis it is enough to
+    know the chunk; along several only NaN is looked for, whose parts tell one from another.
+    """
+    last = tuple(range(x.ndim - len(axes), x.ndim))
+    if not x.size or (valid is True and not op.skipna and x.flags.c_contiguous and axes == last):
+        return _place(op, x, axes, True)
+    if valid is not True:
+        x = np.where(valid, x, op.neutral)
+    _, plain, fill = _SEARCHES[op.monoid]
+    value = _ignoring((fill if op.skipna else plain).reduce, x, axes)
+    place = np.zeros(value.shape, "i8")
+    if op.skipna:
+        return _but_nan(op, value, place)
+    nan = np.isnan(value)
+    if len(axes) > 1 and nan.any():
+        place = np.where(nan, np.isnan(as_lines(x, axes)).argmax(-1), place)
+    if valid is not True:
+        place = np.where(valid.any(axes), place, NOWHERE)
+    return value, place[()]
+
+
+def _ignoring(reduce: Callable[..., Any], x: Array, axes: Any) -> Any:
+    with np.errstate(invalid="ignore"):
+        return reduce(x, axes)
+
+
+def _but_nan(op: Operation, value: Any, place: Any) -> State:
+    """Return values and places with those of nothing where there is nothing but NaN."""
+    worst, nowhere = op.monoid.identity(op.element)
+    nan = np.isnan(value)
+    return choose(nan, worst, value), choose(nan, nowhere, place)
+
+
+#: What finds the place of an extremum, what its value, and what that among others than NaN.
+_SEARCHES: dict[Monoid, tuple[Callable[..., Any], np.ufunc, np.ufunc]] = {
+    ARGMIN: (np.argmin, np.minimum, np.fmin),
+    FIRST_MIN: (np.argmin, np.minimum, np.fmin),
+    ARGMAX: (np.argmax, np.maximum, np.fmax),
+    FIRST_MAX: (np.argmax, np.maximum, np.fmax),
+}
 
 
 def _sum_of_squares(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
@@ -199,6 +252,8 @@ _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] 
     BINNED_MEAN: binned.lift,
     BINNED_SUM: binned.lift,
     COUNT_NONZERO: _truths,
+    FIRST_MAX: _first,
+    FIRST_MIN: _first,
     LOGADDEXP: _log_sum,
     MOMENTS: _moments,
     SQUARES: _sum_of_squares,

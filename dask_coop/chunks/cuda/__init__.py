@@ -49,7 +49,10 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
                 return lift_parts(lift, op, x, axes, where)
             op, x = apply_mask(op, x, where)
         if op.monoid.positional and len(axes) > 1:
-            # Places count in C order, whatever the order in memory.
+            # Places count in C order along axes side by side, whatever the order in memory.
+            kept = [d for d in range(x.ndim) if d not in axes]
+            if axes[-1] - axes[0] >= len(axes):
+                x, axes = x.transpose([*kept, *axes]), tuple(range(len(kept), x.ndim))
             x = contiguous(x)
         x, order = dense(x)
         reduced = [d for d in range(x.ndim) if order[d] in axes]

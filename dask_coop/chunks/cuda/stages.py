@@ -303,7 +303,8 @@ class _Stage:
             for name, count in rooms.items():
                 if name not in parts:
                     share.places[name] = at
-                    at = _align(at + count * self.state_bytes)
+                    # Without a gap, for states go to the host in one copy.
+                    at += count * self.state_bytes
             share.room = team.empty(share.ordinal, at, "u1")
         ranks = range(len(self._shares))
         peers = [table.data.ptr for table in self.tables] or [self._at(i, "chunks") for i in ranks]
