@@ -111,7 +111,10 @@ def _by_dask(
     others = {key: defaults[key] for key in wanting & defaults.keys()} | others
     fall_back(logger, name, "is left to Dask's function", refusal, Refused)
     several = name == "histogramdd" and isinstance(array, list | tuple)
-    x = tuple(map(da.asanyarray, array)) if several else da.asanyarray(array)
+    x = tuple(map(da.asanyarray, array)) if several else _in_native_order(da.asanyarray(array))
+    # In another byte order Dask would declare what NumPy does not compute.
+    if not np.dtype(others.get("dtype")).isnative:
+        others["dtype"] = np.dtype(others["dtype"]).newbyteorder("=")
     try:
         result = function(x, **others)
     except np.exceptions.AxisError:
@@ -122,6 +125,10 @@ def _by_dask(
     inputs = x, [value for key, value in others.items() if key != "out"]
     remember(name, str(refusal), result, inputs)
     return result
+
+
+def _in_native_order(x: da.Array) -> da.Array:
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
 def reduce_array(

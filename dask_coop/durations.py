@@ -34,16 +34,18 @@ def reduce_durations(
         If it is asked for as another dtype, from an initial one, or of chunks that are not NumPy's.
     """
     chunks.refuse_masked(name, x._meta)
+    native = x.dtype.newbyteorder("=")
     for argument, value, bad in (
         ("chunks of type", "cupy.ndarray", chunks.kind(x._meta) != "numpy"),
         ("initial =", initial, initial is not None),
-        ("dtype =", dtype, dtype not in (None, x.dtype)),
+        ("dtype =", dtype, dtype is not None and np.dtype(dtype).newbyteorder("=") != native),
     ):
         if bad:
             raise Refused(
                 f"{name} does not take dtype {x.dtype} with {argument} {value!r}; "
                 f"{remedy(x.dtype, 'i')}"
             )
+    x = x.astype(native)
 
     def reduced(monoid: Any, part: Any, kind: str) -> da.Array:
         """Reduce what `part` makes of a chunk."""

@@ -21,6 +21,7 @@ from dask_coop.arguments import (
     require_elements,
     sum_dtype,
 )
+from dask_coop.dates import describe_dates
 from dask_coop.durations import reduce_durations
 from dask_coop.engine import Engine, takes_engine
 from dask_coop.errors import Refused
@@ -186,14 +187,15 @@ class Description(NamedTuple):
     ``dask.compute(*description)`` computes all of them in one read of the data.
     """
 
-    count: Any  #: elements that are not NaN, int64
-    nans: Any  #: NaN elements, int64
+    count: Any  #: elements that are not NaN (or NaT), int64
+    nans: Any  #: NaN (or NaT) elements, int64
     min: Any  #: the least element
     max: Any  #: the greatest element
-    sum: Any  #: with the dtype of :func:`sum`
-    mean: Any  #: with the dtype of :func:`mean`
-    var: Any  #: of the population (no degree of freedom taken off), with the dtype of the mean
-    std: Any  #: the square root of the variance
+    sum: Any  #: with the dtype of :func:`sum`; None for datetime64, whose sum is no date
+    mean: Any  #: with the dtype of :func:`mean`, or that of dates
+    var: Any  #: of the population (no degree of freedom taken off), with the dtype of the mean;
+    #: None for dates and durations, whose squares have no dtype
+    std: Any  #: the square root of the variance; of dates it is timedelta64
 
 
 @takes_engine
@@ -214,7 +216,7 @@ def describe(
     Parameters
     ----------
     a : dask.array.Array or array_like
-        Bool, integers or floats, in NumPy or CuPy chunks.
+        Bool, integers or floats, in NumPy or CuPy chunks, or datetime64 or timedelta64.
     axis, keepdims, split_every
         As for :func:`sum`.
     engine : {"auto", "collective"}
@@ -224,8 +226,9 @@ def describe(
     -------
     Description
         A named tuple of lazy arrays. Where every element is NaN or there is none, the count is 0,
-        the sum 0, and the other statistics NaN. Where every element is masked, counts are 0 and the
-        other statistics are masked.
+        the sum 0, and the other statistics NaN; where every element is masked, the other
+        statistics are masked. Dates have neither sum nor variance, and durations no variance: these
+        are None; without an element the rest of theirs is NaT.
 
     Raises
     ------
@@ -241,6 +244,10 @@ def describe(
     Each chunk is reduced to its count, mean and sum of squared deviations, and these are combined
     as in :func:`var`.
 
+    Dates and durations are added up exactly. Their mean is in their unit, that of dates rounded
+    down and that of durations towards zero, as NumPy's; the standard deviation is rounded to the
+    nearest one.
+
     Examples
     --------
     >>> import dask, numpy as np
@@ -252,13 +259,17 @@ def describe(
     (2, 1, 2.0)
     """
     x = asanyarray(a)
+    if x.dtype.kind in "mM":
+        of_dates = describe_dates(x, find_axes(axis, x.ndim), keepdims, split_every)
+        return Description(*map(of_dates.get, Description._fields))
     op = monoids.bind(MOMENTS, x.dtype, x.dtype, "describe")
     if x.dtype.kind != "f":
         require_elements("describe", x, axis)
-    total, average = sum_dtype(x.dtype), mean_dtype(x.dtype)
-    dtypes = ("i8", "i8", x.dtype, x.dtype, total, average, average, average)
+    total, average = sum_dtype(op.element), mean_dtype(op.element)
+    count = np.dtype("i8")
+    dtypes = (count, count, op.element, op.element, total, average, average, average)
     outputs = {
-        name: (partial(_statistic, name), np.dtype(dtype))
+        name: (partial(_statistic, name), dtype)
         for name, dtype in zip(Description._fields, dtypes, strict=True)
     }
     axes = find_axes(axis, x.ndim)

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dask_coop import binned
+from dask_coop import binned, ticks
 from dask_coop.errors import Refused, remedy
 from dask_coop.identities import highest, lowest
 from dask_coop.merges import choose, merge_counts, merge_moments, merge_places, merge_variances
@@ -237,6 +237,11 @@ COUNTS = Monoid(
 )
 #: Tables of sums: those of `BINNED_SUM`, over an exponent that is one for many entries.
 BINNED_COUNTS = Monoid("binned_counts", _REAL, "f", "BinnedSum", binned.merge_tables)
+#: What is known of dates and durations, which only NumPy has.
+_TICKS = {name: _zero for name in ("count", "nats", "min", "max", "high", "low")}
+_TICKS |= {"min": highest, "max": lowest}
+_WORDS = tuple(Field(name, "digit", of, np.add) for name, of in _TICKS.items())
+TICKS = Monoid("ticks", (*_WORDS, _M2), "", "", ticks.merge)
 
 MONOIDS = (
     SUM,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -110,3 +113,110 @@ def test_spreads_behind_unknown_sizes(name: str) -> None:
     result = getattr(dc, name)(x[x % 3 == 0], ddof=1)
     expected = getattr(np, name)(np.arange(0, 50, 3), ddof=1)
     assert result.compute() == pytest.approx(expected, rel=1e-15)
+
+
+UNITS = ["ns", "us", "s", "D", "M", "25s"]
+
+
+def exact_ticks(values: Any) -> dict[str, Any]:
+    """Return what describe tells of ticks, in exact arithmetic but for the root."""
+    known = [int(tick) for tick in values if int(tick) != np.iinfo("i8").min]
+    found: dict[str, Any] = {"count": len(known), "nans": len(values) - len(known)}
+    if known:
+        mean = Fraction(sum(known), len(known))
+        variance = sum((tick - mean) ** 2 for tick in known) / len(known)
+        found |= {"min": min(known), "max": max(known), "mean": mean, "sum": sum(known)}
+        found["std"] = math.isqrt(round(variance * 4**20)) / 2**20
+    return found
+
+
+@st.composite
+def ticks_in_chunks(draw: st.DrawFn) -> tuple[Any, Any, Any]:
+    """Arrays of dates near to each other, far apart, or not at all; their chunks; an axis."""
+    last = 2**63 - 1
+    centre = draw(st.integers(-last, last))
+    near = st.integers(max(-last, centre - 9), min(last, centre + 9))
+    tick = draw(st.sampled_from([near, st.integers(-last, last), st.integers(0, 10**9)]))
+    shape = draw(st.tuples(st.integers(0, 6), st.integers(1, 5)))
+    n = shape[0] * shape[1]
+    values = draw(st.lists(tick | st.just(-last - 1), min_size=n, max_size=n))
+    chunks = draw(st.tuples(st.integers(1, 6), st.integers(1, 5)))
+    return np.array(values, "i8").reshape(shape), chunks, draw(st.sampled_from([None, 0, 1]))
+
+
+@given(
+    case=ticks_in_chunks(), unit=st.sampled_from(UNITS), order=st.sampled_from("<>"), data=st.data()
+)
+def test_dates_and_durations_are_described_to_the_tick(
+    case: Any, unit: str, order: str, data: Any
+) -> None:
+    (values, chunks, axis), kind = case, data.draw(st.sampled_from("mM"))
+    array = values.view(f"{kind}8[{unit}]")
+    x = da.from_array(array.astype(array.dtype.newbyteorder(order)), chunks=chunks)
+    described = dc.describe(x, axis=axis, split_every=2)
+    assert described.var is None
+    assert (described.sum is None) == (kind == "M")
+    lines = values.reshape(1, -1) if axis is None else np.moveaxis(values, axis, 1)
+    exact = [exact_ticks(line) for line in lines]
+    for name, lazy in described._asdict().items():
+        if lazy is None:
+            continue
+        result = np.atleast_1d(to_numpy(np, lazy))
+        if name in ("count", "nans"):
+            assert result.tolist() == [of[name] for of in exact]
+            continue
+        assert result.dtype == (f"m8[{unit}]" if name == "std" else array.dtype)
+        for got, of in zip(result.view("i8").tolist(), exact, strict=True):
+            if name == "sum":
+                # It wraps, as NumPy's.
+                assert (got - of.get("sum", 0)) % 2**64 == 0
+            elif of["count"] == 0:
+                assert got == np.iinfo("i8").min
+            elif name == "mean":
+                assert got == (math.floor if kind == "M" else math.trunc)(of["mean"])
+            elif name == "std":
+                assert abs(got - of["std"]) <= 0.5 + 1e-13 * of["std"]
+            else:
+                assert got == of[name]
+
+
+def test_the_mean_of_dates_is_exact_where_float64_is_not() -> None:
+    base = np.datetime64("2026-11-22T07:30:00.123456789", "ns")
+    array = base + np.arange(1001).astype("m8[ns]")
+    found = dask.compute(*dc.describe(da.from_array(array, chunks=100)), scheduler="synchronous")
+    described = dc.Description(*found)
+    assert described.mean == base + np.timedelta64(500, "ns")
+    assert described.std == np.timedelta64(289, "ns")
+    assert (described.min, described.max) == (array[0], array[-1])
+
+
+def test_dates_are_described_as_pandas_describes_them() -> None:
+    pandas = pytest.importorskip("pandas")
+    days = np.random.default_rng(3).integers(0, 20_000, 500)
+    array = (np.datetime64("1960-01-01", "s") + days.astype("m8[D]").astype("m8[s]")).astype(
+        "M8[s]"
+    )
+    array[::7] = "NaT"
+    series = pandas.Series(array)
+    found = dc.describe(da.from_array(array, chunks=37))
+    count, nans, mean, std = dask.compute(found.count, found.nans, found.mean, found.std)
+    assert (count, nans) == (series.count(), series.isna().sum())
+    assert abs(mean - series.mean().to_datetime64()) <= np.timedelta64(1, "s")
+    assert abs(std - series.std(ddof=0).to_timedelta64()) <= np.timedelta64(1, "s")
+
+
+def test_dates_at_both_ends_of_time_have_a_mean_and_a_deviation() -> None:
+    array = np.array([1 - 2**63, 2**63 - 1] * 50, "i8").view("M8[ns]")
+    for size in (1, 7, 100):
+        found = dc.describe(da.from_array(array, chunks=size))
+        mean, std = dask.compute(found.mean, found.std, scheduler="synchronous")
+        assert mean == np.datetime64(0, "ns")
+        assert int(std) == pytest.approx(2**63, rel=1e-12)
+
+
+def test_describing_dates_computes_nothing_and_names_the_same_keys() -> None:
+    x = da.from_array(np.arange(40).astype("M8[D]"), chunks=7)
+    with dask.config.set(scheduler=lambda *args, **kwargs: pytest.fail("computed")):
+        names = [each.name for each in dc.describe(x) if each is not None]
+        assert names == [each.name for each in dc.describe(x) if each is not None]
+    assert len(set(names)) == 6

@@ -33,6 +33,7 @@ from dask_coop.monoids import (
     PROD,
     SQUARES,
     SUM,
+    TICKS,
     VAR,
     Monoid,
     Operation,
@@ -189,6 +190,26 @@ def test_states_have_the_chunks_shape_without_the_reduced_axes(xp: Any, monoid: 
             assert array.dtype == dtype
             # A count that is the same for all lines may be one scalar.
             assert array.shape in (shape, ()) if field.role == "count" else array.shape == shape
+
+
+@given(ticks=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), data=st.data())
+def test_states_of_dates_combine_in_any_grouping(ticks: list[int], data: Any) -> None:
+    op = bind(TICKS, np.dtype("M8[ns]"), np.dtype("M8[ns]"), "describe", times="mM")
+    array = np.array(ticks, "i8").view("M8[ns]")
+    cut = data.draw(st.integers(0, len(ticks)))
+    also = data.draw(st.integers(cut, len(ticks)))
+    whole = lift(np, op, array)
+    a, b, c = (lift(np, op, part) for part in np.split(array, [cut, also]))
+    combine, nothing = op.monoid.combine, op.monoid.identity(op.element)
+    for grouped in (
+        combine(combine(a, b), c),
+        combine(a, combine(b, c)),
+        combine(nothing, whole),
+        combine(whole, nothing),
+    ):
+        assert [np.asarray(field).dtype for field in grouped] == [*op.monoid.dtypes(op.element)]
+        assert grouped[:-1] == whole[:-1]
+        assert grouped[-1] == pytest.approx(whole[-1], rel=1e-13)
 
 
 @pytest.mark.parametrize("monoid", [ARGMIN, ARGMAX], ids=lambda monoid: monoid.name)

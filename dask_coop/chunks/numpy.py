@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop import ticks
 from dask_coop.bins import Grid, Integers, Steps
 from dask_coop.chunks import adding, binned, binned_counts, counting, custom, numpy_scan
 from dask_coop.chunks.accumulate import as_lines
@@ -31,6 +32,7 @@ from dask_coop.monoids import (
     MOMENTS,
     NOWHERE,
     SQUARES,
+    TICKS,
     VAR,
     Field,
     Monoid,
@@ -111,6 +113,11 @@ def _variance(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> Sta
     with np.errstate(all="ignore"):
         mean = _sum(x, axes, dtype, valid) / np.maximum(count, 1)
         return count, mean, _squares(x, axes, dtype, mean, valid)
+
+
+def _ticks(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    with np.errstate(over="ignore"):
+        return ticks.summarize(x.view("i8"), axes, valid)
 
 
 def _powers(order: int, x: Array, axes: tuple[int, ...], valid: Any) -> State:
@@ -257,6 +264,7 @@ _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] 
     LOGADDEXP: _log_sum,
     MOMENTS: _moments,
     SQUARES: _sum_of_squares,
+    TICKS: _ticks,
     VAR: _variance,
 }
 

@@ -1,0 +1,86 @@
+"""Dates and durations as integers, ticks of their unit: what is known of some of them, and merges.
+
+Dates in nanoseconds are beyond what float64 tells apart, so their sum is exact: two words,
+``high * 2**48 + low`` with ``0 <= low < 2**48``, which hold that of 2**48 ticks of any size. The
+mean is that sum divided as integers are, and deviations are taken from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+State = tuple[Any, ...]
+
+#: The tick that stands for NaT.
+NAT = np.iinfo("i8").min
+
+_LAST = np.iinfo("i8").max
+
+_BITS = 48
+_MASK = (1 << _BITS) - 1
+
+#: Bits of the low word that are divided at a time: rests of 2**48 and these fit in 64 bits.
+_STEP = 12
+
+
+def summarize(ticks: Any, axes: tuple[int, ...], valid: Any) -> State:
+    """Return the state of an array of ticks over `axes`, of fewer than 2**32, where `valid`."""
+    nats = (ticks == NAT) & valid
+    valid = ~nats & valid
+    count = np.sum(valid, axes, dtype="i8")
+    known = np.where(valid, ticks, 0)
+    # From words of 32 bits to words of 48.
+    above = np.add.reduce(known >> 32, axes)
+    below = np.add.reduce((known & 0xFFFFFFFF).view("u8"), axes)
+    low = ((above & 0xFFFF) << 32) + (below & np.uint64(_MASK)).astype("i8")
+    high = (above >> 16) + (below >> np.uint64(_BITS)).astype("i8") + (low >> _BITS)
+    low = low & _MASK
+    whole, part = divide(high, low, count)
+    deviation = apart(ticks, np.expand_dims(whole, axes)) - np.expand_dims(part, axes)
+    return (
+        count,
+        np.sum(nats, axes, dtype="i8"),
+        np.minimum.reduce(np.where(valid, ticks, _LAST), axes, initial=_LAST),
+        np.maximum.reduce(np.where(valid, ticks, NAT), axes, initial=NAT),
+        high,
+        low,
+        np.add.reduce(np.where(valid, np.square(deviation), 0), axes),
+    )
+
+
+def merge(a: State, b: State) -> State:
+    """Combine two states, their squared deviations as `merges.merge_variances` does."""
+    a_count, a_nats, a_least, a_most, a_high, a_low, a_m2 = a
+    b_count, b_nats, b_least, b_most, b_high, b_low, b_m2 = b
+    count, low = a_count + b_count, a_low + b_low
+    a_whole, a_part = divide(a_high, a_low, a_count)
+    b_whole, b_part = divide(b_high, b_low, b_count)
+    delta = apart(b_whole, a_whole) + (b_part - a_part)
+    return (
+        count,
+        a_nats + b_nats,
+        np.minimum(a_least, b_least),
+        np.maximum(a_most, b_most),
+        a_high + b_high + (low >> _BITS),
+        low & _MASK,
+        a_m2 + b_m2 + delta * delta * (a_count * (b_count / np.maximum(count, 1))),
+    )
+
+
+def divide(high: Any, low: Any, count: Any) -> tuple[Any, Any]:
+    """Return a sum divided by `count`, or by one: its floor, exact, and what is left over that."""
+    some = np.maximum(count, 1)
+    quotient, rest = np.divmod(high, some)
+    for shift in range(_BITS - _STEP, -1, -_STEP):
+        digit, rest = np.divmod((rest << _STEP) | ((low >> shift) & ((1 << _STEP) - 1)), some)
+        quotient = (quotient << _STEP) + digit
+    return quotient, rest / some
+
+
+def apart(a: Any, b: Any) -> Any:
+    """Return ``a - b`` in float64, rounded once however far apart they are."""
+    ahead = a >= b
+    distance = np.where(ahead, a - b, b - a).view("u8").astype("f8")
+    return np.where(ahead, distance, -distance)[()]
