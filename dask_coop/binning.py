@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from dask.array.core import Array, asarray, from_delayed, map_blocks
@@ -22,8 +22,17 @@ from dask_coop.monoids import MINMAX, MOMENTS, State
 #: The rules for the number of bins that need no order of the samples.
 RULES = ("rice", "scott", "sqrt", "sturges")
 
+#: What is said of NaN where it may not be, after NumPy's words.
+_HOLD_NAN = (
+    "autodetected range of [nan, nan] is not finite, for the data hold NaN; give "
+    "range=(low, high), or nan='omit' to leave NaN out"
+)
+
 #: Those that do.
 _OTHER_RULES = ("auto", "doane", "fd", "stone")
+
+#: What NaN does where the range is found in the data.
+Nan = Literal["raise", "omit"]
 
 
 class Binning(NamedTuple):
@@ -34,7 +43,14 @@ class Binning(NamedTuple):
     edges: Any
 
 
-def find_binning(bins: Any, limits: Any, x: Array, make: partial[Grid]) -> Binning:
+def leaves_nan_out(nan: str) -> bool:
+    """Tell whether NaN is left out, as the argument `nan` of the public functions says."""
+    if nan not in ("raise", "omit"):
+        raise ValueError(f"nan must be 'raise' or 'omit', got {nan!r}")
+    return nan == "omit"
+
+
+def find_binning(bins: Any, limits: Any, x: Array, make: partial[Grid], omit: bool) -> Binning:
     """Find the bins of a histogram of `x`.
 
     Parameters
@@ -44,17 +60,19 @@ def find_binning(bins: Any, limits: Any, x: Array, make: partial[Grid]) -> Binni
     x : dask.array.Array
     make : partial of Grid
         Makes the grid of a tuple of Bins.
+    omit : bool
+        Whether a range is found among the samples that are not NaN.
     """
     samples = sample_dtype(x)
     if isinstance(bins, str):
-        return _find_by_rule(bins, limits, x, make)
+        return _find_by_rule(bins, limits, x, make, omit)
     if _is_lazy(bins) or _is_lazy(limits):
-        return _find_later(bins, limits, x, make)
+        return _find_later(bins, limits, x, make, omit)
     if np.ndim(bins) == 0 and limits is None and 0 not in x.shape:
         # Bins of float64 tell at once what NumPy thinks of their number.
         n = find_bins(bins, (0, 1), np.dtype("f8")).n
         make_of = partial(_find_in_state, bins, samples, make)
-        found = spine.value(_extrema(samples), x, "histogram-bins", make_of)
+        found = spine.value(_extrema(samples, omit), x, "histogram-bins", make_of)
         dtype = samples if samples.kind == "f" else np.dtype("f8")
         return Binning(found, n, lazy_edges(found, n, dtype))
     if limits is not None:
@@ -74,8 +92,8 @@ def lazy_edges(grid: Delayed, n: float, dtype: Any, coordinate: int = 0) -> Arra
     return from_delayed(edges, (n + 1,), dtype) if isinstance(edges, Delayed) else edges
 
 
-def _extrema(samples: np.dtype[Any]) -> monoids.Operation:
-    return monoids.bind(MINMAX, samples, samples, "histogram")
+def _extrema(samples: np.dtype[Any], omit: bool) -> monoids.Operation:
+    return monoids.bind(MINMAX, samples, samples, "histogram", skipna=omit)
 
 
 def _is_lazy(value: Any) -> bool:
@@ -92,7 +110,7 @@ def _check_pair(limits: Any) -> None:
         raise ValueError(f"range must be a sequence or array of length 2, but got {n} items")
 
 
-def _find_later(bins: Any, limits: Any, x: Array, make: partial[Grid]) -> Binning:
+def _find_later(bins: Any, limits: Any, x: Array, make: partial[Grid], omit: bool) -> Binning:
     for name, value in (("bins", bins), ("range", limits)):
         if is_dask_collection(value) and not isinstance(value, Array | Delayed):
             raise TypeError(
@@ -109,7 +127,7 @@ def _find_later(bins: Any, limits: Any, x: Array, make: partial[Grid]) -> Binnin
         of_limits = [part.dtype if isinstance(part, Array) else "f8" for part in limits]
         result = np.result_type(result, *of_limits)
     elif edges is None:
-        limits = spine.value(_extrema(samples), x, "histogram-limits", found_limits)
+        limits = spine.value(_extrema(samples, omit), x, "histogram-limits", found_limits)
     find = partial(_find_given, samples, result, make)
     given = bins if edges is None else edges
     found = spine.derive("histogram-bins", find, given, limits)
@@ -138,7 +156,7 @@ def _lazy_edges_given(bins: Any) -> tuple[Any, float]:
     return edges, edges.size - 1
 
 
-def _find_by_rule(rule: str, limits: Any, x: Array, make: partial[Grid]) -> Binning:
+def _find_by_rule(rule: str, limits: Any, x: Array, make: partial[Grid], omit: bool) -> Binning:
     if rule not in RULES and rule not in _OTHER_RULES:
         raise ValueError(f"{rule!r} is not a valid estimator for `bins`")
     samples = sample_dtype(x)
@@ -158,7 +176,7 @@ def _find_by_rule(rule: str, limits: Any, x: Array, make: partial[Grid]) -> Binn
         sizes = tuple((math.nan,) * n for n in x.numblocks)
         x = map_blocks(_keep, x, *limits, dtype=x.dtype, chunks=sizes, meta=x._meta)
     moments = monoids.bind(MOMENTS, samples, samples, "histogram")
-    find = partial(_find_in_moments, rule, limits, samples, make)
+    find = partial(_find_in_moments, rule, limits, samples, make, omit)
     found = spine.value(moments, x, "histogram-bins", find)
     dtype = find_bins(1, (0.0, 1.0) if limits is None else limits, samples).edges.dtype
     return Binning(found, math.nan, lazy_edges(found, math.nan, dtype))
@@ -185,9 +203,12 @@ def found_limits(state: State) -> tuple[Any, Any] | None:
     low, high = map(_host, state)
     if low > high:
         return None
+    if np.isnan(low) or np.isnan(high):
+        raise ValueError(_HOLD_NAN)
     if not (np.isfinite(low) and np.isfinite(high)):
         raise ValueError(
-            f"autodetected range of [{low}, {high}] is not finite; give range=(low, high)"
+            f"autodetected range of [{low}, {high}] is not finite, for the data hold an infinity; "
+            "give range=(low, high)"
         )
     return low, high
 
@@ -205,11 +226,16 @@ def _find_given(
 
 
 def _find_in_moments(
-    rule: str, limits: Any, samples: np.dtype[Any], make: partial[Grid], state: State
+    rule: str,
+    limits: Any,
+    samples: np.dtype[Any],
+    make: partial[Grid],
+    omit: bool,
+    state: State,
 ) -> Grid:
     count, nans, low, high, _, _, m2 = (_host(field) for field in state)
-    if nans and limits is None:
-        raise ValueError("autodetected range of [nan, nan] is not finite; give range=(low, high)")
+    if nans and limits is None and not omit:
+        raise ValueError(_HOLD_NAN)
     if count == 0:
         return make((find_bins(1, limits, samples),))
     outer: Any = found_limits((low, high)) if limits is None else limits

@@ -93,12 +93,22 @@ def find_bins(bins: Any, limits: Any, dtype: np.dtype[Any]) -> Bins:
     Raises
     ------
     TypeError, ValueError
-        In NumPy's words, for what NumPy refuses.
+        In NumPy's words, for what NumPy refuses; and for edges that are NaN.
     """
+    refuse_nan(bins)
     edges = np.histogram_bin_edges(np.empty(0, dtype), bins, limits)
     if np.ndim(bins) == 1:
         return Bins(edges, None)
     return Bins(edges, (0, 1) if limits is None else tuple(limits))
+
+
+def refuse_nan(bins: Any, name: str = "bins") -> None:
+    """Refuse edges of which one is NaN: NumPy, which compares neighbours, lets them pass."""
+    if np.ndim(bins) != 1:
+        return
+    edges = np.asarray(bins)
+    if edges.dtype.kind == "f" and (found := np.flatnonzero(np.isnan(edges))).size:
+        raise ValueError(f"{name} must be monotonic, got NaN at position {found[0]}")
 
 
 class Places(NamedTuple):
@@ -135,11 +145,14 @@ class Grid:
     axes : tuple of int, optional
         The axes that samples are counted over, sorted; by default all of them. The others are the
         first axes of the table.
+    omit : bool
+        Whether NaN counts nowhere, `flow` or not.
     """
 
     bins: tuple[Bins, ...]
     flow: bool = False
     axes: tuple[int, ...] | None = None
+    omit: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -151,7 +164,7 @@ class Grid:
         """The places of samples along each coordinate."""
         if not self.flow:
             return [Places()] * len(self.bins)
-        return [Places(0, bins.n + 1, bins.n + 1, 1) for bins in self.bins]
+        return [Places(0, n := bins.n + 1, -1 if self.omit else n, 1) for bins in self.bins]
 
     def lines(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Split the axes of a chunk of `shape` in those that are kept and those counted over."""
@@ -195,9 +208,8 @@ def find_steps(edges: Any, right: bool, dtype: np.dtype[Any]) -> Steps:
     """
     edges = np.asarray(edges)
     np.digitize(np.empty(0, dtype), edges, right)
+    refuse_nan(edges)
     edges = edges.astype(np.result_type(dtype, edges), copy=False)
-    if np.isnan(edges).any():
-        raise ValueError("bins must be monotonically increasing or decreasing, got NaN")
     n, falls = len(edges), bool(len(edges) and edges[0] > edges[-1])
     edges = edges[::-1] if falls else edges
     if right:
@@ -224,6 +236,7 @@ def find_coordinate_bins(bins: Any, limits: Any, dtype: np.dtype[Any], number: i
     """
     if np.ndim(bins) == 0:
         limits = (0, 1) if limits is None else tuple(limits)
+    refuse_nan(bins, f"bins[{number}]")
     try:
         _, (edges,) = np.histogramdd(np.empty((0, 1), dtype), [bins], [limits])
     except (TypeError, ValueError) as error:

@@ -20,7 +20,7 @@ from dask_coop.arguments import (
     refuse_many,
     require_one_kind,
 )
-from dask_coop.binning import find_binning
+from dask_coop.binning import Nan, find_binning, leaves_nan_out
 from dask_coop.bins import Grid
 from dask_coop.engine import Engine, takes_engine
 from dask_coop.errors import Refused, remedy
@@ -41,6 +41,7 @@ def histogram(
     *,
     axis: int | tuple[int, ...] | None = None,
     flow: bool = False,
+    nan: Nan = "raise",
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> tuple[da.Array, Any]:
@@ -68,6 +69,10 @@ def histogram(
     flow : bool
         Whether there is an entry more before the bins, for samples below the first edge, and one
         behind them, for samples above the last edge and NaN, so that every sample counts.
+    nan : {"raise", "omit"}
+        What NaN does to a range, or a rule's number of bins, that is found in the data: computing
+        raises, or they are those of the other samples. With "omit", NaN counts nowhere, not even
+        with `flow`; where all is NaN, the bins are those of no sample, between 0 and 1.
     reproducible : bool
         Whether sums of weights have the same bits for every chunking, scheduler, and number of
         workers or GPUs, in NumPy and in CuPy chunks. Counts and sums of integers have in any case.
@@ -93,9 +98,9 @@ def histogram(
         reproducible weights are complex.
     ValueError
         In NumPy's words: edges that do not increase, a range that is not finite, more bins than
-        the dtype can tell apart, weights of another shape; or a rule that is not supported, or a
-        density with `flow`. If `range` is found in the data and that holds NaN or an infinity,
-        computing raises.
+        the dtype can tell apart, weights of another shape; or edges that are NaN, a rule that is
+        not supported, a density with `flow`, or another `nan`. If `range` is found in the data and
+        that holds an infinity, or NaN that is not left out, computing raises.
 
     Notes
     -----
@@ -126,6 +131,7 @@ def histogram(
         raise ValueError("normed is not supported; use density=True")
     if density and flow:
         raise ValueError("density=True needs flow=False: what is outside the bins has no width")
+    omit = leaves_nan_out(nan)
     require_samples("histogram", x)
     if isinstance(bins, str) and weights is not None:
         raise TypeError(
@@ -135,8 +141,8 @@ def histogram(
     op = weighing(w, "histogram")
     axes = find_axes(axis, x.ndim)
     whole = len(axes) == x.ndim
-    make = partial(_make_grid, flow, None if whole else axes)
-    grid, n, edges = find_binning(bins, range, x, make)
+    make = partial(_make_grid, flow, None if whole else axes, omit)
+    grid, n, edges = find_binning(bins, range, x, make, omit)
     if reproducible and w is not None:
         op = reproducibly(op, "histogram", w, axes)
     finalize, dtype = finishing(op, density)
@@ -144,8 +150,8 @@ def histogram(
     return spine.table(op, [x], w, grid, shape, finalize, dtype, axes=axes), edges
 
 
-def _make_grid(flow: bool, axes: tuple[int, ...] | None, bins: Any) -> Grid:
-    return Grid(bins, flow, axes)
+def _make_grid(flow: bool, axes: tuple[int, ...] | None, omit: bool, bins: Any) -> Grid:
+    return Grid(bins, flow, axes, omit)
 
 
 def require_samples(name: str, x: Array) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.blockwise import blockwise
 from dask.array.core import Array, asanyarray, asarray
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
 from dask_coop import chunks, eager, monoids, spine
 from dask_coop.arguments import passes_to_dask
-from dask_coop.binning import found_limits, lazy_edges, sample_dtype
+from dask_coop.binning import Nan, found_limits, lazy_edges, leaves_nan_out, sample_dtype
 from dask_coop.bins import Grid, find_coordinate_bins
 from dask_coop.engine import Engine, takes_engine
 from dask_coop.histograms import (
@@ -40,6 +41,7 @@ def histogramdd(
     weights: Any = None,
     density: bool | None = None,
     *,
+    nan: Nan = "raise",
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> tuple[da.Array, list[da.Array]]:
@@ -61,6 +63,9 @@ def histogramdd(
         What each point adds to its bin, of shape ``(N,)`` or that of the coordinates.
     density : bool, optional
         Whether the result is the probability density, which integrates to one.
+    nan : {"raise", "omit"}
+        What NaN does to a range that is found in the data: computing raises, or the range is that
+        of the points without one. A point with NaN along any coordinate is never counted.
     reproducible : bool
         As that of `histogram`.
     engine : {"auto", "collective"}
@@ -81,7 +86,9 @@ def histogramdd(
         If samples or weights have another dtype, reproducible weights are complex, or both
         `normed` and `density` are given.
     ValueError
-        In NumPy's words, for what NumPy refuses; or for coordinates or weights of other shapes.
+        In NumPy's words, for what NumPy refuses; or for coordinates or weights of other shapes,
+        edges that are NaN, or another `nan`. If a range is found in the data and these hold an
+        infinity, or NaN that is not left out, computing raises.
     NotImplementedError
         If `bins` or `range` are lazy, as in Dask.
 
@@ -100,7 +107,7 @@ def histogramdd(
     array([[2., 1.],
            [1., 2.]])
     """
-    density = _find_density(normed, density)
+    density, omit = _find_density(normed, density), leaves_nan_out(nan)
     samples, n = _find_samples(sample)
     points = samples[0] if samples[0].ndim == 1 or n == len(samples) else samples[0][:, 0]
     w = None if weights is None else find_weights(weights, points, "sample")
@@ -122,7 +129,7 @@ def histogramdd(
     edges = [bins.edges if eager.runner() else asarray(bins.edges) for bins in found]
     if missing:
         find = partial(_find_grid, counts, limits, dtypes, missing)
-        grid = spine.derive("histogramdd-bins", find, _find_extrema(samples, missing))
+        grid = spine.derive("histogramdd-bins", find, _find_extrema(samples, n, missing, omit))
         for i in missing:
             dtype = dtypes[i] if dtypes[i].kind == "f" else np.dtype("f8")
             edges[i] = lazy_edges(grid, shape[i], dtype, i)
@@ -151,6 +158,7 @@ def histogram2d(
     weights: Any = None,
     density: bool | None = None,
     *,
+    nan: Nan = "raise",
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> tuple[da.Array, da.Array, da.Array]:
@@ -162,7 +170,7 @@ def histogram2d(
         The coordinates, of equal shapes.
     bins : int or 1-D array_like, or sequence of two of them
         The number of bins or the edges along both coordinates, or along each.
-    range, normed, weights, density, reproducible
+    range, normed, weights, density, nan, reproducible
         As those of `histogramdd`.
     engine : {"auto", "collective"}
         As for :func:`histogram`.
@@ -191,7 +199,7 @@ def histogram2d(
     if isinstance(bins, list | tuple | np.ndarray) and len(bins) not in (1, 2):
         bins = [bins, bins]
     hist, edges = histogramdd(
-        (x, y), bins, range, normed, weights, density, reproducible=reproducible
+        (x, y), bins, range, normed, weights, density, nan=nan, reproducible=reproducible
     )
     return hist, edges[0], edges[1]
 
@@ -262,17 +270,39 @@ def _find_ranges(ranges: Any, n: int) -> list[Any]:
     return [pair if len(pair) == 2 else None for pair in pairs]
 
 
-def _find_extrema(samples: Sequence[Array], missing: list[int]) -> list[Delayed]:
-    """Return the limits of the coordinates without any, or of all in one."""
+def _find_extrema(
+    samples: Sequence[Array], n: int, missing: list[int], omit: bool
+) -> list[Delayed]:
+    """Return the limits of those of `n` coordinates that have none, or of all in one."""
     samples_dtype = sample_dtype(samples[0])
-    op = monoids.bind(MINMAX, samples_dtype, samples_dtype, "histogramdd")
-    name = "histogramdd-limits"
-    if len(samples) == 1 and samples[0].ndim == 2:
+    op = monoids.bind(MINMAX, samples_dtype, samples_dtype, "histogramdd", skipna=omit)
+    name, in_columns = "histogramdd-limits", n > len(samples)
+    if op.skipna and n > 1:
+        samples = _spread_nan(samples, in_columns)
+    if in_columns:
         return [spine.value(op, samples[0], name, _as_pairs, axes=(0,))]
     return [spine.value(op, samples[i], name, found_limits) for i in missing]
 
 
+def _spread_nan(samples: Sequence[Array], in_columns: bool) -> list[Array]:
+    """Return coordinates that are NaN wherever one of their point is."""
+    axes = tuple(_numbers(samples[0].ndim))
+    every = [part for x in samples for part in (x, axes)]
+    options = {"dtype": samples[0].dtype, "meta": samples[0]._meta, "align_arrays": False}
+    make = partial(_spread, in_columns)
+    return [blockwise(make, axes, x, axes, *every, **options) for x in samples]
+
+
 # Inside the task.
+
+
+def _spread(in_columns: bool, x: Any, *points: Any) -> Any:
+    missing = np.isnan(points[0])
+    for coordinate in points[1:]:
+        missing = missing | np.isnan(coordinate)
+    if in_columns:
+        missing = missing.any(-1, keepdims=True)
+    return np.where(missing, x.dtype.type(np.nan), x)
 
 
 def _as_pairs(state: State) -> list[Any]:

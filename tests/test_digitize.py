@@ -74,7 +74,9 @@ def test_chunks_and_meta_are_kept(xp: Any) -> None:
 def test_bad_arguments() -> None:
     x = da.ones(4, chunks=2)
     for bins in ([1, 3, 2], [0, np.nan]):
-        with pytest.raises(ValueError, match="monotonically increasing or decreasing"):
+        with pytest.raises(
+            ValueError, match=r"monotonically increasing or decreasing|got NaN at position 1"
+        ):
             dc.digitize(x, bins)
     with pytest.raises(ValueError, match="object of too small depth"):
         dc.digitize(x, 3)

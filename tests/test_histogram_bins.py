@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -170,3 +171,109 @@ def test_bins_are_pickled_without_what_follows(bins: Any, limits: Any, dtype: st
     np.testing.assert_array_equal(found.edges, made.edges)
     assert (found.edges.dtype, found.limits) == (made.edges.dtype, made.limits)
     assert found.line == made.line
+
+
+def holding_nan(array: Any, every: int) -> Any:
+    """Return floats of which some are NaN."""
+    array = array.copy()
+    array[::every] = np.nan
+    return array
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("size", [1, 40, 40_000])
+@pytest.mark.parametrize("every", [1, 3])
+def test_nan_is_left_out_of_the_range_where_that_is_asked_for(
+    xp: Any, dtype: str, size: int, every: int
+) -> None:
+    array = holding_nan(np.random.default_rng(size).normal(0, 5, size).astype(dtype), every)
+    x, kept = to_chunks(xp, array, max(size // 3, 1)), array[~np.isnan(array)]
+    for bins in (7, delayed(7), da.asarray(7), "sturges", "rice"):
+        result = dc.histogram(x, bins, nan="omit")
+        known = bins if isinstance(bins, str) else 7
+        assert_numpys(xp, result, kept, known)
+        for part in dc.histogram(x[x != 0], bins, nan="omit"):
+            part.compute(scheduler="synchronous")
+
+
+def test_nan_that_is_left_out_counts_nowhere_even_with_flow(xp: Any) -> None:
+    array = np.array([np.nan, -1, 0.5, np.nan, 2, 9], "f4")
+    x = to_chunks(xp, array, 4)
+    for bins, limits in (([0, 1, 3], None), (2, (0, 3)), (delayed(2), (0, 3))):
+        for nan, beyond in (("raise", 3), ("omit", 1)):
+            counts, _ = dc.histogram(x, bins, limits, flow=True, nan=nan)
+            found = counts.compute(scheduler="synchronous")
+            np.testing.assert_array_equal(
+                xp.asnumpy(found) if xp is not np else found, [1, 1, 1, beyond]
+            )
+    lines = to_chunks(xp, np.stack([array, array[::-1]]), 2)
+    counts, edges = dc.histogram(lines, 2, axis=1, flow=True, nan="omit")
+    np.testing.assert_array_equal(computed(xp, counts), [[0, 3, 1, 0]] * 2)
+    np.testing.assert_array_equal(computed(np, edges), [-1, 4, 9])
+
+
+def test_the_range_and_the_counts_without_nan_come_out_of_one_read(xp: Any) -> None:
+    array = holding_nan(np.arange(20.0), 4)
+    reads = []
+
+    def read(block: Any) -> Any:
+        reads.append(len(block))
+        return block
+
+    x = to_chunks(xp, array, 5).map_blocks(read, dtype="f8", meta=xp.empty(0))
+    dask.compute(*dc.histogram(x, 5, nan="omit"), scheduler="synchronous")
+    assert len(reads) == 4
+
+
+@pytest.mark.parametrize("bins", [4, delayed(4), "sqrt"])
+def test_what_keeps_a_range_from_being_found_is_named(xp: Any, bins: Any) -> None:
+    values = np.array([1.0, np.nan, 3, 4])
+    for dtype in ("f2", "f4", "f8"):
+        x = to_chunks(xp, values.astype(dtype), 3)
+        with pytest.raises(ValueError, match=r"hold NaN; give range=\(low, high\), or nan='omit'"):
+            dc.histogram(x, bins)[0].compute(scheduler="synchronous")
+        x = to_chunks(xp, np.array([1, np.nan, np.inf], dtype), 2)
+        with pytest.raises(ValueError, match=r"inf\] is not finite, for the data hold an infinity"):
+            dc.histogram(x, bins, nan="omit")[0].compute(scheduler="synchronous")
+
+
+def test_integers_hold_no_nan_to_leave_out(xp: Any) -> None:
+    x = to_chunks(xp, np.arange(9), 4)
+    for nan in ("raise", "omit"):
+        assert_numpys(xp, dc.histogram(x, 4, nan=nan), np.arange(9), 4)
+
+
+@pytest.mark.parametrize("nan", ["skip", None, True, "Omit"])
+def test_other_words_for_what_nan_does_are_refused(nan: Any) -> None:
+    x = da.arange(9, chunks=4)
+    for call in (
+        lambda: dc.histogram(x, 3, (0, 1), nan=nan),
+        lambda: dc.histogram2d(x, x, 3, nan=nan),
+        lambda: dc.histogramdd((x, x), 3, nan=nan),
+    ):
+        with pytest.raises(ValueError, match=f"nan must be 'raise' or 'omit', got {nan!r}"):
+            call()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4"])
+def test_edges_that_are_nan_are_refused_by_their_position(xp: Any, dtype: str) -> None:
+    x, words = (
+        to_chunks(xp, np.arange(9).astype(dtype), 4),
+        "must be monotonic, got NaN at position",
+    )
+    for bins, position in (([0, np.nan, 2], 1), ([0, 2, np.nan], 2), ([np.nan, 1], 0)):
+        for edges in (bins, tuple(bins), np.array(bins, "f4")):
+            with pytest.raises(ValueError, match=f"bins {words} {position}"):
+                dc.histogram(x, edges)
+            with pytest.raises(ValueError, match=rf"bins {words} {position}"):
+                dc.digitize(x, edges)
+            with pytest.raises(ValueError, match=rf"bins\[1\] {words} {position}"):
+                dc.histogram2d(x, x, [3, edges])
+            with pytest.raises(ValueError, match=rf"bins\[0\] {words} {position}"):
+                dc.histogramdd((x, x), [edges, 2], [None, (0, 5)])
+        for lazy in (
+            da.from_array(np.array(bins), chunks=2),
+            delayed(np.array(bins), nout=len(bins)),
+        ):
+            with pytest.raises(ValueError, match=f"bins {words} {position}"):
+                dc.histogram(x, lazy)[0].compute(scheduler="synchronous")

@@ -178,3 +178,47 @@ def test_bad_samples() -> None:
         dc.histogramdd((one, one * 1j), 3, reproducible=True)
     with pytest.raises(ValueError, match="weights should have the same shape as sample"):
         dc.histogramdd((one, one), 3, weights=da.ones(3))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("bins", [3, [2, 5, EDGES]])
+@pytest.mark.parametrize("size", [5, 40])
+def test_points_with_nan_are_left_out_of_ranges_where_that_is_asked_for(
+    xp: Any, dtype: str, bins: Any, size: int
+) -> None:
+    sample = np.random.default_rng(5).integers(-9, 9, (40, 3)).astype(dtype)
+    # The least and the greatest lie in points that do not count.
+    sample[3], sample[20] = (np.nan, -50, np.inf), (99, -99, np.nan)
+    sample[30, 1] = np.nan
+    kept = sample[~np.isnan(sample).any(1)]
+    expected, coordinates = numpys(kept, bins), [to_chunks(xp, x, size) for x in sample.T]
+    compare(xp, dc.histogramdd(to_chunks(xp, sample, (size, 2)), bins, nan="omit"), expected)
+    compare(xp, dc.histogramdd(coordinates, bins, nan="omit"), expected)
+    of_two = dc.histogram2d(*coordinates[:2], 4, [None, (-9, 9)], nan="omit")
+    kept = sample[~np.isnan(sample[:, :2]).any(1), :2]
+    compare(xp, (of_two[0], of_two[1:]), numpys(kept, 4, [None, (-9, 9)]))
+    with pytest.raises(ValueError, match="hold NaN; give range"):
+        dc.histogramdd(coordinates, bins)[0].compute(scheduler="synchronous")
+
+
+def test_points_of_nan_only_are_none(xp: Any) -> None:
+    sample = np.array([[np.nan, 1], [2, np.nan]])
+    compare(xp, dc.histogramdd(to_chunks(xp, sample, 1), 2, nan="omit"), numpys(sample[:0], 2))
+
+
+def test_nan_is_left_out_of_points_of_unknown_number() -> None:
+    x = da.from_array(np.array([1, np.nan, 3, 4, 9.0]), chunks=2)
+    some = x[x != 9]
+    compare(
+        np,
+        dc.histogramdd((some, some), 2, nan="omit"),
+        numpys(np.array([[1, 3, 4]] * 2).T * 1.0, 2),
+    )
+
+
+def test_one_coordinate_of_two_dimensions(xp: Any) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    compare(xp, dc.histogramdd([to_chunks(xp, x, 2)], 3), numpys(x.reshape(-1, 1), 3))
+    x[1, 2] = np.nan
+    expected = numpys(x[~np.isnan(x)].reshape(-1, 1), 3)
+    compare(xp, dc.histogramdd([to_chunks(xp, x, 2)], 3, nan="omit"), expected)

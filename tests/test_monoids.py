@@ -388,7 +388,7 @@ def test_the_extrema_of_one_value_are_that_value() -> None:
                 assert lift(np, op, np.full(3, value))[0] == value
 
 
-@pytest.mark.parametrize("monoid", [SUM, PROD, MIN, MAX, ARGMIN, ARGMAX, MEAN, VAR])
+@pytest.mark.parametrize("monoid", [SUM, PROD, MIN, MAX, MINMAX, ARGMIN, ARGMAX, MEAN, VAR])
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
 def test_skipna_leaves_nan_out_and_where_what_is_false(
     monoid: Monoid, axes: tuple[int, ...]

@@ -54,7 +54,7 @@ MASKED = (MEAN, VAR, BINNED_MEAN)
 
 #: What public functions ask for without NaN; others skip it by themselves, or have no NaN to skip.
 SKIPPED = (
-    *(SUM, PROD, ARGMIN, ARGMAX, MEAN, VAR),
+    *(SUM, PROD, MINMAX, ARGMIN, ARGMAX, MEAN, VAR),
     *(BINNED_SUM, BINNED_MEAN, BINNED_COMPLEX_SUM, BINNED_COMPLEX_MEAN),
 )
 
