@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import sys
@@ -17,15 +16,23 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 from dask.utils import format_bytes
 
 from dask_coop import __version__, machine
 from dask_coop.errors import UserError
+from dask_coop.readable import readable
 from dask_coop.readers import Chunks, Source, open_source
 from dask_coop.summaries import Summary, summarize
 
 MOST_BINS = 2**24
-OPTIONAL = {"h5py": "h5py", "matplotlib": "matplotlib", "skimage": "scikit-image", "zarr": "zarr"}
+OPTIONAL = {
+    "h5py": "h5py",
+    "matplotlib": "matplotlib",
+    "scipy": "scipy",
+    "skimage": "scikit-image",
+    "zarr": "zarr",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,18 +95,18 @@ def _parser() -> argparse.ArgumentParser:
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="a .npy, .zarr, .h5, .hdf5, .png, .jpg or .tif file, or skimage:NAME for a picture "
-        "that comes with scikit-image",
+        help="a .npy, .zarr, .h5, .hdf5, .nc, .png, .jpg or .tif file, or skimage:NAME for a "
+        "picture that comes with scikit-image",
     )
     describe.add_argument(
         "--bins", type=_bins, default=256, metavar="N", help="bins of the histogram (256)"
     )
     describe.add_argument(
         "--range",
-        type=float,
+        type=_limit,
         nargs=2,
         metavar=("LO", "HI"),
-        help="outer edges of the histogram (least and greatest value)",
+        help="outer edges of the histogram, numbers or dates (least and greatest value)",
     )
     describe.add_argument(
         "--chunks",
@@ -112,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNGs (this one)"
     )
     describe.add_argument(
-        "--dataset", metavar="NAME", help="which array of an HDF5 file or Zarr group"
+        "--dataset", metavar="NAME", help="which array of an HDF5 or netCDF file or Zarr group"
     )
     describe.add_argument(
         "--cluster",
@@ -167,6 +174,19 @@ def _bins(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST_BINS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_BINS}")
     return int(text)
+
+
+def _limit(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return np.datetime64(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number nor a date such as 2020-01-31"
+        ) from None
 
 
 def _chunks(text: str) -> Chunks:
@@ -226,8 +246,12 @@ def _describe(given: argparse.Namespace) -> None:
     # All that can be found wrong before the work starts is found here.
     if given.range is not None:
         low, high = given.range
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise UserError(f"--range {low:g} {high:g}: give two finite numbers, the lesser first")
+        alike = isinstance(low, float) == isinstance(high, float)
+        if not (alike and np.isfinite(low) and np.isfinite(high) and low < high):
+            shown = " ".join(f"{x:g}" if isinstance(x, float) else readable(x) for x in given.range)
+            raise UserError(
+                f"--range {shown}: give two finite numbers, or two dates, the lesser first"
+            )
     from dask_coop import figures, runners
 
     sources = [open_source(text, given.dataset, given.chunks) for text in given.sources]
@@ -284,6 +308,8 @@ def _print_source(text: str, source: Source, engine: str) -> None:
     print(f"source: {text}" + (f" ({source.name})" if source.name not in text else ""))
     print(f"shape: {_shape(x.shape)} ({format_bytes(x.nbytes)})")
     print(f"dtype: {x.dtype}")
+    for note in source.notes:
+        print(note)
     print(f"chunks: {x.npartitions} of {_shape(x.chunksize)}")
     print(f"engine: {engine}", flush=True)
 
@@ -292,10 +318,13 @@ def _print_summary(source: Source, summary: Summary) -> None:
     rows = summary.rows()
     width = max(map(len, rows))
     for name, value in rows.items():
-        number = f"{value:.9g}" if isinstance(value, float) else value
-        print(f"  {name:<{width}}  {number}")
+        print(f"  {name:<{width}}  {readable(value)}")
     share = summary.counts.max() / summary.inside
-    if share > 0.5 and len(summary.counts) > 2 and summary.statistics["std"] > 0:
+    if (
+        share > 0.5
+        and len(summary.counts) > 2
+        and summary.statistics["min"] < summary.statistics["max"]
+    ):
         print(f"note: one bin holds {share:.1%} of the values; --range LO HI would spread them")
     size, seconds = source.array.nbytes, summary.seconds
     reads = "1 read" if summary.reads == 1 else f"{summary.reads} reads"

@@ -28,6 +28,8 @@ RNG = np.random.default_rng(0)
 NORMAL = RNG.normal(size=(200, 300))
 WITH_NAN = np.where(RNG.random((200, 300)) < 0.1, np.nan, NORMAL).astype("f4")
 PICTURE = RNG.poisson(90, (64, 48, 3)).astype("u1")
+DATES = np.datetime64("2001-02-03", "ns") + RNG.integers(0, 10**17, 5000).astype("m8[ns]")
+DATES[::50] = "NaT"
 MOON = "skimage:moon"
 
 
@@ -46,6 +48,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "infinite.npy", np.array([1.0, -np.inf]))
     np.save(folder / "far.npy", np.array([-1.7e308, 1.7e308]))
     np.save(folder / "half.npy", np.array([-65504, 65504, 65504], "f2"))
+    np.save(folder / "dates.npy", DATES)
+    np.save(folder / "days.npy", DATES.astype("M8[D]"))
+    np.save(folder / "times.npy", (DATES - DATES[1]).astype("m8[ms]"))
+    np.save(folder / "nothing-but-nat.npy", np.full(3, "NaT", "M8[s]"))
     np.save(folder / "text.npy", np.array(["a"]))
     np.save(folder / "objects.npy", np.array([None]))
     np.save(folder / "complex.npy", np.array([1j]))
@@ -191,6 +197,90 @@ def test_float16(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert found["standard deviation"] == pytest.approx(65504 * np.sqrt(8 / 9), rel=1e-3)
 
 
+def table(text: str) -> dict[str, str]:
+    """Return the rows of a table, whose values may be of several words, by name."""
+    return dict(re.findall(r"^  (\S.*?)  +(\S.*)$", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize(("name", "unit"), [("dates", "ns"), ("days", "D")])
+def test_dates(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, unit: str
+) -> None:
+    assert describe(folder / f"{name}.npy", "--chunks", 999, "--out", tmp_path) == 0
+    found, known = table(capsys.readouterr().out), np.sort(DATES[~np.isnat(DATES)])
+    known = known.astype(f"M8[{unit}]")
+    assert (int(found["count"]), int(found["NaT"])) == (len(known), 100)
+    for label, value in (("min", known[0]), ("max", known[-1])):
+        assert np.datetime64(found[label], unit) == value
+    ticks = [int(tick) for tick in known.view("i8")]
+    assert np.datetime64(found["mean"], unit) == np.datetime64(sum(ticks) // len(ticks), unit)
+    days = np.std(known.astype("M8[s]").astype("f8")) / 86400
+    assert abs(int(found["standard deviation"].split()[0]) - days) < 1
+    width = np.timedelta64(known[-1] - known[0]) / 250
+    for q, label in ((0.01, "1 %"), (0.5, "median"), (0.99, "99 %")):
+        (text,) = (value for row, value in found.items() if row.startswith(f"{label} (from"))
+        assert abs(np.datetime64(text) - known[int(q * len(known))]) <= width
+    assert_is_figure(tmp_path / f"{name}-histogram.png")
+
+
+def test_durations(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = ("--range", 0, 10**9)
+    assert describe(folder / "times.npy", *limits, "--out", tmp_path) == 0
+    text = capsys.readouterr().out
+    times = (DATES - DATES[1]).astype("m8[ms]")
+    ticks = times[~np.isnat(times)].astype("i8")
+    found = table(text)
+    outside = int(((ticks < 0) | (ticks > 10**9)).sum())
+    assert int(found["outside the histogram"]) == outside
+    assert found["width of a bin"] == "01:05:06.25"
+    assert found["min"].startswith(f"-{-ticks.min() // 86_400_000} days ")
+    assert "1 read of" in text
+    assert_is_figure(tmp_path / "times-histogram.png")
+
+
+def test_dates_in_a_range_of_dates(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ("2001-05-01", "2002-03-01")
+    assert describe(folder / "dates.npy", "--range", *limits, "--out", tmp_path) == 0
+    dates, low, high = DATES[~np.isnat(DATES)], *map(np.datetime64, limits)
+    inside = len(dates[dates >= low]) - len(dates[dates > high])
+    text = capsys.readouterr().out
+    assert int(table(text)["outside the histogram"]) == 4900 - inside
+    assert "1 read of" in text
+
+
+@pytest.mark.parametrize(
+    "ticks",
+    [[1 - 2**63, 0, 2**63 - 1], [0, 5, 9], [7], [2**62, 2**62 + 10**6]],
+    ids=["far", "near", "one", "late"],
+)
+@pytest.mark.parametrize("unit", ["ns", "as", "D", "Y"])
+def test_dates_of_any_time_are_drawn(tmp_path: Path, ticks: list[int], unit: str) -> None:
+    if unit in "DY":
+        ticks = [tick % 20_000_000 for tick in ticks]
+    np.save(tmp_path / "x.npy", np.array(ticks, "i8").view(f"M8[{unit}]"))
+    assert describe(tmp_path / "x.npy", "--out", tmp_path) == 0
+    assert_is_figure(tmp_path / "x-histogram.png")
+
+
+def test_packed_numbers_are_unpacked_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("xarray")
+    kelvin = np.where(RNG.random((30, 40)) < 0.1, np.nan, 280 + NORMAL[:30, :40])
+    packed = np.where(np.isnan(kelvin), -32767, np.rint((kelvin - 273.15) / 0.01)).astype("i2")
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file["t2m"] = packed
+        file["t2m"].attrs.update(scale_factor=0.01, add_offset=273.15, _FillValue=np.int16(-32767))
+    assert describe(tmp_path / "x.nc", "--out", tmp_path) == 0
+    text = capsys.readouterr().out
+    assert "decoded: _FillValue -32767, scale_factor 0.01, add_offset 273.15 (int16 to" in text
+    found = numbers(text)
+    assert found["NaN"] == np.isnan(kelvin).sum()
+    assert found["mean"] == pytest.approx(np.nanmean(kelvin), abs=0.005)
+
+
 def test_one_value(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert describe(folder / "same.npy", "--out", tmp_path) == 0
     assert numbers(capsys.readouterr().out)["median (from 256 bins)"] == 4
@@ -286,7 +376,30 @@ ERRORS = {
     "range-equal": (["describe", MOON, "--range", "3", "3"], "--range 3 3: give two finite"),
     "range-infinite": (["describe", MOON, "--range", "0", "inf"], "--range 0 inf: give two"),
     "range-nan": (["describe", MOON, "--range", "nan", "1"], "--range nan 1: give two finite"),
-    "range-text": (["describe", MOON, "--range", "a", "1"], "--range: invalid float value: 'a'"),
+    "range-text": (
+        ["describe", MOON, "--range", "a", "1"],
+        "--range: 'a' is neither a number nor a date",
+    ),
+    "range-mixed": (["describe", MOON, "--range", "2020-01-01", "3"], "two finite .* or two dates"),
+    "range-nat": (["describe", MOON, "--range", "NaT", "2020-01-01"], "range NaT 2020-01-01: give"),
+    "range-dates": (
+        ["describe", MOON, "--range", "2020-01-01", "2021-01-01"],
+        "the values are uint8; give two numbers",
+    ),
+    "range-of-dates": (["describe", "dates.npy", "--range", "1", "2"], "give two dates, such as"),
+    "range-of-durations": (
+        ["describe", "times.npy", "--range", "2020-01-01", "2021-01-01"],
+        "the values are timedelta64.ms.; give two numbers of its unit",
+    ),
+    "range-beyond-the-unit": (
+        ["describe", "dates.npy", "--range", "2020-01-01", "3021-01-01"],
+        "--range 3021-01-01: datetime64.ns. does not reach that date",
+    ),
+    "range-of-no-date": (
+        ["describe", "dates.npy", "--range", "1901-01-01", "1902-01-01"],
+        "no value lies within --range 1901-01-01 1902-01-01; the values go from 20",
+    ),
+    "only-nat": (["describe", "nothing-but-nat.npy"], "all 3 values are NaT"),
     "range-short": (["describe", MOON, "--range", "1"], "--range: expected 2 arguments"),
     "range-beside": (
         ["describe", MOON, "--range", "300", "301"],

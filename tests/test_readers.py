@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +97,26 @@ def test_pictures_of_skimage() -> None:
         open_source("skimage:sun")
 
 
-@pytest.mark.parametrize("dtype", ["?", "u1", "i8", "f2", "f4", "f8", ">f4", ">i2", ">u8"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "?",
+        "u1",
+        "i8",
+        "f2",
+        "f4",
+        "f8",
+        ">f4",
+        ">i2",
+        ">u8",
+        "M8[ns]",
+        ">M8[D]",
+        "m8[s]",
+        ">m8[us]",
+    ],
+)
 def test_dtypes(tmp_path: Path, dtype: str) -> None:
-    values = np.array([[0, 1, 1], [1, 0, 1]], dtype)
+    values = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     save_npy(tmp_path / "x.npy", values)
     array = open_source(str(tmp_path / "x.npy"), chunks=2).array
     assert array.dtype.isnative
@@ -186,6 +205,15 @@ def save_hdf5_text(path: Path) -> None:
         file["names"] = ["a", "b"]
 
 
+def save_cdf5(path: Path) -> None:
+    path.write_bytes(b"CDF\x05" + bytes(40))
+
+
+def save_half_a_netcdf(path: Path) -> None:
+    pytest.importorskip("scipy")
+    path.write_bytes(b"CDF\x01" + bytes(9))
+
+
 def empty_folder(path: Path) -> None:
     path.mkdir()
 
@@ -201,6 +229,9 @@ def empty_folder(path: Path) -> None:
         ("x.zarr", empty_folder, {}, "cannot open this as Zarr"),
         ("x.zarr", save_text, {}, "cannot open this as Zarr"),
         ("x.h5", save_text, {}, "cannot open this as HDF5"),
+        ("x.nc", save_text, {}, "cannot open this as HDF5"),
+        ("x.nc", save_cdf5, {}, "CDF-5, which SciPy does not read; run `nccopy -k nc4"),
+        ("x.nc", save_half_a_netcdf, {}, "cannot open this as netCDF 3"),
         ("x.png", save_half_a_picture, {}, "cannot read this as a picture"),
         ("x.tif", save_text, {}, "cannot read this as a picture"),
         ("x.h5", save_hdf5_without_data, {}, "nothing to describe"),
@@ -228,7 +259,7 @@ def test_what_cannot_be_read_is_refused(
         (np.array(["a", "b"]), "dtype <U1 cannot be described"),
         (np.array([1j]), "dtype complex128 cannot be described"),
         (np.array([(1, 2)], dtype="i4,f4"), "cannot be described"),
-        (np.array(["2020-01-01"], "M8[D]"), "cannot be described"),
+        (np.array(["NaT"], "M8"), "dtype datetime64 cannot be described, as it has no unit"),
         (np.array([1], "g"), "dtype float128 cannot be described"),
         (np.empty((0, 3)), r"the array is empty \(shape \(0, 3\)\)"),
         (np.array([None]), "Python objects"),
@@ -238,3 +269,187 @@ def test_what_cannot_be_described_is_refused(tmp_path: Path, values: Any, messag
     save_npy(tmp_path / "x.npy", values)
     with pytest.raises(UserError, match=message):
         open_source(str(tmp_path / "x.npy"))
+
+
+F8 = np.float64
+PACKED = {
+    "scaled": (
+        "i2",
+        {"scale_factor": F8(0.01), "add_offset": F8(273.15), "_FillValue": np.int16(-9)},
+    ),
+    "in float32": ("i2", {"scale_factor": np.float32(0.5), "_FillValue": np.int16(7)}),
+    "only an offset": ("i4", {"add_offset": F8(10)}),
+    "missing_value": ("f4", {"missing_value": np.float32(7)}),
+    "two fill values": ("i4", {"missing_value": np.int32(7), "_FillValue": np.int32(8)}),
+    "unsigned": ("i1", {"_Unsigned": "true", "_FillValue": np.int8(-1), "scale_factor": F8(2)}),
+    "dates": ("i4", {"units": "hours since 1999-12-31 12:00", "_FillValue": np.int32(7)}),
+    "fractions of days": ("f8", {"units": "days since 1900-01-01", "calendar": "standard"}),
+    "durations": ("i8", {"units": "seconds", "dtype": "timedelta64[s]"}),
+    "truths": ("i1", {"dtype": "bool"}),
+    "a mask, and a unit": ("i2", {"units": "days", "_FillValue": np.int16(7)}),
+}
+PLAIN = {
+    "nothing": {},
+    "a unit": {"units": "K", "long_name": "temperature", "valid_range": np.array([0, 5], "f4")},
+    "a fill value that is NaN": {"_FillValue": np.float32("nan")},
+}
+NUMBERS = np.array([[0, 1, 7, 8, -1, -9], [2, 3, 7, 100, -128, 4]])
+
+
+def save_hdf5_with(path: Path, values: Any, attributes: Any) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        file["x"] = values
+        for name, value in attributes.items():
+            # As netCDF writes them.
+            is_text = isinstance(value, str)
+            file["x"].attrs[name] = np.bytes_(value) if is_text else np.atleast_1d(value)
+
+
+def save_netcdf3_with(path: Path, values: Any, attributes: Any) -> None:
+    netcdf = pytest.importorskip("scipy.io").netcdf_file
+    if values.dtype == "i8":
+        values = values.astype("i4")
+    with netcdf(path, "w", version=2) as file:
+        for name, n in zip("ab", values.shape, strict=True):
+            file.createDimension(name, n)
+        x = file.createVariable("x", values.dtype, ("a", "b"))
+        x[:] = values
+        for name, value in attributes.items():
+            setattr(x, name, value)
+
+
+def save_zarr_with(path: Path, values: Any, attributes: Any, version: int = 3) -> None:
+    plain = {
+        name: getattr(value, "tolist", lambda v=value: v)() for name, value in attributes.items()
+    }
+    group = _zarr().open_group(path, mode="w", zarr_format=version)
+    group.create_array("x", data=values, attributes=plain)
+
+
+SAVED = {
+    "x.h5": save_hdf5_with,
+    "x.nc": save_hdf5_with,
+    "3.nc": save_netcdf3_with,
+    "x.zarr": save_zarr_with,
+}
+
+
+def as_xarray_decodes(values: Any, attributes: Any) -> Any:
+    """Return what xarray makes of values, all at once; of counts of days, plain numbers."""
+    xarray = pytest.importorskip("xarray")
+    if attributes.get("units") == "days":
+        attributes = {name: value for name, value in attributes.items() if name != "units"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return xarray.decode_cf(xarray.Dataset({"x": (("a", "b"), values, attributes)})).x.values
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("name", SAVED)
+def test_packed_numbers_are_what_xarray_makes_of_them(
+    tmp_path: Path, name: str, packed: str
+) -> None:
+    dtype, attributes = PACKED[packed]
+    values = (NUMBERS != 0 if packed == "truths" else NUMBERS).astype(dtype)
+    SAVED[name](tmp_path / name, values, attributes)
+    expected = as_xarray_decodes(values, attributes)
+    for chunks in ("auto", 2):
+        source = open_source(str(tmp_path / name), "x", chunks)
+        assert (len(source.notes), source.notes[0][:9]) == (1, "decoded: ")
+        found = source.array.compute(scheduler="threads")
+        assert source.array.dtype == found.dtype
+        if name != "x.zarr":  # whose attributes are JSON's, float64
+            assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_the_example_of_the_issue(tmp_path: Path) -> None:
+    kelvin = np.array([[270.15, 280.15], [np.nan, 289.67]])
+    packed = np.where(np.isnan(kelvin), -32767, np.rint((kelvin - 273.15) / 0.01)).astype("i2")
+    attributes = {"scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -32767}
+    save_zarr_with(tmp_path / "x.zarr", packed, attributes)
+    pytest.importorskip("xarray")
+    source = open_source(str(tmp_path / "x.zarr"))
+    np.testing.assert_allclose(source.array.compute(), kelvin, rtol=1e-12)
+    said = "_FillValue -32767, scale_factor 0.01, add_offset 273.15 (int16 to float64)"
+    assert source.notes == (f"decoded: {said}",)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_xarray_writes_is_read_as_xarray_reads_it(tmp_path: Path, version: int) -> None:
+    xarray, _ = pytest.importorskip("xarray"), _zarr()
+    days = np.datetime64("2001-03-01", "ns") + np.arange(12).astype("m8[D]")
+    values = np.where(NUMBERS == 7, np.nan, NUMBERS / 4)
+    made = xarray.Dataset({"x": (("y", "z"), values), "time": days, "plain": (("y", "z"), values)})
+    encoding = {"x": {"dtype": "i2", "scale_factor": 0.25, "_FillValue": -999}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of formats to come
+        made.to_zarr(tmp_path / "x.zarr", encoding=encoding, zarr_format=version)
+        made.to_netcdf(tmp_path / "x.nc", engine="scipy", encoding=encoding)
+    for file in ("x.zarr", "x.nc"):
+        for name in made.variables:
+            found = open_source(str(tmp_path / file), name).array
+            np.testing.assert_array_equal(found.compute(), made[name].values)
+
+
+@pytest.mark.parametrize("plain", PLAIN)
+@pytest.mark.parametrize("name", SAVED)
+def test_without_packing_nothing_changes_and_xarray_is_not_needed(
+    tmp_path: Path, name: str, plain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = NUMBERS.astype("f4")
+    SAVED[name](tmp_path / name, values, PLAIN[plain])
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    source = open_source(str(tmp_path / name))
+    assert source.notes == ()
+    np.testing.assert_array_equal(source.array.compute(), values)
+
+
+def test_without_xarray_packed_numbers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_hdf5_with(tmp_path / "x.h5", NUMBERS, {"scale_factor": 0.5})
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    words = r"packed \(scale_factor 0.5\), and xarray.*; run `pip install dask-coop\[cli\]`"
+    with pytest.raises(UserError, match=words):
+        open_source(str(tmp_path / "x.h5"))
+
+
+def test_dates_that_numpy_does_not_have_are_numbers_and_said_to_be(tmp_path: Path) -> None:
+    pytest.importorskip("xarray")
+    attributes = {"units": "days since 1850-01-01", "calendar": "noleap"}
+    save_hdf5_with(tmp_path / "x.h5", NUMBERS, attributes)
+    source = open_source(str(tmp_path / "x.h5"))
+    np.testing.assert_array_equal(source.array.compute(), NUMBERS)
+    (note,) = source.notes
+    assert note.startswith("not decoded: units days since 1850-01-01, calendar noleap (NumPy has")
+    save_hdf5_with(tmp_path / "y.h5", NUMBERS, {**attributes, "scale_factor": 0.5})
+    source = open_source(str(tmp_path / "y.h5"))
+    np.testing.assert_array_equal(source.array.compute(), NUMBERS / 2)
+    assert [note[:7] for note in source.notes] == ["decoded", "not dec"]
+
+
+def test_the_only_variable_that_is_no_coordinate_needs_no_name(tmp_path: Path) -> None:
+    h5py, xarray = pytest.importorskip("h5py"), pytest.importorskip("xarray")
+    with h5py.File(tmp_path / "4.nc", "w") as file:
+        file["t2m"], file["lat"], file["time"] = VALUES, np.arange(5.0), np.arange(12)
+        for axis, name in enumerate(("lat", "time")):
+            file[name].make_scale()
+            file["t2m"].dims[axis].attach_scale(file[name])
+    coordinates = {"lat": np.arange(5.0), "time": np.arange(12)}
+    made = xarray.Dataset({"t2m": (("lat", "time"), VALUES)}, coordinates)
+    made.to_netcdf(tmp_path / "3.nc", engine="scipy")
+    made.to_zarr(tmp_path / "x.zarr", consolidated=False)
+    for name in ("4.nc", "3.nc", "x.zarr"):
+        source = open_source(str(tmp_path / name), chunks=3)
+        assert source.name == f"{name}/t2m"
+        np.testing.assert_array_equal(source.array.compute(scheduler="threads"), VALUES)
+        assert open_source(str(tmp_path / name), "lat").array.shape == (5,)
+
+
+def test_netcdf3_travels_as_a_path(tmp_path: Path) -> None:
+    save_netcdf3_with(tmp_path / "x.nc", NUMBERS.astype("i4"), {})
+    array = open_source(str(tmp_path / "x.nc"), chunks=2).array
+    assert len(pickle.dumps(array)) < 10_000
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(array)).compute(), NUMBERS)
