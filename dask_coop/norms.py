@@ -101,7 +101,7 @@ def norm(
     if ord in (None, "fro", "f"):
         return _root(x, 2, axes, keepdims, reproducible)
     if ord in (2, -2, "nuc"):
-        raise Refused(f"norm with ord={ord!r} needs singular values of the matrix; ord='fro' none")
+        raise Refused(f"norm with ord={ord!r} needs singular values; ord='fro' or 1 does not")
     if ord not in _EXTREMA:
         raise ValueError(f"Invalid norm order {ord!r} for matrices.")
     if reproducible:
