@@ -1,8 +1,8 @@
 """What every reduction does with its arguments, and the call of the spine or, failing it, of Dask.
 
-What no engine takes, such as objects and sparse chunks, is Dask's own: a public function raises `Refused`
-when it finds out, and `passes_to_dask` then calls Dask's function of the same name, unless the
-configuration's ``coop.fallback`` is "raise".
+What no engine takes, such as objects and sparse chunks, is Dask's own: a public function raises
+`Refused` when it finds out, and `passes_to_dask` then calls Dask's function of the same name,
+unless the configuration's ``coop.fallback`` is "raise".
 """
 
 from __future__ import annotations

@@ -16,13 +16,11 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from dask_coop.errors import Undecodable
+
 #: What xarray heeds. It does not apply valid_range, so that is not among them.
 PACKING = ("_Unsigned", "_FillValue", "missing_value", "scale_factor", "add_offset")
 TIMES = ("units", "calendar", "dtype")
-
-
-class Undecodable(Exception):
-    """What keeps an array from being decoded; the message tells what to do."""
 
 
 def packing(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:

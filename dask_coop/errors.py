@@ -41,6 +41,10 @@ class Absent(RuntimeError):
     """A chunk is not on the worker where a round of messages looks for it."""
 
 
+class Undecodable(Exception):
+    """What keeps an array of a file from being decoded; the message tells what to do."""
+
+
 class UserError(Exception):
     """What the user of the command line can put right; the message says how."""
 

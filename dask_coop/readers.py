@@ -25,9 +25,8 @@ import dask.array as da
 import numpy as np
 from dask.array.core import normalize_chunks
 
-from dask_coop.decoding import PACKING, TIMES, Undecodable, decode, packing
-
-from dask_coop.errors import UserError
+from dask_coop.decoding import PACKING, TIMES, decode, packing
+from dask_coop.errors import Undecodable, UserError
 
 PICTURES = (".jpeg", ".jpg", ".png", ".tif", ".tiff")
 #: Files of several arrays, which have attributes.

@@ -207,7 +207,20 @@ def test_the_engine_for_cuda_is_only_named_where_it_is_chosen() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_modules_are_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 400
+    """Lines of code, that is: what explains them does not count."""
+    source = path.read_text()
+    explained = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    code = [
+        line
+        for number, line in enumerate(source.splitlines(), 1)
+        if number not in explained and line.strip() and not line.lstrip().startswith("#")
+    ]
+    assert len(code) <= 400
 
 
 HEAVY = (

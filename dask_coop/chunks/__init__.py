@@ -53,8 +53,10 @@ def is_masked(x: Any) -> bool:
 
 def empty_like(meta: Any, dtype: Any) -> Any:
     """Return a meta of the kind of `meta` and another dtype, to which no fill value is cast."""
+    if not is_masked(meta):
+        return np.empty_like(meta, dtype)
     # Dask takes what is not masked, and has no axis, for a plain array.
-    return np.ma.masked_all(meta.shape, dtype) if is_masked(meta) else np.empty_like(meta, dtype)
+    return np.ma.array(np.zeros(meta.shape, dtype), mask=True)
 
 
 def unmasked(meta: Any) -> Any:
