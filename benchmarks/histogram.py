@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from dask_coop import monoids
-from dask_coop.bins import Bins, Grid, find_bins
+from dask_coop.bins import Grid, find_bins
+from dask_coop.edges import Bins
 
 from .cases import DTYPES, Array, Case, Maker, Scale, apart
 

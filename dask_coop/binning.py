@@ -12,11 +12,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from dask.array.core import Array, asarray, from_delayed, map_blocks
+from dask.array.creation import arange
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
 from dask_coop import chunks, monoids, spine
 from dask_coop.bins import Grid, find_bins
+from dask_coop.edges import MANY, Bins
 from dask_coop.monoids import MINMAX, MOMENTS, State
 
 #: The rules for the number of bins that need no order of the samples.
@@ -78,7 +80,7 @@ def find_binning(bins: Any, limits: Any, x: Array, make: partial[Grid], omit: bo
     if limits is not None:
         _check_pair(limits)
     found = find_bins(bins, limits, samples)
-    return Binning(make((found,)), found.n, found.edges)
+    return Binning(make((found,)), found.n, known_edges(found))
 
 
 def sample_dtype(x: Array) -> np.dtype[Any]:
@@ -90,6 +92,15 @@ def lazy_edges(grid: Delayed, n: float, dtype: Any, coordinate: int = 0) -> Arra
     """Return the edges of a grid that is found later."""
     edges = spine.derive("histogram-edges", _edges, grid, coordinate, np.dtype(dtype))
     return from_delayed(edges, (n + 1,), dtype) if isinstance(edges, Delayed) else edges
+
+
+def known_edges(bins: Bins) -> Any:
+    """Return the edges of bins: as they are, or as a lazy array that is made chunk by chunk."""
+    if bins.n <= MANY:
+        return bins.edges
+    index = arange(bins.n + 1, dtype="i8")
+    meta = np.empty(0, bins.dtype)
+    return map_blocks(_edges_at, index, bins, dtype=bins.dtype, meta=meta, name=None)
 
 
 def _extrema(samples: np.dtype[Any], omit: bool) -> monoids.Operation:
@@ -264,6 +275,10 @@ def _width(rule: str, count: int, distance: Any, m2: Any) -> Any:
         case "rice":
             return distance / (2.0 * count ** (1.0 / 3))
     return (24.0 * np.pi**0.5 / count) ** (1.0 / 3.0) * np.sqrt(m2 / count)
+
+
+def _edges_at(index: Any, bins: Bins) -> Any:
+    return bins.edges_at(index)
 
 
 def _edges(grid: Grid, coordinate: int, dtype: np.dtype[Any]) -> Any:

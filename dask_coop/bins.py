@@ -2,80 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_coop.edges import MANY, Bins, check_increase, given_bins
 
-@dataclass(frozen=True)
-class Bins:
-    """The bins of a histogram.
-
-    Attributes
-    ----------
-    edges : numpy.ndarray
-        Ascending, shape ``(n + 1,)``, in the dtype in which NumPy compares samples with them.
-    limits : tuple of two numbers, optional
-        The outer edges as the user or the data gave them, where the bins are of equal width.
-    """
-
-    edges: np.ndarray[Any, Any]
-    limits: tuple[Any, Any] | None
-
-    @property
-    def n(self) -> int:
-        """The number of bins."""
-        return len(self.edges) - 1
-
-    @cached_property
-    def line(self) -> tuple[float, float] | None:
-        """``(step, start)`` where the edges but the last are ``i * step + start``; else None.
-
-        The products and sums are float64's, rounded to the dtype of the edges, as `numpy.linspace`
-        makes them; kernels that know this need no table of edges.
-        """
-        if self.limits is None or self.edges.dtype.kind != "f":
-            return None
-        start, stop = (float(limit) for limit in self.limits)
-        with np.errstate(all="ignore"):
-            if start == stop:
-                start, stop = start - 0.5, stop + 0.5
-            step = (stop - start) / self.n
-            edges = (np.arange(self.n) * step + start).astype(self.edges.dtype)
-        return (step, start) if np.array_equal(edges, self.edges[:-1]) else None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the line instead of the edges that are on it: they may be many, and go far."""
-        if self.line is None:
-            return Bins, (self.edges, self.limits)
-        return _on_line, (self.line, self.edges.dtype, self.n, self.edges[-1], self.limits)
-
-    def numpy_arguments(self) -> dict[str, Any]:
-        """Return the arguments by which `numpy.histogram` counts into these very bins."""
-        if self.limits is None:
-            return {"bins": self.edges}
-        return {"bins": self.n, "range": self.limits}
-
-    def are_numpys(self, samples: np.dtype[Any]) -> bool:
-        """Tell whether `numpy.histogram` makes these edges of `numpy_arguments`."""
-        if self.limits is None:
-            return True
-        edges = np.result_type(*self.limits, np.empty(0, samples))
-        return bool(self.edges.dtype == (edges if edges.kind == "f" else np.dtype("f8")))
+#: The most bytes of a table: beyond any GPU's memory.
+MOST_BYTES = 1 << 40
 
 
-def _on_line(
-    line: tuple[float, float], dtype: np.dtype[Any], n: int, last: Any, limits: Any
-) -> Bins:
-    step, start = line
-    edges = np.empty(n + 1, dtype)
-    edges[:-1] = np.arange(n) * step + start
-    edges[-1] = last
-    bins = Bins(edges, limits)
-    bins.__dict__["line"] = line
-    return bins
+def require_room(shape: tuple[float, ...]) -> None:
+    """Refuse tables that are larger than `MOST_BYTES`, at 8 bytes an entry."""
+    entries = math.prod(shape)
+    if 8 * entries > MOST_BYTES:
+        raise ValueError(
+            f"a table of {entries:,} entries takes {8 * entries:,} bytes, and more than "
+            f"{MOST_BYTES:,} are refused; take fewer bins"
+        )
 
 
 def find_bins(bins: Any, limits: Any, dtype: np.dtype[Any]) -> Bins:
@@ -93,13 +40,35 @@ def find_bins(bins: Any, limits: Any, dtype: np.dtype[Any]) -> Bins:
     Raises
     ------
     TypeError, ValueError
-        In NumPy's words, for what NumPy refuses; and for edges that are NaN.
+        In NumPy's words, for what NumPy refuses; for edges that are NaN, and for more bins than a
+        table may have.
     """
     refuse_nan(bins)
-    edges = np.histogram_bin_edges(np.empty(0, dtype), bins, limits)
+    samples, many = np.empty(0, dtype), _are_many(bins)
+    try:
+        edges = np.histogram_bin_edges(samples, 1 if many else bins, limits)
+    except ValueError as error:
+        raise ValueError(str(error).replace("create 1 ", f"create {bins} ")) from None
     if np.ndim(bins) == 1:
-        return Bins(edges, None)
-    return Bins(edges, (0, 1) if limits is None else tuple(limits))
+        return given_bins(edges)
+    first, last = (0, 1) if limits is None else limits
+    if first == last:
+        first, last = first - 0.5, last + 0.5
+    found = Bins(operator.index(bins), edges.dtype, None, (first, last), True)
+    return check_increase(found) if many else _keep(found, edges)
+
+
+def _are_many(bins: Any) -> bool:
+    """Tell whether all edges would be too much to make, only to look at them."""
+    if np.ndim(bins) or not hasattr(bins, "__index__") or operator.index(bins) <= MANY:
+        return False
+    require_room((operator.index(bins),))
+    return True
+
+
+def _keep(bins: Bins, edges: np.ndarray[Any, Any]) -> Bins:
+    bins.__dict__["_kept"] = edges
+    return bins
 
 
 def refuse_nan(bins: Any, name: str = "bins") -> None:
@@ -225,7 +194,7 @@ def find_steps(edges: Any, right: bool, dtype: np.dtype[Any]) -> Steps:
     if above < 2:
         # Bins have two edges; between equal ones there is nothing.
         edges = np.repeat(edges, 2) if above else np.zeros(2, edges.dtype)
-    return Steps(Bins(edges, None), places)
+    return Steps(given_bins(edges), places)
 
 
 def find_coordinate_bins(bins: Any, limits: Any, dtype: np.dtype[Any], number: int = 0) -> Bins:
@@ -237,9 +206,18 @@ def find_coordinate_bins(bins: Any, limits: Any, dtype: np.dtype[Any], number: i
     if np.ndim(bins) == 0:
         limits = (0, 1) if limits is None else tuple(limits)
     refuse_nan(bins, f"bins[{number}]")
+    many = _are_many(bins)
     try:
-        _, (edges,) = np.histogramdd(np.empty((0, 1), dtype), [bins], [limits])
+        _, (edges,) = np.histogramdd(np.empty((0, 1), dtype), [1 if many else bins], [limits])
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("bins[0]", f"bins[{number}]")) from None
-    uniform = np.ndim(bins) == 0 and (edges[:-1] < edges[1:]).all()
-    return Bins(edges, (float(limits[0]), float(limits[1])) if uniform else None)
+    if np.ndim(bins) == 0 and (edges[:-1] > edges[1:]).any():
+        # Rounded to float16 or float32; NumPy would search them as if they were sorted.
+        raise ValueError(f"Too many bins for data range. Cannot create {bins} bins.")
+    if np.ndim(bins) or not (edges[:-1] < edges[1:]).all():
+        return given_bins(edges)
+    first, last = limits
+    if first == last:
+        first, last = first - 0.5, last + 0.5
+    found = Bins(operator.index(bins), edges.dtype, None, (first, last))
+    return check_increase(found) if many else _keep(found, edges)

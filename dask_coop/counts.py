@@ -15,7 +15,7 @@ from dask.base import is_dask_collection
 from dask_coop import chunks, spine
 from dask_coop.arguments import passes_to_dask
 from dask_coop.binning import sample_dtype
-from dask_coop.bins import Integers, Steps, find_steps
+from dask_coop.bins import Integers, Steps, find_steps, require_room
 from dask_coop.engine import Engine, takes_engine
 from dask_coop.histograms import (
     find_weights,
@@ -87,6 +87,7 @@ def bincount(
     minlength = operator.index(minlength)
     if minlength < 0:
         raise ValueError("'minlength' must not be negative")
+    require_room((minlength,))
     chunks.kind(array._meta)
     w = None if weights is None else find_weights(weights, array, "x")
     dtype = None if w is None else np.dtype("c16" if w.dtype.kind == "c" else "f8")

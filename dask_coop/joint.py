@@ -15,7 +15,14 @@ from dask.delayed import Delayed
 
 from dask_coop import chunks, eager, monoids, spine
 from dask_coop.arguments import passes_to_dask
-from dask_coop.binning import Nan, found_limits, lazy_edges, leaves_nan_out, sample_dtype
+from dask_coop.binning import (
+    Nan,
+    found_limits,
+    known_edges,
+    lazy_edges,
+    leaves_nan_out,
+    sample_dtype,
+)
 from dask_coop.bins import Grid, find_coordinate_bins
 from dask_coop.engine import Engine, takes_engine
 from dask_coop.histograms import (
@@ -126,7 +133,8 @@ def histogramdd(
     ]
     shape = tuple(bins.n for bins in found)
     grid: Grid | Delayed = Grid(tuple(found))
-    edges = [bins.edges if eager.runner() else asarray(bins.edges) for bins in found]
+    known_at_once = map(known_edges, found)
+    edges = [each if eager.runner() else asarray(each) for each in known_at_once]
     if missing:
         find = partial(_find_grid, counts, limits, dtypes, missing)
         grid = spine.derive("histogramdd-bins", find, _find_extrema(samples, n, missing, omit))

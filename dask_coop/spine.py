@@ -32,7 +32,7 @@ from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks, eager
-from dask_coop.bins import Grid, Integers
+from dask_coop.bins import Grid, Integers, require_room
 from dask_coop.counted import Counted, counted, masked
 from dask_coop.errors import Declined
 from dask_coop.monoids import Operation, Origin, State
@@ -196,6 +196,7 @@ def table(
     """
     x, fan_in = samples[0], _fan_in(split_every, ())
     axes = tuple(range(x.ndim)) if axes is None else axes
+    require_room((*(max(sizes) for d, sizes in enumerate(x.chunks) if d not in axes), *shape))
     arrays = [*samples] if weights is None else [*samples, weights]
     if (run := eager.runner()) is not None:
         if isinstance(grid, Delayed):

@@ -194,4 +194,26 @@ template <typename E> struct UnitBins {
   }
 };
 
+// Bins whose samples, integers, have to be from `least` to `most` besides: E takes some beside these for them.
+template <typename T, typename E, typename B> struct LimitedBins : B {
+  T least, most;
+
+  __device__ E value(T x) const {
+    E infinity = E(__longlong_as_double(0x7ff0000000000000ll));
+    return x < least ? -infinity : x > most ? infinity : E(x);
+  }
+
+  template <int m> __device__ void find(const T (&samples)[m], unsigned (&bin)[m]) const {
+    E values[m];
+#pragma unroll
+    for (int i = 0; i < m; ++i) values[i] = value(samples[i]);
+    B::find(values, bin);
+  }
+};
+
+// What a sample is compared as.
+template <typename E, typename B, typename T> __device__ E value_of(const B&, T sample) { return convert<E>(sample); }
+template <typename E, typename T, typename B>
+__device__ E value_of(const LimitedBins<T, E, B>& bins, T sample) { return bins.value(sample); }
+
 }  // namespace coop

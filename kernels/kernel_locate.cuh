@@ -38,7 +38,7 @@ __device__ void locate(const T* x, i64 size, B bins, Places places, i64 count, i
     for (int u = 0; u < unroll; ++u) {
       i64 i = begin + u * nt + threadIdx.x;
       if (i >= size) break;
-      i64 place = places.get(bins, convert<E>(samples[u]), bin[u]);
+      i64 place = places.get(bins, value_of<E>(bins, samples[u]), bin[u]);
       if (count) {
         i64 before = inner ? i / (n * inner) * inner + i % inner : index[i] == I(-1) ? -1 : i64(index[i]);
         place = before < 0 || place < 0 ? -1 : before * count + place;

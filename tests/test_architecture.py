@@ -73,6 +73,7 @@ LAYERS = {
         "binned",
         "bins",
         "counted",
+        "edges",
         "identities",
         "merges",
         "monoids",

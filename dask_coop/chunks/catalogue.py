@@ -259,7 +259,13 @@ def finders(samples: np.dtype[Any], edge: np.dtype[Any]) -> list[histogram.Finde
     """Return the ways in which such samples find their bins."""
     if edge.kind != "f":
         return [histogram.finder("searched", samples, edge)]
-    return [histogram.finder(kind, samples, edge) for kind in ("searched", "linear", "guessed")]
+    # Integers have limits of their own where floats could not tell them from their neighbours.
+    limited = (False, True) if samples.kind in "iu" and samples.itemsize == 8 else (False,)
+    return [
+        histogram.finder(kind, samples, edge, own)
+        for own in limited
+        for kind in ("searched", "linear", "guessed")
+    ]
 
 
 #: Elements of which `stages` lists everything.

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_coop.bins import Bins, Grid, Integers, Places, Steps
+from dask_coop.bins import Grid, Integers, Places, Steps
+from dask_coop.edges import Bins
 
 Array = np.ndarray[Any, Any]
 
@@ -42,8 +43,12 @@ class _Finder(NamedTuple):
     Floats and shorter integers compare there as they do in their own dtypes.
     """
 
-    edges: Array
+    n: int
+    ends: tuple[Any, Any]
     places: Places
+    # Empty where edges are on a line: its step and start, and whether sums are rounded to float32.
+    edges: Array = np.empty(0)
+    line: tuple[float, float, bool] | None = None
     # The bins per unit of uniform bins, and how far from an edge, in bins, a guess is right.
     scale: float = 0.0
     doubt: float = 0.0
@@ -60,10 +65,10 @@ class _Finder(NamedTuple):
         # The loops widen float32 themselves.
         v = x if loops is not None and x.dtype == "f4" else self._convert(x)
         if loops is None:
-            _locate(v, self.edges, self.places, index)
+            self._locate(v, index)
             return
         first, step = self.places.first, self.places.step
-        low, high = self.edges[0], self.edges[-1]
+        low, high = self.ends
         if self.guide.size:
             unsure = loops.guess_by_guide(v, low, high, self.cells, self.guide, first, step, index)
         elif self.scale:
@@ -71,9 +76,11 @@ class _Finder(NamedTuple):
         else:
             unsure = len(v)
             index.fill(loops.UNSURE)
-        if unsure:
-            guide = self.guide, self.cells
-            loops.search(v, self.edges, self.scale, *guide, tuple(self.places), index)
+        places = tuple(self.places)
+        if unsure and self.line is not None:
+            loops.search_on_line(v, self.n, low, high, self.scale, *self.line, places, index)
+        elif unsure:
+            loops.search(v, self.edges, self.scale, self.guide, self.cells, places, index)
 
     def _convert(self, x: Array) -> Array:
         v = x.astype(self.edges.dtype, copy=False)
@@ -82,30 +89,73 @@ class _Finder(NamedTuple):
             v[x > self.limits[1]] = np.inf
         return v
 
+    def _locate(self, v: Array, index: Array) -> None:
+        (low, high), n, places = self.ends, self.n, self.places
+        if self.line is None:
+            bin_ = np.searchsorted(self.edges, v, "right") - 1
+        else:
+            bin_ = self._step_to(np.where((v >= low) & (v < high), v, low))
+        np.copyto(index, places.first + places.step * bin_)
+        index[v < low] = places.below
+        outside = ~(v < high)
+        if outside.any():
+            rest = v[outside]
+            last = places.first + places.step * (n - 1) if places.closed else places.above
+            beyond = np.where(rest > high, places.above, places.missing)
+            index[outside] = np.where(rest == high, last, beyond)
+
+    def _step_to(self, v: Array) -> Array:
+        """Return the bins of samples that are in one, by steps from a guess."""
+        bin_: Array = np.minimum(((v - self.ends[0]) * self.scale).astype("i8"), self.n - 1)
+        while True:
+            below = v < self._edges_at(bin_)
+            beyond = (v >= self._edges_at(bin_ + 1)) & (bin_ < self.n - 1)
+            if not (below.any() or beyond.any()):
+                return bin_
+            bin_ += beyond
+            bin_ -= below
+
+    def _edges_at(self, index: Array) -> Array:
+        assert self.line is not None
+        step, start, single = self.line
+        edges: Array = index * step + start
+        return edges.astype("f4").astype("f8") if single else edges
+
 
 def _finder(bins: Bins, samples: np.dtype[Any], places: Places, compiled: bool) -> _Finder:
-    common = np.result_type(samples, bins.edges)
-    wide = common.kind in "iu" and common.itemsize == 8
-    edges = bins.edges.astype(common).astype(common if wide else "f8")
-    if not compiled:
-        return _Finder(edges, places, limits=_whole_limits(bins, samples))
-    n, low, high = bins.n, float(edges[0]), float(edges[-1])
+    common, n, limits = np.result_type(samples, bins.dtype), bins.n, bins.whole_limits(samples)
+    low, high = (float(end) for end in bins.ends)
     with np.errstate(all="ignore"):
         width = np.subtract(high, low)
-        if bins.limits is not None and 0 < (scale := float(n / width)) < math.inf:
-            # Edges are rounded to their dtype, guesses to float64.
-            size = max(abs(low), abs(high)) * scale
-            rounding = float(np.finfo(bins.edges.dtype).eps)
-            doubt = min(size * rounding + (size + n) * 2.0**-50, 1.0)
-            if samples.kind in "iu" and low.is_integer() and math.frexp(scale)[0] == 0.5:
-                # Nothing is rounded if edges are whole, too, or halves, quarters and so on.
-                exact = np.array_equal(edges, low + np.arange(n + 1) / scale)
-                doubt = -1.0 if exact and size < 2.0**50 else doubt
-            return _Finder(edges, places, scale, doubt, limits=_whole_limits(bins, samples))
+        scale = float(n / width) if bins.limits is not None else 0.0
+        # Edges are rounded to their dtype, guesses to float64.
+        size = max(abs(low), abs(high)) * scale
+        doubt = (size + n) * 2.0**-50
+        if 0 < scale < math.inf and bins.line is not None and bins.dtype.itemsize > 2:
+            step, start = bins.line
+            eps = float(np.finfo(bins.dtype).eps)
+            doubt = min(size * eps + doubt, 1.0) if n < 1 << 31 else 1.0
+            if samples.kind in "iu" and step * scale == 1 and math.frexp(step)[0] == 0.5:
+                # Nothing is rounded if edges are whole, too, or halves, quarters and so on, and
+                # float64 has all the numbers between them.
+                exact = low == start and low.is_integer() and high == low + n * step
+                far = max(abs(low), abs(high), size * eps * 2.0**52) > 2.0**52
+                doubt = -1.0 if exact and not far else doubt
+            line = step, start, bins.dtype == "f4"
+            ends = low, high
+            return _Finder(n, ends, places, np.empty(0), line, scale, doubt, limits=limits)
+        wide = common.kind in "iu" and common.itemsize == 8
+        edges = bins.cuts.astype(common).astype(common if wide else "f8")
+        finder = _Finder(n, (edges[0], edges[-1]), places, edges, limits=limits)
+        if not compiled:
+            return finder
+        if 0 < scale < math.inf:
+            doubt += float(abs((edges - low) * scale - np.arange(n + 1)).max())
+            return finder._replace(scale=scale, doubt=min(doubt, 1.0))
         n_cells = min(max(2 * n, min(32 * n, 1 << 16)), 1 << 20)
         cells = float(n_cells / width)
         if not (0 < width < math.inf and 0 < cells < math.inf):
-            return _Finder(edges, places)
+            return finder
         # The same arithmetic as the loop's, so that no edge is in a later cell than what is above.
         distances = edges.astype("f8") - low
     cell = (distances * cells).astype("i4")
@@ -113,28 +163,7 @@ def _finder(bins: Bins, samples: np.dtype[Any], places: Places, compiled: bool) 
     at = np.arange(n_cells + 2)
     guide = np.searchsorted(cell, at, "right").astype("i4") - np.int32(1)
     guide[cell] = -2 - np.maximum(np.searchsorted(cell, cell).astype("i4") - np.int32(1), 0)
-    return _Finder(edges, places, guide=guide, cells=cells)
-
-
-def _whole_limits(bins: Bins, samples: np.dtype[Any]) -> tuple[int, int] | None:
-    if bins.limits is None or samples.kind not in "iu" or samples.itemsize < 8:
-        return None
-    low, high = bins.limits
-    whole = all(isinstance(limit, int | np.integer) for limit in (low, high))
-    far = whole and max(abs(int(low)), abs(int(high))) >= 1 << 53
-    return (int(low), int(high)) if far else None
-
-
-def _locate(v: Array, edges: Array, places: Places, index: Array) -> None:
-    bin_ = np.searchsorted(edges, v, "right") - 1
-    np.copyto(index, places.first + places.step * bin_)
-    index[bin_ < 0] = places.below
-    outside = bin_ >= len(edges) - 1
-    if outside.any():
-        high, rest = edges[-1], v[outside]
-        last = places.first + places.step * (len(edges) - 2) if places.closed else places.above
-        beyond = np.where(rest > high, places.above, places.missing)
-        index[outside] = np.where(rest == high, last, beyond)
+    return finder._replace(guide=guide, cells=cells)
 
 
 def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: Any) -> Array:

@@ -127,6 +127,47 @@ def search(
 
 
 @jit
+def search_on_line(
+    x: Array,
+    n: int,
+    low: float,
+    high: float,
+    scale: float,
+    width: float,
+    start: float,
+    single: bool,
+    places: tuple[int, int, int, int, int, bool],
+    index: Array,
+) -> None:
+    """Write the places that are unsure yet, by edges at ``i * width + start``.
+
+    With `single` these are rounded to float32.
+    """
+    below, above, missing, first, step, closed = places
+    for i in range(len(x)):
+        if index[i] != UNSURE:
+            continue
+        v = float(x[i])
+        if low <= v < high:
+            bin_ = min(int((v - low) * scale), n - 1)
+            while v < _edge_at(bin_, width, start, single):
+                bin_ -= 1
+            while bin_ < n - 1 and v >= _edge_at(bin_ + 1, width, start, single):
+                bin_ += 1
+            index[i] = first + step * bin_
+        elif v == high and closed:
+            index[i] = first + step * (n - 1)
+        else:
+            index[i] = below if v < low else above if v >= high else missing
+
+
+@jit
+def _edge_at(i: int, width: float, start: float, single: bool) -> float:
+    edge = i * width + start
+    return float(np.float32(edge)) if single else edge
+
+
+@jit
 def fold(places: Array, count: int, index: Array) -> None:
     """Make `index` that of a table with `count` entries more for each that it was in."""
     for i in range(len(index)):

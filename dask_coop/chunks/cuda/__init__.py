@@ -14,7 +14,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_coop.bins import Bins, Grid, Integers, Steps
+from dask_coop.bins import Grid, Integers, Steps
 from dask_coop.chunks import accumulate, binned_counts, catalogue
 from dask_coop.chunks.cuda.batches import downsweep as downsweep
 from dask_coop.chunks.cuda.batches import histogram_all as histogram_all
@@ -31,6 +31,7 @@ from dask_coop.chunks.cuda.powers import lift_powers
 from dask_coop.chunks.cuda.reduce import reduce_lines
 from dask_coop.chunks.cuda.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cuda.transpose import transpose as transpose
+from dask_coop.edges import Bins
 from dask_coop.monoids import BINNED_COUNTS, MINMAX, Operation, State, bind
 from dask_coop.powers import Powers
 from dask_coop.sweeps import Sweep, segmented

@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_coop.bins import Bins, Integers
+from dask_coop.bins import Integers
 from dask_coop.chunks.cuda.lookup import Lookup, look_up
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import histogram as programs
 from dask_coop.cuda.programs import node
+from dask_coop.edges import Bins
 
 Array = Any
 

@@ -8,11 +8,12 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_coop.bins import Bins, Grid, Places, Steps
+from dask_coop.bins import Grid, Places, Steps
 from dask_coop.chunks.cuda.lookup import look_up
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import locate as programs
+from dask_coop.edges import Bins
 
 Array = Any
 

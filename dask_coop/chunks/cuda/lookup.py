@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_coop.bins import Bins, Integers
+from dask_coop.bins import Integers
 from dask_coop.cuda.devices import Device
 from dask_coop.cuda.programs import histogram as programs
+from dask_coop.edges import Bins
 
 Array = Any
 
@@ -56,19 +57,31 @@ def look_up(
     """
     if isinstance(bins, Integers):
         return Lookup(programs.finder("unit", samples, samples), (np.int32(bins.n),))
-    edge = _comparison_dtype(samples, bins.edges.dtype)
-    low, high = bins.edges[[0, -1]].astype(edge)
+    edge, limits = _comparison_dtype(samples, bins.dtype), bins.whole_limits(samples)
+    low, high = (end.astype(edge) for end in bins.ends)
+    outer, more = (low, high), ()
+    if limits is not None:
+        info = np.iinfo(samples)
+        more = tuple(samples.type(min(max(limit, info.min), info.max)) for limit in limits)
+        # All samples are below limits that are beyond their dtype.
+        outer = outer if limits[0] <= info.max else (edge.type(np.inf), edge.type(np.inf))
+    bounds = np.int32(bins.n), *outer
+
+    def found(kind: programs.Kind, *arguments: Any, staged: int = 0, tables: Any = ()) -> Lookup:
+        finder = programs.finder(kind, samples, edge, bool(more))
+        return Lookup(finder, (*bounds, *arguments, *more), staged, tables)
+
     # The kernels round to the dtype of comparison, which for float16 is not that of the edges.
-    if edge == bins.edges.dtype and bins.line is not None:
+    if edge == bins.dtype and bins.line is not None:
         step, start = bins.line
         numbers = bins.n, float(low), float(high), step, start
         scale, error, guess = _arithmetic(edge, samples.kind != "f", *numbers)
-        linear = np.int32(bins.n), low, high, np.float64(step), np.float64(start), np.float64(scale)
+        linear = np.float64(step), np.float64(start), np.float64(scale)
         if guess is not None:
-            return Lookup(programs.finder("guessed", samples, edge), (*linear, *guess))
+            return found("guessed", *linear, *guess)
         if error < _STEPS:
-            return Lookup(programs.finder("linear", samples, edge), linear)
-    edges = bins.edges.astype(edge)
+            return found("linear", *linear)
+    edges = bins.cuts.astype(edge)
     # In shared memory if counters fit beside them.
     room = gpu.shared_bytes - counter_bytes * (bins.n + 2)
     for cells in (max(2 * bins.n, min(16 * bins.n, 4096)), bins.n):
@@ -81,8 +94,7 @@ def look_up(
     tables = cupy.asarray(edges), cupy.asarray(guide)
     pointers = (table.data.ptr for table in tables)
     arguments = *pointers, np.int32(guide.size - 1), per_unit, np.int32(staged > 0)
-    searched = programs.finder("searched", samples, edge)
-    return Lookup(searched, (np.int32(bins.n), low, high, *arguments), staged, tables)
+    return found("searched", *arguments, staged=staged, tables=tables)
 
 
 def _comparison_dtype(samples: np.dtype[Any], edges: np.dtype[Any]) -> np.dtype[Any]:

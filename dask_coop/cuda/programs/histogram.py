@@ -35,15 +35,22 @@ class Finder:
     kind : {"guessed", "linear", "searched", "unit"}
     element, edge : str
         The C++ names of the samples and of the edges.
+    limited : bool
+        Whether samples are integers that have limits of their own dtype, too.
     """
 
     kind: Kind
     element: str
     edge: str
+    limited: bool = False
 
     @property
     def parameters(self) -> str:
         """The kernel's parameters that make up the bins."""
+        return f"{self._parameters}, T least, T most" if self.limited else self._parameters
+
+    @property
+    def _parameters(self) -> str:
         if self.kind == "unit":
             return "int n"
         edge = "int n, E low, E high, "
@@ -58,14 +65,18 @@ class Finder:
     @property
     def bins(self) -> str:
         """The C++ expression that makes the bins of them."""
+        return f"B{{{self._bins}, least, most}}" if self.limited else f"B{self._bins}"
+
+    @property
+    def _bins(self) -> str:
         if self.kind == "unit":
-            return "B{n}"
+            return "{n}"
         if self.kind == "searched":
-            return "B{n, low, high, edges, guide, cells, scale, bool(staged)}"
+            return "{n, low, high, edges, guide, cells, scale, bool(staged)}"
         line = "{n, low, high, step, start, exact_scale}"
         if self.kind == "linear":
-            return f"B{line}"
-        return f"B{{{line}, scale, scale_low, fraction, middle, gap, sure, base}}"
+            return line
+        return f"{{{line}, scale, scale_low, fraction, middle, gap, sure, base}}"
 
     @property
     def unroll(self) -> int:
@@ -80,12 +91,15 @@ class Finder:
     @property
     def type(self) -> str:
         """The C++ type of the bins."""
-        return f"{self.kind.capitalize()}Bins<E>"
+        bins = f"{self.kind.capitalize()}Bins<E>"
+        return f"LimitedBins<T, E, {bins}>" if self.limited else bins
 
 
-def finder(kind: Kind, samples: np.dtype[Any], edge: np.dtype[Any]) -> Finder:
+def finder(
+    kind: Kind, samples: np.dtype[Any], edge: np.dtype[Any], limited: bool = False
+) -> Finder:
     """Return how samples of one dtype find their bins between edges of another."""
-    return Finder(kind, ctype(samples), ctype(edge))
+    return Finder(kind, ctype(samples), ctype(edge), limited)
 
 
 @cache
