@@ -70,8 +70,8 @@ def bincount(
         If `x` does not hold integers, or `weights` have a dtype that is not supported, or are
         complex and reproducible.
     ValueError
-        If `minlength` is negative, or weights have another shape; or, when computed, if an integer
-        is negative.
+        If `minlength` is negative or makes a table of more than 2**40 bytes, or weights have
+        another shape; or, when computed, if an integer is negative.
 
     Examples
     --------

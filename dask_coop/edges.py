@@ -80,20 +80,20 @@ class Bins:
     @cached_property
     def _step(self) -> tuple[Any, Any]:
         """How far apart edges are, and the first one, in the dtype of `numpy.linspace`."""
-        start, stop = map(np.asarray, self._limits)
+        real = np.result_type(*self._limits, 0.0).type
         with np.errstate(all="ignore"):
-            dtype = np.linspace(*self._limits, 2).dtype
-            return np.subtract(stop, start, dtype=dtype) / self.n, start.astype(dtype)[()]
+            start, stop = map(real, self._limits)
+            return (stop - start) / self.n, start
 
     @cached_property
     def ends(self) -> tuple[Any, Any]:
         """The outer edges, in the dtype of all."""
         if self.given is not None:
             return self.given[0], self.given[-1]
-        dtype = self._step[0].dtype
+        real, rounded = type(self._step[0]), self.dtype.type
         with np.errstate(all="ignore"):
-            low, high = (np.asarray(limit).astype(dtype) for limit in self._limits)
-            return low.astype(self.dtype)[()], high.astype(self.dtype)[()]
+            low, high = (rounded(real(limit)) for limit in self._limits)
+        return low, high
 
     @cached_property
     def line(self) -> tuple[float, float] | None:
@@ -151,18 +151,17 @@ class Bins:
         if not self.guesses:
             return True
         low, high = map(float, self.ends)
-        distance = _distance(*self._limits)
         with np.errstate(all="ignore"):
-            quotient = np.result_type(self.dtype, distance)
-            made, compared, divided = (
-                float(np.finfo(dtype).eps) for dtype in (self._step[0].dtype, self.dtype, quotient)
-            )
-            width = np.subtract(high, low)
-            # In bins: how far edges are from where they should be, and guesses from these.
-            size = max(abs(low), abs(high)) * (self.n / width)
-            edges = size * (made + compared) + 2 * self.n * made
-            guesses = self.n * (compared + 2 * divided + abs(float(distance) / width - 1))
-            return bool(edges + guesses + self.n * float(np.finfo(quotient).tiny) < 0.9)
+            distance = _distance(*self._limits)
+        width, quotient = high - low, np.finfo(np.result_type(self.dtype, distance))
+        if not 0 < width < math.inf:
+            return False
+        made, compared = (float(np.finfo(of).eps) for of in (self._step[0].dtype, self.dtype))
+        # In bins: how far edges are from where they should be, and guesses from these.
+        size = max(abs(low), abs(high)) / width * self.n
+        edges = size * (made + compared) + 2 * self.n * made
+        ratio = compared + 2 * float(quotient.eps) + abs(float(distance) / width - 1)
+        return edges + self.n * (ratio + float(quotient.tiny)) < 0.9
 
     def _guess(self, x: np.ndarray[Any, Any]) -> Any:
         """Return the bins in which `numpy.histogram` counts numbers between the outer edges."""

@@ -89,7 +89,8 @@ def histogram(
         int64 counts, or sums with the dtype of `weights`, or float64 densities (complex128 where
         weights are complex).
     edges : numpy.ndarray or dask.array.Array
-        Of shape ``(number of bins + 1,)``; lazy if they had to be found or were given so.
+        Of shape ``(number of bins + 1,)``; lazy if they had to be found or were given so, or if
+        there are more than 2**22 bins of equal width, whose edges are made chunk by chunk.
 
     Raises
     ------
@@ -99,14 +100,18 @@ def histogram(
     ValueError
         In NumPy's words: edges that do not increase, a range that is not finite, more bins than
         the dtype can tell apart, weights of another shape; or edges that are NaN, a rule that is
-        not supported, a density with `flow`, or another `nan`. If `range` is found in the data and
-        that holds an infinity, or NaN that is not left out, computing raises.
+        not supported, a density with `flow`, or another `nan`; or a table of more than 2**40 bytes,
+        beyond any GPU's memory. If `range` is found in the data and that holds an infinity, or NaN
+        that is not left out, computing raises.
 
     Notes
     -----
-    The counts are those of `numpy.histogram` to the last sample, for every dtype; without `flow`,
-    NaN is left out. Weights are summed in float64 or 64-bit integers and rounded once. Samples that
-    are masked, or whose weights are, count nowhere, also with `flow`, and have no part in a range.
+    The counts are those of `numpy.histogram` to the last sample, for every dtype, in either kind of
+    chunk: samples and edges are compared in NumPy's dtype, where int64 and uint64 beyond 2**53 are
+    rounded to float64, and limits that are integers as integers. Where NumPy fails for limits
+    beyond int64, counts are those of the same limits as uint64. Without `flow`, NaN is left out.
+    Weights are summed in float64 or 64-bit integers and rounded once. Samples that are masked, or
+    whose weights are, count nowhere, also with `flow`, and have no part in a range.
 
     Reproducible sums are those of :func:`sum`, of at most 2**39 samples, but every weight is taken
     to within 2**-72 of the largest one of the histogram, not of its bin; a weight counts as largest

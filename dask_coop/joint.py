@@ -94,8 +94,9 @@ def histogramdd(
         `normed` and `density` are given.
     ValueError
         In NumPy's words, for what NumPy refuses; or for coordinates or weights of other shapes,
-        edges that are NaN, or another `nan`. If a range is found in the data and these hold an
-        infinity, or NaN that is not left out, computing raises.
+        edges that are NaN, more bins than the dtype can tell apart, a table of more than 2**40
+        bytes, or another `nan`. If a range is found in the data and these hold an infinity, or NaN
+        that is not left out, computing raises.
     NotImplementedError
         If `bins` or `range` are lazy, as in Dask.
 

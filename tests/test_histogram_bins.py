@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import time
+import tracemalloc
 from typing import Any
 
 import dask
@@ -11,12 +13,16 @@ import numpy as np
 import pytest
 from conftest import to_chunks
 from dask import delayed
+from dask.tokenize import tokenize
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import REAL, Chunked, arrays
 
 import dask_coop as dc
-from dask_coop.bins import find_bins
+from dask_coop import binning
+from dask_coop import bins as bins_module
+from dask_coop import edges as edges_module
+from dask_coop.bins import find_bins, find_coordinate_bins
 
 
 def computed(xp: Any, lazy: da.Array) -> Any:
@@ -277,3 +283,140 @@ def test_edges_that_are_nan_are_refused_by_their_position(xp: Any, dtype: str) -
         ):
             with pytest.raises(ValueError, match=f"bins {words} {position}"):
                 dc.histogram(x, lazy)[0].compute(scheduler="synchronous")
+
+
+LIMITS = [(0, 1), (-3.7, 1e5), (np.float32(0.1), np.float32(2.7)), (-(2**60), 3**37), (5, 5)]
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+@pytest.mark.parametrize("find", [find_bins, find_coordinate_bins])
+def test_edges_are_made_apart_as_numpy_makes_them_together(
+    find: Any, limits: Any, dtype: str
+) -> None:
+    for n in (1, 7, 1000, 40_000):
+        bins, index = find(n, limits, np.dtype(dtype)), np.arange(n + 1)
+        np.testing.assert_array_equal(bins.edges_at(index), bins.edges)
+        np.testing.assert_array_equal(bins.ends, bins.edges[[0, -1]])
+        np.testing.assert_array_equal(bins.edges_at(index[n // 2 :]), bins.edges[n // 2 :])
+
+
+def test_many_edges_are_lazy(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = da.from_array(np.random.default_rng(0).random(1000), chunks=300)
+    expected, edges = np.histogram(x.compute(), 9000, (0, 1.5))
+    for module in (binning, bins_module, edges_module):
+        monkeypatch.setattr(module, "MANY", 5000)
+    for result in (
+        dc.histogram(x, 9000, (0, 1.5)),
+        dc.histogram2d(x, x, (9000, 1), [(0, 1.5)] * 2),
+    ):
+        assert result[1].shape == (9001,)
+        np.testing.assert_array_equal(result[0].compute().reshape(-1), expected)
+        np.testing.assert_array_equal(result[1].compute(), edges)
+
+
+@pytest.mark.parametrize(
+    "build", [dc.histogram, lambda x, n, pair: dc.histogramdd((x,), n, [pair])]
+)
+def test_many_bins_are_built_at_once(build: Any) -> None:
+    x = da.ones(1000, chunks=100)
+    build(x, 10, (0, 1))
+    tracemalloc.start()
+    try:
+        begin = time.perf_counter()
+        hist, edges = build(x, 10**9, (0, 1))
+        seconds, (_, peak) = time.perf_counter() - begin, tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    edges = edges if isinstance(edges, da.Array) else edges[0]
+    assert (hist.shape, edges.shape) == ((10**9,), (10**9 + 1,))
+    assert seconds < 1
+    assert peak < 5_000_000
+    assert len(pickle.dumps(hist.__dask_graph__())) < 100_000
+    assert hist.name == build(x, 10**9, (0, 1))[0].name
+    if not da.array_expr_enabled():
+        last = [(10**9 - 2) * 1e-9, (10**9 - 1) * 1e-9, 1]
+        np.testing.assert_array_equal(edges[-3:].compute(), last)
+
+
+@pytest.mark.parametrize(
+    ("n", "limits", "dtype", "fine"),
+    [
+        (10**9, (0, 1), "f4", False),
+        (2**23, (1, 2), "f4", True),
+        (2**23 + 1, (1, 2), "f4", False),
+        (2**36, (0, 1), "f8", True),
+        (10**9, (1, 1 + 1e-7), "f8", False),
+        (10**9, (2.0**52, 2.0**52 + 10**9), "f8", True),
+        (10**9, (2.0**53, 2.0**53 + 10**9), "f8", False),
+        (10**9, (-(2.0**53) - 10**9, 5), "i8", True),
+        (10**9, (np.float32(-1), np.float32(0)), "f4", False),
+        (10**9, (-1e308, 1e308), "f8", False),
+        (10**9, (3, 3), "f8", True),
+    ],
+)
+def test_too_many_bins_are_refused_without_making_them(
+    n: int, limits: Any, dtype: str, fine: bool
+) -> None:
+    begin = time.perf_counter()
+    if fine:
+        assert find_bins(n, limits, np.dtype(dtype)).n == n
+    else:
+        words = f"Too many bins for data range. Cannot create {n} "
+        with np.errstate(all="ignore"), pytest.raises(ValueError, match=words):
+            find_bins(n, limits, np.dtype(dtype))
+    assert time.perf_counter() - begin < 2
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+def test_too_many_bins_are_as_many_as_for_numpy(
+    monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    rng = np.random.default_rng(5)
+    refused = 0
+    for _ in range(400):
+        low = float(rng.normal() * 2.0 ** rng.integers(0, 30))
+        ulp = float(np.spacing(np.dtype("f8" if dtype == "i8" else dtype).type(abs(low))))
+        n = int(rng.integers(2, 200))
+        limits = (low, low + n * ulp * float(rng.choice([0.4, 0.9, 1, 1.1, 2, 5])))
+        if rng.random() < 0.3:
+            limits = (-limits[1], -limits[0])
+        outcomes = []
+        for many in (1 << 22, 1):
+            monkeypatch.setattr(bins_module, "MANY", many)
+            with np.errstate(all="ignore"):
+                try:
+                    outcomes.append(find_bins(n, limits, np.dtype(dtype)).n)
+                except ValueError as error:
+                    outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1], limits
+        refused += outcomes[0] != n
+    assert 40 < refused < 360
+
+
+def test_tables_that_no_machine_holds_are_refused() -> None:
+    x = da.ones((60, 50), chunks=(30, 50))
+    for build in (
+        lambda: dc.histogram(x, 2**40, (0, 1)),
+        lambda: dc.histogram(x, 2**40),
+        lambda: dc.histogram(x, 2**34, (0, 1), axis=1),
+        lambda: dc.histogram2d(x, x, 2**20, [(0, 1), (0, 1)]),
+        lambda: dc.bincount(x.astype("i8"), minlength=2**40),
+    ):
+        with pytest.raises(
+            ValueError, match=r"takes [\d,]+ bytes, and more than 1,099,511,627,776"
+        ):
+            build()
+
+
+def test_what_follows_from_bins_is_neither_sent_nor_named() -> None:
+    bins = find_bins(1000, (0, 1), np.dtype("f8"))
+    name = tokenize(bins)
+    assert (bins.edges.size, bins.line is not None, bins.cuts.size) == (1001, True, 1001)
+    assert tokenize(bins) == name
+    assert pickle.loads(pickle.dumps(bins)) == bins
+    many = find_bins(10**9, (0, 1), np.dtype("f8"))
+    assert many == pickle.loads(pickle.dumps(many)) != bins
+    assert (many.line, many.ends) == ((1e-9, 0.0), (0.0, 1.0))
+    assert not many.are_numpys(np.dtype("f8"))
+    assert "_kept" not in vars(many)

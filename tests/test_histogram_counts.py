@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from conftest import to_chunks, to_numpy
 from strategies import FLOATS, INTS
 
+import dask_coop as dc
 from dask_coop import chunks, monoids
 from dask_coop.bins import Grid, find_bins, find_coordinate_bins
 from dask_coop.chunks.counting import WORTH_COMPILING
@@ -181,3 +183,86 @@ def test_counts_of_a_coordinate_are_numpys(xp: Any, size: int) -> None:
         about = f"seed {seed}: {x.dtype} {case.n} bins of {case.limits}"
         np.testing.assert_array_equal(bins.edges, edges, about)
         np.testing.assert_array_equal(count(xp, x, Grid((bins,))), counts, about)
+
+
+def assert_same(xp: Any, x: Any, *args: Any, expected: Any = None) -> None:
+    """Hold histograms of `x` to NumPy's counts, in chunks below and above the compiled loops."""
+    if expected is None:
+        with np.errstate(all="ignore"):
+            expected, _ = np.histogram(x, *args)
+    times = -(-WORTH_COMPILING // x.size)
+    for array, chunk in ((x, -1), (x, x.size // 3 + 1), (np.tile(x, times), -1)):
+        result, _ = dc.histogram(to_chunks(xp, array, chunk), *args)
+        np.testing.assert_array_equal(to_numpy(xp, result), expected * (array.size // x.size))
+
+
+def test_edges_made_in_float32(xp: Any) -> None:
+    low, high = np.float32(-1.7224054), np.float32(1.7040669)
+    edges = np.histogram_bin_edges(np.array([low, high]), 50)
+    x = np.concatenate([edges, np.nextafter(edges, np.float32(-9)), np.nextafter(edges, high)])
+    assert_same(xp, x[x >= low], 50)
+
+
+@pytest.mark.parametrize("x", [-1, -256, -257, 0, 1])
+def test_differences_that_float64_rounds(xp: Any, x: int) -> None:
+    assert_same(xp, np.full(50, x), 2, (-(2**62), 2**62))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "n"),
+    [
+        (345568088544230677, 1641417065998096891, 7),
+        (2**53, 2**53 + 40, 5),
+        (-(2**63), 2**63 - 1, 64),
+        (-(2**60), 17, 10),
+        (0.5, 2.0**60, 9),
+    ],
+)
+def test_integers_beyond_float64(xp: Any, low: Any, high: Any, n: int) -> None:
+    edges = np.histogram_bin_edges(np.empty(0, "i8"), n, (low, high))
+    near = [int(edge) + step for edge in [low, high, *edges] for step in range(-3, 4)]
+    assert_same(xp, np.array([x for x in near if -(2**63) <= x < 2**63]), n, (low, high))
+
+
+def test_integers_beyond_uint64s_range(xp: Any) -> None:
+    x = np.array([0, 1, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1], "u8")
+    # NumPy raises an OverflowError for the same limits as integers of Python.
+    expected, _ = np.histogram(x, 4, (np.uint64(0), np.uint64(2**64 - 1)))
+    assert_same(xp, x, 4, (0, 2**64 - 1), expected=expected)
+    assert_same(xp, x, 3, (-5, 2**64 - 1), expected=np.array([2, 2, 2]))
+    wide = np.array([-5, 2**63 - 1])
+    table, _ = dc.histogram(to_chunks(xp, wide, -1), 2, (2**63, 2**64 - 1), flow=True)
+    np.testing.assert_array_equal(to_numpy(xp, table), [2, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("limits", "n"),
+    [
+        ((np.float16(-0.8), np.float16(1.1)), 1468),
+        ((np.float16(-39.4), np.float16(345.0)), 1371),
+        ((-1.8, 0.8), 2342),
+        ((1152922077816100008, 1152922077816116864), 61),
+    ],
+)
+def test_guesses_that_numpy_leaves_further_off(xp: Any, limits: Any, n: int) -> None:
+    if isinstance(limits[0], int):
+        x = np.arange(limits[0] - 9, limits[1] + 9)
+    else:
+        x = np.arange(1 << 16, dtype="u2").view("f2")
+        x = x[np.isfinite(x)]
+    with np.errstate(all="ignore"):
+        counts, edges = np.histogram(x, n, limits)
+    inside = x[(x >= limits[0]) & (x <= limits[1])].astype(edges.dtype)
+    searched = np.minimum(np.searchsorted(edges, inside, "right"), n) - 1
+    assert (np.bincount(searched, minlength=n) != counts).any()
+    assert_same(xp, x, n, limits)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4"])
+@pytest.mark.parametrize("times", [1, 2000])
+def test_a_coordinate_is_counted_by_the_edges_returned(xp: Any, dtype: str, times: int) -> None:
+    x = np.tile((np.arange(1, 20) / 10).astype(dtype), times)
+    hist, (edges,) = dc.histogramdd((to_chunks(xp, x, -1),), bins=6)
+    expected, (found,) = np.histogramdd((x,), bins=6)
+    np.testing.assert_array_equal(to_numpy(xp, hist), expected)
+    np.testing.assert_array_equal(edges.compute(), found)
