@@ -198,8 +198,7 @@ NANMIN = Monoid("nanmin", (Field("min", "element", _nan, np.fmin),), "f", "NanMi
 NANMAX = Monoid("nanmax", (Field("max", "element", _nan, np.fmax),), "f", "NanMax")
 ARGMIN = Monoid("argmin", (_LOW, _PLACE), "biufc", "ArgMin", partial(merge_places, np.less))
 ARGMAX = Monoid("argmax", (_HIGH, _PLACE), "biufc", "ArgMax", partial(merge_places, np.greater))
-# Complex numbers that are NaN differ, and NumPy keeps the first: the place tells which one that is,
-# or in which order the chunks are.
+# NumPy keeps the first NaN of several, which differ: a place, if only the chunk's, tells the order.
 FIRST_MIN = Monoid("first_min", (_LOW, _PLACE), "c", "ArgMin", partial(merge_places, np.less))
 FIRST_MAX = Monoid("first_max", (_HIGH, _PLACE), "c", "ArgMax", partial(merge_places, np.greater))
 ANY = Monoid("any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any")
@@ -302,9 +301,8 @@ class Operation:
         if self.monoid in (BINNED_SUM, BINNED_COMPLEX_SUM):
             return self.element.type(0)
         fields = self.monoid.fields
-        if len(fields) == 1 or self.monoid in (FIRST_MIN, FIRST_MAX):
-            return fields[0].identity(self.element)
-        return None
+        has_one = len(fields) == 1 or self.monoid in (FIRST_MIN, FIRST_MAX)
+        return fields[0].identity(self.element) if has_one else None
 
     def combine(self, states: list[State]) -> State:
         """Combine `states`, first to last."""
@@ -321,9 +319,8 @@ class Operation:
         # Where all elements are left out there is no place to move, and it may overflow.
         with np.errstate(over="ignore"):
             shifted = self._shift(place, lengths, origin)
-        if self.skipna or self.monoid in (FIRST_MIN, FIRST_MAX):
-            shifted = choose(place == NOWHERE, place, shifted)
-        return value, shifted
+        may_lack = self.skipna or self.monoid in (FIRST_MIN, FIRST_MAX)
+        return value, choose(place == NOWHERE, place, shifted) if may_lack else shifted
 
     def _shift(self, place: Any, lengths: tuple[int, ...], origin: Origin) -> Any:
         if len(origin) == 1:
