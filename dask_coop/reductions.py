@@ -124,11 +124,11 @@ def sum(
     within 2**-72 of the largest one, in magnitude, and the sum of that is exact and rounded once,
     to the dtype of the result. A sum of float16 is exact before that. An exact zero is +0.
 
-    Of masked arrays, in NumPy chunks, what is masked is left out, here and in every other
-    reduction, scan and histogram, along with what `where` leaves out. A reduction gives a masked
-    array, masked where no element was left, also with `initial`, as :mod:`numpy.ma` does; NaN and
-    infinities that are not masked count as in any array, also where :func:`numpy.ma.mean` masks
-    what they give.
+    Of masked arrays, in NumPy chunks, what is masked is left out, here and in every reduction, scan
+    and histogram, along with what `where` leaves out. As those of :mod:`numpy.ma`, a reduction
+    gives a masked array, masked where no element was left, also with `initial`. NaN and infinities
+    that are not masked count as in any array: the mean and the variance are then NaN, which
+    :func:`numpy.ma.mean` masks and :func:`numpy.ma.var` leaves out.
 
     Chunks of other types (sparse arrays) and dtypes (object, datetime64, longdouble) are left to
     Dask's function of the same name, here and in every other function of arrays. The bfloat16 of
