@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import sys
@@ -306,11 +307,12 @@ def _figure_paths(sources: list[Source], folder: Path) -> list[Path]:
 def _print_source(text: str, source: Source, engine: str) -> None:
     x = source.array
     print(f"source: {text}" + (f" ({source.name})" if source.name not in text else ""))
-    print(f"shape: {_shape(x.shape)} ({format_bytes(x.nbytes)})")
+    print(f"shape: {_shape(x.shape)} ({format_bytes(x.size * x.dtype.itemsize)})")
     print(f"dtype: {x.dtype}")
     for note in source.notes:
         print(note)
-    print(f"chunks: {x.npartitions} of {_shape(x.chunksize)}")
+    largest = tuple(map(max, x.chunks))
+    print(f"chunks: {math.prod(x.numblocks)} of {_shape(largest)}")
     print(f"engine: {engine}", flush=True)
 
 
@@ -326,7 +328,8 @@ def _print_summary(source: Source, summary: Summary) -> None:
         and summary.statistics["min"] < summary.statistics["max"]
     ):
         print(f"note: one bin holds {share:.1%} of the values; --range LO HI would spread them")
-    size, seconds = source.array.nbytes, summary.seconds
+    size = source.array.size * source.array.dtype.itemsize
+    seconds = summary.seconds
     reads = "1 read" if summary.reads == 1 else f"{summary.reads} reads"
     rate = summary.reads * size / seconds / 1e9
     print(f"time: {seconds:.2f} s for {reads} of {format_bytes(size)}, {rate:.3g} GB/s")

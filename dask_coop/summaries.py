@@ -189,6 +189,8 @@ def _require_kind(limits: Range, dtype: np.dtype[Any]) -> None:
 def _in_unit(limit: Any, dtype: np.dtype[Any]) -> Any:
     """Return a date in the unit of `dtype`, or the duration that is so many of it."""
     if not isinstance(limit, np.datetime64):
+        if abs(limit) >= 2**63:
+            raise UserError(f"--range {_short(limit)}: {dtype} does not reach that far")
         return np.int64(round(limit)).view(dtype)
     try:
         converted = limit.astype(dtype)

@@ -281,6 +281,27 @@ def test_packed_numbers_are_unpacked_and_that_is_said(
     assert found["mean"] == pytest.approx(np.nanmean(kelvin), abs=0.005)
 
 
+def test_what_is_packed_is_described_with_query_planning_too(tmp_path: Path) -> None:
+    pytest.importorskip("xarray")
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file["time"] = np.arange(31)
+        file["time"].attrs["units"] = "days since 2000-01-01"
+    (tmp_path / "out").mkdir()
+    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "true"}
+    environment["PYTHONPATH"] = str(Path(dask_coop.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "dask_coop", "describe", "--cpu", "--chunks", "9", "../x.nc"],
+        cwd=tmp_path / "out",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "chunks: 4 of 9" in done.stdout
+    assert table(done.stdout)["mean"] == "2000-01-16T00:00:00"
+
+
 def test_one_value(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert describe(folder / "same.npy", "--out", tmp_path) == 0
     assert numbers(capsys.readouterr().out)["median (from 256 bins)"] == 4
@@ -390,6 +411,10 @@ ERRORS = {
     "range-of-durations": (
         ["describe", "times.npy", "--range", "2020-01-01", "2021-01-01"],
         "the values are timedelta64.ms.; give two numbers of its unit",
+    ),
+    "range-beyond-durations": (
+        ["describe", "times.npy", "--range", "0", "1e300"],
+        r"--range 1e\+300: timedelta64.ms. does not reach that far",
     ),
     "range-beyond-the-unit": (
         ["describe", "dates.npy", "--range", "2020-01-01", "3021-01-01"],
