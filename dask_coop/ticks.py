@@ -29,8 +29,12 @@ def summarize(ticks: Any, axes: tuple[int, ...], valid: Any) -> State:
     """Return the state of an array of ticks over `axes`, of fewer than 2**32, where `valid`."""
     nats = (ticks == NAT) & valid
     valid = ~nats & valid
-    count = np.sum(valid, axes, dtype="i8")
-    known = np.where(valid, ticks, 0)
+    count, every = np.sum(valid, axes, dtype="i8"), bool(np.all(valid))
+
+    def among(values: Any, else_: Any) -> Any:
+        return values if every else np.where(valid, values, else_)
+
+    known = among(ticks, 0)
     # From words of 32 bits to words of 48.
     above = np.add.reduce(known >> 32, axes)
     below = np.add.reduce((known & 0xFFFFFFFF).view("u8"), axes)
@@ -42,11 +46,11 @@ def summarize(ticks: Any, axes: tuple[int, ...], valid: Any) -> State:
     return (
         count,
         np.sum(nats, axes, dtype="i8"),
-        np.minimum.reduce(np.where(valid, ticks, _LAST), axes, initial=_LAST),
-        np.maximum.reduce(np.where(valid, ticks, NAT), axes, initial=NAT),
+        np.minimum.reduce(among(ticks, _LAST), axes, initial=_LAST),
+        np.maximum.reduce(among(ticks, NAT), axes, initial=NAT),
         high,
         low,
-        np.add.reduce(np.where(valid, np.square(deviation), 0), axes),
+        np.add.reduce(among(np.square(deviation), 0), axes),
     )
 
 
