@@ -23,6 +23,7 @@ from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
 
 from dask_coop import binned, chunks, monoids, spine
+from dask_coop.compensated import compensated, settle
 from dask_coop.errors import Refused, RefusedByDask
 from dask_coop.fallback import fall_back, remember
 from dask_coop.keywords import check_keywords
@@ -178,6 +179,8 @@ def reduce_array(
         op = monoids.reproducible(op)
         if op.monoid is not monoid:
             refuse_many(name, x, axes)
+    elif (exact := compensated(op)) is not op:
+        op, finalize = exact, partial(_settle, finalize)
     if initial is not None:
         finalize = partial(_begin, op, _as_state(op, initial), finalize)
     outputs = {name: (finalize, op.output if result is None else np.dtype(result))}
@@ -237,6 +240,10 @@ def replace_nan(monoid: Monoid, name: str, x: da.Array) -> da.Array:
 @chunks.keeps_mask
 def _replace_nan(x: Any, value: Any) -> Any:
     return np.where(np.isnan(x), value, x)
+
+
+def _settle(finalize: Callable[[State], Any], state: State) -> Any:
+    return finalize(settle(state))
 
 
 def _as_state(op: Operation, initial: Any) -> State:

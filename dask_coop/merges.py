@@ -46,6 +46,20 @@ def merge_moments(a: State, b: State) -> State:
     )
 
 
+def merge_sums(a: State, b: State) -> State:
+    """Add totals, what they have too much, and counts: the error of an addition is a float64, too.
+
+    After D. E. Knuth, "The Art of Computer Programming", volume 2, theorem 4.2.2 B. Where a total
+    is not finite its excess is NaN.
+    """
+    (a_total, a_excess, *a_counts), (b_total, b_excess, *b_counts) = a, b
+    total = a_total + b_total
+    added = total - a_total
+    excess = (added - b_total) + ((total - added) - a_total)
+    counts = (x + y for x, y in zip(a_counts, b_counts, strict=True))
+    return (total, a_excess + b_excess + excess, *counts)
+
+
 def merge_places(before: np.ufunc, a: State, b: State) -> State:
     """Keep the better value, NaN before any other, and of equals the one that comes first."""
     (a_value, a_place), (b_value, b_place) = a, b

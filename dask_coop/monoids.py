@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dask_coop import binned, ticks
+from dask_coop import binned, merges, ticks
 from dask_coop.errors import Refused, remedy
 from dask_coop.identities import highest, lowest
 from dask_coop.merges import choose, merge_counts, merge_moments, merge_places, merge_variances
@@ -213,6 +213,12 @@ MOMENTS = Monoid(
     "Moments",
     merge_moments,
 )
+# What the total, which was rounded at every addition, is above the exact one.
+_SUMS = (_TOTAL, Field("excess", "accumulator", _zero, np.add))
+COMPENSATED_SUM = Monoid("compensated_sum", _SUMS, "fc", "CompensatedSum", merges.merge_sums)
+COMPENSATED_MEAN = replace(
+    COMPENSATED_SUM, name="compensated_mean", fields=(*_SUMS, _COUNT), functor="CompensatedMean"
+)
 _SPECIAL = Field("special", "float", _zero, np.add)
 _PARTS = tuple(
     (
@@ -261,6 +267,8 @@ MONOIDS = (
     MEAN,
     VAR,
     MOMENTS,
+    COMPENSATED_SUM,
+    COMPENSATED_MEAN,
     BINNED_SUM,
     BINNED_MEAN,
     BINNED_COMPLEX_SUM,
@@ -298,7 +306,7 @@ class Operation:
         """An element that changes no state, or None where there may be none."""
         if self.skipna:
             return self.element.type(np.nan)
-        if self.monoid in (BINNED_SUM, BINNED_COMPLEX_SUM):
+        if self.monoid in (COMPENSATED_SUM, BINNED_SUM, BINNED_COMPLEX_SUM):
             return self.element.type(0)
         fields = self.monoid.fields
         has_one = len(fields) == 1 or self.monoid in (FIRST_MIN, FIRST_MAX)

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "binned.cuh"
+#include "compensated.cuh"
 #include "cta.cuh"
 #include "load.cuh"
 

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "bulk.cuh"
-#include "monoids.cuh"
+#include "compensated.cuh"
 #include "tagged.cuh"
 #include "warp.cuh"
 

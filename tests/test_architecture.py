@@ -72,6 +72,7 @@ LAYERS = {
     "monoids": {
         "binned",
         "bins",
+        "compensated",
         "counted",
         "edges",
         "identities",

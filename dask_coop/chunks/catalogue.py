@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.compensated import compensated
 from dask_coop.cuda.programs import (
     CTYPES,
     Functor,
@@ -32,6 +33,8 @@ from dask_coop.monoids import (
     BINNED_COMPLEX_SUM,
     BINNED_MEAN,
     BINNED_SUM,
+    COMPENSATED_MEAN,
+    COMPENSATED_SUM,
     COUNT_NONZERO,
     COUNTS,
     LOGADDEXP,
@@ -50,11 +53,11 @@ from dask_coop.monoids import (
 )
 
 #: What has no neutral element, so that a mask has to go along with the elements.
-MASKED = (MEAN, VAR, BINNED_MEAN)
+MASKED = (MEAN, VAR, COMPENSATED_MEAN, BINNED_MEAN)
 
 #: What public functions ask for without NaN; others skip it by themselves, or have no NaN to skip.
 SKIPPED = (
-    *(SUM, PROD, MINMAX, ARGMIN, ARGMAX, MEAN, VAR),
+    *(SUM, PROD, MINMAX, ARGMIN, ARGMAX, MEAN, VAR, COMPENSATED_SUM, COMPENSATED_MEAN),
     *(BINNED_SUM, BINNED_MEAN, BINNED_COMPLEX_SUM, BINNED_COMPLEX_MEAN),
 )
 
@@ -198,7 +201,11 @@ def all_scans() -> Iterator[str]:
             yield from segmented_scans(op)
     for name in ("f4", "c8"):
         yield from scans(bind(SUM, np.dtype(name), np.dtype(name), "scan", skipna=True))
-    for monoid, dtype in ((SUM, np.dtype("u1")), (SUM, np.dtype("f4")), (MAX, np.dtype("f2"))):
+    for name in ("f8", "c16"):
+        skipping = bind(COMPENSATED_SUM, np.dtype(name), np.dtype(name), "scan", skipna=True)
+        yield from scans(skipping)
+    directed = {SUM: "u1 f4", COMPENSATED_SUM: "f8", MAX: "f2"}
+    for monoid, dtype in ((m, np.dtype(name)) for m in directed for name in directed[m].split()):
         op = bind(monoid, dtype, _output(monoid, dtype), "scan")
         for directions in ((True, False), (False, True), (True, True)):
             yield from scans(op, True, *directions)
@@ -207,6 +214,7 @@ def all_scans() -> Iterator[str]:
 
 #: Elements whose scans by a monoid `all_scans` lists.
 _SCANNED = {
+    COMPENSATED_SUM: "f4 f8 c16",
     PROD: "u1 i8 f4 c8",
     MIN: "? u2 f4",
     MAX: "? i1 i8 f2 f8",
@@ -282,12 +290,13 @@ def stages(dtype: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
     for monoid in MONOIDS:
         if monoid is SUM or (full and dtype.kind in monoid.kinds and monoid is not COUNTS):
             for skipna in (False, True) if full and monoid in SKIPPED else (False,):
-                op = bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna)
+                op = compensated(bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna))
                 yield node.reduce(functor(op), element(op), layout(op))
     for monoid, names in {SUM: dtype.str[1:], **_SCANNED}.items():
         if dtype.str[1:] in names.split() and monoid is not LOGADDEXP:
             for skipna in (False, True) if full and monoid in SKIPPED else (False,):
-                of = scanned(bind(monoid, dtype, _output(monoid, dtype), "scan", skipna))
+                op = compensated(bind(monoid, dtype, _output(monoid, dtype), "scan", skipna))
+                of = scanned(op)
                 if hopper and of.is_bulk:
                     # An H200's processors, and its memory but for some of the program's own.
                     yield node.scan(of, scan.tune(of, 1 << 40, 132, 232_448 - 2048, False))
@@ -319,8 +328,8 @@ def common(dtypes: tuple[np.dtype[Any], ...], hopper: bool = True) -> list[str]:
     for dtype in dtypes:
         for monoid in _COMMON:
             op = bind(monoid, dtype, _output(monoid, dtype), monoid.name)
-            sources += reductions(op)
-        sources += scans(bind(SUM, dtype, _output(SUM, dtype), "scan"), hopper)
+            sources += reductions(compensated(op))
+        sources += scans(compensated(bind(SUM, dtype, _output(SUM, dtype), "scan")), hopper)
         samples = np.dtype("u1") if dtype.kind == "b" else dtype
         edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
         sources += counts(histogram.finder("guessed", samples, edge))
@@ -353,6 +362,8 @@ def everything() -> list[str]:
 
 
 def _output(monoid: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if monoid in (COMPENSATED_SUM, COMPENSATED_MEAN):
+        return accumulator(dtype)
     if monoid in (SUM, PROD):
         return accumulator(dtype) if dtype.kind in "biu" else dtype
     if monoid in (ANY, ALL, COUNT_NONZERO):

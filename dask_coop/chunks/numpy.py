@@ -11,7 +11,15 @@ import numpy as np
 
 from dask_coop import ticks
 from dask_coop.bins import Grid, Integers, Steps
-from dask_coop.chunks import adding, binned, binned_counts, counting, custom, numpy_scan
+from dask_coop.chunks import (
+    adding,
+    binned,
+    binned_counts,
+    compensated,
+    counting,
+    custom,
+    numpy_scan,
+)
 from dask_coop.chunks.accumulate import as_lines
 from dask_coop.counted import Counted
 from dask_coop.merges import choose
@@ -25,6 +33,8 @@ from dask_coop.monoids import (
     BINNED_COUNTS,
     BINNED_MEAN,
     BINNED_SUM,
+    COMPENSATED_MEAN,
+    COMPENSATED_SUM,
     COUNT_NONZERO,
     FIRST_MAX,
     FIRST_MIN,
@@ -143,6 +153,12 @@ def _sum(x: Array, axes: tuple[int, ...], dtype: Any, valid: Any) -> Any:
     return adding.reduce(np.add, x, axes, dtype)
 
 
+def _compensated(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    kept = x if valid is True else np.where(valid, x, 0)
+    sums = compensated.reduce(kept, axes, op.monoid.dtypes(op.element)[0])
+    return sums if op.monoid is COMPENSATED_SUM else (*sums, _count(x, axes, valid))
+
+
 def _squares(x: Array, axes: tuple[int, ...], dtype: Any, mean: Any, valid: Any) -> Any:
     """Return the sum of the squared deviations from `mean`, taken in `dtype`."""
     deviation = np.asarray(np.subtract(x, np.expand_dims(mean, axes), dtype=dtype))
@@ -258,6 +274,8 @@ _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] 
     BINNED_COMPLEX_SUM: binned.lift,
     BINNED_MEAN: binned.lift,
     BINNED_SUM: binned.lift,
+    COMPENSATED_MEAN: _compensated,
+    COMPENSATED_SUM: _compensated,
     COUNT_NONZERO: _truths,
     FIRST_MAX: _first,
     FIRST_MIN: _first,

@@ -1,0 +1,148 @@
+"""Sums and running sums of NumPy chunks in float64 that keep what additions round off.
+
+A sum is a total and its excess over the exact sum: two float64, or two complex128. Large chunks are
+summed by the loops of compensated_numba.py, which make both at every element. NumPy has no such
+loop; without Numba, and for small chunks, sums are made first and all of their errors afterwards,
+by D. E. Knuth, "The Art of Computer Programming", volume 2, theorem 4.2.2 B::
+
+    after  = before + x
+    added  = after - before
+    excess = (added - x) + ((after - added) - before)
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from dask_coop.chunks import adding
+
+Array = np.ndarray[Any, Any]
+
+#: The most elements of a line whose every addition NumPy corrects. Of more some are added in pairs,
+#: and pairs of pairs, first: errors are random and vanish among so many; equal numbers have none.
+_EXACT = 256
+
+#: Elements that are added, and corrected, at a time, so that they stay in the caches.
+_BLOCK, _CORRECTED = 1 << 15, 1 << 13
+
+
+@cache
+def _loops() -> ModuleType | None:
+    try:
+        from dask_coop.chunks import compensated_numba
+    except ImportError:
+        return None
+    return compensated_numba
+
+
+def compiled(x: Array) -> ModuleType | None:
+    """Return the loops for a chunk, or None where there is no Numba or they are not worth it."""
+    large = x.size >= adding.WORTH_COMPILING and x.flags.aligned and x.dtype != np.float16
+    return _loops() if large else None
+
+
+def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
+    """Return the sum of `x` over sorted axes, in `dtype`: totals and their excesses."""
+    order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
+    places = [at for at, d in enumerate(order) if d in axes]
+    start, stop = (places[0], places[-1] + 1) if places else (x.ndim, x.ndim)
+    if stop - start > len(places):
+        order = [d for d in range(x.ndim) if d not in axes] + list(axes)
+        start, stop = x.ndim - len(axes), x.ndim
+    kept = order[:start] + order[stop:]
+    sizes = [x.shape[d] for d in order]
+    lines = math.prod(sizes[:start]), math.prod(sizes[start:stop]), math.prod(sizes[stop:])
+    back, shape, parts = np.argsort(kept), [x.shape[d] for d in kept], 1
+    x = x.transpose(order).reshape(lines)
+    if x.dtype.kind == "c":
+        narrow = x.shape[2] < 2 or x.strides[2] == x.itemsize
+        x, parts = (x if narrow else np.ascontiguousarray(x)).view(f"f{x.itemsize // 2}"), 2
+    sums = np.zeros((2, x.shape[0] * x.shape[2]))
+    with np.errstate(all="ignore"):
+        if (loops := compiled(x)) is None:
+            sums[:] = [part.ravel() for part in _reduce(x)]
+        elif x.shape[2] == parts and x.strides[1] == parts * x.itemsize:
+            flat, step, _ = flatten(x)
+            loops.sum_rows(flat, step, x.shape[1] * parts, parts, *sums)
+        else:
+            loops.sum_columns(*flatten(x), *x.shape[1:], *sums)
+
+    total, above = (part.view(dtype).reshape(shape).transpose(back)[()] for part in sums)
+    return total, above
+
+
+def flatten(x: Array) -> tuple[Array, int, int]:
+    """Return the memory of (outer, n, inner), and the elements from line to line and along one."""
+    steps = [stride if n > 1 else 0 for n, stride in zip(x.shape, x.strides, strict=True)]
+    if any(step < 0 or step % x.itemsize for step in steps) or steps[2] > x.itemsize:
+        x = np.ascontiguousarray(x)
+        steps = list(x.strides)
+    span = 1 + sum((n - 1) * (step // x.itemsize) for n, step in zip(x.shape, steps, strict=True))
+    memory = as_strided(x, (span,), (x.itemsize,), writeable=False)
+    return memory, steps[0] // x.itemsize, steps[1] // x.itemsize
+
+
+def _reduce(x: Array) -> tuple[Array, Array]:
+    """Reduce (outer, n, inner) over n."""
+    outer, n, inner = x.shape
+    totals, excesses = np.zeros((2, outer, inner))
+    if n:
+        while n > _EXACT:
+            x = _thin(x, 16 if n > 4 * _EXACT else 4)
+            n = x.shape[1]
+        lines, columns = max(1, _CORRECTED // max(1, n * inner)), max(1, _CORRECTED // n)
+        for line in range(0, outer, lines):
+            for column in range(0, inner, columns):
+                at = slice(line, line + lines), slice(column, column + columns)
+                totals[at], excesses[at] = _add_up(x[at[0], :, at[1]])
+    return totals, excesses
+
+
+def _thin(x: Array, count: int) -> Array:
+    """Add up `count` elements at a time along axis 1, a power of two, in pairs of pairs."""
+    outer, n, inner = x.shape
+    whole = n // count
+    result = np.empty((outer, whole + n % count, inner))
+    length = max(1, _BLOCK // max(1, count * outer * inner))
+    for begin in range(0, whole, length):
+        end = min(begin + length, whole)
+        sums = x[:, count * begin : count * end]
+        while (half := sums.shape[1] // 2) > end - begin:
+            sums = np.add(sums[:, :half], sums[:, half:], dtype="f8")
+        np.add(sums[:, :half], sums[:, half:], out=result[:, begin:end], dtype="f8")
+    result[:, whole:] = x[:, whole * count :]
+    return result
+
+
+def _add_up(x: Array) -> tuple[Array, Array]:
+    """Add up along axis 1, in pairs, and pairs of pairs, and what the additions are in error by."""
+    outer, n, inner = x.shape
+    size = 1 << (n - 1).bit_length()
+    # Sums stand behind the elements, so that the errors of all are found at once.
+    tree = np.empty((outer, 2 * size - 1, inner))
+    tree[:, :n], tree[:, n:size] = x, 0
+    begin, end = 0, size
+    while end - begin > 1:
+        sums = tree[:, end : end + (end - begin) // 2]
+        np.add(tree[:, begin:end:2], tree[:, begin + 1 : end : 2], out=sums)
+        begin, end = end, end + (end - begin) // 2
+    errors = excess(tree[:, :-1:2], tree[:, 1:-1:2], tree[:, size:])
+    # A sum of nothing but negative zeros is positive, as that of nothing.
+    total = tree[:, -1] + 0.0
+    return total, np.add.reduce(errors, 1) + (total - total)
+
+
+def excess(before: Array, x: Array, after: Array) -> Array:
+    """Return by how much `after`, which is `before` + `x` rounded, is above that."""
+    added = after - before
+    errors = added - x
+    np.subtract(after, added, out=added)
+    added -= before
+    errors += added
+    return errors

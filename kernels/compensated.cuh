@@ -1,0 +1,77 @@
+// Sums in float64 that keep what additions round off.
+#pragma once
+
+#include "monoids.cuh"
+
+namespace coop {
+
+// A total, whose additions were rounded, and by how much it is above the exact one.
+template <typename A> struct Sums { A total, excess; };
+
+// Adds b to a, and what that has too much to `excess`: D. E. Knuth, "The Art of Computer Programming",
+// volume 2, theorem 4.2.2 B. Where the sum is not finite, the excess becomes NaN.
+__device__ inline double add(double a, double b, double& excess) {
+  double total = a + b, added = total - a;
+  excess += (added - b) + ((total - added) - a);
+  return total;
+}
+__device__ inline complex_t<double> add(complex_t<double> a, complex_t<double> b,
+                                        complex_t<double>& excess) {
+  return {add(a.re, b.re, excess.re), add(a.im, b.im, excess.im)};
+}
+
+__device__ inline double settle(double total, double excess) {
+  double exact = total - excess;
+  return is_finite(exact) ? exact : total;
+}
+__device__ inline complex_t<double> settle(complex_t<double> total, complex_t<double> excess) {
+  return {settle(total.re, excess.re), settle(total.im, excess.im)};
+}
+template <typename To, typename A>
+__device__ To convert(Sums<A> x) {
+  if constexpr (is_same<To, Sums<A>>::value) return x;
+  else return convert<To>(settle(x.total, x.excess));
+}
+
+// The sum as if in twice the precision of float64, rounded once.
+template <typename T> struct CompensatedSum {
+  using A = typename accumulator<T>::type;
+  using State = Sums<A>;
+  struct Lift {
+    State sum = identity();
+    __device__ void add(T x, int) { sum.total = coop::add(sum.total, convert<A>(x), sum.excess); }
+    __device__ State state(i64) const { return sum; }
+  };
+  __device__ static State identity() { return {A{}, A{}}; }
+  __device__ static State lift(T x) { return {convert<A>(x), A{}}; }
+  __device__ static State combine(State a, State b) {
+    A excess = a.excess + b.excess;
+    A total = add(a.total, b.total, excess);
+    return {total, excess};
+  }
+};
+
+template <typename T> struct CompensatedMean {
+  using Sum = CompensatedSum<T>;
+  struct State {
+    typename Sum::A total, excess;
+    i64 count;
+  };
+  struct Lift {
+    typename Sum::Lift sum;
+    // A thread reads far fewer than 2^32 elements.
+    unsigned count = 0;
+    __device__ void add(T x, int i) {
+      sum.add(x, i);
+      ++count;
+    }
+    __device__ State state(i64) const { return {sum.sum.total, sum.sum.excess, count}; }
+  };
+  __device__ static State identity() { return {typename Sum::A{}, typename Sum::A{}, 0}; }
+  __device__ static State combine(State a, State b) {
+    auto sum = Sum::combine({a.total, a.excess}, {b.total, b.excess});
+    return {sum.total, sum.excess, a.count + b.count};
+  }
+};
+
+}  // namespace coop
