@@ -13,12 +13,13 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint gpu-test gpu-sanitize bench clean
+.PHONY: help demo test lint fuzz gpu-test gpu-sanitize bench clean
 
 help:
 	@echo "make demo          describe and equalise two pictures; the results are in demo/"
 	@echo "make test          lint, then all tests that this machine can run"
 	@echo "make lint          ruff and mypy"
+	@echo "make fuzz          random cases against NumPy for a minute, or FUZZ_SECONDS=600"
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
 	@echo "make gpu-sanitize  a few cases under compute-sanitizer"
 	@echo "make bench         time the kernels beside other libraries; writes docs/performance.md"
@@ -43,6 +44,10 @@ lint: $(FOR_TEST)
 	$(PY) -m ruff check --quiet
 	$(PY) -m ruff format --check --quiet
 	$(PY) -m mypy
+
+# On CuPy chunks where there is a GPU; tests/fuzz/__main__.py lists what can be set besides.
+fuzz: $(FOR_TEST)
+	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m fuzz
 
 gpu-test: $(FOR_TEST)
 	$(PY) tests/gpu_run.py

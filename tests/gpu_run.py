@@ -1,4 +1,7 @@
-"""Runs the GPU tests and writes what came out to docs/verified.json, one entry for each CUDA."""
+"""Runs the GPU tests and writes what came out to docs/verified.json, one entry for each CUDA.
+
+``python tests/gpu_run.py --add REPORT`` adds what tests/fuzz wrote to FUZZ_REPORT on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,36 @@ class Outcome:
 
 
 def table(entries: list[dict[str, Any]]) -> str:
-    """Return the outcomes as a page of the docs."""
-    head = "# Where the GPU tests ran\n\n"
-    columns = ("date", "gpus", "driver", "cuda", "cupy", "passed", "failed", "skipped")
-    rows = [columns, ("---",) * len(columns)]
+    """Return the outcomes as a page of the docs: of the tests, then of random cases if any."""
+    tests = [entry for entry in entries if "cases" not in entry]
+    page = "# Where the GPU tests ran\n\n" + _rows(
+        [*_MACHINE, "passed", "failed", "skipped"], tests
+    )
+    fuzzed = [entry for entry in entries if "cases" in entry]
+    if not fuzzed:
+        return page
+    page += "\n# Where random cases ran (`make fuzz`)\n\n"
+    columns = [*_MACHINE, "commit", "seconds", "processes", "cases", "wrong"]
+    totals = [
+        {**e, "cases": f"{sum(e['cases'].values()):,}", "wrong": sum(e["failures"].values())}
+        for e in fuzzed
+    ]
+    page += _rows(columns, totals) + "\nThe cases by family:\n\n"
+    families = [{"cuda": e["cuda"], **{k: f"{n:,}" for k, n in e["cases"].items()}} for e in fuzzed]
+    names = sorted({name for entry in fuzzed for name in entry["cases"]})
+    return page + _rows(["cuda", *names], families)
+
+
+_MACHINE = ("date", "gpus", "driver", "cuda", "cupy")
+
+
+def _rows(columns: list[str], entries: list[dict[str, Any]]) -> str:
+    rows = [columns, ["---"] * len(columns)]
     for entry in entries:
-        gpus = f"{len(entry['gpus'])} x {entry['gpus'][0]}"
-        rows.append(tuple(str({**entry, "gpus": gpus}[column]) for column in columns))
-    return head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        if "gpus" in entry:
+            entry = {**entry, "gpus": f"{len(entry['gpus'])} x {entry['gpus'][0]}"}
+        rows.append([str(entry.get(column, "")) for column in columns])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def machine() -> dict[str, Any]:
@@ -58,18 +83,28 @@ def machine() -> dict[str, Any]:
     }
 
 
+def add(entry: dict[str, Any]) -> None:
+    """Write an entry to the file and the page, in the place of what the same machine did before."""
+    entries = json.loads(TARGET.read_text()) if TARGET.exists() else []
+
+    def same(other: dict[str, Any]) -> bool:
+        alike = all(other[key] == entry[key] for key in ("cuda", "gpus"))
+        return alike and ("cases" in other) == ("cases" in entry)
+
+    entries = [*(other for other in entries if not same(other)), entry]
+    TARGET.write_text(json.dumps(entries, indent=2) + "\n")
+    TARGET.with_suffix(".md").write_text(table(entries))
+
+
 def main(arguments: list[str]) -> int:
-    """Run pytest with `arguments`; return its exit status."""
+    """Run pytest with `arguments`, or add a report; return the exit status."""
+    if arguments[:1] == ["--add"]:
+        add(json.loads(Path(arguments[1]).read_text()))
+        return 0
     outcome = Outcome()
     folder = str(Path(__file__).parent)
     status = pytest.main(["-q", "-m", "gpu", folder, *arguments], plugins=[outcome])
-    entry = {**machine(), **outcome.counts}
-    entries = json.loads(TARGET.read_text()) if TARGET.exists() else []
-    same = ("cuda", "gpus")
-    entries = [e for e in entries if any(e[key] != entry[key] for key in same)]
-    entries.append(entry)
-    TARGET.write_text(json.dumps(entries, indent=2) + "\n")
-    TARGET.with_suffix(".md").write_text(table(entries))
+    add({**machine(), **outcome.counts})
     return int(status)
 
 

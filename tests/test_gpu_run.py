@@ -88,3 +88,23 @@ def test_a_file_that_does_not_import_counts_as_failed(tmp_path: Path, options: l
 def test_the_committed_page_shows_the_committed_entries() -> None:
     entries = json.loads(gpu_run.TARGET.read_text())
     assert gpu_run.TARGET.with_suffix(".md").read_text() == gpu_run.table(entries)
+
+
+def test_random_cases_have_a_table_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "verified.json"
+    monkeypatch.setattr(gpu_run, "TARGET", target)
+    machine = {"date": "2026-11-22", "gpus": ["H200"], "driver": 1, "cuda": 12090, "cupy": "14"}
+    gpu_run.add({**machine, "passed": 7, "failed": 0, "skipped": 1})
+    fuzzed = {"commit": "abc", "seconds": 240, "processes": 14, "failures": {"scan": 2}}
+    for scans in (10, 60_000):
+        report = tmp_path / "report.json"
+        cases = {"scan": scans, "truth": 50_000}
+        report.write_text(json.dumps({**machine, **fuzzed, "cases": cases}))
+        assert gpu_run.main(["--add", str(report)]) == 0
+    assert len(json.loads(target.read_text())) == 2
+    page = target.with_suffix(".md").read_text()
+    assert "| 2026-11-22 | 1 x H200 | 1 | 12090 | 14 | 7 | 0 | 1 |" in page
+    assert "| abc | 240 | 14 | 110,000 | 2 |" in page
+    assert "| 12090 | 60,000 | 50,000 |" in page

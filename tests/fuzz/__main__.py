@@ -1,0 +1,192 @@
+"""A run over several processes, some of them with query planning on; or one case again."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fuzz.families import draw_case
+from fuzz.judge import judge
+from fuzz.work import SHOWN, Found, chunks_of, cut_down, work
+
+#: Of as many processes one has query planning on.
+PLANNING = 4
+#: How much longer than its time a process may take: it may be cutting down a case.
+GRACE = 45
+
+
+def one(seed: int, index: int) -> int:
+    """Judge one case and say what comes of it."""
+    xp = chunks_of(os.environ.get("FUZZ_CHUNKS", "auto"))
+    case = draw_case(seed, index)
+    print(case.code(xp))
+    failure = judge(case, xp)
+    if failure is None:
+        print("holds")
+        return 0
+    print(f"{failure.kind}: {failure.details}\n\nthe least such case:")
+    print(cut_down(case, failure, xp, seed, index))
+    return 1
+
+
+def worker(given: dict[str, Any]) -> int:
+    """Do one process's share, and write failures and the outcome as lines of JSON."""
+    progress = os.open(given.pop("progress"), os.O_WRONLY | os.O_CREAT)
+
+    def say(**line: Any) -> None:
+        print(json.dumps(line), flush=True)
+
+    tally = work(
+        chunks_of(given.pop("chunks")),
+        only=tuple(given.pop("only")),
+        started=lambda index: os.pwrite(progress, b"%020d" % index, 0),
+        shown=lambda found: say(found=vars(found)),
+        **given,
+    )
+    pace = [tally.pace[i] for i in range(max(tally.pace, default=-1) + 1)]
+    say(tally={"cases": tally.cases, "failures": tally.failures, "pace": pace})
+    return 0
+
+
+class Run:
+    """The processes of a run and what they have said."""
+
+    def __init__(self, seed: int, seconds: float, processes: int, chunks: str) -> None:
+        self.seed, self.seconds, self.chunks = seed, seconds, chunks
+        self.processes = processes
+        self.cases, self.failures = Counter[str](), Counter[str]()
+        self.seen, self.pace = Counter[Any](), Counter[int]()
+        self.lock = threading.Lock()
+
+    def go(self) -> None:
+        """Run all processes to their ends."""
+        with tempfile.TemporaryDirectory() as folder:
+            threads = [
+                threading.Thread(target=self._watch, args=(k, Path(folder, str(k))))
+                for k in range(self.processes)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    def _watch(self, k: int, progress: Path) -> None:
+        only = [name for name in os.environ.get("FUZZ_ONLY", "").split(",") if name]
+        given = {
+            "seed": self.seed,
+            "first": k,
+            "step": self.processes,
+            "seconds": self.seconds,
+            "chunks": self.chunks,
+            "only": only,
+            "progress": str(progress),
+        }
+        planning = k % PLANNING == 1
+        environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": str(planning)}
+        command = [sys.executable, "-m", "fuzz", "--worker", json.dumps(given)]
+        errors = progress.with_suffix(".errors")
+        with (
+            errors.open("w") as file,
+            subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=file, text=True
+            ) as process,
+        ):
+            timer = threading.Timer(self.seconds + GRACE, process.kill)
+            timer.start()
+            finished = False
+            assert process.stdout is not None
+            for line in process.stdout:
+                finished |= self._take(json.loads(line))
+            timer.cancel()
+        if not finished:
+            last = progress.read_text() if progress.exists() else ""
+            where = f"{self.seed} {int(last)}" if last else "its start"
+            words = errors.read_text().strip().splitlines()[-1:] or [""]
+            with self.lock:
+                self.failures["process"] += 1
+                print(f"process {k} ended at case {where}: {process.returncode} {words[0]}\n")
+
+    def _take(self, line: dict[str, Any]) -> bool:
+        with self.lock:
+            if "found" in line:
+                found = Found(**line["found"])
+                what = found.function, found.kind, found.dtype
+                self.seen[found.function] += what not in self.seen
+                self.seen[what] += 1
+                if self.seen[what] == 1 and self.seen[found.function] <= SHOWN:
+                    print(f"{found}\n", flush=True)
+                return False
+            self.cases.update(line["tally"]["cases"])
+            self.failures.update(line["tally"]["failures"])
+            self.pace.update(dict(enumerate(line["tally"]["pace"])))
+            return True
+
+    def entry(self, seconds: float) -> dict[str, Any]:
+        """Return what docs/verified.json says of the run."""
+        entry: dict[str, Any] = {}
+        if self.chunks == "cupy":
+            from gpu_run import machine
+
+            entry = machine()
+        return {
+            **entry,
+            "commit": os.environ.get("FUZZ_COMMIT") or _commit(),
+            "seed": self.seed,
+            "seconds": round(seconds),
+            "processes": self.processes,
+            "cases": dict(sorted(self.cases.items())),
+            "failures": dict(sorted(self.failures.items())),
+        }
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
+def main() -> int:
+    """Run as the environment says: FUZZ_SECONDS, _SEED, _CHUNKS, _PROCESSES, _ONLY, _REPORT."""
+    get = os.environ.get
+    seed = int(get("FUZZ_SEED") or secrets.randbelow(10**6))
+    seconds = float(get("FUZZ_SECONDS") or 60)
+    processes = int(get("FUZZ_PROCESSES") or max(2, min(14, (os.cpu_count() or 2) - 1)))
+    run = Run(seed, seconds, processes, chunks_of(get("FUZZ_CHUNKS", "auto")).__name__)
+    print(f"seed {seed}, {seconds:g} s, {processes} processes, {run.chunks} chunks", flush=True)
+    start = time.monotonic()
+    run.go()
+    took = time.monotonic() - start
+    for name in sorted(run.cases | run.failures):
+        wrong = f", {run.failures[name]} wrong" if run.failures[name] else ""
+        print(f"{name:10} {run.cases[name]:8,}{wrong}")
+    pace = [run.pace[i] for i in range(max(run.pace, default=-1) + 1)]
+    print("every 10 s:", *pace)
+    wrong = run.failures.total()
+    total = run.cases.total()
+    print(f"{total:,} cases in {took:.0f} s, {wrong:,} wrong (seed {seed})")
+    if report := get("FUZZ_REPORT"):
+        Path(report).write_text(json.dumps(run.entry(took), indent=2) + "\n")
+    return int(wrong > 0 or total == 0)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["--worker", given]:
+            sys.exit(worker(json.loads(given)))
+        case [seed, index]:
+            sys.exit(one(int(seed), int(index)))
+        case []:
+            sys.exit(main())
+    sys.exit(__doc__)

@@ -1,0 +1,54 @@
+"""The table of families: what draws a case, what it is held to, and its share of the cases.
+
+A generator is added by a function that draws a `Case` and a row here; where it is a new function
+of dask_coop, by one that says what is expected, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fuzz import histograms, own, products, reductions, scans
+from fuzz.case import Case
+from fuzz.exact import Expected
+
+
+class Family(NamedTuple):
+    """A row of the table below."""
+
+    draw: Callable[[np.random.Generator], Case]
+    expect: Callable[[Case], list[Expected]]
+    share: int
+
+
+FAMILIES = {
+    "histogram": Family(histograms.draw_histogram, histograms.expect_histogram, 8),
+    "joint": Family(histograms.draw_joint, histograms.expect_joint, 4),
+    "bincount": Family(histograms.draw_bincount, histograms.expect_bincount, 2),
+    "digitize": Family(histograms.draw_digitize, histograms.expect_digitize, 2),
+    "fold": Family(reductions.draw_fold, reductions.expect_fold, 5),
+    "extremum": Family(reductions.draw_extremum, reductions.expect_extremum, 4),
+    "truth": Family(reductions.draw_truth, reductions.expect_truth, 1),
+    "spread": Family(reductions.draw_spread, reductions.expect_spread, 3),
+    "describe": Family(reductions.draw_description, reductions.expect_description, 2),
+    "norm": Family(reductions.draw_norm, reductions.expect_norm, 1),
+    "scan": Family(scans.draw_scan, scans.expect_scan, 8),
+    "own": Family(own.draw_own, own.expect_own, 2),
+    "product": Family(products.draw_product, products.expect_product, 1),
+    "transpose": Family(products.draw_transpose, products.expect_transpose, 1),
+}
+
+_WHEEL = [name for name, family in FAMILIES.items() for _ in range(family.share)]
+
+
+def family_of(seed: int, index: int) -> str:
+    """Return the family of a case."""
+    return _WHEEL[int(np.random.default_rng((seed, index)).integers(len(_WHEEL)))]
+
+
+def draw_case(seed: int, index: int) -> Case:
+    """Return the case of two numbers."""
+    return FAMILIES[family_of(seed, index)].draw(np.random.default_rng((seed, index, 1)))

@@ -1,0 +1,220 @@
+"""Whether a case holds: its results against what is expected, and against what they promised."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.local import get_sync
+
+from dask_coop import chunks
+from fuzz.case import Case, Operand, show
+from fuzz.exact import Expected
+from fuzz.families import FAMILIES
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a case does not hold.
+
+    Attributes
+    ----------
+    kind : str
+        "raises", "accepts" (what NumPy refuses), "type", "dtype", "shape", "chunks", "values",
+        "bits" (a reproducible result that differs) or "keys".
+    details : str
+    """
+
+    kind: str
+    details: str
+
+
+def judge(case: Case, xp: ModuleType) -> Failure | None:
+    """Return how a case fails on chunks of `xp`'s kind, or None."""
+    with np.errstate(all="ignore"), warnings.catch_warnings(), _thresholds(case.compiled):
+        warnings.simplefilter("ignore")
+        return _judge(case, xp)
+
+
+def _judge(case: Case, xp: ModuleType) -> Failure | None:
+    try:
+        expected = FAMILIES[case.family].expect(case)
+    except Exception as error:
+        refusal: Exception | None = error
+    else:
+        refusal = None
+    try:
+        lazy = case.call(xp)
+        found = [_compute(result, xp) for result in _together(lazy)]
+    except Exception as error:
+        if refusal:
+            return None
+        if any(wanted.refusable for wanted in expected):
+            return _raises_too(case, xp)
+        return Failure(f"raises {type(error).__name__}", _first_line(error))
+    if refusal:
+        details = f"NumPy: {type(refusal).__name__}: {_first_line(refusal)}"
+        return Failure("accepts", f"{details}; found {found[0][0]!r}"[:400])
+    for number, ((actual, problem), wanted) in enumerate(zip(found, expected, strict=True)):
+        failure = problem or _compare(lazy[number], actual, wanted)
+        if failure:
+            which = f"result {number}: " if len(found) > 1 else ""
+            return replace(failure, details=which + failure.details)
+    return _bits(case, xp, found) or _keys(case, xp, lazy)
+
+
+def _raises_too(case: Case, xp: ModuleType) -> Failure | None:
+    """Hold what is refused of chunks that loops are compiled for to be so of others, too."""
+    try:
+        with _thresholds(not case.compiled):
+            _together(case.call(xp))
+    except Exception:
+        return None
+    return Failure("raises", f"but not with compiled={not case.compiled}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
+
+
+def _together(results: tuple[Any, ...]) -> list[Any]:
+    """Return lazy results with their blocks, computed together as Dask optimises them."""
+    lazy = [result for result in results if isinstance(result, da.Array)]
+    optimised = dask.optimize(*lazy)
+    graph: dict[Any, Any] = {}
+    for collection in optimised:
+        graph.update(collection.__dask_graph__())
+    blocks = iter(get_sync(graph, [collection.__dask_keys__() for collection in optimised]))
+    return [(r, next(blocks)) if isinstance(r, da.Array) else (r, None) for r in results]
+
+
+def _compute(result: Any, xp: ModuleType) -> tuple[Any, Failure | None]:
+    """Return a result as NumPy's, and where its blocks are not what the lazy array promised."""
+    lazy, blocks = result
+    if blocks is None:
+        return np.asarray(lazy), None
+    problem = None
+    if type(lazy._meta) is not xp.ndarray:
+        problem = Failure("type", f"the meta is {type(lazy._meta).__name__}")
+    if lazy._meta.dtype != lazy.dtype:
+        problem = Failure("dtype", f"the meta is {lazy._meta.dtype}, the array {lazy.dtype}")
+    blocks = blocks[0] if lazy.ndim == 0 else blocks
+
+    def join(part: Any, depth: int, index: tuple[int, ...]) -> Any:
+        nonlocal problem
+        if depth < lazy.ndim:
+            parts = [join(p, depth + 1, (*index, i)) for i, p in enumerate(part)]
+            return np.concatenate(parts, depth)
+        if not (isinstance(part, xp.ndarray) or (xp is np and isinstance(part, np.generic))):
+            problem = Failure("type", f"block {index} is of {type(part).__name__}")
+            return np.asarray(part)
+        if part.dtype != lazy.dtype:
+            problem = Failure("dtype", f"declared {lazy.dtype.str}, computed {part.dtype.str}")
+        sizes = [lazy.chunks[d][i] for d, i in enumerate(index)]
+        if any(n == n and n != m for n, m in zip(sizes, part.shape, strict=True)):
+            problem = Failure("chunks", f"block {index} of {tuple(sizes)} has shape {part.shape}")
+        return part if xp is np else xp.asnumpy(part)
+
+    try:
+        return np.asarray(join(blocks, 0, ())), problem
+    except ValueError as error:
+        return None, problem or Failure("shape", f"the blocks do not fit: {error}")
+
+
+def _compare(lazy: Any, actual: Any, wanted: Expected) -> Failure | None:
+    dtype = actual.dtype.newbyteorder("=")
+    if dtype != wanted.dtype:
+        return Failure("dtype", f"{dtype}, expected {wanted.dtype}")
+    if actual.shape != wanted.value.shape:
+        return Failure("shape", f"{actual.shape}, expected {wanted.value.shape}")
+    if wanted.chunks is not None and lazy.chunks != wanted.chunks:
+        return Failure("chunks", f"{lazy.chunks}, expected {wanted.chunks}")
+    wrong = np.asarray(wanted.differs(actual))
+    if not wrong.any():
+        return None
+    places = np.argwhere(wrong)[:3]
+    details = "; ".join(
+        f"{list(map(int, at)) if len(at) else ''} {_show(actual[tuple(at)])} is not "
+        f"{_show(wanted.value[tuple(at)].astype(wanted.dtype))}"
+        for at in places
+    )
+    more = f" ({int(wrong.sum())} of {wrong.size})" if wrong.size > 1 else ""
+    return Failure("values", details + more)
+
+
+def _show(value: Any) -> str:
+    return show(value[()] if isinstance(value, np.ndarray) else value)
+
+
+def _bits(case: Case, xp: ModuleType, found: list[Any]) -> Failure | None:
+    """Hold a reproducible result to that of one chunk."""
+    if not case.option("reproducible"):
+        return None
+    other = [_compute(result, xp)[0] for result in _together(whole(case).call(xp))]
+    for (actual, _), same in zip(found, other, strict=True):
+        if not np.array_equal(actual, same, equal_nan=actual.dtype.kind in "fc"):
+            return Failure("bits", f"{actual!r} but of one chunk {same!r}"[:400])
+    return None
+
+
+def whole(case: Case) -> Case:
+    """Return the case of arrays in one chunk."""
+
+    def one(operand: Operand) -> Operand:
+        return replace(operand, chunks=tuple((n,) for n in operand.array.shape))
+
+    return replace(
+        case,
+        inputs=tuple(map(one, case.inputs)),
+        operands={name: one(operand) for name, operand in case.operands.items()},
+    )
+
+
+def _keys(case: Case, xp: ModuleType, lazy: tuple[Any, ...]) -> Failure | None:
+    """Hold the same call to the same keys."""
+    for first, second in zip(lazy, case.call(xp), strict=True):
+        if isinstance(first, da.Array) and first.name != second.name:
+            return Failure("keys", f"{first.name}, then {second.name}")
+    return None
+
+
+@cache
+def _modules() -> list[ModuleType]:
+    """Return the modules that say from how many elements on they compile loops."""
+    found = []
+    for info in pkgutil.iter_modules(chunks.__path__, "dask_coop.chunks."):
+        try:
+            module = importlib.import_module(info.name)
+        except ImportError:
+            continue
+        if hasattr(module, "WORTH_COMPILING"):
+            found.append(module)
+    return found
+
+
+@contextmanager
+def _thresholds(compiled: bool) -> Iterator[None]:
+    """Have chunks of any size be worth compiling loops for, or those that usually are."""
+    before = [module.WORTH_COMPILING for module in _modules()]
+    try:
+        for module, usual in _usual():
+            module.WORTH_COMPILING = 1 if compiled else usual  # type: ignore[attr-defined]
+        yield
+    finally:
+        for module, value in zip(_modules(), before, strict=True):
+            module.WORTH_COMPILING = value  # type: ignore[attr-defined]
+
+
+@cache
+def _usual() -> list[tuple[ModuleType, int]]:
+    return [(module, module.WORTH_COMPILING) for module in _modules()]

@@ -1,0 +1,141 @@
+"""Cases of one's own monoids, by one combination after the other."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+import dask_coop as dc
+from fuzz import draw, scans
+from fuzz.case import Array, Case, Named
+from fuzz.exact import Expected
+from fuzz.reductions import kept_chunks
+
+# States of unsigned integers wrap, so that any grouping gives the same bits.
+AFFINE = dc.Monoid(
+    "affine",
+    combine=lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]),
+    identity=(1, 0),
+    dtype=[("slope", "u8"), ("offset", "u4")],
+    lift=lambda x: (x.astype("u8") * 2 + 1, x.astype("u4")),
+    finalize=lambda f: f[1],
+    cuda={
+        "lift": "{u64(x) * 2 + 1, unsigned(x)}",
+        "combine": "{a.slope * b.slope, unsigned(b.slope * a.offset + b.offset)}",
+    },
+)
+LAST = dc.Monoid(
+    "last_valid",
+    combine=lambda a, b: np.where(np.isnan(b), a, b),
+    identity=np.nan,
+    dtype="f4",
+    cuda="b != b ? a : b",
+)
+SPAN = dc.Monoid(
+    "span",
+    combine=lambda a, b: (np.minimum(a[0], b[0]), np.maximum(a[1], b[1])),
+    identity=(np.inf, -np.inf),
+    dtype=[("low", "f8"), ("high", "f8")],
+    lift=lambda x: (x, x),
+    finalize=lambda s: s[1] - s[0],
+    cuda={"lift": "{x, x}", "combine": "{min(a.low, b.low), max(a.high, b.high)}"},
+    commutative=True,
+)
+GREATEST = dc.Monoid("greatest", np.maximum, -np.inf, "f8", cuda="a > b ? a : b", commutative=True)
+XOR = dc.Monoid("xor", np.bitwise_xor, 0, "i8", cuda="a ^ b", commutative=True)
+FIRST = dc.Monoid(
+    "first",
+    combine=lambda a, b: np.where(a == 0, b, a),
+    identity=0,
+    dtype="i4",
+    cuda="a == 0 ? b : a",
+)
+
+#: The monoids by name, with the dtypes of the elements that they are tried with.
+MONOIDS = {
+    "AFFINE": ["u1", "i4", "i8"],
+    "XOR": ["u1", "i8"],
+    "FIRST": ["i4"],
+    "LAST": ["f4", "f2"],
+    "SPAN": ["f4", "u1"],
+    "GREATEST": ["f4", "u1"],
+}
+
+
+def draw_own(rng: draw.Generator) -> Case:
+    """Draw a reduction or a scan by one's own monoid."""
+    name = draw.pick(rng, list(MONOIDS))
+    monoid = globals()[name]
+    dtype, sides = draw.pick(rng, MONOIDS[name]), draw.shape(rng)
+    array = rng.integers(0, 10, sides).astype(dtype)
+    if name in ("LAST", "FIRST"):
+        nothing = np.nan if name == "LAST" else 0
+        rate = draw.pick(rng, [0.3, 0.95])
+        array = np.where(rng.random(sides) < rate, nothing, array).astype(dtype)
+    x = draw.operand(rng, array)
+    options: dict[str, Any] = {"monoid": Named(f"own.{name}")}
+    if draw.chance(rng, 0.5):
+        several = monoid.commutative or array.ndim < 2
+        axis = draw.axis(rng, array.ndim) if several else draw.one_axis(rng, array.ndim)
+        axis = 0 if axis is None and not several else axis
+        options |= {} if axis is None else {"axis": axis}
+        options |= draw.keepdims(rng) | draw.split_every(rng)
+        return Case("own", "reduce", (x,), {}, options, compiled=draw.chance(rng, 0.3))
+    axis = draw.one_axis(rng, array.ndim)
+    options |= {} if axis is None else {"axis": axis}
+    options |= scans.directions(rng)
+    operands = scans.segments(rng, x, axis)
+    return Case("own", "scan", (x,), operands, options, compiled=draw.chance(rng, 0.3))
+
+
+def expect_own(case: Case) -> list[Expected]:
+    """Return what loops over elements make."""
+    monoid = case.option("monoid")
+    states = np.empty(case.x.shape, object)
+    fields = [np.broadcast_to(f, case.x.shape) for f in monoid.lift(case.x)]
+    for index in np.ndindex(case.x.shape):
+        states[index] = tuple(f[index] for f in fields)
+    identity = monoid.identity(case.x.dtype)
+    if case.function == "scan":
+        found = scans.scan_lines(case, states, _accumulate(monoid), None)
+        found = np.frompyfunc(lambda s: identity if s is None else s, 1, 1)(found)
+        return [Expected(_finish(monoid, found), chunks=scans.result_chunks(case))]
+    axis, ndim = case.option("axis"), case.x.ndim
+    axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = tuple(a % ndim for a in axes)
+    kept = [d for d in range(ndim) if d not in axes]
+    shape = tuple(case.x.shape[d] for d in kept)
+    count = math.prod(case.x.shape[d] for d in axes)
+    lines = states.transpose([*kept, *axes]).reshape(*shape, count)
+    found = np.empty(shape, object)
+    for index in np.ndindex(shape):
+        found[index] = reduce(monoid.combine, lines[index], identity)
+    value = _finish(monoid, found)
+    if case.option("keepdims"):
+        value = value.reshape([1 if d in axes else n for d, n in enumerate(case.x.shape)])
+    return [Expected(value, chunks=kept_chunks(case))]
+
+
+def _accumulate(monoid: Any) -> Any:
+    def scan(line: Array) -> Array:
+        result = np.empty(len(line), object)
+        result[:] = [*accumulate(line, monoid.combine)]
+        return result
+
+    return scan
+
+
+def _finish(monoid: Any, states: Any) -> Any:
+    dtypes = monoid.dtypes(np.dtype("f8"))
+    states = np.asarray(states, object)
+    fields = []
+    for i, dtype in enumerate(dtypes):
+        values = np.empty(states.shape, dtype)
+        for index in np.ndindex(states.shape):
+            values[index] = states[index][i]
+        fields.append(values)
+    return monoid.finalize(tuple(fields))
