@@ -38,6 +38,8 @@ class Expected:
         Those of the result, where they are known.
     defined : array of bool, optional
         Where the result is anything in particular.
+    host : bool
+        Whether it is NumPy's whatever the chunks are.
     refusable : bool
         Whether it may also be refused, but then of chunks of every size.
     """
@@ -48,6 +50,7 @@ class Expected:
     slack: Any = 0.0
     chunks: Chunks | None = None
     defined: Any = True
+    host: bool = False
     refusable: bool = False
 
     def __post_init__(self) -> None:
