@@ -276,6 +276,15 @@ def test_transposed_and_misaligned_chunks_are_multiplied(xp: ModuleType, semirin
         np.testing.assert_array_equal(got if xp is np else xp.asnumpy(got), want)
 
 
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1"])
+def test_bytes_may_begin_anywhere(xp: ModuleType, dtype: str) -> None:
+    x, y = xp.ones((1, 40), dtype), xp.ones((32, 3), dtype)
+    for start in range(1, 8):
+        for k in (4, 32):
+            got = engine(x).matmul(x[:, start : start + k], y[:k], "plus_times")
+            assert got.tolist() == [[k if dtype != "?" else True] * 3]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_the_kernel_adds_and_multiplies_floats(dtype: str) -> None:

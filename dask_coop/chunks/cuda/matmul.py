@@ -196,6 +196,8 @@ def _packed(a: Array, b: Array) -> tuple[Array, Array]:
     a, b = contiguous(a), transpose(b, swap)
     if a.dtype.kind == "b":
         a, b = (cupy.packbits(x.ravel()).reshape(*x.shape[:-1], x.shape[-1] // 8) for x in (a, b))
+    # Bytes may begin anywhere in memory, words may not.
+    a, b = (x if x.data.ptr % 4 == 0 else x.copy() for x in (a, b))
     words = [x.view("u4") if x.size else cupy.empty((*x.shape[:-1], 0), "u4") for x in (a, b)]
     return words[0], transpose(words[1], swap)
 
