@@ -93,7 +93,7 @@ class Operand:
             array = array.astype(array.dtype.newbyteorder(">"))
         x = da.from_array(array, chunks=self.chunks)
         if xp is not np:
-            x = x.map_blocks(xp.asarray, dtype=x.dtype, meta=xp.empty((0,) * x.ndim, x.dtype))
+            x = x.map_blocks(xp.asarray, dtype=x.dtype, meta=xp.zeros((0,) * x.ndim, x.dtype))
         if self.layout in LAYOUTS and array.ndim:
             x = x.map_blocks(LAYOUTS[self.layout][0], dtype=x.dtype, meta=x._meta)
         return x

@@ -49,6 +49,13 @@ def large_shape(rng: Generator) -> tuple[int, ...]:
     return pick(rng, [(n,), (n,), (n // 3, 3), (3, n // 3), (n // 200, 200)])
 
 
+def long_line(rng: Generator) -> Array:
+    """Return many floats of one sign or of both, over which small errors add up."""
+    array = rng.random(large_shape(rng))
+    array = array if chance(rng, 0.7) else array - 0.5
+    return array.astype(pick(rng, ["f4", "f8", "f8"]))
+
+
 def cuts(rng: Generator, n: int, pieces: int) -> tuple[int, ...]:
     """Return at most `pieces` lengths, now and then one of zero, that add up to `n`."""
     count = int(rng.integers(0, pieces)) if chance(rng, 0.8) else 0
@@ -63,6 +70,8 @@ def cuts(rng: Generator, n: int, pieces: int) -> tuple[int, ...]:
 def chunks(rng: Generator, sides: tuple[int, ...]) -> Chunks:
     """Return irregular chunks, in one dimension now and then enough for two levels of a spine."""
     most = {1: 40 if chance(rng, 0.15) else 6, 2: 4}.get(len(sides), 3)
+    if sides and sides[0] > 30_000 and chance(rng, 0.2):
+        most = 300
     return tuple(cuts(rng, n, most) for n in sides)
 
 

@@ -279,14 +279,15 @@ def _parts(weights: Array) -> tuple[Array, Array]:
     return weights.real, weights.imag
 
 
-def _slack(case: Case, w: Any, count: Any) -> tuple[float | None, Any]:
+def _slack(case: Case, w: Any) -> tuple[float | None, Any]:
     """Return how far off sums of the weights may be: not at all where they are whole."""
     if w is None or not case.operand("weights").size:
         return None, 0.0
     given = case.operand("weights")
     if given.dtype.kind not in "fc" or np.array_equal(given, np.rint(given.real)):
         return None, 0.0
-    slack = w.size * EPS * count(sizes(given).astype("f8"))
+    # NumPy may take differences of sums over all bins.
+    slack = w.size * EPS * float(sizes(given).sum())
     if case.option("reproducible"):
         slack = slack + w.size * 2.0**-71 * float(np.abs(given).max())
     return 1.0, slack
@@ -334,7 +335,7 @@ def expect_histogram(case: Case) -> list[Expected]:
         return table
 
     value = count(w)
-    ulps, slack = _slack(case, w, count)
+    ulps, slack = _slack(case, w)
     given = case.operand("weights")
     dtype = value.dtype if given is None or density else given.dtype
     if density:
@@ -376,7 +377,7 @@ def expect_joint(case: Case) -> list[Expected]:
 
     _, edges = np.histogramdd(sample, bins, limits)
     value = count(w)
-    ulps, slack = _slack(case, w, count)
+    ulps, slack = _slack(case, w)
     given = case.operand("weights")
     dtype = value.dtype
     if given is not None and not density and given.dtype.kind != "c":
@@ -400,7 +401,7 @@ def expect_bincount(case: Case) -> list[Expected]:
         return parts[0] + 1j * parts[1]
 
     value = count(w)
-    ulps, slack = _slack(case, w, count)
+    ulps, slack = _slack(case, w)
     return [Expected(value, "i8" if w is None else w.dtype, ulps, slack)]
 
 

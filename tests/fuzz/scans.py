@@ -29,7 +29,7 @@ def draw_scan(rng: draw.Generator) -> Case:
     kind = _kind(row)
     dtypes = draw.NUMBERS if kind in ("add", "multiply", "truth") else draw.REAL
     dtype = draw.pick(rng, draw.REAL if row == "LOGADDEXP" else dtypes)
-    sides = draw.large_shape(rng) if draw.chance(rng, 0.01) else draw.shape(rng)
+    sides = draw.large_shape(rng) if draw.chance(rng, 0.005) else draw.shape(rng)
     floating = np.dtype(dtype).kind in "fc"
     if kind == "multiply" and floating:
         array = rng.uniform(0.5, 1.5, sides) * np.where(rng.random(sides) < 0.5, 1, -1)
@@ -49,6 +49,8 @@ def draw_scan(rng: draw.Generator) -> Case:
             array = draw.representable(rng, dtype, output, sides)
             if kind == "multiply" and dtype != "?":
                 array = np.sign(array.real).astype(dtype)
+    if name in ("cumsum", "nancumsum") and draw.chance(rng, 0.03):
+        array, options = draw.long_line(rng), {}
     options |= _keywords(rng, array, name)
     x = draw.operand(rng, array)
     operands = {}
