@@ -16,10 +16,13 @@ from typing import Any
 
 from fuzz.families import draw_case
 from fuzz.judge import judge
-from fuzz.work import SHOWN, Found, chunks_of, cut_down, work
+from fuzz.shrink import shrink
+from fuzz.work import Found, Shown, chunks_of, describe, fails_alike, work
 
 #: Of as many processes one has query planning on.
 PLANNING = 4
+#: What processes count by family.
+COUNTS = ("cases", "failures", "skipped")
 #: How much longer than its time a process may take: it may be cutting down a case.
 GRACE = 45
 
@@ -34,7 +37,8 @@ def one(seed: int, index: int) -> int:
         print("holds")
         return 0
     print(f"{failure.kind}: {failure.details}\n\nthe least such case:")
-    print(cut_down(case, failure, xp, seed, index))
+    least = shrink(case, fails_alike(failure, xp))
+    print(describe(least, failure, xp, seed, index, 0))
     return 1
 
 
@@ -53,7 +57,8 @@ def worker(given: dict[str, Any]) -> int:
         **given,
     )
     pace = [tally.pace[i] for i in range(max(tally.pace, default=-1) + 1)]
-    say(tally={"cases": tally.cases, "failures": tally.failures, "pace": pace})
+    counts = {name: getattr(tally, name) for name in COUNTS}
+    say(tally=counts, pace=pace)
     return 0
 
 
@@ -63,8 +68,8 @@ class Run:
     def __init__(self, seed: int, seconds: float, processes: int, chunks: str) -> None:
         self.seed, self.seconds, self.chunks = seed, seconds, chunks
         self.processes = processes
-        self.cases, self.failures = Counter[str](), Counter[str]()
-        self.seen, self.pace = Counter[Any](), Counter[int]()
+        self.counts = {name: Counter[str]() for name in COUNTS}
+        self.shown, self.pace = Shown(), Counter[int]()
         self.lock = threading.Lock()
 
     def go(self) -> None:
@@ -112,22 +117,19 @@ class Run:
             where = f"{self.seed} {int(last)}" if last else "its start"
             words = errors.read_text().strip().splitlines()[-1:] or [""]
             with self.lock:
-                self.failures["process"] += 1
+                self.counts["failures"]["process"] += 1
                 print(f"process {k} ended at case {where}: {process.returncode} {words[0]}\n")
 
     def _take(self, line: dict[str, Any]) -> bool:
         with self.lock:
             if "found" in line:
                 found = Found(**line["found"])
-                what = found.function, found.kind, found.dtype
-                self.seen[found.function] += what not in self.seen
-                self.seen[what] += 1
-                if self.seen[what] == 1 and self.seen[found.function] <= SHOWN:
+                if self.shown.is_new(found.function, found.kind, found.dtype):
                     print(f"{found}\n", flush=True)
                 return False
-            self.cases.update(line["tally"]["cases"])
-            self.failures.update(line["tally"]["failures"])
-            self.pace.update(dict(enumerate(line["tally"]["pace"])))
+            for name, counts in self.counts.items():
+                counts.update(line["tally"][name])
+            self.pace.update(dict(enumerate(line["pace"])))
             return True
 
     def entry(self, seconds: float) -> dict[str, Any]:
@@ -143,8 +145,7 @@ class Run:
             "seed": self.seed,
             "seconds": round(seconds),
             "processes": self.processes,
-            "cases": dict(sorted(self.cases.items())),
-            "failures": dict(sorted(self.failures.items())),
+            **{name: dict(sorted(counts.items())) for name, counts in self.counts.items()},
         }
 
 
@@ -168,13 +169,13 @@ def main() -> int:
     start = time.monotonic()
     run.go()
     took = time.monotonic() - start
-    for name in sorted(run.cases | run.failures):
-        wrong = f", {run.failures[name]} wrong" if run.failures[name] else ""
-        print(f"{name:10} {run.cases[name]:8,}{wrong}")
-    pace = [run.pace[i] for i in range(max(run.pace, default=-1) + 1)]
-    print("every 10 s:", *pace)
-    wrong = run.failures.total()
-    total = run.cases.total()
+    cases, failures, skipped = (run.counts[name] for name in COUNTS)
+    for name in sorted(cases | failures | skipped):
+        wrong = f", {failures[name]} wrong" if failures[name] else ""
+        without = f", {skipped[name]} not run for want of a library" if skipped[name] else ""
+        print(f"{name:10} {cases[name]:8,}{wrong}{without}")
+    print("every 10 s:", *(run.pace[i] for i in range(max(run.pace, default=-1) + 1)))
+    total, wrong = cases.total(), failures.total()
     print(f"{total:,} cases in {took:.0f} s, {wrong:,} wrong (seed {seed})")
     if report := get("FUZZ_REPORT"):
         Path(report).write_text(json.dumps(run.entry(took), indent=2) + "\n")

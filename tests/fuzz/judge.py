@@ -40,7 +40,13 @@ class Failure:
 
 
 def judge(case: Case, xp: ModuleType) -> Failure | None:
-    """Return how a case fails on chunks of `xp`'s kind, or None."""
+    """Return how a case fails on chunks of `xp`'s kind, or None.
+
+    Raises
+    ------
+    ImportError
+        If this machine lacks a library that the case needs.
+    """
     with np.errstate(all="ignore"), warnings.catch_warnings(), _thresholds(case.compiled):
         warnings.simplefilter("ignore")
         return _judge(case, xp)
@@ -57,6 +63,8 @@ def _judge(case: Case, xp: ModuleType) -> Failure | None:
         blocks = _together(lazy)
         kinds = [np if wanted.host else xp for wanted in expected] or [xp] * len(lazy)
         found = [_compute(*both) for both in zip(blocks, kinds, strict=True)]
+    except ImportError:
+        raise
     except Exception as error:
         if refusal:
             return None

@@ -109,6 +109,10 @@ def draw_norm(rng: draw.Generator) -> Case:
         options["axis"] = int(rng.integers(-len(sides), len(sides)))
     elif len(sides) > 2 or draw.chance(rng, 0.5):
         options["axis"] = tuple(int(a) for a in rng.permutation(len(sides))[:2])
+    whole = options["ord"] in (None, "fro", 2)
+    if whole and draw.chance(rng, 0.2):
+        options["reproducible"] = True
+        array = array.ravel()[0] if draw.chance(rng, 0.3) and options.pop("axis", True) else array
     return _case(rng, "norm", "norm", array, options)
 
 

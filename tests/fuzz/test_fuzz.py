@@ -22,7 +22,7 @@ from fuzz.shrink import shrink
 from fuzz.work import Tally, work
 
 #: Some seconds' worth of each share of a family, on NumPy chunks.
-CASES = 12
+CASES = 10
 
 
 def report(tally: Tally) -> str:
@@ -31,9 +31,10 @@ def report(tally: Tally) -> str:
 
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_random_cases_hold(xp: Any, family: str) -> None:
-    cases = CASES * families.FAMILIES[family].share
+    # Every second case compiles a kernel where none is kept yet.
+    cases = CASES * families.FAMILIES[family].share // (1 if xp is np else 4)
     tally = work(xp, 0, only=(family,), cases=cases)
-    assert tally.cases[family] == cases
+    assert tally.cases[family] == cases or tally.failures
     assert not tally.failures, report(tally)
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
 
 import dask.array as da
 
@@ -17,8 +16,8 @@ from fuzz.families import FAMILIES, draw_case, family_of
 from fuzz.judge import Failure, judge
 from fuzz.shrink import shrink
 
-#: The most failures of one function that are cut down, and after how many in a row to give up.
-SHOWN, HOPELESS = 3, 100
+#: The most failures of one kind that are cut down, by function and in all.
+SHOWN, SHOWN_IN_ALL = 2, 12
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class Found:
     kind: str
     dtype: str
     planning: bool
+    seconds: float
     details: str
     code: str
 
@@ -39,7 +39,8 @@ class Found:
         """Return what a person needs to see it again."""
         planning = "DASK_ARRAY__QUERY_PLANNING=true " if self.planning else ""
         return (
-            f"{self.family}: {self.function} of {self.dtype}: {self.kind}: {self.details}\n"
+            f"{self.family}: {self.function} of {self.dtype}: {self.kind}: {self.details} "
+            f"(after {self.seconds:.0f} s)\n"
             f"    {self.code}\n"
             f"    again: {planning}PYTHONPATH=tests python -m fuzz {self.seed} {self.index}"
         )
@@ -51,6 +52,8 @@ class Tally:
 
     cases: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    #: What this machine has no libraries for.
+    skipped: Counter[str] = field(default_factory=Counter)
     found: list[Found] = field(default_factory=list)
     #: Cases by the tens of seconds in which they ran.
     pace: Counter[int] = field(default_factory=Counter)
@@ -98,42 +101,78 @@ def work(
     """
     if unknown := set(only) - FAMILIES.keys():
         raise ValueError(f"there is no family {min(unknown)!r}, only {', '.join(FAMILIES)}")
-    tally, seen, in_a_row = Tally(), Counter[Any](), 0
+    tally, shown_before = Tally(), Shown()
     start = time.monotonic()
     for index in indices(seed, first, step, only):
-        if time.monotonic() - start > seconds or sum(tally.cases.values()) >= cases:
+        took = time.monotonic() - start
+        if took > seconds or sum(tally.cases.values()) >= cases:
             break
         started(index)
         case = draw_case(seed, index)
-        failure = judge(case, xp)
+        try:
+            failure = judge(case, xp)
+        except ImportError:
+            tally.skipped[case.family] += 1
+            continue
         tally.cases[case.family] += 1
-        tally.pace[int(time.monotonic() - start) // 10] += 1
-        in_a_row = in_a_row + 1 if failure else 0
-        if failure:
-            tally.failures[case.family] += 1
-            where, what = case.function, (case.function, failure.kind, case.x.dtype)
-            seen[where] += what not in seen
-            seen[what] += 1
-            if seen[what] == 1 and seen[where] <= SHOWN:
-                found = cut_down(case, failure, xp, seed, index, patience)
-                tally.found.append(found)
-                shown(found)
-        if in_a_row == HOPELESS:
+        tally.pace[int(took) // 10] += 1
+        if failure is None:
+            continue
+        tally.failures[case.family] += 1
+        lost = is_lost(xp)
+        if lost or shown_before.is_new(case.function, failure.kind, case.x.dtype.name):
+            least = case if lost else shrink(case, fails_alike(failure, xp), patience)
+            found = describe(least, failure, xp, seed, index, took)
+            tally.found.append(found)
+            shown(found)
+        if lost:
             break
     return tally
 
 
-def cut_down(
-    case: Case, failure: Failure, xp: ModuleType, seed: int, index: int, patience: float = 15
-) -> Found:
-    """Return the least case that fails alike."""
+class Shown:
+    """What has been shown."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, str, str]] = set()
+        self._counts = Counter[tuple[str, str]]()
+
+    def is_new(self, function: str, kind: str, dtype: str) -> bool:
+        """Tell whether a failure is worth showing after the others, and count it among them."""
+        if (function, kind, dtype) in self._seen or len(self._seen) == SHOWN_IN_ALL:
+            return False
+        if self._counts[function, kind] == SHOWN:
+            return False
+        self._seen.add((function, kind, dtype))
+        self._counts[function, kind] += 1
+        return True
+
+
+def is_lost(xp: ModuleType) -> bool:
+    """Tell whether the GPU answers nothing more in this process, as after a wild address."""
+    if xp.__name__ == "numpy":
+        return False
+    try:
+        xp.cuda.runtime.deviceSynchronize()
+    except xp.cuda.runtime.CUDARuntimeError:
+        return True
+    return False
+
+
+def fails_alike(failure: Failure, xp: ModuleType) -> Callable[[Case], bool]:
+    """Return what tells whether another case fails in the same way."""
 
     def fails(simpler: Case) -> bool:
         other = judge(simpler, xp)
         return other is not None and other.kind == failure.kind
 
-    least = shrink(case, fails, patience)
-    details = judge(least, xp) or failure
+    return fails
+
+
+def describe(
+    case: Case, failure: Failure, xp: ModuleType, seed: int, index: int, seconds: float
+) -> Found:
+    """Return the failure of a case, the least that fails so, as it is shown."""
     return Found(
         seed,
         index,
@@ -142,8 +181,9 @@ def cut_down(
         failure.kind,
         case.x.dtype.name,
         bool(da.array_expr_enabled()),
-        details.details,
-        least.code(xp),
+        seconds,
+        (failure if is_lost(xp) else judge(case, xp) or failure).details,
+        case.code(xp),
     )
 
 
