@@ -92,7 +92,11 @@ def cases() -> None:
         x = cupy.asarray(rng.random(shape, dtype="f4"))
         for axis in (*range(x.ndim), None):
             axes = tuple(range(x.ndim)) if axis is None else (axis,)
-            for monoid in (monoids.SUM, monoids.MINMAX, monoids.MOMENTS, monoids.BINNED_SUM):
+            # States of ARGMAX have bytes between their fields.
+            for monoid in (
+                *(monoids.SUM, monoids.MINMAX, monoids.MOMENTS, monoids.BINNED_SUM),
+                monoids.ARGMAX,
+            ):
                 cuda.lift(monoids.bind(monoid, f4, f4, "cases"), x, axes)
     for shape in LINES:
         for name, op in sums.items():
@@ -159,7 +163,9 @@ def cases() -> None:
     for name, op in sums.items():
         xs = [cupy.asarray(rng.integers(0, 99, n).astype(name)) for n in (5000, 0, 1, 300_003)]
         stages.reduce(team, op, xs, None)
-        stages.reduce(team, monoids.bind(monoids.MOMENTS, f4, f4, "cases"), xs, None)
+        for monoid in (monoids.MOMENTS, monoids.ARGMAX):
+            stages.reduce_each(team, monoids.bind(monoid, f4, f4, "cases"), xs)
+            stages.reduce(team, monoids.bind(monoid, f4, f4, "cases"), xs, None)
         for sweep in (Sweep(0), Sweep(0, exclusive=True, reverse=True)):
             stages.scan(team, op, xs, [True, True, False, True], sweep)
             states, memo = stages.upsweep(team, op, xs, sweep)

@@ -107,6 +107,12 @@ def places(state: np.dtype[Any]) -> list[tuple[np.dtype[Any], int]]:
     return [state.fields[name][:2] for name in state.names] if state.fields and state.names else []
 
 
+@cache
+def has_gaps(state: np.dtype[Any]) -> bool:
+    """Tell whether a layout has bytes between its fields."""
+    return 0 < sum(dtype.itemsize for dtype, _ in places(state)) < state.itemsize
+
+
 def written(op: Operation) -> np.dtype[Any]:
     """Return the dtype of what a scan writes: of a user's monoid states, if they are structured."""
     if op.monoid.lift is None:

@@ -8,6 +8,7 @@ import cupy
 import numpy as np
 
 from dask_coop.chunks import catalogue
+from dask_coop.chunks.cuda.memory import room_for
 from dask_coop.chunks.cuda.reduce import PART_BYTES, Shape, parts_of
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import scan as programs
@@ -21,16 +22,18 @@ _ROWS = 32
 
 def fold_lines(op: Operation, x: Array, shape: Shape) -> Array:
     """Reduce `x`, seen as (outer, n, inner), over n; return the states as bytes, on the GPU."""
-    scan = catalogue.scanned(op)
+    scan, layout = catalogue.scanned(op), catalogue.layout(op)
     if shape[0] * shape[2] == 0:
         return cupy.empty(0, "u1")
-    states, left = _fold(scan, x, shape)
+    states, left = _fold(scan, layout, x, shape)
     while left[1] > 1:
-        states, left = _fold(programs.of_states(scan), states, left)
+        states, left = _fold(programs.of_states(scan), layout, states, left)
     return states
 
 
-def _fold(scan: programs.Scan, x: Array, shape: Shape) -> tuple[Array, Shape]:
+def _fold(
+    scan: programs.Scan, layout: np.dtype[Any], x: Array, shape: Shape
+) -> tuple[Array, Shape]:
     """Reduce pieces of lines; return their states, and their shape as lines of pieces."""
     outer, n, inner = shape
     threads, line_bytes = programs.THREADS, n * scan.element_bytes
@@ -40,7 +43,7 @@ def _fold(scan: programs.Scan, x: Array, shape: Shape) -> tuple[Array, Shape]:
         parts = max(1, min(busy // (outer * inner), n // _ROWS))
     else:
         parts = parts_of(outer, line_bytes // PART_BYTES)
-    states = cupy.empty(outer * parts * inner * scan.state_bytes, "u1")
+    states = room_for(outer * parts * inner, layout)
     at = states.data.ptr
     if inner > 1:
         columns = np.int64(outer), np.int64(n), np.int64(inner), np.int64(parts)

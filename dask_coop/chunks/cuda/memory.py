@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import cupy
+import numpy as np
+
+from dask_coop.chunks import catalogue
 
 Array = Any
 
@@ -37,6 +40,18 @@ def aligned(x: Array) -> Array:
     copy = cupy.empty_like(x)
     copy.data.copy_from_device_async(x.data, x.nbytes)
     return copy
+
+
+def room_for(states: int, layout: np.dtype[Any], pieces: int = 0) -> Array:
+    """Return room, as bytes, for states, and behind them for those of so many pieces of each.
+
+    What kernels leave out between the fields of states that go to the host is zero.
+    """
+    nbytes = states * layout.itemsize
+    room = cupy.empty(nbytes * (1 + pieces), "u1")
+    if 0 < nbytes <= HOST_STATE_BYTES and catalogue.has_gaps(layout):
+        room.data.memset_async(0, nbytes)
+    return room
 
 
 def deliver(x: Array) -> Any:

@@ -11,6 +11,7 @@ import cupy
 import numpy as np
 
 from dask_coop.chunks import catalogue
+from dask_coop.chunks.cuda.memory import room_for
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import reduce as programs
@@ -86,7 +87,7 @@ def _slabs(op: Operation, x: Array, shape: Shape) -> Array:
     while team < 32 and least * team <= n and slabs * inner * team < programs.THREADS:
         team *= 2
     source = programs.slabs(functor, catalogue.element(op), layout)
-    states = cupy.empty(outer * inner * layout.itemsize, "u1")
+    states = room_for(outer * inner, layout)
     sizes = (np.int64(outer), np.int32(n), np.int32(inner), np.int32(slabs), np.int32(team))
     blocks = min(-(-outer // slabs), _slots(programs.BLOCKS))
     launch(source, blocks, programs.THREADS, x.data.ptr, states.data.ptr, *sizes)
@@ -97,7 +98,7 @@ def _rows(op: Operation, x: Array, shape: Shape) -> Array:
     outer, n, _ = shape
     functor, layout = catalogue.functor(op), catalogue.layout(op)
     source = programs.rows(functor, catalogue.element(op), layout)
-    states = cupy.empty(outer * layout.itemsize, "u1")
+    states = room_for(outer, layout)
     sizes = (np.int64(outer), np.int32(n))
     blocks = -(-outer * 32 // programs.THREADS)
     launch(source, blocks, programs.THREADS, x.data.ptr, states.data.ptr, *sizes)
@@ -110,7 +111,7 @@ def _long_rows(op: Operation, x: Array, shape: Shape) -> Array:
     nbytes = n * catalogue.element(op).itemsize
     parts = _cut(outer, nbytes, nbytes // PART_BYTES, _slots(programs.BLOCKS), *_ROW_COSTS)
     source = programs.long_rows(functor, catalogue.element(op), layout)
-    states, addresses = _meeting(outer, parts, layout.itemsize, outer)
+    states, addresses = _meeting(outer, parts, layout, outer)
     sizes = (np.int64(n), np.int64(parts))
     launch(source, outer * parts, programs.THREADS, x.data.ptr, *addresses, *sizes)
     return states
@@ -120,7 +121,7 @@ def _threads(op: Operation, x: Array, shape: Shape, v: int) -> Array:
     outer, n, inner = shape
     functor, layout = catalogue.functor(op), catalogue.layout(op)
     source = programs.threads(functor, catalogue.element(op), layout, v)
-    states = cupy.empty(outer * inner * layout.itemsize, "u1")
+    states = room_for(outer * inner, layout)
     sizes = (np.int64(outer * inner), np.int32(n), np.int64(inner))
     blocks = -(-outer * inner // (v * programs.THREADS))
     launch(source, blocks, programs.THREADS, x.data.ptr, states.data.ptr, *sizes)
@@ -142,7 +143,7 @@ def _columns(op: Operation, x: Array, shape: Shape) -> Array:
     most, slots = n // (rows * _ROWS), _slots(programs.COLUMN_BLOCKS)
     parts = _cut(outer * tiles, nbytes, most, slots, *_COLUMN_COSTS)
     source = programs.long_columns(functor, catalogue.element(op), layout, v)
-    states, addresses = _meeting(outer * inner, parts, layout.itemsize, outer * tiles)
+    states, addresses = _meeting(outer * inner, parts, layout, outer * tiles)
     sizes = (np.int64(n), np.int64(inner), np.int64(width), np.int64(parts), np.int32(lanes))
     blocks = outer * tiles * parts
     launch(source, blocks, programs.THREADS, x.data.ptr, *addresses, *sizes)
@@ -184,12 +185,12 @@ def _cut(
 
 
 def _meeting(
-    lines: int, parts: int, itemsize: int, tickets: int
+    lines: int, parts: int, layout: np.dtype[Any], tickets: int
 ) -> tuple[Array, tuple[int, int, int]]:
     """Return room for the states of lines, and where they, their parts' and the tickets are."""
-    nbytes = lines * itemsize
+    nbytes = lines * layout.itemsize
     # One allocation holds both; a state's size is a multiple of its alignment.
-    room = cupy.empty(nbytes * (1 + parts if parts > 1 else 1), "u1")
+    room = room_for(lines, layout, parts if parts > 1 else 0)
     start = room.data.ptr
     return room[:nbytes], (start, start + nbytes, _tickets(tickets)) if parts > 1 else (start, 0, 0)
 

@@ -86,6 +86,7 @@ def _reduce(team: Team, op: Operation, xs: Sequence[Array]) -> _Stage:
     source = programs.reduce(catalogue.functor(op), element, layout)
     ready = [_prepare(op, x) for x in xs]
     stage = _Stage(ready, layout.itemsize)
+    stage.sends_states = catalogue.has_gaps(layout)
     threads = reductions.THREADS
     stage.upload(team, most_blocks(source, stage.ordinals, threads, 0))
     stage.launch(
@@ -265,6 +266,8 @@ class _Stage:
     ----------
     tables : list of cupy.ndarray
         What each GPU has for all to read; by default, room for the states of all chunks.
+    sends_states : bool
+        Whether states begin as zeros, because kernels leave out what is between their fields.
     """
 
     def __init__(
@@ -276,6 +279,7 @@ class _Stage:
     ) -> None:
         self.xs, self.state_bytes, self.ys, self.reverse = xs, state_bytes, ys, reverse
         self.tables: list[Array] = []
+        self.sends_states = False
         self._blocks = 0
         owners: dict[int, list[int]] = {}
         for i, x in enumerate(xs):
@@ -305,6 +309,8 @@ class _Stage:
                     share.places[name] = at
                     # Without a gap, for states go to the host in one copy.
                     at += count * self.state_bytes
+            if self.sends_states:
+                share.told = at
             share.room = team.empty(share.ordinal, at, "u1")
         ranks = range(len(self._shares))
         peers = [table.data.ptr for table in self.tables] or [self._at(i, "chunks") for i in ranks]
