@@ -1,4 +1,15 @@
-"""A run over several processes, some of them with query planning on; or one case again."""
+"""A run over several processes, some of them with query planning on; or one case again.
+
+=============== ==================================================================================
+FUZZ_SECONDS    how long to draw cases: 60
+FUZZ_SEED       by default random; printed
+FUZZ_CHUNKS     "numpy", "cupy" or "auto", which is CuPy where there is a GPU
+FUZZ_PROCESSES  by default one fewer than there are processors, from 2 to 14
+FUZZ_ONLY       families to keep to, with commas between them
+FUZZ_REPORT     a file to write the outcome to, which `tests/gpu_run.py --add` takes
+FUZZ_COMMIT     what to call the commit there, outside of a repository
+=============== ==================================================================================
+"""
 
 from __future__ import annotations
 
@@ -110,7 +121,7 @@ class Run:
             finished = False
             assert process.stdout is not None
             for line in process.stdout:
-                finished |= self._take(json.loads(line))
+                finished |= line.startswith("{") and self._take(json.loads(line))
             timer.cancel()
         if not finished:
             last = progress.read_text() if progress.exists() else ""
@@ -159,7 +170,7 @@ def _commit() -> str:
 
 
 def main() -> int:
-    """Run as the environment says: FUZZ_SECONDS, _SEED, _CHUNKS, _PROCESSES, _ONLY, _REPORT."""
+    """Run as the environment says, and say what came of it."""
     get = os.environ.get
     seed = int(get("FUZZ_SEED") or secrets.randbelow(10**6))
     seconds = float(get("FUZZ_SECONDS") or 60)

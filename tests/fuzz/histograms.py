@@ -18,7 +18,7 @@ RULES = ["sqrt", "sturges", "rice"]
 
 def draw_histogram(rng: draw.Generator) -> Case:
     """Draw a histogram of one coordinate."""
-    dtype = draw.pick(rng, [*REAL, "f4", "f8", "i8", "u8", "?"])
+    dtype = draw.pick(rng, [*REAL, "f2", "f4", "f4", "f8", "i8", "u8", "?"])
     options: dict[str, Any] = {}
     sides = _sides(rng)
     if dtype == "?":
@@ -128,7 +128,7 @@ def _sides(rng: draw.Generator) -> tuple[int, ...]:
     if draw.chance(rng, 0.02):
         return draw.large_shape(rng)
     # Enough for most edges of some bins to have a sample beside them.
-    return (int(rng.integers(100, 500)),) if draw.chance(rng, 0.3) else draw.shape(rng)
+    return (int(rng.integers(100, 1000)),) if draw.chance(rng, 0.3) else draw.shape(rng)
 
 
 def _weights(rng: draw.Generator, x: Operand, sides: tuple[int, ...] | None = None) -> Operand:
@@ -146,7 +146,7 @@ def _samples(
     rng: draw.Generator, dtype: str, sides: tuple[int, ...]
 ) -> tuple[Array, Any, tuple[Any, Any] | None]:
     """Return samples beside the edges of bins, the bins, and their range unless it is found."""
-    n = int(rng.integers(1, 21)) if draw.chance(rng, 0.9) else draw.pick(rng, [50, 100, 256, 3000])
+    n = int(rng.integers(1, draw.pick(rng, [21, 21, 200]))) if draw.chance(rng, 0.97) else 3000
     if draw.chance(rng, 0.2):
         n = 2 ** int(rng.integers(0, 9))
     if draw.chance(rng, 0.3):
@@ -245,7 +245,7 @@ def _near(
 ) -> Array:
     """Return samples on edges and one step off, some between them and, with `odd`, outside."""
     kind = np.dtype(dtype)
-    few = edges[rng.integers(len(edges), size=60)] if len(edges) > 60 else edges
+    few = edges[rng.integers(len(edges), size=200)] if len(edges) > 200 else edges
     low, high = edges[0], edges[-1]
     if kind.kind == "f":
         e = few.astype(kind)

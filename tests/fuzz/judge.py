@@ -217,11 +217,11 @@ def _thresholds(compiled: bool) -> Iterator[None]:
     before = [module.WORTH_COMPILING for module in _modules()]
     try:
         for module, usual in _usual():
-            module.WORTH_COMPILING = 1 if compiled else usual  # type: ignore[attr-defined]
+            module.WORTH_COMPILING = 1 if compiled else usual
         yield
     finally:
         for module, value in zip(_modules(), before, strict=True):
-            module.WORTH_COMPILING = value  # type: ignore[attr-defined]
+            module.WORTH_COMPILING = value
 
 
 @cache

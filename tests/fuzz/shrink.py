@@ -42,16 +42,12 @@ def _operands(case: Case) -> Iterator[tuple[Operand, Callable[[Operand], Case]]]
     for i, operand in enumerate(case.inputs):
         yield (
             operand,
-            lambda o, i=i: replace(  # type: ignore[misc]
-                case, inputs=(*case.inputs[:i], o, *case.inputs[i + 1 :])
-            ),
+            lambda o, i=i: replace(case, inputs=(*case.inputs[:i], o, *case.inputs[i + 1 :])),
         )
     for name, operand in case.operands.items():
         yield (
             operand,
-            lambda o, name=name: replace(  # type: ignore[misc]
-                case, operands={**case.operands, name: o}
-            ),
+            lambda o, name=name: replace(case, operands={**case.operands, name: o}),
         )
 
 
