@@ -258,15 +258,16 @@ def _states(
 
 def _origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
     """Return where a block begins and how long the array is, along each of `axes`."""
-    unknown = [axis for axis in axes if x.shape[axis] != x.shape[axis]]
+    shape = x.shape
+    unknown = [axis for axis in axes if shape[axis] != shape[axis]]
     if unknown:
         # Chunks longer than any are in the same order, which is all that such places are for.
-        others = math.prod(x.numblocks[d] if d in unknown else x.shape[d] for d in axes)
+        others = math.prod(x.numblocks[d] if d in unknown else shape[d] for d in axes)
         width = 1 << (62 - others.bit_length()) // len(unknown)
     return tuple(
         (index[axis] * width, x.numblocks[axis] * width)
         if axis in unknown
-        else (cached_cumsum(x.chunks[axis], initial_zero=True)[index[axis]], x.shape[axis])
+        else (cached_cumsum(x.chunks[axis], initial_zero=True)[index[axis]], shape[axis])
         for axis in axes
     )
 
