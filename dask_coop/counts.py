@@ -143,7 +143,7 @@ def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
     if is_dask_collection(bins):
         raise TypeError("bins must be known when the graph is built; compute them first")
     steps = find_steps(bins, right, sample_dtype(x))
-    meta = meta_from_array(np.empty_like(x._meta, "i8"), ndim=x.ndim, dtype="i8")
+    meta = meta_from_array(np.zeros_like(x._meta, "i8"), ndim=x.ndim, dtype="i8")
     return map_blocks(_digitize, x, steps, name=None, dtype="i8", meta=meta)
 
 

@@ -49,7 +49,7 @@ def reduce_durations(
 
     def reduced(monoid: Any, part: Any, kind: str) -> da.Array:
         """Reduce what `part` makes of a chunk."""
-        made = map_blocks(part, x, dtype=kind, meta=np.empty((0,) * x.ndim, kind))
+        made = map_blocks(part, x, dtype=kind, meta=np.zeros((0,) * x.ndim, kind))
         return reduce_array(
             monoid, name, only_field, made, axis, keepdims, split_every, None, where=where
         )
@@ -58,7 +58,7 @@ def reduce_durations(
     if name == "mean":
         parts.append(reduced(SUM, _ones, "i8"))
     finish = partial(_finish, x.dtype)
-    meta = np.empty((0,) * parts[0].ndim, x.dtype)
+    meta = np.zeros((0,) * parts[0].ndim, x.dtype)
     return handle_out(out, map_blocks(finish, *parts, token=name, dtype=x.dtype, meta=meta))
 
 

@@ -115,5 +115,5 @@ def _to_host(x: Any) -> Any:
     meta = getattr(x, "_meta", None)
     if meta is None or not type(meta).__module__.startswith("cupy"):
         return x
-    like = np.empty((0,) * x.ndim, x.dtype)
+    like = np.zeros((0,) * x.ndim, x.dtype)
     return x.map_blocks(chunks.asarray, "numpy", dtype=x.dtype, meta=like)

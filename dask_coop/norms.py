@@ -177,7 +177,7 @@ def _root(x: da.Array, p: Any, axes: Axes, keepdims: bool, reproducible: bool) -
     finalize, result = partial(_take_root, p), _real(x.dtype)
     if p == 2 and reproducible:
         dtype = np.dtype("c16" if x.dtype.kind == "c" else "f8")
-        meta = chunks.empty_like(x._meta, dtype)
+        meta = chunks.zeros_like(x._meta, dtype)
         squares = map_blocks(_squares, x, dtype, dtype=dtype, meta=meta)
         return reduce_array(
             SUM,
@@ -193,7 +193,7 @@ def _root(x: da.Array, p: Any, axes: Axes, keepdims: bool, reproducible: bool) -
         )
     if p == 2:
         return reduce_array(SQUARES, "norm", finalize, x, axes, keepdims, None, None, result=result)
-    powers = map_blocks(_power, x, p, dtype="f8", meta=chunks.empty_like(x._meta, "f8"))
+    powers = map_blocks(_power, x, p, dtype="f8", meta=chunks.zeros_like(x._meta, "f8"))
     return _sum(powers, axes, keepdims, finalize, result, reproducible)
 
 
@@ -225,7 +225,7 @@ def _sum(
 
 def _sizes(x: da.Array) -> da.Array:
     dtype = _real(x.dtype)
-    return map_blocks(_size, x, dtype, dtype=dtype, meta=chunks.empty_like(x._meta, dtype))
+    return map_blocks(_size, x, dtype, dtype=dtype, meta=chunks.zeros_like(x._meta, dtype))
 
 
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -312,8 +312,9 @@ def _array(
 ) -> Array:
     """Put `layer` on the layers `below` of `graph` and make an array like `like` of it."""
     graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
-    # Nothing is cast: a meta may hold a value that the dtype has not.
-    meta = meta_from_array(chunks.empty_like(like, dtype), ndim=len(out_chunks), dtype=dtype)
+    # Nothing is cast: a meta may hold a value that the dtype has not. One of no axes is told in the
+    # keys of what is made of it, so its value has to be the same every time.
+    meta = meta_from_array(chunks.zeros_like(like, dtype), ndim=len(out_chunks), dtype=dtype)
     return new_da_object(graph, name, out_chunks, meta=meta)
 
 

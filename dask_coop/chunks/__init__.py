@@ -51,10 +51,10 @@ def is_masked(x: Any) -> bool:
     return type(x) in (np.ma.MaskedArray, type(np.ma.masked))
 
 
-def empty_like(meta: Any, dtype: Any) -> Any:
+def zeros_like(meta: Any, dtype: Any) -> Any:
     """Return a meta of the kind of `meta` and another dtype, to which no fill value is cast."""
     if not is_masked(meta):
-        return np.empty_like(meta, dtype)
+        return np.zeros_like(meta, dtype)
     # Dask takes what is not masked, and has no axis, for a plain array.
     return np.ma.array(np.zeros(meta.shape, dtype), mask=True)
 
