@@ -13,6 +13,7 @@ from dask.array.utils import validate_axis
 
 from dask_coop import monoids, spine_scan
 from dask_coop.arguments import rechunk, require_one_kind
+from dask_coop.compensated import compensated
 from dask_coop.monoids import Monoid, Operation
 from dask_coop.sweeps import Sweep
 
@@ -60,7 +61,7 @@ def scan_array(
     times : str
         The kinds of dates and durations that `name` takes.
     """
-    op = monoids.bind(monoid, element, output, name, skipna, times)
+    op = compensated(monoids.bind(monoid, element, output, name, skipna, times))
     return scan_bound(op, name, x, axis, out, method, options)
 
 

@@ -74,4 +74,43 @@ template <typename T> struct CompensatedMean {
   }
 };
 
+// A monoid P for what is short beside the sum that it goes to, and how its states get there. That is M
+// itself, unless M is compensated: then plain sums will do, on top of one that is good to twice as many bits.
+template <typename M> struct Within {
+  using P = M;
+  using State = typename M::State;
+  __device__ static State narrow(State s) { return s; }
+  __device__ static State after(State before, State part) { return M::combine(before, part); }
+  __device__ static State widen(State part) { return part; }
+  template <typename R> __device__ static R result(State before, State part) {
+    return convert<R>(M::combine(before, part));
+  }
+};
+
+__device__ inline double add_settled(double total, double excess, double part) {
+  double exact = (part - excess) + total;
+  return is_finite(exact) ? exact : total + part;
+}
+__device__ inline complex_t<double> add_settled(complex_t<double> total, complex_t<double> excess,
+                                                complex_t<double> part) {
+  return {add_settled(total.re, excess.re, part.re), add_settled(total.im, excess.im, part.im)};
+}
+
+template <typename M, typename Plain> struct WithinSums {
+  using P = Plain;
+  using State = typename M::State;
+  using Part = typename P::State;
+  __device__ static Part narrow(State s) { return settle(s.total, s.excess); }
+  __device__ static State widen(Part part) { return {part, Part{}}; }
+  __device__ static State after(State before, Part part) { return M::combine(before, widen(part)); }
+  template <typename R> __device__ static R result(State before, Part part) {
+    return convert<R>(add_settled(before.total, before.excess, part));
+  }
+};
+template <typename T>
+struct Within<CompensatedSum<T>> : WithinSums<CompensatedSum<T>, Sum<T>> {};
+template <typename T>
+struct Within<SkipNan<CompensatedSum<T>, T>>
+    : WithinSums<SkipNan<CompensatedSum<T>, T>, SkipNan<Sum<T>, T>> {};
+
 }  // namespace coop

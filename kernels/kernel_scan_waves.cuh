@@ -25,7 +25,11 @@ template <typename T, typename M, typename R, int warps, int vt, int stages, int
           bool exclusive, bool reverse, bool alone = false>
 struct ScanWaves {
   using State = typename M::State;
-  using Words = Tagged<State>;
+  // A wave is short beside the sum before it.
+  using W = Within<M>;
+  using P = typename W::P;
+  using Part = typename P::State;
+  using Words = Tagged<Part>;
   // Whether blocks share rows; otherwise a block scans whole rows, and there is no board.
   static constexpr bool shared_rows = slots > 0;
   static constexpr int nt = (warps + 3) * warp_size;
@@ -209,24 +213,25 @@ struct ScanWaves {
     R* out = reinterpret_cast<R*>(ring(t, stage, warp));
     int count = share(t, warp);
     // Behind the end of a row this scans what lies there, and nobody sees it.
-    State states[vt];
+    Part states[vt];
 #pragma unroll
     for (int i = 0; i < vt; ++i) {
       int at = lane * vt + i;
       if (reverse) at = at < count ? count - 1 - at : 0;
-      State lifted = M::lift(in[at]);
-      states[i] = i ? M::combine(states[i - 1], lifted) : lifted;
+      Part lifted = P::lift(in[at]);
+      states[i] = i ? P::combine(states[i - 1], lifted) : lifted;
     }
-    State before = shuffle_up(warp_scan<M>(states[vt - 1]), 1);
+    Part before = shuffle_up(warp_scan<P>(states[vt - 1]), 1);
     s.based[stage].wait(parity(k));
     State start = reinterpret_cast<const State*>(s.bases[stage])[warp];
-    if (lane) start = M::combine(start, before);
+    if (lane) start = W::after(start, before);
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < vt; ++i) {
       int at = lane * vt + i;
-      State result = exclusive && i == 0 ? start : M::combine(start, states[i - (exclusive && i > 0)]);
-      if (!reverse || at < count) out[reverse ? count - 1 - at : at] = convert<R>(result);
+      R result = exclusive && i == 0 ? convert<R>(start)
+                                     : W::template result<R>(start, states[i - (exclusive && i > 0)]);
+      if (!reverse || at < count) out[reverse ? count - 1 - at : at] = result;
     }
     // For the copy from here, or that of a later tile to here.
     fence_shared();
@@ -258,7 +263,7 @@ struct ScanWaves {
       s.reduced[stage].wait(parity(k));
       State total = lane < warps ? reinterpret_cast<State*>(s.totals[stage])[lane] : M::identity();
       total = warp_reduce<M, warp_size>(total);
-      if (lane == 0) Words::write(slot(k, block()), total, tag(k));
+      if (lane == 0) Words::write(slot(k, block()), W::narrow(total), tag(k));
     }
   }
 
@@ -271,7 +276,7 @@ struct ScanWaves {
 
   // Reads the totals of a wave, of blocks [lane * per_lane, (lane + 1) * per_lane) as far as they exist.
   // Returns whether all were there.
-  __device__ bool gather(unsigned wave, State (&totals)[per_lane]) const {
+  __device__ bool gather(unsigned wave, Part (&totals)[per_lane]) const {
     int first = threadIdx.x % warp_size * per_lane;
     unsigned left = tiles - wave * blocks();
     int present = left < blocks() ? left : blocks();
@@ -279,10 +284,17 @@ struct ScanWaves {
     bool complete = true;
 #pragma unroll
     for (int i = 0; i < per_lane; ++i) {
-      totals[i] = M::identity();
+      totals[i] = P::identity();
       if (first + i < present) complete &= Words::read(at + i * Words::words, totals[i]) == tag(wave);
     }
     return complete;
+  }
+
+  // Returns what the stage's warps come to, each with those before it.
+  __device__ Part scan_warps(int stage) const {
+    int lane = threadIdx.x % warp_size;
+    const State* totals = reinterpret_cast<const State*>(s.totals[stage]);
+    return warp_scan<P>(lane < warps ? W::narrow(totals[lane]) : P::identity());
   }
 
   // The spine of whole rows: the base of a tile is what came before it in the block.
@@ -294,14 +306,12 @@ struct ScanWaves {
       int stage = k % stages;
       if (column == 0) carry = base ? base[row] : M::identity();
       s.reduced[stage].wait(parity(k));
-      State inclusive =
-          warp_scan<M>(lane < warps ? reinterpret_cast<State*>(s.totals[stage])[lane] : M::identity());
-      State within = shuffle_up(inclusive, 1);
+      Part inclusive = scan_warps(stage), within = shuffle_up(inclusive, 1);
       if (lane < warps) {
-        reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? M::combine(carry, within) : carry;
+        reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? W::after(carry, within) : carry;
         s.based[stage].arrive();
       }
-      carry = M::combine(carry, broadcast(inclusive, warp_size - 1));
+      carry = W::after(carry, broadcast(inclusive, warp_size - 1));
       if (++column == tiles_a_row) {
         column = 0;
         row += blocks();
@@ -315,28 +325,26 @@ struct ScanWaves {
     for (unsigned k = 0, end = waves(); k < end; ++k) {
       int stage = k % stages;
       s.reduced[stage].wait(parity(k));
-      State totals[per_lane];
+      Part totals[per_lane];
       while (!gather(k, totals)) {
       }
-      State inclusive =
-          warp_scan<M>(lane < warps ? reinterpret_cast<State*>(s.totals[stage])[lane] : M::identity());
-      State within = shuffle_up(inclusive, 1);
+      Part within = shuffle_up(scan_warps(stage), 1);
 
       // `mine` is what comes before the block's own tile among the lane's tiles. A row restarts the sum.
-      State mine = M::identity(), sum = M::identity();
+      Part mine = P::identity(), sum = P::identity();
       bool mine_restarts = false, restarts = false;
       unsigned t = k * blocks() + lane * per_lane, row = t / tiles_a_row, column = t - row * tiles_a_row;
 #pragma unroll
       for (int i = 0; i < per_lane; ++i) {
         if (column == 0 && lane * per_lane + i < blocks()) {
           restarts = true;
-          sum = base && row < rows ? base[row] : M::identity();
+          sum = base && row < rows ? W::narrow(base[row]) : P::identity();
         }
         if (lane * per_lane + i == block()) {
           mine = sum;
           mine_restarts = restarts;
         }
-        sum = M::combine(sum, totals[i]);
+        sum = P::combine(sum, totals[i]);
         if (++column == tiles_a_row) {
           column = 0;
           ++row;
@@ -348,17 +356,18 @@ struct ScanWaves {
       int head = until ? warp_size - 1 - __clz(until) : 0;
 #pragma unroll
       for (int offset = 1; offset < warp_size; offset *= 2) {
-        State before = shuffle_up(sum, offset);
-        if (lane - offset >= head) sum = M::combine(before, sum);
+        Part before = shuffle_up(sum, offset);
+        if (lane - offset >= head) sum = P::combine(before, sum);
       }
-      State prior = shuffle_up(sum, 1);
-      if (lane == 0) prior = M::identity();
-      if (!(marks & ((1u << lane) - 1))) prior = M::combine(carry, prior);
-      State start = broadcast(mine_restarts ? mine : M::combine(prior, mine), owner);
-      State all = broadcast(sum, warp_size - 1);
-      carry = marks ? all : M::combine(carry, all);
+      Part prior = shuffle_up(sum, 1);
+      if (lane == 0) prior = P::identity();
+      if (!mine_restarts) mine = P::combine(prior, mine);
+      bool carried = !mine_restarts && !(marks & ((1u << lane) - 1));
+      State start = broadcast(carried ? W::after(carry, mine) : W::widen(mine), owner);
+      Part all = broadcast(sum, warp_size - 1);
+      carry = marks ? W::widen(all) : W::after(carry, all);
       if (lane < warps) {
-        reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? M::combine(start, within) : start;
+        reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? W::after(start, within) : start;
         s.based[stage].arrive();
       }
     }

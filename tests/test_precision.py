@@ -164,3 +164,148 @@ def test_infinities_nan_and_overflow_are_numpys(xp: Any) -> None:
     assert not np.signbit(computed(dc.sum(chunked(xp, np.full(4, -0.0), 2))))
     assert computed(dc.sum(chunked(xp, np.empty(0), 1))) == 0
     assert np.isnan(computed(dc.mean(chunked(xp, np.empty(0), 1))))
+
+
+#: The most that a running sum of numbers of one sign may be off by.
+SCAN_ULPS = 16
+
+
+def running_sum(x: Any) -> Any:
+    """Return the running sums of a line, rounded, and what rounding has left of each."""
+    pairs, total, rest = [], 0.0, 0.0
+    for value in x.tolist():
+        parts = total, rest, value
+        total = math.fsum(parts)
+        rest = math.fsum((*parts, -total))
+        pairs.append((total, rest))
+    return np.array(pairs).reshape(-1, 2).T
+
+
+def running_sums(x: Any, axis: int, marks: Any = None) -> Any:
+    """Return those of all lines, which restart at marks, behind a first axis of two."""
+    lines = np.moveaxis(x, axis, -1)
+    flags = np.zeros(lines.shape, "?")
+    if marks is not None:
+        flags[:] = marks if marks.ndim == 1 else np.moveaxis(marks, axis, -1)
+    sums = np.empty((2, *lines.shape))
+    for at in np.ndindex(lines.shape[:-1]):
+        parts = np.split(lines[at], np.flatnonzero(flags[at]))
+        sums[(slice(None), *at)] = np.concatenate([running_sum(part) for part in parts], 1)
+    return np.moveaxis(sums, -1, axis + 1)
+
+
+def scan_errors(found: Any, exact: Any) -> Any:
+    """Return how far running sums are off, in ulps."""
+    totals, rests = exact
+    with np.errstate(invalid="ignore"):
+        return abs((found - totals) - rests) / np.spacing(abs(totals) + np.finfo("f8").tiny)
+
+
+UNIFORM = uniform(60_000, 20)
+EXACT = running_sum(UNIFORM)
+
+
+@pytest.mark.parametrize("method", ["reduce-then-scan", "sequential", "recompute"])
+@pytest.mark.parametrize("count", [1, 10, 300])
+def test_every_running_sum_is_close(xp: Any, method: str, count: int) -> None:
+    lazy = chunked(xp, UNIFORM, -(-UNIFORM.size // count))
+    for function in (dc.cumsum, dc.nancumsum):
+        found = computed(function(lazy, method=method))
+        assert scan_errors(found, EXACT).max() <= SCAN_ULPS
+    backwards = computed(dc.cumsum(lazy[::-1], method=method, reverse=True))[::-1]
+    assert scan_errors(backwards, EXACT).max() <= SCAN_ULPS
+    before = computed(dc.cumsum(lazy, method=method, exclusive=True))
+    assert before[0] == 0
+    assert scan_errors(before[1:], EXACT[:, :-1]).max() <= SCAN_ULPS
+    longer = computed(dc.cumsum(lazy, method=method, include_initial=True))
+    assert longer[0] == 0
+    assert scan_errors(longer[1:], EXACT).max() <= SCAN_ULPS
+
+
+@pytest.mark.parametrize("name", ["equal", "unlike", "falling"])
+def test_running_sums_of_other_numbers_of_one_sign(xp: Any, name: str) -> None:
+    x = SAME_SIGN[name][:30_000]
+    for size in (x.size, 4001, (1, 17, x.size - 18)):
+        found = computed(dc.cumsum(chunked(xp, x, (size,) if isinstance(size, tuple) else size)))
+        assert scan_errors(found, running_sum(x)).max() <= SCAN_ULPS
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_sums_along_axes(xp: Any, axis: int) -> None:
+    x = uniform((90, 130), 21)
+    exact, flat = running_sums(x, axis), running_sum(x.ravel())
+    for array in (x, np.asfortranarray(x), np.repeat(x, 2, 1)[:, ::2]):
+        for sizes in ((90, 130), (7, 130), (90, 11), (40, 50)):
+            lazy = chunked(xp, array, sizes)
+            found = computed(dc.cumulative_sum(lazy, axis=axis))
+            assert scan_errors(found, exact).max() <= SCAN_ULPS
+            assert scan_errors(computed(dc.cumsum(lazy)), flat).max() <= SCAN_ULPS
+
+
+@pytest.mark.parametrize("shape", [(20_000,), (50, 400), (400, 50)])
+@pytest.mark.parametrize("share", [0.3, 0.002])
+def test_running_sums_of_segments(xp: Any, shape: tuple[int, ...], share: float) -> None:
+    x, axis = uniform(shape, 22), int(np.argmax(shape))
+    for of in (shape, (shape[axis],)):
+        marks = uniform(of, 23) < share
+        exact = running_sums(x, axis, marks)
+        for sizes in (shape, tuple(-(-n // 7) for n in shape)):
+            lazy = chunked(xp, x, sizes)
+            begins = chunked(xp, marks, sizes if of == shape else sizes[axis])
+            for method in ("reduce-then-scan", "sequential"):
+                found = computed(dc.cumsum(lazy, axis=axis, segments=begins, method=method))
+                assert scan_errors(found, exact).max() <= SCAN_ULPS
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "i4", "c8"])
+def test_running_sums_of_other_elements(xp: Any, dtype: str) -> None:
+    x = (uniform(20_000, 24) * 50).astype(dtype)
+    found = computed(dc.cumsum(chunked(xp, x, 3000), dtype="c16" if dtype == "c8" else "f8"))
+    assert scan_errors(found.real, running_sum(x.real.astype("f8"))).max() <= SCAN_ULPS
+
+
+def test_running_sums_of_complex_numbers_without_nan(xp: Any) -> None:
+    z = uniform(20_000, 25) + 1j * uniform(20_000, 26)
+    z[::5] = np.nan
+    found = computed(dc.nancumsum(chunked(xp, z, 3000)))
+    kept = np.where(np.isnan(z), 0, z)
+    for part, expected in ((found.real, kept.real), (found.imag, kept.imag)):
+        assert scan_errors(part, running_sum(expected))[1:].max() <= SCAN_ULPS
+
+
+def test_running_sums_of_mixed_signs_are_as_good_as_those_of_sizes(xp: Any) -> None:
+    x = np.random.default_rng(27).standard_normal(20_000)
+    totals, rests = running_sum(x)
+    sizes = running_sum(abs(x))[0]
+    for size in (x.size, 700):
+        found = computed(dc.cumsum(chunked(xp, x, size)))
+        assert (abs((found - totals) - rests) / np.spacing(sizes)).max() <= SCAN_ULPS
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered")
+def test_running_sums_that_are_not_finite_are_numpys(xp: Any) -> None:
+    rng, big = np.random.default_rng(28), np.finfo("f8").max
+    for values in ([np.inf], [-np.inf], [np.nan], [np.inf, -np.inf], [big], [big, -big / 2]):
+        x = rng.integers(-9, 9, 300).astype("f8")
+        for start in (3, 150, 290):
+            y = x.copy()
+            y[start : start + len(values)] = values
+            for array in (y, y + 1j):
+                expected = np.cumsum(array)
+                for size in (300, 60, 1):
+                    found = computed(dc.cumsum(chunked(xp, array, size)))
+                    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+                    np.testing.assert_allclose(found, expected, rtol=1e-15)
+
+
+def test_running_sums_of_negative_zeros_on_the_host_are_numpys() -> None:
+    for x in (np.full(20, -0.0), np.array([-0.0, -0.0, 0.0, -0.0, 1.0, -1.0, -0.0])):
+        for size in (x.size, 3):
+            found = computed(dc.cumsum(chunked(np, x, size), method="sequential"))
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(np.cumsum(x)))
+
+
+def test_running_sums_are_the_same_bits_every_time(xp: Any) -> None:
+    lazy = chunked(xp, UNIFORM, 7000)
+    first, second = (computed(dc.cumsum(lazy)) for _ in range(2))
+    np.testing.assert_array_equal(first, second)

@@ -13,6 +13,7 @@ by D. E. Knuth, "The Art of Computer Programming", volume 2, theorem 4.2.2 B::
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from dask_coop.chunks import adding
+from dask_coop.sweeps import Sweep
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +32,9 @@ _EXACT = 256
 
 #: Elements that are added, and corrected, at a time, so that they stay in the caches.
 _BLOCK, _CORRECTED = 1 << 15, 1 << 13
+
+#: Elements that NumPy scans without correction.
+_RUN = 64
 
 
 @cache
@@ -77,14 +82,14 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
     return total, above
 
 
-def flatten(x: Array) -> tuple[Array, int, int]:
+def flatten(x: Array, writeable: bool = False) -> tuple[Array, int, int]:
     """Return the memory of (outer, n, inner), and the elements from line to line and along one."""
     steps = [stride if n > 1 else 0 for n, stride in zip(x.shape, x.strides, strict=True)]
     if any(step < 0 or step % x.itemsize for step in steps) or steps[2] > x.itemsize:
         x = np.ascontiguousarray(x)
         steps = list(x.strides)
     span = 1 + sum((n - 1) * (step // x.itemsize) for n, step in zip(x.shape, steps, strict=True))
-    memory = as_strided(x, (span,), (x.itemsize,), writeable=False)
+    memory = as_strided(x, (span,), (x.itemsize,), writeable=writeable)
     return memory, steps[0] // x.itemsize, steps[1] // x.itemsize
 
 
@@ -136,6 +141,98 @@ def _add_up(x: Array) -> tuple[Array, Array]:
     # A sum of nothing but negative zeros is positive, as that of nothing.
     total = tree[:, -1] + 0.0
     return total, np.add.reduce(errors, 1) + (total - total)
+
+
+def scan(
+    x: Array,
+    out: Array,
+    carry: Sequence[Array] | None,
+    marks: Array | None,
+    last: Sequence[Array],
+    sweep: Sweep,
+    skipna: bool,
+) -> None:
+    """Scan (outer, n, inner) along n into `out`, by the loops, from `carry` on, and leave `last`.
+
+    `marks` are in the order of the scan, and `last` is contiguous.
+    """
+    neutral = nothing(last[0].dtype)
+    for field, value in zip(last, neutral if carry is None else carry, strict=True):
+        field[...] = value
+    begins = np.broadcast_to(np.False_ if marks is None else marks, x.shape)
+    flags = marks is not None, skipna, sweep.exclusive
+    rest = *flags, neutral[0], *(field.reshape(-1) for field in last)
+    loops, (_, n, inner) = _loops(), x.shape
+    assert loops is not None
+    if inner == 1:
+        along = slice(None, None, -1 if sweep.reverse else 1)
+        loops.scan_rows(x[:, along, 0], out[:, along, 0], begins[..., 0], *rest)
+        return
+    sides: list[Any] = []
+    for memory, line, step in (flatten(x), flatten(out, writeable=True)):
+        sides += [memory, (n - 1) * step if sweep.reverse else 0, line]
+        sides.append(-step if sweep.reverse else step)
+    loops.scan_columns(*sides, n, inner, begins, *rest)
+
+
+def accumulate(x: Array, before: Sequence[Array] | None, out: Array) -> list[Array]:
+    """Scan (outer, n, inner) along n into `out`, and return the state behind it.
+
+    Runs of elements are scanned as they are, and put on top of a total that is good to twice as
+    many bits; so no result has seen more than a run's additions.
+    """
+    if before is None:
+        before = [np.broadcast_to(value, x[:, :1].shape) for value in nothing(x.dtype)]
+    total, above = state = before
+    whole, by_row = 0, x.strides[1] != x.itemsize
+    into = out if by_row or x.shape[2] == 1 else np.empty_like(x)
+    with np.errstate(all="ignore"):
+        if not by_row:
+            whole = x.shape[1] // _RUN * _RUN
+            runs, sums = (
+                a[:, :whole].transpose(0, 2, 1).reshape(x.shape[0], x.shape[2], -1, _RUN)
+                for a in (x, into)
+            )
+            np.add.accumulate(runs, -1, out=sums)
+            ends = [a.transpose(0, 2, 1) for a in (total, above)]
+            totals = np.add.accumulate(np.concatenate([ends[0], sums[..., -1]], -1), -1)
+            errors = excess(totals[..., :-1], sums[..., -1], totals[..., 1:])
+            aboves = np.add.accumulate(np.concatenate([ends[1], errors], -1), -1)
+            sums -= aboves[..., :-1, np.newaxis]
+            sums += totals[..., :-1, np.newaxis]
+            state = [a[..., -1:].transpose(0, 2, 1) for a in (totals, aboves)]
+        for begin in range(whole, x.shape[1], _RUN):
+            here = slice(begin, begin + _RUN)
+            state = _accumulate_run(x[:, here], state, into[:, here], by_row)
+        if into is not out:
+            out[...] = into
+        if not np.isfinite(out).all():
+            # What was infinite in a run need not be in the sum, nor what is after that NaN.
+            plain = np.add.accumulate(np.concatenate([total, x], 1), 1)[:, 1:]
+            np.copyto(out, plain, where=~np.isfinite(out))
+            end, finite = plain[:, -1:], np.isfinite(state[0])
+            state = [np.where(finite, state[0], end), np.where(finite, state[1], end * 0)]
+    return list(state)
+
+
+def _accumulate_run(x: Array, state: Sequence[Array], out: Array, by_row: bool) -> list[Array]:
+    total, above = state
+    if by_row:
+        out[:, 0] = x[:, 0]
+        for row in range(1, x.shape[1]):
+            np.add(out[:, row - 1], x[:, row], out=out[:, row])
+    else:
+        np.add.accumulate(x, 1, out=out)
+    end = out[:, -1:].copy()
+    out -= above
+    out += total
+    after = total + end
+    return [after, above + excess(total, end, after)]
+
+
+def nothing(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Return the state that changes no element, a negative zero included."""
+    return dtype.type(complex(-0.0, -0.0) if dtype.kind == "c" else -0.0), dtype.type(0)
 
 
 def excess(before: Array, x: Array, after: Array) -> Array:

@@ -1,9 +1,6 @@
-"""The loops of chunks/compensated.py and chunks/numpy_scan.py, compiled by Numba.
+"""The loops of chunks/compensated.py, compiled by Numba.
 
-An addition and its error, by A. Neumaier; without fastmath, which would find that there is none::
-
-    sum    = large + small     (in magnitude)
-    excess = (sum - large) - small
+Without fastmath, which would find that the error of an addition is zero.
 """
 
 from __future__ import annotations
@@ -27,12 +24,17 @@ _COLUMNS = 2048
 
 
 @jit
-def _add(a: Any, b: Any) -> tuple[Any, Any]:
+def _add(before: Any, x: Any) -> tuple[Any, Any]:
     """Return a sum and its excess."""
-    total = a + b
-    small_first = abs(a) < abs(b)
-    large, small = (b, a) if small_first else (a, b)
-    return total, (total - large) - small
+    after = before + x
+    added = after - before
+    return after, (added - x) + ((after - added) - before)
+
+
+@jit
+def _settle(total: Any, excess: Any) -> Any:
+    exact = total - excess
+    return exact if exact - exact == 0 else total
 
 
 def _sum_rows(x: Array, step: int, n: int, parts: int, totals: Array, excesses: Array) -> None:
@@ -77,9 +79,125 @@ def _sum_columns(
                     excess[i] += error
 
 
+def _scan_rows(
+    x: Array,
+    out: Array,
+    begins: Array,
+    marked: bool,
+    skip: bool,
+    exclusive: bool,
+    nothing: Any,
+    totals: Array,
+    excesses: Array,
+) -> None:
+    wide = totals.dtype.type
+    zero = wide(0)
+    for line in range(len(totals)):
+        total, excess = totals[line], excesses[line]
+        row, into, n = x[line], out[line], x.shape[1]
+        for i in range(0, n, 8):
+            restarts = False
+            if marked:
+                for k in range(i, min(i + 8, n)):
+                    restarts |= begins[line, k]
+            if i + 8 <= n and not skip and not restarts:
+                # Eight are added to one another, and then to the total, all at the same time.
+                a = wide(row[i])
+                b = a + row[i + 1]
+                c = b + row[i + 2]
+                d = c + row[i + 3]
+                e = d + row[i + 4]
+                f = e + row[i + 5]
+                g = f + row[i + 6]
+                h = g + row[i + 7]
+                after, error = _add(total, h)
+                a, b, c = (a - excess) + total, (b - excess) + total, (c - excess) + total
+                d, e, f = (d - excess) + total, (e - excess) + total, (f - excess) + total
+                g, h = (g - excess) + total, after - (excess + error)
+                # Where one is not finite, neither is the sum.
+                checked = ((a + b) + (c + d)) + ((e + f) + (g + h))
+                if checked - checked == 0:
+                    if exclusive:
+                        a, b, c, d, e, f, g, h = total - excess, a, b, c, d, e, f, g
+                    into[i], into[i + 1], into[i + 2], into[i + 3] = a, b, c, d
+                    into[i + 4], into[i + 5], into[i + 6], into[i + 7] = e, f, g, h
+                    total, excess = after, excess + error
+                    continue
+            for k in range(i, min(i + 8, n)):
+                value = wide(row[k])
+                if skip and value != value:
+                    value = zero
+                restart = marked and begins[line, k]
+                if restart:
+                    total, excess = nothing, zero
+                if exclusive:
+                    into[k] = zero if restart else _settle(total, excess)
+                total, error = _add(total, value)
+                excess += error
+                if not exclusive:
+                    into[k] = _settle(total, excess)
+        totals[line], excesses[line] = total, excess
+
+
+def _scan_columns(
+    x: Array,
+    first: int,
+    line_step: int,
+    step: int,
+    out: Array,
+    out_first: int,
+    out_line_step: int,
+    out_step: int,
+    n: int,
+    inner: int,
+    begins: Array,
+    marked: bool,
+    skip: bool,
+    exclusive: bool,
+    nothing: Any,
+    totals: Array,
+    excesses: Array,
+) -> None:
+    wide = totals.dtype.type
+    zero = wide(0)
+    for line in range(len(totals) // inner):
+        for column in range(0, inner, _COLUMNS):
+            width = min(_COLUMNS, inner - column)
+            total = totals[line * inner + column :][:width]
+            excess = excesses[line * inner + column :][:width]
+            for row in range(n):
+                part = x[first + line * line_step + row * step + column :][:width]
+                into = out[out_first + line * out_line_step + row * out_step + column :][:width]
+                if marked:
+                    for i in range(width):
+                        if begins[line, row, column + i]:
+                            total[i], excess[i] = nothing, zero
+                if exclusive:
+                    for i in range(width):
+                        into[i] = _settle(total[i], excess[i])
+                        if marked and begins[line, row, column + i]:
+                            into[i] = zero
+                for i in range(width):
+                    value = wide(part[i])
+                    value = zero if skip and value != value else value
+                    total[i], error = _add(total[i], value)
+                    excess[i] += error
+                if not exclusive:
+                    for i in range(width):
+                        into[i] = _settle(total[i], excess[i])
+
+
 #: Write the sums of lines of `n` numbers, the first of which are `step` numbers apart, and their
 #: excesses; of lines of complex numbers, `parts` of which are neighbours.
 sum_rows = jit(_sum_rows)
 
 #: Add to the sums of columns and to their excesses.
 sum_columns = jit(_sum_columns)
+
+#: Scan the rows of `x` into those of `out`, from `totals` and `excesses` on, which become those of
+#: all. Sums restart from `nothing` where `begins`, if `marked`. With `skip`, NaN are zero.
+scan_rows = jit(_scan_rows)
+
+#: Scan `inner` lines that are neighbours. `first` is where in memory the first element of a scan
+#: is; steps are in elements, from one group of such lines to the next, and along a line.
+scan_columns = jit(_scan_columns)

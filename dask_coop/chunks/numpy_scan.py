@@ -4,7 +4,8 @@ A chunk is seen as an array of shape (outer, n, inner), of which lines of n are 
 lifted, scanned from the state that the one before has left, and written in the result's dtype, so
 that the conversions and the combination with the base cost no pass over memory of their own. Sums
 and products along the last axis in memory are made by a loop of adding_numba.py where Numba is
-there, in the same order.
+there, in the same order. Sums in float64 that keep what additions round off are scanned by
+compensated.py, from such a state to the next.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks import adding
+from dask_coop.chunks import adding, compensated
 from dask_coop.chunks.accumulate import accumulate
-from dask_coop.monoids import PROD, SUM, Operation, State
+from dask_coop.compensated import settle
+from dask_coop.monoids import COMPENSATED_SUM, PROD, SUM, Operation, State
 from dask_coop.sweeps import Sweep, segmented
 
 Array = np.ndarray[Any, Any]
@@ -44,7 +46,7 @@ def scan(
     Parameters
     ----------
     op : Operation
-        Of a monoid with one field.
+        Of a monoid with one field, or of `COMPENSATED_SUM`.
     x : numpy.ndarray
     sweep : Sweep
     base : State, optional
@@ -69,31 +71,42 @@ def scan(
         marks = marks[np.newaxis, :, np.newaxis]
     elif marks is not None:
         marks = see(marks.transpose(order))
-    (dtype,), identity = op.monoid.dtypes(op.element), op.monoid.identity(op.element)[0]
+    dtypes, identity = op.monoid.dtypes(op.element), op.monoid.identity(op.element)
     carry = None
     if base is not None:
-        carry = np.asarray(base[0], dtype).transpose(others).reshape(lines[0], 1, lines[2])
+        carry = [
+            np.asarray(field, dtype).transpose(others).reshape(lines[0], 1, lines[2])
+            for field, dtype in zip(base, dtypes, strict=True)
+        ]
     out = see(result, n)
     if sweep.initial:
-        out[:, :1] = identity if carry is None else carry
+        out[:, :1] = identity[0] if carry is None else _result(carry)
         out = out[:, 1:]
-    last = np.full((lines[0], 1, lines[2]), identity)
+    last = [np.full((lines[0], 1, lines[2]), value) for value in identity]
     loops = adding.compiled(x) if marks is None and lines[2] == 1 else None
     if loops is not None and _has_loop(op, x):
         multiply = op.monoid is PROD
         # What changes no element, a negative zero included.
-        last[...] = (1 if multiply else dtype.type(-0.0)) if carry is None else carry
-        rows = see(x.transpose(order))[..., 0], out[..., 0], last[:, 0, 0]
-        loops.scan(*rows, identity, multiply, op.skipna, sweep.exclusive)
+        last[0][...] = (1 if multiply else dtypes[0].type(-0.0)) if carry is None else carry[0]
+        rows = see(x.transpose(order))[..., 0], out[..., 0], last[0][:, 0, 0]
+        loops.scan(*rows, identity[0], multiply, op.skipna, sweep.exclusive)
         if sweep.exclusive and carry is None:
-            out[:, :1] = identity
+            out[:, :1] = identity[0]
+    elif op.monoid is COMPENSATED_SUM and compensated.compiled(x) is not None:
+        elements = x.astype(op.element, copy=False).transpose(order).reshape(lines)
+        first = 1 if sweep.initial and not sweep.reverse else 0
+        into = result.reshape(lines[0], n, lines[2])[:, first : first + lines[1]]
+        compensated.scan(elements, into, carry, marks, last, sweep, op.skipna)
+        if sweep.exclusive and carry is None:
+            out[:, :1] = identity[0]
     elif x.size:
         _scan_lines(op, see(x.transpose(order)), out, carry, marks, sweep.exclusive, last)
     elif carry is not None:
         last = carry
     kept = shape[:at] + shape[at + 1 :]
-    state = last.reshape(kept).transpose(np.argsort(others))
-    return result.transpose(np.argsort(order)), (state[()],)
+    back = np.argsort(others)
+    state = (field.reshape(kept).transpose(back)[()] for field in last)
+    return result.transpose(np.argsort(order)), tuple(state)
 
 
 def _has_loop(op: Operation, x: Array) -> bool:
@@ -105,14 +118,15 @@ def _scan_lines(
     op: Operation,
     x: Array,
     out: Array,
-    carry: Array | None,
+    carry: list[Array] | None,
     marks: Array | None,
     exclusive: bool,
-    last: Array,
+    last: list[Array],
 ) -> None:
     """Scan (outer, n, inner) along n into `out`, from `carry` or from nothing, and leave `last`."""
-    (dtype,), (identity,) = op.monoid.dtypes(op.element), op.monoid.identity(op.element)
-    bare = x.dtype == dtype == op.element and not op.skipna and not 1 < x.shape[2] < _WIDE
+    dtype, identity = op.monoid.dtypes(op.element)[0], op.monoid.identity(op.element)[0]
+    bare = len(last) == 1
+    bare = bare and x.dtype == dtype == op.element and not op.skipna and not 1 < x.shape[2] < _WIDE
     bare = bare and op.monoid.fields[0].role not in ("count", "truth")
     shared = marks is None or marks.shape[0] == marks.shape[2] == 1
     parts = _blocks(x.shape, shared)
@@ -122,7 +136,7 @@ def _scan_lines(
         parts = iter([(slice(None), slice(None), slice(0, x.shape[1]))])
     for lines, columns, steps in parts:
         if steps.start == 0:
-            before = None if carry is None else carry[lines, :, columns]
+            before = None if carry is None else [field[lines, :, columns] for field in carry]
         target = out[lines, steps, columns]
         into = target if target.dtype == dtype and not exclusive else None
         begins = None
@@ -132,15 +146,22 @@ def _scan_lines(
         # Where nothing is put before the first element, elements may be states as they are.
         if before is not None or not bare:
             block = _lift(op, block, dtype, identity)
-        after = _accumulate(op, block, before, begins, into)
+        after, state = _accumulate(op, block, before, begins, into)
         if exclusive:
-            target[:, :1] = identity if before is None else before
+            target[:, :1] = identity if before is None else _result(before)
             target[:, 1:] = after[:, :-1]
             if begins is not None:
                 np.copyto(target, identity, "unsafe", where=begins)
         elif after is not target:
             target[...] = after
-        before = last[lines, :, columns] = after[:, -1:]
+        for field, value in zip(last, state, strict=True):
+            field[lines, :, columns] = value
+        before = state
+
+
+def _result(state: list[Array]) -> Array:
+    """Return the results of states."""
+    return state[0] if len(state) == 1 else settle(tuple(state))[0]
 
 
 def _blocks(shape: tuple[int, ...], shared: bool) -> Iterator[tuple[slice, slice, slice]]:
@@ -175,34 +196,55 @@ def _lift(op: Operation, x: Array, dtype: np.dtype[Any], identity: Any) -> Array
 
 
 def _accumulate(
-    op: Operation, x: Array, before: Array | None, begins: Array | None, out: Array | None
-) -> Array:
-    """Return the scan of states along axis 1, in `out` if it is given; `x` may be overwritten."""
-    (field,) = op.monoid.fields
+    op: Operation,
+    x: Array,
+    before: list[Array] | None,
+    begins: Array | None,
+    out: Array | None,
+) -> tuple[Array, list[Array]]:
+    """Scan states along axis 1; return results, in `out` if it is given, and the last state.
+
+    `x` may be overwritten.
+    """
     cuts: list[int] = []
     if begins is not None and begins.any():
         if begins.shape[0] * begins.shape[2] == 1:
             cuts = np.flatnonzero(begins).tolist()
         if not 0 < len(cuts) * _RUN <= x.shape[1]:
             return _accumulate_segments(op, x, before, begins)
-    ufunc, carried = field.ufunc, before is not None and cuts[:1] != [0]
+    before = None if cuts[:1] == [0] else before
     out = np.empty_like(x) if out is None else out
-    if carried:
-        ufunc(before, x[:, :1], out=x[:, :1])
     for begin, end in pairwise([*([] if cuts[:1] == [0] else [0]), *cuts, x.shape[1]]):
-        if x.shape[2] < _WIDE:
-            ufunc.accumulate(x[:, begin:end], 1, out=out[:, begin:end])
-            continue
-        out[:, begin] = x[:, begin]
-        for row in range(begin + 1, end):
+        if op.monoid is COMPENSATED_SUM:
+            state = compensated.accumulate(x[:, begin:end], before, out[:, begin:end])
+        else:
+            state = _accumulate_run(op, x[:, begin:end], before, out[:, begin:end])
+        before = None
+    return out, state
+
+
+def _accumulate_run(op: Operation, x: Array, before: list[Array] | None, out: Array) -> list[Array]:
+    """Scan states of one field along axis 1 into `out`, and return the last."""
+    ufunc = op.monoid.fields[0].ufunc
+    if before is not None:
+        ufunc(before[0], x[:, :1], out=x[:, :1])
+    if x.shape[2] < _WIDE:
+        ufunc.accumulate(x, 1, out=out)
+    else:
+        out[:, 0] = x[:, 0]
+        for row in range(1, x.shape[1]):
             ufunc(out[:, row - 1], x[:, row], out=out[:, row])
-    return out
+    return [out[:, -1:]]
 
 
-def _accumulate_segments(op: Operation, x: Array, before: Array | None, begins: Array) -> Array:
+def _accumulate_segments(
+    op: Operation, x: Array, before: list[Array] | None, begins: Array
+) -> tuple[Array, list[Array]]:
     restarts = np.array(np.broadcast_to(begins, x.shape))
+    rest = [np.zeros_like(x) for _ in op.monoid.fields[1:]]
     base = None
     if before is not None:
-        base = before[:, 0], np.zeros(before[:, 0].shape, "?")
-    values: Array = accumulate(segmented(op.monoid).combine, (x, restarts), 1, base)[0]
-    return values
+        base = (*(field[:, 0] for field in before), np.zeros(before[0][:, 0].shape, "?"))
+    combine = segmented(op.monoid).combine
+    *states, _ = accumulate(combine, (x, *rest, restarts), 1, base)
+    return _result(states), [field[:, -1:] for field in states]

@@ -31,8 +31,9 @@ from dask_coop.chunks.cuda.powers import lift_powers
 from dask_coop.chunks.cuda.reduce import reduce_lines
 from dask_coop.chunks.cuda.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cuda.transpose import transpose as transpose
+from dask_coop.compensated import settle
 from dask_coop.edges import Bins
-from dask_coop.monoids import BINNED_COUNTS, MINMAX, Operation, State, bind
+from dask_coop.monoids import BINNED_COUNTS, COMPENSATED_SUM, MINMAX, Operation, State, bind
 from dask_coop.powers import Powers
 from dask_coop.sweeps import Sweep, segmented
 
@@ -109,6 +110,9 @@ def scan(
                 neutral = op.monoid.identity(op.element)
                 fields = tuple(np.full(kept, value) for value in neutral)
                 nothing = _pack(op, fields, list(range(len(kept))))
+            if op.monoid is COMPENSATED_SUM:
+                states = _views(catalogue.layout(op), nothing, (shape[0], 1, inner))
+                (nothing,) = settle(states)
             first = slice(-1, None) if sweep.reverse else slice(1)
             whole[:, first] = nothing.reshape(shape[0], 1, inner)
             rest = whole[:, : shape[1]] if sweep.reverse else whole[:, 1:]
