@@ -37,6 +37,7 @@ FAMILIES = {
     "norm": Family(reductions.draw_norm, reductions.expect_norm, 1),
     "scan": Family(scans.draw_scan, scans.expect_scan, 8),
     "own": Family(own.draw_own, own.expect_own, 2),
+    "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
     "product": Family(products.draw_product, products.expect_product, 1),
     "transpose": Family(products.draw_transpose, products.expect_transpose, 1),
 }

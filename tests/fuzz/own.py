@@ -1,4 +1,4 @@
-"""Cases of one's own monoids, by one combination after the other."""
+"""Cases of one's own monoids, by one combination after the other; and of NumPy's ufuncs."""
 
 from __future__ import annotations
 
@@ -90,6 +90,49 @@ def draw_own(rng: draw.Generator) -> Case:
     options |= scans.directions(rng)
     operands = scans.segments(rng, x, axis)
     return Case("own", "scan", (x,), operands, options, compiled=draw.chance(rng, 0.3))
+
+
+#: The ufuncs that are monoids, with the dtypes of which they round nothing.
+UFUNCS = {
+    **dict.fromkeys(["add", "multiply"], draw.BOOL + draw.INTS),
+    **dict.fromkeys(["maximum", "minimum"], draw.REAL),
+    **dict.fromkeys(["logical_and", "logical_or", "logical_xor"], draw.NUMBERS),
+    **dict.fromkeys(["bitwise_and", "bitwise_or", "bitwise_xor"], draw.BOOL + draw.INTS),
+}
+
+
+def draw_ufunc(rng: draw.Generator) -> Case:
+    """Draw a reduction or a scan by a ufunc."""
+    name = draw.pick(rng, list(UFUNCS))
+    array = draw.values(rng, draw.pick(rng, UFUNCS[name]), draw.shape(rng, least=1))
+    options: dict[str, Any] = {"monoid": Named(f"np.{name}")}
+    x = draw.operand(rng, array)
+    if draw.chance(rng, 0.5):
+        axis = draw.axis(rng, array.ndim)
+        options |= {} if axis is None else {"axis": axis}
+        options |= draw.keepdims(rng) | draw.split_every(rng)
+        return Case("ufunc", "reduce", (x,), {}, options, compiled=draw.chance(rng, 0.3))
+    axis = draw.one_axis(rng, array.ndim)
+    options |= {} if axis is None else {"axis": axis}
+    if draw.chance(rng, 0.4):
+        options["method"] = draw.pick(rng, scans.METHODS)
+    if draw.chance(rng, 0.3):
+        options["reverse"] = True
+    operands = scans.segments(rng, x, axis)
+    return Case("ufunc", "scan", (x,), operands, options, compiled=draw.chance(rng, 0.3))
+
+
+def expect_ufunc(case: Case) -> list[Expected]:
+    """Return what the ufunc's own reduce and accumulate do."""
+    ufunc, dtype = case.option("monoid"), case.x.dtype
+    if case.function == "reduce":
+        axis, keepdims = case.option("axis"), case.option("keepdims", False)
+        value = ufunc.reduce(case.x, axis=axis, keepdims=keepdims)
+        return [Expected(value, chunks=kept_chunks(case))]
+    dtype = ufunc.accumulate(np.ones(1, dtype)).dtype
+    x = case.x != 0 if ufunc.__name__.startswith("logical") else case.x.astype(dtype)
+    value = scans.scan_lines(case, x, ufunc.accumulate, 0)
+    return [Expected(value, dtype, chunks=scans.result_chunks(case))]
 
 
 def expect_own(case: Case) -> list[Expected]:

@@ -18,8 +18,8 @@ SPREADS = ["var", "std", "nanvar", "nanstd"]
 
 #: The dtypes of elements that a function is tried with; by default all.
 DTYPES = {
-    **dict.fromkeys([*EXTREMA, *INDICES, "describe", "moment"], draw.REAL),
-    "ptp": draw.INTS + draw.FLOATS,
+    "moment": draw.REAL,
+    "ptp": [dtype for dtype in draw.NUMBERS if dtype != "?"],
 }
 
 
@@ -56,7 +56,7 @@ def draw_fold(rng: draw.Generator) -> Case:
 def draw_extremum(rng: draw.Generator) -> Case:
     """Draw an extremum, or where one is."""
     name = draw.pick(rng, [*EXTREMA, *INDICES])
-    array = draw.values(rng, draw.pick(rng, DTYPES[name]), _sides(rng, name))
+    array = draw.values(rng, draw.pick(rng, DTYPES.get(name, draw.NUMBERS)), _sides(rng, name))
     options: dict[str, Any] = {}
     if name in INDICES:
         options = {"axis": draw.one_axis(rng, array.ndim)}
