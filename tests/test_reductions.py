@@ -324,6 +324,11 @@ def test_other_byte_orders_are_read(xp: Any) -> None:
     for name in ("sum", "min", "max", "mean"):
         assert getattr(dc, name)(x).compute() == getattr(np, name)(array)
     assert dc.describe(x).max.compute() == 8
+    for dtype in (">f2", ">f4", ">i2", ">u8"):
+        description = dc.describe(da.from_array(array.astype("i8").clip(0).astype(dtype), chunks=2))
+        for lazy in description:
+            assert lazy.dtype.isnative
+            assert lazy.dtype == lazy.compute().dtype
 
 
 TRUTHS = [reductions.any, reductions.all, reductions.count_nonzero]
