@@ -27,7 +27,7 @@ from dask_coop.compensated import compensated, settle
 from dask_coop.errors import Refused, RefusedByDask
 from dask_coop.fallback import fall_back, remember
 from dask_coop.keywords import check_keywords
-from dask_coop.monoids import Monoid, Operation, State
+from dask_coop.monoids import COMPENSATED_SUM, Monoid, Operation, State
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -250,16 +250,16 @@ def _as_state(op: Operation, initial: Any) -> State:
     """Return the state that stands before the first element."""
     if is_dask_collection(initial) or np.ndim(initial):
         raise TypeError(f"initial is one number that is known, got {initial!r}")
-    if len(op.monoid.fields) > 1:
-        wide = op
-        if not op.monoid.positional:
-            # In float64 and NaN or not, as other sums begin.
-            wide = replace(op, element=monoids.accumulator(op.element), skipna=False)
-        one = np.full(1, initial, wide.element)
-        state: State = chunks.engine(one).lift(wide, one, (0,))
-        return state
-    (dtype,) = op.monoid.dtypes(op.element)
-    return (dtype.type(initial),)
+    if len(op.monoid.fields) == 1 or op.monoid is COMPENSATED_SUM:
+        dtype, *_ = op.monoid.dtypes(op.element)
+        return (dtype.type(initial), *op.monoid.identity(op.element)[1:])
+    wide = op
+    if not op.monoid.positional:
+        # In float64 and NaN or not, as other sums begin.
+        wide = replace(op, element=monoids.accumulator(op.element), skipna=False)
+    one = np.full(1, initial, wide.element)
+    state: State = chunks.engine(one).lift(wide, one, (0,))
+    return state
 
 
 def _begin(op: Operation, initial: State, finalize: Callable[[State], Any], state: State) -> Any:
