@@ -27,7 +27,7 @@ from dask_coop.compensated import compensated, settle
 from dask_coop.errors import Refused, RefusedByDask
 from dask_coop.fallback import fall_back, remember
 from dask_coop.keywords import check_keywords
-from dask_coop.monoids import COMPENSATED_SUM, Monoid, Operation, State
+from dask_coop.monoids import Monoid, Operation, State
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -250,9 +250,9 @@ def _as_state(op: Operation, initial: Any) -> State:
     """Return the state that stands before the first element."""
     if is_dask_collection(initial) or np.ndim(initial):
         raise TypeError(f"initial is one number that is known, got {initial!r}")
-    if len(op.monoid.fields) == 1 or op.monoid is COMPENSATED_SUM:
-        dtype, *_ = op.monoid.dtypes(op.element)
-        return (dtype.type(initial), *op.monoid.identity(op.element)[1:])
+    first, *rest = op.monoid.identity(op.element)
+    if not rest or op.monoid is monoids.COMPENSATED_SUM:
+        return (first.dtype.type(initial), *rest)
     wide = op
     if not op.monoid.positional:
         # In float64 and NaN or not, as other sums begin.

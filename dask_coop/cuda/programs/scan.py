@@ -75,7 +75,7 @@ class Scan:
         itemsize = max(self.widest, self.state_bytes)
         if itemsize > 32:
             return 3 if itemsize <= 48 else 1
-        return 15 if itemsize <= 4 else 11 if itemsize <= 8 else 5
+        return 15 if itemsize <= 4 else 11 if itemsize <= 8 else 7 if itemsize <= 16 else 5
 
     @property
     def tile(self) -> int:
@@ -338,7 +338,8 @@ def upsweep_columns(scan: Scan) -> str:
     return _unit(
         "kernel_scan.cuh",
         scan,
-        str(THREADS),
+        # Four blocks of them read as fast as the memory is, and small states leave the registers.
+        f"{THREADS}, 4" if scan.state_bytes <= 16 else str(THREADS),
         "i64 n, i64 inner, i64 parts, int log_width",
         f"upsweep_columns<T, M, {THREADS}>(x, y, n, inner, parts, log_width);",
         result="M::State",
