@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import subprocess
 import sys
@@ -194,6 +195,15 @@ def test_nan_and_infinity_warn_of_nothing(client: Client) -> None:
     for name in ("sum", "prod", "mean", "var", "min", "nanmax", "describe"):
         agree(client, lambda **kw: getattr(dc, name)(x, **kw))  # noqa: B023
     agree_in_place(client, x, lambda **kw: dc.cumsum(x, **kw))
+
+
+@pytest.mark.usefixtures("fast")
+def test_sums_of_float64_keep_what_additions_round_off(client: Client) -> None:
+    host = np.random.default_rng(9).random(20_000)
+    x, sums = persist(client, host, 700), [math.fsum(host[: i + 1]) for i in range(0, 20_000, 97)]
+    assert float(dc.sum(x, engine="collective")) == math.fsum(host)
+    running = dc.cumsum(x, engine="collective").compute()[::97]
+    assert (abs(running - sums) / np.spacing(sums)).max() <= 16
 
 
 SCANS = ["cumsum", "cumprod", "nancumsum", "nancumprod", "cummax", "cummin", "logcumsumexp"]

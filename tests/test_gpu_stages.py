@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -337,6 +338,17 @@ def test_chunks_of_another_dtype_are_counted_by_plain_tasks(node: dc.Node) -> No
     counts = on_host(dc.histogram(x, 9, (-9, 9))[0].compute(scheduler=node.get))
     np.testing.assert_array_equal(counts, np.histogram(values("f4"), 9, (-9, 9))[0])
     assert node.explain().endswith("its chunks are of several dtypes")
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_sums_of_float64_keep_what_additions_round_off(node: dc.Node, dtype: str) -> None:
+    host = np.random.default_rng(9).random(200_003).astype(dtype)
+    x, real = alternating(node, host), host.real
+    sums = [math.fsum(real[: i + 1]) for i in range(0, len(real), 997)]
+    total = launched(node, dc.sum(x))
+    assert abs(total - math.fsum(real)) <= np.spacing(math.fsum(real))
+    running = launched(node, dc.cumsum(x)).real[::997]
+    assert (abs(running - sums) / np.spacing(sums)).max() <= 16
 
 
 def test_two_threads_at_once(node: dc.Node) -> None:
