@@ -79,6 +79,41 @@ def _sum_columns(
                     excess[i] += error
 
 
+@jit
+def _scan_eights(
+    row: Array, into: Array, begin: int, nothing: Any, total: Any, excess: Any
+) -> tuple[Any, ...]:
+    """Scan eight elements at a time from `begin` on, while sums are finite.
+
+    The eight are added to one another, and then to the total, all at the same time. Return where
+    that ends, and the state there.
+    """
+    end = begin + (len(row) - begin) // 8 * 8
+    for i in range(begin, end, 8):
+        # What changes nothing makes a float64 of a float32.
+        a = nothing + row[i]
+        b = a + row[i + 1]
+        c = b + row[i + 2]
+        d = c + row[i + 3]
+        e = d + row[i + 4]
+        f = e + row[i + 5]
+        g = f + row[i + 6]
+        h = g + row[i + 7]
+        after, error = _add(total, h)
+        error += excess
+        a, b, c = (a - excess) + total, (b - excess) + total, (c - excess) + total
+        d, e, f = (d - excess) + total, (e - excess) + total, (f - excess) + total
+        g, h = (g - excess) + total, after - error
+        # Where one is not finite, neither is the sum.
+        checked = ((a + b) + (c + d)) + ((e + f) + (g + h))
+        if checked - checked != 0:
+            return i, total, excess
+        into[i], into[i + 1], into[i + 2], into[i + 3] = a, b, c, d
+        into[i + 4], into[i + 5], into[i + 6], into[i + 7] = e, f, g, h
+        total, excess = after, error
+    return end, total, excess
+
+
 def _scan_rows(
     x: Array,
     out: Array,
@@ -92,50 +127,31 @@ def _scan_rows(
 ) -> None:
     wide = totals.dtype.type
     zero = wide(0)
+    n = x.shape[1]
     for line in range(len(totals)):
         total, excess = totals[line], excesses[line]
-        row, into, n = x[line], out[line], x.shape[1]
-        for i in range(0, n, 8):
-            restarts = False
-            if marked:
-                for k in range(i, min(i + 8, n)):
-                    restarts |= begins[line, k]
-            if i + 8 <= n and not skip and not restarts:
-                # Eight are added to one another, and then to the total, all at the same time.
-                a = wide(row[i])
-                b = a + row[i + 1]
-                c = b + row[i + 2]
-                d = c + row[i + 3]
-                e = d + row[i + 4]
-                f = e + row[i + 5]
-                g = f + row[i + 6]
-                h = g + row[i + 7]
-                after, error = _add(total, h)
-                a, b, c = (a - excess) + total, (b - excess) + total, (c - excess) + total
-                d, e, f = (d - excess) + total, (e - excess) + total, (f - excess) + total
-                g, h = (g - excess) + total, after - (excess + error)
-                # Where one is not finite, neither is the sum.
-                checked = ((a + b) + (c + d)) + ((e + f) + (g + h))
-                if checked - checked == 0:
-                    if exclusive:
-                        a, b, c, d, e, f, g, h = total - excess, a, b, c, d, e, f, g
-                    into[i], into[i + 1], into[i + 2], into[i + 3] = a, b, c, d
-                    into[i + 4], into[i + 5], into[i + 6], into[i + 7] = e, f, g, h
-                    total, excess = after, excess + error
-                    continue
-            for k in range(i, min(i + 8, n)):
-                value = wide(row[k])
+        row, into, at = x[line], out[line], 0
+        while at < n:
+            if exclusive and not skip and not marked:
+                into[at] = _settle(total, excess)
+                at, total, excess = _scan_eights(row[:-1], into[1:], at, nothing, total, excess)
+            elif not skip and not marked:
+                at, total, excess = _scan_eights(row, into, at, nothing, total, excess)
+            end = min(at + 8, n)
+            for i in range(at, end):
+                value = wide(row[i])
                 if skip and value != value:
                     value = zero
-                restart = marked and begins[line, k]
+                restart = marked and begins[line, i]
                 if restart:
                     total, excess = nothing, zero
                 if exclusive:
-                    into[k] = zero if restart else _settle(total, excess)
+                    into[i] = zero if restart else _settle(total, excess)
                 total, error = _add(total, value)
                 excess += error
                 if not exclusive:
-                    into[k] = _settle(total, excess)
+                    into[i] = _settle(total, excess)
+            at = end
         totals[line], excesses[line] = total, excess
 
 
