@@ -298,20 +298,27 @@ def _spread_nan(samples: Sequence[Array], in_columns: bool) -> list[Array]:
     axes = tuple(_numbers(samples[0].ndim))
     every = [part for x in samples for part in (x, axes)]
     options = {"dtype": samples[0].dtype, "meta": samples[0]._meta, "align_arrays": False}
-    make = partial(_spread, in_columns)
+    make = partial(_spread, in_columns=in_columns)
     return [blockwise(make, axes, x, axes, *every, **options) for x in samples]
 
 
 # Inside the task.
 
 
-def _spread(in_columns: bool, x: Any, *points: Any) -> Any:
-    missing = np.isnan(points[0])
+@chunks.keeps_mask
+def _spread(x: Any, *points: Any, in_columns: bool) -> Any:
+    missing = _isnan(points[0])
     for coordinate in points[1:]:
-        missing = missing | np.isnan(coordinate)
+        missing = missing | _isnan(coordinate)
     if in_columns:
         missing = missing.any(-1, keepdims=True)
     return np.where(missing, x.dtype.type(np.nan), x)
+
+
+def _isnan(x: Any) -> Any:
+    # What is masked counts as no NaN.
+    nans = np.isnan(x)
+    return np.ma.filled(nans, False) if chunks.is_masked(nans) else nans
 
 
 def _as_pairs(state: State) -> list[Any]:

@@ -261,7 +261,18 @@ def describe(
     x = asanyarray(a)
     if x.dtype.kind in "mM":
         of_dates = describe_dates(x, find_axes(axis, x.ndim), keepdims, split_every)
-        return Description(*map(of_dates.get, Description._fields))
+        found = Description(*map(of_dates.get, Description._fields))
+    else:
+        found = _describe_numbers(x, axis, keepdims, split_every)
+    if not chunks.is_masked(x._meta):
+        return found
+    # Of nothing there is a count.
+    return found._replace(count=_unmasked(found.count), nans=_unmasked(found.nans))
+
+
+def _describe_numbers(
+    x: da.Array, axis: Axis, keepdims: bool, split_every: SplitEvery
+) -> Description:
     op = monoids.bind(MOMENTS, x.dtype, x.dtype, "describe")
     if x.dtype.kind != "f":
         require_elements("describe", x, axis)
@@ -273,17 +284,13 @@ def describe(
         for name, dtype in zip(Description._fields, dtypes, strict=True)
     }
     axes = find_axes(axis, x.ndim)
-    found = Description(*spine.reduction(op, x, axes, keepdims, split_every, outputs))
-    if not chunks.is_masked(x._meta):
-        return found
-    # Of nothing there is a count.
-    return found._replace(count=_unmasked(found.count), nans=_unmasked(found.nans))
+    return Description(*spine.reduction(op, x, axes, keepdims, split_every, outputs))
 
 
 def _unmasked(count: Any) -> Any:
     if not isinstance(count, Array):
         return _or_zero(count)
-    return map_blocks(_or_zero, count, dtype="i8", meta=np.empty((0,) * count.ndim, "i8"))
+    return map_blocks(_or_zero, count, dtype="i8", meta=np.zeros((0,) * count.ndim, "i8"))
 
 
 def average(

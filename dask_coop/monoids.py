@@ -321,14 +321,15 @@ class Operation:
 
         `origin` has, for each of these axes, where the chunk begins and how long the array is.
         """
-        value, place = state
+        value, place, *rest = state
         if 0 in lengths:
             return state
         # Where all elements are left out there is no place to move, and it may overflow.
         with np.errstate(over="ignore"):
             shifted = self._shift(place, lengths, origin)
-        may_lack = self.skipna or self.monoid in (FIRST_MIN, FIRST_MAX)
-        return value, choose(place == NOWHERE, place, shifted) if may_lack else shifted
+        if self.skipna or self.monoid not in (ARGMIN, ARGMAX):
+            shifted = choose(place == NOWHERE, place, shifted)
+        return value, shifted, *rest
 
     def _shift(self, place: Any, lengths: tuple[int, ...], origin: Origin) -> Any:
         if len(origin) == 1:

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 from dask.array.core import Array, new_da_object
-from dask.array.utils import meta_from_array
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
@@ -35,7 +34,7 @@ from dask_coop import chunks, eager
 from dask_coop.bins import Grid, Integers, require_room
 from dask_coop.counted import Counted, counted, masked
 from dask_coop.errors import Declined
-from dask_coop.monoids import Operation, Origin, State
+from dask_coop.monoids import ARGMAX, ARGMIN, Operation, Origin, State
 
 #: States that one task of a tree takes.
 FAN_IN = 16
@@ -74,7 +73,7 @@ def reduction(
     to = chunks.kind(x._meta)
     fan_in = _fan_in(split_every, axes)
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
-    if chunks.is_masked(x._meta) and not op.monoid.positional:
+    if chunks.is_masked(x._meta) and op.monoid not in (ARGMIN, ARGMAX):
         op = replace(op, monoid=counted(op.monoid))
         outputs = {key: (partial(masked, end), dtype) for key, (end, dtype) in outputs.items()}
     arrays = [x] if where is None else [x, where]
@@ -312,9 +311,9 @@ def _array(
 ) -> Array:
     """Put `layer` on the layers `below` of `graph` and make an array like `like` of it."""
     graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
-    # Nothing is cast: a meta may hold a value that the dtype has not. One of no axes is told in the
-    # keys of what is made of it, so its value has to be the same every time.
-    meta = meta_from_array(chunks.zeros_like(like, dtype), ndim=len(out_chunks), dtype=dtype)
+    # One of no axes is told in the keys of what is made of it, so its value has to be the same
+    # every time.
+    meta = chunks.zeros_like(like, dtype, len(out_chunks))
     return new_da_object(graph, name, out_chunks, meta=meta)
 
 

@@ -227,6 +227,24 @@ def test_nan_is_left_out_beside_what_is_masked(name: str, case: Any, data: Any) 
     same(got, expected, 1e-7 * name.endswith("std") + 8 * epsilon(array.dtype))
 
 
+@pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")
+@pytest.mark.parametrize("name", ["min", "max", "ptp", "nanmin", "nanmax"])
+@pytest.mark.parametrize("axis", [None, 0, 1, (0, 1)])
+@pytest.mark.parametrize("share", [0.4, 1])
+def test_extrema_of_complex_numbers_are_of_what_is_left(name: str, axis: Any, share: float) -> None:
+    array = np.ma.array(RNG.integers(-3, 3, (5, 6)) + 1j * RNG.integers(-3, 3, (5, 6)))
+    array[RNG.random((5, 6)) < share] = np.ma.masked
+    array[2], array[:, 2] = np.ma.masked, np.ma.masked
+    if name.startswith("nan"):
+        # Of a line of nothing but NaN something is left.
+        array[3], array[3, 4] = np.nan, np.ma.masked
+    x = da.from_array(array, chunks=(2, 3))
+    line = None if axis == (0, 1) else axis
+    with np.errstate(all="ignore"):
+        expected = by_lines(getattr(np, name), array, line, "c16")
+        same(compute(getattr(dc, name)(x, axis)), expected)
+
+
 def test_places_leave_nan_out_beside_what_is_masked() -> None:
     nan = np.nan
     array = np.ma.array([[1, nan, 0, 2], [9, 9, 9, 9], [nan, 5, 4, 9]], mask=False)
@@ -394,6 +412,21 @@ def test_dates_go_over_what_is_masked() -> None:
     assert got.astype("i8").compressed().tolist() == [5, 5]
 
 
+@pytest.mark.parametrize("kind", ["M8[D]", "m8[s]"])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_descriptions_of_dates_are_of_what_is_left(kind: str, axis: Any) -> None:
+    days = np.ma.array([[5, 1, 9], [7, 7, 7], [2, 0, 4]], mask=[[0, 1, 0], [1, 1, 1], [0, 0, 0]])
+    array = days.astype(kind)
+    array[2, 1] = np.datetime64("NaT") if kind == "M8[D]" else np.timedelta64("NaT")
+    found = dc.describe(da.from_array(array, chunks=(2, 2)), axis)
+    count, nans = compute(found.count, np.ndarray), compute(found.nans, np.ndarray)
+    assert np.array(count).tolist() == (4 if axis is None else [2, 0, 2])
+    assert np.array(nans).tolist() == (1 if axis is None else [0, 0, 1])
+    least = compute(found.min)
+    assert least.dtype == kind
+    assert np.ma.array(least).astype("i8").tolist() == (2 if axis is None else [5, None, 2])
+
+
 def ones(x: Any) -> Any:
     return np.ones(x.shape), np.where(x == x, x, 0.0)
 
@@ -532,6 +565,20 @@ def test_joint_histograms_leave_out_points_with_a_masked_coordinate() -> None:
         *DATA.data[:, :2][~both].T, 4, known, weights=WEIGHTS.data[~both, 0], density=True
     )
     np.testing.assert_allclose(compute(got, np.ndarray), expected)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_ranges_leave_out_nan_beside_what_is_masked(size: int) -> None:
+    x = np.ma.array([1, 2, 1000, 4, np.nan, 6], mask=[0, 0, 1, 0, 0, 0])
+    y = np.ma.array([1, 2, 3, np.nan, 5, np.nan], mask=[0, 0, 0, 0, 0, 1])
+    X, Y = (da.from_array(array, chunks=size) for array in (x, y))
+    columns = da.from_array(np.ma.stack([x, y], 1), chunks=(size, 1))
+    found, (first, last) = dc.histogramdd(columns, 2, nan="omit")
+    # A masked NaN is none, so that the other coordinate of that point stays.
+    for got in (dc.histogram2d(X, Y, 2, nan="omit"), (found, first, last)):
+        np.testing.assert_array_equal(compute(got[0], np.ndarray), [[1, 1], [0, 0]])
+        assert got[1].compute().tolist() == [1, 3.5, 6]
+        assert got[2].compute().tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("size", [100, 70_000])

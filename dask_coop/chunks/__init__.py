@@ -51,12 +51,13 @@ def is_masked(x: Any) -> bool:
     return type(x) in (np.ma.MaskedArray, type(np.ma.masked))
 
 
-def zeros_like(meta: Any, dtype: Any) -> Any:
+def zeros_like(meta: Any, dtype: Any, ndim: int | None = None) -> Any:
     """Return a meta of the kind of `meta` and another dtype, to which no fill value is cast."""
+    shape = (0,) * (meta.ndim if ndim is None else ndim)
     if not is_masked(meta):
-        return np.zeros_like(meta, dtype)
+        return np.zeros_like(meta, dtype, shape=shape)
     # Dask takes what is not masked, and has no axis, for a plain array.
-    return np.ma.array(np.zeros(meta.shape, dtype), mask=True)
+    return np.ma.array(np.zeros(shape, dtype), mask=True)
 
 
 def unmasked(meta: Any) -> Any:
