@@ -321,7 +321,7 @@ class Operation:
 
         `origin` has, for each of these axes, where the chunk begins and how long the array is.
         """
-        value, place, *rest = state
+        value, place, *count = state
         if 0 in lengths:
             return state
         # Where all elements are left out there is no place to move, and it may overflow.
@@ -329,7 +329,7 @@ class Operation:
             shifted = self._shift(place, lengths, origin)
         if self.skipna or self.monoid not in (ARGMIN, ARGMAX):
             shifted = choose(place == NOWHERE, place, shifted)
-        return value, shifted, *rest
+        return value, shifted, *count
 
     def _shift(self, place: Any, lengths: tuple[int, ...], origin: Origin) -> Any:
         if len(origin) == 1:

@@ -73,6 +73,7 @@ def reduction(
     to = chunks.kind(x._meta)
     fan_in = _fan_in(split_every, axes)
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
+    # A place is never masked.
     if chunks.is_masked(x._meta) and op.monoid not in (ARGMIN, ARGMAX):
         op = replace(op, monoid=counted(op.monoid))
         outputs = {key: (partial(masked, end), dtype) for key, (end, dtype) in outputs.items()}

@@ -350,6 +350,7 @@ def test_masked_arrays(client: Client) -> None:
         *(partial(getattr(dc, name), x) for name in ("sum", "argmin", "nanmax", "norm")),
         *(partial(getattr(dc, name), x, axis=0) for name in ("mean", "var", "argmax", "all")),
         partial(dc.max, x, axis=0, keepdims=True),
+        partial(dc.nanmin, client.persist(x * 1j), axis=0),
         partial(dc.describe, x, axis=0),
         partial(dc.histogram, x, 4),
         partial(dc.histogram, x, 4, (-1, 1), axis=0, flow=True, weights=x),

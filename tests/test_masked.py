@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from typing import Any
 
 import dask
@@ -133,6 +134,23 @@ def test_extrema_are_those_of_numpy_ma(name: str, case: Any, data: Any) -> None:
     lazy = getattr(dc, name)(x, axis)
     assert lazy.dtype == array.dtype
     same(compute(lazy), expected)
+
+
+@pytest.mark.parametrize("name", ["min", "max", "nanmin", "nanmax", "ptp"])
+@given(case=masked(dtypes=["c8", "c16"], values=with_nan, shape=shapes(1)), data=st.data())
+def test_extrema_of_complex_numbers_are_those_of_what_is_left(
+    name: str, case: Any, data: Any
+) -> None:
+    (array, _), x = case
+    axis = data.draw(st.none() | st.integers(0, array.ndim - 1))
+    if array.size == 0:
+        return
+    array.data.imag[::2] = 1
+    x = da.from_array(array, chunks=x.chunks)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        expected = by_lines(getattr(np, name), array, axis, array.dtype)
+        same(compute(getattr(dc, name)(x, axis)), expected)
 
 
 @pytest.mark.parametrize("name", ["argmin", "argmax"])
