@@ -9,6 +9,6 @@ A case is plain data that is drawn from two numbers, its seed and its index::
 
 A family is a function that draws a case, one that says what NumPy makes of it, and a row in the
 table of families.py. Hypothesis, which the property tests use, shrinks as well, but it runs for a
-number of examples and not for a time, and draws a hundred times slower than NumPy's generators,
-which leaves a GPU without work.
+number of examples and not for a time, and takes longer than NumPy's generators to draw an array,
+during which a GPU is without work.
 """

@@ -53,12 +53,18 @@ def _read_only(block: Any) -> Any:
     return block
 
 
+def _bare(block: Any) -> Any:
+    """Return a block as a plain array where nothing of it is masked."""
+    return block if np.ma.getmaskarray(block).any() else np.ma.getdata(block)
+
+
 #: How blocks lie in memory, and the code that makes them so.
 LAYOUTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "F": (_fortran, "lambda b: b.copy(order='F')"),
     "reversed": (_reversed, "lambda b: b[::-1].copy()[::-1]"),
     "strided": (_strided, "lambda b: b.repeat(2, -1)[..., ::2]"),
     "read-only": (_read_only, "lambda b: (b := b.copy(), b.setflags(write=False))[0]"),
+    "bare": (_bare, "lambda b: b if np.ma.getmaskarray(b).any() else np.ma.getdata(b)"),
 }
 
 
@@ -75,22 +81,32 @@ class Operand:
         space stands for an axis that is broadcast.
     layout : str
         "C", a key of `LAYOUTS`, or ">" for the other byte order.
+    mask : numpy.ndarray, optional
+        What is masked, where it is a masked array. Chunks are NumPy's then.
     """
 
     array: Array
     chunks: Chunks
     axes: str
     layout: str = "C"
+    mask: Array | None = None
 
     def __post_init__(self) -> None:
         # NumPy makes scalars of arrays without axes.
         object.__setattr__(self, "array", np.asarray(self.array))
+
+    @property
+    def valid(self) -> Array:
+        """What is not masked."""
+        return np.ones(self.array.shape, "?") if self.mask is None else ~self.mask
 
     def build(self, xp: Any) -> da.Array:
         """Return the Dask array, with chunks of the kind of `xp`'s."""
         array = self.array
         if self.layout == ">" and xp is np:
             array = array.astype(array.dtype.newbyteorder(">"))
+        if self.mask is not None:
+            array = np.ma.array(array, mask=self.mask)
         x = da.from_array(array, chunks=self.chunks)
         if xp is not np:
             x = x.map_blocks(xp.asarray, dtype=x.dtype, meta=xp.zeros((0,) * x.ndim, x.dtype))
@@ -102,6 +118,8 @@ class Operand:
         """Return Python that builds it."""
         big = self.layout == ">" and xp is np
         array = show_array(self.array, ">" if big else "", "np" if xp is np else "cp")
+        if self.mask is not None:
+            array = f"np.ma.array({array}, mask={show_array(self.mask)})"
         whole = self.array.ndim == 0 or all(len(sizes) == 1 for sizes in self.chunks)
         chunks = -1 if whole else self.chunks
         code = f"da.from_array({array}, chunks={chunks}{'' if xp is np else ', asarray=False'})"
@@ -161,7 +179,9 @@ class Case:
         result = function(*([inputs] if self.together else inputs), **named, **options)
         parts = result if isinstance(result, tuple) else (result,)
         return tuple(
-            itertools.chain.from_iterable(p if isinstance(p, list | tuple) else [p] for p in parts)
+            itertools.chain.from_iterable(
+                p if isinstance(p, list | tuple) else [p] for p in parts if p is not None
+            )
         )
 
     def code(self, xp: Any) -> str:
@@ -202,7 +222,7 @@ def show_array(array: Array, order: str = "", module: str = "np") -> str:
     flat, n = array.ravel(), array.size
     shape = "" if array.ndim == 1 else f".reshape({array.shape})"
     if n > 8:
-        same = flat.view(f"V{flat.itemsize}") if flat.dtype.kind in "fc" else flat
+        same = flat.view(f"V{flat.itemsize}") if flat.dtype.kind in "fcmM" else flat
         # The least period.
         for period in (p for p in range(1, min(n // 2, 400) + 1) if n % p == 0):
             if np.array_equal(same[period:], same[:-period]):
@@ -214,6 +234,8 @@ def show_array(array: Array, order: str = "", module: str = "np") -> str:
 
 
 def _number(value: Any) -> str:
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return repr(int(value.view("i8")))
     if isinstance(value, complex | np.complexfloating):
         return f"complex({_number(value.real)}, {_number(value.imag)})"
     if isinstance(value, bool | np.bool_ | int | np.integer):

@@ -28,7 +28,7 @@ class Expected:
     Attributes
     ----------
     value : numpy.ndarray
-        Floats may be wider than the result, which is then their rounding.
+        Floats may be wider than the result, which is then their rounding; dates are ticks.
     dtype : dtype
         That of the result, in the machine's byte order.
     ulps, slack : float and array
@@ -42,6 +42,8 @@ class Expected:
         Whether it is NumPy's whatever the chunks are.
     refusable : bool
         Whether it may also be refused, but then of chunks of every size.
+    mask : array of bool, optional
+        What of it is masked; None stands for what is no masked array.
     """
 
     value: Any
@@ -52,6 +54,7 @@ class Expected:
     defined: Any = True
     host: bool = False
     refusable: bool = False
+    mask: Any = None
 
     def __post_init__(self) -> None:
         self.value = np.asarray(self.value)
@@ -72,6 +75,11 @@ class Expected:
             return self._differs(actual)
 
     def _differs(self, actual: Array) -> Array:
+        if self.dtype.kind in "mM":
+            # Ticks, of which NaT is the least.
+            ticks = actual.view("i8")
+            near = np.abs(ticks - self.value.astype("g")) <= self.slack
+            return ~np.where(self.slack == 0, ticks == self.value, near)
         rounded = self.value.astype(self.dtype)
         same = actual == rounded
         if self.dtype.kind in "fc":

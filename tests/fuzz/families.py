@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fuzz import histograms, own, products, reductions, scans
+from fuzz import dates, histograms, masked, own, products, reductions, scans
 from fuzz.case import Case
 from fuzz.exact import Expected
 
@@ -22,6 +22,8 @@ class Family(NamedTuple):
     draw: Callable[[np.random.Generator], Case]
     expect: Callable[[Case], list[Expected]]
     share: int
+    #: Whether chunks of CuPy have nothing of the kind.
+    of_numpy_chunks: bool = False
 
 
 FAMILIES = {
@@ -34,6 +36,8 @@ FAMILIES = {
     "truth": Family(reductions.draw_truth, reductions.expect_truth, 1),
     "spread": Family(reductions.draw_spread, reductions.expect_spread, 3),
     "describe": Family(reductions.draw_description, reductions.expect_description, 2),
+    "dates": Family(dates.draw_dates, dates.expect_dates, 1, of_numpy_chunks=True),
+    "masked": Family(masked.draw_masked, masked.expect_masked, 6, of_numpy_chunks=True),
     "norm": Family(reductions.draw_norm, reductions.expect_norm, 1),
     "scan": Family(scans.draw_scan, scans.expect_scan, 8),
     "own": Family(own.draw_own, own.expect_own, 2),

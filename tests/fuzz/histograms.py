@@ -35,6 +35,8 @@ def draw_histogram(rng: draw.Generator) -> Case:
         options["density"] = True
     elif draw.chance(rng, 0.15):
         options["flow"] = True
+    if draw.chance(rng, 0.1):
+        array = _omitting(rng, array, options)
     if array.ndim and draw.chance(rng, 0.25):
         axis = draw.axis(rng, array.ndim)
         options |= {} if axis is None else {"axis": axis}
@@ -65,6 +67,8 @@ def draw_joint(rng: draw.Generator) -> Case:
         options["range"] = limits
     if draw.chance(rng, 0.1):
         options["density"] = True
+    if draw.chance(rng, 0.1):
+        columns = [_omitting(rng, column, options) for column in columns]
     together = n != 2 or draw.chance(rng, 0.5)
     lists = not together or draw.chance(rng, 0.5)
     if lists:
@@ -123,6 +127,15 @@ def draw_digitize(rng: draw.Generator) -> Case:
         options["right"] = True
     x = draw.operand(rng, array)
     return Case("digitize", "digitize", (x,), {}, options, compiled=draw.chance(rng, 0.7))
+
+
+def _omitting(rng: draw.Generator, array: Array, options: dict[str, Any]) -> Array:
+    """Return samples of which some are NaN, where their dtype has it, for the option to omit it."""
+    options["nan"] = "omit"
+    if array.dtype.kind != "f":
+        return array
+    missing = rng.random(array.shape) < draw.pick(rng, [0.05, 0.5, 1])
+    return np.where(missing, array.dtype.type(np.nan), array)
 
 
 def _sides(rng: draw.Generator) -> tuple[int, ...]:
@@ -280,17 +293,24 @@ def _parts(weights: Array) -> tuple[Array, Array]:
     return weights.real, weights.imag
 
 
+def _kept(case: Case, x: Operand) -> Array:
+    """Tell which samples count anywhere: neither masked nor NaN that is left out."""
+    kept = x.valid
+    return kept & (x.array == x.array) if case.option("nan") == "omit" else kept
+
+
 def _slack(case: Case, w: Any) -> tuple[float | None, Any]:
     """Return how far off sums of the weights may be: not at all where they are whole."""
     if w is None or not case.operand("weights").size:
         return None, 0.0
-    given = case.operand("weights")
+    weights = case.operands["weights"]
+    given = weights.array[weights.valid]
     if given.dtype.kind not in "fc" or np.array_equal(given, np.rint(given.real)):
         return None, 0.0
     # NumPy may take differences of sums over all bins.
     slack = w.size * EPS * float(sizes(given).sum())
     if case.option("reproducible"):
-        slack = slack + w.size * 2.0**-71 * float(np.abs(given).max())
+        slack = slack + w.size * 2.0**-71 * float(np.abs(given).max(initial=0))
     return 1.0, slack
 
 
@@ -299,18 +319,24 @@ def expect_histogram(case: Case) -> list[Expected]:
     x, w = case.x.view("u1") if case.x.dtype.kind == "b" else case.x, _weighed(case)
     bins, limits = case.option("bins", 10), case.option("range")
     density, flow = case.option("density"), case.option("flow")
-    edges = np.histogram_bin_edges(x, bins, limits)
+    valid = _kept(case, case.inputs[0])
+    if "weights" in case.operands:
+        valid &= case.operands["weights"].valid
+    left = x[valid]
+    edges = np.histogram_bin_edges(left, bins, limits)
     far = False
     try:
         np.histogram(
-            np.empty(0, x.dtype) if limits is None else x, edges if limits is None else bins, limits
+            np.empty(0, x.dtype) if limits is None else left,
+            edges if limits is None else bins,
+            limits,
         )
     except OverflowError:
         # NumPy's arithmetic does not reach there; who counts, counts into NumPy's edges.
         far = True
     by_rule = isinstance(bins, str)
-    if np.ndim(bins) == 0 and not by_rule and limits is None and x.size:
-        limits = x.min(), x.max()
+    if np.ndim(bins) == 0 and not by_rule and limits is None and left.size:
+        limits = left.min(), left.max()
     axis = case.option("axis")
     axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = tuple(a % x.ndim for a in axes) if x.ndim else ()
@@ -323,10 +349,11 @@ def expect_histogram(case: Case) -> list[Expected]:
             dtype = "c16"
         table = np.zeros((*shape, len(edges) - 1 + 2 * bool(flow)), dtype)
         lines = (*shape, math.prod(x.shape[d] for d in axes))
-        samples = x.transpose(order).reshape(lines)
+        samples, some = (array.transpose(order).reshape(lines) for array in (x, valid))
         of = None if weights is None else weights.transpose(order).reshape(lines)
         for index in np.ndindex(shape):
-            line, more = samples[index], None if of is None else of[index]
+            which = some[index]
+            line, more = samples[index][which], None if of is None else of[index][which]
             inner = _count(line, edges if far or by_rule else bins, limits, density, more)
             if flow:
                 below, above = _outside(line, edges if limits is None else limits)
@@ -364,10 +391,33 @@ def _outside(line: Array, edges: Any) -> tuple[Array, Array]:
 
 def expect_joint(case: Case) -> list[Expected]:
     """Return NumPy's counts."""
-    arrays, w = [operand.array for operand in case.inputs], _weighed(case)
-    sample = arrays if case.together or case.function == "histogram2d" else arrays[0]
-    bins, limits = case.option("bins", 10), case.option("range")
-    density = case.option("density")
+    points, valid, kept = (
+        list(np.concatenate([a.reshape(len(a), -1) for a in arrays], 1).T)
+        for arrays in (
+            [x.array for x in case.inputs],
+            [x.valid for x in case.inputs],
+            [_kept(case, x) for x in case.inputs],
+        )
+    )
+    w, density, bins = _weighed(case), case.option("density"), case.option("bins", 10)
+    counted = np.logical_and.reduce(kept)
+    limits = list(case.option("range") or [None] * len(points))
+    each = bins if isinstance(bins, list) else [bins] * len(points)
+    of_nothing = [False] * len(points)
+    if any(x.mask is not None for x in case.inputs) or case.option("nan") == "omit":
+        # A range is that of what is left of a coordinate, whatever is masked of the other; where
+        # nothing is, edges have the dtype that they have elsewhere.
+        omitted = np.logical_or.reduce([v & ~k for v, k in zip(valid, kept, strict=True)])
+        for i, (points_of, v) in enumerate(zip(points, valid, strict=True)):
+            own = points_of[v & ~omitted]
+            if limits[i] is None and own.size:
+                limits[i] = own.min(), own.max()
+            if limits[i] is None and not own.size and np.ndim(each[i]) == 0:
+                limits[i], of_nothing[i] = (0, 1), own.dtype.kind == "f"
+    if "weights" in case.operands:
+        counted &= case.operands["weights"].valid
+        w = w[counted]
+    sample = [x[counted] for x in points]
 
     def count(weights: Any) -> Array:
         if weights is None or weights.dtype.kind != "c":
@@ -377,6 +427,10 @@ def expect_joint(case: Case) -> list[Expected]:
         return parts[0] + 1j * parts[1]
 
     _, edges = np.histogramdd(sample, bins, limits)
+    edges = [
+        edge.astype(x.dtype) if nothing else edge
+        for edge, x, nothing in zip(edges, points, of_nothing, strict=True)
+    ]
     value = count(w)
     ulps, slack = _slack(case, w)
     given = case.operand("weights")
@@ -390,7 +444,11 @@ def expect_joint(case: Case) -> list[Expected]:
 
 def expect_bincount(case: Case) -> list[Expected]:
     """Return NumPy's counts."""
-    x, w, least = case.x.ravel(), _weighed(case), case.option("minlength", 0)
+    kept, w, least = case.inputs[0].valid, _weighed(case), case.option("minlength", 0)
+    if w is not None:
+        kept &= case.operands["weights"].valid
+        w = w[kept]
+    x = case.x[kept]
     if x.dtype.kind == "u":
         x = x.astype("i8")
 

@@ -30,8 +30,8 @@ class Failure:
     Attributes
     ----------
     kind : str
-        "raises", "accepts" (what NumPy refuses), "type", "dtype", "shape", "chunks", "values",
-        "bits" (a reproducible result that differs) or "keys".
+        "raises", "accepts" (what NumPy refuses), "type", "dtype", "shape", "chunks", "mask",
+        "values", "bits" (a reproducible result that differs) or "keys".
     details : str
     """
 
@@ -61,8 +61,8 @@ def _judge(case: Case, xp: ModuleType) -> Failure | None:
     try:
         lazy = case.call(xp)
         blocks = _together(lazy)
-        kinds = [np if wanted.host else xp for wanted in expected] or [xp] * len(lazy)
-        found = [_compute(*both) for both in zip(blocks, kinds, strict=True)]
+        kinds = [_kind(wanted, xp) for wanted in expected] or [None] * len(lazy)
+        found = [_compute(*both, xp) for both in zip(blocks, kinds, strict=True)]
     except ImportError:
         raise
     except Exception as error:
@@ -80,6 +80,13 @@ def _judge(case: Case, xp: ModuleType) -> Failure | None:
             which = f"result {number}: " if len(found) > 1 else ""
             return replace(failure, details=which + failure.details)
     return _bits(case, xp, found) or _keys(case, xp, lazy)
+
+
+def _kind(wanted: Expected, xp: ModuleType) -> type:
+    """Return the type of a result's blocks."""
+    if wanted.mask is not None:
+        return np.ma.MaskedArray
+    return np.ndarray if wanted.host else xp.ndarray
 
 
 def _raises_too(case: Case, xp: ModuleType) -> Failure | None:
@@ -107,13 +114,14 @@ def _together(results: tuple[Any, ...]) -> list[Any]:
     return [(r, next(blocks)) if isinstance(r, da.Array) else (r, None) for r in results]
 
 
-def _compute(result: Any, xp: ModuleType) -> tuple[Any, Failure | None]:
+def _compute(result: Any, kind: type | None, xp: ModuleType) -> tuple[Any, Failure | None]:
     """Return a result as NumPy's, and where its blocks are not what the lazy array promised."""
+    kind = type(result[0]._meta) if kind is None and result[1] is not None else kind
     lazy, blocks = result
     if blocks is None:
         return np.asarray(lazy), None
     problem = None
-    if type(lazy._meta) is not xp.ndarray:
+    if type(lazy._meta) is not kind:
         problem = Failure("type", f"the meta is {type(lazy._meta).__name__}")
     if lazy._meta.dtype != lazy.dtype:
         problem = Failure("dtype", f"the meta is {lazy._meta.dtype}, the array {lazy.dtype}")
@@ -123,8 +131,12 @@ def _compute(result: Any, xp: ModuleType) -> tuple[Any, Failure | None]:
         nonlocal problem
         if depth < lazy.ndim:
             parts = [join(p, depth + 1, (*index, i)) for i, p in enumerate(part)]
-            return np.concatenate(parts, depth)
-        if not (isinstance(part, xp.ndarray) or (xp is np and isinstance(part, np.generic))):
+            return (np.ma if kind is np.ma.MaskedArray else np).concatenate(parts, depth)
+        if part is np.ma.masked and kind is np.ma.MaskedArray:
+            return np.ma.masked_all((), lazy.dtype)
+        # Blocks of a masked array of which nothing is masked may be plain.
+        plain = np.ndarray if kind is np.ma.MaskedArray else kind
+        if type(part) not in (kind, plain) and not (xp is np and isinstance(part, np.generic)):
             problem = Failure("type", f"block {index} is of {type(part).__name__}")
             return np.asarray(part)
         if part.dtype != lazy.dtype:
@@ -132,10 +144,11 @@ def _compute(result: Any, xp: ModuleType) -> tuple[Any, Failure | None]:
         sizes = [lazy.chunks[d][i] for d, i in enumerate(index)]
         if any(n == n and n != m for n, m in zip(sizes, part.shape, strict=True)):
             problem = Failure("chunks", f"block {index} of {tuple(sizes)} has shape {part.shape}")
-        return part if xp is np else xp.asnumpy(part)
+        return part if isinstance(part, np.ndarray | np.generic) else xp.asnumpy(part)
 
     try:
-        return np.asarray(join(blocks, 0, ())), problem
+        joined = join(blocks, 0, ())
+        return joined if np.ma.isMaskedArray(joined) else np.asarray(joined), problem
     except ValueError as error:
         return None, problem or Failure("shape", f"the blocks do not fit: {error}")
 
@@ -148,7 +161,13 @@ def _compare(lazy: Any, actual: Any, wanted: Expected) -> Failure | None:
         return Failure("shape", f"{actual.shape}, expected {wanted.value.shape}")
     if wanted.chunks is not None and lazy.chunks != wanted.chunks:
         return Failure("chunks", f"{lazy.chunks}, expected {wanted.chunks}")
-    wrong = np.asarray(wanted.differs(actual))
+    if wanted.mask is None:
+        wrong = np.asarray(wanted.differs(actual))
+    else:
+        masks = np.ma.getmaskarray(actual), np.broadcast_to(wanted.mask, actual.shape)
+        if not np.array_equal(*masks):
+            return Failure("mask", f"{masks[0].tolist()} is not {masks[1].tolist()}"[:400])
+        wrong = np.asarray(wanted.differs(np.ma.getdata(actual))) & ~masks[1]
     if not wrong.any():
         return None
     places = np.argwhere(wrong)[:3]
@@ -170,7 +189,8 @@ def _bits(case: Case, xp: ModuleType, found: list[Any]) -> Failure | None:
     if not case.option("reproducible"):
         return None
     actual = found[0][0]
-    same, _ = _compute(_together(whole(case).call(xp))[0], xp)
+    same, _ = _compute(_together(whole(case).call(xp))[0], None, xp)
+    actual, same = (np.ma.filled(result, 0) for result in (actual, same))
     if not np.array_equal(actual, same, equal_nan=actual.dtype.kind in "fc"):
         return Failure("bits", f"{actual!r} but of one chunk {same!r}"[:400])
     return None

@@ -50,7 +50,7 @@ def draw_fold(rng: draw.Generator) -> Case:
         options["reproducible"] = True
     if "mean" not in name and draw.chance(rng, 0.15):
         options["initial"] = draw.pick(rng, [0, 1, 3])
-    return _case(rng, "fold", name, array, options, where=True)
+    return case_of(rng, "fold", name, array, options, where=True)
 
 
 def draw_extremum(rng: draw.Generator) -> Case:
@@ -62,7 +62,7 @@ def draw_extremum(rng: draw.Generator) -> Case:
         options = {"axis": draw.one_axis(rng, array.ndim)}
     elif name != "ptp" and draw.chance(rng, 0.3):
         options["initial"] = draw.pick(rng, [0, 1, 100])
-    return _case(rng, "extremum", name, array, options, where="initial" in options)
+    return case_of(rng, "extremum", name, array, options, where="initial" in options)
 
 
 def draw_truth(rng: draw.Generator) -> Case:
@@ -71,7 +71,7 @@ def draw_truth(rng: draw.Generator) -> Case:
     array = draw.values(rng, draw.pick(rng, draw.NUMBERS), _sides(rng, name))
     if draw.chance(rng, 0.5):
         array = np.where(rng.random(array.shape) < 0.9, array.dtype.type(name == "all"), array)
-    return _case(rng, "truth", name, array, {}, where=name != "count_nonzero")
+    return case_of(rng, "truth", name, array, {}, where=name != "count_nonzero")
 
 
 def draw_spread(rng: draw.Generator) -> Case:
@@ -85,13 +85,13 @@ def draw_spread(rng: draw.Generator) -> Case:
         options["order"] = int(rng.integers(0, 5))
     if draw.chance(rng, 0.4):
         options["ddof"] = draw.pick(rng, [1, 0.5, 3])
-    return _case(rng, "spread", name, array, options, where=name != "moment")
+    return case_of(rng, "spread", name, array, options, where=name != "moment")
 
 
 def draw_description(rng: draw.Generator) -> Case:
     """Draw a description."""
     array = draw.values(rng, draw.pick(rng, draw.REAL), _sides(rng, "describe"))
-    return _case(rng, "describe", "describe", array, {})
+    return case_of(rng, "describe", "describe", array, {})
 
 
 def draw_norm(rng: draw.Generator) -> Case:
@@ -113,7 +113,7 @@ def draw_norm(rng: draw.Generator) -> Case:
     if whole and draw.chance(rng, 0.2):
         options["reproducible"] = True
         array = array.ravel()[0] if draw.chance(rng, 0.3) and options.pop("axis", True) else array
-    return _case(rng, "norm", "norm", array, options)
+    return case_of(rng, "norm", "norm", array, options)
 
 
 def _sides(rng: draw.Generator, name: str) -> tuple[int, ...]:
@@ -127,7 +127,7 @@ def _factors(rng: draw.Generator, dtype: str, sides: tuple[int, ...]) -> Array:
     return array * array.dtype.type(0.6 + 0.8j) if array.dtype.kind == "c" else array
 
 
-def _case(
+def case_of(
     rng: draw.Generator,
     family: str,
     name: str,
@@ -178,6 +178,22 @@ def kept_chunks(case: Case) -> Chunks:
     if case.option("keepdims", False):
         return tuple((1,) if d in reduced else chunks[d] for d in range(ndim))
     return tuple(chunks[d] for d in range(ndim) if d not in reduced)
+
+
+def lines_of(case: Case) -> tuple[Array, Array]:
+    """Return the lines that are reduced, behind the axes that are left, and what counts of them."""
+    x, axis = case.x, case.option("axis")
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = [a % x.ndim for a in axes]
+    kept = [d for d in range(x.ndim) if d not in axes]
+    shape = [x.shape[d] for d in kept]
+    if case.option("keepdims"):
+        shape = [1 if d in axes else n for d, n in enumerate(x.shape)]
+    n = int(np.prod([x.shape[d] for d in axes], dtype=int))
+    where = case.operand("where")
+    valid = case.inputs[0].valid & (True if where is None else where)
+    lines, valid = (a.transpose([*kept, *axes]).reshape(*shape, n) for a in (x, valid))
+    return lines, valid
 
 
 def _valid(case: Case) -> Any:

@@ -26,7 +26,7 @@ def draw_scan(rng: draw.Generator) -> Case:
     if name == "scan":
         row = draw.pick(rng, ROWS)
         options["monoid"] = Named(f"monoids.{row}")
-    kind = _kind(row)
+    kind = kind_of(row)
     dtypes = draw.NUMBERS if kind in ("add", "multiply", "truth") else draw.REAL
     dtype = draw.pick(rng, draw.REAL if row == "LOGADDEXP" else dtypes)
     sides = draw.large_shape(rng) if draw.chance(rng, 0.005) else draw.shape(rng)
@@ -93,7 +93,14 @@ def segments(rng: draw.Generator, x: Operand, axis: int | None) -> dict[str, Ope
     return {"segments": Operand(marks, draw.chunks(rng, sides), letters)}
 
 
-def _kind(row: str) -> str:
+def row_of(case: Case) -> str:
+    """Return the name of the monoid, or of its function."""
+    named = case.options.get("monoid")
+    return case.function if named is None else named.code.removeprefix("monoids.")
+
+
+def kind_of(row: str) -> str:
+    """Return how a scan is judged."""
     if row in (*SUMS, "SUM"):
         return "add"
     if row in (*PRODUCTS, "PROD"):
@@ -159,8 +166,8 @@ def result_chunks(case: Case) -> Any:
 def expect_scan(case: Case) -> list[Expected]:
     """Return the scan, element by element."""
     x, name = case.x, case.function
-    row = case.options["monoid"].code.removeprefix("monoids.") if name == "scan" else name
-    kind = _kind(row)
+    row = row_of(case)
+    kind = kind_of(row)
     skipna = name.startswith("nan") and x.dtype.kind in "fc"
     if skipna:
         x = np.where(np.isnan(x), int(kind == "multiply"), x).astype(x.dtype)
@@ -174,7 +181,7 @@ def expect_scan(case: Case) -> list[Expected]:
     if kind == "extremum":
         least = row in ("cummin", "MIN")
         ufunc = np.minimum if least else np.maximum
-        value = scan_lines(case, x, ufunc.accumulate, _extreme(x.dtype, least))
+        value = scan_lines(case, x, ufunc.accumulate, extreme(x.dtype, least))
         return [Expected(value, chunks=chunks)]
     if kind == "log":
         output = np.dtype("f8") if x.dtype.kind in "biu" else x.dtype
@@ -200,7 +207,7 @@ def expect_scan(case: Case) -> list[Expected]:
     return [Expected(value, output, ulps, slack, chunks)]
 
 
-def _extreme(dtype: np.dtype[Any], least: bool) -> Any:
+def extreme(dtype: np.dtype[Any], least: bool) -> Any:
     """Return the identity of a running minimum or maximum."""
     if dtype.kind == "b":
         return least

@@ -59,6 +59,8 @@ def _flags(case: Case) -> Iterator[Case]:
     for operand, put in _operands(case):
         if operand.layout != "C":
             yield put(replace(operand, layout="C"))
+        if operand.mask is not None and operand.mask.any():
+            yield put(replace(operand, mask=np.zeros_like(operand.mask)))
 
 
 def _options(case: Case) -> Iterator[Case]:
@@ -140,6 +142,7 @@ def _without(case: Case, letter: str, part: slice) -> Case:
             return operand
         d = operand.axes.index(letter)
         array, sizes, start = np.delete(operand.array, part, d), [], 0
+        mask = None if operand.mask is None else np.delete(operand.mask, part, d)
         for size in operand.chunks[d]:
             left = max(0, min(part.stop, start + size) - max(part.start, start))
             sizes.append(size - left)
@@ -147,7 +150,7 @@ def _without(case: Case, letter: str, part: slice) -> Case:
         while sum(sizes) > array.shape[d]:
             sizes.pop()
         chunks = (*operand.chunks[:d], tuple(sizes), *operand.chunks[d + 1 :])
-        return replace(operand, array=array, chunks=chunks)
+        return replace(operand, array=array, chunks=chunks, mask=mask)
 
     operands = {name: cut(operand) for name, operand in case.operands.items()}
     return replace(case, inputs=tuple(map(cut, case.inputs)), operands=operands)
@@ -164,7 +167,7 @@ def _values(case: Case) -> Iterator[Case]:
         if array.size > 64:
             continue
         for index in np.ndindex(array.shape):
-            element = array[index]
+            element = array[index].view("i8") if array.dtype.kind in "mM" else array[index]
             for value in (0, 1, *_rounded(element)):
                 if value != element and not (element == 0 and value == 1):
                     changed = array.copy()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 import dask.array as da
+import numpy as np
 
 from fuzz.case import Case
 from fuzz.families import FAMILIES, draw_case, family_of
@@ -62,8 +63,8 @@ class Tally:
 def indices(seed: int, first: int, step: int, only: tuple[str, ...]) -> Iterator[int]:
     """Yield the numbers of this process's cases."""
     index = first
-    while True:
-        if not only or family_of(seed, index) in only:
+    while only:
+        if family_of(seed, index) in only:
             yield index
         index += step
 
@@ -101,9 +102,12 @@ def work(
     """
     if unknown := set(only) - FAMILIES.keys():
         raise ValueError(f"there is no family {min(unknown)!r}, only {', '.join(FAMILIES)}")
+    names = tuple(
+        name for name in only or FAMILIES if xp is np or not FAMILIES[name].of_numpy_chunks
+    )
     tally, shown_before = Tally(), Shown()
     start = time.monotonic()
-    for index in indices(seed, first, step, only):
+    for index in indices(seed, first, step, names):
         took = time.monotonic() - start
         if took > seconds or sum(tally.cases.values()) >= cases:
             break
