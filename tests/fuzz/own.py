@@ -55,6 +55,47 @@ FIRST = dc.Monoid(
     cuda="a == 0 ? b : a",
 )
 
+# States with vectors, whose functions see an axis more; of the second there are two results.
+HASHES = dc.Monoid(
+    "hashes",
+    combine=lambda a, b: ((a[0] * b[1][..., None] + b[0]).astype("u2"), a[1] * b[1]),
+    identity=(0, 1),
+    dtype=[("hash", "u2", (3,)), ("power", "u4")],
+    lift=lambda x: ((x[..., None] * np.array([1, 3, 5])).astype("u2"), 31),
+    finalize=lambda s: s[0][..., 0] ^ s[0][..., 1] ^ s[0][..., 2],
+    cuda={
+        "lift": """
+            State s = {{}, 31};
+            for (int i = 0; i < 3; ++i) s.hash[i] = x * (1 + 2 * i);
+            return s;
+        """,
+        "combine": """
+            for (int i = 0; i < 3; ++i) b.hash[i] += a.hash[i] * b.power;
+            b.power *= a.power;
+            return b;
+        """,
+    },
+)
+TOP = dc.Monoid(
+    "top",
+    combine=lambda a, b: np.sort(np.concatenate([a, b], -1), -1)[..., 2:],
+    identity=-np.inf,
+    dtype=("f4", (2,)),
+    lift=lambda x: np.stack([np.full_like(x, -np.inf, "f4"), x.astype("f4")], -1),
+    finalize=lambda v: (v[..., 1], v[..., 0] < 3),
+    cuda={
+        "lift": "State s = identity(); s.value[1] = x; return s;",
+        "combine": """
+            auto low = a.value[1] < b.value[1] ? a.value[1] : b.value[1];
+            auto high = a.value[1] < b.value[1] ? b.value[1] : a.value[1];
+            if (low < a.value[0]) low = a.value[0];
+            if (low < b.value[0]) low = b.value[0];
+            return {low, high};
+        """,
+    },
+    commutative=True,
+)
+
 #: The monoids by name, with the dtypes of the elements that they are tried with.
 MONOIDS = {
     "AFFINE": ["u1", "i4", "i8"],
@@ -63,6 +104,8 @@ MONOIDS = {
     "LAST": ["f4", "f2"],
     "SPAN": ["f4", "u1"],
     "GREATEST": ["f4", "u1"],
+    "HASHES": ["u1", "i4", "i8"],
+    "TOP": ["f4", "u1"],
 }
 
 
@@ -146,7 +189,8 @@ def expect_own(case: Case) -> list[Expected]:
     if case.function == "scan":
         found = scans.scan_lines(case, states, _accumulate(monoid), None)
         found = np.frompyfunc(lambda s: identity if s is None else s, 1, 1)(found)
-        return [Expected(_finish(monoid, found), chunks=scans.result_chunks(case))]
+        chunks = scans.result_chunks(case)
+        return [Expected(value, chunks=chunks) for value in _finish(monoid, found)]
     axis, ndim = case.option("axis"), case.x.ndim
     axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = tuple(a % ndim for a in axes)
@@ -157,10 +201,9 @@ def expect_own(case: Case) -> list[Expected]:
     found = np.empty(shape, object)
     for index in np.ndindex(shape):
         found[index] = reduce(monoid.combine, lines[index], identity)
-    value = _finish(monoid, found)
     if case.option("keepdims"):
-        value = value.reshape([1 if d in axes else n for d, n in enumerate(case.x.shape)])
-    return [Expected(value, chunks=kept_chunks(case))]
+        found = found.reshape([1 if d in axes else n for d, n in enumerate(case.x.shape)])
+    return [Expected(value, chunks=kept_chunks(case)) for value in _finish(monoid, found)]
 
 
 def _accumulate(monoid: Any) -> Any:
@@ -172,7 +215,8 @@ def _accumulate(monoid: Any) -> Any:
     return scan
 
 
-def _finish(monoid: Any, states: Any) -> Any:
+def _finish(monoid: Any, states: Any) -> tuple[Any, ...]:
+    """Return the results of states."""
     dtypes = monoid.dtypes(np.dtype("f8"))
     states = np.asarray(states, object)
     fields = []
@@ -181,4 +225,5 @@ def _finish(monoid: Any, states: Any) -> Any:
         for index in np.ndindex(states.shape):
             values[index] = states[index][i]
         fields.append(values)
-    return monoid.finalize(tuple(fields))
+    results = monoid.finalize(tuple(fields))
+    return results if isinstance(results, tuple) else (results,)
