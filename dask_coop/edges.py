@@ -156,10 +156,13 @@ class Bins:
         width, quotient = high - low, np.finfo(np.result_type(self.dtype, distance))
         if not 0 < width < math.inf:
             return False
-        made, compared = (float(np.finfo(of).eps) for of in (self._step[0].dtype, self.dtype))
+        dtypes = np.finfo(self._step[0].dtype), np.finfo(self.dtype)
+        made, compared = (float(of.eps) for of in dtypes)
         # In bins: how far edges are from where they should be, and guesses from these.
         size = max(abs(low), abs(high)) / width * self.n
         edges = size * (made + compared) + 2 * self.n * made
+        # Of subnormal numbers, as the width of a bin may be, rounding is no share.
+        edges += self.n / width * sum(self.n * float(of.smallest_subnormal) for of in dtypes)
         ratio = compared + 2 * float(quotient.eps) + abs(float(distance) / width - 1)
         return edges + self.n * (ratio + float(quotient.tiny)) < 0.9
 

@@ -420,3 +420,24 @@ def test_what_follows_from_bins_is_neither_sent_nor_named() -> None:
     assert (many.line, many.ends) == ((1e-9, 0.0), (0.0, 1.0))
     assert not many.are_numpys(np.dtype("f8"))
     assert "_kept" not in vars(many)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "first", "last", "n"),
+    [
+        ("f2", -1204, 767, 136),
+        ("f4", -15779, 17163, 377),
+        ("f8", 55269, 57998, 300),
+    ],
+)
+def test_bins_of_subnormal_width_count_as_numpys(
+    xp: Any, dtype: str, first: int, last: int, n: int
+) -> None:
+    step = np.finfo(dtype).smallest_subnormal
+    array = np.arange(first, last + 1).astype(dtype) * step
+    expected, edges = np.histogram(array, n)
+    for limits in (None, (array[0], array[-1])):
+        x = to_chunks(xp, array, 700)
+        counts, mine = dc.histogram(x, n, limits, flow=True)
+        np.testing.assert_array_equal(computed(xp, counts), [0, *expected, 0])
+        np.testing.assert_array_equal(mine, edges)
