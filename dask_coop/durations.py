@@ -33,7 +33,6 @@ def reduce_durations(
     Refused
         If it is asked for as another dtype, from an initial one, or of chunks that are not NumPy's.
     """
-    chunks.refuse_masked(name, x._meta)
     native = x.dtype.newbyteorder("=")
     for argument, value, bad in (
         ("chunks of type", "cupy.ndarray", chunks.kind(x._meta) != "numpy"),
@@ -49,32 +48,42 @@ def reduce_durations(
 
     def reduced(monoid: Any, part: Any, kind: str) -> da.Array:
         """Reduce what `part` makes of a chunk."""
-        made = map_blocks(part, x, dtype=kind, meta=np.zeros((0,) * x.ndim, kind))
+        made = map_blocks(part, x, dtype=kind, meta=chunks.zeros_like(x._meta, kind))
         return reduce_array(
             monoid, name, only_field, made, axis, keepdims, split_every, None, where=where
         )
 
-    parts = [reduced(SUM, _numbers, "i8"), reduced(ANY, np.isnat, "?")]
+    parts = [reduced(SUM, _numbers, "i8"), reduced(ANY, _isnat, "?")]
     if name == "mean":
         parts.append(reduced(SUM, _ones, "i8"))
     finish = partial(_finish, x.dtype)
-    meta = np.zeros((0,) * parts[0].ndim, x.dtype)
+    meta = chunks.zeros_like(parts[0]._meta, x.dtype)
     return handle_out(out, map_blocks(finish, *parts, token=name, dtype=x.dtype, meta=meta))
 
 
 # Inside the task.
 
 
+@chunks.keeps_mask
 def _numbers(x: Any) -> Any:
     return np.where(np.isnat(x), 0, x.view("i8"))
 
 
+@chunks.keeps_mask
+def _isnat(x: Any) -> Any:
+    return np.isnat(x)
+
+
+@chunks.keeps_mask
 def _ones(x: Any) -> Any:
     return np.ones(x.shape, "i8")
 
 
 def _finish(dtype: Any, total: Any, missing: Any, count: Any = None) -> Any:
+    mask = np.ma.getmask(total)
     value = np.asarray(total, "i8").view(dtype)
     with np.errstate(divide="ignore", invalid="ignore"):
-        value = value if count is None else value / count
-    return np.where(missing, np.timedelta64("NaT"), value).astype(dtype, copy=False)[()]
+        value = value if count is None else value / np.ma.getdata(count)
+    value = np.where(np.ma.getdata(missing), np.timedelta64("NaT"), value)
+    value = value.astype(dtype, copy=False)
+    return (value if mask is np.ma.nomask else np.ma.array(value, mask=mask))[()]

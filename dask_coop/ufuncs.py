@@ -67,7 +67,7 @@ def parts(ufunc: Any, element: np.dtype[Any], caller: str) -> dict[str, Any]:
 def logaddexp_dtype(element: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of what logaddexp makes of elements of a dtype."""
     if element.kind not in "biu":
-        return element
+        return element.newbyteorder("=")
     nothing = np.zeros(0, element)
     return np.logaddexp(nothing, nothing).dtype
 

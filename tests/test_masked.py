@@ -445,6 +445,18 @@ def test_descriptions_of_dates_are_of_what_is_left(kind: str, axis: Any) -> None
     assert np.ma.array(least).astype("i8").tolist() == (2 if axis is None else [5, None, 2])
 
 
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_durations_that_are_masked_are_not_added(axis: Any) -> None:
+    array = np.ma.array(RNG.integers(0, 99, (5, 6)), mask=RNG.random((5, 6)) < 0.4)
+    array[2] = np.ma.masked
+    whole = by_lines(np.sum, array, axis, "i8"), by_lines(np.mean, array, axis, "f8")
+    durations = array.astype("m8[s]")
+    durations.data[array.mask] = np.timedelta64("NaT")
+    x = da.from_array(durations, chunks=(2, 4))
+    for lazy, expected in zip((dc.sum(x, axis), dc.mean(x, axis)), whole, strict=True):
+        same(np.ma.array(compute(lazy)).astype("i8"), np.ma.array(expected).astype("i8"))
+
+
 def ones(x: Any) -> Any:
     return np.ones(x.shape), np.where(x == x, x, 0.0)
 

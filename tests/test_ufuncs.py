@@ -219,3 +219,11 @@ def test_the_kernels_of_a_ufunc_compile(ufunc: Any, dtype: str) -> None:
     monoid = dc.Monoid(**ufuncs.parts(ufunc, np.dtype(dtype), "reduce"))
     op = custom.bind(monoid, da.empty(1, dtype=dtype), "reduce")
     compile_all([*catalogue.reductions(op), *catalogue.scans(op)], "sm_90")
+
+
+def test_the_other_byte_order_gives_the_dtype_that_is_computed() -> None:
+    x = da.from_array(np.arange(6.0).astype(">f8"), chunks=2)
+    for function in (dc.reduce, dc.scan):
+        lazy = function(x, np.logaddexp)
+        assert lazy.dtype.isnative
+        assert lazy.dtype == lazy.compute().dtype
