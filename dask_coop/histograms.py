@@ -9,7 +9,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import Array, asanyarray
+from dask.array.core import Array, asanyarray, map_blocks
 
 from dask_coop import binned, chunks, monoids, spine
 from dask_coop.arguments import (
@@ -147,12 +147,20 @@ def histogram(
     axes = find_axes(axis, x.ndim)
     whole = len(axes) == x.ndim
     make = partial(_make_grid, flow, None if whole else axes, omit)
-    grid, n, edges = find_binning(bins, range, x, make, omit)
+    known = x
+    if w is not None and chunks.is_masked(w._meta):
+        meta = np.ma.array(np.zeros((0,) * x.ndim, x.dtype), mask=True)
+        known = map_blocks(_mask_both, x, w, dtype=x.dtype, meta=meta)
+    grid, n, edges = find_binning(bins, range, known, make, omit)
     if reproducible and w is not None:
         op = reproducibly(op, "histogram", w, axes)
     finalize, dtype = finishing(op, density)
     shape = (n + 2 * flow,)
     return spine.table(op, [x], w, grid, shape, finalize, dtype, axes=axes), edges
+
+
+def _mask_both(x: Any, weights: Any) -> Any:
+    return np.ma.array(x, mask=np.ma.getmaskarray(x) | np.ma.getmaskarray(weights))
 
 
 def _make_grid(flow: bool, axes: tuple[int, ...] | None, omit: bool, bins: Any) -> Grid:

@@ -565,6 +565,17 @@ def test_masked_weights_of_plain_samples_leave_them_out() -> None:
     np.testing.assert_allclose(compute(got, np.ndarray), expected)
 
 
+@pytest.mark.parametrize("chunks", [4, 100])
+def test_samples_whose_weights_are_masked_have_no_part_in_a_range(chunks: int) -> None:
+    array = np.arange(100.0)
+    weights = np.ma.array(array, mask=(array < 20) | (array == 99))
+    x, w = (da.from_array(part, chunks=chunks) for part in (array, weights))
+    expected = np.histogram(array[20:99], 7, weights=array[20:99])
+    for samples in (x, da.ma.masked_equal(x, 99)):
+        for got, its in zip(dc.histogram(samples, 7, weights=w), expected, strict=True):
+            np.testing.assert_array_equal(got, its)
+
+
 @pytest.mark.parametrize("rule", ["rice", "sturges", "scott", "sqrt"])
 @pytest.mark.parametrize("limits", [None, (-1.0, 1.0)])
 def test_rules_for_bins_know_of_what_is_left_only(rule: str, limits: Any) -> None:
@@ -609,6 +620,22 @@ def test_ranges_leave_out_nan_beside_what_is_masked(size: int) -> None:
         np.testing.assert_array_equal(compute(got[0], np.ndarray), [[1, 1], [0, 0]])
         assert got[1].compute().tolist() == [1, 3.5, 6]
         assert got[2].compute().tolist() == [1, 2, 3]
+
+
+def test_points_with_nan_are_left_out_beside_what_is_masked() -> None:
+    nan = np.nan
+    data = np.array([[1, 2], [nan, 99], [5, -3], [nan, 4], [np.inf, 3], [0, 7.0]])
+    mask = np.zeros((6, 2), bool)
+    # What is masked is neither NaN nor the greatest.
+    mask[3, 0] = mask[4, 0] = True
+    sample = da.from_array(np.ma.array(data, mask=mask), chunks=(4, 2))
+    kept, known = data[[0, 2, 5]], [(0, 5), (-3, 7)]
+    expected, *edges = np.histogram2d(*kept.T, 4, known)
+    for points in (sample, (sample[:, 0], sample[:, 1])):
+        counts, found = dc.histogramdd(points, 4, nan="omit")
+        np.testing.assert_array_equal(counts, expected)
+        for mine, its in zip(found, edges, strict=True):
+            np.testing.assert_array_equal(mine, its)
 
 
 @pytest.mark.parametrize("size", [100, 70_000])
