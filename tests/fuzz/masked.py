@@ -154,16 +154,18 @@ def _expect_reduction(case: Case) -> list[Expected]:
 
 
 def _expect_places(case: Case) -> list[Expected]:
-    """Return numpy.ma's places of extrema; without NaN, those of what is left."""
+    """Return NumPy's places of extrema, to which what is masked is the worst value."""
     lines, valid = reductions.lines_of(case)
-    name = case.function.removeprefix("nan")
+    least = case.function.endswith("min")
+    worst = (np.ma.minimum_fill_value if least else np.ma.maximum_fill_value)(lines)
     if not lines.shape[-1]:
         raise ValueError("attempt to get the place of an extremum of an empty sequence")
     value = np.zeros(lines.shape[:-1], "i8")
     for index in np.ndindex(value.shape):
-        line, left = lines[index], valid[index]
-        if name == case.function:
-            value[index] = getattr(np.ma.array(line, mask=~left), name)()
-        elif left.any():
-            value[index] = np.flatnonzero(left)[getattr(np, case.function)(line[left])]
+        line = np.where(valid[index], lines[index], np.array(worst, lines.dtype))
+        some = np.arange(line.size)
+        if case.function.startswith("nan"):
+            # NumPy may find NaN where all others are the worst value.
+            some = np.flatnonzero(line == line)
+        value[index] = some[(np.argmin if least else np.argmax)(line[some])]
     return [Expected(value, chunks=reductions.kept_chunks(case))]
