@@ -168,7 +168,7 @@ def reduce_array(
     skipna : bool
         Whether elements that are NaN are left out.
     where, initial
-        As the public function got them; `initial` for sums and monoids of one field only.
+        As the public function got them; `initial` for sums, extrema and monoids of one field only.
     reproducible : bool
         Whether sums have the same bits for every order of the elements.
     """
