@@ -309,3 +309,24 @@ def test_running_sums_are_the_same_bits_every_time(xp: Any) -> None:
     lazy = chunked(xp, UNIFORM, 7000)
     first, second = (computed(dc.cumsum(lazy)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+LARGE = uniform(3_000_000, 29)
+
+
+@pytest.mark.parametrize("count", [1, 10, 300])
+def test_three_million_numbers(xp: Any, count: int) -> None:
+    lazy = chunked(xp, LARGE, -(-LARGE.size // count))
+    assert ulps(computed(dc.sum(lazy)), exact_sum(LARGE)) <= SUM_ULPS
+    # Blocks are exact in integers: no sum of them needs more bits than there are.
+    scaled = (LARGE * 2.0**53).astype("u8").astype("O")
+    ends = np.add.accumulate(np.add.reduceat(scaled, np.arange(0, LARGE.size, 1000)))
+    found = computed(dc.cumsum(lazy))
+    for at, end in zip(range(999, LARGE.size, 1000), ends, strict=True):
+        assert ulps(found[at], Fraction(int(end), 2**53)) <= SCAN_ULPS
+    # Between them a long double is, or at least a float64 that has seen few additions.
+    base = np.r_[0, ends[:-1].astype(np.longdouble) / 2**53][:, np.newaxis]
+    exact = base + np.add.accumulate(LARGE.reshape(-1, 1000), 1, dtype=np.longdouble)
+    if np.finfo(np.longdouble).nmant > 60:
+        errors = abs(found.reshape(exact.shape) - exact) / np.spacing(exact.astype("f8"))
+        assert errors.max() <= SCAN_ULPS

@@ -1,8 +1,12 @@
 """Sums and running sums of NumPy chunks in float64 that keep what additions round off.
 
 A sum is a total and its excess over the exact sum: two float64, or two complex128. Large chunks are
-summed by the loops of compensated_numba.py, which make both at every element. NumPy has no such
-loop; without Numba, and for small chunks, sums are made first and all of their errors afterwards,
+summed by the loops of compensated_numba.py, which make both at every fourth element. NumPy has no
+such loop; without Numba, and for small chunks, elements are added up as they are until some 32 to
+128 sums are left, and only what these add up to is exact: errors within them are some .4 ulp of
+one, and .1 ulp of all where they are random. Those of numbers of few values need not be, and reach
+1 ulp; equal numbers have none. Errors are as large beside the sum of sizes where signs differ.
+Where there are many lines, sums are made first and all of their errors afterwards,
 by D. E. Knuth, "The Art of Computer Programming", volume 2, theorem 4.2.2 B::
 
     after  = before + x
@@ -26,9 +30,12 @@ from dask_coop.sweeps import Sweep
 
 Array = np.ndarray[Any, Any]
 
-#: The most elements of a line whose every addition NumPy corrects. Of more some are added in pairs,
-#: and pairs of pairs, first: errors are random and vanish among so many; equal numbers have none.
-_EXACT = 256
+#: Fewer elements of a line than twice this many are corrected at every addition. Of more, so many
+#: sums are: errors within them are random, and vanish among so many; equal numbers have none.
+_SUMS = 32
+
+#: Elements of a line that NumPy adds up by itself, and how many such sums are tried.
+_ROW, _TRIED = 128, 32
 
 #: Elements that are added, and corrected, at a time, so that they stay in the caches.
 _BLOCK, _CORRECTED = 1 << 15, 1 << 13
@@ -54,32 +61,41 @@ def compiled(x: Array) -> ModuleType | None:
 
 def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
     """Return the sum of `x` over sorted axes, in `dtype`: totals and their excesses."""
-    order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
-    places = [at for at, d in enumerate(order) if d in axes]
-    start, stop = (places[0], places[-1] + 1) if places else (x.ndim, x.ndim)
-    if stop - start > len(places):
-        order = [d for d in range(x.ndim) if d not in axes] + list(axes)
-        start, stop = x.ndim - len(axes), x.ndim
-    kept = order[:start] + order[stop:]
-    sizes = [x.shape[d] for d in order]
-    lines = math.prod(sizes[:start]), math.prod(sizes[start:stop]), math.prod(sizes[stop:])
-    back, shape, parts = np.argsort(kept), [x.shape[d] for d in kept], 1
-    x = x.transpose(order).reshape(lines)
+    if len(axes) == x.ndim and x.flags.c_contiguous and dtype == np.float64 and not compiled(x):
+        total, above = _add_line(x.reshape(-1))
+        return dtype.type(total), dtype.type(above)
+    start, stop = (axes[0], axes[-1] + 1) if axes else (x.ndim, x.ndim)
+    kept = [*range(start), *range(stop, x.ndim)]
+    back: Any = None
+    if not x.flags.c_contiguous or stop - start > len(axes):
+        order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
+        places = [at for at, d in enumerate(order) if d in axes]
+        start, stop = (places[0], places[-1] + 1) if places else (x.ndim, x.ndim)
+        if stop - start > len(places):
+            order = [d for d in range(x.ndim) if d not in axes] + list(axes)
+            start, stop = x.ndim - len(axes), x.ndim
+        kept = order[:start] + order[stop:]
+        x, back = x.transpose(order), np.argsort(kept)
+        kept = [*range(start), *range(stop, x.ndim)]
+    shape, parts = [x.shape[d] for d in kept], 1
+    x = x.reshape(
+        math.prod(x.shape[:start]), math.prod(x.shape[start:stop]), math.prod(x.shape[stop:])
+    )
     if x.dtype.kind == "c":
         narrow = x.shape[2] < 2 or x.strides[2] == x.itemsize
         x, parts = (x if narrow else np.ascontiguousarray(x)).view(f"f{x.itemsize // 2}"), 2
     sums = np.zeros((2, x.shape[0] * x.shape[2]))
-    with np.errstate(all="ignore"):
-        if (loops := compiled(x)) is None:
-            sums[:] = [part.ravel() for part in _reduce(x)]
-        elif x.shape[2] == parts and x.strides[1] == parts * x.itemsize:
-            flat, step, _ = flatten(x)
-            loops.sum_rows(flat, step, x.shape[1] * parts, parts, *sums)
-        else:
-            loops.sum_columns(*flatten(x), *x.shape[1:], *sums)
-
-    total, above = (part.view(dtype).reshape(shape).transpose(back)[()] for part in sums)
-    return total, above
+    if (loops := compiled(x)) is None:
+        _reduce(x, *sums.reshape(2, x.shape[0], x.shape[2]))
+    elif x.shape[2] == parts and x.strides[1] == parts * x.itemsize:
+        flat, step, _ = flatten(x)
+        loops.sum_rows(flat, step, x.shape[1] * parts, parts, *sums)
+    else:
+        loops.sum_columns(*flatten(x), *x.shape[1:], *sums)
+    total, above = sums.view(dtype).reshape(2, *shape)
+    if back is not None:
+        total, above = total.transpose(back), above.transpose(back)
+    return total[()], above[()]
 
 
 def flatten(x: Array, writeable: bool = False) -> tuple[Array, int, int]:
@@ -93,35 +109,91 @@ def flatten(x: Array, writeable: bool = False) -> tuple[Array, int, int]:
     return memory, steps[0] // x.itemsize, steps[1] // x.itemsize
 
 
-def _reduce(x: Array) -> tuple[Array, Array]:
+def _reduce(x: Array, totals: Array, excesses: Array) -> None:
     """Reduce (outer, n, inner) over n."""
     outer, n, inner = x.shape
-    totals, excesses = np.zeros((2, outer, inner))
-    if n:
-        while n > _EXACT:
-            x = _thin(x, 16 if n > 4 * _EXACT else 4)
-            n = x.shape[1]
-        lines, columns = max(1, _CORRECTED // max(1, n * inner)), max(1, _CORRECTED // n)
+    if not x.size:
+        return
+    if outer * inner <= 2:
+        for i, j in np.ndindex(outer, inner):
+            totals[i, j], excesses[i, j] = _add_line(x[i, :, j])
+        return
+    with np.errstate(all="ignore"):
+        x = _thinned(x, 2 * _SUMS)
+        n = x.shape[1]
+        lines, columns = max(1, _CORRECTED // (n * inner)), max(1, _CORRECTED // n)
         for line in range(0, outer, lines):
             for column in range(0, inner, columns):
                 at = slice(line, line + lines), slice(column, column + columns)
                 totals[at], excesses[at] = _add_up(x[at[0], :, at[1]])
-    return totals, excesses
+
+
+def _add_line(x: Array) -> tuple[float, float]:
+    """Add up numbers, and what the sum is above theirs."""
+    if not len(x):
+        return 0.0, 0.0
+    with np.errstate(all="ignore"):
+        sums, rest = _add_rows(x) if len(x) >= 64 * _ROW else (x, x[:0])
+        if len(sums) >= 4 * _SUMS:
+            sums = _thinned(sums[np.newaxis, :, np.newaxis], 4 * _SUMS)[0, :, 0]
+        parts = [*sums.tolist(), *rest.tolist()]
+        try:
+            total = math.fsum(parts)
+            # A sum of nothing but negative zeros is positive, as that of nothing.
+            return total + 0.0, -math.fsum((-total, *parts))
+        except (OverflowError, ValueError):
+            return np.add.reduce(x, dtype="f8"), math.nan
+
+
+def _add_rows(x: Array) -> tuple[Array, Array]:
+    """Add up rows of numbers, if errors vanish among so many; return what is left over, too.
+
+    Not where they are of one sign, as those of numbers are that are equal or of few values; then
+    rows have the same sums.
+    """
+    row = _ROW if len(x) < _BLOCK else 2 * _ROW
+    whole = len(x) // row * row
+    rows = x[:whole].reshape(-1, row)
+    sums = np.add.reduce(rows, -1, dtype="f8")
+    if len(set(sums[:_TRIED].tolist())) < _TRIED:
+        some = slice(None, None, len(rows) // _TRIED)
+        totals, excesses = _add_up(rows[some, :, np.newaxis])
+        errors = (sums[some] - totals[:, 0]) + excesses[:, 0]
+        if abs(errors.sum()) > 3 * math.sqrt(np.square(errors).sum()):
+            return x, x[:0]
+    return sums, x[whole:]
+
+
+def _thinned(x: Array, most: int) -> Array:
+    """Add up elements along axis 1 until there are fewer than `most`, and what is left over."""
+    rests = []
+    while (n := x.shape[1]) >= most:
+        count = 1 << min((n // _SUMS).bit_length() - 1, 9)
+        rests.append(x[:, n // count * count :])
+        x = _thin(x, count)
+    return np.concatenate([x, *rests], 1) if rests else x
 
 
 def _thin(x: Array, count: int) -> Array:
     """Add up `count` elements at a time along axis 1, a power of two, in pairs of pairs."""
     outer, n, inner = x.shape
     whole = n // count
-    result = np.empty((outer, whole + n % count, inner))
-    length = max(1, _BLOCK // max(1, count * outer * inner))
-    for begin in range(0, whole, length):
-        end = min(begin + length, whole)
-        sums = x[:, count * begin : count * end]
-        while (half := sums.shape[1] // 2) > end - begin:
-            sums = np.add(sums[:, :half], sums[:, half:], dtype="f8")
-        np.add(sums[:, :half], sums[:, half:], out=result[:, begin:end], dtype="f8")
-    result[:, whole:] = x[:, whole * count :]
+    result = np.empty((outer, whole, inner))
+    columns = min(inner, 2 * _BLOCK // count)
+    length = min(whole, max(1, _BLOCK // (count * columns)))
+    lines = min(outer, max(1, _BLOCK // (length * count * columns)))
+    space = np.empty((lines, count // 2 * length, columns))
+    for line in range(0, outer, lines):
+        for begin in range(0, whole, length):
+            for column in range(0, inner, columns):
+                at = slice(line, line + lines), slice(column, column + columns)
+                end = min(begin + length, whole)
+                sums = x[at[0], count * begin : count * end, at[1]]
+                while (half := sums.shape[1] // 2) > end - begin:
+                    into = space[: sums.shape[0], :half, : sums.shape[2]]
+                    sums = np.add(sums[:, :half], sums[:, half:], out=into, dtype="f8")
+                out = result[at[0], begin:end, at[1]]
+                np.add(sums[:, :half], sums[:, half:], out=out, dtype="f8")
     return result
 
 
@@ -198,15 +270,15 @@ def accumulate(x: Array, before: Sequence[Array] | None, out: Array) -> list[Arr
             totals = np.add.accumulate(np.concatenate([ends[0], sums[..., -1]], -1), -1)
             errors = excess(totals[..., :-1], sums[..., -1], totals[..., 1:])
             aboves = np.add.accumulate(np.concatenate([ends[1], errors], -1), -1)
-            sums -= aboves[..., :-1, np.newaxis]
-            sums += totals[..., :-1, np.newaxis]
+            sums += (totals - aboves)[..., :-1, np.newaxis]
             state = [a[..., -1:].transpose(0, 2, 1) for a in (totals, aboves)]
         for begin in range(whole, x.shape[1], _RUN):
             here = slice(begin, begin + _RUN)
             state = _accumulate_run(x[:, here], state, into[:, here], by_row)
         if into is not out:
             out[...] = into
-        if not np.isfinite(out).all():
+        # Where a result is not finite, neither is what comes after it.
+        if not np.isfinite(state[0] - state[1]).all():
             # What was infinite in a run need not be in the sum, nor what is after that NaN.
             plain = np.add.accumulate(np.concatenate([total, x], 1), 1)[:, 1:]
             np.copyto(out, plain, where=~np.isfinite(out))
@@ -224,8 +296,7 @@ def _accumulate_run(x: Array, state: Sequence[Array], out: Array, by_row: bool) 
     else:
         np.add.accumulate(x, 1, out=out)
     end = out[:, -1:].copy()
-    out -= above
-    out += total
+    out += total - above
     after = total + end
     return [after, above + excess(total, end, after)]
 

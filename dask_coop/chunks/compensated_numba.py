@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 #: Sums of a line that are independent of one another, so that several are added to at a time.
 _LANES = 32
 
-#: The most elements of a line that are added up one by one.
+#: The most elements of a line whose every addition is corrected. Of more, sums of four are.
 _SHORT = 256
 
 #: Columns whose sums stay in a cache.
@@ -45,7 +45,15 @@ def _sum_rows(x: Array, step: int, n: int, parts: int, totals: Array, excesses: 
         if n > _SHORT:
             lanes[:] = 0
             errors[:] = 0
-            for start in range(begin, begin + n, _LANES):
+            four = n // (4 * _LANES) * 4 * _LANES
+            for start in range(begin, begin + four, 4 * _LANES):
+                a, b = x[start:][:_LANES], x[start + _LANES :][:_LANES]
+                c, d = x[start + 2 * _LANES :][:_LANES], x[start + 3 * _LANES :][:_LANES]
+                for i in range(_LANES):
+                    sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
+                    lanes[i], error = _add(lanes[i], sums)
+                    errors[i] += error
+            for start in range(begin + four, begin + n, _LANES):
                 part = x[start : min(start + _LANES, begin + n)]
                 for i in range(len(part)):
                     lanes[i], error = _add(lanes[i], wide(part[i]))
@@ -67,13 +75,23 @@ def _sum_columns(
     x: Array, line_step: int, step: int, n: int, inner: int, totals: Array, excesses: Array
 ) -> None:
     wide = totals.dtype.type
+    four = n // 4 * 4 if n > _SHORT else 0
     for line in range(len(totals) // inner):
         for column in range(0, inner, _COLUMNS):
             width = min(_COLUMNS, inner - column)
             total = totals[line * inner + column :][:width]
             excess = excesses[line * inner + column :][:width]
-            for row in range(n):
-                part = x[line * line_step + row * step + column :][:width]
+            first = line * line_step + column
+            for row in range(0, four, 4):
+                at = first + row * step
+                a, b = x[at:][:width], x[at + step :][:width]
+                c, d = x[at + 2 * step :][:width], x[at + 3 * step :][:width]
+                for i in range(width):
+                    sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
+                    total[i], error = _add(total[i], sums)
+                    excess[i] += error
+            for row in range(four, n):
+                part = x[first + row * step :][:width]
                 for i in range(width):
                     total[i], error = _add(total[i], wide(part[i]))
                     excess[i] += error

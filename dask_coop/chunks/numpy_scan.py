@@ -125,8 +125,10 @@ def _scan_lines(
 ) -> None:
     """Scan (outer, n, inner) along n into `out`, from `carry` or from nothing, and leave `last`."""
     dtype, identity = op.monoid.dtypes(op.element)[0], op.monoid.identity(op.element)[0]
-    bare = len(last) == 1
-    bare = bare and x.dtype == dtype == op.element and not op.skipna and not 1 < x.shape[2] < _WIDE
+    bare = x.dtype == dtype == op.element and not op.skipna and not 1 < x.shape[2] < _WIDE
+    # Two doubles are put on top of what is scanned, and not into the elements.
+    kept = bare and len(last) == 2 and (x.shape[2] > 1 or x.strides[1] == x.itemsize)
+    bare = bare and len(last) == 1
     bare = bare and op.monoid.fields[0].role not in ("count", "truth")
     shared = marks is None or marks.shape[0] == marks.shape[2] == 1
     parts = _blocks(x.shape, shared)
@@ -144,7 +146,7 @@ def _scan_lines(
             begins = marks[:, steps] if shared else marks[lines, steps, columns]
         block = x[lines, steps, columns]
         # Where nothing is put before the first element, elements may be states as they are.
-        if before is not None or not bare:
+        if not kept and (before is not None or not bare):
             block = _lift(op, block, dtype, identity)
         after, state = _accumulate(op, block, before, begins, into)
         if exclusive:
