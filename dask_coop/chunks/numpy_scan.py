@@ -131,7 +131,8 @@ def _scan_lines(
     bare = bare and len(last) == 1
     bare = bare and op.monoid.fields[0].role not in ("count", "truth")
     shared = marks is None or marks.shape[0] == marks.shape[2] == 1
-    parts = _blocks(x.shape, shared)
+    # Their blocks are larger: each costs some twenty calls.
+    parts = _blocks(x.shape, shared, 4 * _BLOCK if kept else _BLOCK)
     plain = bare and out.dtype == dtype and not exclusive and x.shape[2] == 1
     if plain and carry is None and marks is None:
         # Nothing is done to elements or results, so that blocks would save nothing.
@@ -166,13 +167,15 @@ def _result(state: list[Array]) -> Array:
     return state[0] if len(state) == 1 else settle(tuple(state))[0]
 
 
-def _blocks(shape: tuple[int, ...], shared: bool) -> Iterator[tuple[slice, slice, slice]]:
+def _blocks(
+    shape: tuple[int, ...], shared: bool, size: int
+) -> Iterator[tuple[slice, slice, slice]]:
     """Yield some lines and columns, and all steps along them, first to last; then the next."""
     outer, n, inner = shape
     alone = not shared and inner == 1 and n >= _LONG
-    lines = 1 if alone else max(1, min(_BLOCK // (n * inner), outer))
-    columns = min(inner, _BLOCK // 8)
-    length = max(1, _BLOCK // (lines * columns))
+    lines = 1 if alone else max(1, min(size // (n * inner), outer))
+    columns = min(inner, size // 8)
+    length = max(1, size // (lines * columns))
     for line in range(0, outer, lines):
         for column in range(0, inner, columns):
             for step in range(0, n, length):
