@@ -185,7 +185,11 @@ def _find_by_rule(rule: str, limits: Any, x: Array, make: partial[Grid], omit: b
         find_bins(1, limits, samples)
         x = x if x.ndim else x.reshape((1,))
         sizes = tuple((math.nan,) * n for n in x.numblocks)
-        x = map_blocks(_keep, x, *limits, dtype=x.dtype, chunks=sizes, meta=x._meta)
+        low, high = limits
+        if low == high:
+            # As NumPy widens them.
+            low, high = low - 0.5, high + 0.5
+        x = map_blocks(_keep, x, low, high, dtype=x.dtype, chunks=sizes, meta=x._meta)
     moments = monoids.bind(MOMENTS, samples, samples, "histogram")
     find = partial(_find_in_moments, rule, limits, samples, make, omit)
     found = spine.value(moments, x, "histogram-bins", find)

@@ -202,6 +202,13 @@ def test_nan_is_left_out_of_the_range_where_that_is_asked_for(
             part.compute(scheduler="synchronous")
 
 
+def test_rules_count_what_is_within_equal_limits_that_are_widened(xp: Any) -> None:
+    array = np.array([3.0, 2.4, 2.7, 9.0])
+    result = dc.histogram(to_chunks(xp, array, 2), "sturges", (2.7, 2.7))
+    for found, expected in zip(result, np.histogram(array, "sturges", (2.7, 2.7)), strict=True):
+        np.testing.assert_array_equal(computed(xp, found), expected)
+
+
 def test_nan_that_is_left_out_counts_nowhere_even_with_flow(xp: Any) -> None:
     array = np.array([np.nan, -1, 0.5, np.nan, 2, 9], "f4")
     x = to_chunks(xp, array, 4)

@@ -220,6 +220,18 @@ def test_segments_made_of_the_array_itself(xp: Any) -> None:
         np.testing.assert_array_equal(to_numpy(xp, result), expected)
 
 
+def test_segments_of_many_lines_go_on_behind_an_empty_chunk(xp: Any) -> None:
+    """Their states are too many to go to a GPU's host, also those of no element."""
+    array = np.arange(60_000.0).reshape(3, 20_000)
+    marks = array % 7 == 0
+    chunks = ((0, 1, 0, 2), (20_000,))
+    x, segments = to_chunks(xp, array, chunks), to_chunks(xp, marks, chunks)
+    expected = oracle(np.add, 0, array[:, :50], 0, segments=marks[:, :50])
+    for method in METHODS:
+        result = dc.cumsum(x, 0, segments=segments, method=method)
+        np.testing.assert_array_equal(to_numpy(xp, result)[:, :50], expected)
+
+
 def test_segments_may_be_a_list_or_an_array() -> None:
     for segments in ([False, True, False], np.array([False, True, False])):
         result = dc.cumsum(da.from_array(np.array([1, 2, 3]), chunks=2), segments=segments)

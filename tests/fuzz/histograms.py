@@ -376,14 +376,23 @@ def expect_histogram(case: Case) -> list[Expected]:
 def _count(line: Array, bins: Any, limits: Any, density: Any, weights: Any) -> Array:
     """Return NumPy's counts; of edges, which a range does not go with, those within the range."""
     if limits is not None and np.ndim(bins):
+        limits = _apart(limits)
         inside = (line >= limits[0]) & (line <= limits[1])
         line, weights = line[inside], None if weights is None else weights[inside]
     return np.histogram(line, bins, limits, density, weights)[0]
 
 
+def _apart(limits: Any) -> Any:
+    """Return limits as NumPy takes them: equal ones are widened."""
+    low, high = limits
+    return (low - 0.5, high + 0.5) if low == high else limits
+
+
 def _outside(line: Array, edges: Any) -> tuple[Array, Array]:
     """Tell which samples are below the edges and which above, or NaN."""
-    if isinstance(edges, np.ndarray):
+    if not isinstance(edges, np.ndarray):
+        edges = _apart(edges)
+    else:
         common = np.result_type(line, edges)
         line, edges = line.astype(common), edges.astype(common)
     return line < edges[0], (line > edges[-1]) | (line != line)
@@ -439,7 +448,10 @@ def expect_joint(case: Case) -> list[Expected]:
         dtype = given.dtype if given.dtype.kind == "f" else np.dtype(f"{given.dtype.kind}8")
     if density:
         ulps, slack = 8.0, 0.0 if ulps is None else np.inf
-    return [Expected(value, dtype, ulps, slack), *(Expected(edge, host=True) for edge in edges)]
+    # Edges that float16 rounds until they fall are refused; NumPy searches them as if they rose.
+    falls = any((edge[:-1] > edge[1:]).any() for edge in edges)
+    counts = Expected(value, dtype, ulps, slack, refusable=falls)
+    return [counts, *(Expected(edge, host=True) for edge in edges)]
 
 
 def expect_bincount(case: Case) -> list[Expected]:

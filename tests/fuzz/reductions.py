@@ -112,7 +112,9 @@ def draw_norm(rng: draw.Generator) -> Case:
     whole = options["ord"] in (None, "fro", 2)
     if whole and draw.chance(rng, 0.2):
         options["reproducible"] = True
-        array = array.ravel()[0] if draw.chance(rng, 0.3) and options.pop("axis", True) else array
+        if draw.chance(rng, 0.3):
+            options.pop("axis", None)
+            array = array.ravel()[0]
     return case_of(rng, "norm", "norm", array, options)
 
 
@@ -269,7 +271,9 @@ def expect_extremum(case: Case) -> list[Expected]:
     if "where" in case.operands:
         more["where"] = case.operand("where")
     value = getattr(np, case.function)(case.x, **_arguments(case), **more)
-    return [Expected(value, chunks=kept_chunks(case))]
+    # CuPy, which subtracts, takes subnormal float32 for zero.
+    slack = np.finfo("f4").tiny if case.function == "ptp" and value.dtype.char in "fF" else 0.0
+    return [Expected(value, None, 0.0 if slack else None, slack, kept_chunks(case))]
 
 
 def expect_truth(case: Case) -> list[Expected]:

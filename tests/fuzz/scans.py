@@ -193,7 +193,9 @@ def expect_scan(case: Case) -> list[Expected]:
     neutral = int(kind == "multiply")
     output = np.dtype(case.option("dtype") or function(np.ones(1, x.dtype)).dtype)
     if "dtype" in case.options or output.kind in "biu":
-        return [Expected(scan_lines(case, x.astype(output), function, neutral), chunks=chunks)]
+        x = x.astype(output)
+    if output.kind in "biu":
+        return [Expected(scan_lines(case, x, function, neutral), chunks=chunks)]
     if kind == "multiply":
         value = scan_lines(case, exact.wide(x), function, neutral)
         slack = x.size * EPS * np.abs(value) + np.finfo("f8").tiny

@@ -26,7 +26,7 @@ from dask_coop.chunks.cuda.histogram import count
 from dask_coop.chunks.cuda.locate import MOST, find_numbers, find_places
 from dask_coop.chunks.cuda.masks import apply_mask, lift_parts
 from dask_coop.chunks.cuda.matmul import matmul as matmul
-from dask_coop.chunks.cuda.memory import aligned, contiguous, deliver, dense
+from dask_coop.chunks.cuda.memory import HOST_STATE_BYTES, aligned, contiguous, deliver, dense
 from dask_coop.chunks.cuda.powers import lift_powers
 from dask_coop.chunks.cuda.reduce import reduce_lines
 from dask_coop.chunks.cuda.scan import reduce_segments, scan_lines
@@ -171,8 +171,11 @@ def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
         marks = _marks(marks, x.ndim, axis, order, x.shape)
         kept, n = x.shape[:-1], x.shape[-1]
         if x.size == 0:
-            state = (np.full(kept, field) for field in op.monoid.identity(op.element))
-            return (*(field[()] for field in state), np.zeros(kept, "?")[()])
+            # Where those of chunks with elements are, with which it is combined.
+            nbytes = math.prod(kept) * catalogue.segmented_layout(op).itemsize
+            xp = np if nbytes <= HOST_STATE_BYTES else cupy
+            state = (xp.full(kept, field) for field in op.monoid.identity(op.element))
+            return (*(field[()] for field in state), xp.zeros(kept, "?")[()])
         states = reduce_segments(op, x, marks, (math.prod(kept), n, 1), sweep.reverse)
         layout = catalogue.segmented_layout(op)
         host = deliver(states)
