@@ -400,12 +400,12 @@ def test_unknown_chunk_sizes(client: Client) -> None:
         (lambda x, **kw: dc.sum(x + 1, **kw), "persist"),
         (lambda x, **kw: dc.norm(x, 1, axis=1, **kw), "persist"),
         (lambda x, **kw: dc.sum(x.astype("m8[s]"), axis=0, **kw), "persist"),
-        (lambda x, **kw: dc.sum(da.ma.masked_less(x, 0), **kw), None),
+        (lambda x, **kw: dc.sum(da.ma.masked_less(x, 0), **kw), "persist"),
         (lambda x, **kw: dc.cumsum(x.astype("m8[s]"), 0, **kw), "persist"),
     ],
 )
 def test_what_is_no_collective_is_a_graph_computed_at_once(
-    client: Client, fallbacks: Any, call: Any, reason: str | None
+    client: Client, fallbacks: Any, call: Any, reason: str
 ) -> None:
     x = persist(client, FLOATS, (4, 3))
     now = call(x, engine="collective")

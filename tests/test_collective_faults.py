@@ -631,7 +631,7 @@ def test_states_too_large_to_pass_on_are_a_graph(
     client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dask_coop.collective.MOST_BYTES", 800)
-    host = np.arange(1000.0).reshape(50, 20)
+    host = np.arange(1000).reshape(50, 20)
     x = spread(client, host, (10, 20))
     np.testing.assert_array_equal(dc.sum(x, axis=0, engine="collective"), host.sum(0))
     assert fallbacks() == []
