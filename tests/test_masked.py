@@ -454,7 +454,9 @@ def test_durations_that_are_masked_are_not_added(axis: Any) -> None:
     durations.data[array.mask] = np.timedelta64("NaT")
     x = da.from_array(durations, chunks=(2, 4))
     for lazy, expected in zip((dc.sum(x, axis), dc.mean(x, axis)), whole, strict=True):
-        same(np.ma.array(compute(lazy)).astype("i8"), np.ma.array(expected).astype("i8"))
+        # What is masked of a mean is NaN, which is no integer.
+        expected = np.ma.array(np.ma.filled(expected, 0), mask=np.ma.getmaskarray(expected))
+        same(np.ma.array(compute(lazy)).astype("i8"), expected.astype("i8"))
 
 
 def ones(x: Any) -> Any:
