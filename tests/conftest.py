@@ -17,7 +17,7 @@ from hypothesis import settings
 
 # The same examples on every run, so that a failure in CI is a failure here;
 # HYPOTHESIS_PROFILE=thorough looks further, at random.
-settings.register_profile("ci", max_examples=40, derandomize=True, deadline=None, database=None)
+settings.register_profile("ci", max_examples=60, derandomize=True, deadline=None, database=None)
 settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

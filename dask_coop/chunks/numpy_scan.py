@@ -20,7 +20,7 @@ import numpy as np
 from dask_coop.chunks import adding, compensated
 from dask_coop.chunks.accumulate import accumulate
 from dask_coop.compensated import settle
-from dask_coop.monoids import COMPENSATED_SUM, PROD, SUM, Operation, State
+from dask_coop.monoids import COMPENSATED_SUM, LOGADDEXP, PROD, SUM, Operation, State
 from dask_coop.sweeps import Sweep, segmented
 
 Array = np.ndarray[Any, Any]
@@ -100,7 +100,9 @@ def scan(
         if sweep.exclusive and carry is None:
             out[:, :1] = identity[0]
     elif x.size:
-        _scan_lines(op, see(x.transpose(order)), out, carry, marks, sweep.exclusive, last)
+        # That ufunc warns of NaN that it is given.
+        with np.errstate(invalid="ignore" if op.monoid is LOGADDEXP else None):
+            _scan_lines(op, see(x.transpose(order)), out, carry, marks, sweep.exclusive, last)
     elif carry is not None:
         last = carry
     kept = shape[:at] + shape[at + 1 :]
