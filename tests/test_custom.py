@@ -19,6 +19,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import to_chunks, to_numpy
+from fuzz.own import GREATEST, LAST, SPAN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Chunked, arrays, axes, scannable
@@ -67,24 +68,6 @@ MATRIX = dc.Monoid(
         " a.f2 * b.f0 + a.f3 * b.f2, a.f2 * b.f1 + a.f3 * b.f3}",
     },
 )
-LAST = dc.Monoid(
-    "last_valid",
-    combine=lambda a, b: np.where(np.isnan(b), a, b),
-    identity=np.nan,
-    dtype="f4",
-    cuda="b != b ? a : b",
-)
-SPAN = dc.Monoid(
-    "span",
-    combine=lambda a, b: (np.minimum(a[0], b[0]), np.maximum(a[1], b[1])),
-    identity=(np.inf, -np.inf),
-    dtype=[("low", "f8"), ("high", "f8")],
-    lift=lambda x: (x, x),
-    finalize=lambda s: s[1] - s[0],
-    cuda={"lift": "{x, x}", "combine": "{min(a.low, b.low), max(a.high, b.high)}"},
-    commutative=True,
-)
-GREATEST = dc.Monoid("greatest", np.maximum, -np.inf, "f8", cuda="a > b ? a : b", commutative=True)
 # The same product, and two hashes, which wrap as well: neither commutes.
 VECTOR = dc.Monoid(
     "vector",

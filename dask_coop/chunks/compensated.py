@@ -3,9 +3,9 @@
 A sum is a total and its excess over the exact sum: two float64, or two complex128. Large chunks are
 summed by the loops of compensated_numba.py, which make both at every fourth element. NumPy has no
 such loop; without Numba, and for small chunks, elements are added up as they are until some 32 to
-128 sums are left, and only what these add up to is exact: errors within them are some .4 ulp of
-one, and .1 ulp of all where they are random. Those of numbers of few values need not be, and reach
-1 ulp; equal numbers have none. Errors are as large beside the sum of sizes where signs differ.
+128 sums are left, and only what these add up to is exact: errors within them are fractions of an
+ulp of one, and vanish beside all where they are random. Those of numbers of few values need not be;
+equal numbers have none. Errors are as large beside the sum of sizes where signs differ.
 Where there are many lines, sums are made first and all of their errors afterwards,
 by D. E. Knuth, "The Art of Computer Programming", volume 2, theorem 4.2.2 B::
 
