@@ -79,33 +79,60 @@ template <typename T> struct CompensatedMean {
 template <typename M> struct Within {
   using P = M;
   using State = typename M::State;
+  static constexpr bool same = true;
   __device__ static State narrow(State s) { return s; }
   __device__ static State after(State before, State part) { return M::combine(before, part); }
   __device__ static State widen(State part) { return part; }
+  // What `result` takes for the state before.
+  __device__ static State ready(State before) { return before; }
   template <typename R> __device__ static R result(State before, State part) {
     return convert<R>(M::combine(before, part));
   }
+
+  // Some elements in turn, behind a state and a part.
+  struct Walk {
+    State so_far;
+    __device__ explicit Walk(State before) : so_far(before) {}
+    __device__ Walk(State before, State part) : so_far(M::combine(before, part)) {}
+    __device__ void add(State own) { so_far = M::combine(so_far, own); }
+    __device__ State state() const { return so_far; }
+    template <typename R> __device__ R result() const { return convert<R>(so_far); }
+  };
 };
 
-__device__ inline double add_settled(double total, double excess, double part) {
-  double exact = (part - excess) + total;
-  return is_finite(exact) ? exact : total + part;
+__device__ inline double or_zero(double x) { return is_finite(x) ? x : 0; }
+__device__ inline complex_t<double> or_zero(complex_t<double> x) { return {or_zero(x.re), or_zero(x.im)}; }
+__device__ inline double add_exact(double total, double excess, double part) {
+  return (part - excess) + total;
 }
-__device__ inline complex_t<double> add_settled(complex_t<double> total, complex_t<double> excess,
-                                                complex_t<double> part) {
-  return {add_settled(total.re, excess.re, part.re), add_settled(total.im, excess.im, part.im)};
+__device__ inline complex_t<double> add_exact(complex_t<double> total, complex_t<double> excess,
+                                              complex_t<double> part) {
+  return {add_exact(total.re, excess.re, part.re), add_exact(total.im, excess.im, part.im)};
 }
 
 template <typename M, typename Plain> struct WithinSums {
   using P = Plain;
   using State = typename M::State;
   using Part = typename P::State;
+  static constexpr bool same = false;
   __device__ static Part narrow(State s) { return settle(s.total, s.excess); }
   __device__ static State widen(Part part) { return {part, Part{}}; }
   __device__ static State after(State before, Part part) { return M::combine(before, widen(part)); }
+  // Where a sum is not finite, its total is the result.
+  __device__ static State ready(State before) { return {before.total, or_zero(before.excess)}; }
   template <typename R> __device__ static R result(State before, Part part) {
-    return convert<R>(add_settled(before.total, before.excess, part));
+    return convert<R>(add_exact(before.total, before.excess, part));
   }
+
+  struct Walk {
+    State before;
+    Part part;
+    __device__ explicit Walk(State before) : Walk(before, P::identity()) {}
+    __device__ Walk(State before, Part part) : before(ready(before)), part(part) {}
+    __device__ void add(Part own) { part = P::combine(part, own); }
+    __device__ State state() const { return after(before, part); }
+    template <typename R> __device__ R result() const { return WithinSums::result<R>(before, part); }
+  };
 };
 template <typename T>
 struct Within<CompensatedSum<T>> : WithinSums<CompensatedSum<T>, Sum<T>> {};

@@ -34,12 +34,17 @@ template <typename T, typename M, typename R, int nt, int vt, int team, bool exc
           bool write = true>
 struct RowScan {
   using State = typename M::State;
+  // A tile is short beside what comes before it.
+  using W = Within<M>;
+  using P = typename W::P;
+  using Part = typename P::State;
   static constexpr int nv = team * vt;
   static constexpr int size = sizeof(T) > sizeof(R) ? sizeof(T) : sizeof(R);
 
   struct Storage {
     alignas(16) unsigned char bytes[nt * vt * size];
     typename Cta<M, nt>::Storage cta;
+    typename Cta<P, nt>::Storage tile;
   };
 
   static __device__ void synchronise() {
@@ -63,32 +68,30 @@ struct RowScan {
         if (i < count) in[i] = source[reverse ? -i : i];
       }
       synchronise();
-      State states[vt];
-      State sum = M::identity();
+      Part states[vt];
+      Part sum = P::identity();
 #pragma unroll
       for (int k = 0; k < vt; ++k) {
         int i = lane * vt + k;
-        states[k] = i < count ? M::lift(in[i]) : M::identity();
-        sum = M::combine(sum, states[k]);
+        states[k] = i < count ? P::lift(in[i]) : P::identity();
+        sum = P::combine(sum, states[k]);
       }
-      State before, total;
+      Part before, total;
       if constexpr (team == nt) {
-        before = Cta<M, nt>::scan(sum, storage.cta, total);
+        before = Cta<P, nt>::scan(sum, storage.tile, total);
       } else {
-        State inclusive = warp_scan<M>(sum);
+        Part inclusive = warp_scan<P>(sum);
         before = shuffle_up(inclusive, 1);
-        if (lane == 0) before = M::identity();
+        if (lane == 0) before = P::identity();
         total = broadcast(inclusive, warp_size - 1);
       }
-      before = M::combine(carry, before);
-      carry = M::combine(carry, total);
+      typename W::Walk walk(carry, before);
+      carry = W::after(carry, total);
       synchronise();
       if constexpr (!write) continue;
 #pragma unroll
       for (int k = 0; k < vt; ++k) {
-        State after = M::combine(before, states[k]);
-        out[lane * vt + k] = Result<M, R, exclusive>::of(before, states[k], after);
-        before = after;
+        out[lane * vt + k] = Result<M, R, exclusive>::of(walk, states[k]);
       }
       synchronise();
       R* target = reverse ? y + n - 1 - begin : y + begin;
@@ -123,8 +126,9 @@ __device__ void scan_rows(X x, R* y, const typename M::State* base, typename M::
 // inner == 1, n at most nt * vt. A block scans as many whole lines as make a tile of that size.
 template <typename T, typename M, typename R, int nt, int vt, bool exclusive, bool reverse>
 __device__ void scan_short_rows(const T* x, R* y, const typename M::State* base, i64 outer, int n) {
-  using State = typename M::State;
-  using Line = Segmented<M>;
+  using W = Within<M>;
+  using P = typename W::P;
+  using Line = Segmented<P>;
   constexpr int size = sizeof(T) > sizeof(R) ? sizeof(T) : sizeof(R);
   __shared__ alignas(16) unsigned char bytes[nt * vt * size];
   __shared__ typename Cta<Line, nt>::Storage storage;
@@ -147,30 +151,34 @@ __device__ void scan_short_rows(const T* x, R* y, const typename M::State* base,
   auto start = [&](int line) {
     return base && line < lines ? base[top + (reverse ? lines - 1 - line : line)] : M::identity();
   };
-  State states[vt];
+  typename P::State states[vt];
   typename Line::State sum = Line::identity();
 #pragma unroll
   for (int k = 0; k < vt; ++k) {
     int i = tid * vt + k;
-    states[k] = i < count ? M::lift(in[place(i)]) : M::identity();
-    if (column == 0) sum = {start(line), 1};
-    sum.value = M::combine(sum.value, states[k]);
+    states[k] = i < count ? P::lift(in[place(i)]) : P::identity();
+    if (column == 0) {
+      if constexpr (W::same) sum = {start(line), 1};
+      else sum = {P::identity(), 1};
+    }
+    sum.value = P::combine(sum.value, states[k]);
     if (++column == n) {
       column = 0;
       ++line;
     }
   }
-  typename Line::State total;
-  State before = Cta<Line, nt>::scan(sum, storage, total).value;
+  typename Line::State total, before = Cta<Line, nt>::scan(sum, storage, total);
   line = tid * vt / n;
   column = tid * vt - line * n;
+  typename W::Walk walk(M::identity());
+  if constexpr (W::same) walk = typename W::Walk(before.value);
+  else walk = typename W::Walk(start(line), before.value);
 #pragma unroll
   for (int k = 0; k < vt; ++k) {
     int i = tid * vt + k;
-    if (column == 0) before = start(line);
-    State after = M::combine(before, states[k]);
-    if (i < count) out[place(i)] = convert<R>(exclusive ? before : after);
-    before = after;
+    if (column == 0) walk = typename W::Walk(start(line));
+    R result = Result<M, R, exclusive>::of(walk, states[k]);
+    if (i < count) out[place(i)] = result;
     if (++column == n) {
       column = 0;
       ++line;
@@ -208,6 +216,7 @@ template <typename T, typename M, int nt>
 __device__ void upsweep_columns(const T* x, typename M::State* states, i64 n, i64 inner, i64 parts,
                                 int log_width) {
   using State = typename M::State;
+  using W = Within<M>;
   __shared__ alignas(16) unsigned char bytes[nt * sizeof(State)];
   auto* meeting = reinterpret_cast<State*>(bytes);
   int width = 1 << log_width, rows = nt >> log_width;
@@ -225,10 +234,12 @@ __device__ void upsweep_columns(const T* x, typename M::State* states, i64 n, i6
       for (int u = 0; u < unroll; ++u) {
         if (row + u * rows < piece.end) loaded[u] = top[(row + u * rows) * inner];
       }
+      typename W::Walk walk(sum);
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
-        if (row + u * rows < piece.end) sum = M::combine(sum, M::lift(loaded[u]));
+        if (row + u * rows < piece.end) walk.add(W::P::lift(loaded[u]));
       }
+      sum = walk.state();
     }
   }
   meeting[threadIdx.x] = sum;
@@ -253,6 +264,7 @@ __device__ void scan_columns(X x, R* y, const typename M::State* base, i64 outer
   auto place = [=](i64 row) {
     return offset + (reverse ? piece.end - 1 - row : piece.begin + row) * inner;
   };
+  using W = Within<M>;
   typename M::State carry = base ? base[i] : M::identity();
   constexpr int unroll = 8;
   for (i64 row = 0; row < rows; row += unroll) {
@@ -261,14 +273,12 @@ __device__ void scan_columns(X x, R* y, const typename M::State* base, i64 outer
     for (int u = 0; u < unroll; ++u) {
       if (row + u < rows) loaded[u] = x[place(row + u)];
     }
+    typename W::Walk walk(carry);
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      if (row + u < rows) {
-        typename M::State own = M::lift(loaded[u]), after = M::combine(carry, own);
-        y[place(row + u)] = Result<M, R, exclusive>::of(carry, own, after);
-        carry = after;
-      }
+      if (row + u < rows) y[place(row + u)] = Result<M, R, exclusive>::of(walk, W::P::lift(loaded[u]));
     }
+    carry = walk.state();
   }
 }
 
@@ -277,9 +287,10 @@ template <typename M, typename R, int nt>
 __device__ void fan_rows(R* y, const typename M::State* base, i64 n, i64 parts) {
   Piece piece(n, parts, blockIdx.x % parts);
   R* row = y + (blockIdx.x / parts) * n;
-  typename M::State carry = base[blockIdx.x];
+  using W = Within<M>;
+  typename M::State carry = W::ready(base[blockIdx.x]);
   for (i64 i = piece.begin + threadIdx.x; i < piece.end; i += nt) {
-    row[i] = convert<R>(M::combine(carry, convert<typename M::State>(row[i])));
+    row[i] = W::template result<R>(carry, convert<typename W::P::State>(row[i]));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "async.cuh"
 #include "kernel_reduce.cuh"
+#include "segments.cuh"
 
 namespace coop {
 
@@ -17,6 +18,7 @@ template <typename T, typename M, typename R, int width, int rows, int stages, i
 __device__ void stream_columns(const T* x, R* y, const typename M::State* base, i64 n, i64 inner,
                                i64 parts) {
   using State = typename M::State;
+  using W = Within<M>;
   alignas(16) extern __shared__ unsigned char bytes[];
   auto* ring = reinterpret_cast<T(*)[rows][width]>(bytes);
   int tid = threadIdx.x;
@@ -63,20 +65,19 @@ __device__ void stream_columns(const T* x, R* y, const typename M::State* base, 
     for (int r = 0; r < rows; ++r) loaded[r] = tile[r * width];
     i64 left = length - k * rows;
     if (tid < columns) {
+      typename W::Walk walk(carry);
       if (left >= rows) {
 #pragma unroll
         for (int r = 0; r < rows; ++r) {
-          State after = M::combine(carry, M::lift(loaded[r]));
-          y[r * step] = convert<R>(exclusive ? carry : after);
-          carry = after;
+          y[r * step] = Result<M, R, exclusive>::of(walk, W::P::lift(loaded[r]));
         }
         y += rows * step;
+        carry = walk.state();
       } else {
 #pragma unroll
         for (int r = 0; r < rows; ++r) {
-          State after = M::combine(carry, M::lift(loaded[r]));
-          if (r < left) y[r * step] = convert<R>(exclusive ? carry : after);
-          carry = after;
+          R result = Result<M, R, exclusive>::of(walk, W::P::lift(loaded[r]));
+          if (r < left) y[r * step] = result;
         }
       }
     }

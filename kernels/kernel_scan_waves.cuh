@@ -174,10 +174,10 @@ struct ScanWaves {
     Tile t = tile(k);
     T* in = reinterpret_cast<T*>(ring(t, stage, warp));
     s.full[stage].wait(parity(k));
-    State sum = M::identity();
+    Part part = P::identity();
     if (t.bulk && t.count == nv) {
 #pragma unroll
-      for (int i = 0; i < vt; ++i) sum = M::combine(sum, M::lift(in[i * warp_size + lane]));
+      for (int i = 0; i < vt; ++i) part = P::combine(part, P::lift(in[i * warp_size + lane]));
     } else {
       const T* source = x + t.first + begin(t, warp);
       int count = share(t, warp);
@@ -195,11 +195,11 @@ struct ScanWaves {
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < vt; ++i) {
-        State lifted = M::lift(loaded[i]);
-        if (i * warp_size + lane < count) sum = M::combine(sum, lifted);
+        Part lifted = P::lift(loaded[i]);
+        if (i * warp_size + lane < count) part = P::combine(part, lifted);
       }
     }
-    sum = warp_reduce<M, warp_size>(sum);
+    State sum = warp_reduce<M, warp_size>(W::widen(part));
     if (lane == 0) {
       reinterpret_cast<State*>(s.totals[stage])[warp] = sum;
       s.reduced[stage].arrive();
@@ -225,6 +225,7 @@ struct ScanWaves {
     s.based[stage].wait(parity(k));
     State start = reinterpret_cast<const State*>(s.bases[stage])[warp];
     if (lane) start = W::after(start, before);
+    start = W::ready(start);
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < vt; ++i) {

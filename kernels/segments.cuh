@@ -1,7 +1,7 @@
 // Scans that restart where a mark says so.
 #pragma once
 
-#include "config.cuh"
+#include "compensated.cuh"
 
 namespace coop {
 
@@ -33,15 +33,21 @@ template <typename M> struct Segmented {
   }
 };
 
-// The result at an element whose own state is `own`, between what is before it and what includes it.
+// Takes an element whose own state is `own` along, and returns the result there.
 template <typename M, typename R, bool exclusive> struct Result {
-  using State = typename M::State;
-  __device__ static R of(State before, State, State after) { return convert<R>(exclusive ? before : after); }
+  template <typename Own> __device__ static R of(typename Within<M>::Walk& walk, Own own) {
+    R before = walk.template result<R>();
+    walk.add(own);
+    return exclusive ? before : walk.template result<R>();
+  }
 };
 template <typename M, typename R, bool exclusive> struct Result<Segmented<M>, R, exclusive> {
   using State = typename Segmented<M>::State;
-  __device__ static R of(State before, State own, State after) {
-    return convert<R>(!exclusive ? after.value : own.restarts ? M::identity() : before.value);
+  __device__ static R of(typename Within<Segmented<M>>::Walk& walk, State own) {
+    State before = walk.state();
+    walk.add(own);
+    if (!exclusive) return convert<R>(walk.state().value);
+    return convert<R>(own.restarts ? M::identity() : before.value);
   }
 };
 

@@ -11,7 +11,7 @@ from conftest import missing_for_gpu
 
 from dask_coop.cuda.programs import Functor
 from dask_coop.cuda.programs import scan as programs
-from dask_coop.monoids import SUM, bind
+from dask_coop.monoids import COMPENSATED_SUM, SUM, bind
 
 ROWS = (
     (1, 1),
@@ -98,6 +98,43 @@ def test_a_strategy(cuda: Any, strategy: str | None, names: str) -> None:
                 op, x, y, start, shape, exclusive=flags[0], reverse=flags[1], strategy=strategy
             )
             np.testing.assert_array_equal(cupy.asnumpy(y), expected, f"{shape} {flags}")
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("names", ["f8>f8", "f4>f8", "c16>c16"])
+@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
+def test_float64_keeps_what_is_rounded_off(cuda: Any, strategy: str | None, names: str) -> None:
+    import cupy
+
+    element, output = names.split(">")
+    op = bind(COMPENSATED_SUM, np.dtype(element), np.dtype(output), "scan")
+    rng = np.random.default_rng(1)
+    shapes = [(1, 300_001, 1), (3, 70_004, 1), (700, 4352, 1), (900, 33, 1), (5, 250, 1)]
+    if strategy in (None, "lines", "two-level"):
+        shapes += [(2, 3000, 37), (2, 7, 3), (3, 129, 256), (1, 3001, 8)]
+    for shape in shapes:
+        if strategy and cuda._objection(cuda.device(0), op, shape, strategy):
+            continue
+        host = rng.random(shape).astype(element)
+        host[0, shape[1] // 2, 0] = np.inf
+        base = np.zeros(shape[::2], [("total", output), ("excess", output)])
+        base["total"], base["excess"] = rng.random(shape[::2]) * 99, rng.random(shape[::2]) * 2e-15
+        wide = np.cumsum(host, 1, dtype="G" if output == "c16" else "g")
+        wide += (base["total"] - base["excess"].astype("g"))[:, np.newaxis]
+        for exclusive in (False, True):
+            y = cupy.empty(shape, output)
+            start = cupy.asarray(base.view("u1"))
+            cuda.scan_lines(
+                op, cupy.asarray(host), y, start, shape, exclusive=exclusive, strategy=strategy
+            )
+            found, expected = cupy.asnumpy(y), wide
+            if exclusive:
+                np.testing.assert_array_equal(found[:, 0], (base["total"] - base["excess"]))
+                found, expected = found[:, 1:], wide[:, :-1]
+            expected = expected.astype(output).real
+            np.testing.assert_array_max_ulp(found.real, expected, 16)
+            assert np.isinf(expected[0, -1, 0])
 
 
 @pytest.mark.gpu

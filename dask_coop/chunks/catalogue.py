@@ -124,7 +124,8 @@ def written(op: Operation) -> np.dtype[Any]:
 @cache
 def scanned(op: Operation, exclusive: bool = False, reverse: bool = False) -> scan.Scan:
     """Return what the scans of an operation have in common."""
-    of = scan.of(functor(op), op.element, written(op), layout(op), exclusive, reverse)
+    part = layout(replace(op, monoid=SUM)) if op.monoid is COMPENSATED_SUM else None
+    of = scan.of(functor(op), op.element, written(op), layout(op), exclusive, reverse, part)
     return of if op.monoid.commutative else replace(of, ordered=True)
 
 
@@ -210,6 +211,8 @@ def all_scans() -> Iterator[str]:
     for name in ("f8", "c16"):
         skipping = bind(COMPENSATED_SUM, np.dtype(name), np.dtype(name), "scan", skipna=True)
         yield from scans(skipping)
+    double = np.dtype("f8")
+    yield from named_scans(bind(COMPENSATED_SUM, double, double, "scan"))
     directed = {SUM: "u1 f4", COMPENSATED_SUM: "f8", MAX: "f2"}
     for monoid, dtype in ((m, np.dtype(name)) for m in directed for name in directed[m].split()):
         op = bind(monoid, dtype, _output(monoid, dtype), "scan")

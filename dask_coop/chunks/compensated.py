@@ -72,8 +72,10 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
     start, stop = (axes[0], axes[-1] + 1) if axes else (x.ndim, x.ndim)
     kept = [*range(start), *range(stop, x.ndim)]
     back: Any = None
-    if not x.flags.c_contiguous or stop - start > len(axes):
-        order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
+    order = [*range(x.ndim)]
+    if not x.flags.c_contiguous:
+        order.sort(key=lambda d: -abs(x.strides[d]))
+    if stop - start > len(axes) or order != [*range(x.ndim)]:
         places = [at for at, d in enumerate(order) if d in axes]
         start, stop = (places[0], places[-1] + 1) if places else (x.ndim, x.ndim)
         if stop - start > len(places):
@@ -105,7 +107,7 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
 
 def flatten(x: Array, writeable: bool = False) -> tuple[Array, int, int]:
     """Return the memory of (outer, n, inner), and the elements from line to line and along one."""
-    if x.flags.c_contiguous and not writeable:
+    if not writeable and (x.flags.c_contiguous or x.size < _BLOCK):
         return _read_only(x), x.shape[1] * x.shape[2], x.shape[2]
     steps = [stride if n > 1 else 0 for n, stride in zip(x.shape, x.strides, strict=True)]
     if any(step < 0 or step % x.itemsize for step in steps) or steps[2] > x.itemsize:
@@ -117,7 +119,7 @@ def flatten(x: Array, writeable: bool = False) -> tuple[Array, int, int]:
 
 
 def _read_only(x: Array) -> Array:
-    """Return a line of the elements of an array in C order, for which loops are compiled once."""
+    """Return the elements of an array in C order as a line, for which loops are compiled once."""
     memory = x.reshape(-1)
     memory.flags.writeable = False
     return memory

@@ -40,35 +40,40 @@ def _settle(total: Any, excess: Any) -> Any:
 def _sum_rows(x: Array, step: int, n: int, parts: int, totals: Array, excesses: Array) -> None:
     lanes, errors = np.empty(_LANES), np.empty(_LANES)
     wide = totals.dtype.type
+    four = n // (4 * _LANES) * 4 * _LANES if n > _SHORT else 0
     for line in range(len(totals) // parts):
         begin = line * step
-        if n > _SHORT:
-            lanes[:] = 0
-            errors[:] = 0
-            four = n // (4 * _LANES) * 4 * _LANES
-            for start in range(begin, begin + four, 4 * _LANES):
-                a, b = x[start:][:_LANES], x[start + _LANES :][:_LANES]
-                c, d = x[start + 2 * _LANES :][:_LANES], x[start + 3 * _LANES :][:_LANES]
-                for i in range(_LANES):
-                    sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
-                    lanes[i], error = _add(lanes[i], sums)
-                    errors[i] += error
-            for start in range(begin + four, begin + n, _LANES):
-                part = x[start : min(start + _LANES, begin + n)]
-                for i in range(len(part)):
-                    lanes[i], error = _add(lanes[i], wide(part[i]))
-                    errors[i] += error
-        for which in range(parts):
-            total, excess = 0.0, 0.0
-            if n > _SHORT:
-                for i in range(which, _LANES, parts):
-                    total, error = _add(total, lanes[i])
-                    excess += errors[i] + error
-            else:
+        if n < _LANES:
+            for which in range(parts):
+                total, excess = 0.0, 0.0
                 for i in range(begin + which, begin + n, parts):
                     total, error = _add(total, wide(x[i]))
                     excess += error
-            totals[line * parts + which], excesses[line * parts + which] = total, excess
+                totals[line * parts + which], excesses[line * parts + which] = total, excess
+            continue
+        lanes[:] = 0
+        errors[:] = 0
+        for start in range(begin, begin + four, 4 * _LANES):
+            a, b = x[start:][:_LANES], x[start + _LANES :][:_LANES]
+            c, d = x[start + 2 * _LANES :][:_LANES], x[start + 3 * _LANES :][:_LANES]
+            for i in range(_LANES):
+                sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
+                lanes[i], error = _add(lanes[i], sums)
+                errors[i] += error
+        for start in range(begin + four, begin + n, _LANES):
+            part = x[start : min(start + _LANES, begin + n)]
+            for i in range(len(part)):
+                lanes[i], error = _add(lanes[i], wide(part[i]))
+                errors[i] += error
+        half = _LANES // 2
+        while half >= parts:
+            for i in range(half):
+                lanes[i], error = _add(lanes[i], lanes[half + i])
+                errors[i] += errors[half + i] + error
+            half //= 2
+        for which in range(parts):
+            totals[line * parts + which] = lanes[which]
+            excesses[line * parts + which] = errors[which]
 
 
 def _sum_columns(

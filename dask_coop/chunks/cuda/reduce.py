@@ -29,6 +29,9 @@ PART_BYTES = 1 << 15
 #: The most bytes of a line of which a block takes many.
 _SHORT_BYTES = 1 << 10
 
+#: The fewest elements of a line of a slab that are worth a thread.
+_SLAB_SHARE = 32
+
 #: The most bytes of a line that one warp takes: where a block each would leave the GPU idle for
 #: want of lines, and where there are lines enough.
 _WARP_BYTES, _MOST_WARP_BYTES = 1 << 12, 1 << 16
@@ -83,8 +86,8 @@ def _slabs(op: Operation, x: Array, shape: Shape) -> Array:
     functor, layout = catalogue.functor(op), catalogue.layout(op)
     slabs = programs.slab_bytes(layout) // max(1, n * inner * catalogue.element(op).itemsize)
     # As many threads a line as find enough to do before they combine what they have.
-    least, team = (4 if layout.itemsize <= 16 else 32), 1
-    while team < 32 and least * team <= n and slabs * inner * team < programs.THREADS:
+    team = 1
+    while team < 32 and _SLAB_SHARE * team <= n and slabs * inner * team < programs.THREADS:
         team *= 2
     source = programs.slabs(functor, catalogue.element(op), layout)
     states = room_for(outer * inner, layout)

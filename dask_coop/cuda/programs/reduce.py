@@ -27,7 +27,7 @@ def columns_per_thread(element: np.dtype[Any], state: np.dtype[Any]) -> int:
 
 def slab_loads(state: np.dtype[Any]) -> int:
     """Return how many loads of 16 bytes a thread that copies slabs has in flight."""
-    return 6 if state.itemsize <= 32 else 4 if state.itemsize <= 64 else 3
+    return 6 if state.itemsize <= 40 else 4 if state.itemsize <= 64 else 3
 
 
 def slab_bytes(state: np.dtype[Any]) -> int:

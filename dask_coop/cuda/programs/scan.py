@@ -35,6 +35,8 @@ class Scan:
         The C++ names of what is scanned and of what is written.
     element_bytes, result_bytes, state_bytes : int
         Their sizes.
+    part_bytes : int
+        The size of the states of what is short, ``Within<M>`` in compensated.cuh.
     exclusive : bool
         Whether a result leaves out its own element.
     reverse : bool
@@ -51,6 +53,7 @@ class Scan:
     element_bytes: int
     result_bytes: int
     state_bytes: int
+    part_bytes: int
     exclusive: bool = False
     reverse: bool = False
     marked: bool = False
@@ -72,10 +75,10 @@ class Scan:
 
         They are odd in number, against bank conflicts.
         """
-        itemsize = max(self.widest, self.state_bytes)
+        itemsize = max(self.widest, self.part_bytes)
         if itemsize > 32:
             return 3 if itemsize <= 48 else 1
-        return 15 if itemsize <= 4 else 11 if itemsize <= 8 else 7 if itemsize <= 16 else 5
+        return 15 if itemsize <= 4 else 11 if itemsize <= 8 else 5
 
     @property
     def tile(self) -> int:
@@ -101,9 +104,13 @@ def of(
     state: np.dtype[Any],
     exclusive: bool = False,
     reverse: bool = False,
+    part: np.dtype[Any] | None = None,
 ) -> Scan:
-    """Return the scan of arrays of `element` into those of `result`, which may be the `state`."""
-    sizes = element.itemsize, result.itemsize, state.itemsize
+    """Return the scan of arrays of `element` into those of `result`, which may be the `state`.
+
+    `part` is the layout of the states of what is short, if it is not `state`.
+    """
+    sizes = element.itemsize, result.itemsize, state.itemsize, (part or state).itemsize
     written = f"{functor}::State" if result.names else ctype(result)
     return Scan(functor, ctype(element), written, *sizes, exclusive, reverse)
 
@@ -113,7 +120,10 @@ def segmented(scan: Scan, state: np.dtype[Any]) -> Scan:
     """Return a scan that restarts at marks, given the layout of its states without them."""
     layout = segmented_layout(state)
     functor = scan.functor.within("Segmented")
-    return replace(scan, functor=functor, state_bytes=layout.itemsize, marked=True, ordered=True)
+    size = layout.itemsize
+    return replace(
+        scan, functor=functor, state_bytes=size, part_bytes=size, marked=True, ordered=True
+    )
 
 
 def segmented_layout(state: np.dtype[Any]) -> np.dtype[Any]:
@@ -126,7 +136,8 @@ def of_states(scan: Scan) -> Scan:
     """Return the exclusive scan of the states of lines, the spine."""
     state, size = f"{scan.functor}::State", scan.state_bytes
     functor = scan.functor.within("Merge")
-    return Scan(functor, state, state, size, size, size, True, scan.reverse, ordered=scan.ordered)
+    sizes = (size,) * 4
+    return Scan(functor, state, state, *sizes, True, scan.reverse, ordered=scan.ordered)
 
 
 @dataclass(frozen=True)
@@ -286,7 +297,7 @@ def short_rows(scan: Scan) -> str:
     return _unit(
         "kernel_scan.cuh",
         scan,
-        str(THREADS),
+        f"{THREADS}, 4" if scan.part_bytes <= 16 else str(THREADS),
         "i64 outer, int n",
         f"{call}(x, y, base, outer, n);",
     )
