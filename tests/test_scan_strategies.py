@@ -121,7 +121,7 @@ def test_float64_keeps_what_is_rounded_off(cuda: Any, strategy: str | None, name
         base = np.zeros(shape[::2], [("total", output), ("excess", output)])
         base["total"], base["excess"] = rng.random(shape[::2]) * 99, rng.random(shape[::2]) * 2e-15
         wide = np.cumsum(host, 1, dtype="G" if output == "c16" else "g")
-        wide += (base["total"] - base["excess"].astype("g"))[:, np.newaxis]
+        wide += (base["total"] - base["excess"].astype(wide.dtype))[:, np.newaxis]
         for exclusive in (False, True):
             y = cupy.empty(shape, output)
             start = cupy.asarray(base.view("u1"))
