@@ -39,7 +39,11 @@ template <typename T> struct CompensatedSum {
   using State = Sums<A>;
   struct Lift {
     State sum = identity();
-    __device__ void add(T x, int) { sum.total = coop::add(sum.total, convert<A>(x), sum.excess); }
+    __device__ void add(T x, int) {
+      // Of elements with half the bits, float64 holds what one thread adds up.
+      if constexpr (sizeof(T) < sizeof(A)) sum.total = sum.total + convert<A>(x);
+      else sum.total = coop::add(sum.total, convert<A>(x), sum.excess);
+    }
     __device__ State state(i64) const { return sum; }
   };
   __device__ static State identity() { return {A{}, A{}}; }
