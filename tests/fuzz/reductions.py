@@ -256,7 +256,9 @@ def expect_fold(case: Case) -> list[Expected]:
             # Truncated, as NumPy's means of integers into integers are.
             return [Expected(np.trunc(value), output, chunks=chunks, defined=count > 0)]
         # The quotient is rounded as well; where NumPy rounds elements first, it may be off.
-        unit = np.spacing(np.abs(exact.finite(value * count)).real.astype(_part(output)))
+        part = _part(output)
+        sizes = np.minimum(np.abs(exact.finite(value * count)), np.finfo(part).max / 2)
+        unit = np.spacing(sizes.astype(part))
         slack = slack + ulps * unit.astype("g") / np.maximum(count, 1)
         ulps = 1.0 + ("dtype" in case.options)
         # How infinite complex numbers are divided is nobody's business.
