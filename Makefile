@@ -50,10 +50,10 @@ fuzz: $(FOR_TEST)
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m fuzz
 
 gpu-test: $(FOR_TEST)
-	$(PY) tests/gpu_run.py
+	$(PY) tools/gpu_run.py
 
 gpu-sanitize: $(FOR_TEST)
-	$(PY) tests/sanitize.py
+	$(PY) tools/sanitize.py
 
 bench: $(FOR_DEMO)
 	$(PY) -m dask_coop bench

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop import machine
+from dask_coop.cli import info
 
 from .cases import GPU, HOST, Case, fill
 from .peers import Missing, Peers
@@ -191,12 +191,12 @@ Engine = Gpu | Host
 
 def engine(cpu: bool) -> Engine:
     """Return the GPU that CuPy can use, else the host."""
-    return Host() if cpu or not machine.cupy_gpus() else Gpu()
+    return Host() if cpu or not info.cupy_gpus() else Gpu()
 
 
 def machine_facts(engine: Engine) -> dict[str, Any]:
     """Return the machine, the versions of everything and the date."""
-    known = machine.facts()
+    known = info.facts()
     gpus = known["gpus"] if engine.kind == "GPU" else []
     return {
         "engine": engine.kind,

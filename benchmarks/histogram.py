@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop import monoids
-from dask_coop.bins import Grid, find_bins
-from dask_coop.edges import Bins
+from dask_coop.algebra import monoids
+from dask_coop.algebra.bins import Grid, find_bins
+from dask_coop.algebra.edges import Bins
 
 from .cases import DTYPES, Array, Case, Maker, Scale, apart
 

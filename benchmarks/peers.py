@@ -76,7 +76,7 @@ class Peers:
 
     def ours(self, primitive: str) -> Any:
         """Return this library's functions on chunks, those of the GPU for one `primitive`."""
-        name = f"cuda.{primitive}" if self.gpu else "numpy"
+        name = f"cupy.{primitive}" if self.gpu else "numpy.backend"
         return import_module(f"dask_coop.chunks.{name}")
 
     @cached_property

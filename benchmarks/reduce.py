@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop import binned, monoids
+from dask_coop.algebra import monoids
+from dask_coop.algebra import reproducible as digits
 
 from .cases import DATA, DTYPES, Array, Case, Maker, Scale, apart
 
@@ -50,13 +51,13 @@ class States:
         """Return the results, on the host."""
         names, fields = [field.name for field in self.op.monoid.fields], self.states
         if not isinstance(fields, tuple):
-            from dask_coop.chunks import catalogue
+            from dask_coop.chunks.cupy import programs_list
 
-            records = fields.get().view(catalogue.layout(self.op))
+            records = fields.get().view(programs_list.layout(self.op))
             records = records[0] if len(records) == 1 else records
             fields = tuple(records[name] for name in names)
         if self.name == "reproducible":
-            return (binned.total(fields, np.dtype("f8")),)
+            return (digits.total(fields, np.dtype("f8")),)
         if self.name not in ("var", "describe"):
             return (fields[-1],)  # behind a greatest value stands its place
         state = dict(zip(names, fields, strict=True))

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop import monoids
-from dask_coop.sweeps import Sweep
+from dask_coop.algebra import monoids
+from dask_coop.algebra.scan_spec import Sweep
 
 from .cases import DATA, DTYPES, Array, Case, Maker, Scale, apart
 

@@ -1,22 +1,25 @@
 """Histograms, reductions, scans and products of Dask arrays on many GPUs."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
-from dask_coop.counts import bincount, digitize
-from dask_coop.custom import Monoid, reduce
-from dask_coop.errors import (
-    CooperativeTimeout,
-    Declined,
-    FallbackWarning,
-    Refused,
-    RefusedByDask,
+from dask_coop.algebra import monoids
+from dask_coop.api.bincount import bincount, digitize
+from dask_coop.api.cumulative import (
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    nancumprod,
+    nancumsum,
 )
-from dask_coop.explanations import explain
-from dask_coop.histograms import histogram
-from dask_coop.joint import histogram2d, histogramdd
-from dask_coop.linear import matmul, transpose
-from dask_coop.node import Node
-from dask_coop.reductions import (
+from dask_coop.api.explain import explain
+from dask_coop.api.histogram import histogram
+from dask_coop.api.histogramdd import histogram2d, histogramdd
+from dask_coop.api.linalg import matmul, transpose
+from dask_coop.api.monoid import Monoid, reduce
+from dask_coop.api.running import cummax, cummin, logcumsumexp, scan
+from dask_coop.api.sums import (
     Description,
     all,
     any,
@@ -44,20 +47,16 @@ from dask_coop.reductions import (
     sum,
     var,
 )
-from dask_coop.running import cummax, cummin, logcumsumexp, scan
-from dask_coop.scans import (
-    cumprod,
-    cumsum,
-    cumulative_prod,
-    cumulative_sum,
-    nancumprod,
-    nancumsum,
-)
+from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
+from dask_coop.node.node import Node
 
 if TYPE_CHECKING:
-    from dask_coop.plugin import CoopPlugin
+    from dask_coop.cluster.plugin import CoopPlugin
 
 __version__ = "0.1.0"
+
+# Where the documentation has the rows of monoids.
+sys.modules[f"{__name__}.monoids"] = monoids
 
 __all__ = [
     "CoopPlugin",
@@ -119,7 +118,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Only clusters need the plugin, so only they pay for importing distributed.
     if name == "CoopPlugin":
-        from dask_coop.plugin import CoopPlugin
+        from dask_coop.cluster.plugin import CoopPlugin
 
         return CoopPlugin
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -129,7 +128,7 @@ def dask_setup(node: Any) -> None:
     """Warm a worker that was started with ``--preload dask_coop``."""
     from distributed import Worker
 
-    from dask_coop.plugin import CoopPlugin
+    from dask_coop.cluster.plugin import CoopPlugin
 
     if isinstance(node, Worker):
         CoopPlugin().setup(node)

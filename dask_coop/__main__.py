@@ -2,7 +2,7 @@
 
 import sys
 
-from dask_coop.cli import main
+from dask_coop.cli.main import main
 
 # The guard matters: processes of a LocalCluster import this module.
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster, wait
 
 import dask_coop as dc
-from dask_coop import machine
+from dask_coop.cli import info
 
 
 @contextmanager
@@ -33,7 +33,7 @@ if __name__ == "__main__":
     parser.add_argument("--chunk", type=int, default=2**22, metavar="N", help="values in a chunk")
     given = parser.parse_args()
 
-    gpus = machine.cupy_gpus()
+    gpus = info.cupy_gpus()
     if gpus:
         from dask_cuda import LocalCUDACluster
 

@@ -16,9 +16,9 @@ import dask.array as da
 import numpy as np
 
 import dask_coop as dc
-from dask_coop import runners
+from dask_coop.cli import backends
+from dask_coop.cli.readers import open_source
 from dask_coop.errors import UserError
-from dask_coop.readers import open_source
 
 
 def equalize(image: da.Array, bins: int = 256, limit: float = 4.0) -> da.Array:
@@ -73,7 +73,7 @@ def main() -> None:
     if before.ndim != 2 and not (before.ndim == 3 and before.shape[2] == 3):
         parser.error(f"{given.source} has shape {before.shape}; give a grey or a colour picture")
 
-    with runners.start() as runner:
+    with backends.start() as runner:
         before = runner.place(before)
         after = equalize(before)
         scale = (0, 256) if before.dtype == np.uint8 else None

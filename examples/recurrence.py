@@ -18,7 +18,7 @@ import dask.array as da
 import numpy as np
 
 import dask_coop as dc
-from dask_coop import runners
+from dask_coop.cli import backends
 
 #: The samples that the figure shows.
 SHOWN = 2000
@@ -65,7 +65,7 @@ def main() -> None:
     )
     given = parser.parse_args()
 
-    with runners.start() as runner:
+    with backends.start() as runner:
         x = runner.place(signal(given.size, given.chunk))
         y = dc.scan(x, moving_average(given.half_life), axis=0)
         start = perf_counter()

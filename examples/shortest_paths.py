@@ -18,7 +18,7 @@ import dask.array as da
 import numpy as np
 
 import dask_coop as dc
-from dask_coop import runners
+from dask_coop.cli import backends
 
 #: Every so many columns an avenue crosses the town; two of them have a bridge.
 AVENUE = 4
@@ -92,7 +92,7 @@ def main() -> None:
         parser.error(f"a town has at least 2 places along a side, not {given.side}")
 
     roads = build_town(given.side)
-    with runners.start() as runner:
+    with backends.start() as runner:
         minutes = shortest_paths(runner.place(da.from_array(tabulate(roads), given.chunk))) / 60
         average = dc.mean(minutes, axis=1)
         counts, edges = dc.histogram(minutes, 50)

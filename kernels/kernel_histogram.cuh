@@ -5,7 +5,7 @@
 //   count_distributed  counters spread over the shared memory of a cluster
 //   count_global       counters in global memory
 //
-// kernel_partition.cuh is for more bins than a few windows hold, kernel_weigh.cuh for weights.
+// kernel_histogram_partition.cuh is for more bins than a few windows hold, kernel_histogram_weighted.cuh for weights.
 #pragma once
 
 #include "bins.cuh"

@@ -11,7 +11,7 @@
 // not change from run to run. M must be commutative.
 #pragma once
 
-#include "binned.cuh"
+#include "reproducible.cuh"
 #include "compensated.cuh"
 #include "cta.cuh"
 #include "load.cuh"

@@ -34,10 +34,10 @@ def xp(request: pytest.FixtureRequest) -> ModuleType:
 @pytest.fixture
 def fallbacks(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Return what takes the reasons why functions have run as graphs."""
-    caplog.set_level(logging.INFO, logger="dask_coop.engine")
+    caplog.set_level(logging.INFO, logger="dask_coop.api.public")
 
     def take() -> list[str]:
-        said = [r.getMessage() for r in caplog.records if r.name == "dask_coop.engine"]
+        said = [r.getMessage() for r in caplog.records if r.name == "dask_coop.api.public"]
         caplog.clear()
         return said
 

@@ -20,8 +20,8 @@ from dask_coop.errors import Refused
 P = ParamSpec("P")
 
 ENGINES = {
-    "numpy": "dask_coop.chunks.numpy",
-    "cupy": "dask_coop.chunks.cuda",
+    "numpy": "dask_coop.chunks.numpy.backend",
+    "cupy": "dask_coop.chunks.cupy.backend",
     "masked": "dask_coop.chunks.masked",
 }
 

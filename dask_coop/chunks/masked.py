@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.bins import Grid, Integers
-from dask_coop.chunks import custom, numpy
-from dask_coop.chunks.numpy import histogram_all, lift_all, synchronize, upsweep
-from dask_coop.monoids import ARGMAX, ARGMIN, Operation, State
-from dask_coop.sweeps import Sweep
+from dask_coop.algebra.bins import Grid, Integers
+from dask_coop.algebra.monoids import ARGMAX, ARGMIN, Operation, State
+from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.chunks.numpy import backend as numpy
+from dask_coop.chunks.numpy import custom as custom_monoid
+from dask_coop.chunks.numpy.backend import histogram_all, lift_all, synchronize, upsweep
 
 __all__ = [
     "histogram",
@@ -63,7 +64,7 @@ def scan_on(
     with np.errstate(all="ignore"):
         if op.monoid.lift is not None:
             data = data.astype(op.element, copy=False)
-            result, state = custom.scan(op, data, sweep, base, marks, valid)
+            result, state = custom_monoid.scan(op, data, sweep, base, marks, valid)
         else:
             if valid is not None:
                 data = np.where(mask, op.neutral, data.astype(op.element, copy=False))

@@ -25,7 +25,7 @@ class Named:
     @property
     def value(self) -> Any:
         """Return what the code stands for."""
-        from dask_coop import monoids
+        from dask_coop.algebra import monoids
         from fuzz import own
 
         return eval(self.code, {"np": np, "dc": dc, "monoids": monoids, "own": own})

@@ -221,7 +221,7 @@ def _keys(case: Case, xp: ModuleType, lazy: tuple[Any, ...]) -> Failure | None:
 def _modules() -> list[ModuleType]:
     """Return the modules that say from how many elements on they compile loops."""
     found = []
-    for info in pkgutil.iter_modules(chunks.__path__, "dask_coop.chunks."):
+    for info in pkgutil.walk_packages(chunks.__path__, "dask_coop.chunks."):
         try:
             module = importlib.import_module(info.name)
         except ImportError:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.semirings import SEMIRINGS
+from dask_coop.algebra.semirings import SEMIRINGS
 from fuzz import draw
 from fuzz.case import Case, Operand
 from fuzz.exact import Expected

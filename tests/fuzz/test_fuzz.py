@@ -111,7 +111,7 @@ def test_every_family_is_drawn_and_every_layout() -> None:
 
 def test_a_line_of_python_builds_the_case() -> None:
     names: dict[str, Any] = {"np": np, "da": da, "dc": dc, "own": own}
-    from dask_coop import monoids
+    from dask_coop.algebra import monoids
 
     names["monoids"] = monoids
     for index in range(60):

@@ -152,7 +152,7 @@ def partition(find: Finder) -> str:
     """Return the partition of samples into lists a bucket."""
     call = f"partition<T, B, {PARTITION_THREADS}, {PARTITION_ITEMS}>"
     return unit(
-        "kernel_partition.cuh",
+        "kernel_histogram_partition.cuh",
         find,
         "ListVector* lists, unsigned* places, unsigned* sizes, int buckets",
         f"{call}(x, size, bins, lists, places, sizes, buckets);",
@@ -163,7 +163,7 @@ def partition(find: Finder) -> str:
 @cache
 def lists() -> str:
     """Return the count of the lists that `partition` makes."""
-    return f"""#include "kernel_partition.cuh"
+    return f"""#include "kernel_histogram_partition.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS}, 1)
 entry(const ListVector* lists, const unsigned* places, const unsigned* sizes, int buckets,
@@ -178,7 +178,7 @@ def lists_shared_bytes() -> int:
     return BUCKET * 4 + 256
 
 
-#: The words of global memory for a bin's light weights, as in kernel_weigh.cuh.
+#: The words of global memory for a bin's light weights, as in kernel_histogram_weighted.cuh.
 LIGHT_WORDS = 5
 
 
@@ -188,7 +188,7 @@ def weigh(find: Finder, weight: np.dtype[Any], shared: bool) -> str:
     is_float = str(weight.kind == "f").lower()
     name = "weigh_shared" if shared else "weigh_global"
     return unit(
-        "kernel_weigh.cuh",
+        "kernel_histogram_weighted.cuh",
         find,
         f"const {ctype(weight)}* weights, const int* exponent, double* table, u64* above, "
         "u64* below, u64* light",
@@ -200,7 +200,7 @@ def weigh(find: Finder, weight: np.dtype[Any], shared: bool) -> str:
 @cache
 def largest(weight: np.dtype[Any]) -> str:
     """Return the search for the exponent of the largest weight."""
-    return f"""#include "kernel_weigh.cuh"
+    return f"""#include "kernel_histogram_weighted.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})
 entry(const {ctype(weight)}* weights, i64 size, int* exponent) {{
@@ -213,7 +213,7 @@ entry(const {ctype(weight)}* weights, i64 size, int* exponent) {{
 def settle(total: np.dtype[Any]) -> str:
     """Return the step that adds the sums of weights to the table."""
     table = "double" if total.kind == "f" else "u64"
-    return f"""#include "kernel_weigh.cuh"
+    return f"""#include "kernel_histogram_weighted.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})
 entry({table}* table, const u64* high, const u64* low, const u64* light, const int* exponent,

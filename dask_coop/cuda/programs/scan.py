@@ -321,7 +321,7 @@ def fold_columns(scan: Scan) -> str:
     """Return the reduction, in order, of pieces of strided lines to a state each."""
     call = f"fold_columns<T, M, {THREADS}, {str(scan.reverse).lower()}>"
     return _unit(
-        "kernel_fold.cuh",
+        "kernel_reduce_ordered.cuh",
         scan,
         str(THREADS),
         "i64 outer, i64 n, i64 inner, i64 parts",

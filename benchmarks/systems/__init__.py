@@ -1,0 +1,1 @@
+"""The benchmarks of whole systems: clusters and the GPUs of one machine."""

@@ -1,0 +1,373 @@
+"""What every reduction does with its arguments, and the call of the spine or, failing it, of Dask.
+
+What no engine takes, such as objects and sparse chunks, is Dask's own: a public function raises
+`Refused` when it finds out, and `passes_to_dask` then calls Dask's function of the same name,
+unless the configuration's ``coop.fallback`` is "raise".
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray, broadcast_to, handle_out, map_blocks
+from dask.array.creation import empty_like
+from dask.array.utils import validate_axis
+from dask.base import is_dask_collection
+
+from dask_coop import chunks
+from dask_coop.algebra import monoids
+from dask_coop.algebra import reproducible as digits
+from dask_coop.algebra.compensated import compensated, settle
+from dask_coop.algebra.monoids import Monoid, Operation, State
+from dask_coop.api.fallback import fall_back, remember
+from dask_coop.api.keywords import check_keywords
+from dask_coop.errors import Refused, RefusedByDask
+from dask_coop.graph import reduce as graph_reduce
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Axis = int | tuple[int, ...] | None
+SplitEvery = int | dict[int, int] | None
+
+logger = logging.getLogger(__name__)
+
+
+def passes_to_dask(function: Callable[P, R]) -> Callable[P, R]:
+    """Leave to Dask's function of the same name the chunks and dtypes that `function` refuses.
+
+    The first parameter of `function` is the array, or a sequence of them where Dask's function
+    takes one. What Dask has no function for stays refused, and so do arguments that its function
+    does not know, unless they have their defaults; these go along where Dask's has none.
+
+    Reductions and scans of bfloat16, which Dask would add up in bfloat16, are those of float32.
+    """
+    signature = inspect.signature(function)
+    first = next(iter(signature.parameters))
+    of_one_array = not signature.parameters.keys().isdisjoint(("keepdims", "method"))
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_keywords(function.__name__, signature.parameters, kwargs)
+        given = signature.bind(*args, **kwargs).arguments
+        try:
+            if (meta := getattr(given[first], "_meta", None)) is not None:
+                chunks.kind(meta, first)
+            if of_one_array and str(getattr(given[first], "dtype", "")) == "bfloat16":
+                widened: R = _in_float32(function, **given)
+                return widened
+            return function(*args, **kwargs)
+        except Refused as refusal:
+            array = given.pop(first)
+            defaults = {key: p.default for key, p in signature.parameters.items() if key != first}
+            others = {key: value for key, value in given.items() if value is not defaults[key]}
+            result: R = _by_dask(function.__name__, array, others, defaults, refusal)
+            return result
+
+    return wrapper
+
+
+def _in_float32(
+    function: Callable[..., Any], /, *, out: da.Array | None = None, dtype: Any = None, **given: Any
+) -> Any:
+    """Call a function of bfloat16, its first argument, and round what has no dtype of its own."""
+    first, array = next(iter(given.items()))
+    narrow = array.dtype if dtype is None else np.dtype(dtype)
+    given[first] = da.asanyarray(array).astype("f4")
+    if narrow != array.dtype:
+        return function(**given, dtype=dtype, out=out)
+
+    def rounded(result: da.Array) -> da.Array:
+        # Truths and places are what they are.
+        return result.astype(narrow) if result.dtype == np.float32 else result
+
+    result = function(**given)
+    if isinstance(result, tuple):
+        return type(result)(*map(rounded, result))
+    return handle_out(out, rounded(result))
+
+
+def _by_dask(
+    name: str, array: Any, others: dict[str, Any], defaults: dict[str, Any], refusal: Refused
+) -> Any:
+    function = getattr(da, name, None) or getattr(da.linalg, name, None)
+    if function is None:
+        raise refusal
+    parameters = inspect.signature(function).parameters
+    if "kwargs" in parameters:
+        # So is what stands for all that Dask does not implement where it plans queries.
+        raise RefusedByDask(
+            f"{refusal}; {name} would be Dask's, which has none with array.query-planning"
+        ) from refusal
+    if unknown := others.keys() - parameters.keys():
+        raise Refused(
+            f"{refusal}; {name} would be Dask's, which has no argument {min(unknown)}"
+        ) from refusal
+    wanting = {key for key, p in parameters.items() if p.default in (inspect.Parameter.empty, None)}
+    others = {key: defaults[key] for key in wanting & defaults.keys()} | others
+    fall_back(logger, name, "is left to Dask's function", refusal, Refused)
+    several = name == "histogramdd" and isinstance(array, list | tuple)
+    x = tuple(map(da.asanyarray, array)) if several else _in_native_order(da.asanyarray(array))
+    # In another byte order Dask would declare what NumPy does not compute.
+    if not np.dtype(others.get("dtype")).isnative:
+        others["dtype"] = np.dtype(others["dtype"]).newbyteorder("=")
+    try:
+        result = function(x, **others)
+    except np.exceptions.AxisError:
+        raise  # which tells what is wrong
+    except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {said}") from error
+    inputs = x, [value for key, value in others.items() if key != "out"]
+    remember(name, str(refusal), result, inputs)
+    return result
+
+
+def _in_native_order(x: da.Array) -> da.Array:
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+
+
+def reduce_array(
+    monoid: Monoid,
+    name: str,
+    finalize: graph_reduce.Finalize,
+    x: da.Array,
+    axis: Axis,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    *,
+    dtype: Any = None,
+    result: Any = None,
+    skipna: bool = False,
+    where: Any = True,
+    initial: Any = None,
+    reproducible: bool = False,
+) -> da.Array:
+    """Reduce `x` over `axis` for the public function `name`.
+
+    Parameters
+    ----------
+    monoid : Monoid
+    name : str
+        What messages and keys call the reduction.
+    finalize : callable
+        Makes the result of the last state.
+    x : dask.array.Array
+    axis, keepdims, split_every, out
+        As the public function got them.
+    dtype : dtype, optional
+        The kind of number that elements are reduced as; by default that of the elements.
+    result : dtype, optional
+        The dtype of the result; by default `dtype`.
+    skipna : bool
+        Whether elements that are NaN are left out.
+    where, initial
+        As the public function got them; `initial` for sums, extrema and monoids of one field only.
+    reproducible : bool
+        Whether sums have the same bits for every order of the elements.
+    """
+    output = np.dtype(x.dtype if dtype is None else dtype)
+    op = monoids.bind(monoid, x.dtype, output, name, skipna)
+    axes, mask = find_axes(axis, x.ndim), find_mask(where, x)
+    if reproducible:
+        op = monoids.reproducible(op)
+        if op.monoid is not monoid:
+            refuse_many(name, x, axes)
+    elif (exact := compensated(op)) is not op:
+        op, finalize = exact, partial(_settle, finalize)
+    if initial is not None:
+        finalize = partial(_begin, op, _as_state(op, initial), finalize)
+    outputs = {name: (finalize, op.output if result is None else np.dtype(result))}
+    (lazy,) = graph_reduce.reduction(op, x, axes, keepdims, split_every, outputs, mask)
+    return handle_out(out, lazy)
+
+
+def fold_array(
+    monoid: Monoid,
+    name: str,
+    a: Any,
+    axis: Axis,
+    dtype: Any,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    initial: Any,
+    where: Any,
+    *,
+    skipna: bool = False,
+    reproducible: bool = False,
+) -> da.Array:
+    """Add up or multiply `a` for the public function `name`; parameters as of `reduce_array`."""
+    x = asanyarray(a)
+    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    finalize: graph_reduce.Finalize = only_field
+    if reproducible and output.kind in "fc":
+        finalize = partial(digits.total, output=output)
+    if skipna and x.dtype.kind in "fc" and output.kind in "biu":
+        x = replace_nan(monoid, name, x)
+    return reduce_array(
+        monoid,
+        name,
+        finalize,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        skipna=skipna,
+        where=where,
+        initial=initial,
+        reproducible=reproducible,
+    )
+
+
+def replace_nan(monoid: Monoid, name: str, x: da.Array) -> da.Array:
+    """Return `x` with an element that changes no state in the place of NaN.
+
+    It has to go before elements become numbers of a kind that has none.
+    """
+    neutral = monoids.bind(monoid, x.dtype, x.dtype, name).neutral
+    return map_blocks(_replace_nan, x, neutral, dtype=x.dtype, meta=x._meta)
+
+
+@chunks.keeps_mask
+def _replace_nan(x: Any, value: Any) -> Any:
+    return np.where(np.isnan(x), value, x)
+
+
+def _settle(finalize: Callable[[State], Any], state: State) -> Any:
+    return finalize(settle(state))
+
+
+def _as_state(op: Operation, initial: Any) -> State:
+    """Return the state that stands before the first element."""
+    if is_dask_collection(initial) or np.ndim(initial):
+        raise TypeError(f"initial is one number that is known, got {initial!r}")
+    first, *rest = op.monoid.identity(op.element)
+    if not rest or op.monoid is monoids.COMPENSATED_SUM:
+        return (first.dtype.type(initial), *rest)
+    wide = op
+    if not op.monoid.positional:
+        # In float64 and NaN or not, as other sums begin.
+        wide = replace(op, element=monoids.accumulator(op.element), skipna=False)
+    one = np.full(1, initial, wide.element)
+    state: State = chunks.engine(one).lift(wide, one, (0,))
+    return state
+
+
+def _begin(op: Operation, initial: State, finalize: Callable[[State], Any], state: State) -> Any:
+    return finalize(op.combine([initial, state]))
+
+
+def find_mask(where: Any, x: da.Array) -> da.Array | None:
+    """Return `where` in the shape and the chunks of `x`, or None where it is simply true."""
+    if where is True or where is np.True_:
+        return None
+    mask = asanyarray(where)
+    if mask.dtype.kind != "b":
+        raise TypeError(f"where takes truth values, got dtype {mask.dtype}")
+    if mask.numblocks == x.numblocks and (has_unknown_size(x) or mask.chunks == x.chunks):
+        return mask
+    if has_unknown_size(x) or has_unknown_size(mask):
+        raise ValueError(
+            f"where needs as many chunks as the array, {x.numblocks}, if the sizes of either's are "
+            f"unknown, got {mask.numblocks}; compute_chunk_sizes() finds them"
+        )
+    if np.broadcast_shapes(mask.shape, x.shape) != x.shape:
+        raise ValueError(f"where of shape {mask.shape} does not fit an array of shape {x.shape}")
+    if 0 in x.shape:
+        return None
+    lead = x.ndim - mask.ndim
+    sides = zip(mask.shape, x.shape[lead:], x.chunks[lead:], strict=True)
+    like_x = tuple(pieces if n == to else (n,) for n, to, pieces in sides)
+    return broadcast_to(mask.rechunk(like_x), x.shape, x.chunks)
+
+
+def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
+    """Return `x` in chunks of those sizes, also where it is empty: Dask rechunks no such array."""
+    return x.rechunk(sizes) if x.size else empty_like(x, chunks=sizes)
+
+
+def require_one_kind(name: str, x: da.Array, other: str, y: da.Array) -> None:
+    """Refuse two arguments of which one has NumPy chunks and the other has CuPy's."""
+    kinds = chunks.kind(x._meta, name), chunks.kind(y._meta, other)
+    if kinds[0] != kinds[1]:
+        raise TypeError(
+            f"{name} has {kinds[0]} chunks and {other} {kinds[1]} chunks; "
+            "move one of them with .to_backend()"
+        )
+
+
+def find_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
+    """Return the axes that `axis` names, sorted and counted from the front."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = validate_axis(tuple(axis) if isinstance(axis, tuple | list) else (axis,), ndim)
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"duplicate value in 'axis': {axis}")
+    return tuple(sorted(axes))
+
+
+def refuse_mask(name: str, where: Any, initial: Any, x: da.Array) -> None:
+    """Refuse a mask where nothing may be left of it, for want of an identity.
+
+    What masked arrays leave nothing of is masked.
+    """
+    if chunks.is_masked(x._meta):
+        return
+    if initial is None and where is not True and where is not np.True_:
+        raise ValueError(
+            f"reduction operation {name} does not have an identity, so to use a where mask one "
+            "has to specify 'initial'"
+        )
+
+
+def refuse_many(name: str, x: da.Array, axes: tuple[int, ...]) -> None:
+    """Refuse arrays that are known to have more elements along `axes` than digits can count."""
+    count = math.prod(x.shape[d] for d in axes)
+    if count > digits.LIMIT:
+        raise ValueError(
+            f"{name} with reproducible=True takes at most 2**39 elements at a time, got {count}"
+        )
+
+
+def require_elements(name: str, x: da.Array, axis: Axis) -> None:
+    """Refuse arrays that are known to have no element along `axis`."""
+    axes = find_axes(axis, x.ndim)
+    if any(x.shape[d] == 0 for d in axes):
+        raise ValueError(f"{no_identity(name)}: shape {x.shape}, axes {axes}")
+
+
+def no_identity(name: str) -> str:
+    """Return NumPy's words for the reduction of no element to an element."""
+    return f"zero-size array to reduction operation {name} which has no identity"
+
+
+def has_unknown_size(x: da.Array) -> bool:
+    """Tell whether the sizes of some chunks are not known before they are computed."""
+    return any(n != n for n in x.shape)
+
+
+def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of a sum or product of elements of `dtype`."""
+    return monoids.accumulator(dtype) if dtype.kind in "biu" else dtype
+
+
+def mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of the mean of elements of `dtype`."""
+    return np.dtype("f8") if dtype.kind in "biu" else dtype
+
+
+def only_field(state: State) -> Any:
+    """Return the field of a state that has one: what most reductions end with."""
+    return state[0]

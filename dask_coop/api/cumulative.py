@@ -1,0 +1,349 @@
+"""Cumulative sums and products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray
+
+from dask_coop.algebra.monoids import PROD, SUM, Monoid
+from dask_coop.api.arguments import passes_to_dask, replace_nan, sum_dtype
+from dask_coop.api.planning import takes_expressions
+from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.scan_arguments import Options, scan_array
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def cumsum(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Cumulative sum of array elements along an axis.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks, or timedelta64.
+    axis : int or None
+        The axis to sum along; None stands for the flattened array, in C order.
+    dtype : dtype, optional
+        The dtype of the result. By default that of `x`, except that bool and integers narrower
+        than 64 bits give 64 bits, as in NumPy.
+    out : dask.array.Array, optional
+        An array to overwrite with the result.
+    method : {"reduce-then-scan", "blelloch", "sequential", "recompute"}
+        "reduce-then-scan" sums every chunk, scans the sums to what comes before each chunk, and
+        scans every chunk from there; "blelloch" is Dask's name for its own such method.
+        "sequential" goes from chunk to chunk, reads each once, and has one result in memory at a
+        time where it is stored at once: for arrays larger than memory. "recompute" is the first,
+        but makes every chunk of `x` twice instead of keeping it between the passes: for arrays
+        larger than memory that are cheap to read.
+    exclusive : bool
+        Whether a result leaves out its own element; the first is then 0.
+    reverse : bool
+        Whether to scan from the end of the axis.
+    include_initial : bool
+        Whether a 0 comes first, or last where `reverse`: the result is one longer along the axis,
+        and so is its first, or last, chunk.
+    segments : dask.array.Array or array_like, optional
+        Bool, of the shape of `x`, or one-dimensional and as long as the axis: whether the sum
+        restarts from nothing with the element, which is the last of its segment where `reverse`.
+    engine : {"auto", "collective"}
+        Whether the result is lazy; or is computed at once on the workers that have the chunks in
+        memory, by messages instead of a graph, and stays there. By default what the configuration's
+        ``coop.engine`` says, which is "auto": lazy.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with `x`'s chunks along its axes. With ``axis=None`` one-dimensional, in chunks
+        about as large as `x`'s.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype cannot be summed, or `segments` is not bool or of another kind of
+        chunk.
+    AxisError, ValueError
+        If `axis` is out of bounds, `method` is none of those above, `segments` is of another shape,
+        or both `exclusive` and `include_initial` are asked for.
+
+    Notes
+    -----
+    Scans of masked arrays, in NumPy chunks, leave out what is masked, and are masked there.
+
+    float16 and float32 accumulate in float64 and every element is rounded once; integers wrap. The
+    cross-chunk step is a two-level reduce-then-scan: G. E. Blelloch, "Prefix Sums and Their
+    Applications", 1990; D. Merrill and A. Grimshaw, "Parallel Scan for Stream Architectures", 2009.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.ones(5, chunks=2, dtype="i4")
+    >>> dc.cumsum(x).compute()
+    array([1, 2, 3, 4, 5])
+    >>> dc.cumsum(x, segments=[False, False, True, False, False]).compute()
+    array([1, 2, 1, 2, 3])
+    """
+    options = Options(exclusive, reverse, include_initial, segments)
+    return _scan(SUM, "cumsum", x, axis, dtype, out, method, options)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def cumprod(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Cumulative product of array elements along an axis.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, out, method
+        As for :func:`cumsum`.
+    exclusive, reverse, include_initial, segments
+        As for :func:`cumsum`, with 1 in the place of 0.
+    engine : {"auto", "collective"}
+        As for :func:`cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`cumsum`.
+
+    Notes
+    -----
+    The product of a chunk may overflow where those from the start do not; then "sequential" is the
+    method to take.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.cumprod(da.arange(1, 6, chunks=2)).compute()
+    array([  1,   2,   6,  24, 120])
+    """
+    options = Options(exclusive, reverse, include_initial, segments)
+    return _scan(PROD, "cumprod", x, axis, dtype, out, method, options)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def nancumsum(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    *,
+    method: str = "reduce-then-scan",
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Cumulative sum of array elements along an axis, NaN treated as 0.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, out, method, exclusive, reverse, include_initial, segments
+        As for :func:`cumsum`.
+    engine : {"auto", "collective"}
+        As for :func:`cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`cumsum`.
+    """
+    options = Options(exclusive, reverse, include_initial, segments)
+    return _scan(SUM, "nancumsum", x, axis, dtype, out, method, options, skipna=True)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def nancumprod(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    *,
+    method: str = "reduce-then-scan",
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Cumulative product of array elements along an axis, NaN treated as 1.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, out, method, exclusive, reverse, include_initial, segments
+        As for :func:`cumprod`.
+    engine : {"auto", "collective"}
+        As for :func:`cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`cumsum`.
+    """
+    options = Options(exclusive, reverse, include_initial, segments)
+    return _scan(PROD, "nancumprod", x, axis, dtype, out, method, options, skipna=True)
+
+
+@takes_engine
+@takes_expressions
+def cumulative_sum(
+    x: Any,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    include_initial: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Cumulative sum of array elements along an axis, as the array API standard has it.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        As for :func:`cumsum`.
+    axis : int, optional
+        The axis to sum along, which only arrays of one dimension need not name.
+    dtype, out, include_initial
+        As for :func:`cumsum`.
+    engine : {"auto", "collective"}
+        As for :func:`cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`cumsum`, and if no axis is named of several.
+    """
+    x, axis = _one_axis(x, axis)
+    return cumsum(x, axis, dtype, out, include_initial=include_initial)
+
+
+@takes_engine
+@takes_expressions
+def cumulative_prod(
+    x: Any,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    include_initial: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Cumulative product of array elements along an axis, as the array API standard has it.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        As for :func:`cumprod`.
+    axis : int, optional
+        The axis to multiply along, which only arrays of one dimension need not name.
+    dtype, out, include_initial
+        As for :func:`cumprod`.
+    engine : {"auto", "collective"}
+        As for :func:`cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`cumprod`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`cumprod`, and if no axis is named of several.
+    """
+    x, axis = _one_axis(x, axis)
+    return cumprod(x, axis, dtype, out, include_initial=include_initial)
+
+
+def _scan(
+    monoid: Monoid,
+    name: str,
+    x: Any,
+    axis: int | None,
+    dtype: Any,
+    out: da.Array | None,
+    method: str,
+    options: Options,
+    skipna: bool = False,
+) -> da.Array:
+    array = asanyarray(x)
+    output = sum_dtype(array.dtype) if dtype is None else np.dtype(dtype)
+    if skipna and array.dtype.kind in "fc" and output.kind != array.dtype.kind:
+        array = replace_nan(monoid, name, array)
+    given = axis, array.dtype, output, out, method, options
+    times = "m" if monoid is SUM and not skipna else ""
+    return scan_array(monoid, name, array, *given, skipna=skipna, times=times)
+
+
+def _one_axis(x: Any, axis: int | None) -> tuple[da.Array, int]:
+    array = asanyarray(x)
+    if array.ndim == 0:
+        array = array.reshape(1)
+    if axis is None and array.ndim > 1:
+        raise ValueError(
+            "For arrays which have more than one dimension ``axis`` argument is required."
+        )
+    return array, 0 if axis is None else axis

@@ -1,0 +1,385 @@
+"""Extrema and where they are: min, max, ptp, argmin, argmax."""
+
+from __future__ import annotations
+
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray
+
+from dask_coop.algebra import monoids
+from dask_coop.algebra.merges import choose
+from dask_coop.algebra.monoids import (
+    ARGMAX,
+    ARGMIN,
+    FIRST_MAX,
+    FIRST_MIN,
+    MAX,
+    MIN,
+    MINMAX,
+    NANMAX,
+    NANMIN,
+    NOWHERE,
+    Monoid,
+    State,
+)
+from dask_coop.api.arguments import (
+    Axis,
+    SplitEvery,
+    find_axes,
+    has_unknown_size,
+    no_identity,
+    only_field,
+    passes_to_dask,
+    reduce_array,
+    refuse_mask,
+    require_elements,
+)
+from dask_coop.api.planning import takes_expressions
+from dask_coop.api.public import Engine, takes_engine
+from dask_coop.graph.reduce import Finalize
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def min(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Minimum of array elements over the given axes; NaN where there is one.
+
+    A complex number with a part that is NaN is NaN; of several, the first is the minimum.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out, initial, where
+        As for :func:`sum`; `where` needs `initial`, unless `a` is a masked array.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s dtype, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no order.
+    AxisError, ValueError
+        As for :func:`sum`, and where there is no element to take the minimum of.
+    """
+    return extremum(MIN, "min", a, axis, keepdims, split_every, out, initial, where)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def max(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Maximum of array elements over the given axes; NaN where there is one.
+
+    A complex number with a part that is NaN is NaN; of several, the first is the maximum.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out, initial, where
+        As for :func:`sum`; `where` needs `initial`, unless `a` is a masked array.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s dtype, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no order.
+    AxisError, ValueError
+        As for :func:`sum`, and where there is no element to take the maximum of.
+    """
+    return extremum(MAX, "max", a, axis, keepdims, split_every, out, initial, where)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def ptp(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Range of array elements over the given axes, maximum minus minimum.
+
+    It takes one read, and two of complex numbers.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
+    axis, keepdims, split_every
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s dtype, in which it may wrap as NumPy's; NaN where there is one.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no order or no difference.
+    AxisError, ValueError
+        As for :func:`min`.
+    """
+    x = asanyarray(a)
+    if x.dtype.kind == "b":
+        raise TypeError("ptp does not take dtype bool; it takes other numbers")
+    monoids.bind(ARGMIN, x.dtype, x.dtype, "ptp")
+    require_elements("ptp", x, axis)
+    if x.dtype.kind == "c":
+        given = x, axis, keepdims, split_every, None, None, True
+        return extremum(MAX, "ptp", *given) - extremum(MIN, "ptp", *given)
+    return reduce_array(MINMAX, "ptp", _range, x, axis, keepdims, split_every, None)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def argmin(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Find the index of the minimum along an axis: the first NaN, else the first minimum.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
+    axis : int or None
+        The axis to look along; None stands for the whole array, whose indices count in C order.
+    keepdims, split_every, out
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no order, or `axis` is neither an integer nor None.
+    AxisError, ValueError
+        As for :func:`sum`, where there is no element to find, and where the sizes of chunks that
+        indices depend on are not known.
+
+    Notes
+    -----
+    What is masked counts as the highest value of its dtype, as it does to :func:`numpy.ma.argmin`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> int(dc.argmin(da.from_array([3, 1, 2, 1], chunks=2)))
+    1
+    """
+    return extremal_index(ARGMIN, "argmin", a, axis, keepdims, split_every, out)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def argmax(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Find the index of the maximum along an axis: the first NaN, else the first maximum.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`argmin`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`argmin`.
+    """
+    return extremal_index(ARGMAX, "argmax", a, axis, keepdims, split_every, out)
+
+
+def extremum(
+    monoid: Monoid,
+    name: str,
+    a: Any,
+    axis: Axis,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    initial: Any,
+    where: Any,
+    finalize: Finalize = only_field,
+) -> da.Array:
+    """Find the extremum that `monoid` keeps for the public function `name`."""
+    x = asanyarray(a)
+    skipna = x.dtype.kind == "c" and monoid in (NANMIN, NANMAX)
+    monoids.bind(ARGMIN, x.dtype, x.dtype, name)
+    refuse_mask(name, where, initial, x)
+    if initial is None:
+        require_elements(name, x, axis)
+    if x.dtype.kind == "c":
+        finalize = partial(_value, name, skipna, finalize)
+        monoid = FIRST_MIN if monoid in (MIN, NANMIN) else FIRST_MAX
+    elif monoid in (MIN, MAX) and initial is None and has_unknown_size(x):
+        # Whether there is an element shows when both extrema are known.
+        finalize = partial(_either, monoid is MIN, name)
+        monoid = MINMAX
+    return reduce_array(
+        monoid,
+        name,
+        finalize,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        skipna=skipna,
+        where=where,
+        initial=initial,
+    )
+
+
+def extremal_index(
+    monoid: Monoid,
+    name: str,
+    a: Any,
+    axis: int | None,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    skipna: bool = False,
+) -> da.Array:
+    """Find the index of the extremum that `monoid` keeps for the public function `name`."""
+    x = asanyarray(a)
+    if axis is not None and not isinstance(axis, Integral):
+        raise TypeError(f"{name} looks along one axis or, with None, along all; got axis {axis!r}")
+    monoids.bind(monoid, x.dtype, x.dtype, name)
+    axes = find_axes(axis, x.ndim)
+    if any(x.shape[d] == 0 for d in axes):
+        raise ValueError(f"{_nothing(name)}: shape {x.shape}, axes {axes}")
+    unknown = [d for d in axes if x.shape[d] != x.shape[d]]
+    if unknown and (len(axes) > 1 or x.numblocks[unknown[0]] > 1):
+        raise ValueError(
+            f"{name} does not count along axis {unknown[0]}, which has unknown chunksizes; "
+            "x.compute_chunk_sizes() finds them"
+        )
+    may_skip = skipna and x.dtype.kind in "fc"
+    nothing = "All-NaN slice encountered" if may_skip else _nothing(name)
+    return reduce_array(
+        monoid,
+        name,
+        partial(_found, nothing),
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        result="i8",
+        skipna=skipna,
+    )
+
+
+def _nothing(name: str) -> str:
+    return f"attempt to get {name} of an empty sequence"
+
+
+# From the last state to the result, inside the task.
+
+
+def _range(state: State) -> Any:
+    low, high = _extrema("ptp", state)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return high - low
+
+
+def _either(lowest: bool, name: str, state: State) -> Any:
+    low, high = _extrema(name, state)
+    return low if lowest else high
+
+
+def _extrema(name: str, state: State) -> State:
+    low, high = state
+    if np.any(low > high):
+        raise ValueError(no_identity(name))
+    return state
+
+
+def _value(name: str, skipna: bool, finalize: Finalize, state: State) -> Any:
+    value, place = state
+    nothing = place == NOWHERE
+    if skipna:
+        value = choose(nothing, value.dtype.type(np.nan), value)
+    elif np.any(nothing):
+        raise ValueError(no_identity(name))
+    return finalize((value,))
+
+
+def _found(nothing: str, state: State) -> Any:
+    _, place = state
+    if np.any(place == NOWHERE):
+        raise ValueError(nothing)
+    return place

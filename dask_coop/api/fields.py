@@ -1,0 +1,212 @@
+"""The fields of a user's states, which may be small vectors.
+
+The user's functions see a vector as one array with axes of its own, the last ones. All that lies
+below, spine, chunks and kernels, sees a field for each of its elements::
+
+    [("low", "f4", (2,)), ("n", "i8")]      low[0]  low[1]  n
+
+So only this module knows of vectors; and the C++ of a monoid, whose struct has arrays in the same
+places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_coop.algebra.monoids import State
+
+#: The most bytes of a state that blocks of threads hold in shared memory.
+STATE_BYTES = 128
+
+
+class Member(NamedTuple):
+    """A field as the user declares it; a number has the shape ()."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What a state is made of.
+
+    Attributes
+    ----------
+    monoid : str
+        The name of the monoid, for messages.
+    members : tuple of Member
+    single : bool
+        Whether the user's functions take and return the only member, and no tuples.
+    """
+
+    monoid: str
+    members: tuple[Member, ...]
+    single: bool
+
+    @classmethod
+    def of(cls, monoid: str, dtype: np.dtype[Any]) -> Fields:
+        """Return the fields that a dtype declares."""
+        named = {"value": dtype} if dtype.names is None else {n: dtype[n] for n in dtype.names}
+        members = []
+        for field, declared in named.items():
+            kind, shape = declared.subdtype or (declared, ())
+            if not (field.isascii() and field.isidentifier()):
+                raise ValueError(
+                    f"field {field!r} of monoid {monoid!r} must be an ASCII identifier"
+                )
+            if kind.kind not in "biufc" or kind.itemsize > (16 if kind.kind == "c" else 8):
+                raise TypeError(
+                    f"field {field!r} of monoid {monoid!r} is {declared}; states are made of bool, "
+                    "integers, float16 to float64, complex64 and complex128, and vectors of these"
+                )
+            if 0 in shape:
+                raise ValueError(f"field {field!r} of monoid {monoid!r} has no element: {declared}")
+            members.append(Member(field, kind.newbyteorder("="), shape))
+        fields = cls(monoid, tuple(members), dtype.names is None)
+        size = np.dtype(members, align=True).itemsize
+        if size > STATE_BYTES:
+            raise ValueError(
+                f"a state of monoid {monoid!r} has {size} bytes; at most {STATE_BYTES} fit"
+            )
+        return fields
+
+    @cached_property
+    def dtypes(self) -> dict[str, np.dtype[Any]]:
+        """The dtypes of all numbers of a state, by the names that C++ has for them."""
+        return {
+            name + "".join(f"[{i}]" for i in index): dtype
+            for name, dtype, shape in self.members
+            for index in np.ndindex(shape)
+        }
+
+    @cached_property
+    def vectors(self) -> bool:
+        """Whether there is a vector."""
+        return any(shape for _, _, shape in self.members)
+
+    @cached_property
+    def probe(self) -> int:
+        """How many states functions are tried on: no vector is as long, so no axis is mistaken."""
+        return max([2, *(n + 1 for _, _, shape in self.members for n in shape)])
+
+    def identity(self, given: Any) -> State:
+        """Return the numbers of the identity as NumPy scalars."""
+        if self.single:
+            given = (given,)
+        if not isinstance(given, tuple | list) or len(given) != len(self.members):
+            names = ", ".join(name for name, _, _ in self.members)
+            raise ValueError(
+                f"the identity of monoid {self.monoid!r} must be a tuple of {len(self.members)}, "
+                f"one number a field ({names}), got {given!r}"
+            )
+        return tuple(
+            number
+            for member, part in zip(self.members, given, strict=True)
+            for number in self._numbers(member, part)
+        )
+
+    def _numbers(self, member: Member, given: Any) -> State:
+        field, dtype, shape = member
+        parts = np.empty(shape, object)
+        try:
+            whole = np.array(given, object)
+            # A number stands for a vector of it.
+            if whole.shape not in ((), shape):
+                raise ValueError
+            parts[...] = whole
+            numbers = tuple(map(dtype.type, parts.flat))
+            pairs = zip(numbers, parts.flat, strict=True)
+            fits = all(n.shape == () and (dtype.kind in "fc" or n == part) for n, part in pairs)
+        except (TypeError, ValueError, OverflowError):
+            fits = False
+        if not fits:
+            of_shape = f" of shape {shape}" if shape else ""
+            raise TypeError(
+                f"the identity of monoid {self.monoid!r} has {given!r} in field {field!r}, which "
+                f"is no {dtype}{of_shape}"
+            )
+        return numbers
+
+    def combine(self, function: Callable[[Any, Any], Any], a: State, b: State) -> State:
+        """Combine states by the user's function."""
+        found = function(self._show(a), self._show(b))
+        return self._hold("combine", (found,) if self.single else found, a[0].shape, a[0])
+
+    def lift(self, function: Callable[[Any], Any] | None, x: Any) -> State:
+        """Make states of elements by the user's function; without one they are converted."""
+        found = x if function is None else function(x)
+        if not isinstance(found, tuple) and len(self.members) == 1:
+            found = (found,)
+        return self._hold("lift", found, x.shape, x)
+
+    def finalize(self, function: Callable[[Any], Any] | None, state: State) -> Any:
+        """Make results of states by the user's function; without one they are the states."""
+        return state[0] if function is None else function(self._show(state))
+
+    def display(self, state: State) -> str:
+        """Write one state as the user would."""
+        shown = self._show(state)
+        return repr(
+            tuple(x.tolist() for x in shown) if isinstance(shown, tuple) else shown.tolist()
+        )
+
+    def _show(self, state: State) -> Any:
+        """Return a state as the user's functions take it."""
+        if not self.vectors:
+            return state[0] if self.single else state
+        members, at = [], 0
+        for _, _, shape in self.members:
+            size = math.prod(shape)
+            if shape:
+                field = np.stack(state[at : at + size], -1)
+                members.append(field.reshape(*field.shape[:-1], *shape))
+            else:
+                members.append(state[at])
+            at += size
+        return members[0] if self.single else tuple(members)
+
+    def _hold(self, caller: str, found: Any, shape: tuple[int, ...], like: Any) -> State:
+        """Hold what the user's function `caller` has returned to the shape and dtypes of states."""
+        monoid = self.monoid
+        if not isinstance(found, tuple | list) or len(found) != len(self.members):
+            names = ", ".join(name for name, _, _ in self.members)
+            raise ValueError(
+                f"{caller} of monoid {monoid!r} must return one array a field ({names})"
+            )
+        state: list[Any] = []
+        for (field, dtype, own), given in zip(self.members, found, strict=True):
+            values, wanted = given, shape + own
+            # The same number for all elements need not be an array.
+            if not hasattr(values, "astype"):
+                if isinstance(values, tuple | list):
+                    raise TypeError(
+                        f"{caller} of monoid {monoid!r} gives a {type(values).__name__} for field "
+                        f"{field!r}; np.stack(..., axis=-1) makes an array of it"
+                    )
+                kind = np.result_type(dtype, values)
+                values = np.full_like(like, values, dtype=kind, shape=wanted)
+            if values.shape != wanted:
+                its = f", and a vector has the axes {own} behind these" if own else ""
+                raise ValueError(
+                    f"{caller} of monoid {monoid!r} gives field {field!r} shape {values.shape}; "
+                    f"it was given {shape}{its}"
+                )
+            kind = values.dtype
+            if kind != dtype and not np.can_cast(kind, dtype, "same_kind"):
+                raise TypeError(
+                    f"{caller} of monoid {monoid!r} gives {kind} for field {field!r}, which is "
+                    f"{dtype}"
+                )
+            values = values.astype(dtype, copy=False)
+            if own:
+                state.extend(values[(..., *index)][()] for index in np.ndindex(own))
+            else:
+                state.append(values)
+        return tuple(state)

@@ -1,0 +1,269 @@
+"""Transposition, and products of matrices over semirings.
+
+A product is made block by block; what different blocks of the contracted axis contribute meets in
+a tree of the semiring's additions::
+
+    a[i, 0], b[0, j] --product--> p0 -+
+    a[i, 1], b[1, j] --product--> p1 -+-add--> p01 -+
+    a[i, 2], b[2, j] --product--> p2 -+             +-add--> c[i, j]
+    a[i, 3], b[3, j] --product--> p3 -+-add--> p23 -+
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array import routines
+from dask.array.blockwise import blockwise
+from dask.array.core import asanyarray, new_da_object, unify_chunks
+from dask.array.utils import meta_from_array
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import List, Task, TaskRef
+from dask.tokenize import tokenize
+
+from dask_coop import chunks
+from dask_coop.algebra.semirings import SEMIRINGS, Semiring
+from dask_coop.api.arguments import passes_to_dask, rechunk, require_one_kind
+from dask_coop.api.planning import takes_expressions
+
+#: Products that one task adds, which are in memory together.
+FAN_IN = 4
+
+
+@passes_to_dask
+@takes_expressions
+def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = False) -> da.Array:
+    """Array with its axes in another order.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Of any dtype, in NumPy or CuPy chunks.
+    axes : sequence of int, optional
+        A permutation of the axes; ``result.shape[i] == a.shape[axes[i]]``. By default they are
+        reversed.
+    contiguous : bool
+        Whether chunks are copied to C order, which GPUs do by a kernel at the speed of the memory.
+        By default they are views, which cost nothing and leave strided reads to what comes next.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError
+        If `axes` holds anything but integers, or chunks are to be copied that are neither NumPy's
+        nor CuPy's.
+    ValueError
+        If `axes` is no permutation of the axes of `a`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.transpose(da.ones((2, 3, 4), chunks=2), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    x = asanyarray(a)
+    order = _find_order(axes, x.ndim)
+    if not contiguous:
+        return routines.transpose(x, order)
+    chunks.kind(x._meta)
+    chunks.refuse_masked("transpose", x._meta)
+    return blockwise(
+        partial(_transpose, order=order),
+        order,
+        x,
+        tuple(range(x.ndim)),
+        dtype=x.dtype,
+        meta=x._meta.transpose(order),
+        name=f"transpose-{tokenize(x, order, contiguous)}",
+    )
+
+
+def _find_order(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    if axes is None:
+        return tuple(range(ndim))[::-1]
+    order = tuple(axes)
+    if not all(isinstance(axis, int | np.integer) for axis in order):
+        raise TypeError(f"axes must be integers, got {axes!r}")
+    found = tuple(int(axis) + ndim if axis < 0 else int(axis) for axis in order)
+    if sorted(found) != list(range(ndim)):
+        raise ValueError(f"axes must be a permutation of the array's {ndim} axes, got {axes!r}")
+    return found
+
+
+@passes_to_dask
+@takes_expressions
+def matmul(
+    a: Any, b: Any, *, semiring: str = "plus_times", split_every: int | None = None
+) -> da.Array:
+    """Product of matrices, or of stacks of them, over a semiring.
+
+    Element ``(i, j)`` is the sum over ``l`` of ``a[i, l]`` times ``b[l, j]``, where the semiring
+    says what sum and times are:
+
+    ============== ======= ======= ==========================================================
+    semiring       sum     times   what it finds where elements are
+    ============== ======= ======= ==========================================================
+    ``plus_times`` add     times   coefficients: the ordinary product
+    ``min_plus``   minimum add     lengths of edges: shortest paths of two edges
+    ``max_plus``   maximum add     durations: longest paths
+    ``max_min``    maximum minimum capacities: widest paths
+    ``or_and``     or      and     whether there are edges: whether there are paths
+    ============== ======= ======= ==========================================================
+
+    Parameters
+    ----------
+    a, b : dask.array.Array or array_like
+        Of shapes ``(..., m, k)`` and ``(..., k, n)``, in NumPy or in CuPy chunks; vectors and
+        leading axes are treated as by `numpy.matmul`. Bool, integers and floats; complex numbers
+        have ``plus_times`` only.
+    semiring : {"plus_times", "min_plus", "max_plus", "max_min", "or_and"}
+    split_every : int, optional
+        Products of blocks that one task adds, 4 by default.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of shape ``(..., m, n)`` and the common dtype of `a` and `b`, or bool for ``or_and``.
+        Integers wrap and NaN propagates as by NumPy's ufuncs. Where ``k == 0`` there is the sum of
+        nothing: 0, False, or the greatest or least value of the dtype.
+
+    Raises
+    ------
+    TypeError
+        If the semiring is not defined for the dtypes, or chunks are neither NumPy's nor CuPy's, or
+        not of the same kind.
+    ValueError
+        If an operand has no axis, shapes do not fit or are not known, the semiring is none of
+        those above, or `split_every` is less than 2.
+
+    Notes
+    -----
+    There are ``m * n * k`` steps. On a GPU, floats go to its library for ``plus_times``; a kernel
+    of 128 x 128 tiles does the rest.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> import dask_coop as dc
+    >>> hops = da.from_array(np.array([[0, 3, np.inf], [3, 0, 1], [np.inf, 1, 0]]))
+    >>> dc.matmul(hops, hops, semiring="min_plus").compute()
+    array([[0., 3., 4.],
+           [3., 0., 1.],
+           [4., 1., 0.]])
+    """
+    x, y = asanyarray(a), asanyarray(b)
+    if semiring not in SEMIRINGS:
+        raise ValueError(f"semiring must be one of {tuple(SEMIRINGS)}, got {semiring!r}")
+    ring = SEMIRINGS[semiring]
+    fan_in = FAN_IN if split_every is None else split_every
+    if fan_in < 2:
+        raise ValueError(f"split_every must be at least 2, got {split_every}")
+    require_one_kind("a", x, "b", y)
+    for operand in (x, y):
+        chunks.refuse_masked("matmul", operand._meta)
+    dtype = ring.dtype(x.dtype, y.dtype)
+    return _contract(semiring, x, y, dtype, fan_in)
+
+
+def _contract(
+    semiring: str, x: da.Array, y: da.Array, dtype: np.dtype[Any], fan_in: int
+) -> da.Array:
+    """Return the product of operands of one kind, adding at most `fan_in` blocks at a time."""
+    of_x, of_y, of_result = _find_indices(x, y)
+    token = tokenize(x, y, semiring, fan_in)
+    name, state = f"matmul-{token}", f"matmul-product-{token}"
+    whole = _whole(x), _whole(y)
+    sizes, cut = unify_chunks(whole[0], of_x, whole[1], of_y, warn=False)
+    x, y = (rechunk(before, after.chunks) for before, after in zip(whole, cut, strict=True))
+    below: dict[Any, Task] = {}
+    layer: dict[Any, Task] = {}
+    for index in itertools.product(*(range(len(sizes[axis])) for axis in of_result)):
+        keys: list[Any] = []
+        for place in range(len(sizes["k"])):
+            at = {**dict(zip(of_result, index, strict=True)), "k": place}
+            key = (state, *index, place)
+            below[key] = Task(key, _multiply, semiring, _block(x, of_x, at), _block(y, of_y, at))
+            keys.append(key)
+        level = 0
+        while len(keys) > fan_in:
+            groups = [keys[i : i + fan_in] for i in range(0, len(keys), fan_in)]
+            keys = [(f"matmul-add-{token}", *index, level, i) for i in range(len(groups))]
+            for key, group in zip(keys, groups, strict=True):
+                below[key] = Task(key, _add, semiring, List(*map(TaskRef, group)))
+            level += 1
+        layer[(name, *index)] = Task((name, *index), _add, semiring, List(*map(TaskRef, keys)))
+
+    graph = HighLevelGraph.from_collections(state, below, dependencies=[x, y])
+    graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: {state}})
+    out_chunks = tuple(sizes[axis] for axis in of_result)
+    meta = meta_from_array(x._meta.reshape(-1)[:0].astype(dtype), ndim=len(out_chunks), dtype=dtype)
+    return new_da_object(graph, name, out_chunks, meta=meta)
+
+
+def _find_indices(x: da.Array, y: da.Array) -> tuple[tuple[Any, ...], ...]:
+    """Return labels of the axes of both operands and of their product, which fit."""
+    for name, operand in (("a", x), ("b", y)):
+        if operand.ndim == 0:
+            raise ValueError(f"{name} must have at least one axis, got a scalar")
+        if any(math.isnan(n) for n in operand.shape):
+            raise ValueError(
+                f"{name} has chunks of unknown sizes: {operand.shape}; call compute_chunk_sizes()"
+            )
+    k = y.shape[-2] if y.ndim > 1 else y.shape[0]
+    if x.shape[-1] != k:
+        raise ValueError(
+            f"a and b do not fit: shapes {x.shape} and {y.shape} have inner lengths "
+            f"{x.shape[-1]} and {k}"
+        )
+    try:
+        np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    except ValueError:
+        raise ValueError(
+            f"the leading axes of a and b do not broadcast: {x.shape} and {y.shape}"
+        ) from None
+    # Leading axes are numbered from the right.
+    leading = [tuple(range(max(0, operand.ndim - 2)))[::-1] for operand in (x, y)]
+    rows, columns = ("m",) if x.ndim > 1 else (), ("n",) if y.ndim > 1 else ()
+    batch = max(leading, key=len)
+    return (*leading[0], *rows, "k"), (*leading[1], "k", *columns), (*batch, *rows, *columns)
+
+
+def _whole(x: da.Array) -> da.Array:
+    """Return `x` without chunks of length zero, which neither broadcast nor rechunk in Dask."""
+    sizes = tuple(tuple(n for n in of_axis if n) or (0,) for of_axis in x.chunks)
+    return x if sizes == x.chunks else rechunk(x, sizes)
+
+
+def _block(operand: da.Array, axes: tuple[Any, ...], at: dict[Any, int]) -> TaskRef:
+    """Return the block of an operand at those places, the only one where it is broadcast."""
+    index = (at[axis] if n > 1 else 0 for axis, n in zip(axes, operand.numblocks, strict=True))
+    return TaskRef((operand.name, *index))
+
+
+# What follows runs inside tasks.
+
+
+def _transpose(x: Any, order: tuple[int, ...]) -> Any:
+    return chunks.engine(x).transpose(x, order)
+
+
+def _multiply(semiring: str, a: Any, b: Any) -> Any:
+    return chunks.engine(a).matmul(a, b, semiring)
+
+
+def _add(semiring: str, products: list[Any]) -> Any:
+    ring: Semiring = SEMIRINGS[semiring]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return reduce(ring.plus, products)

@@ -1,0 +1,411 @@
+"""Moments: mean, var, std, describe."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask.array.core import Array, asanyarray, map_blocks
+
+from dask_coop import chunks
+from dask_coop.algebra import monoids
+from dask_coop.algebra import reproducible as digits
+from dask_coop.algebra.monoids import MEAN, MOMENTS, VAR, State
+from dask_coop.api.arguments import (
+    Axis,
+    SplitEvery,
+    find_axes,
+    mean_dtype,
+    no_identity,
+    passes_to_dask,
+    reduce_array,
+    require_elements,
+    sum_dtype,
+)
+from dask_coop.api.dates import describe_dates
+from dask_coop.api.planning import takes_expressions
+from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.timedelta import reduce_durations
+from dask_coop.errors import Refused
+from dask_coop.graph import reduce as graph_reduce
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def mean(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Arithmetic mean of array elements over the given axes.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks, or timedelta64.
+    axis, keepdims, split_every, out, reproducible
+        As for :func:`sum`.
+    dtype : dtype, optional
+        The dtype of the result. By default that of `a`, and float64 for bool and integers.
+    where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with chunks of the kind of `a`'s; NaN where there is no element.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sum`.
+
+    Notes
+    -----
+    The mean is taken in float64 (complex128) and rounded once. A reproducible one is the
+    reproducible sum, in float64, divided by the number of elements.
+    """
+    x = asanyarray(a)
+    if x.dtype.kind == "m":
+        return reduce_durations("mean", x, axis, dtype, keepdims, split_every, out, where)
+    return average("mean", x, axis, dtype, keepdims, split_every, out, where, reproducible)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def var(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Variance of array elements over the given axes; NaN where one of them is.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`sum`.
+    dtype : dtype, optional
+        The dtype of the result, a float. By default that of `a` (of its real part), and float64 for
+        bool and integers.
+    ddof : float
+        What to take off the number of elements in the divisor, ``n - ddof``.
+    where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with chunks of the kind of `a`'s; NaN where ``n - ddof`` is not positive, and of a
+        masked array masked there.
+
+    Raises
+    ------
+    TypeError
+        As for :func:`sum`, and if `dtype` is no float or `ddof` no number.
+    AxisError, ValueError
+        As for :func:`sum`.
+
+    Notes
+    -----
+    One read: count, mean and sum of squared deviations of all chunks, in float64, are combined as
+    in T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for Computing the Sample Variance",
+    The American Statistician 37 (1983), which does not cancel, and rounded once.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.var(da.arange(4, chunks=2), ddof=1).round(3))
+    1.667
+    """
+    return spread("var", a, axis, dtype, keepdims, ddof, split_every, out, where)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def std(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Take the standard deviation over the given axes: the root of :func:`var`.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, ddof, split_every, out, where
+        As for :func:`var`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`var`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`var`.
+    """
+    return spread("std", a, axis, dtype, keepdims, ddof, split_every, out, where)
+
+
+class Description(NamedTuple):
+    """What :func:`describe` returns: one lazy array for each statistic.
+
+    ``dask.compute(*description)`` computes all of them in one read of the data.
+    """
+
+    count: Any  #: elements that are not NaN (or NaT), int64
+    nans: Any  #: NaN (or NaT) elements, int64
+    min: Any  #: the least element
+    max: Any  #: the greatest element
+    sum: Any  #: with the dtype of :func:`sum`; None for datetime64, whose sum is no date
+    mean: Any  #: with the dtype of :func:`mean`, or that of dates
+    var: Any  #: of the population (no degree of freedom taken off), with the dtype of the mean;
+    #: None for dates and durations, whose squares have no dtype
+    std: Any  #: the square root of the variance; of dates it is timedelta64
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def describe(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> Description:
+    """Count, NaN count, minimum, maximum, sum, mean, variance and standard deviation in one read.
+
+    NaN is counted and otherwise left out; infinities are elements like any other.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks, or datetime64 or timedelta64.
+    axis, keepdims, split_every
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    Description
+        A named tuple of lazy arrays. Where every element is NaN or there is none, the count is 0,
+        the sum 0, and the other statistics NaN; where every element is masked, the other
+        statistics are masked. Dates have neither sum nor variance, and durations no variance: these
+        are None; without an element the rest of theirs is NaT.
+
+    Raises
+    ------
+    TypeError
+        If the dtype has no order.
+    AxisError, ValueError
+        As for :func:`sum`, and for bool or integers where there is no element, since a minimum of
+        that dtype cannot be NaN. Behind chunks of unknown sizes that shows when the minimum or the
+        maximum is computed.
+
+    Notes
+    -----
+    Each chunk is reduced to its count, mean and sum of squared deviations, and these are combined
+    as in :func:`var`.
+
+    Dates and durations are added up exactly. Their mean is in their unit, that of dates rounded
+    down and that of durations towards zero, as NumPy's; the standard deviation is rounded to the
+    nearest one.
+
+    Examples
+    --------
+    >>> import dask, numpy as np
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> d = dc.describe(da.from_array(np.array([1.0, np.nan, 3.0]), chunks=2))
+    >>> count, nans, mean = dask.compute(d.count, d.nans, d.mean)
+    >>> int(count), int(nans), float(mean)
+    (2, 1, 2.0)
+    """
+    x = asanyarray(a)
+    if x.dtype.kind in "mM":
+        of_dates = describe_dates(x, find_axes(axis, x.ndim), keepdims, split_every)
+        found = Description(*map(of_dates.get, Description._fields))
+    else:
+        found = _describe_numbers(x, axis, keepdims, split_every)
+    if not chunks.is_masked(x._meta):
+        return found
+    # Of nothing there is a count.
+    return found._replace(count=_unmasked(found.count), nans=_unmasked(found.nans))
+
+
+def _describe_numbers(
+    x: da.Array, axis: Axis, keepdims: bool, split_every: SplitEvery
+) -> Description:
+    op = monoids.bind(MOMENTS, x.dtype, x.dtype, "describe")
+    if x.dtype.kind != "f":
+        require_elements("describe", x, axis)
+    total, average = sum_dtype(op.element), mean_dtype(op.element)
+    count = np.dtype("i8")
+    dtypes = (count, count, op.element, op.element, total, average, average, average)
+    outputs = {
+        name: (partial(_statistic, name), dtype)
+        for name, dtype in zip(Description._fields, dtypes, strict=True)
+    }
+    axes = find_axes(axis, x.ndim)
+    return Description(*graph_reduce.reduction(op, x, axes, keepdims, split_every, outputs))
+
+
+def _unmasked(count: Any) -> Any:
+    if not isinstance(count, Array):
+        return _or_zero(count)
+    return map_blocks(_or_zero, count, dtype="i8", meta=np.zeros((0,) * count.ndim, "i8"))
+
+
+def average(
+    name: str,
+    a: Any,
+    axis: Axis,
+    dtype: Any,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    where: Any,
+    reproducible: bool,
+) -> da.Array:
+    """Take the mean for the public function `name`, whose prefix may be nan."""
+    x, skipna = asanyarray(a), name.startswith("nan")
+    output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    if skipna and x.dtype.kind in "fc" and output.kind in "biu":
+        raise Refused(
+            f"{name} does not give dtype={output} of dtype {x.dtype}, which has NaN to leave out; "
+            "it gives floats, which .astype() converts"
+        )
+    finalize: graph_reduce.Finalize = _quotient
+    if reproducible and output.kind in "fc":
+        finalize = partial(digits.mean, output=output)
+    return reduce_array(
+        MEAN,
+        name,
+        finalize,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        dtype=output,
+        skipna=skipna,
+        where=where,
+        reproducible=reproducible,
+    )
+
+
+def spread(
+    name: str,
+    a: Any,
+    axis: Axis,
+    dtype: Any,
+    keepdims: bool,
+    ddof: float,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    where: Any,
+) -> da.Array:
+    """Take the variance, or its root, for the public function `name`, whose prefix may be nan."""
+    x = asanyarray(a)
+    element = monoids.bind(VAR, x.dtype, x.dtype, name).element
+    result = np.dtype(dtype) if dtype is not None else mean_dtype(element.type(0).real.dtype)
+    if result.kind != "f" or result.itemsize > 8:
+        raise Refused(f"{name} does not give dtype={result}; it gives float16 to float64")
+    return reduce_array(
+        VAR,
+        name,
+        partial(_spread_of, name, float(ddof), chunks.is_masked(x._meta)),
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        result=result.newbyteorder("="),
+        skipna=name.startswith("nan"),
+        where=where,
+    )
+
+
+# From the last state to the result, inside the task.
+
+
+def _or_zero(count: Any) -> Any:
+    return np.ma.filled(count, 0).astype("i8")[()]
+
+
+def _quotient(state: State) -> Any:
+    total, count = state
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return total / count
+
+
+def _spread_of(name: str, ddof: float, masked: bool, state: State) -> Any:
+    count, _, m2 = state
+    degrees = np.maximum(count - ddof, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variance = m2 / degrees
+    if name.startswith("nan"):
+        variance = np.where(degrees > 0, variance, np.nan)
+    value = variance if name.endswith("var") else np.sqrt(variance)
+    # NumPy masks what has no degree of freedom, too.
+    return np.ma.masked_where(degrees <= 0, value) if masked else value
+
+
+def _statistic(name: str, state: State) -> Any:
+    count, nans, low, high, total, mean, m2 = state
+    match name:
+        case "count":
+            return count
+        case "nans":
+            return nans
+        case "sum":
+            return total
+    value = {"min": low, "max": high, "mean": mean}.get(name)
+    if value is None:
+        variance = m2 / np.maximum(count, 1)
+        value = variance if name == "var" else np.sqrt(variance)
+    if value.dtype.kind == "f":
+        return np.where(count > 0, value, np.nan)
+    if np.any(count == 0):
+        raise ValueError(no_identity("describe"))
+    return value

@@ -1,0 +1,274 @@
+"""Norms of vectors and matrices: norm."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray, map_blocks
+from dask.array.utils import validate_axis
+
+from dask_coop import chunks
+from dask_coop.algebra import reproducible as digits
+from dask_coop.algebra.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, State, bind
+from dask_coop.api.arguments import mean_dtype, only_field, passes_to_dask, reduce_array
+from dask_coop.api.arguments import require_elements as require
+from dask_coop.api.planning import takes_expressions
+from dask_coop.api.public import Engine, takes_engine
+from dask_coop.errors import Refused
+from dask_coop.graph.reduce import Finalize
+
+Axes = tuple[int, ...]
+
+#: What a matrix norm takes the greatest or the least of: sums of columns or of rows.
+_EXTREMA = {1: (MAX, 0), -1: (MIN, 0), np.inf: (MAX, 1), -np.inf: (MIN, 1)}
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def norm(
+    x: Any,
+    ord: Any = None,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    *,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Norm of vectors or matrices.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    ord : {None, number, inf, -inf, "fro", "nuc"}
+        The order. None stands for the root of the sum of squares. Of vectors it is any p of the
+        p-th root of the sum of p-th powers, inf and -inf for the greatest and the least size, or 0
+        for the number of elements that are not zero. Of matrices it is "fro" for the root of the
+        sum of squares, 1 and -1 for the greatest and the least sum of a column, and inf and -inf
+        for those of a row.
+    axis : int, tuple of one or two int, or None
+        The axis of vectors or the two of matrices; None stands for all.
+    keepdims : bool
+        Whether the reduced axes stay, with length one.
+    reproducible : bool
+        Whether the norm has the same bits for every chunking, scheduler, and number of workers or
+        GPUs, in NumPy and in CuPy chunks.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with chunks of the kind of `x`'s: of the dtype of `x` or of its real part, and float64
+        for bool and integers.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no size.
+    AxisError, ValueError
+        For an order that there is not or that is not reproducible, for more than two axes, as for
+        :func:`sum`, and where there is no element to take the least size of.
+
+    Notes
+    -----
+    Sizes are raised to powers and added up in float64, and the root is rounded once. The orders 2,
+    -2 and "nuc" of matrices, which need singular values, are left to ``dask.array.linalg.norm``.
+
+    A reproducible norm takes the reproducible :func:`sum` of squares that are rounded to float64
+    each, or of sizes. Other powers, and the sizes of complex numbers, are rounded differently by
+    different libraries, so these orders are refused.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.norm(da.from_array([3.0, 4.0], chunks=1)))
+    5.0
+    """
+    x = asanyarray(x)
+    bind(SUM, x.dtype, x.dtype, "norm")
+    axes = tuple(range(x.ndim)) if axis is None else _pair(axis, x.ndim)
+    if axis is None and ord is None:
+        return _root(x, 2, axes, keepdims, reproducible)
+    if len(axes) == 1:
+        return _vector_norm(x, ord, axes, keepdims, reproducible)
+    if len(axes) != 2:
+        raise ValueError("Improper number of dimensions to norm.")
+    if ord in (None, "fro", "f"):
+        return _root(x, 2, axes, keepdims, reproducible)
+    if ord in (2, -2, "nuc"):
+        raise Refused(f"norm with ord={ord!r} needs singular values; ord='fro' or 1 does not")
+    if ord not in _EXTREMA:
+        raise ValueError(f"Invalid norm order {ord!r} for matrices.")
+    if reproducible:
+        _refuse_complex(x, ord)
+    result = _real(x.dtype)
+    monoid, along = _EXTREMA[ord]
+    summed, other = axes[along], axes[1 - along]
+    between = result if reproducible else np.dtype("f8")
+    sums = _sum(_sizes(x), summed, True, only_field, between, reproducible)
+    initial = 0 if monoid is MAX else None
+    if initial is None:
+        require("norm", sums, other)
+    found = reduce_array(
+        monoid, "norm", only_field, sums, other, True, None, None, result=result, initial=initial
+    )
+    return found if keepdims else found.squeeze(axes)
+
+
+def _pair(axis: Any, ndim: int) -> Axes:
+    """Return axes in the order in which they are named: that of rows before that of columns."""
+    axes: Axes = validate_axis(tuple(axis) if isinstance(axis, tuple | list) else (axis,), ndim)
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"Duplicate axes given: {axis}")
+    return axes
+
+
+def _vector_norm(x: da.Array, ord: Any, axes: Axes, keepdims: bool, reproducible: bool) -> da.Array:
+    result = _real(x.dtype)
+    if ord is None:
+        return _root(x, 2, axes, keepdims, reproducible)
+    if isinstance(ord, str):
+        raise ValueError(f"Invalid norm order {ord!r} for vectors.")
+    if ord == 0:
+        return reduce_array(
+            COUNT_NONZERO, "norm", only_field, x, axes, keepdims, None, None, result=result
+        )
+    if reproducible and ord != 2:
+        if ord not in (1, np.inf, -np.inf):
+            raise ValueError(
+                f"norm of order {ord} is not reproducible: NumPy and CUDA round powers differently"
+            )
+        _refuse_complex(x, ord)
+    if abs(ord) == np.inf:
+        monoid, initial = (MAX, 0) if ord > 0 else (MIN, None)
+        if initial is None:
+            require("norm", x, axes)
+        return reduce_array(
+            monoid,
+            "norm",
+            only_field,
+            _sizes(x),
+            axes,
+            keepdims,
+            None,
+            None,
+            result=result,
+            initial=initial,
+        )
+    return _root(x, ord, axes, keepdims, reproducible)
+
+
+def _refuse_complex(x: da.Array, ord: Any) -> None:
+    if x.dtype.kind == "c":
+        raise ValueError(
+            f"norm of order {ord} of complex numbers is not reproducible: NumPy and CUDA round "
+            "their sizes differently"
+        )
+
+
+def _root(x: da.Array, p: Any, axes: Axes, keepdims: bool, reproducible: bool) -> da.Array:
+    """Return the p-th root of the sum of p-th powers of sizes."""
+    p = float(p)
+    finalize, result = partial(_take_root, p), _real(x.dtype)
+    if p == 2 and reproducible:
+        dtype = np.dtype("c16" if x.dtype.kind == "c" else "f8")
+        meta = chunks.zeros_like(x._meta, dtype)
+        squares = map_blocks(_squares, x, dtype, dtype=dtype, meta=meta)
+        return reduce_array(
+            SUM,
+            "norm",
+            partial(_take_square_root, result),
+            squares,
+            axes,
+            keepdims,
+            None,
+            None,
+            result=result,
+            reproducible=True,
+        )
+    if p == 2:
+        return reduce_array(SQUARES, "norm", finalize, x, axes, keepdims, None, None, result=result)
+    powers = map_blocks(_power, x, p, dtype="f8", meta=chunks.zeros_like(x._meta, "f8"))
+    return _sum(powers, axes, keepdims, finalize, result, reproducible)
+
+
+def _sum(
+    x: da.Array,
+    axis: Any,
+    keepdims: bool,
+    finalize: Finalize,
+    result: np.dtype[Any],
+    reproducible: bool,
+) -> da.Array:
+    """Return the sum in float64; one that is reproducible is finalized to just that."""
+    if reproducible:
+        finalize = partial(digits.total, output=result)
+    return reduce_array(
+        SUM,
+        "norm",
+        finalize,
+        x,
+        axis,
+        keepdims,
+        None,
+        None,
+        dtype="f8",
+        result=result,
+        reproducible=reproducible,
+    )
+
+
+def _sizes(x: da.Array) -> da.Array:
+    dtype = _real(x.dtype)
+    return map_blocks(_size, x, dtype, dtype=dtype, meta=chunks.zeros_like(x._meta, dtype))
+
+
+def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of sizes of elements of `dtype`."""
+    return mean_dtype(dtype.type(0).real.dtype).newbyteorder("=")
+
+
+# What follows runs inside tasks.
+
+
+@chunks.keeps_mask
+def _size(x: Any, dtype: Any) -> Any:
+    return np.abs(x.astype(dtype, copy=False) if x.dtype.kind in "biu" else x)
+
+
+@chunks.keeps_mask
+def _power(x: Any, p: float) -> Any:
+    sizes = np.abs(x.astype("c16" if x.dtype.kind == "c" else "f8", copy=False))
+    with np.errstate(divide="ignore", over="ignore"):
+        return sizes if p == 1 else sizes**p
+
+
+def _take_root(p: float, state: State) -> Any:
+    (total,) = state
+    with np.errstate(divide="ignore"):
+        return total if p == 1 else np.sqrt(total) if p == 2 else total ** (1 / p)
+
+
+@chunks.keeps_mask
+def _squares(x: Any, dtype: Any) -> Any:
+    """Return the squares, or those of both parts, each rounded to float64."""
+    if dtype.kind != "c":
+        return np.square(x.astype("f8"))
+    result = np.empty_like(x, dtype)
+    result.real, result.imag = np.square(x.real.astype("f8")), np.square(x.imag.astype("f8"))
+    return result
+
+
+def _take_square_root(output: np.dtype[Any], state: State) -> Any:
+    special, *parts = state
+    if len(parts) > 1 + digits.DIGITS:
+        real, imag = parts[: 1 + digits.DIGITS], parts[1 + digits.DIGITS :]
+        # One sum, rounded once.
+        state = digits.merge(1, (special.real, *real), (special.imag, *imag))
+    return digits.narrow(np.sqrt(digits.total(state, np.dtype("f8"))), output)

@@ -1,0 +1,70 @@
+"""Dask's two kinds of array: that of graphs, and that of expressions (``array.query-planning``).
+
+The library is written for arrays of graphs. With query planning on, Dask hands out arrays of
+expressions, whose graphs are not known before they are lowered. A public function then sees arrays
+of the lowered graphs, and what it returns becomes an expression that is low already::
+
+    expression --lower--> graph --the function--> graph --GraphExpr--> expression
+
+So planning ends at our functions, and begins anew behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import dask.array as da
+from dask.array.core import Array
+from dask.highlevelgraph import HighLevelGraph
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes_expressions(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function of arrays take and return the kind of array that Dask is set to."""
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not da.array_expr_enabled():
+            return function(*args, **kwargs)
+        lowered = {name: _map(_to_graph, value) for name, value in kwargs.items()}
+        result = function(*_map(_to_graph, args), **lowered)
+        # Whoever calls with arrays of graphs is one of our functions, and goes on with them.
+        inside = _holds_graph((args, tuple(kwargs.values())))
+        converted: R = result if inside else _map(_to_expression, result)
+        return converted
+
+    return wrapper
+
+
+def _map(convert: Callable[[Any], Any], value: Any) -> Any:
+    """Convert a value, or what a tuple, a named one or not, or a list holds."""
+    if not isinstance(value, tuple | list):
+        return convert(value)
+    parts = [_map(convert, part) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+
+
+def _holds_graph(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_holds_graph, value))
+    return isinstance(value, Array)
+
+
+def _to_graph(value: Any) -> Any:
+    if not isinstance(value, da.Array):
+        return value
+    lowered = value.expr.lower_completely()
+    graph = HighLevelGraph.from_collections(lowered.name, lowered.__dask_graph__())
+    return Array(graph, lowered.name, lowered.chunks, meta=lowered._meta)
+
+
+def _to_expression(value: Any) -> Any:
+    if not isinstance(value, Array):
+        return value
+    from dask_coop.api.expressions import express
+
+    return express(value)

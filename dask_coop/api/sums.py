@@ -1,0 +1,337 @@
+"""Reductions: sum, prod, any, all, count_nonzero; those of extrema.py and moments.py by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray
+
+from dask_coop.algebra.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
+from dask_coop.api.arguments import (
+    Axis,
+    SplitEvery,
+    fold_array,
+    only_field,
+    passes_to_dask,
+    reduce_array,
+)
+from dask_coop.api.central import moment
+from dask_coop.api.extrema import argmax, argmin, max, min, ptp
+from dask_coop.api.moments import Description, describe, mean, std, var
+from dask_coop.api.nan_moments import nanmean, nanstd, nanvar
+from dask_coop.api.nans import nanargmax, nanargmin, nanmax, nanmin, nanprod, nansum
+from dask_coop.api.norm import norm
+from dask_coop.api.planning import takes_expressions
+from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.timedelta import reduce_durations
+
+__all__ = [
+    "Description",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "describe",
+    "max",
+    "mean",
+    "min",
+    "moment",
+    "nanargmax",
+    "nanargmin",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "norm",
+    "prod",
+    "ptp",
+    "std",
+    "sum",
+    "var",
+]
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def sum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Sum of array elements over the given axes.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks, or timedelta64.
+    axis : int, tuple of int or None
+        The axes to sum over; None stands for all of them.
+    dtype : dtype, optional
+        The dtype of the result. By default that of `a`, except that bool and integers narrower
+        than 64 bits give 64 bits, as in NumPy.
+    keepdims : bool
+        Whether the reduced axes stay, with length one.
+    split_every : int, dict of int to int, or None
+        How many partial sums one task combines, in all or by axis; 16 by default.
+    out : dask.array.Array, optional
+        An array to overwrite with the result.
+    initial : number, optional
+        What the reduction starts from.
+    where : array_like of bool
+        Which elements take part: a Dask array or any other that broadcasts to `a`'s shape.
+    reproducible : bool
+        Whether the sum has the same bits for every chunking, `split_every`, scheduler, and number
+        of workers or GPUs, in NumPy and in CuPy chunks. Integer sums have in any case.
+    engine : {"auto", "collective"}
+        Whether the result is lazy; or is computed at once on the workers that have the chunks in
+        memory, by messages instead of a graph, and is NumPy's. By default what the configuration's
+        ``coop.engine`` says, which is "auto": lazy.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with chunks of the kind of `a`'s. The shape is `a`'s without the reduced axes.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype cannot be summed, or `where` is not bool.
+    AxisError, ValueError
+        If `axis` is out of bounds or named twice, `split_every` is less than 2, `where` does not
+        broadcast to the shape of `a`, or a reproducible sum has more than 2**39 elements.
+
+    Notes
+    -----
+    float16 and float32 accumulate in float64 and are rounded once; integers wrap.
+
+    A reproducible sum is that of fixed-point digits, after J. Demmel and H. D. Nguyen, "Parallel
+    Reproducible Summation", IEEE Transactions on Computers 64 (2015): every element is taken to
+    within 2**-72 of the largest one, in magnitude, and the sum of that is exact and rounded once,
+    to the dtype of the result. A sum of float16 is exact before that. An exact zero is +0.
+
+    Of masked arrays, in NumPy chunks, what is masked is left out, here and in every reduction, scan
+    and histogram, along with what `where` leaves out. As those of :mod:`numpy.ma`, a reduction
+    gives a masked array, masked where no element was left, also with `initial`. NaN and infinities
+    that are not masked count as in any array: the mean and the variance are then NaN, which
+    :func:`numpy.ma.mean` masks and :func:`numpy.ma.var` leaves out.
+
+    Chunks of other types (sparse arrays) and dtypes (object, datetime64, longdouble) are left to
+    Dask's function of the same name, here and in every other function of arrays. The bfloat16 of
+    ml_dtypes is reduced and scanned as float32, and results are rounded to it.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> int(dc.sum(da.arange(10, chunks=4)))
+    45
+    """
+    x = asanyarray(a)
+    if x.dtype.kind == "m":
+        given = axis, dtype, keepdims, split_every, out, where, initial
+        return reduce_durations("sum", x, *given)
+    return fold_array(
+        SUM,
+        "sum",
+        x,
+        axis,
+        dtype,
+        keepdims,
+        split_every,
+        out,
+        initial,
+        where,
+        reproducible=reproducible,
+    )
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def prod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Product of array elements over the given axes; 1 where there is no element.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, split_every, out, initial, where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sum`.
+
+    Notes
+    -----
+    float16 and float32 are multiplied in float64 and rounded once; integers wrap.
+    """
+    return fold_array(PROD, "prod", a, axis, dtype, keepdims, split_every, out, initial, where)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def any(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Whether any element over the given axes is true: neither zero nor False.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
+    axis, keepdims, split_every, out, where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, bool, with chunks of the kind of `a`'s; False where there is no element.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sum`.
+    """
+    return _truth(ANY, a, axis, keepdims, split_every, out, where)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def all(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Whether all elements over the given axes are true: neither zero nor False.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
+    axis, keepdims, split_every, out, where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, bool, with chunks of the kind of `a`'s; True where there is no element.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sum`.
+    """
+    return _truth(ALL, a, axis, keepdims, split_every, out, where)
+
+
+@takes_engine
+@passes_to_dask
+@takes_expressions
+def count_nonzero(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Count the elements over the given axes that are true: neither zero nor False.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
+    axis, keepdims, split_every
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sum`.
+    """
+    return _truth(COUNT_NONZERO, a, axis, keepdims, split_every, None)
+
+
+def _truth(
+    monoid: Monoid,
+    a: Any,
+    axis: Axis,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    where: Any = True,
+) -> da.Array:
+    x = asanyarray(a)
+    result = np.dtype("i8" if monoid is COUNT_NONZERO else "?")
+    return reduce_array(
+        monoid,
+        monoid.name,
+        only_field,
+        x,
+        axis,
+        keepdims,
+        split_every,
+        out,
+        result=result,
+        where=where,
+    )

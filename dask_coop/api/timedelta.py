@@ -1,0 +1,89 @@
+"""Sums and means of durations in NumPy chunks: sums of integers, unless one is NaT."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import handle_out, map_blocks
+
+from dask_coop import chunks
+from dask_coop.algebra.monoids import ANY, SUM
+from dask_coop.api.arguments import Axis, SplitEvery, only_field, reduce_array
+from dask_coop.errors import Refused, remedy
+
+
+def reduce_durations(
+    name: str,
+    x: da.Array,
+    axis: Axis,
+    dtype: Any,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    where: Any,
+    initial: Any = None,
+) -> da.Array:
+    """Return the sum or the mean of timedelta64, as the public function `name` got them.
+
+    Raises
+    ------
+    Refused
+        If it is asked for as another dtype, from an initial one, or of chunks that are not NumPy's.
+    """
+    native = x.dtype.newbyteorder("=")
+    for argument, value, bad in (
+        ("chunks of type", "cupy.ndarray", chunks.kind(x._meta) != "numpy"),
+        ("initial =", initial, initial is not None),
+        ("dtype =", dtype, dtype is not None and np.dtype(dtype).newbyteorder("=") != native),
+    ):
+        if bad:
+            raise Refused(
+                f"{name} does not take dtype {x.dtype} with {argument} {value!r}; "
+                f"{remedy(x.dtype, 'i')}"
+            )
+    x = x.astype(native)
+
+    def reduced(monoid: Any, part: Any, kind: str) -> da.Array:
+        """Reduce what `part` makes of a chunk."""
+        made = map_blocks(part, x, dtype=kind, meta=chunks.zeros_like(x._meta, kind))
+        return reduce_array(
+            monoid, name, only_field, made, axis, keepdims, split_every, None, where=where
+        )
+
+    parts = [reduced(SUM, _numbers, "i8"), reduced(ANY, _isnat, "?")]
+    if name == "mean":
+        parts.append(reduced(SUM, _ones, "i8"))
+    finish = partial(_finish, x.dtype)
+    meta = chunks.zeros_like(parts[0]._meta, x.dtype)
+    return handle_out(out, map_blocks(finish, *parts, token=name, dtype=x.dtype, meta=meta))
+
+
+# Inside the task.
+
+
+@chunks.keeps_mask
+def _numbers(x: Any) -> Any:
+    return np.where(np.isnat(x), 0, x.view("i8"))
+
+
+@chunks.keeps_mask
+def _isnat(x: Any) -> Any:
+    return np.isnat(x)
+
+
+@chunks.keeps_mask
+def _ones(x: Any) -> Any:
+    return np.ones(x.shape, "i8")
+
+
+def _finish(dtype: Any, total: Any, missing: Any, count: Any = None) -> Any:
+    mask = np.ma.getmask(total)
+    value = np.asarray(total, "i8").view(dtype)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = value if count is None else value / np.ma.getdata(count)
+    value = np.where(np.ma.getdata(missing), np.timedelta64("NaT"), value)
+    value = value.astype(dtype, copy=False)
+    return (value if mask is np.ma.nomask else np.ma.array(value, mask=mask))[()]

@@ -1,0 +1,59 @@
+"""CuPy chunks as the kernels read them, without gaps and where their dtype may stand; states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_coop.chunks.cupy import programs_list
+
+Array = Any
+
+#: States up to this many bytes travel as NumPy arrays; larger ones stay on the GPU.
+HOST_STATE_BYTES = 1 << 18
+
+
+def dense(x: Array) -> tuple[Array, list[int]]:
+    """Return `x` as a C-contiguous array with its axes in some order, and that order.
+
+    Chunks in another dense order (transposed ones) are read as they lie; others are copied.
+    """
+    if x.size and not x.flags.c_contiguous:
+        order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
+        if x.transpose(order).flags.c_contiguous:
+            return aligned(x.transpose(order)), order
+    return aligned(contiguous(x)), list(range(x.ndim))
+
+
+def contiguous(x: Array) -> Array:
+    """Return `x` in C order, copied if need be."""
+    # CuPy's ascontiguousarray would turn a 0-d array into a 1-d one.
+    return x if x.flags.c_contiguous else cupy.ascontiguousarray(x)
+
+
+def aligned(x: Array) -> Array:
+    """Return the contiguous `x`, moved where its address is no multiple of its item size."""
+    if x.data.ptr % x.dtype.itemsize == 0:
+        return x
+    copy = cupy.empty_like(x)
+    copy.data.copy_from_device_async(x.data, x.nbytes)
+    return copy
+
+
+def room_for(states: int, layout: np.dtype[Any], pieces: int = 0) -> Array:
+    """Return room, as bytes, for states, and behind them for those of so many pieces of each.
+
+    What kernels leave out between the fields of states that go to the host is zero.
+    """
+    nbytes = states * layout.itemsize
+    room = cupy.empty(nbytes * (1 + pieces), "u1")
+    if 0 < nbytes <= HOST_STATE_BYTES and programs_list.has_gaps(layout):
+        room.data.memset_async(0, nbytes)
+    return room
+
+
+def deliver(x: Array) -> Any:
+    """Return a small array on the host, a large one where it is."""
+    return cupy.asnumpy(x)[()] if x.nbytes <= HOST_STATE_BYTES else x

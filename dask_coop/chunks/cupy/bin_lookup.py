@@ -1,0 +1,164 @@
+"""How the samples of CuPy chunks find their bins: by arithmetic, or by a search among edges."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.edges import Bins
+from dask_coop.cuda.devices import Device
+from dask_coop.cuda.programs import histogram as programs
+
+Array = Any
+
+
+class Lookup(NamedTuple):
+    """How samples find their bins: a class of bins.cuh and its arguments.
+
+    Attributes
+    ----------
+    finder : programs.Finder
+    arguments : tuple
+        The kernel's arguments for it.
+    staged : int
+        Bytes of shared memory that it takes in kernels that count there.
+    tables : tuple of cupy.ndarray
+        What the arguments point to.
+    """
+
+    finder: programs.Finder
+    arguments: tuple[Any, ...]
+    staged: int = 0
+    tables: tuple[Array, ...] = ()
+
+
+#: Edges that LinearBins may have to go past.
+_STEPS = 16
+
+
+def look_up(
+    gpu: Device, samples: np.dtype[Any], bins: Bins | Integers, counter_bytes: int = 4
+) -> Lookup:
+    """Return how samples of a dtype find their bins.
+
+    Parameters
+    ----------
+    gpu : Device
+    samples : numpy.dtype
+    bins : Bins or Integers
+    counter_bytes : int
+        What a bin takes of the shared memory beside.
+    """
+    if isinstance(bins, Integers):
+        return Lookup(programs.finder("unit", samples, samples), (np.int32(bins.n),))
+    edge, limits = _comparison_dtype(samples, bins.dtype), bins.whole_limits(samples)
+    low, high = (end.astype(edge) for end in bins.ends)
+    outer, more = (low, high), ()
+    if limits is not None:
+        info = np.iinfo(samples)
+        more = tuple(samples.type(min(max(limit, info.min), info.max)) for limit in limits)
+        # All samples are below limits that are beyond their dtype.
+        outer = outer if limits[0] <= info.max else (edge.type(np.inf), edge.type(np.inf))
+    bounds = np.int32(bins.n), *outer
+
+    def found(kind: programs.Kind, *arguments: Any, staged: int = 0, tables: Any = ()) -> Lookup:
+        finder = programs.finder(kind, samples, edge, bool(more))
+        return Lookup(finder, (*bounds, *arguments, *more), staged, tables)
+
+    # The kernels round to the dtype of comparison, which for float16 is not that of the edges.
+    if edge == bins.dtype and bins.line is not None:
+        step, start = bins.line
+        numbers = bins.n, float(low), float(high), step, start
+        scale, error, guess = _arithmetic(edge, samples.kind != "f", *numbers)
+        linear = np.float64(step), np.float64(start), np.float64(scale)
+        if guess is not None:
+            return found("guessed", *linear, *guess)
+        if error < _STEPS:
+            return found("linear", *linear)
+    edges = bins.cuts.astype(edge)
+    # In shared memory if counters fit beside them.
+    room = gpu.shared_bytes - counter_bytes * (bins.n + 2)
+    for cells in (max(2 * bins.n, min(16 * bins.n, 4096)), bins.n):
+        staged = (edges.nbytes + (cells + 1) * 4 + 7) // 8 * 8
+        if staged <= room:
+            break
+    else:
+        cells, staged = min(2 * bins.n, 1 << 16), 0
+    guide, per_unit = _guide(edges, cells)
+    tables = cupy.asarray(edges), cupy.asarray(guide)
+    pointers = (table.data.ptr for table in tables)
+    arguments = *pointers, np.int32(guide.size - 1), per_unit, np.int32(staged > 0)
+    return found("searched", *arguments, staged=staged, tables=tables)
+
+
+def _comparison_dtype(samples: np.dtype[Any], edges: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which the kernels compare as NumPy does for these two."""
+    common = np.result_type(samples, edges)
+    if common.kind == "f":
+        # float16 compares the same as float32.
+        return np.dtype("f4" if common.itemsize <= 4 else "f8")
+    return np.dtype("u8" if common.kind == "u" else "i8")
+
+
+@lru_cache(256)
+def _arithmetic(
+    edge: np.dtype[Any], whole: bool, n: int, low: float, high: float, step: float, start: float
+) -> tuple[float, float, tuple[Any, ...] | None]:
+    """Return the bins per unit, how many bins a place by it is off, and a GuessedBins' numbers.
+
+    These are None where edges are too close or too far away for it. Samples may be `whole` numbers.
+    """
+    with np.errstate(all="ignore"):
+        scale = float(np.divide(n, np.subtract(high, low)))
+    if not 0 < scale < math.inf:
+        return 0.0, math.inf, None
+    size = max(abs(low), abs(high)) * scale
+    error = 2.0**-51 * n + 2 * float(np.finfo(edge).eps) * size
+    return scale, error, _guess(edge, whole, n, high, step, start, size)
+
+
+def _guess(
+    edge: np.dtype[Any], whole: bool, n: int, high: float, step: float, start: float, size: float
+) -> tuple[Any, ...] | None:
+    real, is_double = edge.type, edge.itemsize == 8
+    most, power = (2.0**30, 900) if is_double else (2.0**22 - 2, 100)
+    if max(size, n) >= most or not 2.0**-power < step < 2.0**power:
+        return None
+    exact = 1 / Fraction(step)
+    scale = real(float(exact))
+    scale_low = real(float(exact - Fraction(float(scale))))
+    place = -Fraction(start) * exact
+    base = math.floor(place)
+    fraction, gap = float(place - base), float(scale) * 2.0**-24
+    # A double's edges are rounded three times; where a float's would be is known.
+    doubt = 2.0**-50 * (size + n) + 2.0**-49 if is_double else 2.0**-20
+    last = Fraction(start) + Fraction(step) * n
+    if exact == Fraction(float(scale)) and place == base and high == last and (whole or step <= 1):
+        # The step is a power of two and all edges are its multiples: nothing is rounded, unless
+        # tiny samples are made smaller.
+        gap, doubt = 0.0, -1.0
+    numbers = (real(number) for number in (fraction, fraction - 0.5, gap, 0.5 - doubt))
+    # The bits of the sum are those of 1.5 * 2^23, or in their low half 0.
+    base -= 0 if is_double else 0x4B400000
+    return scale, scale_low, *numbers, np.int32(base)
+
+
+def _guide(edges: Any, cells: int) -> tuple[Any, Any]:
+    """Return how many edges lie in the cells before each cell, and the cells a unit."""
+    distance = "f4" if edges.dtype == "f4" else "f8"
+    with np.errstate(all="ignore"):
+        if edges.dtype.kind == "f":
+            distances = edges - edges[0]
+        else:
+            distances = (edges.view("u8") - edges[:1].view("u8")).astype("f8")
+        per_unit = np.divide(cells, distances[-1], dtype=distance)
+        if not (np.isfinite(distances[-1]) and np.isfinite(per_unit) and per_unit > 0):
+            cells, per_unit = 1, np.zeros((), distance)
+        places = np.minimum(np.nan_to_num(distances * per_unit), cells - 1).astype("i4")
+    return np.searchsorted(places, np.arange(cells + 1)).astype("i4"), per_unit[()]

@@ -1,0 +1,94 @@
+"""Several chunks on one GPU at a time: one launch, and one answer to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import cupy
+
+from dask_coop.algebra.bins import Grid
+from dask_coop.algebra.central_moments import Powers
+from dask_coop.algebra.monoids import COUNTS, Operation, State
+from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.chunks.cupy import multichunk
+from dask_coop.cuda.devices import attribute
+
+Array = Any
+
+
+def lift_all(op: Operation, xs: Sequence[Array]) -> State | None:
+    """Reduce each of the chunks `xs`; None if they have to be taken one by one.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        The states, along the first axis of each field.
+    """
+    if not _suits(op, xs):
+        return None
+    with xs[0].device:
+        return multichunk.reduce_each(_team(xs), op, xs)
+
+
+def histogram_all(op: Operation, xs: Sequence[Array], grid: Any) -> State | None:
+    """Count the samples of the chunks `xs` into one table; None if they go one by one."""
+    if op.monoid is not COUNTS or not isinstance(grid, Grid) or not _alike(xs):
+        return None
+    if len(grid.bins) > 1 or grid.axes is not None or grid.flow:
+        return None
+    with xs[0].device:
+        return multichunk.histogram(_team(xs), op, xs, grid)
+
+
+def upsweep(op: Operation, sweep: Sweep, xs: Sequence[Array]) -> tuple[State, bytes] | None:
+    """Reduce each of the 1-d chunks `xs` for a scan; None if they have to be taken one by one.
+
+    Returns
+    -------
+    state : tuple of numpy.ndarray
+        The states, along the first axis of each field.
+    memo : bytes
+        What `downsweep` is to be given with the same chunks.
+    """
+    if op.monoid.lift is not None or sweep.initial or not _suits(op, xs):
+        return None
+    with xs[0].device:
+        return multichunk.upsweep(_team(xs), op, xs, sweep)
+
+
+def downsweep(
+    op: Operation, sweep: Sweep, xs: Sequence[Array], bases: Sequence[State | None], memo: bytes
+) -> list[Array]:
+    """Scan the chunks of an upsweep from their bases, None at the start of the array."""
+    nothing = op.monoid.identity(op.element)
+    given = [nothing if base is None else base for base in bases]
+    with xs[0].device:
+        return multichunk.downsweep(_team(xs), op, xs, sweep, given, memo)
+
+
+def synchronize() -> None:
+    """Wait for all that this process has begun on the current GPU."""
+    cupy.cuda.Device().synchronize()
+
+
+def _suits(op: Operation, xs: Sequence[Array]) -> bool:
+    return op.monoid.commutative and not isinstance(op.monoid, Powers) and _alike(xs)
+
+
+def _alike(xs: Sequence[Array]) -> bool:
+    """Tell whether chunks are of one dtype, on one GPU that takes the launches of stages."""
+    if len({(x.device.id, x.dtype) for x in xs}) > 1:
+        return False
+    return bool(attribute(xs[0].device.id, "COOPERATIVE_MULTI_DEVICE_LAUNCH"))
+
+
+def _team(xs: Sequence[Array]) -> multichunk.Team:
+    return _alone(xs[0].device.id)
+
+
+@cache
+def _alone(ordinal: int) -> multichunk.Team:
+    """Return a team of one GPU, which waits for nobody."""
+    return multichunk.Team((ordinal,), 30.0)

@@ -1,0 +1,72 @@
+"""How the chunks that one GPU has of an array are dealt to the blocks of a launch."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+#: Elements by which segments are cut, so that a cut is aligned as its chunk is.
+GRAIN = 1024
+
+#: A stretch of a chunk, as `Segment` of kernels/kernel_multichunk.cuh.
+SEGMENT = np.dtype([("x", "u8"), ("y", "u8"), ("n", "i8"), ("first", "i8"), ("chunk", "i8")])
+
+
+class Cut(NamedTuple):
+    """The segments of the chunks of one GPU, and who takes them.
+
+    Attributes
+    ----------
+    segments : numpy.ndarray
+        The records that the kernels read, but for their addresses.
+    chunk : numpy.ndarray
+        The number of each segment's chunk, among those of the GPU.
+    block : numpy.ndarray
+        The number of the first segment of every block, and of all segments.
+    begin : numpy.ndarray
+        The number of the first segment of every chunk, and of all segments.
+    """
+
+    segments: Any
+    chunk: Any
+    block: Any
+    begin: Any
+
+
+@lru_cache(256)
+def cut(numbers: tuple[int, ...], sizes: tuple[int, ...], blocks: int, reverse: bool) -> Cut:
+    """Cut chunks into shares of `blocks` blocks, about equal.
+
+    Parameters
+    ----------
+    numbers, sizes : tuples of int
+        The places of a GPU's chunks in the order of a scan, and their elements.
+    blocks : int
+    reverse : bool
+        Whether the order is from the end of each chunk to its beginning.
+    """
+    ends = np.cumsum(sizes, dtype="i8")
+    starts, total = ends - np.asarray(sizes), int(ends[-1])
+    share = max(1, -(-total // (blocks * GRAIN))) * GRAIN
+    marks = np.arange(share, total, share)
+    inside = np.searchsorted(ends, marks, "right")
+    offset = -(-(marks - starts[inside]) // GRAIN) * GRAIN
+    cuts = np.minimum(starts[inside] + offset, ends[inside])
+    new = (cuts > starts[inside]) & (cuts < ends[inside])
+    at = np.concatenate([starts, cuts[new]])
+    chunk = np.concatenate([np.arange(len(sizes)), inside[new]])
+    order = np.lexsort((at, chunk))
+    at, chunk = at[order], chunk[order]
+    segments = np.zeros(len(chunk), SEGMENT)
+    segments["n"] = np.append(at[1:], total) - at
+    first = at - starts[chunk]
+    # The first segment of a chunk may be at its end.
+    segments["first"] = np.asarray(sizes)[chunk] - first - segments["n"] if reverse else first
+    segments["chunk"] = np.asarray(numbers)[chunk]
+    block = np.full(blocks + 1, len(at), "i4")
+    block[0] = 0
+    block[1 : len(cuts) + 1] = np.searchsorted(at, cuts)
+    begin = np.searchsorted(chunk, np.arange(len(sizes) + 1)).astype("i4")
+    return Cut(segments, chunk, block, begin)

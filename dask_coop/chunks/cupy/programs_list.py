@@ -1,0 +1,382 @@
+"""The programs that CUDA chunks can ask for, listed without a GPU: for tests and for warming up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.compensated import compensated
+from dask_coop.algebra.monoids import (
+    ALL,
+    ANY,
+    ARGMAX,
+    ARGMIN,
+    BINNED_COMPLEX_MEAN,
+    BINNED_COMPLEX_SUM,
+    BINNED_MEAN,
+    BINNED_SUM,
+    COMPENSATED_MEAN,
+    COMPENSATED_SUM,
+    COUNT_NONZERO,
+    COUNTS,
+    LOGADDEXP,
+    MAX,
+    MEAN,
+    MIN,
+    MINMAX,
+    MOMENTS,
+    MONOIDS,
+    PROD,
+    SUM,
+    VAR,
+    Operation,
+    accumulator,
+    bind,
+)
+from dask_coop.cuda.programs import (
+    CTYPES,
+    Functor,
+    bin_index,
+    ctype,
+    histogram,
+    matmul,
+    matmul_int8,
+    multichunk,
+    reduce,
+    scan,
+    transpose,
+)
+from dask_coop.cuda.programs import custom as custom_monoid
+
+#: What has no neutral element, so that a mask has to go along with the elements.
+MASKED = (MEAN, VAR, COMPENSATED_MEAN, BINNED_MEAN)
+
+#: What public functions ask for without NaN; others skip it by themselves, or have no NaN to skip.
+SKIPPED = (
+    *(SUM, PROD, MINMAX, ARGMIN, ARGMAX, MEAN, VAR, COMPENSATED_SUM, COMPENSATED_MEAN),
+    *(BINNED_SUM, BINNED_MEAN, BINNED_COMPLEX_SUM, BINNED_COMPLEX_MEAN),
+)
+
+#: What `common` covers.
+_COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
+
+#: The letters of the dtypes of weights.
+_WEIGHTS = "?bhilBHILefd"
+
+
+@cache
+def functor(op: Operation) -> Functor:
+    """Return an operation's monoid in C++."""
+    value = ctype(op.element)
+    name = f"{op.monoid.functor}<{value}>"
+    if op.monoid.cuda is not None:
+        parts = layout(op), op.monoid.identity(op.element), op.monoid.cuda
+        return Functor(name, custom_monoid.define(op.monoid.functor, *parts))
+    if op.skipna:
+        name = f"SkipNan<{name}, {value}>"
+    return Functor(f"Where<{name}, {value}>" if op.masked else name)
+
+
+@cache
+def element(op: Operation) -> np.dtype[Any]:
+    """Return the dtype of what a reduction reads."""
+    if not op.masked:
+        return op.element
+    return np.dtype([("value", op.element), ("counts", "?")], align=True)
+
+
+def segmented_layout(op: Operation) -> np.dtype[Any]:
+    """Return the layout of a state that tells whether there was a restart."""
+    return scan.segmented_layout(layout(op))
+
+
+@cache
+def layout(op: Operation) -> np.dtype[Any]:
+    """Return the structured dtype of a state, laid out as C lays out its struct."""
+    names = [field.name for field in op.monoid.fields]
+    dtypes = op.monoid.dtypes(op.element)
+    return np.dtype(list(zip(names, dtypes, strict=True)), align=True)
+
+
+def places(state: np.dtype[Any]) -> list[tuple[np.dtype[Any], int]]:
+    """Return the dtype and the offset, in bytes, of every field of a layout."""
+    return [state.fields[name][:2] for name in state.names] if state.fields and state.names else []
+
+
+@cache
+def has_gaps(state: np.dtype[Any]) -> bool:
+    """Tell whether a layout has bytes between its fields."""
+    return 0 < sum(dtype.itemsize for dtype, _ in places(state)) < state.itemsize
+
+
+def written(op: Operation) -> np.dtype[Any]:
+    """Return the dtype of what a scan writes: of a user's monoid states, if they are structured."""
+    if op.monoid.lift is None:
+        return op.output
+    state = layout(op)
+    return state if custom_monoid.is_struct(state) else op.monoid.dtypes(op.element)[0]
+
+
+@cache
+def scanned(op: Operation, exclusive: bool = False, reverse: bool = False) -> scan.Scan:
+    """Return what the scans of an operation have in common."""
+    part = layout(replace(op, monoid=SUM)) if op.monoid is COMPENSATED_SUM else None
+    of = scan.of(functor(op), op.element, written(op), layout(op), exclusive, reverse, part)
+    return of if op.monoid.commutative else replace(of, ordered=True)
+
+
+def reductions(op: Operation) -> Iterator[str]:
+    """Yield what `lift` can launch for `op`."""
+    if not op.monoid.commutative:
+        for of in (scanned(op), scan.of_states(scanned(op))):
+            yield from (scan.rows(of, team, write=False) for team in (32, scan.THREADS))
+            yield scan.fold_columns(of)
+        return
+    name, read, state = functor(op), element(op), layout(op)
+    yield reduce.slabs(name, read, state)
+    yield reduce.rows(name, read, state)
+    yield reduce.long_rows(name, read, state)
+    for v in sorted({1, reduce.columns_per_thread(read, state)}):
+        yield reduce.long_columns(name, read, state, v)
+        yield reduce.threads(name, read, state, v)
+
+
+def scans(
+    op: Operation, hopper: bool = True, exclusive: bool = False, reverse: bool = False
+) -> Iterator[str]:
+    """Yield what `scan` can launch for `op`, on a GPU with or without Device.hopper."""
+    of = scanned(op, exclusive, reverse)
+    spine = scan.of_states(of)
+    for team in (32, scan.THREADS):
+        yield from (scan.rows(of, team), scan.rows(spine, team))
+    yield scan.short_rows(of)
+    yield from (scan.columns(of), scan.columns(spine))
+    for width in scan.STREAM_WIDTHS:
+        for streamed in (of, spine):
+            chunks = {16, streamed.element_bytes} - {1, 2} if streamed.is_copied else set()
+            yield from (scan.stream(streamed, width, chunk) for chunk in sorted(chunks))
+    if of.ordered:
+        yield from (scan.rows(lines, scan.THREADS, write=False) for lines in (of, spine))
+        yield scan.fold_columns(of)
+        return
+    yield from (scan.upsweep(of), scan.upsweep_columns(of))
+    if hopper and of.is_bulk:
+        # An H200's processors and memory, and lines of two tiles.
+        for shared in (True, False):
+            yield scan.waves(of, scan.tune(of, 1 << 14, 132, 232_448, shared))
+
+
+def named_scans(op: Operation) -> Iterator[str]:
+    """Yield what `scan_lines` launches besides for strategies that it does not choose itself."""
+    of = scanned(op)
+    spine = scan.of_states(of)
+    yield from (scan.upsweep(spine), scan.fan(of), scan.fan(spine), scan.cooperative(of))
+    if op.element.kind in "biu":
+        yield scan.lookback(of)
+
+
+def segmented_scans(op: Operation, exclusive: bool = False, reverse: bool = False) -> Iterator[str]:
+    """Yield what `scan` and `lift_segments` can launch for `op` with segments."""
+    of = scan.segmented(scanned(op, exclusive, reverse), layout(op))
+    yield scan.columns(of)
+    for lines in (of, scan.of_states(of)):
+        yield from (scan.rows(lines, team) for team in (32, scan.THREADS))
+        yield scan.rows(lines, scan.THREADS, write=False)
+
+
+def all_scans() -> Iterator[str]:
+    """Yield what sums can launch, and of the scans by other monoids and in other directions some.
+
+    These are compiled from the same templates, which know elements, states and results by their
+    sizes and conversions only: `_SCANNED` has each of those, and `reductions` every monoid.
+    """
+    for dtype in map(np.dtype, CTYPES):
+        total = accumulator(dtype)
+        for output in map(np.dtype, CTYPES):
+            if output.kind == total.kind or output.kind == dtype.kind == "b":
+                yield from scans(bind(SUM, dtype, output, "scan"))
+                yield from named_scans(bind(SUM, dtype, output, "scan"))
+        yield from segmented_scans(bind(SUM, dtype, total, "scan"))
+    for monoid, names in _SCANNED.items():
+        for dtype in map(np.dtype, names.split()):
+            op = bind(monoid, dtype, _output(monoid, dtype), "scan")
+            yield from scans(op)
+            yield from segmented_scans(op)
+    for name in ("f4", "c8"):
+        yield from scans(bind(SUM, np.dtype(name), np.dtype(name), "scan", skipna=True))
+    for name in ("f8", "c16"):
+        skipping = bind(COMPENSATED_SUM, np.dtype(name), np.dtype(name), "scan", skipna=True)
+        yield from scans(skipping)
+    double = np.dtype("f8")
+    yield from named_scans(bind(COMPENSATED_SUM, double, double, "scan"))
+    directed = {SUM: "u1 f4", COMPENSATED_SUM: "f8", MAX: "f2"}
+    for monoid, dtype in ((m, np.dtype(name)) for m in directed for name in directed[m].split()):
+        op = bind(monoid, dtype, _output(monoid, dtype), "scan")
+        for directions in ((True, False), (False, True), (True, True)):
+            yield from scans(op, True, *directions)
+            yield from segmented_scans(op, *directions)
+
+
+#: Elements whose scans by a monoid `all_scans` lists.
+_SCANNED = {
+    COMPENSATED_SUM: "f4 f8 c16",
+    PROD: "u1 i8 f4 c8",
+    MIN: "? u2 f4",
+    MAX: "? i1 i8 f2 f8",
+    LOGADDEXP: "f2 f4 f8",
+    ANY: "f4",
+    COUNT_NONZERO: "i2",
+}
+
+
+def histograms(samples: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
+    """Yield what `histogram` can launch for samples of that dtype, and its common weights."""
+    samples = np.dtype("u1") if samples.kind == "b" else samples
+    edges = {"f": "f4 f8" if samples.itemsize <= 4 else "f8", "i": "f8 i8", "u": "f8 i8 u8"}
+    for edge in map(np.dtype, edges[samples.kind].split()):
+        for find in finders(samples, edge):
+            yield from counts(find)
+            if hopper:
+                yield histogram.distributed(find)
+            yield from (bin_index.locate(find, np.dtype(index)) for index in ("u4", "i8"))
+        yield from weighs(find, _WEIGHTS)
+    yield from (histogram.largest(np.dtype(weight)) for weight in "efd")
+    yield from (histogram.settle(np.dtype(total)) for total in "Ld")
+
+
+def tallies(integers: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
+    """Yield what counts integers of that dtype, or places in a table, which are uint32."""
+    integers = np.dtype("u1") if integers.kind == "b" else integers
+    find = histogram.finder("unit", integers, integers)
+    yield from counts(find)
+    if hopper:
+        yield histogram.distributed(find)
+    yield from weighs(find, _WEIGHTS if integers == np.dtype("u4") else "id")
+
+
+def weighs(find: histogram.Finder, weights: str) -> Iterator[str]:
+    """Yield the sums of weights of some dtypes, by their letters."""
+    for weight in map(np.dtype, weights):
+        yield from (histogram.weigh(find, weight, shared) for shared in (True, False))
+
+
+def counts(find: histogram.Finder) -> Iterator[str]:
+    """Yield what a histogram without weights can launch, but for clusters."""
+    yield from (histogram.windows(find, packed) for packed in (False, True))
+    yield from (histogram.everywhere(find), histogram.partition(find), histogram.lists())
+    if find.element in ("signed char", "unsigned char"):
+        yield histogram.by_value(find)
+
+
+def finders(samples: np.dtype[Any], edge: np.dtype[Any]) -> list[histogram.Finder]:
+    """Return the ways in which such samples find their bins."""
+    if edge.kind != "f":
+        return [histogram.finder("searched", samples, edge)]
+    # Integers have limits of their own where floats could not tell them from their neighbours.
+    limited = (False, True) if samples.kind in "iu" and samples.itemsize == 8 else (False,)
+    return [
+        histogram.finder(kind, samples, edge, own)
+        for own in limited
+        for kind in ("searched", "linear", "guessed")
+    ]
+
+
+#: Elements of which `stages` lists everything.
+_STAGED = tuple(map(np.dtype, ("i4", "f4", "c8")))
+
+
+def stages(dtype: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
+    """Yield stages over several GPUs for elements of `dtype`, with or without Device.hopper.
+
+    As in `all_scans` these are sums of every dtype, and of the rest some; and one histogram or two.
+    Scans by LOGADDEXP, of the same template, are left out: they take the compiler long.
+    """
+    full = dtype in _STAGED
+    for monoid in MONOIDS:
+        if monoid is SUM or (full and dtype.kind in monoid.kinds and monoid is not COUNTS):
+            for skipna in (False, True) if full and monoid in SKIPPED else (False,):
+                op = compensated(bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna))
+                yield multichunk.reduce(functor(op), element(op), layout(op))
+    for monoid, names in {SUM: dtype.str[1:], **_SCANNED}.items():
+        if dtype.str[1:] in names.split() and monoid is not LOGADDEXP:
+            for skipna in (False, True) if full and monoid in SKIPPED else (False,):
+                op = compensated(bind(monoid, dtype, _output(monoid, dtype), "scan", skipna))
+                of = scanned(op)
+                if hopper and of.is_bulk:
+                    # An H200's processors, and its memory but for some of the program's own.
+                    yield multichunk.scan(of, scan.tune(of, 1 << 40, 132, 232_448 - 2048, False))
+                if full or not hopper:
+                    yield multichunk.scan(of, None)
+    if dtype.kind in "iuf":
+        edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
+        for find in finders(dtype, edge) if full else [histogram.finder("guessed", dtype, edge)]:
+            yield from (multichunk.histogram(find, packed) for packed in (False, True)[: 1 + full])
+    if dtype.kind in "iu":
+        yield multichunk.histogram(histogram.finder("unit", dtype, dtype), False)
+
+
+def transposes(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield what `transpose` can launch for elements of `dtype`."""
+    yield from transpose.programs(dtype.itemsize)
+
+
+def matmuls(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield what `matmul` can launch for elements of `dtype`."""
+    yield from matmul.programs(dtype)
+    if dtype in matmul_int8.DTYPES:
+        yield from matmul_int8.programs(dtype)
+
+
+def common(dtypes: tuple[np.dtype[Any], ...], hopper: bool = True) -> list[str]:
+    """Return what most work on elements of `dtypes` needs, with or without Device.hopper."""
+    sources: list[str] = []
+    for dtype in dtypes:
+        for monoid in _COMMON:
+            op = bind(monoid, dtype, _output(monoid, dtype), monoid.name)
+            sources += reductions(compensated(op))
+        sources += scans(compensated(bind(SUM, dtype, _output(SUM, dtype), "scan")), hopper)
+        samples = np.dtype("u1") if dtype.kind == "b" else dtype
+        edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
+        sources += counts(histogram.finder("guessed", samples, edge))
+    return sources
+
+
+def everything() -> list[str]:
+    """Return every program that the library can ask for, each once."""
+    sources: dict[str, None] = {}
+    for name in CTYPES:
+        dtype = np.dtype(name)
+        for monoid in MONOIDS:
+            if dtype.kind in monoid.kinds and monoid is not COUNTS:
+                for skipna in (False, True) if monoid in SKIPPED else (False,):
+                    op = bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna)
+                    sources.update(dict.fromkeys(reductions(op)))
+                if monoid in MASKED and dtype.kind != "c":
+                    op = replace(bind(monoid, dtype, dtype, monoid.name), masked=True)
+                    sources.update(dict.fromkeys(reductions(op)))
+        if dtype.kind in "biuf":
+            sources.update(dict.fromkeys(histograms(dtype)))
+        if dtype.kind in "biu":
+            sources.update(dict.fromkeys(tallies(dtype)))
+        sources.update(dict.fromkeys(stages(dtype)))
+        sources.update(dict.fromkeys(transposes(dtype)))
+        if dtype.kind == "b" or dtype in matmul.DTYPES:
+            sources.update(dict.fromkeys(matmuls(dtype)))
+    sources.update(dict.fromkeys(all_scans()))
+    return list(sources)
+
+
+def _output(monoid: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if monoid in (COMPENSATED_SUM, COMPENSATED_MEAN):
+        return accumulator(dtype)
+    if monoid in (SUM, PROD):
+        return accumulator(dtype) if dtype.kind in "biu" else dtype
+    if monoid in (ANY, ALL, COUNT_NONZERO):
+        return np.dtype("i8" if monoid is COUNT_NONZERO else "?")
+    if monoid is MEAN:
+        return np.dtype("f8") if dtype.kind in "biu" else dtype
+    return dtype

@@ -1,0 +1,58 @@
+"""Reductions of CuPy chunks in the order of their elements, for states that do not commute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_coop.algebra.monoids import Operation
+from dask_coop.chunks.cupy import programs_list
+from dask_coop.chunks.cupy.arrays import room_for
+from dask_coop.chunks.cupy.reduce import PART_BYTES, Shape, parts_of
+from dask_coop.cuda.launch import launch
+from dask_coop.cuda.programs import scan as programs
+
+Array = Any
+
+#: The fewest rows of a piece of strided lines.
+_ROWS = 32
+
+
+def fold_lines(op: Operation, x: Array, shape: Shape) -> Array:
+    """Reduce `x`, seen as (outer, n, inner), over n; return the states as bytes, on the GPU."""
+    scan, layout = programs_list.scanned(op), programs_list.layout(op)
+    if shape[0] * shape[2] == 0:
+        return cupy.empty(0, "u1")
+    states, left = _fold(scan, layout, x, shape)
+    while left[1] > 1:
+        states, left = _fold(programs.of_states(scan), layout, states, left)
+    return states
+
+
+def _fold(
+    scan: programs.Scan, layout: np.dtype[Any], x: Array, shape: Shape
+) -> tuple[Array, Shape]:
+    """Reduce pieces of lines; return their states, and their shape as lines of pieces."""
+    outer, n, inner = shape
+    threads, line_bytes = programs.THREADS, n * scan.element_bytes
+    if inner > 1:
+        # A thread takes a column of a piece, so few columns make many pieces.
+        busy = threads * parts_of(1, n)
+        parts = max(1, min(busy // (outer * inner), n // _ROWS))
+    else:
+        parts = parts_of(outer, line_bytes // PART_BYTES)
+    states = room_for(outer * parts * inner, layout)
+    at = states.data.ptr
+    if inner > 1:
+        columns = np.int64(outer), np.int64(n), np.int64(inner), np.int64(parts)
+        blocks = -(-outer * parts * inner // threads)
+        launch(programs.fold_columns(scan), blocks, threads, x.data.ptr, at, 0, *columns)
+    else:
+        team = 32 if n <= programs.WARP_LINE else threads
+        blocks = -(-outer * parts // (threads // team))
+        source = programs.rows(scan, team, write=False)
+        rows = np.int64(outer), np.int64(n), np.int64(parts)
+        launch(source, blocks, threads, x.data.ptr, 0, 0, at, *rows)
+    return states, (outer, parts, inner)

@@ -1,0 +1,73 @@
+"""Sums and products of NumPy chunks, most of them in an accumulator wider than the elements.
+
+NumPy converts the elements to a buffer before it combines them, and multiplies them one after the
+other; where Numba is there and chunks are large enough to pay for its compiler, the loops of
+adding_numba.py convert and combine in one step, and several elements at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+Array = np.ndarray[Any, Any]
+
+#: The least elements of a chunk for which loops are compiled, and of a line that is summed alone.
+WORTH_COMPILING, _LONG = 1 << 16, 1 << 9
+
+_WIDENED = {"f4": "f8", **dict.fromkeys(("i1", "i2", "i4"), "i8")}
+_WIDENED |= dict.fromkeys(("u1", "u2", "u4"), "u8")
+_SUMS = {(np.dtype(a), np.dtype(b)) for a, b in _WIDENED.items()}
+_PRODUCTS = _SUMS | {(np.dtype(a), np.dtype(a)) for a in ("f8", "i8", "u8")}
+#: What elements are combined in what by the loops. NumPy's sums of wide elements are as fast.
+_PAIRS: dict[np.ufunc, Any] = {np.add: _SUMS, np.multiply: _PRODUCTS}
+
+
+@cache
+def _loops() -> ModuleType | None:
+    try:
+        from dask_coop.chunks.numpy import adding_numba
+    except ImportError:
+        return None
+    return adding_numba
+
+
+def compiled(x: Array) -> ModuleType | None:
+    """Return the loops for a chunk, or None where there is no Numba or they are not worth it."""
+    return _loops() if x.size >= WORTH_COMPILING and x.flags.aligned else None
+
+
+def reduce(ufunc: np.ufunc, x: Array, axes: tuple[int, ...], dtype: Any) -> Any:
+    """Return ``ufunc.reduce(x, axes, dtype, initial=ufunc.identity)``, for sorted axes."""
+    if (x.dtype, dtype) in _PAIRS.get(ufunc, ()):
+        rows, multiply = axes == tuple(range(x.ndim - len(axes), x.ndim)), ufunc is np.multiply
+        lines = _lines(x, x.ndim - len(axes) if rows else len(axes))
+        if (rows or axes == tuple(range(len(axes)))) and lines is not None:
+            loops = compiled(x)
+            n, step = lines.shape[rows], lines.strides[0] // x.itemsize
+            if loops is not None and (multiply or not rows or n >= _LONG):
+                span = (len(lines) - 1) * step + lines.shape[1]
+                flat = as_strided(lines, (span,), (x.itemsize,), writeable=False)
+                results = np.empty(lines.shape[1 - rows], dtype)
+                if not rows:
+                    loops.combine_columns(flat, step, n, results, multiply)
+                else:
+                    (loops.multiply_rows if multiply else loops.add_rows)(flat, step, n, results)
+                return results.reshape([m for d, m in enumerate(x.shape) if d not in axes])[()]
+    return ufunc.reduce(x, axes, dtype=dtype, initial=ufunc.identity)
+
+
+def _lines(x: Array, split: int) -> Array | None:
+    """Return a view of `x` with its axes before `split` as one and the others as one.
+
+    None stands for an array that is not in C order, or has no such view.
+    """
+    if x.flags.c_contiguous and x.size:
+        return x.reshape(math.prod(x.shape[:split]), -1)
+    steps = x.strides[0] % x.itemsize == 0 < x.strides[0] if x.ndim == 2 else False
+    return x if steps and split == 1 and x.strides[1] == x.itemsize else None

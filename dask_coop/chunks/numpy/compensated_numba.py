@@ -1,0 +1,242 @@
+"""The loops of chunks/compensated.py, compiled by Numba.
+
+Without fastmath, which would find that the error of an addition is zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_coop.chunks.numpy.jit import jit
+
+Array = np.ndarray[Any, Any]
+
+#: Sums of a line that are independent of one another, so that several are added to at a time.
+_LANES = 32
+
+#: The most elements of a line whose every addition is corrected. Of more, sums of four are.
+_SHORT = 256
+
+#: Columns whose sums stay in a cache.
+_COLUMNS = 2048
+
+
+@jit
+def _add(before: Any, x: Any) -> tuple[Any, Any]:
+    """Return a sum and its excess."""
+    after = before + x
+    added = after - before
+    return after, (added - x) + ((after - added) - before)
+
+
+@jit
+def _settle(total: Any, excess: Any) -> Any:
+    exact = total - excess
+    return exact if exact - exact == 0 else total
+
+
+def _sum_rows(x: Array, step: int, n: int, parts: int, totals: Array, excesses: Array) -> None:
+    lanes, errors = np.empty(_LANES), np.empty(_LANES)
+    wide = totals.dtype.type
+    four = n // (4 * _LANES) * 4 * _LANES if n > _SHORT else 0
+    for line in range(len(totals) // parts):
+        begin = line * step
+        if n < _LANES:
+            for which in range(parts):
+                total, excess = 0.0, 0.0
+                for i in range(begin + which, begin + n, parts):
+                    total, error = _add(total, wide(x[i]))
+                    excess += error
+                totals[line * parts + which], excesses[line * parts + which] = total, excess
+            continue
+        lanes[:] = 0
+        errors[:] = 0
+        for start in range(begin, begin + four, 4 * _LANES):
+            a, b = x[start:][:_LANES], x[start + _LANES :][:_LANES]
+            c, d = x[start + 2 * _LANES :][:_LANES], x[start + 3 * _LANES :][:_LANES]
+            for i in range(_LANES):
+                sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
+                lanes[i], error = _add(lanes[i], sums)
+                errors[i] += error
+        for start in range(begin + four, begin + n, _LANES):
+            part = x[start : min(start + _LANES, begin + n)]
+            for i in range(len(part)):
+                lanes[i], error = _add(lanes[i], wide(part[i]))
+                errors[i] += error
+        half = _LANES // 2
+        while half >= parts:
+            for i in range(half):
+                lanes[i], error = _add(lanes[i], lanes[half + i])
+                errors[i] += errors[half + i] + error
+            half //= 2
+        for which in range(parts):
+            totals[line * parts + which] = lanes[which]
+            excesses[line * parts + which] = errors[which]
+
+
+def _sum_columns(
+    x: Array, line_step: int, step: int, n: int, inner: int, totals: Array, excesses: Array
+) -> None:
+    wide = totals.dtype.type
+    four = n // 4 * 4 if n > _SHORT else 0
+    for line in range(len(totals) // inner):
+        for column in range(0, inner, _COLUMNS):
+            width = min(_COLUMNS, inner - column)
+            total = totals[line * inner + column :][:width]
+            excess = excesses[line * inner + column :][:width]
+            first = line * line_step + column
+            for row in range(0, four, 4):
+                at = first + row * step
+                a, b = x[at:][:width], x[at + step :][:width]
+                c, d = x[at + 2 * step :][:width], x[at + 3 * step :][:width]
+                for i in range(width):
+                    sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
+                    total[i], error = _add(total[i], sums)
+                    excess[i] += error
+            for row in range(four, n):
+                part = x[first + row * step :][:width]
+                for i in range(width):
+                    total[i], error = _add(total[i], wide(part[i]))
+                    excess[i] += error
+
+
+@jit
+def _scan_eights(
+    row: Array, into: Array, begin: int, nothing: Any, total: Any, excess: Any
+) -> tuple[Any, ...]:
+    """Scan eight elements at a time from `begin` on, while sums are finite.
+
+    The eight are added to one another, and then to the total, all at the same time. Return where
+    that ends, and the state there.
+    """
+    end = begin + (len(row) - begin) // 8 * 8
+    for i in range(begin, end, 8):
+        # What changes nothing makes a float64 of a float32.
+        a = nothing + row[i]
+        b = a + row[i + 1]
+        c = b + row[i + 2]
+        d = c + row[i + 3]
+        e = d + row[i + 4]
+        f = e + row[i + 5]
+        g = f + row[i + 6]
+        h = g + row[i + 7]
+        after, error = _add(total, h)
+        error += excess
+        a, b, c = (a - excess) + total, (b - excess) + total, (c - excess) + total
+        d, e, f = (d - excess) + total, (e - excess) + total, (f - excess) + total
+        g, h = (g - excess) + total, after - error
+        # Where one is not finite, neither is the sum.
+        checked = ((a + b) + (c + d)) + ((e + f) + (g + h))
+        if checked - checked != 0:
+            return i, total, excess
+        into[i], into[i + 1], into[i + 2], into[i + 3] = a, b, c, d
+        into[i + 4], into[i + 5], into[i + 6], into[i + 7] = e, f, g, h
+        total, excess = after, error
+    return end, total, excess
+
+
+def _scan_rows(
+    x: Array,
+    out: Array,
+    begins: Array,
+    marked: bool,
+    skip: bool,
+    exclusive: bool,
+    nothing: Any,
+    totals: Array,
+    excesses: Array,
+) -> None:
+    wide = totals.dtype.type
+    zero = wide(0)
+    n = x.shape[1]
+    for line in range(len(totals)):
+        total, excess = totals[line], excesses[line]
+        row, into, at = x[line], out[line], 0
+        while at < n:
+            if exclusive and not skip and not marked:
+                into[at] = _settle(total, excess)
+                at, total, excess = _scan_eights(row[:-1], into[1:], at, nothing, total, excess)
+            elif not skip and not marked:
+                at, total, excess = _scan_eights(row, into, at, nothing, total, excess)
+            end = min(at + 8, n)
+            for i in range(at, end):
+                value = wide(row[i])
+                if skip and value != value:
+                    value = zero
+                restart = marked and begins[line, i]
+                if restart:
+                    total, excess = nothing, zero
+                if exclusive:
+                    into[i] = zero if restart else _settle(total, excess)
+                total, error = _add(total, value)
+                excess += error
+                if not exclusive:
+                    into[i] = _settle(total, excess)
+            at = end
+        totals[line], excesses[line] = total, excess
+
+
+def _scan_columns(
+    x: Array,
+    first: int,
+    line_step: int,
+    step: int,
+    out: Array,
+    out_first: int,
+    out_line_step: int,
+    out_step: int,
+    n: int,
+    inner: int,
+    begins: Array,
+    marked: bool,
+    skip: bool,
+    exclusive: bool,
+    nothing: Any,
+    totals: Array,
+    excesses: Array,
+) -> None:
+    wide = totals.dtype.type
+    zero = wide(0)
+    for line in range(len(totals) // inner):
+        for column in range(0, inner, _COLUMNS):
+            width = min(_COLUMNS, inner - column)
+            total = totals[line * inner + column :][:width]
+            excess = excesses[line * inner + column :][:width]
+            for row in range(n):
+                part = x[first + line * line_step + row * step + column :][:width]
+                into = out[out_first + line * out_line_step + row * out_step + column :][:width]
+                if marked:
+                    for i in range(width):
+                        if begins[line, row, column + i]:
+                            total[i], excess[i] = nothing, zero
+                if exclusive:
+                    for i in range(width):
+                        into[i] = _settle(total[i], excess[i])
+                        if marked and begins[line, row, column + i]:
+                            into[i] = zero
+                for i in range(width):
+                    value = wide(part[i])
+                    value = zero if skip and value != value else value
+                    total[i], error = _add(total[i], value)
+                    excess[i] += error
+                if not exclusive:
+                    for i in range(width):
+                        into[i] = _settle(total[i], excess[i])
+
+
+#: Write the sums of lines of `n` numbers, the first of which are `step` numbers apart, and their
+#: excesses; of lines of complex numbers, `parts` of which are neighbours.
+sum_rows = jit(_sum_rows)
+
+#: Add to the sums of columns and to their excesses.
+sum_columns = jit(_sum_columns)
+
+#: Scan the rows of `x` into those of `out`, from `totals` and `excesses` on, which become those of
+#: all. Sums restart from `nothing` where `begins`, if `marked`. With `skip`, NaN are zero.
+scan_rows = jit(_scan_rows)
+
+#: Scan `inner` lines that are neighbours. `first` is where in memory the first element of a scan
+#: is; steps are in elements, from one group of such lines to the next, and along a line.
+scan_columns = jit(_scan_columns)

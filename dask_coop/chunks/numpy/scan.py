@@ -1,0 +1,257 @@
+"""Scans of NumPy chunks, by blocks that stay in the caches.
+
+A chunk is seen as an array of shape (outer, n, inner), of which lines of n are scanned. A block is
+lifted, scanned from the state that the one before has left, and written in the result's dtype, so
+that the conversions and the combination with the base cost no pass over memory of their own. Sums
+and products along the last axis in memory are made by a loop of adding_numba.py where Numba is
+there, in the same order. Sums in float64 that keep what additions round off are scanned by
+compensated.py, from such a state to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.monoids import COMPENSATED_SUM, LOGADDEXP, PROD, SUM, Operation, State
+from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.chunks.numpy import adding, compensated
+from dask_coop.chunks.states import accumulate
+
+Array = np.ndarray[Any, Any]
+
+#: Elements of a block, and of a line that is scanned beside no other where its marks are its own.
+_BLOCK, _LONG = 1 << 15, 1 << 12
+
+#: Columns that are combined row by row, for the price of a call a row.
+_WIDE = 512
+
+#: Elements and results for which there is a compiled loop.
+_LOOPED = {"f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"}
+
+#: Elements of a segment that are worth a call.
+_RUN = 32
+
+
+def scan(
+    op: Operation, x: Array, sweep: Sweep, base: State | None, marks: Array | None
+) -> tuple[Array, State]:
+    """Scan the chunk `x` from `base` on; return the results and the state behind them.
+
+    Parameters
+    ----------
+    op : Operation
+        Of a monoid with one field, or of `COMPENSATED_SUM`.
+    x : numpy.ndarray
+    sweep : Sweep
+    base : State, optional
+        What comes before the chunk, in its shape without the axis.
+    marks : numpy.ndarray, optional
+        Bool, of the shape of `x` or a line's: where the scan restarts.
+    """
+    axis = sweep.axis
+    order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
+    at, others = order.index(axis), [d - (d > axis) for d in order if d != axis]
+    shape = tuple(x.shape[d] for d in order)
+    lines = math.prod(shape[:at]), shape[at], math.prod(shape[at + 1 :])
+    n = shape[at] + sweep.initial
+    result = np.empty((*shape[:at], n, *shape[at + 1 :]), op.output)
+
+    def see(a: Array, length: int = lines[1]) -> Array:
+        a = a.reshape(lines[0], length, lines[2])
+        return a[:, ::-1] if sweep.reverse else a
+
+    if marks is not None and marks.ndim < x.ndim:
+        marks = marks[::-1] if sweep.reverse else marks
+        marks = marks[np.newaxis, :, np.newaxis]
+    elif marks is not None:
+        marks = see(marks.transpose(order))
+    dtypes, identity = op.monoid.dtypes(op.element), op.monoid.identity(op.element)
+    carry = None
+    if base is not None:
+        carry = [
+            np.asarray(field, dtype).transpose(others).reshape(lines[0], 1, lines[2])
+            for field, dtype in zip(base, dtypes, strict=True)
+        ]
+    out = see(result, n)
+    if sweep.initial:
+        out[:, :1] = identity[0] if carry is None else _result(carry)
+        out = out[:, 1:]
+    last = [np.full((lines[0], 1, lines[2]), value) for value in identity]
+    loops = adding.compiled(x) if marks is None and lines[2] == 1 else None
+    if loops is not None and _has_loop(op, x):
+        multiply = op.monoid is PROD
+        # What changes no element, a negative zero included.
+        last[0][...] = (1 if multiply else dtypes[0].type(-0.0)) if carry is None else carry[0]
+        rows = see(x.transpose(order))[..., 0], out[..., 0], last[0][:, 0, 0]
+        loops.scan(*rows, identity[0], multiply, op.skipna, sweep.exclusive)
+        if sweep.exclusive and carry is None:
+            out[:, :1] = identity[0]
+    elif op.monoid is COMPENSATED_SUM and compensated.compiled(x) is not None:
+        elements = x.astype(op.element, copy=False).transpose(order).reshape(lines)
+        first = 1 if sweep.initial and not sweep.reverse else 0
+        into = result.reshape(lines[0], n, lines[2])[:, first : first + lines[1]]
+        compensated.scan(elements, into, carry, marks, last, sweep, op.skipna)
+        if sweep.exclusive and carry is None:
+            out[:, :1] = identity[0]
+    elif x.size:
+        # That ufunc warns of NaN that it is given.
+        with np.errstate(invalid="ignore" if op.monoid is LOGADDEXP else None):
+            _scan_lines(op, see(x.transpose(order)), out, carry, marks, sweep.exclusive, last)
+    elif carry is not None:
+        last = carry
+    kept = shape[:at] + shape[at + 1 :]
+    back = np.argsort(others)
+    state = (field.reshape(kept).transpose(back)[()] for field in last)
+    return result.transpose(np.argsort(order)), tuple(state)
+
+
+def _has_loop(op: Operation, x: Array) -> bool:
+    known = {x.dtype.str[1:], op.output.str[1:]} <= _LOOPED
+    return known and x.dtype == op.element and op.monoid in (SUM, PROD)
+
+
+def _scan_lines(
+    op: Operation,
+    x: Array,
+    out: Array,
+    carry: list[Array] | None,
+    marks: Array | None,
+    exclusive: bool,
+    last: list[Array],
+) -> None:
+    """Scan (outer, n, inner) along n into `out`, from `carry` or from nothing, and leave `last`."""
+    dtype, identity = op.monoid.dtypes(op.element)[0], op.monoid.identity(op.element)[0]
+    bare = x.dtype == dtype == op.element and not op.skipna and not 1 < x.shape[2] < _WIDE
+    # Two doubles are put on top of what is scanned, and not into the elements.
+    kept = bare and len(last) == 2 and (x.shape[2] > 1 or x.strides[1] == x.itemsize)
+    bare = bare and len(last) == 1
+    bare = bare and op.monoid.fields[0].role not in ("count", "truth")
+    shared = marks is None or marks.shape[0] == marks.shape[2] == 1
+    # Their blocks are larger: each costs some twenty calls.
+    parts = _blocks(x.shape, shared, 4 * _BLOCK if kept else _BLOCK)
+    plain = bare and out.dtype == dtype and not exclusive and x.shape[2] == 1
+    if plain and carry is None and marks is None:
+        # Nothing is done to elements or results, so that blocks would save nothing.
+        parts = iter([(slice(None), slice(None), slice(0, x.shape[1]))])
+    for lines, columns, steps in parts:
+        if steps.start == 0:
+            before = None if carry is None else [field[lines, :, columns] for field in carry]
+        target = out[lines, steps, columns]
+        into = target if target.dtype == dtype and not exclusive else None
+        begins = None
+        if marks is not None:
+            begins = marks[:, steps] if shared else marks[lines, steps, columns]
+        block = x[lines, steps, columns]
+        # Where nothing is put before the first element, elements may be states as they are.
+        if not kept and (before is not None or not bare):
+            block = _lift(op, block, dtype, identity)
+        after, state = _accumulate(op, block, before, begins, into)
+        if exclusive:
+            target[:, :1] = identity if before is None else _result(before)
+            target[:, 1:] = after[:, :-1]
+            if begins is not None:
+                np.copyto(target, identity, "unsafe", where=begins)
+        elif after is not target:
+            target[...] = after
+        for field, value in zip(last, state, strict=True):
+            field[lines, :, columns] = value
+        before = state
+
+
+def _result(state: list[Array]) -> Array:
+    """Return the results of states."""
+    return state[0] if len(state) == 1 else settle(tuple(state))[0]
+
+
+def _blocks(
+    shape: tuple[int, ...], shared: bool, size: int
+) -> Iterator[tuple[slice, slice, slice]]:
+    """Yield some lines and columns, and all steps along them, first to last; then the next."""
+    outer, n, inner = shape
+    alone = not shared and inner == 1 and n >= _LONG
+    lines = 1 if alone else max(1, min(size // (n * inner), outer))
+    columns = min(inner, size // 8)
+    length = max(1, size // (lines * columns))
+    for line in range(0, outer, lines):
+        for column in range(0, inner, columns):
+            for step in range(0, n, length):
+                yield (
+                    slice(line, line + lines),
+                    slice(column, column + columns),
+                    slice(step, min(step + length, n)),
+                )
+
+
+def _lift(op: Operation, x: Array, dtype: np.dtype[Any], identity: Any) -> Array:
+    """Return the states of elements, in an array of its own that is contiguous along the lines."""
+    counted = op.monoid.fields[0].role in ("count", "truth")
+    x = x.astype("?" if counted else op.element, copy=False)
+    if x.shape[2] >= _WIDE:
+        states = np.array(x, dtype)
+    else:
+        states = np.empty((x.shape[0], x.shape[2], x.shape[1]), dtype).transpose(0, 2, 1)
+        states[...] = x
+    if op.skipna:
+        np.copyto(states, identity, where=np.isnan(states))
+    return states
+
+
+def _accumulate(
+    op: Operation,
+    x: Array,
+    before: list[Array] | None,
+    begins: Array | None,
+    out: Array | None,
+) -> tuple[Array, list[Array]]:
+    """Scan states along axis 1; return results, in `out` if it is given, and the last state.
+
+    `x` may be overwritten.
+    """
+    cuts: list[int] = []
+    if begins is not None and begins.any():
+        if begins.shape[0] * begins.shape[2] == 1:
+            cuts = np.flatnonzero(begins).tolist()
+        if not 0 < len(cuts) * _RUN <= x.shape[1]:
+            return _accumulate_segments(op, x, before, begins)
+    before = None if cuts[:1] == [0] else before
+    out = np.empty_like(x) if out is None else out
+    for begin, end in pairwise([*([] if cuts[:1] == [0] else [0]), *cuts, x.shape[1]]):
+        if op.monoid is COMPENSATED_SUM:
+            state = compensated.accumulate(x[:, begin:end], before, out[:, begin:end])
+        else:
+            state = _accumulate_run(op, x[:, begin:end], before, out[:, begin:end])
+        before = None
+    return out, state
+
+
+def _accumulate_run(op: Operation, x: Array, before: list[Array] | None, out: Array) -> list[Array]:
+    """Scan states of one field along axis 1 into `out`, and return the last."""
+    ufunc = op.monoid.fields[0].ufunc
+    if before is not None:
+        ufunc(before[0], x[:, :1], out=x[:, :1])
+    if x.shape[2] < _WIDE:
+        ufunc.accumulate(x, 1, out=out)
+    else:
+        out[:, 0] = x[:, 0]
+        for row in range(1, x.shape[1]):
+            ufunc(out[:, row - 1], x[:, row], out=out[:, row])
+    return [out[:, -1:]]
+
+
+def _accumulate_segments(
+    op: Operation, x: Array, before: list[Array] | None, begins: Array
+) -> tuple[Array, list[Array]]:
+    restarts = np.array(np.broadcast_to(begins, x.shape))
+    rest = [np.zeros_like(x) for _ in op.monoid.fields[1:]]
+    base = None
+    if before is not None:
+        base = (*(field[:, 0] for field in before), np.zeros(before[0][:, 0].shape, "?"))
+    combine = segmented(op.monoid).combine
+    *states, _ = accumulate(combine, (x, *rest, restarts), 1, base)
+    return _result(states), [field[:, -1:] for field in states]

@@ -1,0 +1,114 @@
+"""Where a computation runs: the threads of this process, one GPU, or a cluster on this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from tempfile import gettempdir
+from typing import Any
+
+import dask
+import dask.array as da
+from dask.diagnostics import ProgressBar
+from dask.system import CPU_COUNT
+
+from dask_coop import chunks
+from dask_coop.cli import info
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A place to compute.
+
+    Attributes
+    ----------
+    name : str
+        For people: the kind of chunks and how many threads, processes or GPUs work on them.
+    gpu : bool
+        Whether arrays are moved to CuPy chunks.
+    """
+
+    name: str
+    gpu: bool
+    _compute: Callable[..., Any]
+
+    def place(self, x: da.Array) -> da.Array:
+        """Return `x` with chunks of the kind that this runner works on."""
+        if not self.gpu or x.dtype.kind in "mM":
+            # CuPy has no dates.
+            return x
+        import cupy
+
+        meta = cupy.empty((0,) * x.ndim, x.dtype)
+        return x.map_blocks(cupy.asarray, dtype=x.dtype, meta=meta)
+
+    def compute(self, *arrays: da.Array) -> list[Any]:
+        """Return the arrays as NumPy arrays, computed in one go, with a progress bar on stderr."""
+        return [chunks.asarray(value, "numpy") for value in self._compute(*arrays)]
+
+
+@contextmanager
+def start(cluster: bool = False, cpu: bool = False) -> Iterator[Runner]:
+    """Start a runner, and end it when the context ends.
+
+    Parameters
+    ----------
+    cluster : bool
+        Whether to run on a cluster of processes on this machine: dask_cuda's, with a process for
+        each GPU, where there are dask_cuda and GPUs; distributed's elsewhere.
+    cpu : bool
+        Whether to leave GPUs alone.
+
+    Yields
+    ------
+    Runner
+    """
+    gpus = [] if cpu else info.cupy_gpus()
+    if not cluster:
+        name = f"NumPy, {_count(CPU_COUNT, 'thread')}"
+        if gpus:
+            name = f"CuPy {info.package_version('CuPy')} on {gpus[0]}"
+        with dask.config.set(scheduler="threads"):
+            yield Runner(name, bool(gpus), _compute_here)
+        return
+
+    from distributed import Client, LocalCluster
+
+    if gpus and find_spec("dask_cuda"):
+        from dask_cuda import LocalCUDACluster
+
+        name = f"LocalCUDACluster, {_count_names(gpus)}"
+        # Its own choice for scratch files is the current folder.
+        workers = LocalCUDACluster(dashboard_address=None, local_directory=gettempdir())
+    else:
+        gpus = []
+        name = f"LocalCluster, {_count(CPU_COUNT, 'process')}"
+        workers = LocalCluster(CPU_COUNT, threads_per_worker=1, dashboard_address=None)
+    with workers, Client(workers) as client:
+        yield Runner(name, bool(gpus), partial(_compute_there, client))
+
+
+def _compute_here(*arrays: da.Array) -> Any:
+    with ProgressBar(dt=0.02, out=sys.stderr):  # it ends up to dt late
+        return dask.compute(*arrays)
+
+
+def _compute_there(client: Any, *arrays: da.Array) -> Any:
+    from distributed import progress
+
+    futures = client.compute(arrays)
+    with redirect_stdout(sys.stderr):  # this bar knows no other place
+        progress(futures, notebook=False)
+    return client.gather(futures)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def _count_names(names: list[str]) -> str:
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))

@@ -1,0 +1,143 @@
+"""The picture that ``describe`` writes: a histogram above a cumulative distribution.
+
+Importing this imports matplotlib, so it is imported where a figure is drawn.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from dask_coop.cli.readable import readable
+from dask_coop.cli.summaries import Summary
+
+COLOR = "#2f6f9f"
+ACCENT = "#c8553d"
+MOST_BARS = 1024
+
+
+def save_summary(path: Path, title: str, subtitle: str, summary: Summary) -> None:
+    """Write a summary as a PNG.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file to write.
+    title, subtitle : str
+        The two lines at the top.
+    summary : Summary
+        What to draw.
+    """
+    # A Figure without pyplot has no window and no state, and draws with Agg.
+    figure = Figure(figsize=(8, 6.5), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    figure.suptitle(title, fontsize="x-large", fontweight="bold", parse_math=False)
+    above.set_title(subtitle, fontsize="medium", color="0.35", parse_math=False)
+    _draw_histogram(above, summary)
+    _draw_cumulative(below, summary)
+    figure.savefig(path, dpi=150)
+
+
+def _draw_histogram(axes: Axes, summary: Summary) -> None:
+    counts, edges = _coarsen(summary.counts, _positions(summary, summary.edges))
+    axes.stairs(counts, edges, fill=True, color=COLOR)
+    if counts.max() > 10 * counts.mean():  # a linear axis would flatten the tail to nothing
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.5)
+        axes.set_ylabel("values per bin, log scale")
+    else:
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.set_ylabel("values per bin")
+    axes.set_xlim(edges[0], edges[-1])
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+
+
+def _draw_cumulative(axes: Axes, summary: Summary) -> None:
+    shares = np.concatenate(([0], np.cumsum(summary.counts))) / summary.inside
+    edges = _positions(summary, summary.edges)
+    axes.plot(edges, shares, color=COLOR)
+    low, high = edges[0], edges[-1]
+    probabilities = {"1 %": 0.01, "median": 0.5, "99 %": 0.99}
+    quantiles = summary.quantiles([*probabilities.values()])
+    texts = summary.values(quantiles)
+    for (name, share), value, number in zip(
+        probabilities.items(), _positions(summary, quantiles), texts, strict=True
+    ):
+        text = readable(number) if summary.origin is not None else f"{number:.4g}"
+        axes.plot([value, value], [0, share], color=ACCENT, linestyle="--", linewidth=1)
+        axes.plot(value, share, "o", color=ACCENT, markersize=5, clip_on=False, zorder=3)
+        # A rising curve leaves room below it on the right, and above it on the left.
+        above = share < 0.1 or value > low + 0.75 * (high - low)
+        left = above and value > low + 0.25 * (high - low)
+        axes.annotate(
+            f"{name}: {text}",
+            (value, share),
+            xytext=(-8 if left else 8, 6 if above and share < 0.9 else -6),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="bottom" if above and share < 0.9 else "top",
+            color=ACCENT,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set_ylim(0, 1.05)
+    axes.set_ylabel("share of values below")
+    if _is_calendar(summary):
+        locator = AutoDateLocator()
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.set_xlabel(f"{_name(summary)} (the quantiles are those of {len(summary.counts)} bins)")
+    axes.grid(alpha=0.3)
+
+
+def _is_calendar(summary: Summary) -> bool:
+    """Tell whether the values are dates that matplotlib can show, and tell apart."""
+    if not isinstance(summary.origin, np.datetime64):
+        return False
+    if np.datetime_data(summary.origin.dtype)[0] in ("ps", "fs", "as"):
+        # All of it is near 1970, and NumPy changes these units to no others.
+        return False
+    ends = _dates(summary, summary.edges[[0, -1]])
+    first, last = ends.astype("M8[Y]").astype("i8") + 1970
+    return bool(first >= 1 and last < 9999 and np.ptp(ends.astype("M8[s]").astype("i8")))
+
+
+def _dates(summary: Summary, numbers: Any) -> Any:
+    """Return dates, a second off both ends of time: NumPy's change of units overflows there."""
+    values = summary.values(numbers)
+    last = np.iinfo("i8").max - 10**9
+    return np.clip(values.view("i8"), -last, last).view(values.dtype)
+
+
+def _positions(summary: Summary, numbers: Any) -> Any:
+    """Return where on the axis lies what is at `numbers` along the edges of a summary."""
+    if _is_calendar(summary):
+        return date2num(_dates(summary, numbers))
+    if isinstance(summary.origin, np.timedelta64):
+        return np.add(numbers, float(summary.origin.view("i8")))
+    return np.asarray(numbers)
+
+
+def _name(summary: Summary) -> str:
+    """Return what the axis of values tells."""
+    if summary.origin is None or _is_calendar(summary):
+        return "value"
+    unit, step = np.datetime_data(summary.origin.dtype)
+    unit = f"{step} {unit}" if step > 1 else unit
+    if isinstance(summary.origin, np.timedelta64):
+        return f"value in {unit}"
+    return f"{unit} since {readable(summary.origin)}"
+
+
+def _coarsen(counts: Any, edges: Any) -> tuple[Any, Any]:
+    """Merge neighbouring bins until they can be told apart on paper."""
+    merged = -(-len(counts) // MOST_BARS)
+    starts = np.arange(0, len(counts), merged)
+    return np.add.reduceat(counts, starts), np.append(edges[starts], edges[-1])

@@ -1,0 +1,315 @@
+"""Collectives: chunks that are in memory on a cluster, reduced or scanned in rounds of messages.
+
+A graph costs the scheduler its time for every task. A round costs a message a worker, whatever the
+number of chunks (`dask_coop.cluster.worker`). A reduction takes one, and a scan two::
+
+    chunks --lift--> states --> here: combined --> result                              one round
+
+    chunks --lift--> states --> here: base sums --> chunks --scan--> results           two rounds
+
+Jobs are the functions of the tasks of `dask_coop.graph.reduce` and `dask_coop.graph.scan`
+(`dask_coop.cluster.jobs`), so the results are those of the graphs. Results of scans stay where they
+are made, and are futures as those of scattered data: who loses the worker loses them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import pickle
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial, reduce
+from itertools import product
+from types import MappingProxyType
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+from dask.array.core import Array
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias
+from distributed import Client, Future, wait
+from distributed.comm import CommClosedError
+from distributed.core import clean_exception
+from distributed.protocol.pickle import dumps
+
+from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.monoids import Operation
+from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.cluster.jobs import Count, Downsweep, Job, Lift, Spine, Stacked, Upsweep, combined
+from dask_coop.cluster.scheduler import SchedulerRounds
+from dask_coop.cluster.worker import REDUCE, SCAN, WorkerRounds
+from dask_coop.errors import Declined
+from dask_coop.graph import reduce as graph_reduce
+from dask_coop.graph import scan as graph_scan
+from dask_coop.graph.executor import Groups
+
+#: Tables of more bytes than this are combined between workers, and not here.
+TREE_BYTES = 1 << 18
+
+#: States of more bytes than this in all are combined by a graph, between workers.
+MOST_BYTES = 1 << 26
+
+Index = tuple[int, ...]
+
+
+class Collective:
+    """Runs steps on the workers that hold the chunks: a `dask_coop.graph.executor.Runner`."""
+
+    def states(self, op: Operation, arrays: Sequence[Array], axes: tuple[int, ...]) -> Groups:
+        """Reduce the blocks of an array over `axes`."""
+        x = arrays[0]
+        _require_small(op, x, axes)
+        indices = _indices(x)
+        positional = op.monoid.positional
+        groups = [(0,) * x.ndim] * len(indices)
+        if len(axes) < x.ndim:
+            groups = [tuple(0 if d in axes else i for d, i in enumerate(at)) for at in indices]
+        extras: list[Any] = [None] * len(indices)
+        if positional or len(axes) < x.ndim:
+            origins = (graph_reduce._origin(x, axes, i) if positional else None for i in indices)
+            extras = list(zip(groups, origins, strict=True))
+        return _states(Lift(op, axes), _blocks(arrays, indices), extras, groups)
+
+    def tables(
+        self,
+        op: Operation,
+        arrays: Sequence[Array],
+        weighted: bool,
+        grid: Any,
+        axes: tuple[int, ...],
+    ) -> Groups:
+        """Count the samples of an array over `axes`."""
+        if len(axes) < arrays[0].ndim:
+            _require_small(op, arrays[0], axes, math.prod(grid.shape))
+        indices = _indices(arrays[0])
+        groups = [tuple(i for d, i in enumerate(index) if d not in axes) for index in indices]
+        is_one = len(set(groups)) == 1
+        tree = is_one and op.monoid.commutative and _is_large(op, grid)
+        extras = [None] * len(groups) if is_one else groups
+        job = Count(op, grid, weighted)
+        return _states(job, _blocks(arrays, indices), extras, groups, tree)
+
+    def scan(
+        self, op: Operation, sweep: Sweep, source: tuple[Array, Array | None], name: str
+    ) -> Array:
+        """Scan the lines of an array."""
+        x, marks = source
+        _require_small(op, x, (sweep.axis,))
+        arrays = [x] if marks is None else [x, marks]
+        lines = [blocks for _, blocks in graph_scan._lines(x, sweep)]
+        indices = [index for line in lines for index in line]
+        bases = Spine(op, tuple(map(len, lines)), marks is not None)
+        name = f"{name}-{uuid.uuid4().hex}"
+        wrapped = partial(graph_scan._wrap, HighLevelGraph({}, {}), set(), name)
+        like = wrapped({}, op, sweep, x)
+        keys = [(name, *index) for index in indices]
+        futures = _round(
+            SCAN,
+            _blocks(arrays, indices, sweep.axis),
+            outputs=dict(zip(keys, _nbytes(like, indices), strict=True)),
+            job=dumps(Upsweep(op, sweep)),
+            spine=dumps(bases),
+            then=dumps(Downsweep(op, sweep)),
+            # The scheduler is not to wait for what is not of this library.
+            inline=op.monoid.lift is None,
+        )
+        return wrapped(dict(zip(keys, futures, strict=True)), op, sweep, x)
+
+
+def _indices(x: Array) -> list[Index]:
+    return list(product(*map(range, x.numblocks)))
+
+
+def _require_small(op: Operation, x: Array, axes: tuple[int, ...], entries: int = 1) -> None:
+    """Decline where the states over `axes`, of so many entries each, are too large to pass on."""
+    counts = (x.numblocks[d] if d in axes else x.shape[d] for d in range(x.ndim))
+    nbytes = math.prod(counts) * entries * _state_bytes(op)
+    if nbytes > MOST_BYTES:
+        raise Declined(f"its states are {nbytes} bytes, more than {MOST_BYTES}")
+
+
+def _state_bytes(op: Operation) -> int:
+    return sum(dtype.itemsize for dtype in op.monoid.dtypes(op.element))
+
+
+def _is_large(op: Operation, grid: Any) -> bool:
+    if isinstance(grid, Integers):
+        # Its length is not known before.
+        return True
+    return bool(math.prod(grid.shape) * _state_bytes(op) > TREE_BYTES)
+
+
+def _nbytes(x: Array, indices: Sequence[Index]) -> list[int]:
+    """Return the bytes of blocks; -1 where a size is not known."""
+    sizes = reduce(np.multiply.outer, map(np.asarray, x.chunks)) * x.dtype.itemsize
+    known = np.where(np.isnan(sizes), -1, sizes)
+    return [int(known[index]) for index in indices]
+
+
+def _grouped(op: Operation, parts: Sequence[Stacked], groups: Sequence[Any]) -> Groups:
+    """Combine the states of each group of chunks, of which there is one for each number."""
+    numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    if len(numbers) == 1:
+        return {groups[0]: [combined(op, parts)]}
+    group_of = np.array([numbers[group] for group in groups])
+    members: list[list[Stacked]] = [[] for _ in numbers]
+    for part in parts:
+        mine = group_of[part.numbers]
+        order = np.argsort(mine, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(mine[order])) + 1):
+            fields = tuple(field[rows] for field in part.fields)
+            members[mine[rows[0]]].append(Stacked(part.numbers[rows], fields))
+    return {group: [combined(op, members[i])] for group, i in numbers.items()}
+
+
+def _blocks(
+    arrays: Sequence[Array], indices: Sequence[Index], axis: int | None = None
+) -> list[tuple[Future, ...]]:
+    """Return the futures of blocks that belong together, done.
+
+    Of an array with fewer dimensions than the first, they are those along its leading axes, or
+    along `axis`.
+    """
+    columns = []
+    for array in arrays:
+        places: Sequence[Index] = indices
+        if array.ndim < len(indices[0]):
+            places = [i[: array.ndim] if axis is None else (i[axis],) for i in indices]
+        columns.append(_futures(array, places))
+    every = [future for column in columns for future in column]
+    client = _only_client(every)
+    if pending := [future for future in every if future.status == "pending"]:
+        with client.as_current():
+            wait(pending)
+    if bad := [future for future in every if future.status != "finished"]:
+        raise Declined(f"chunk {bad[0].key} is {bad[0].status}")
+    return list(zip(*columns, strict=True))
+
+
+def _only_client(futures: Sequence[Future]) -> Client:
+    """Return the client that all futures belong to."""
+    client: Client = futures[0].client
+    if any(future.client is not client for future in futures):
+        raise Declined("its chunks belong to several clients")
+    if client.asynchronous:
+        raise RuntimeError(
+            "engine='collective' returns when the work is done, and an asynchronous client cannot "
+            "wait for that; call it with a client that is not asynchronous"
+        )
+    return client
+
+
+def _futures(x: Array, indices: Sequence[Index]) -> list[Future]:
+    layer, name = x.dask.layers.get(x.name, {}), x.name
+    nodes = [layer.get((name, *index)) for index in indices]
+    for i, node in enumerate(nodes):
+        while isinstance(node, Alias):
+            node = nodes[i] = x.dask.get(node.target)
+        if not isinstance(node, Future):
+            raise Declined(f"the chunks of {name} are not in memory on a cluster: persist them")
+    return nodes
+
+
+def _states(
+    job: Job,
+    blocks: Sequence[Sequence[Future]],
+    extras: Sequence[Any],
+    groups: Sequence[Index],
+    tree: bool = False,
+) -> Groups:
+    """Have the states of chunks made, and combine those of each group."""
+    parts = _round(REDUCE, blocks, extras=extras, job=dumps(job), tree=tree)
+    return _grouped(job.op, [pickle.loads(part) for part in parts], groups)
+
+
+def _round(
+    handler: str,
+    blocks: Sequence[Sequence[Future]],
+    outputs: Mapping[Any, int] = MappingProxyType({}),
+    extras: Sequence[Any] | None = None,
+    **message: Any,
+) -> list[Any]:
+    """Ask the scheduler for a round; return the states that come back, or futures of outputs."""
+    client = blocks[0][0].client
+    _prepare(client)
+    keys = ([future.key for future in each] for each in blocks)
+    items = zip(range(len(blocks)), keys, extras or [None] * len(blocks), strict=True)
+    # Pickles of many keys that are alike are small, and quick to make.
+    message["items"] = pickle.dumps(list(items))
+    if outputs:
+        message |= {"outputs": pickle.dumps(dict(outputs)), "client": client.id}
+    answer: list[Any] = client.sync(_ask, client, handler, outputs, message)
+    return answer
+
+
+async def _ask(
+    client: Client, handler: str, outputs: Mapping[Any, int], message: dict[str, Any]
+) -> list[Any]:
+    asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**message))
+    futures: list[Future] = []
+    asked.add_done_callback(partial(_let_go, futures))
+    try:
+        # What takes longer than messages do leaves time to make the futures.
+        await asyncio.wait({asked}, timeout=0.002)
+    finally:
+        futures += (Future(key, client) for key in outputs)
+    await asyncio.wait({asked})
+    answer = asked.result()
+    if client.status in ("closing", "closed"):
+        # Which the graph could not run on either.
+        raise CommClosedError(f"the client was closed in the middle of {handler}")
+    if answer is None:
+        _prepared.discard(client)
+        raise Declined("the scheduler does not take part in rounds")
+    if answer["status"] == "declined":
+        raise Declined(answer["reason"])
+    if answer["status"] == "error":
+        _, exception, traceback = clean_exception(answer["exception"], answer["traceback"])
+        raise exception.with_traceback(traceback)
+    for key in outputs:
+        # Unless it was lost meanwhile, or the client was restarted.
+        if (state := client.futures.get(key)) and state.status == "pending":
+            state.finish()
+    return futures if outputs else list(answer["states"])
+
+
+def _let_go(futures: list[Future], asked: asyncio.Task[Any]) -> None:
+    """Hold futures until their round ends, also if the caller is interrupted and leaves.
+
+    Let go before, they would be unknown to the scheduler, which then keeps what is made for them.
+    """
+    if not asked.cancelled():
+        asked.exception()
+
+
+def is_persisted(x: Any) -> bool:
+    """Tell whether all chunks of an array are futures."""
+    return all(isinstance(node, Future) for node in dict(x.__dask_graph__()).values())
+
+
+def client_of(collections: Sequence[Any]) -> Client | None:
+    """Return the client that futures in the graphs of some collections belong to."""
+    for collection in collections:
+        for node in collection.__dask_graph__().values():
+            if isinstance(node, Future):
+                return node.client
+    return None
+
+
+#: The clients that have registered the plugins.
+_prepared: WeakSet[Client] = WeakSet()
+
+
+def _prepare(client: Client) -> None:
+    """Let a client's cluster take part in rounds."""
+    if client in _prepared:
+        return
+    try:
+        client.register_plugin(SchedulerRounds())
+        client.register_plugin(WorkerRounds())
+    except (OSError, ValueError) as error:
+        # A worker died of late, or the scheduler takes no plugins.
+        raise Declined(f"the cluster cannot be made to take part in rounds: {error}") from error
+    _prepared.add(client)

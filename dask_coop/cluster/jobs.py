@@ -1,0 +1,241 @@
+"""What a worker does with all its chunks at a time: the jobs of a round of messages.
+
+A job is called with the blocks of some chunks, and with what goes with each: its place in the
+array, or its base sum. One that reduces returns `Stacked` states, in NumPy, and a memo. A state may
+be that of several chunks, and has the number of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_coop import chunks
+from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.chunks import states
+from dask_coop.graph import reduce as graph_reduce
+from dask_coop.graph import scan as graph_scan
+
+#: The blocks of one chunk: of the array, then of its mask, weights, marks or other coordinates.
+Blocks = Sequence[Any]
+
+#: States of more bytes than this are combined where they are made.
+LARGE_STATE_BYTES = 1 << 10
+
+
+class Stacked(NamedTuple):
+    """States of one shape, along the first axis of each field, and the numbers of their chunks."""
+
+    numbers: Any
+    fields: State
+
+    def of(self, numbers: Sequence[int]) -> Stacked:
+        """Return the states of some chunks."""
+        rows = np.isin(self.numbers, numbers)
+        return Stacked(self.numbers[rows], tuple(field[rows] for field in self.fields))
+
+
+#: What an engine that reduces some chunks wants to see again when it scans them, if anything.
+Memo = bytes
+
+Reduced = tuple[list[Stacked], Memo]
+
+
+@dataclass(frozen=True)
+class Lift:
+    """Reduces chunks over `axes`; what goes with a chunk is its group and its origin, or None."""
+
+    op: Operation
+    axes: tuple[int, ...]
+
+    def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
+        """Return the states."""
+        groups, origins = zip(*(extra or (None, None) for extra in extras), strict=True)
+        if len(self.axes) == blocks[0][0].ndim and (together := _lift_all(self.op, blocks)):
+            if not self.op.monoid.positional:
+                return [together], b""
+            states = [
+                self.op.shift(tuple(field[i] for field in together.fields), x.shape, origin)
+                for i, ((x,), origin) in enumerate(zip(blocks, origins, strict=True))
+            ]
+        else:
+            states = [
+                graph_reduce._lift(self.op, self.axes, *_two(each), origin)
+                for each, origin in zip(blocks, origins, strict=True)
+            ]
+        return _gathered(self.op, groups, states), b""
+
+
+@dataclass(frozen=True)
+class Count:
+    """Counts samples into the bins of `grid`; what goes with a chunk is its group."""
+
+    op: Operation
+    grid: Any
+    weighted: bool
+
+    def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
+        """Return the tables."""
+        if len(blocks) > 1 and len(set(extras)) == 1 and len(blocks[0]) == 1:
+            xs = [x for (x,) in blocks]
+            table = chunks.engine(xs[0]).histogram_all(self.op, xs, self.grid)
+            if table is not None:
+                return stack([0], [table]), b""
+        states = [
+            graph_reduce._histogram(self.op, self.grid, self.weighted, *each) for each in blocks
+        ]
+        return _gathered(self.op, extras, states), b""
+
+
+@dataclass(frozen=True)
+class Upsweep:
+    """Reduces chunks along the axis of a scan."""
+
+    op: Operation
+    sweep: Sweep
+
+    def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
+        """Return a state for every chunk, and a memo for `Downsweep`."""
+        if len(blocks[0]) == 1 and blocks[0][0].ndim == 1:
+            xs = [x for (x,) in blocks]
+            if swept := chunks.engine(xs[0]).upsweep(self.op, self.sweep, xs):
+                fields, memo = swept
+                return [Stacked(np.arange(len(blocks)), fields)], memo
+        states = (graph_scan._lift(self.op, self.sweep, *_two(each)) for each in blocks)
+        return stack(range(len(blocks)), states), b""
+
+
+@dataclass(frozen=True)
+class Spine:
+    """Makes the base sums of the chunks of lines out of their states, in one place.
+
+    Attributes
+    ----------
+    lines : tuple of int
+        How many chunks each line has; chunks are numbered line by line, in the order of the scan.
+    restarts : bool
+        Whether the states are those of a scan that restarts.
+    """
+
+    op: Operation
+    lines: tuple[int, ...]
+    restarts: bool
+
+    def __call__(self, parts: Iterable[Stacked]) -> list[Stacked]:
+        """Return what comes before each chunk but the first of a line.
+
+        Parameters
+        ----------
+        parts : iterable of Stacked
+            A state for every chunk.
+        """
+        op = replace(self.op, monoid=segmented(self.op.monoid)) if self.restarts else self.op
+        ends = np.cumsum((0, *self.lines))
+        bases = []
+        for numbers, fields in merged(parts):
+            # The chunks of a line have states of one shape.
+            for start, stop in pairwise(np.searchsorted(numbers, ends)):
+                if stop - start < 2:
+                    continue
+                line = tuple(field[start : stop - 1] for field in fields)
+                prefixes = states.accumulate(op.monoid.combine, line, 0)
+                # That of a scan that restarts ends with whether it did, which matters to nobody.
+                kept = prefixes[: len(self.op.monoid.fields)]
+                bases.append(Stacked(numbers[start + 1 : stop], kept))
+        return bases
+
+
+@dataclass(frozen=True)
+class Downsweep:
+    """Scans chunks; what goes with each is its base, None at the start of a line."""
+
+    op: Operation
+    sweep: Sweep
+
+    def __call__(
+        self, blocks: Sequence[Blocks], bases: Sequence[State | None], memo: Memo
+    ) -> list[Any]:
+        """Return the results of every chunk, which a GPU may still be working at."""
+        if memo:
+            xs = [x for (x,) in blocks]
+            results: list[Any] = chunks.engine(xs[0]).downsweep(
+                self.op, self.sweep, xs, bases, memo
+            )
+            return results
+        return [
+            graph_scan._scan_from(self.op, self.sweep.part(base is None), *_two(each), base)
+            for each, base in zip(blocks, bases, strict=True)
+        ]
+
+
+#: What makes the states of a reduction.
+Job = Lift | Count
+
+
+def stack(numbers: Iterable[int], states: Iterable[State]) -> list[Stacked]:
+    """Stack the states of each shape, moved to the host."""
+    shapes: dict[Any, list[tuple[int, State]]] = {}
+    for number, state in zip(numbers, states, strict=True):
+        fields = [chunks.asarray(field, "numpy") for field in state]
+        # A field that is one number for all lines has to go with the others in stacks, too.
+        ndim = max(map(np.ndim, fields))
+        on_host = tuple(np.expand_dims(f, tuple(range(ndim - np.ndim(f)))) for f in fields)
+        shapes.setdefault(tuple(map(np.shape, on_host)), []).append((number, on_host))
+    return [
+        Stacked(
+            np.array([number for number, _ in members]),
+            tuple(map(np.stack, zip(*(state for _, state in members), strict=True))),
+        )
+        for members in shapes.values()
+    ]
+
+
+def merged(parts: Iterable[Stacked]) -> list[Stacked]:
+    """Join parts with states of one shape, in the order of their numbers."""
+    shapes: dict[Any, list[Stacked]] = {}
+    for part in parts:
+        shapes.setdefault(tuple(field.shape[1:] for field in part.fields), []).append(part)
+    joined = []
+    for alike in shapes.values():
+        numbers = np.concatenate([part.numbers for part in alike])
+        order = np.argsort(numbers)
+        columns = zip(*(part.fields for part in alike), strict=True)
+        fields = tuple(np.concatenate(column)[order] for column in columns)
+        joined.append(Stacked(numbers[order], fields))
+    return joined
+
+
+def combined(op: Operation, parts: Iterable[Stacked]) -> State:
+    """Combine all states of some parts, those of each shape in the order of their numbers."""
+    return op.combine([states.fold(op.monoid.combine, part.fields, 0) for part in merged(parts)])
+
+
+def _lift_all(op: Operation, blocks: Sequence[Blocks]) -> Stacked | None:
+    """Return the states of whole chunks, if the engine takes several chunks at a time."""
+    if len(blocks) < 2 or len(blocks[0]) > 1:
+        return None
+    xs = [x for (x,) in blocks]
+    fields = chunks.engine(xs[0]).lift_all(op, xs)
+    return None if fields is None else Stacked(np.arange(len(blocks)), fields)
+
+
+def _two(blocks: Blocks) -> tuple[Any, Any]:
+    return blocks[0], blocks[1] if len(blocks) > 1 else None
+
+
+def _gathered(op: Operation, groups: Sequence[Any], states: Sequence[State]) -> list[Stacked]:
+    """Stack states; where they are large and any order will do, first combine those of a group."""
+    nbytes = sum(field.nbytes for field in states[0])
+    if nbytes <= LARGE_STATE_BYTES or not op.monoid.commutative:
+        return stack(range(len(states)), states)
+    firsts: dict[Any, int] = {}
+    members: dict[Any, list[State]] = {}
+    for i, (group, state) in enumerate(zip(groups, states, strict=True)):
+        firsts.setdefault(group, i)
+        members.setdefault(group, []).append(state)
+    return stack(firsts.values(), (op.combine(of_group) for of_group in members.values()))

@@ -1,0 +1,94 @@
+"""CoopPlugin: warms the kernels of a worker and says what it found."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import numpy as np
+from distributed import Worker, WorkerPlugin
+
+from dask_coop.cluster.worker import attach
+
+# distributed shows what its own loggers say from INFO on, and nobody else's.
+logger = logging.getLogger("distributed.worker.dask_coop")
+
+
+class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
+    """Compile or load the kernels for a worker's GPU before its first task.
+
+    Optional: without it the same calls work, and the first of each kind compiles. On a worker
+    without a GPU it only says so, and on any it lets the worker take part in collectives.
+
+    Parameters
+    ----------
+    dtypes : sequence of dtype, optional
+        The dtypes of the data to come; float32 and float64 by default.
+
+    Raises
+    ------
+    TypeError
+        If there are no kernels for one of `dtypes`.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> import dask_coop
+    >>> client = Client(processes=False, dashboard_address=":0")
+    >>> _ = client.register_plugin(dask_coop.CoopPlugin())
+    >>> client.close()
+
+    For workers started by hand: ``dask cuda worker --preload dask_coop``.
+    """
+
+    name = "dask-coop"
+    idempotent = True
+
+    def __init__(self, dtypes: Any = ("float32", "float64")) -> None:
+        self.dtypes = tuple(np.dtype(dtype) for dtype in dtypes)
+        for dtype in self.dtypes:
+            if dtype.kind not in "biuf" or dtype.itemsize > 8:
+                raise TypeError(f"dtypes must be bool, integers or floats, got {dtype}")
+
+    def setup(self, worker: Worker) -> None:
+        """Warm the kernels; distributed calls this on every worker, before its first task."""
+        attach(worker)
+        missing = _missing_gpu()
+        if missing:
+            logger.info("dask_coop: no GPU on %s (%s); NumPy chunks only", worker.address, missing)
+            return
+        from cupy.cuda import runtime
+
+        from dask_coop.chunks.cupy.programs_list import common
+        from dask_coop.cuda.devices import device
+        from dask_coop.cuda.launch import load
+
+        ordinal = runtime.getDevice()
+        # Kernels attach to the device's primary context, which the runtime makes on first use.
+        runtime.free(0)
+        start = time.perf_counter()
+        sources = common(self.dtypes, device(ordinal).hopper)
+        for source in sources:
+            load(source, ordinal)
+        name = runtime.getDeviceProperties(ordinal)["name"].decode()
+        logger.info(
+            "dask_coop: %s has %s (%s); %d kernels ready in %.1f s",
+            worker.address,
+            name,
+            device(ordinal).arch,
+            len(sources),
+            time.perf_counter() - start,
+        )
+
+
+def _missing_gpu() -> str:
+    """Return why CuPy cannot be used here, or an empty string."""
+    try:
+        from cupy.cuda import runtime
+    except ImportError as error:
+        return f"CuPy does not import: {error}"
+    try:
+        return "" if runtime.getDeviceCount() else "no device"
+    except runtime.CUDARuntimeError as error:
+        return str(error)

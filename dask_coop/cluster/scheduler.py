@@ -1,0 +1,205 @@
+"""The scheduler's part in rounds: it knows where chunks are, and to whom results belong.
+
+`dask_coop.cluster.worker` draws the picture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin
+from distributed.core import Status
+from distributed.utils import offload
+
+from dask_coop.cluster.worker import REDUCE, SCAN, Answer, Item, bad_one, declined, send
+from dask_coop.errors import Absent
+
+#: Up to so many bytes of states the scheduler makes the base sums as it goes, and sends all to all.
+SMALL_BYTES = 1 << 15
+
+
+class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
+    """Lets clients ask a scheduler for rounds."""
+
+    name = "dask-coop-rounds"
+    idempotent = True
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Add the handlers; distributed calls this."""
+        self._scheduler = scheduler
+        scheduler.handlers |= {REDUCE: self.reduce, SCAN: self.scan}
+
+    async def reduce(self, job: bytes, items: bytes, tree: bool) -> Answer:
+        """Have states of chunks made, wherever these are: the handler.
+
+        Parameters
+        ----------
+        job, items : bytes
+            A job that makes states, and a list of Item, pickled.
+        tree : bool
+            Whether workers are to combine their states, which are of one group, in a tree.
+        """
+        try:
+            parts = self._parts(items)
+        except Absent as reason:
+            return declined(str(reason))
+        if tree:
+            (address, part), *below = ((a, pickle.dumps(part)) for a, part in parts.items())
+            return await send(self._scheduler, address, REDUCE, job=job, items=part, below=below)
+        answers = await self._reduce(job, parts)
+        return bad_one(answers) or {
+            "status": "OK",
+            "states": [state for answer in answers for state in answer["states"]],
+        }
+
+    async def scan(
+        self,
+        job: bytes,
+        items: bytes,
+        spine: bytes,
+        then: bytes,
+        outputs: bytes,
+        client: str,
+        inline: bool,
+    ) -> Answer:
+        """Have chunks scanned, wherever they are: the handler.
+
+        Parameters
+        ----------
+        job, spine, then : bytes
+            An `Upsweep`, a `Spine` and a `Downsweep`, pickled.
+        items : bytes
+            A list of Item, pickled.
+        outputs : bytes
+            A dict of the keys of the results, one for each chunk, to their bytes, pickled; -1 where
+            these are not known.
+        client : str
+            Who asks, and owns the outputs.
+        inline : bool
+            Whether base sums of few states may be made here and now.
+        """
+        try:
+            parts = self._parts(items)
+        except Absent as reason:
+            return declined(str(reason))
+        answers = await self._reduce(job, parts)
+        if bad := bad_one(answers):
+            return bad
+        states = [state for answer in answers for state in answer["states"]]
+        try:
+            if inline and sum(map(len, states)) <= SMALL_BYTES:
+                bases = [_bases(spine, states)] * len(parts)
+            else:
+                numbers = [[i for i, *_ in part] for part in parts.values()]
+                bases = await offload(_bases_of_each, spine, states, numbers)
+        except Exception as error:
+            # It may be that only the workers have what is needed; if not, the graph raises too.
+            return declined(f"the scheduler cannot combine states: {error!r}")
+        if client not in self._scheduler.clients:
+            return declined("the client has gone")
+        # It would take its time to find out that nobody answers there.
+        if gone := parts.keys() - self._scheduler.workers.keys():
+            return declined(f"{min(gone)} was lost between two rounds")
+        nbytes = pickle.loads(outputs)
+        made = [*nbytes]
+        asked = asyncio.gather(
+            *(
+                send(
+                    self._scheduler,
+                    address,
+                    SCAN,
+                    job=then,
+                    items=pickle.dumps([(i, keys, made[i]) for i, keys, _ in part]),
+                    bases=of_part,
+                    memo=answer["memo"],
+                )
+                for (address, part), of_part, answer in zip(
+                    parts.items(), bases, answers, strict=True
+                )
+            )
+        )
+        # Nobody else knows these keys, so the workers may still work at what they stand for.
+        await asyncio.sleep(0)
+        places = {made[i]: address for address, part in parts.items() for i, *_ in part}
+        self._register(places, nbytes, client)
+        answers = await asked
+        if bad := bad_one(answers) or self._loss(places, client):
+            if client in self._scheduler.clients:
+                self._scheduler.client_releases_keys(made, client)
+            return bad
+        if -1 in nbytes.values():
+            for answer in answers:
+                for key, size in pickle.loads(answer["nbytes"]).items():
+                    self._scheduler.tasks[key].set_nbytes(size)
+        return {"status": "OK"}
+
+    def _parts(self, items: bytes) -> dict[str, list[Item]]:
+        """Return the chunks of every worker that is to take part, by its address."""
+        tasks, parts = self._scheduler.tasks, dict[str, list[Item]]()
+        for i, keys, extra in pickle.loads(items):
+            blocks = [tasks.get(key) for key in keys]
+            for key, block in zip(keys, blocks, strict=True):
+                if block is None or block.state != "memory":
+                    raise Absent(f"{key} is not in memory")
+            holders = blocks[0].who_has
+            for block in blocks[1:]:
+                holders = holders & block.who_has
+            able = [worker.address for worker in holders if worker.status == Status.running]
+            if not able:
+                raise Absent(f"no running worker has {' and '.join(map(str, keys))}")
+            if len(able) > 1:
+                # Of those that have a chunk, whoever has the least to do.
+                able.sort(key=lambda address: (len(parts.get(address, ())), address))
+            parts.setdefault(able[0], []).append((i, keys, extra))
+        return parts
+
+    async def _reduce(self, job: bytes, parts: Mapping[str, Sequence[Item]]) -> list[Answer]:
+        asked = (
+            send(self._scheduler, address, REDUCE, job=job, items=pickle.dumps(part))
+            for address, part in parts.items()
+        )
+        return list(await asyncio.gather(*asked))
+
+    def _register(self, places: Mapping[Any, str], nbytes: Any, client: str) -> None:
+        """Make data known as scattered data is, and whose it is."""
+        scheduler = self._scheduler
+        gone = set(places.values()) - scheduler.workers.keys()
+        if gone or client not in scheduler.clients:
+            return
+        # Sizes that are not known yet are set later, and would then be on top of a guess.
+        sizes = {key: max(n, 0) for key, n in nbytes.items()}
+        scheduler.update_data(
+            who_has={key: [address] for key, address in places.items()}, nbytes=sizes
+        )
+        # Told to `update_data`, the client would get a message a key; it gets one answer.
+        owner = scheduler.clients[client]
+        for key in places:
+            task = scheduler.tasks[key]
+            task.who_wants = {owner}
+            owner.wants_what.add(task)
+
+    def _loss(self, places: Mapping[Any, str], client: str) -> Answer | None:
+        """Say what became of data that was stored, if it is not there."""
+        if client not in self._scheduler.clients:
+            return declined("the client has gone")
+        for key, address in places.items():
+            task = self._scheduler.tasks.get(key)
+            if task is None or not task.who_has:
+                return declined(f"{address} was lost, with what it made")
+        return None
+
+
+def _bases(spine: bytes, states: Iterable[bytes]) -> bytes:
+    """Return the base sums of all chunks."""
+    return pickle.dumps(pickle.loads(spine)(map(pickle.loads, states)))
+
+
+def _bases_of_each(
+    spine: bytes, states: Iterable[bytes], numbers: Iterable[Sequence[int]]
+) -> list[bytes]:
+    """Return the base sums of the chunks of each worker, given their numbers."""
+    bases = pickle.loads(spine)(map(pickle.loads, states))
+    return [pickle.dumps([base.of(mine) for base in bases]) for mine in numbers]

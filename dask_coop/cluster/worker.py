@@ -1,0 +1,261 @@
+"""A round: one message to every worker that has chunks, and one answer.
+
+A client sends the scheduler a job and the keys of chunks. The scheduler knows where these are, and
+sends every worker its own; a worker does the job on all of them, in a thread. A reduction is one
+round, and a scan two, with the base sums made in between where the states are::
+
+    client --job, keys--> scheduler --job, its keys--> worker: lifts its chunks --+
+                                                                                  |
+           <---states--- of a reduction <-----------------states------------------+
+                         of a scan: base sums --its bases--> worker: scans its chunks, keeps them
+                                                                                  |
+           <------------ <--------------------------------done--------------------+
+
+Nothing is left on a worker between two rounds but what the scheduler knows, so calls at the same
+time do not mix, and nobody has to clean up. What a scan makes is known as scattered data is. Large
+tables are combined on their way: a round *in a tree* goes to one worker, who sends the others
+theirs and answers for all::
+
+    scheduler --> worker --+--> worker --+--> worker
+                           |             +--> worker
+                           +--> worker
+
+An answer is a dict with a status: "OK"; "declined", with the reason, where chunks are not there or
+who had them has gone; "error", with what the job raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from distributed import Scheduler, Worker, WorkerPlugin
+from distributed.core import error_message
+from distributed.worker_state_machine import AddKeysMsg
+
+from dask_coop import chunks
+from dask_coop.cluster.jobs import Stacked, combined, stack
+from dask_coop.errors import Absent
+
+#: A chunk: its number in the round, the keys of its blocks, and what goes with it, which in a scan
+#: is the key of its results.
+Item = tuple[int, Sequence[Any], Any]
+
+Answer = dict[str, Any]
+
+#: The names of the handlers.
+REDUCE, SCAN = "dask_coop_reduce", "dask_coop_scan"
+
+
+class WorkerRounds(WorkerPlugin):  # type: ignore[misc]
+    """Lets a worker take part in rounds."""
+
+    name = "dask-coop-rounds"
+    idempotent = True
+
+    def setup(self, worker: Worker) -> None:
+        """Add the handlers; distributed calls this."""
+        attach(worker)
+
+
+def attach(worker: Worker) -> None:
+    """Let a worker take part in rounds, if it does not yet."""
+    if REDUCE not in worker.handlers:
+        side = _WorkerSide(worker)
+        worker.handlers |= {REDUCE: side.reduce, SCAN: side.scan}
+
+
+class _WorkerSide:
+    """A worker's part in rounds."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._threads = worker.state.nthreads
+        # The worker ends its executors with itself.
+        self._executor = worker.executors["dask-coop"] = ThreadPoolExecutor(
+            self._threads, thread_name_prefix="Dask-Coop"
+        )
+
+    async def reduce(
+        self, job: bytes, items: bytes, below: Sequence[tuple[str, bytes]] = ()
+    ) -> Answer:
+        """Make states of chunks: the handler.
+
+        Parameters
+        ----------
+        job, items : bytes
+            A job that makes states, and a list of Item, pickled.
+        below : sequence of (str, bytes)
+            The addresses of the workers whose states this one is to combine with its own, and
+            their items.
+        """
+        asked = [
+            asyncio.create_task(send(self._worker, a, REDUCE, job=job, items=part, below=rest))
+            for (a, part), *rest in _halves(below)
+        ]
+        mine = await self._answer(self._reduce_mine, job, items)
+        answers = [mine, *await asyncio.gather(*asked)]
+        if bad := bad_one(answers):
+            return bad
+        if not asked:
+            return mine
+        states = [state for answer in answers for state in answer["states"]]
+        loop = asyncio.get_running_loop()
+        return await self._answer(loop.run_in_executor, self._executor, _combine, job, states)
+
+    async def scan(self, job: bytes, items: bytes, bases: bytes, memo: bytes) -> Answer:
+        """Scan chunks from their bases, and keep the results: the handler.
+
+        Parameters
+        ----------
+        job, items, bases : bytes
+            A `Downsweep`, a list of Item, and the base sums of chunks, pickled.
+        memo : bytes
+            What this worker made of the same chunks before.
+        """
+        return await self._answer(self._scan_mine, job, items, bases, memo)
+
+    async def _reduce_mine(self, job: bytes, pickled: bytes) -> Answer:
+        items = pickle.loads(pickled)
+        made = await self._in_threads(self._blocks(items, 1), _reduce, job, items)
+        return {
+            "status": "OK",
+            "states": [state for states, _ in made for state in states],
+            "memo": made[0][1],
+        }
+
+    async def _scan_mine(self, job: bytes, pickled: bytes, bases: bytes, memo: bytes) -> Answer:
+        loop, failures = asyncio.get_running_loop(), list[Exception]()
+        nbytes: dict[Any, int] = {}
+
+        def keep(results: dict[Any, Any]) -> None:
+            try:
+                nbytes.update(self._worker.update_data(results)["nbytes"])
+            except Exception as error:
+                failures.append(error)
+            # The scheduler has what it no longer knows removed, and may not get the answer.
+            self._worker.batched_send(AddKeysMsg(keys=[*results], stimulus_id=SCAN).to_dict())
+
+        def pass_on(results: dict[Any, Any]) -> None:
+            # A GPU works on while the worker takes in what it makes.
+            loop.call_soon_threadsafe(keep, results)
+
+        items = pickle.loads(pickled)
+        await self._in_threads(self._blocks(items, 2), _scan, job, items, bases, memo, pass_on)
+        if failures:
+            raise failures[0]
+        return {"status": "OK", "nbytes": pickle.dumps(nbytes)}
+
+    def _blocks(self, items: Sequence[Item], room: int) -> list[list[Any]]:
+        """Return the blocks of chunks, if they fit into memory `room` times.
+
+        A graph takes chunks one by one, and may have others spilled meanwhile.
+        """
+        data, tasks = self._worker.data, self._worker.state.tasks
+        keys = [key for _, each, _ in items for key in each]
+        if missing := [key for key in keys if key not in data]:
+            raise Absent(f"{missing[0]} is no longer on {self._worker.address}")
+        fast = getattr(data, "fast", data)
+        needed = room * sum(tasks[key].nbytes or 0 for key in keys if key in tasks)
+        if needed > getattr(fast, "n", math.inf) and (room > 1 or any(k not in fast for k in keys)):
+            raise Absent(f"{self._worker.address} would have to spill: it takes {needed} bytes")
+        return [[data[key] for key in each] for _, each, _ in items]
+
+    async def _in_threads(
+        self, blocks: Sequence[Any], function: Any, job: bytes, items: Sequence[Item], *rest: Any
+    ) -> list[Any]:
+        """Call a function with all chunks, or with a strip of them in each thread."""
+        # One GPU takes all chunks as one batch.
+        strips = 1 if chunks.kind(blocks[0][0]) == "cupy" else min(self._threads, len(items))
+        cuts = pairwise(len(items) * i // strips for i in range(strips + 1))
+        loop = asyncio.get_running_loop()
+        calls = (
+            loop.run_in_executor(self._executor, function, job, items[a:b], blocks[a:b], *rest)
+            for a, b in cuts
+        )
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        # Not before all have ended: what they keep is freed by who hears of an error.
+        for each in done:
+            if isinstance(each, BaseException):
+                raise each
+        return done
+
+    async def _answer(self, function: Any, *args: Any) -> Answer:
+        """Return the answer that `function` makes, or one that tells what it raised."""
+        try:
+            answer: Answer = await function(*args)
+        except Absent as reason:
+            return declined(str(reason))
+        except Exception as error:
+            answer = error_message(error, status="error")
+        return answer
+
+
+async def send(server: Scheduler | Worker, address: str, handler: str, **message: Any) -> Answer:
+    """Send a worker its part of a round; one that cannot be reached declines."""
+    try:
+        answer: Answer | None = await getattr(server.rpc(address), handler)(**message)
+    except OSError as error:
+        return declined(f"{address} was lost: {error}")
+    except Exception as error:
+        # A round goes to its end in any case, for somebody has to clean up.
+        answer = error_message(error, status="error")
+    return answer or declined(f"{address} does not take part in rounds")
+
+
+def declined(reason: str) -> Answer:
+    """Return the answer of who cannot do what is asked."""
+    return {"status": "declined", "reason": reason}
+
+
+def bad_one(answers: Iterable[Answer]) -> Answer | None:
+    """Return the first answer that is not "OK"."""
+    return next((answer for answer in answers if answer["status"] != "OK"), None)
+
+
+def _halves(parts: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    """Cut a sequence into at most two that are not empty."""
+    middle = (len(parts) + 1) // 2
+    return (half for half in (parts[:middle], parts[middle:]) if half)
+
+
+# In threads.
+
+
+def _reduce(job: bytes, items: Sequence[Item], blocks: Sequence[Any]) -> tuple[list[bytes], bytes]:
+    """Return pickled states of some chunks, numbered as these are in the round, and a memo."""
+    numbers = np.array([number for number, *_ in items])
+    made, memo = pickle.loads(job)(blocks, [extra for *_, extra in items])
+    return [pickle.dumps(Stacked(numbers[part.numbers], part.fields)) for part in made], memo
+
+
+def _combine(job: bytes, states: Sequence[bytes]) -> Answer:
+    """Combine states of one group."""
+    whole = combined(pickle.loads(job).op, map(pickle.loads, states))
+    return {"status": "OK", "states": [pickle.dumps(part) for part in stack([0], [whole])]}
+
+
+def _scan(
+    job: bytes,
+    items: Sequence[Item],
+    blocks: Sequence[Any],
+    bases: bytes,
+    memo: bytes,
+    pass_on: Callable[[dict[Any, Any]], None],
+) -> None:
+    """Scan chunks, and pass on the results before they are done."""
+    of_chunks = {
+        number: tuple(field[i] for field in part.fields)
+        for part in pickle.loads(bases)
+        for i, number in enumerate(part.numbers.tolist())
+    }
+    mine = [of_chunks.get(number) for number, *_ in items]
+    results = pickle.loads(job)(blocks, mine, memo)
+    pass_on({key: result for (*_, key), result in zip(items, results, strict=True)})
+    chunks.engine(results[0]).synchronize()

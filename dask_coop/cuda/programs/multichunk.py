@@ -1,0 +1,155 @@
+"""Multi-chunk launches: programs of kernel_multichunk.cuh, kernel_multichunk_histogram.cuh.
+
+With `multi_grid` a program waits at CUDA's multi_grid_group instead of the flags of barrier.cuh,
+and has to be linked with the device runtime.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from dask_coop.cuda.programs import Functor, ctype
+from dask_coop.cuda.programs import histogram as histograms
+from dask_coop.cuda.programs.reduce import BLOCKS, THREADS, loads
+from dask_coop.cuda.programs.scan import Scan, Waves, waves_shared_bytes
+
+#: Loads of 16 bytes that a thread of a scan has in flight while it reduces.
+_LOADS = 6
+
+#: The most shared memory of a block of `histogram` that is not dynamic, in bytes.
+HISTOGRAM_STATIC_BYTES = 64
+
+#: The most GPUs of a launch: `Peers::most` of kernels/barrier.cuh.
+MOST = 16
+
+#: `Peers` of kernels/barrier.cuh.
+PEERS = np.dtype(
+    [
+        ("flags", "u8", MOST),
+        ("arrived", "u8"),
+        ("failed", "u8"),
+        ("patience", "u8"),
+        ("rank", "i4"),
+        ("count", "i4"),
+    ],
+    align=True,
+)
+
+#: `Work` of kernels/kernel_multichunk.cuh.
+WORK = np.dtype(
+    [("segments", "u8"), ("first", "u8"), ("begin", "u8"), ("chunks", "i4"), ("all", "i4")],
+    align=True,
+)
+
+#: `Steps` of kernels/kernel_multichunk.cuh.
+UP, DOWN = 1, 2
+
+_REST = "M::State* states, M::State* const* of_chunks"
+
+
+@cache
+def reduce(
+    functor: Functor, element: np.dtype[Any], state: np.dtype[Any], multi_grid: bool = False
+) -> str:
+    """Return the reduction of an array that lies on several GPUs."""
+    return f"""{_head(multi_grid)}
+{functor.definition}using M = {functor};
+using T = {ctype(element)};
+static_assert(sizeof(M::State) == {state.itemsize}, "Python and CUDA disagree on a state");
+extern "C" __global__ void __launch_bounds__({THREADS}, {BLOCKS})
+entry(Work<T, T> work, const __grid_constant__ Peers peers, unsigned epoch,
+      {_REST}, M::State* out) {{
+  node_reduce<T, M, {THREADS}, {loads(element, state)}>(work, states, of_chunks, out, peers, epoch);
+}}
+"""
+
+
+@cache
+def scan(of: Scan, tuning: Waves | None, multi_grid: bool = False) -> str:
+    """Return the scan of an array that lies on several GPUs, by the bulk copy engine if tuned.
+
+    Its last argument is `UP`, `DOWN`, or both.
+    """
+    if tuning is None:
+        bounds = str(THREADS)
+        call = f"node_scan_rows<T, M, R, {THREADS}, {of.items}, {of.flags}, {_LOADS}>"
+    else:
+        bounds = f"{tuning.threads}, 1"
+        numbers = f"{tuning.warps}, {tuning.items}, {tuning.stages}, {tuning.ahead}, {of.flags}"
+        shared = waves_shared_bytes(of, tuning)
+        call = f"node_scan_waves<T, M, R, {numbers}, {_LOADS}, {shared}>"
+    return f"""{_head(multi_grid)}
+{of.functor.definition}using M = {of.functor};
+using T = {of.element};
+using R = {of.result};
+static_assert(sizeof(M::State) == {of.state_bytes}, "Python and CUDA disagree on a state");
+extern "C" __global__ void __launch_bounds__({bounds})
+entry(Work<T, R> work, const __grid_constant__ Peers peers, unsigned epoch,
+      {_REST}, const M::State* bases, int steps) {{
+  {call}(work, states, of_chunks, bases, steps, peers, epoch);
+}}
+"""
+
+
+@cache
+def histogram(find: histograms.Finder, packed: bool, multi_grid: bool = False) -> str:
+    """Return the histogram of an array that lies on several GPUs."""
+    counters = "PackedCounters" if packed else "Counters"
+    numbers = f"{histograms.THREADS}, {max(1, find.unroll - packed)}"
+    return f"""{_head(multi_grid, "kernel_multichunk_histogram.cuh")}
+using T = {find.element};
+using E = {find.edge};
+using B = {find.type};
+extern "C" __global__ void __launch_bounds__({histograms.THREADS}, 1)
+entry(Work<T, T> work, const __grid_constant__ Peers peers, unsigned epoch,
+      {find.parameters}, u64* const* tables, u64* out) {{
+  B bins = {find.bins};
+  node_histogram<T, B, {counters}, {numbers}>(work, bins, tables, out, peers, epoch);
+}}
+"""
+
+
+def fit_counters(bins: int, shared_bytes: int, staged: int = 0) -> tuple[bool, int] | None:
+    """Return whether a block of `histogram` packs its counters, and its dynamic shared memory.
+
+    Parameters
+    ----------
+    bins : int
+    shared_bytes : int
+        Shared memory that a block may have, in bytes.
+    staged : int
+        Bytes of it for what samples are looked up in.
+
+    Returns
+    -------
+    tuple of bool and int, or None
+        None if the bins do not fit.
+    """
+    for packed in (False, True):
+        nbytes = staged + histograms.counters_bytes(bins, packed)
+        if nbytes <= shared_bytes - HISTOGRAM_STATIC_BYTES:
+            return packed, nbytes
+    return None
+
+
+@cache
+def barriers(multi_grid: bool = False) -> str:
+    """Return barriers in a row, which count themselves and what they did not order."""
+    return f"""{_head(multi_grid)}
+extern "C" __global__ void __launch_bounds__({THREADS}, {BLOCKS})
+entry(unsigned rounds, unsigned* const* words, u64* out, const __grid_constant__ Peers peers,
+      unsigned epoch) {{
+  node_barriers(rounds, words, out, peers, epoch);
+}}
+"""
+
+
+def _head(multi_grid: bool, header: str = "kernel_multichunk.cuh") -> str:
+    defined = "#define COOP_MULTI_GRID\n" * multi_grid
+    return f"""{defined}#include "{header}"
+using namespace coop;
+static_assert(sizeof(Peers) == {PEERS.itemsize}, "Python and CUDA disagree on Peers");
+static_assert(sizeof(Work<int, int>) == {WORK.itemsize}, "Python and CUDA disagree on Work");"""

@@ -1,0 +1,261 @@
+"""Several GPUs of one process, and cooperative launches on all of them at a time.
+
+A launch is one cuLaunchCooperativeKernelMultiDevice, which the driver has for CUDA 12 and 13; the
+runtime's cudaLaunchCooperativeKernelMultiDevice is gone from 13. By its rules every GPU gets the
+same kernel, grid, block and shared memory, and a stream of its own that is not the default one. It
+starts when all that lies in the streams is done, so that no GPU waits at the barrier of
+kernels/barrier.cuh for what another has still to do before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import cupy
+import numpy as np
+from cuda.bindings import driver
+
+from dask_coop.cuda.devices import attribute, device
+from dask_coop.cuda.launch import load
+from dask_coop.cuda.peers import connect
+from dask_coop.cuda.programs.multichunk import MOST, PEERS
+from dask_coop.errors import CooperativeTimeout
+
+#: Launches that wait for one another must not be queued in different orders on different GPUs.
+_lock = threading.Lock()
+
+
+class Team:
+    """GPUs that run stages together.
+
+    Parameters
+    ----------
+    ordinals : sequence of int
+        At most `dask_coop.cuda.programs.multichunk.MOST`.
+    patience : float
+        Seconds that a GPU waits at a barrier for the others before all give up.
+
+    Attributes
+    ----------
+    objection : str
+        Why these GPUs cannot be launched on together; "" if they can.
+    """
+
+    def __init__(self, ordinals: Sequence[int], patience: float) -> None:
+        self.ordinals = tuple(ordinals)
+        self.patience = patience
+        self.objection = _objection(self.ordinals)
+        connect(self.ordinals)
+        # Plain device memory: GPUs do not reach what other allocators may give out.
+        self._pool = cupy.cuda.MemoryPool()
+        self._epoch = 0
+        self._streams: dict[int, Any] = {}
+        self._flags: dict[int, Any] = {}
+        for ordinal in self.ordinals:
+            with cupy.cuda.Device(ordinal):
+                self._streams[ordinal] = cupy.cuda.Stream(non_blocking=True)
+                # A flag for each GPU, and how many blocks have come to a barrier.
+                self._flags[ordinal] = self.zeros(ordinal, MOST + 1, "u4")
+                cupy.cuda.get_current_stream().synchronize()
+        # In the host's memory, so that a look at it costs no copy.
+        self._pinned = cupy.cuda.alloc_pinned_memory(4 * MOST)
+        self._failed = np.frombuffer(self._pinned, "u4", MOST)
+        self._failed[:] = 0
+
+    def empty(self, ordinal: int, n: int, dtype: Any) -> Any:
+        """Return an array on a GPU that the others read and write."""
+        with cupy.cuda.Device(ordinal), cupy.cuda.using_allocator(self._pool.malloc):
+            return cupy.empty(n, dtype)
+
+    def zeros(self, ordinal: int, n: int, dtype: Any) -> Any:
+        """Return such an array of zeros."""
+        with cupy.cuda.Device(ordinal):
+            array = self.empty(ordinal, n, dtype)
+            array.data.memset_async(0, array.nbytes)
+            return array
+
+    def launch(
+        self,
+        source: str,
+        blocks: int,
+        threads: int,
+        shared: int,
+        ordinals: Sequence[int],
+        arguments: Callable[[int, Any, Any], Sequence[Any]],
+        what: str,
+        wait: bool = True,
+    ) -> None:
+        """Launch `source` on some of the GPUs and wait until all are done.
+
+        Parameters
+        ----------
+        source : str
+            A program of `dask_coop.cuda.programs.multichunk`.
+        blocks, threads, shared : int
+            The grid, the block and its dynamic shared memory in bytes, of every GPU. It must hold
+            all blocks at a time: see `most_blocks`.
+        ordinals : sequence of int
+            The GPUs, in the order of their ranks.
+        arguments : callable
+            Makes the NumPy scalars of a rank from it, its `Peers` and the epoch.
+        what : str
+            What is done, for the message of an error.
+        wait : bool
+            Whether to wait: what has no barrier need not.
+
+        Raises
+        ------
+        CooperativeTimeout
+            If a GPU did not come to the barrier in time.
+        """
+        with _lock:
+            self._epoch = (self._epoch + 1) % (1 << 32)
+            epoch = np.uint32(self._epoch)
+            given = []
+            for rank, ordinal in enumerate(ordinals):
+                given.append(arguments(rank, self._peers(rank, ordinals), epoch))
+                with cupy.cuda.Device(ordinal):
+                    # What the stage reads may still be on its way in CuPy's current stream.
+                    self._streams[ordinal].wait_event(cupy.cuda.get_current_stream().record())
+            streams = [self._streams[ordinal].ptr for ordinal in ordinals]
+            launch_together(source, blocks, threads, ordinals, streams, given, shared)
+            for ordinal in ordinals:
+                with cupy.cuda.Device(ordinal):
+                    # Whatever ends the wait below: memory is not used again before this is done.
+                    cupy.cuda.get_current_stream().wait_event(self._streams[ordinal].record())
+            if not wait:
+                return
+            for ordinal in ordinals:
+                self._streams[ordinal].synchronize()
+            late = [(rank, int(self._failed[rank]) - 1) for rank in range(len(ordinals))]
+            self._failed[:] = 0
+        if waits := [f"GPU {ordinals[a]} for GPU {ordinals[b]}" for a, b in late if b >= 0]:
+            raise CooperativeTimeout(
+                f"{what} gave up after {self.patience:g} s at the barrier: {', '.join(waits)}; "
+                "coop.barrier-timeout sets how long to wait"
+            )
+
+    def _peers(self, rank: int, ordinals: Sequence[int]) -> Any:
+        peers = np.zeros((), PEERS)
+        flags = [self._flags[ordinal].data.ptr for ordinal in ordinals]
+        peers["flags"][: len(flags)] = flags
+        peers["arrived"] = flags[rank] + 4 * MOST
+        peers["failed"] = self._failed.ctypes.data + 4 * rank
+        peers["patience"] = int(self.patience * 1e9)
+        peers["rank"], peers["count"] = rank, len(flags)
+        return peers
+
+
+def _objection(ordinals: tuple[int, ...]) -> str:
+    if len(ordinals) < 2:
+        return "there is one GPU"
+    if len(ordinals) > MOST:
+        return f"a launch takes up to {MOST} GPUs, not {len(ordinals)}"
+    if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+        return "CUDA_LAUNCH_BLOCKING lets one GPU wait for another that is not yet launched on"
+    if _is_sanitized():
+        return "compute-sanitizer runs kernels one at a time"
+    facts = {device(ordinal) for ordinal in ordinals}
+    if len(facts) > 1:
+        names = sorted({f"{fact.arch} with {fact.processors} processors" for fact in facts})
+        return f"the GPUs differ: {', '.join(names)}"
+    for ordinal in ordinals:
+        if not attribute(ordinal, "COOPERATIVE_MULTI_DEVICE_LAUNCH"):
+            return f"GPU {ordinal} takes no cooperative multi-device launch"
+        for peer in ordinals:
+            if peer != ordinal and not cupy.cuda.runtime.deviceCanAccessPeer(ordinal, peer):
+                return f"GPU {ordinal} cannot reach the memory of GPU {peer}"
+    return ""
+
+
+def launch_together(
+    source: str,
+    blocks: int,
+    threads: int,
+    ordinals: Sequence[int],
+    streams: Sequence[int],
+    arguments: Sequence[Sequence[Any]],
+    shared: int = 0,
+    linked: bool = False,
+) -> None:
+    """Launch `source` on several GPUs by one cuLaunchCooperativeKernelMultiDevice.
+
+    Parameters
+    ----------
+    source : str
+        A program of `dask_coop.cuda.programs.multichunk`.
+    blocks, threads, shared : int
+        The grid, the block and its dynamic shared memory in bytes, of every GPU.
+    ordinals, streams : sequences of int
+        The GPUs, and the addresses of streams that were made on them.
+    arguments : sequence of sequences of NumPy scalars
+        Those of each GPU.
+    linked : bool
+        Whether the program is linked with the device runtime.
+    """
+    kept: list[Any] = []
+    launches = []
+    for ordinal, stream, values in zip(ordinals, streams, arguments, strict=True):
+        launch = driver.CUDA_LAUNCH_PARAMS()
+        launch.function = function(source, ordinal, linked)
+        launch.gridDimX, launch.gridDimY, launch.gridDimZ = blocks, 1, 1
+        launch.blockDimX, launch.blockDimY, launch.blockDimZ = threads, 1, 1
+        launch.sharedMemBytes = shared
+        launch.hStream = driver.CUstream(stream)
+        cells = [np.array(value) for value in values]
+        addresses = (ctypes.c_void_p * len(cells))(*(cell.ctypes.data for cell in cells))
+        launch.kernelParams = ctypes.addressof(addresses)
+        kept += [cells, addresses]
+        launches.append(launch)
+    _check(driver.cuLaunchCooperativeKernelMultiDevice(launches, len(launches), 0))
+
+
+@cache
+def function(source: str, ordinal: int, linked: bool = False) -> Any:
+    """Return the kernel of `source` as the function of one GPU's context.
+
+    It may have all the shared memory that a block gets there.
+    """
+    attributes = driver.CUfunction_attribute
+    with cupy.cuda.Device(ordinal):
+        # A thread whose arrays all came out of CuPy's pool may have no context yet.
+        cupy.cuda.runtime.setDevice(ordinal)
+        made = _check(driver.cuKernelGetFunction(load(source, ordinal, linked=linked).handle))
+        static = attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+        most = device(ordinal).shared_bytes - int(_check(driver.cuFuncGetAttribute(static, made)))
+        dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _check(driver.cuFuncSetAttribute(made, dynamic, most))
+    return made
+
+
+@cache
+def most_blocks(source: str, ordinals: tuple[int, ...], threads: int, shared: int) -> int:
+    """Return how many blocks the smallest of some GPUs runs at a time."""
+    fitting = []
+    for ordinal in ordinals:
+        made = function(source, ordinal)
+        with cupy.cuda.Device(ordinal):
+            occupancy = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(made, threads, shared)
+        fitting.append(device(ordinal).processors * int(_check(occupancy)))
+    return min(fitting)
+
+
+def _check(answer: tuple[Any, ...]) -> Any:
+    error, *values = answer
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"the driver refused a launch on several GPUs: {error}")
+    return values[0] if values else None
+
+
+def _is_sanitized() -> bool:
+    """Tell whether compute-sanitizer has put itself into this process."""
+    try:
+        with open("/proc/self/maps") as maps:
+            return any("sanitizer" in line for line in maps)
+    except OSError:
+        return False

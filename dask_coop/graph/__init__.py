@@ -1,0 +1,1 @@
+"""The cross-chunk step as a graph of tasks."""

@@ -1,0 +1,73 @@
+"""Who runs the cross-chunk steps at once, where somebody does.
+
+The spine builds graphs. Within `running`, it hands its steps to a runner instead, and what comes
+back is computed: that is how the public functions serve `dask_coop.cluster.client`, which this
+module knows nothing about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.scan_spec import Sweep
+
+#: The states of the blocks that make one block of a result, in order, by the index of that.
+Groups = dict[tuple[int, ...], list[State]]
+
+
+class Runner(Protocol):
+    """What reduces, counts and scans the chunks of arrays at once.
+
+    Every method raises `dask_coop.errors.Declined` where it can't.
+    """
+
+    def states(self, op: Operation, arrays: Sequence[Any], axes: tuple[int, ...]) -> Groups:
+        """Return states of the blocks of an array, and of what masks it, over `axes`."""
+
+    def tables(
+        self,
+        op: Operation,
+        arrays: Sequence[Any],
+        weighted: bool,
+        grid: Any,
+        axes: tuple[int, ...],
+    ) -> Groups:
+        """Return tables of samples, the last array their weights if they are `weighted`."""
+
+    def scan(self, op: Operation, sweep: Sweep, source: tuple[Any, Any], name: str) -> Any:
+        """Return the scan of an array, and of its marks if any, as an array in memory."""
+
+
+class _Nobody:
+    pass
+
+
+_NOBODY = _Nobody()
+
+#: None where it is not decided yet.
+_runner: ContextVar[Runner | _Nobody | None] = ContextVar("dask_coop.graph.executor", default=None)
+
+
+def runner() -> Runner | None:
+    """Return who runs the steps of this thread at once; None if graphs are to be built."""
+    found = _runner.get()
+    return None if isinstance(found, _Nobody) else found
+
+
+def is_decided() -> bool:
+    """Tell whether a function is called by another one, which has decided who runs the steps."""
+    return _runner.get() is not None
+
+
+@contextmanager
+def running(by: Runner | None) -> Iterator[None]:
+    """Let `by` run all steps at once; or nobody, and graphs be built."""
+    token = _runner.set(by or _NOBODY)
+    try:
+        yield
+    finally:
+        _runner.reset(token)

@@ -1,0 +1,413 @@
+"""The cross-chunk step of a reduction: a tree. That of a scan is in spine_scan.py.
+
+A reduction lifts every chunk and combines the states up a tree; the last task also finalizes::
+
+    x0 --lift--> s0 -+
+    x1 --lift--> s1 -+-combine--> s01 -+
+    x2 --lift--> s2 -+                 +-aggregate--> result          k + tree
+    x3 --lift--> s3 -+-combine--> s23 -+
+
+Messages are states: NumPy scalars or small arrays.
+
+Everything here builds graphs and nothing computes; what tasks do to chunks is in
+`dask_coop.chunks`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from dask.array.core import Array, new_da_object
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import List, Task, TaskRef
+from dask.tokenize import tokenize
+from dask.utils import cached_cumsum
+
+from dask_coop import chunks
+from dask_coop.algebra.bins import Grid, Integers, require_room
+from dask_coop.algebra.counted import Counted, counted, masked
+from dask_coop.algebra.monoids import ARGMAX, ARGMIN, Operation, Origin, State
+from dask_coop.errors import Declined
+from dask_coop.graph import executor
+
+#: States that one task of a tree takes.
+FAN_IN = 16
+
+Key = tuple[Any, ...]
+Layer = dict[Any, Task]
+Finalize = Callable[[State], Any]
+
+
+def reduction(
+    op: Operation,
+    x: Array,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    split_every: int | dict[int, int] | None,
+    outputs: Mapping[str, tuple[Finalize, Any]],
+    where: Array | None = None,
+) -> list[Array]:
+    """Reduce `x` over `axes`, once, to one array for each of `outputs`.
+
+    Parameters
+    ----------
+    op : Operation
+    x : dask.array.Array
+    axes : tuple of int
+        Sorted and not negative.
+    keepdims : bool
+        Whether reduced axes stay, with length one.
+    split_every : int, dict of int to int, or None
+        States combined by one task, in all or by axis.
+    outputs : mapping of str to (callable, dtype)
+        Name, function from the last state to the result, and dtype of each array.
+    where : dask.array.Array, optional
+        Which elements are reduced: bool, in the chunks of `x`.
+    """
+    to = chunks.kind(x._meta)
+    fan_in = _fan_in(split_every, axes)
+    name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
+    # A place is never masked.
+    if chunks.is_masked(x._meta) and op.monoid not in (ARGMIN, ARGMAX):
+        op = replace(op, monoid=counted(op.monoid))
+        outputs = {key: (partial(masked, end), dtype) for key, (end, dtype) in outputs.items()}
+    arrays = [x] if where is None else [x, where]
+    if (run := executor.runner()) is not None:
+        groups_now = run.states(op, arrays, axes)
+        return [_reduced(op, axes, keepdims, of, groups_now) for of in outputs.values()]
+    token = tokenize(op, arrays, axes, keepdims, fan_in)
+    # Several outputs share the last state, so the tree goes down to one.
+    limit = fan_in if len(outputs) == 1 else 1
+    layer: Layer = {}
+    groups = _states(layer, op, arrays, axes, (name, token), fan_in, limit)
+    state = f"{name}-state-{token}"
+    graph = HighLevelGraph.from_collections(state, layer, dependencies=arrays)
+
+    expand = axes if keepdims else ()
+    kept = [d for d in range(x.ndim) if keepdims or d not in axes]
+    out_chunks = tuple((1,) if d in axes else x.chunks[d] for d in kept)
+    like = x._meta if isinstance(op.monoid, Counted) else chunks.unmasked(x._meta)
+    results = []
+    for output, (finalize, dtype) in outputs.items():
+        out_name = f"{output}-{tokenize(token, finalize, dtype)}"
+        out_layer: Layer = {}
+        for index, keys in groups.items():
+            key = (out_name, *(index[d] for d in kept))
+            out_layer[key] = Task(key, _aggregate, op, finalize, dtype, expand, to, _refs(keys))
+        results.append(_array(graph, {state}, out_name, out_layer, like, out_chunks, dtype))
+    return results
+
+
+def value(
+    op: Operation,
+    x: Array,
+    name: str,
+    finalize: Callable[[State], Any],
+    axes: tuple[int, ...] | None = None,
+) -> Delayed:
+    """Reduce `x` over `axes`, all by default, to any one Python object.
+
+    Along other axes, `x` is one chunk. What comes back is lazy, or at once the object itself.
+    """
+    axes = tuple(range(x.ndim)) if axes is None else axes
+    if (run := executor.runner()) is not None:
+        (states,) = run.states(op, [x], axes).values()
+        return _value(op, finalize, states)
+    token = tokenize(op, x, finalize, axes)
+    layer: Layer = {}
+    groups = _states(layer, op, [x], axes, (name, token), FAN_IN, FAN_IN)
+    (keys,) = groups.values()
+    key = f"{name}-{token}"
+    layer[key] = Task(key, _value, op, finalize, _refs(keys))
+    return Delayed(key, HighLevelGraph.from_collections(key, layer, dependencies=[x]))
+
+
+def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
+    """Call `function` in a task of its own.
+
+    Arguments may be lazy, or lists that hold what is: Delayed objects, and arrays, which arrive in
+    one block.
+    """
+    key = f"{name}-{tokenize(function, *args)}"
+    lazy: list[Any] = []
+
+    def refer(part: Any) -> Any:
+        if isinstance(part, list):
+            return List(*map(refer, part))
+        if isinstance(part, Array):
+            lazy.append(part.rechunk(-1) if part.npartitions > 1 else part)
+            return TaskRef((lazy[-1].name, *(0,) * part.ndim))
+        if isinstance(part, Delayed):
+            lazy.append(part)
+            return TaskRef(part.key)
+        return part
+
+    referring = [*map(refer, args)]
+    if executor.runner() is not None:
+        if lazy:
+            raise Declined(f"{name} are lazy")
+        return function(*args)
+    task = Task(key, function, *referring)
+    return Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=lazy))
+
+
+def table(
+    op: Operation,
+    samples: Sequence[Array],
+    weights: Array | None,
+    grid: Grid | Integers | Delayed,
+    shape: tuple[float, ...],
+    finalize: Callable[[State, Any], Any],
+    dtype: Any,
+    *,
+    axes: tuple[int, ...] | None = None,
+    split_every: int | None = None,
+    name: str = "histogram",
+) -> Array:
+    """Reduce blocks of samples and weights, taken together, to tables.
+
+    Parameters
+    ----------
+    op : Operation
+    samples : sequence of dask.array.Array
+        In equal chunks.
+    weights : dask.array.Array, optional
+        In the chunks that samples have along its axes.
+    grid : Grid, Integers or Delayed
+        What the chunks count into.
+    shape : tuple of int or nan
+        That of a table.
+    finalize : callable
+        Makes the result of the last state and the grid.
+    dtype : dtype
+        The dtype of the result.
+    axes : tuple of int, optional
+        The axes to count over, all by default; along the others there is a table for each element.
+    split_every : int, optional
+        States combined by one task.
+    name : str
+        What keys begin with.
+    """
+    x, fan_in = samples[0], _fan_in(split_every, ())
+    axes = tuple(range(x.ndim)) if axes is None else axes
+    require_room((*(max(sizes) for d, sizes in enumerate(x.chunks) if d not in axes), *shape))
+    arrays = [*samples] if weights is None else [*samples, weights]
+    if (run := executor.runner()) is not None:
+        if isinstance(grid, Delayed):
+            raise Declined(f"the bins of {name} are lazy")
+        groups_now = run.tables(op, arrays, weights is not None, grid, axes)
+        return _tabulated(op, finalize, dtype, grid, len(shape), groups_now)
+    token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in)
+    lazy: list[Delayed] = [grid] if isinstance(grid, Delayed) else []
+    ref = TaskRef(lazy[0].key) if lazy else grid
+    layer: Layer = {}
+    groups: dict[Key, list[Key]] = {}
+    for index in itertools.product(*map(range, x.numblocks)):
+        key = (f"{name}-lift-{token}", *index)
+        blocks = [TaskRef((a.name, *index[: a.ndim])) for a in arrays]
+        layer[key] = Task(key, _histogram, op, ref, weights is not None, *blocks)
+        groups.setdefault(tuple(i for d, i in enumerate(index) if d not in axes), []).append(key)
+    state, to, last = f"{name}-state-{token}", chunks.kind(x._meta), (0,) * len(shape)
+    top: Layer = {}
+    for at, lifted in groups.items():
+        keys = _tree(layer, op, lifted, (f"{name}-combine-{token}", *at), fan_in, fan_in)
+        key = (f"{name}-{token}", *at, *last)
+        top[key] = Task(key, _tabulate, op, finalize, dtype, to, ref, _refs(keys))
+    graph = HighLevelGraph.from_collections(state, layer, dependencies=[*arrays, *lazy])
+    below = {state, *(name for d in lazy for name in d.__dask_layers__())}
+    kept = (sizes for d, sizes in enumerate(x.chunks) if d not in axes)
+    sizes = (*kept, *((n,) for n in shape))
+    like = chunks.unmasked(x._meta)
+    return _array(graph, below, f"{name}-{token}", top, like, sizes, dtype)
+
+
+def _states(
+    layer: Layer,
+    op: Operation,
+    arrays: Sequence[Array],
+    axes: tuple[int, ...],
+    names: tuple[str, str],
+    fan_in: int,
+    limit: int,
+) -> dict[Key, list[Key]]:
+    """Add the lifts of all blocks, and of what masks them, and their trees over `axes`.
+
+    Return the keys of the states that are left, at most `limit`, by the index of the block that is
+    made of them (0 along `axes`).
+    """
+    name, token = names
+    x = arrays[0]
+    groups: dict[Key, list[Key]] = {}
+    for index in itertools.product(*map(range, x.numblocks)):
+        key = (f"{name}-lift-{token}", *index)
+        origin = {"origin": _origin(x, axes, index)} if op.monoid.positional else {}
+        blocks = (TaskRef((a.name, *index)) for a in arrays)
+        layer[key] = Task(key, _lift, op, axes, *blocks, **origin)
+        groups.setdefault(tuple(0 if d in axes else i for d, i in enumerate(index)), []).append(key)
+    return {
+        index: _tree(layer, op, keys, (f"{name}-combine-{token}", *index), fan_in, limit)
+        for index, keys in groups.items()
+    }
+
+
+def _origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
+    """Return where a block begins and how long the array is, along each of `axes`."""
+    shape = x.shape
+    unknown = [axis for axis in axes if shape[axis] != shape[axis]]
+    if unknown:
+        # Chunks longer than any are in the same order, which is all that such places are for.
+        others = math.prod(x.numblocks[d] if d in unknown else shape[d] for d in axes)
+        width = 1 << (62 - others.bit_length()) // len(unknown)
+    return tuple(
+        (index[axis] * width, x.numblocks[axis] * width)
+        if axis in unknown
+        else (cached_cumsum(x.chunks[axis], initial_zero=True)[index[axis]], shape[axis])
+        for axis in axes
+    )
+
+
+def _tree(
+    layer: Layer, op: Operation, keys: list[Key], prefix: Key, fan_in: int, limit: int
+) -> list[Key]:
+    """Add combining tasks until at most `limit` states are left; return their keys."""
+    level = 0
+    while len(keys) > limit:
+        parents: list[Key] = []
+        for i in range(0, len(keys), fan_in):
+            key = (*prefix, level, i // fan_in)
+            layer[key] = Task(key, _combine, op, _refs(keys[i : i + fan_in]))
+            parents.append(key)
+        keys, level = parents, level + 1
+    return keys
+
+
+def _fan_in(split_every: int | dict[int, int] | None, axes: tuple[int, ...]) -> int:
+    if split_every is None:
+        return FAN_IN
+    if isinstance(split_every, dict):
+        split_every = math.prod(split_every.get(axis, FAN_IN) for axis in axes)
+    if split_every < 2:
+        raise ValueError(f"split_every must be at least 2, got {split_every}")
+    return int(split_every)
+
+
+def _refs(keys: Iterable[Key]) -> List:
+    return List(*map(TaskRef, keys))
+
+
+def _array(
+    graph: HighLevelGraph,
+    below: set[str],
+    name: str,
+    layer: Layer,
+    like: Any,
+    out_chunks: Any,
+    dtype: Any,
+) -> Array:
+    """Put `layer` on the layers `below` of `graph` and make an array like `like` of it."""
+    graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
+    # One of no axes is told in the keys of what is made of it, so its value has to be the same
+    # every time.
+    meta = chunks.zeros_like(like, dtype, len(out_chunks))
+    return new_da_object(graph, name, out_chunks, meta=meta)
+
+
+def _reduced(
+    op: Operation,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    output: tuple[Finalize, Any],
+    groups: executor.Groups,
+) -> Any:
+    """Make the result of all states of a reduction, in NumPy."""
+    expand = axes if keepdims else ()
+    return _joined(
+        {
+            tuple(i for d, i in enumerate(index) if keepdims or d not in axes): _aggregate(
+                op, *output, expand, "numpy", states
+            )
+            for index, states in groups.items()
+        }
+    )
+
+
+def _tabulated(
+    op: Operation, finalize: Any, dtype: Any, grid: Any, ndim: int, groups: executor.Groups
+) -> Any:
+    """Make the result of all tables, of `ndim` axes each, in NumPy."""
+    return _joined(
+        {
+            (*index, *(0,) * ndim): _tabulate(op, finalize, dtype, "numpy", grid, states)
+            for index, states in groups.items()
+        }
+    )
+
+
+def _joined(blocks: dict[Key, Any]) -> Any:
+    """Join the blocks of an array, which stand at the indices that are their keys."""
+    if len(blocks) == 1:
+        return next(iter(blocks.values()))
+    if any(map(chunks.is_masked, blocks.values())):
+        data = _joined({index: np.ma.getdata(block) for index, block in blocks.items()})
+        mask = _joined({index: np.ma.getmaskarray(block) for index, block in blocks.items()})
+        return np.ma.array(data, mask=mask)
+    nested = np.empty([n + 1 for n in np.max(list(blocks), axis=0)], object)
+    for index, block in blocks.items():
+        nested[index] = block
+    return np.block(nested.tolist())
+
+
+# What follows runs inside tasks.
+
+
+def _lift(
+    op: Operation, axes: tuple[int, ...], x: Any, where: Any = None, origin: Origin | None = None
+) -> State:
+    if where is not None and chunks.kind(x) == "numpy":
+        where = chunks.asarray(where, "numpy")
+    state: State = chunks.engine(x).lift(op, x, axes, where)
+    if origin is not None:
+        state = op.shift(state, tuple(x.shape[axis] for axis in axes), origin)
+    return state
+
+
+def _histogram(op: Operation, grid: Any, weighted: bool, *blocks: Any) -> State:
+    samples, weights = (blocks[:-1], blocks[-1]) if weighted else (blocks, None)
+    state: State = chunks.engine(*blocks).histogram(op, samples, grid, weights)
+    return state
+
+
+def _combine(op: Operation, states: list[State]) -> State:
+    return op.combine(states)
+
+
+def _value(op: Operation, finalize: Callable[[State], Any], states: list[State]) -> Any:
+    return finalize(op.combine(states))
+
+
+def _aggregate(
+    op: Operation,
+    finalize: Finalize,
+    dtype: Any,
+    expand: tuple[int, ...],
+    to: str,
+    states: list[State],
+) -> Any:
+    with np.errstate(invalid="ignore"):
+        result = finalize(op.combine(states)).astype(dtype, copy=False)
+    # What is masked and has no axis is a constant without a dtype.
+    return chunks.asarray(np.expand_dims(result, expand) if expand else result[()], to)
+
+
+def _tabulate(
+    op: Operation, finalize: Callable[..., Any], dtype: Any, to: str, grid: Any, states: list[State]
+) -> Any:
+    result = finalize(op.combine(states), grid).astype(dtype, copy=False)
+    return chunks.asarray(result, to)

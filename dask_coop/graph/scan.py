@@ -1,0 +1,270 @@
+"""The cross-chunk step of a scan: a two-level spine, or a chain.
+
+A scan lifts every chunk, turns the states into *base sums* (what comes before each chunk), and
+scans every chunk from its base.  Beyond `GROUP` chunks the states are taken in groups, so that no
+message holds more than that many of them::
+
+    x0..xk --lift--> states --combine--> one total a group         (upsweep)
+                                          |
+                                        prefixes                   (spine)
+                                          |
+                     states --prefixes--> the bases of a group     (downsweep)
+                                          |
+    x0..xk ----------------------------scan--> y0..yk
+
+Of k chunks a scan is at most 2k + 2k/32 + 4 tasks.  A scan task takes its base out of its group's
+list by position, so there are no getitem tasks, and neither the last chunk of a line nor the last
+group is reduced, for nothing comes after them.  A reverse scan takes the chunks from the last to
+the first, and one that restarts has states that tell whether it did.
+
+A chain reads every chunk once, and needs the memory of one::
+
+    x0 --step--> (y0, state) --+--> y0
+                               +--> state
+                                      |
+                       x1 --------- step --> (y1, state) --+--> y1       4k - 3 tasks
+
+Messages are states: NumPy scalars or small arrays.  Everything here builds graphs and nothing
+computes; what tasks do to chunks is in `dask_coop.chunks`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from dask.array.core import Array
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task, TaskRef
+from dask.tokenize import tokenize
+
+from dask_coop import chunks
+from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.errors import Declined
+from dask_coop.graph import executor
+from dask_coop.graph.fusion import Sources, add, copy, owners
+from dask_coop.graph.reduce import Key, Layer, _array, _combine, _refs
+
+#: States of a group. More of them save tasks, and time between tasks, but make messages larger.
+GROUP = 32
+
+#: Elements and, where a scan restarts, marks in the same chunks.
+Marked = tuple[Array, Array | None]
+
+
+def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = False) -> Array:
+    """Scan the lines of an array by reduce-then-scan.
+
+    Parameters
+    ----------
+    op : Operation
+    sweep : Sweep
+    source : tuple of dask.array.Array
+        The elements and their marks, if any.
+    name : str
+        What keys begin with.
+    twice : bool
+        Whether chunks are made for each of the two passes, and not kept between them.
+    """
+    x, marks = source
+    chunks.kind(x._meta)
+    if (run := executor.runner()) is not None:
+        return run.scan(op, sweep, source, name)
+    token = tokenize(op, sweep, source, twice)
+    partial = op if marks is None else replace(op, monoid=segmented(op.monoid))
+    # Under other keys, or the scheduler would keep what several chunks of both passes are made of.
+    first = (copy(x), None if marks is None else copy(marks)) if twice else source
+    take_first, take = _taker(first, twice), _taker(source, twice)
+    states: Layer = {}
+    layer: Layer = {}
+    for line, blocks in _lines(x, sweep):
+        lifted: list[Key] = []
+        for index in blocks[:-1]:
+            key = (f"{name}-lift-{token}", *index)
+            states[key] = take_first(index, key, _lift, op, sweep)
+            lifted.append(key)
+        groups = _spine(states, partial, lifted, name, token, line)
+        for j, index in enumerate(blocks):
+            key = (f"{name}-{token}", *index)
+            group, position = divmod(j - 1, GROUP)
+            base = (TaskRef(groups[group]), position) if j else ()
+            layer[key] = take(index, key, _scan, op, sweep.part(first=j == 0), *base)
+    graph = HighLevelGraph.merge(*(a.dask for a in _arrays(first) + _arrays(source)))
+    state = f"{name}-state-{token}"
+    # What is not joined needs every chunk, and the owners of these are known.
+    named = None if twice else {name for a in _arrays(source) for name in a.__dask_layers__()}
+    if states:
+        graph = add(graph, state, states, named)
+    below = owners(graph, layer) if named is None else named | ({state} if states else set())
+    return _wrap(graph, below, f"{name}-{token}", layer, op, sweep, x)
+
+
+def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
+    """Scan the lines of an array chunk after chunk, each from the state that the last has left."""
+    if executor.runner() is not None:
+        raise Declined("a chain is a step a chunk")
+    x = source[0]
+    chunks.kind(x._meta)
+    token = tokenize(op, sweep, source, "chain")
+    take = _taker(source, join=True)
+    steps: Layer = {}
+    layer: Layer = {}
+    for _, blocks in _lines(x, sweep):
+        base: tuple[TaskRef, ...] = ()
+        for j, index in enumerate(blocks):
+            key = (f"{name}-{token}", *index)
+            one = sweep.part(first=j == 0)
+            if j == len(blocks) - 1:
+                layer[key] = take(index, key, _scan_from, op, one, *base)
+                continue
+            turn, step, state = (
+                (f"{name}-{part}-{token}", *index) for part in ("turn", "step", "state")
+            )
+            # With a root of its own Dask takes the results of a step to where they go before it
+            # turns to the next; those of a mere chain would pile up.
+            steps[turn] = Task(turn, _turn)
+            steps[step] = take(index, step, _step, op, one, TaskRef(turn), *base)
+            layer[key] = Task(key, _results, TaskRef(step))
+            steps[state] = Task(state, _state, TaskRef(step))
+            base = (TaskRef(state),)
+    graph = HighLevelGraph.merge(*(a.dask for a in _arrays(source)))
+    if steps:
+        graph = add(graph, f"{name}-steps-{token}", steps)
+    return _wrap(graph, owners(graph, layer), f"{name}-{token}", layer, op, sweep, x)
+
+
+def _taker(source: Marked, join: bool) -> Callable[..., Task]:
+    """Return what makes the task of a function that takes a chunk and its marks.
+
+    Where they `join`, the tasks that make the chunk become part of it.
+    """
+    x, marks = source
+    sources = Sources(_arrays(source)) if join else None
+
+    def take(index: Key, key: Key, function: Any, op: Operation, sweep: Sweep, *rest: Any) -> Task:
+        block, mark = (x.name, *index), None
+        if marks is not None:
+            mark = (marks.name, *(index if marks.ndim == x.ndim else (index[sweep.axis],)))
+        refs = TaskRef(block), mark and TaskRef(mark)
+        task = Task(key, function, op, sweep, *refs, *rest)
+        if sources is None:
+            return task
+        # The marks of a line serve other lines too.
+        mine = [block, mark] if marks is not None and marks.ndim == x.ndim else [block]
+        return sources.join(task, mine)
+
+    return take
+
+
+def _lines(x: Array, sweep: Sweep) -> Iterator[tuple[Key, list[Key]]]:
+    """Yield, for every line of blocks, its index and those of its blocks in the order of a scan."""
+    axis, k = sweep.axis, x.numblocks[sweep.axis]
+    order = range(k)[::-1] if sweep.reverse else range(k)
+    for line in itertools.product(*(range(n) for d, n in enumerate(x.numblocks) if d != axis)):
+        yield line, [(*line[:axis], j, *line[axis:]) for j in order]
+
+
+def _arrays(source: Marked) -> list[Array]:
+    return [array for array in source if array is not None]
+
+
+def _wrap(
+    graph: HighLevelGraph,
+    below: set[str],
+    name: str,
+    layer: Layer,
+    op: Operation,
+    sweep: Sweep,
+    x: Array,
+) -> Array:
+    out_chunks = list(x.chunks)
+    if sweep.initial:
+        step = -1 if sweep.reverse else 1
+        first, *rest = x.chunks[sweep.axis][::step]
+        out_chunks[sweep.axis] = (first + 1, *rest)[::step]
+    return _array(graph, below, name, layer, x._meta, tuple(out_chunks), op.output)
+
+
+def _spine(
+    layer: Layer, op: Operation, lifted: list[Key], name: str, token: str, line: Key
+) -> list[Key]:
+    """Add the tasks that make base sums of a line's states; return one key a group."""
+    groups = [lifted[i : i + GROUP] for i in range(0, len(lifted), GROUP)]
+    prefix = f"{name}-base-{token}"
+    if len(groups) <= 1:
+        keys = [(prefix, *line, g) for g in range(len(groups))]
+        for key, group in zip(keys, groups, strict=True):
+            layer[key] = Task(key, _prefixes, op, _refs(group))
+        return keys
+    totals: list[Key] = []
+    for g, group in enumerate(groups[:-1]):
+        key = (f"{name}-total-{token}", *line, g)
+        layer[key] = Task(key, _combine, op, _refs(group))
+        totals.append(key)
+    root = (f"{name}-spine-{token}", *line)
+    layer[root] = Task(root, _prefixes, op, _refs(totals))
+    keys = [(prefix, *line, g) for g in range(len(groups))]
+    for g, (key, group) in enumerate(zip(keys, groups, strict=True)):
+        above = (TaskRef(root), g - 1) if g else ()
+        layer[key] = Task(key, _prefixes, op, _refs(group), *above)
+    return keys
+
+
+# What follows runs inside tasks.
+
+
+def _lift(op: Operation, sweep: Sweep, x: Any, marks: Any) -> State:
+    engine = chunks.engine(x)
+    if marks is not None:
+        segments: State = engine.lift_segments(op, x, sweep, marks)
+        return segments
+    if sweep.reverse and not op.monoid.commutative:
+        x = np.flip(x, sweep.axis)
+    state: State = engine.lift(op, x, (sweep.axis,))
+    return state
+
+
+def _prefixes(
+    op: Operation, states: list[State], above: Sequence[State] = (), position: int = 0
+) -> list[State]:
+    return op.prefixes(states, above[position] if above else None)
+
+
+def _scan(
+    op: Operation,
+    sweep: Sweep,
+    x: Any,
+    marks: Any,
+    bases: Sequence[State] = (),
+    position: int = 0,
+) -> Any:
+    # The base of a scan that restarts ends with whether it did, which matters to nobody here.
+    base = bases[position][: len(op.monoid.fields)] if bases else None
+    return chunks.engine(x).scan(op, x, sweep, base, marks)
+
+
+def _scan_from(op: Operation, sweep: Sweep, x: Any, marks: Any, base: State | None = None) -> Any:
+    return chunks.engine(x).scan(op, x, sweep, base, marks)
+
+
+def _turn() -> None:
+    pass
+
+
+def _step(
+    op: Operation, sweep: Sweep, x: Any, marks: Any, turn: None, base: State | None = None
+) -> tuple[Any, State]:
+    step: tuple[Any, State] = chunks.engine(x).scan_on(op, x, sweep, base, marks)
+    return step
+
+
+def _results(step: tuple[Any, State]) -> Any:
+    return step[0]
+
+
+def _state(step: tuple[Any, State]) -> State:
+    return step[1]

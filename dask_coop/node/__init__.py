@@ -1,0 +1,5 @@
+"""The cross-chunk step on the GPUs of one machine: `Node`, a scheduler."""
+
+from dask_coop.node.node import Node
+
+__all__ = ["Node"]

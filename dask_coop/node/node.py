@@ -1,0 +1,387 @@
+"""Node: a Dask scheduler for the GPUs of one machine, all of them in this process.
+
+::
+
+    get --> stages --> _run --> dask.local.get_async -- task --> placement -- GPU --> workers
+                                        ^                                                |
+                                        '---------------- result, left on its GPU -------'
+
+A task runs on the thread of the GPU that it belongs on (`placement`); what it needs of other GPUs
+is copied there first (`cuda.peers`). Kernels are only queued, so a GPU has work while its thread
+looks for more.
+
+Reductions, scans and histograms are found in the graph (`stages`) and become one task each, which
+works on all GPUs at a time (`chunks.cupy.multichunk`), or runs the tasks that it replaces where the
+chunks do not suit.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import threading
+import traceback
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FrameType, ModuleType
+from typing import Any, NamedTuple
+
+import dask
+from dask import local
+from dask.callbacks import Callback
+from dask.utils import parse_timedelta
+
+from dask_coop.node import threads
+from dask_coop.node.placement import deal, hands_on, is_stage, leaves, replace
+from dask_coop.node.run import Runs
+from dask_coop.node.threads import Job, Run, Worker
+
+GIB = 2**30
+ELSE = "without one, Dask's own schedulers compute, on NumPy chunks"
+
+
+class Memory(NamedTuple):
+    """The memory of a GPU, in bytes.
+
+    Attributes
+    ----------
+    used : int
+        In arrays that CuPy's pool gave out.
+    pool : int
+        In CuPy's pool, given out or not.
+    free : int
+        Free on the GPU.
+    total : int
+        All of the GPU's.
+    """
+
+    used: int
+    pool: int
+    free: int
+    total: int
+
+    def __repr__(self) -> str:
+        """Return the sizes in GiB."""
+        parts = (f"{key}={size / GIB:.2f} GiB" for key, size in self._asdict().items())
+        return f"Memory({', '.join(parts)})"
+
+
+class Node:
+    """A Dask scheduler that computes on the GPUs of this machine, in this process.
+
+    Inside its block, everything that Dask computes runs on it: a chunk on the GPU that it lies on,
+    chunks that are made anew in contiguous runs, so that neighbours share a GPU. Results stay where
+    they were computed. Outside, and until it is closed, ``x.compute(scheduler=node.get)`` uses it.
+
+    A reduction, a scan or a histogram of which the chunks lie on several GPUs is one cooperative
+    launch over these. The configuration's ``coop.barrier-timeout``, 30 s by default, says how long
+    a GPU waits for the others there, before they all give up with `CooperativeTimeout`.
+
+    Parameters
+    ----------
+    devices : sequence of int, optional
+        The ordinals of the GPUs, as CuPy counts them; all GPUs by default.
+
+    Raises
+    ------
+    RuntimeError
+        If CuPy does not import, or finds no GPU.
+    TypeError, ValueError
+        If `devices` is no sequence of ordinals, has none, or one twice, or one that is no GPU's;
+        or if the timeout is no span of time, or not positive.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop
+    >>> with dask_coop.Node() as node:  # doctest: +SKIP
+    ...     x = da.random.random(2**32, chunks=2**28).to_backend("cupy").persist()
+    ...     dask_coop.cumsum(x).persist()
+    """
+
+    def __init__(self, devices: Sequence[int] | None = None) -> None:
+        self._gpus = _peers()
+        try:
+            count = self._gpus.count()
+        except RuntimeError as error:
+            raise RuntimeError(f"Node finds no NVIDIA GPU ({error}); {ELSE}") from error
+        if not count:
+            raise RuntimeError(f"Node finds no NVIDIA GPU; {ELSE}")
+        self.devices = tuple(range(count)) if devices is None else _checked(devices, count)
+        self._runs = Runs(self.devices, _patience())
+        self._gpus.connect(self.devices)
+        self._names = Counter(map(self._gpus.name, self.devices))
+        self._total = sum(size.total for size in self.memory().values())
+        self._workers = [Worker(f"dask_coop GPU {ordinal}") for ordinal in self.devices]
+        # A stage may wait for tasks on the GPUs, so it is on none of their threads.
+        self._stages = Worker("dask_coop stages")
+        self._told: dict[str, str] = {}
+        self._settings: list[Any] = []
+        self._lock = threading.Lock()
+        self._running = 0
+        self._closed = False
+        self._stop = weakref.finalize(self, _stop, [*self._workers, self._stages])
+
+    def __enter__(self) -> Node:
+        """Make this the scheduler of everything that Dask computes."""
+        self._check_open()
+        self._settings.append(dask.config.set(scheduler=self.get))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Give Dask back the scheduler that it had, and close."""
+        self._settings.pop().__exit__(None, None, None)
+        if not self._settings:
+            self.close()
+
+    def __repr__(self) -> str:
+        """Return the GPUs, their memory, and what they are at."""
+        names = ", ".join(f"{n} x {name}" for name, n in self._names.items())
+        ordinals = ", ".join(map(str, self.devices))
+        state = "closed" if self._closed else "computing" if self._running else "idle"
+        return f"<Node: {names} ({ordinals}), {self._total / GIB:.0f} GiB, {state}>"
+
+    def memory(self) -> dict[int, Memory]:
+        """Return the memory of each GPU, by its ordinal."""
+        return {ordinal: Memory(*self._gpus.memory(ordinal)) for ordinal in self.devices}
+
+    def explain(self) -> str:
+        """Tell of the reductions, scans and histograms of the last graph: a line for each.
+
+        It says on which GPUs one was a single launch, or why it took the tasks of the plain graph.
+        """
+        return "\n".join(f"{name}: {how}" for name, how in list(self._told.items()))
+
+    def close(self) -> None:
+        """End the threads, once nothing runs on them any more; arrays stay as they are."""
+        with self._lock:
+            self._closed = True
+            idle = not self._running
+        if idle:
+            self._stop()
+
+    def get(
+        self,
+        dsk: Any,
+        keys: Any,
+        cache: Any = None,
+        callbacks: Any = None,
+        rerun_exceptions_locally: bool | None = None,
+        **ignored: Any,
+    ) -> Any:
+        """Compute `keys` of a graph: the scheduler, as Dask calls it.
+
+        Parameters
+        ----------
+        dsk : mapping or expression
+            The graph.
+        keys : key or nested lists of keys
+            What is wanted of it.
+        cache : mutable mapping, optional
+            Where results are kept on their way.
+        callbacks : tuple or list of tuples, optional
+            Those of `dask.callbacks`; by default those that are registered.
+        rerun_exceptions_locally : bool, optional
+            Whether a task that fails is run again in the calling thread, for a debugger.
+        **ignored
+            What other schedulers have use for, such as ``num_workers``.
+
+        Returns
+        -------
+        object or nested tuples
+            The results, on the GPUs where they were computed.
+
+        Raises
+        ------
+        RuntimeError
+            If the node is closed.
+        """
+        run = partial(
+            self._run,
+            keys=keys,
+            cache=cache,
+            callbacks=callbacks,
+            rerun_exceptions_locally=rerun_exceptions_locally,
+        )
+        if self._here() is not None:
+            # A task that computes: its thread would wait for itself.
+            return run(dict(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()))
+        with self._use():
+            self._gpus.follow_caller(self.devices)
+            try:
+                # What watches tasks sees all of them.
+                ahead = cache is None and not callbacks and not Callback.active
+                # Callbacks see the graph that they were called for, and no other.
+                plain = partial(self._run, callbacks=())
+                graph, self._told = self._runs.plan(dsk, keys, plain, ahead)
+                return run(graph)
+            finally:
+                self._gpus.lead_caller(self.devices)
+
+    def _run(self, graph: dict[Any, Any], keys: Any, **options: Any) -> Any:
+        """Run a graph as it is; in the thread of a GPU, all of it there."""
+        run, here = Run(), self._here()
+        dealt = deal(graph, len(self.devices))
+
+        def submit(execute: Any, jobs: list[Any]) -> Job:
+            ((key, (task, data), dumps, _, get_id, pack),) = jobs
+            worker, gpu = self._belongs(task, data, dealt[key], here)
+            stage = is_stage(task)
+
+            def work() -> Any:
+                loads = local.identity
+                if gpu is not None:
+                    self._gpus.use(gpu)
+                    if not stage:
+                        # Dask calls this where it catches what a task raises.
+                        loads = partial(self._bring, gpu)
+                done = execute([(key, (task, data), dumps, loads, get_id, pack)])
+                for _, result, failed in done:
+                    if failed:
+                        where = " on all GPUs" if stage else "" if gpu is None else f" on GPU {gpu}"
+                        result[0].add_note(f"in task {key!r}{where}")
+                return done
+
+            on_it = worker is None or worker.thread is threading.current_thread()
+            return Job(run, None if on_it else worker, work)
+
+        try:
+            try:
+                # Of all that is ready the threads take their own, so that none starves.
+                return local.get_async(
+                    submit,
+                    max(len(graph), 1),
+                    graph,
+                    keys,
+                    chunksize=1,
+                    get_id=_thread_name,
+                    pack_exception=_pack_exception,
+                    **options,
+                )
+            finally:
+                # So that nothing writes any more when an exception is out.
+                for worker in (*self._workers, self._stages):
+                    worker.finish(run)
+        except BaseException as error:
+            _clear(error)
+            raise
+
+    def _belongs(
+        self, task: Any, data: Any, place: int, here: int | None
+    ) -> tuple[Worker | None, int | None]:
+        """Return whose task that is and its GPU; None and None for one that needs neither."""
+        if hands_on(task, data):
+            return None, None
+        if here is not None:
+            gpu = here
+        elif is_stage(task):
+            return self._stages, self.devices[0]
+        else:
+            held: Counter[int] = Counter()
+            for leaf in leaves((task, data)):
+                if (ordinal := self._gpus.place(leaf)) in self.devices:
+                    held[ordinal] += leaf.nbytes
+            dealt, most = self.devices[place], max(held.values(), default=0)
+            # Of GPUs with as many bytes, the one that the task would be dealt to.
+            best = [ordinal for ordinal, size in held.items() if size == most] or [dealt]
+            gpu = dealt if dealt in best else min(best)
+        return self._workers[self.devices.index(gpu)], gpu
+
+    def _bring(self, gpu: int, work: tuple[Any, Any]) -> Any:
+        """Return a task and its inputs with all of their arrays on `gpu`."""
+        places = ((leaf, self._gpus.place(leaf)) for leaf in leaves(work))
+        away = {id(leaf): leaf for leaf, place in places if place not in (None, gpu)}
+        if not away:
+            return work
+        return replace(work, dict(zip(away, self._gpus.move([*away.values()], gpu), strict=True)))
+
+    def _here(self) -> int | None:
+        """Return the GPU whose thread this is, if it is one's."""
+        thread = threading.current_thread()
+        pairs = zip(self._workers, self.devices, strict=True)
+        return next((gpu for worker, gpu in pairs if worker.thread is thread), None)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this Node is closed; make another one: dask_coop.Node()")
+
+    @contextmanager
+    def _use(self) -> Iterator[None]:
+        """Keep the threads while something runs."""
+        with self._lock:
+            self._check_open()
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
+                last = self._closed and not self._running
+            if last:
+                self._stop()
+
+
+def _patience() -> float:
+    """Return the seconds that a GPU waits for the others."""
+    given = dask.config.get("coop.barrier-timeout", "30s")
+    try:
+        seconds = float(parse_timedelta(given))
+    except (KeyError, ValueError):
+        seconds = 0.0
+    if not seconds > 0:
+        raise ValueError(f"coop.barrier-timeout must be positive, such as '30s', got {given!r}")
+    return seconds
+
+
+def _peers() -> ModuleType:
+    try:
+        from dask_coop.cuda import peers
+    except ImportError as error:
+        raise RuntimeError(
+            f"Node needs an NVIDIA GPU and CuPy, and this does not import: {error}. "
+            f"`pip install dask-coop[cuda12]` (or cuda13) brings CuPy; {ELSE}"
+        ) from error
+    return peers
+
+
+def _checked(devices: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return ordinals as a tuple of int."""
+    try:
+        ordinals = tuple(map(operator.index, devices))
+    except TypeError as error:
+        raise TypeError(f"devices must be a sequence of ordinals, got {devices!r}") from error
+    if not ordinals:
+        raise ValueError("devices must name at least one GPU, got none")
+    for ordinal, times in Counter(ordinals).items():
+        if not 0 <= ordinal < count:
+            raise ValueError(f"devices must be in 0 to {count - 1}, got {ordinal}")
+        if times > 1:
+            raise ValueError(f"devices must be distinct, got {ordinal} {times} times")
+    return ordinals
+
+
+def _stop(threads: list[Worker]) -> None:
+    for worker in threads:
+        worker.stop()
+
+
+def _thread_name() -> str:
+    return threading.current_thread().name
+
+
+def _pack_exception(error: BaseException, dumps: Any) -> Any:
+    return error, sys.exc_info()[2]
+
+
+def _clear(error: BaseException) -> None:
+    """Drop what Dask's frames and ours hold, the exception too: arrays would stay for its sake."""
+    for top, _ in traceback.walk_tb(error.__traceback__):
+        frame: FrameType | None = top
+        while frame is not None:
+            if frame.f_code.co_filename in (local.__file__, threads.__file__, __file__):
+                with suppress(RuntimeError):  # of a frame that still runs
+                    frame.clear()
+            frame = frame.f_back

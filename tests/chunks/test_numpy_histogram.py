@@ -1,0 +1,135 @@
+"""NumPy chunks: Numba's loops and NumPy's steps give the same places, those of its functions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_coop.algebra.bins import Grid, find_bins, find_coordinate_bins, find_steps
+from dask_coop.chunks.numpy import histogram as histograms
+
+SIZE = 40_000
+
+
+@pytest.fixture(params=["numba", "numpy"], autouse=True)
+def _engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "numba":
+        pytest.importorskip("numba")
+        monkeypatch.setattr(histograms, "WORTH_COMPILING", 1)
+    else:
+        monkeypatch.setattr(histograms, "_loops", lambda: None)
+
+
+def samples(dtype: str, seed: int = 0) -> Any:
+    """Return samples, of which some are whole, and some not finite."""
+    rng = np.random.default_rng(seed)
+    if np.dtype(dtype).kind != "f":
+        info = np.iinfo(dtype)
+        x = rng.integers(max(info.min, -100), min(info.max, 100), SIZE).astype(dtype)
+        x[:2] = info.min, info.max
+        return x
+    x = rng.normal(0, 50, SIZE).astype(dtype)
+    x[::5] = np.round(x[::5])
+    x[::17], x[1::19], x[2::23] = np.nan, np.inf, -np.inf
+    return x
+
+
+BINS = [
+    (10, (-60, 70.5)),
+    (1000, (0, 64)),
+    (7, (-0.3, 40)),
+    (1, (5, 5)),
+    (np.sort(np.random.default_rng(1).normal(0, 40, 300)), None),
+    (np.arange(-50, 60, 7), None),
+    ([-np.inf, 0, 0.5, np.inf], None),
+    ([0, 0, 0, 1, 1, 3.5], None),
+    ([-1e308, 0.1, 0.2, 1e308], None),
+]
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "i2", "i8", "u1", "u4", "u8"])
+@pytest.mark.parametrize("case", range(len(BINS)))
+def test_counts_and_weights(dtype: str, case: int) -> None:
+    x, (bins, limits) = samples(dtype), BINS[case]
+    with np.errstate(all="ignore"):
+        try:
+            found = find_bins(bins, limits, x.dtype)
+        except ValueError:
+            pytest.skip("NumPy refuses so many bins")
+        if x.dtype.kind == "f":
+            x[3::7] = np.random.default_rng(2).choice(found.edges, x[3::7].size)
+            x[4::7] = np.nextafter(x[4::7], x[3::7][: x[4::7].size])
+        expected, _ = np.histogram(x, bins, limits)
+        weights = np.arange(x.size) % 5.0
+        weighed, _ = np.histogram(x, bins, limits, weights=weights)
+    np.testing.assert_array_equal(histograms.count([x], Grid((found,)), None, "i8"), expected)
+    np.testing.assert_array_equal(histograms.count([x], Grid((found,)), weights, "f8"), weighed)
+    flow = histograms.count([x], Grid((found,), flow=True), None, "i8")
+    np.testing.assert_array_equal(flow[1:-1], expected)
+    assert flow.sum() == x.size
+    lines = histograms.count([x.reshape(10, -1, 8)], Grid((found,), axes=(1,)), None, "i8")
+    assert lines.shape == (10, 8, found.n)
+    np.testing.assert_array_equal(lines.sum((0, 1)), expected)
+    np.testing.assert_array_equal(
+        lines[3, 2], np.histogram(x.reshape(10, -1, 8)[3, :, 2], bins, limits)[0]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+def test_several_coordinates(dtype: str) -> None:
+    x, y = samples(dtype), samples(dtype, 1)
+    for bins, limits in (([5, 9], [(-3, 40), (0, 70.5)]), ([BINS[4][0], 1000], [None, (-9, 9)])):
+        expected, _ = np.histogramdd((x, y), bins, limits)
+        found = map(find_coordinate_bins, bins, limits, [x.dtype] * 2)
+        result = histograms.count([x, y], Grid(tuple(found)), None, "i8")
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_integers_beyond_float64_keep_to_their_limits() -> None:
+    x = np.array([2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2] * 10_000)
+    found = find_bins(3, (0, 2**53), x.dtype)
+    expected, _ = np.histogram(x, 3, (0, 2**53))
+    np.testing.assert_array_equal(histograms.count([x], Grid((found,)), None, "i8"), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i8", "u8"])
+@pytest.mark.parametrize("right", [False, True])
+def test_numbers_of_bins(dtype: str, right: bool) -> None:
+    x = samples(dtype)
+    for edges in (BINS[4][0], BINS[5][0], BINS[5][0][::-1], np.array([0.5]), np.array([])):
+        result = histograms.locate(x, find_steps(edges, right, x.dtype))
+        np.testing.assert_array_equal(result, np.digitize(x, edges, right))
+
+
+def test_threads_may_be_the_first_to_count_together() -> None:
+    x, found = samples("f8"), find_bins(10, (-60, 70), np.dtype("f8"))
+    results: list[Any] = []
+
+    def work() -> None:
+        results.append(histograms.count([x], Grid((found,)), None, "i8"))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        np.testing.assert_array_equal(result, np.histogram(x, 10, (-60, 70))[0])
+    assert len(results) == 4
+
+
+def test_without_numba_nothing_is_missing() -> None:
+    code = (
+        "import sys; sys.modules['numba'] = None\n"
+        "import dask.array as da, numpy as np, dask_coop as dc\n"
+        "x = da.random.default_rng(0).random(200_000, chunks=70_000)\n"
+        "counts = dc.histogram(x, 9, (0, 1), weights=x)[0].compute()\n"
+        "expected = np.histogram(x.compute(), 9, (0, 1), weights=x.compute())[0]\n"
+        "np.testing.assert_allclose(counts, expected, rtol=1e-12)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

@@ -1,0 +1,731 @@
+"""The command line: what it prints and writes, and what it says to those who ask wrongly."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dask_coop
+from dask_coop.cli import info, main
+from dask_coop.cli.summaries import summarize
+
+h5py = pytest.importorskip("h5py")
+io = pytest.importorskip("skimage.io")
+zarr = pytest.importorskip("zarr")
+image = pytest.importorskip("PIL.Image")
+pytest.importorskip("matplotlib")
+
+RNG = np.random.default_rng(0)
+NORMAL = RNG.normal(size=(200, 300))
+WITH_NAN = np.where(RNG.random((200, 300)) < 0.1, np.nan, NORMAL).astype("f4")
+PICTURE = RNG.poisson(90, (64, 48, 3)).astype("u1")
+DATES = np.datetime64("2001-02-03", "ns") + RNG.integers(0, 10**17, 5000).astype("m8[ns]")
+DATES[::50] = "NaT"
+MOON = "skimage:moon"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a file of each kind."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "other").mkdir()
+    np.save(folder / "normal.npy", NORMAL)
+    np.save(folder / "other" / "normal.npy", NORMAL + 9)
+    np.save(folder / "nan.npy", WITH_NAN)
+    np.save(folder / "flags.npy", NORMAL > 0)
+    np.save(folder / "same.npy", np.full(9, 4.0))
+    np.save(folder / "tail.npy", RNG.lognormal(0, 3, 9999))
+    np.save(folder / "nothing-but-nan.npy", np.full(9, np.nan))
+    np.save(folder / "infinite.npy", np.array([1.0, -np.inf]))
+    np.save(folder / "far.npy", np.array([-1.7e308, 1.7e308]))
+    np.save(folder / "half.npy", np.array([-65504, 65504, 65504], "f2"))
+    np.save(folder / "dates.npy", DATES)
+    np.save(folder / "days.npy", DATES.astype("M8[D]"))
+    np.save(folder / "times.npy", (DATES - DATES[1]).astype("m8[ms]"))
+    np.save(folder / "nothing-but-nat.npy", np.full(3, "NaT", "M8[s]"))
+    np.save(folder / "text.npy", np.array(["a"]))
+    np.save(folder / "objects.npy", np.array([None]))
+    np.save(folder / "complex.npy", np.array([1j]))
+    np.save(folder / "empty.npy", np.empty((0, 2)))
+    zarr.save_array(folder / "array.zarr", WITH_NAN)
+    group = zarr.open_group(folder / "group.zarr", mode="w")
+    group.create_array("a", data=NORMAL)
+    group.create_array("b/c", data=PICTURE)
+    with h5py.File(folder / "one.h5", "w") as file:
+        file.create_dataset("data", data=WITH_NAN, chunks=(50, 70))
+    with h5py.File(folder / "two.hdf5", "w") as file:
+        file["a"], file["b/c"] = NORMAL, PICTURE
+    for name in ("picture.png", "picture.tif"):
+        io.imsave(folder / name, PICTURE, check_contrast=False)
+    (folder / "notes.txt").write_text("no array")
+    return folder
+
+
+def describe(*arguments: Any) -> int:
+    return main.main(["describe", "--cpu", *map(str, arguments)])
+
+
+def numbers(text: str) -> dict[str, float]:
+    """Return the rows of the table, by name."""
+    rows = re.findall(r"^  (\S.*?)  +(\S+)$", text, flags=re.MULTILINE)
+    return {name: float({"True": 1, "False": 0}.get(value, value)) for name, value in rows}
+
+
+def assert_describes(text: str, x: Any, bins: int, width: float | None = None) -> None:
+    """Hold a printed table to NumPy's results."""
+    found = numbers(text)
+    values = x[~np.isnan(x)].astype("f8")
+    assert found["count"] == values.size
+    assert found["NaN"] == x.size - values.size
+    assert found["min"] == pytest.approx(values.min(), rel=1e-8)
+    assert found["max"] == pytest.approx(values.max(), rel=1e-8)
+    assert found["mean"] == pytest.approx(values.mean(), rel=1e-6, abs=1e-6)
+    assert found["standard deviation"] == pytest.approx(values.std(), rel=1e-6)
+    width = width or (values.max() - values.min()) / bins
+    assert found["width of a bin"] == pytest.approx(width, rel=1e-5)
+    for name, q in {"1 %": 1, "25 %": 25, "median": 50, "75 %": 75, "99 %": 99}.items():
+        value = found[f"{name} (from {bins} bins)"]
+        assert abs(value - np.percentile(values, q)) <= width
+
+
+def assert_is_figure(path: Path) -> None:
+    with image.open(path) as picture:
+        picture.load()
+        assert picture.format == "PNG"
+        assert picture.width > 800
+        assert picture.height > 600
+        assert len(picture.convert("L").getcolors()) > 10
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "x", "figure"),
+    [
+        ("normal.npy", [], NORMAL, "normal"),
+        ("nan.npy", [], WITH_NAN, "nan"),
+        ("array.zarr", [], WITH_NAN, "array"),
+        ("group.zarr", ["--dataset", "a"], NORMAL, "group-a"),
+        ("one.h5", [], WITH_NAN, "one-data"),
+        ("two.hdf5", ["--dataset", "a"], NORMAL, "two-a"),
+        ("normal.npy", ["--bins", "1000"], NORMAL, "normal"),
+        ("normal.npy", ["--chunks", "auto"], NORMAL, "normal"),
+        ("normal.npy", ["--chunks", "77"], NORMAL, "normal"),
+        ("normal.npy", ["--chunks", "50,300"], NORMAL, "normal"),
+        ("one.h5", ["--chunks", "33"], WITH_NAN, "one-data"),
+    ],
+)
+def test_floats(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+    options: list[str],
+    x: Any,
+    figure: str,
+) -> None:
+    assert describe(folder / source, *options, "--out", tmp_path) == 0
+    text, progress = capsys.readouterr()
+    assert_describes(text, x, 1000 if "--bins" in options else 256)
+    assert "100% Completed" in progress
+    assert "Completed" not in text
+    path = tmp_path / f"{figure}-histogram.png"
+    assert list(tmp_path.iterdir()) == [path]
+    assert_is_figure(path)
+    assert f"figure: {path}" in text
+    shape = " x ".join(map(str, x.shape))
+    assert f"source: {folder / source}" in text
+    assert f"shape: {shape} (" in text
+    assert f"dtype: {x.dtype}" in text
+    assert re.search(r"^engine: NumPy, \d+ threads?$", text, flags=re.MULTILINE)
+    assert re.search(r"^time: \d+\.\d\d s for 2 reads of .+, \S+ GB/s$", text, flags=re.MULTILINE)
+
+
+def test_chunks_are_as_asked_for(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert describe(folder / "normal.npy", "--chunks", "50,100", "--out", tmp_path) == 0
+    assert "chunks: 12 of 50 x 100" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("picture.png", []),
+        ("picture.tif", []),
+        ("group.zarr", ["--dataset", "b/c"]),
+        ("two.hdf5", ["--dataset", "/b/c"]),
+    ],
+)
+def test_small_integers_have_a_bin_each(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+    options: list[str],
+) -> None:
+    assert describe(folder / source, *options, "--out", tmp_path) == 0
+    bins = int(PICTURE.max()) - int(PICTURE.min()) + 1
+    assert_describes(capsys.readouterr().out, PICTURE, bins, width=1)
+
+
+def test_many_integers_share_bins_evenly(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert describe(folder / "picture.png", "--bins", 10, "--out", tmp_path) == 0
+    span = int(PICTURE.max()) - int(PICTURE.min()) + 1
+    width = -(-span // 10)
+    assert_describes(capsys.readouterr().out, PICTURE, -(-span // width), width=width)
+
+
+def test_bool(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert describe(folder / "flags.npy", "--out", tmp_path) == 0
+    assert_describes(capsys.readouterr().out, NORMAL > 0, 2, width=1)
+
+
+def test_float16(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert describe(folder / "half.npy", "--out", tmp_path) == 0
+    found = numbers(capsys.readouterr().out)
+    assert (found["min"], found["max"]) == (-65504, 65504)
+    assert found["standard deviation"] == pytest.approx(65504 * np.sqrt(8 / 9), rel=1e-3)
+
+
+def table(text: str) -> dict[str, str]:
+    """Return the rows of a table, whose values may be of several words, by name."""
+    return dict(re.findall(r"^  (\S.*?)  +(\S.*)$", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize(("name", "unit"), [("dates", "ns"), ("days", "D")])
+def test_dates(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, unit: str
+) -> None:
+    assert describe(folder / f"{name}.npy", "--chunks", 999, "--out", tmp_path) == 0
+    found, known = table(capsys.readouterr().out), np.sort(DATES[~np.isnat(DATES)])
+    known = known.astype(f"M8[{unit}]")
+    assert (int(found["count"]), int(found["NaT"])) == (len(known), 100)
+    for label, value in (("min", known[0]), ("max", known[-1])):
+        assert np.datetime64(found[label], unit) == value
+    ticks = [int(tick) for tick in known.view("i8")]
+    assert np.datetime64(found["mean"], unit) == np.datetime64(sum(ticks) // len(ticks), unit)
+    days = np.std(known.astype("M8[s]").astype("f8")) / 86400
+    assert abs(int(found["standard deviation"].split()[0]) - days) < 1
+    width = np.timedelta64(known[-1] - known[0]) / 250
+    for q, label in ((0.01, "1 %"), (0.5, "median"), (0.99, "99 %")):
+        (text,) = (value for row, value in found.items() if row.startswith(f"{label} (from"))
+        assert abs(np.datetime64(text) - known[int(q * len(known))]) <= width
+    assert_is_figure(tmp_path / f"{name}-histogram.png")
+
+
+def test_durations(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = ("--range", 0, 10**9)
+    assert describe(folder / "times.npy", *limits, "--out", tmp_path) == 0
+    text = capsys.readouterr().out
+    times = (DATES - DATES[1]).astype("m8[ms]")
+    ticks = times[~np.isnat(times)].astype("i8")
+    found = table(text)
+    outside = int(((ticks < 0) | (ticks > 10**9)).sum())
+    assert int(found["outside the histogram"]) == outside
+    assert found["width of a bin"] == "01:05:06.25"
+    assert found["min"].startswith(f"-{-ticks.min() // 86_400_000} days ")
+    assert "1 read of" in text
+    assert_is_figure(tmp_path / "times-histogram.png")
+
+
+def test_dates_in_a_range_of_dates(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ("2001-05-01", "2002-03-01")
+    assert describe(folder / "dates.npy", "--range", *limits, "--out", tmp_path) == 0
+    dates, low, high = DATES[~np.isnat(DATES)], *map(np.datetime64, limits)
+    inside = len(dates[dates >= low]) - len(dates[dates > high])
+    text = capsys.readouterr().out
+    assert int(table(text)["outside the histogram"]) == 4900 - inside
+    assert "1 read of" in text
+
+
+@pytest.mark.parametrize(
+    "ticks",
+    [[1 - 2**63, 0, 2**63 - 1], [0, 5, 9], [7], [2**62, 2**62 + 10**6]],
+    ids=["far", "near", "one", "late"],
+)
+@pytest.mark.parametrize("unit", ["ns", "as", "D", "Y"])
+def test_dates_of_any_time_are_drawn(tmp_path: Path, ticks: list[int], unit: str) -> None:
+    if unit in "DY":
+        ticks = [tick % 20_000_000 for tick in ticks]
+    np.save(tmp_path / "x.npy", np.array(ticks, "i8").view(f"M8[{unit}]"))
+    assert describe(tmp_path / "x.npy", "--out", tmp_path) == 0
+    assert_is_figure(tmp_path / "x-histogram.png")
+
+
+def test_packed_numbers_are_unpacked_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("xarray")
+    kelvin = np.where(RNG.random((30, 40)) < 0.1, np.nan, 280 + NORMAL[:30, :40])
+    packed = np.where(np.isnan(kelvin), -32767, np.rint((kelvin - 273.15) / 0.01)).astype("i2")
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file["t2m"] = packed
+        file["t2m"].attrs.update(scale_factor=0.01, add_offset=273.15, _FillValue=np.int16(-32767))
+    assert describe(tmp_path / "x.nc", "--out", tmp_path) == 0
+    text = capsys.readouterr().out
+    assert "decoded: _FillValue -32767, scale_factor 0.01, add_offset 273.15 (int16 to" in text
+    found = numbers(text)
+    assert found["NaN"] == np.isnan(kelvin).sum()
+    assert found["mean"] == pytest.approx(np.nanmean(kelvin), abs=0.005)
+
+
+def test_what_is_packed_is_described_with_query_planning_too(tmp_path: Path) -> None:
+    pytest.importorskip("xarray")
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file["time"] = np.arange(31)
+        file["time"].attrs["units"] = "days since 2000-01-01"
+    (tmp_path / "out").mkdir()
+    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "true"}
+    environment["PYTHONPATH"] = str(Path(dask_coop.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "dask_coop", "describe", "--cpu", "--chunks", "9", "../x.nc"],
+        cwd=tmp_path / "out",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "chunks: 4 of 9" in done.stdout
+    assert table(done.stdout)["mean"] == "2000-01-16T00:00:00"
+
+
+def test_one_value(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert describe(folder / "same.npy", "--out", tmp_path) == 0
+    assert numbers(capsys.readouterr().out)["median (from 256 bins)"] == 4
+
+
+def test_a_range_takes_one_read_and_counts_what_it_leaves_out(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--range", -1, 0.5, "--bins", 50, "--out", tmp_path]
+    assert describe(folder / "nan.npy", *options) == 0
+    text = capsys.readouterr().out
+    found = numbers(text)
+    inside = WITH_NAN[(WITH_NAN >= -1) & (WITH_NAN <= 0.5)]
+    assert found["count"] - found["outside the histogram"] == inside.size
+    assert found["max"] == pytest.approx(np.nanmax(WITH_NAN))
+    assert found["width of a bin"] == pytest.approx(0.03)
+    assert found["median (from 50 bins)"] == pytest.approx(np.median(inside), abs=0.03)
+    assert "for 1 read of" in text
+
+
+def test_a_range_makes_infinities_harmless(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert describe(folder / "infinite.npy", "--range", 0, 2, "--out", tmp_path) == 0
+    found = numbers(capsys.readouterr().out)
+    assert (found["min"], found["outside the histogram"]) == (-np.inf, 1)
+
+
+def test_a_long_tail_is_pointed_out(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert describe(folder / "tail.npy", folder / "normal.npy", "--out", tmp_path) == 0
+    tail, normal = capsys.readouterr().out.split("\n\n")[:2]
+    assert re.search(r"note: one bin holds 9\d\.\d% of the values; --range LO HI", tail)
+    assert "note:" not in normal
+
+
+def test_sources_of_one_name_have_figures_of_their_own(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A source that bears the name of a figure is not written over.
+    np.save(tmp_path / "normal.npy", NORMAL)
+    io.imsave(tmp_path / "normal-histogram.png", PICTURE, check_contrast=False)
+    before = (tmp_path / "normal-histogram.png").read_bytes()
+    monkeypatch.chdir(tmp_path)
+    others = [folder / "normal.npy", folder / "other" / "normal.npy"]
+    assert describe("normal.npy", "normal-histogram.png", *others) == 0
+    figures = re.findall(r"^figure: (.*)$", capsys.readouterr().out, flags=re.MULTILINE)
+    assert figures == [
+        "normal-histogram-2.png",
+        "normal-histogram-histogram.png",
+        "normal-histogram-3.png",
+        "normal-histogram-4.png",
+    ]
+    for figure in figures:
+        assert_is_figure(Path(figure))
+    assert Path("normal-histogram.png").read_bytes() == before
+
+
+ERRORS = {
+    "no-source": (["describe"], "SOURCE"),
+    "unknown-file": (["describe", "absent.npy"], "absent.npy: no such file"),
+    "extension": (["describe", "notes.txt"], "'.txt' is not supported; use one of .npy"),
+    "unknown-picture": (["describe", "skimage:sun"], "skimage:sun: scikit-image .* moon"),
+    "no-dataset": (["describe", "two.hdf5"], "two.hdf5: give --dataset NAME, one of a, b/c"),
+    "no-dataset-zarr": (["describe", "group.zarr"], "give --dataset NAME, one of a, b/c"),
+    "unknown-dataset": (
+        ["describe", "two.hdf5", "--dataset", "d"],
+        "there is no dataset d; give --dataset NAME, one of a, b/c",
+    ),
+    "needless-dataset": (["describe", "normal.npy", "--dataset", "d"], "--dataset d does not"),
+    "text": (["describe", "text.npy"], "text.npy: the dtype <U1 cannot be described; convert"),
+    "objects": (["describe", "objects.npy"], "objects.npy: .* objects"),
+    "complex": (["describe", "complex.npy"], "the dtype complex128 cannot be described"),
+    "empty": (["describe", "empty.npy"], r"empty.npy: the array is empty \(shape \(0, 2\)\)"),
+    "only-nan": (["describe", "nothing-but-nan.npy"], "but-nan.npy: all 9 values are NaN"),
+    "infinite": (
+        ["describe", "infinite.npy"],
+        "infinite.npy: the values go from -inf to 1; give --range LO HI",
+    ),
+    "far": (["describe", "far.npy"], "far.npy: from -1.7e\\+308 to 1.7e\\+308 is too far"),
+    "bins-0": (["describe", MOON, "--bins", "0"], "--bins: '0' is not a whole number from 1"),
+    "bins-many": (["describe", MOON, "--bins", "9" * 9], "--bins: '999999999' is not .* to"),
+    "bins-text": (["describe", MOON, "--bins", "many"], "--bins: 'many' is not a whole number"),
+    "bins-narrow": (
+        ["describe", "normal.npy", "--range", "1", "1.0000000000000002"],
+        "normal.npy: .*; give fewer --bins or a wider --range",
+    ),
+    "range-order": (["describe", MOON, "--range", "3", "2"], "--range 3 2: give two finite"),
+    "range-equal": (["describe", MOON, "--range", "3", "3"], "--range 3 3: give two finite"),
+    "range-infinite": (["describe", MOON, "--range", "0", "inf"], "--range 0 inf: give two"),
+    "range-nan": (["describe", MOON, "--range", "nan", "1"], "--range nan 1: give two finite"),
+    "range-text": (
+        ["describe", MOON, "--range", "a", "1"],
+        "--range: 'a' is neither a number nor a date",
+    ),
+    "range-mixed": (["describe", MOON, "--range", "2020-01-01", "3"], "two finite .* or two dates"),
+    "range-nat": (["describe", MOON, "--range", "NaT", "2020-01-01"], "range NaT 2020-01-01: give"),
+    "range-dates": (
+        ["describe", MOON, "--range", "2020-01-01", "2021-01-01"],
+        "the values are uint8; give two numbers",
+    ),
+    "range-of-dates": (["describe", "dates.npy", "--range", "1", "2"], "give two dates, such as"),
+    "range-of-durations": (
+        ["describe", "times.npy", "--range", "2020-01-01", "2021-01-01"],
+        "the values are timedelta64.ms.; give two numbers of its unit",
+    ),
+    "range-beyond-durations": (
+        ["describe", "times.npy", "--range", "0", "1e300"],
+        r"--range 1e\+300: timedelta64.ms. does not reach that far",
+    ),
+    "range-beyond-the-unit": (
+        ["describe", "dates.npy", "--range", "2020-01-01", "3021-01-01"],
+        "--range 3021-01-01: datetime64.ns. does not reach that date",
+    ),
+    "range-of-no-date": (
+        ["describe", "dates.npy", "--range", "1901-01-01", "1902-01-01"],
+        "no value lies within --range 1901-01-01 1902-01-01; the values go from 20",
+    ),
+    "only-nat": (["describe", "nothing-but-nat.npy"], "all 3 values are NaT"),
+    "range-short": (["describe", MOON, "--range", "1"], "--range: expected 2 arguments"),
+    "range-beside": (
+        ["describe", MOON, "--range", "300", "301"],
+        "no value lies within --range 300 301; the values go from 0 to 255",
+    ),
+    "chunks-text": (["describe", MOON, "--chunks", "big"], "--chunks: 'big' is neither 'auto'"),
+    "chunks-0": (["describe", MOON, "--chunks", "0"], "--chunks: '0' is neither 'auto' nor"),
+    "chunks-many": (
+        ["describe", MOON, "--chunks", "9,9,9"],
+        "--chunks 9,9,9 has 3 numbers and the array 2 axes",
+    ),
+    "out-is-a-file": (["describe", MOON, "--out", "notes.txt/a"], "notes.txt is not a folder"),
+    "unknown-option": (["describe", MOON, "--colour"], "unrecognized arguments: --colour"),
+    "unknown-command": (["draw", MOON], "invalid choice: 'draw'"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_are_one_line_and_nothing_is_written(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+) -> None:
+    arguments, message = ERRORS[case]
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    if arguments[0] == "describe":
+        out = [] if "--out" in arguments else ["--out", str(tmp_path / "out")]
+        arguments = [*arguments, "--cpu", *out]
+    assert main.main(arguments) == 2
+    _, text = capsys.readouterr()
+    *progress, line = text.rstrip("\n").split("\n")  # the bar returns without a new line
+    assert re.match(f"dask_coop: error: .*{message}", line)
+    assert all("Completed" in bar for bar in progress)
+    assert sorted(folder.rglob("*")) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_may_not_be_written_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not by its mode, for root may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert describe(MOON, "--out", tmp_path / "out") == 2
+    assert "is not writable; name another folder" in capsys.readouterr().err
+
+
+def test_a_file_that_breaks_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=NORMAL, chunks=(200, 300), compression="gzip")
+        chunk = file["x"].id.get_chunk_info(0)
+    with path.open("r+b") as raw:
+        raw.seek(chunk.byte_offset)
+        raw.write(b"no gzip at all")
+    assert describe(path, "--out", tmp_path / "out") == 2
+    assert re.search(r"dask_coop: error: .*x.h5: cannot read all of it", capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_figure_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "moon-histogram.png").mkdir()
+    assert describe(MOON, "--out", tmp_path) == 2
+    assert re.search(r"dask_coop: error: --out .*: cannot write", capsys.readouterr().err)
+
+
+def test_an_interrupt_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "summarize", interrupted)
+    assert describe(MOON, "--out", tmp_path) == 130
+    assert capsys.readouterr().err == "\n"
+
+
+def test_a_pass_is_one_computation() -> None:
+    calls = []
+
+    def compute(*arrays: Any) -> list[Any]:
+        calls.append(len(arrays))
+        return [array.compute(scheduler="synchronous") for array in arrays]
+
+    x = dask_coop.readers.open_source(MOON).array
+    assert summarize(x, 256, None, compute).reads == 2
+    assert calls == [6, 1]
+    assert summarize(x, 256, (0.0, 255.0), compute).reads == 1
+    assert calls == [6, 1, 7]
+
+
+def test_info_without_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(info, "_gpus", lambda: ([], "there is no NVIDIA driver"))
+    assert main.main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert "GPUs: none (there is no NVIDIA driver)" in text
+    assert "compute capability 7.0 (CUDA 12) or 7.5 (CUDA 13)" in text
+    assert "pip install dask-coop[cuda12]" in text
+    assert re.search(rf"^  dask_coop +{re.escape(dask_coop.__version__)}$", text, re.MULTILINE)
+    assert re.search(rf"^  NumPy +{re.escape(np.__version__)}$", text, re.MULTILINE)
+
+
+def test_info_of_this_machine_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["info", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts == info.facts()
+    assert set(facts) == {"gpus", "no_gpu", "peers", "versions", "cache"}
+    assert bool(facts["gpus"]) == (facts["no_gpu"] is None)
+    assert facts["versions"]["NumPy"] == np.__version__
+
+
+def test_a_gpu_is_asked_through_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    attributes = driver.CUdevice_attribute
+    answers = {
+        attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: 9,
+        attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: 0,
+        attributes.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: 132,
+        attributes.CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: 1,
+    }
+    ok = driver.CUresult.CUDA_SUCCESS
+    for name, answer in {
+        "cuInit": lambda flags: (ok,),
+        "cuDeviceGetCount": lambda: (ok, 2),
+        "cuDeviceGetName": lambda length, device: (ok, b"NVIDIA H200\0\0"),
+        "cuDeviceTotalMem": lambda device: (ok, 2**37),
+        "cuDeviceGetAttribute": lambda code, device: (ok, answers.get(code, 0)),
+        "cuDeviceGetP2PAttribute": lambda kind, i, j: (ok, int(i < j)),
+        "cuDriverGetVersion": lambda: (ok, 12080),
+    }.items():
+        monkeypatch.setattr(driver, name, answer)
+    facts = info.facts()
+    gpu = facts["gpus"][1]
+    assert (gpu["name"], gpu["compute_capability"]) == ("NVIDIA H200", "9.0")
+    assert (gpu["memory"], gpu["multiprocessors"]) == (2**37, 132)
+    assert (gpu["cooperative_launch"], gpu["thread_block_clusters"]) == (True, False)
+    assert facts["peers"]["access"] == [[None, True], [False, None]]
+    assert facts["versions"]["driver"] == "CUDA 12.8"
+    assert json.loads(json.dumps(facts)) == facts
+
+    bad = driver.CUresult.CUDA_ERROR_NO_DEVICE
+    monkeypatch.setattr(driver, "cuInit", lambda flags: (bad,))
+    assert info.facts()["no_gpu"] == "the NVIDIA driver says CUDA_ERROR_NO_DEVICE"
+
+
+def test_info_of_two_gpus() -> None:
+    gpu = {
+        "name": "NVIDIA H200",
+        "compute_capability": "9.0",
+        "memory": 139 * 2**30,
+        "multiprocessors": 132,
+        "shared_memory_per_block": 227 * 2**10,
+        "l2_cache": 60 * 2**20,
+        "cooperative_launch": True,
+        "cooperative_multi_device_launch": False,
+        "thread_block_clusters": True,
+    }
+    text = info.as_text(
+        {
+            "gpus": [gpu, gpu],
+            "no_gpu": None,
+            "peers": {"access": [[None, True], [True, None]]},
+            "versions": {"CuPy": "14.2.0", "NVRTC": None},
+            "cache": "/cache",
+        }
+    )
+    for line in (
+        r"GPU 1: NVIDIA H200",
+        r"  compute capability +9\.0",
+        r"  memory +139\.0 GiB",
+        r"  shared memory per block +227 KiB",
+        r"  cooperative multi device launch +no",
+        r"  thread block clusters +yes",
+        r"peer access \(row reaches column\):\n +0 +1\n 0 +- +yes\n 1 +yes +-",
+        r"  NVRTC +not installed",
+        r"compiled kernels: /cache",
+    ):
+        assert re.search(f"^{line}$", text, flags=re.MULTILINE), line
+
+
+def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([]) == 0
+    text = capsys.readouterr().out
+    assert "describe" in text
+    assert "info" in text
+
+
+# From here on in processes of their own.
+
+
+def command(*arguments: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a Python with what follows ``python`` on a command line."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(dask_coop.__file__).parents[1])}
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_module_runs(folder: Path, tmp_path: Path) -> None:
+    done = command("-m", "dask_coop", "describe", folder / "normal.npy", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^engine: (NumPy, \d+ thread|CuPy \S+ on )", done.stdout, re.MULTILINE)
+    assert_describes(done.stdout, NORMAL, 256)
+    assert_is_figure(tmp_path / "normal-histogram.png")
+
+
+def test_the_module_fails_in_one_line(folder: Path, tmp_path: Path) -> None:
+    done = command("-m", "dask_coop", "describe", "absent.npy", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "dask_coop: error: absent.npy: no such file; check the path\n"
+    assert done.stdout == ""
+
+
+def test_the_version(tmp_path: Path) -> None:
+    done = command("-m", "dask_coop", "--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"dask_coop {dask_coop.__version__}\n")
+
+
+def test_a_cluster_of_processes(folder: Path, tmp_path: Path) -> None:
+    sources = [folder / "one.h5", folder / "nan.npy", folder / "array.zarr"]
+    options = ["--cluster", "--cpu", "--chunks", "100", "--out", "."]
+    done = command("-m", "dask_coop", "describe", *sources, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    reports = done.stdout.split("\n\n")[:3]
+    assert len(reports) == 3
+    for report in reports:
+        assert re.search(r"^engine: LocalCluster, \d+ process(es)?$", report, re.MULTILINE)
+        assert_describes(report, WITH_NAN, 256)
+    assert "% Completed" in done.stderr
+    assert "Traceback" not in done.stderr
+    for name in ("one-data", "nan", "array"):
+        assert_is_figure(tmp_path / f"{name}-histogram.png")
+
+
+def test_packages_that_are_not_there(folder: Path, tmp_path: Path) -> None:
+    program = f"""
+import sys
+from dask_coop.cli import main
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == self.name:
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, missing := Missing())
+for missing.name, source in {{"matplotlib": "normal.npy", "h5py": "one.h5",
+                             "skimage": "picture.png", "zarr": "array.zarr"}}.items():
+    assert main(["describe", {str(folder)!r} + "/" + source, "--cpu"]) == 2
+"""
+    done = command("-c", program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        f"dask_coop: error: the package {name} is not installed; run `pip install dask-coop[cli]`"
+        for name in ("matplotlib", "h5py", "scikit-image", "zarr")
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such signal")
+def test_ctrl_c(tmp_path: Path) -> None:
+    shape = (2**17, 2**17)  # 128 GiB, a hole in the file
+    np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype="f8", shape=shape).flush()
+    # A shell that starts pytest in the background makes its children deaf to the signal.
+    program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program += "; from dask_coop.cli import main; sys.exit(main())"
+    arguments = ["describe", "x.npy", "--cpu", "--chunks", "2048"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(dask_coop.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        assert any(line.startswith("engine:") for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        _, text = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in text
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_table(folder: Path, tmp_path: Path) -> None:
+    if not info.cupy_gpus():
+        pytest.skip("GPU tests need CuPy and an NVIDIA GPU")
+    for options, engine in (([], "CuPy "), (["--cluster"], "LocalCUDACluster, ")):
+        done = command(*("-m", "dask_coop", "describe", folder / "nan.npy", *options), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert f"engine: {engine}" in done.stdout
+        assert_describes(done.stdout, WITH_NAN, 256)

@@ -1,0 +1,80 @@
+"""What the README and docs/ say to type works, and what they point to is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+README = REPOSITORY / "README.md"
+PAGES = [README, *sorted((REPOSITORY / "docs").glob("**/*.md"))]
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """Return the fenced blocks of `page` in one of `languages`."""
+    fenced = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [text for language, text in fenced if language in languages]
+
+
+def run(*command: str, cwd: Path) -> str:
+    """Run `command` with this checkout on its path; return what it prints."""
+    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_ten_lines_are_ten_and_run(tmp_path: Path) -> None:
+    (code,) = blocks(README, "python")
+    assert len(code.splitlines()) == 10
+    printed = run(sys.executable, "-W", "error", "-c", code, cwd=tmp_path)
+    # Of uniform numbers in [0, 1): their mean, their standard deviation, and 256 counts.
+    mean, std = map(float, re.findall(r"\d\.\d+", printed)[:2])
+    assert mean == pytest.approx(0.5, abs=0.01)
+    assert std == pytest.approx(12**-0.5, abs=0.01)
+    assert sum(map(int, re.findall(r"\b\d{5}\b", printed))) == 4096**2
+    assert float(printed.split()[-1]) == pytest.approx(4096 / 2, rel=0.01)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_is_made_can_be_made(page: Path) -> None:
+    text = "\n".join([*blocks(page, "console", "bash", "sh"), *inline(page)])
+    targets = re.findall(r"^(?:\$ )?make ([\w-]+)", text, re.MULTILINE)
+    assert targets or page != README
+    for target in targets:
+        run("make", "--dry-run", f"PY={sys.executable}", target, cwd=REPOSITORY)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_there(page: Path, tmp_path: Path) -> None:
+    text = "\n".join([*blocks(page, "console", "bash", "sh"), *inline(page)])
+    commands = set(re.findall(r"python -m dask_coop (\w+)", text))
+    assert commands or page != README
+    for command in commands:
+        assert run(sys.executable, "-m", "dask_coop", command, "--help", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_point_to_files(page: Path) -> None:
+    text = page.read_text()
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:href|src)="([^"]+)"', text)
+    targets = [target.partition("#")[0] for target in targets if "://" not in target]
+    # In backquotes a path counts from the repository.
+    written = [text for text in inline(page) if re.fullmatch(r"(?:docs|examples)/[\w./-]+", text)]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    missing += [target for target in written if not (REPOSITORY / target).exists()]
+    assert not missing
+
+
+def inline(page: Path) -> list[str]:
+    """Return what `page` has in backquotes, outside of blocks."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`\n]+)`", text)

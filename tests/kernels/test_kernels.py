@@ -1,0 +1,175 @@
+"""Every kernel compiles, for every architecture, without a GPU."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from dataclasses import replace
+from itertools import chain, product
+
+import numpy as np
+import pytest
+
+from dask_coop.algebra.compensated import compensated
+from dask_coop.algebra.monoids import BINNED_SUM, MIN, MOMENTS, SUM, bind
+from dask_coop.chunks.cupy import programs_list
+from dask_coop.cuda import compiler
+from dask_coop.cuda.programs import histogram, reduce
+
+#: Without sm_90, for which every kernel is compiled.
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
+COMMON = ("f4", "f8", "i4", "i8", "u1")
+EVERYTHING = programs_list.everything()
+#: Every eighth one, which differs from its neighbours by a kernel or a dtype; or all, if asked for.
+CHECKED = EVERYTHING[:: 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 8]
+SHARES = 12
+
+
+def join(sources: list[str]) -> list[str]:
+    """Return translation units with the kernels of `sources`.
+
+    Each program gets a namespace, and its `entry` a number. Programs share a unit only if they have
+    the same directives, so that none gets by with what another included.
+    """
+    units: dict[str, list[str]] = {}
+    for number, source in enumerate(dict.fromkeys(sources)):
+        lines = source.splitlines(keepends=True)
+        directives = "".join(line for line in lines if line.startswith("#"))
+        body = "".join(line for line in lines if not line.startswith("#"))
+        body, entries = re.subn(r"\bentry\b", f"entry_{number}", body)
+        assert entries == 1
+        unit = units.setdefault(directives, [directives])
+        unit.append(f"namespace program_{number} {{\n{body}}}\n")
+    return ["".join(unit) for unit in units.values()]
+
+
+def compile_all(sources: list[str], arch: str) -> None:
+    """Compile `sources` together and with less optimisation: in a fifth of the time."""
+    from cuda.core import Program
+
+    options = replace(compiler._options(arch), ofast_compile="max")
+    for unit in join(sources):
+        code = Program(unit, "c++", options=options).compile("cubin").code
+        assert code.startswith(b"\x7fELF")
+
+
+def is_hopper(arch: str) -> bool:
+    return int(arch.removeprefix("sm_")) >= 90
+
+
+def common(arch: str, name: str) -> list[str]:
+    dtype = np.dtype(name)
+    sources = programs_list.common((dtype,), is_hopper(arch))
+    if name == "f4":
+        sources += [*programs_list.transposes(dtype), *programs_list.matmuls(dtype)]
+    return sources
+
+
+@pytest.mark.parametrize("header", sorted(p.name for p in compiler.kernels_folder().glob("*.cuh")))
+def test_a_header_compiles_alone(header: str) -> None:
+    compile_all([f'#include "{header}"\nextern "C" __global__ void entry() {{}}'], "sm_75")
+
+
+# No kernel tells these two from sm_80.
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [(a, n) for a in ARCHITECTURES for n in COMMON if n == "f4" or a not in ("sm_86", "sm_89")],
+)
+def test_the_common_kernels_compile(arch: str, name: str) -> None:
+    compile_all(common(arch, name), arch)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_100"])
+def test_the_stages_over_several_gpus_compile(arch: str) -> None:
+    compile_all([*programs_list.stages(np.dtype("f4"), is_hopper(arch))], arch)
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_every_kernel_compiles(share: int) -> None:
+    compile_all(CHECKED[share::SHARES], "sm_90")
+
+
+def test_every_kernel_is_more_than_the_common_ones() -> None:
+    assert len(EVERYTHING) > 1000
+    for arch in (*ARCHITECTURES, "sm_90"):
+        for name in COMMON:
+            assert set(EVERYTHING) > set(common(arch, name))
+
+
+def test_volta_compiles_where_the_compiler_knows_it() -> None:
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    if 70 not in nvrtc.nvrtcGetSupportedArchs()[1]:
+        pytest.skip("this NVRTC is of CUDA 13, which has dropped sm_70")
+    compile_all(common("sm_70", "f4"), "sm_70")
+
+
+def main_kernels(arch: str, dtype: np.dtype[np.generic]) -> list[str]:
+    """Return the programs that the benchmarks time."""
+    total = compensated(bind(SUM, dtype, dtype, "sum"))
+    reduced = (total, bind(MIN, dtype, dtype, "min"), bind(MOMENTS, dtype, dtype, "describe"))
+    sources = [*chain.from_iterable(map(programs_list.reductions, reduced))]
+    if dtype.kind == "f":
+        digits = bind(BINNED_SUM, dtype, dtype, "sum")
+        name, layout = programs_list.functor(digits), programs_list.layout(digits)
+        sources += [make(name, dtype, layout) for make in (reduce.rows, reduce.long_rows)]
+    sources += programs_list.scans(total, is_hopper(arch))
+    # Edges are compared in the dtype that uniform bins have; weights of other dtypes than these are
+    # converted by the same instructions. Limits beyond 2**53, of which no benchmark is, take four
+    # registers more than there are.
+    edge = "float" if dtype == "f4" else "double"
+    other = re.compile(
+        rf"using E = (?!{edge};)|const (?!(?:float|double)\*)[^,*]*\* weights|LimitedBins"
+    )
+    counts = programs_list.histograms(dtype, is_hopper(arch))
+    sources += [source for source in counts if not other.search(source)]
+    stages = programs_list.stages(dtype, is_hopper(arch))
+    sources += [source for source in stages if "node_histogram" in source]
+    return list(dict.fromkeys(sources))
+
+
+# Compiled one by one and optimised in full, as they are when they run, which takes its time.
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [*product(["sm_90"], ["f4", "f8", "i4", "i8"]), *product(["sm_80"], ["f4", "f8"])],
+)
+def test_the_main_kernels_do_not_spill(arch: str, name: str) -> None:
+    spilling = {}
+    for source in main_kernels(arch, np.dtype(name)):
+        report = io.StringIO()
+        compiler.compile_program(source, arch, report=report)
+        found = re.findall(
+            r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads",
+            report.getvalue(),
+        )
+        if found != [("0", "0", "0")]:
+            spilling[source] = found
+    assert not spilling, "\n".join(f"{found}:\n{source}" for source, found in spilling.items())
+
+
+def test_the_cache_serves_what_was_compiled(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_COOP_CACHE", str(tmp_path))
+    source = histogram.lists()
+    first = compiler.load_or_compile(source, "sm_90")
+    monkeypatch.setattr(compiler, "compile_program", None)
+    assert compiler.load_or_compile(source, "sm_90") == first
+
+
+def test_an_edited_header_is_compiled_anew(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_COOP_CACHE", str(tmp_path))
+    compiled: list[str] = []
+
+    def compile_program(source: str, arch: str, linked: bool) -> bytes:
+        compiled.append(source)
+        return b"cubin"
+
+    monkeypatch.setattr(compiler, "compile_program", compile_program)
+    compiler.load_or_compile("source", "sm_90")
+    compiler.load_or_compile("source", "sm_90")
+    monkeypatch.setattr(compiler, "_headers_digest", lambda: b"another")
+    compiler.load_or_compile("source", "sm_90")
+    assert len(compiled) == 2

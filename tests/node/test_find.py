@@ -1,0 +1,234 @@
+"""Stages found in plain graphs: what they take, what they replace, and what has to stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask._task_spec import DataNode, convert_legacy_graph, cull
+from dask.array.utils import assert_eq
+from dask.local import get_sync
+
+import dask_coop as dc
+from dask_coop.node.find import Stage, find_stages, put_in
+
+
+class Seen:
+    """A scheduler that puts stages in, computes them by the tasks that they replace, and tells."""
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self.others: dict[str, str] = {}
+        self.tasks = 0
+
+    def get(self, dsk: Any, keys: Any, **_: Any) -> Any:
+        graph = convert_legacy_graph(dsk if isinstance(dsk, dict) else dsk.__dask_graph__())
+        wanted = set(dask.core.flatten([keys]))
+        graph, stages, others = find_stages(graph, wanted)
+        for stage in stages:
+            put_in(graph, stage, lambda values, stage=stage: self.run(stage, values))
+        graph = cull(graph, wanted)
+        self.stages += stages
+        self.others |= others
+        self.tasks = len(graph)
+        return get_sync(graph, keys)
+
+    @staticmethod
+    def run(stage: Stage, values: list[Any]) -> list[Any]:
+        graph = stage.plain | dict(zip(stage.needs, values, strict=True))
+        return list(get_sync(graph, list(stage.outputs)))
+
+
+def there(array: Any, chunks: Any) -> da.Array:
+    """Return an array with its chunks in memory."""
+    return da.from_array(array, chunks=chunks).persist(scheduler="sync")
+
+
+def numbers(n: int = 1000) -> Any:
+    return np.random.default_rng(3).integers(-50, 50, n).astype("f8")
+
+
+ARRAY = numbers()
+
+REDUCTIONS = {
+    "sum": lambda x: dc.sum(x),
+    "kept": lambda x: dc.sum(x, keepdims=True),
+    "reproducible": lambda x: dc.sum(x, reproducible=True),
+    "var": lambda x: dc.var(x, ddof=1),
+    "argmin": lambda x: dc.argmin(x),
+    "argmax": lambda x: dc.argmax(x),
+    "nansum": lambda x: dc.nansum(x),
+    "any": lambda x: dc.any(x),
+    "norm": lambda x: dc.norm(x),
+    "ptp": lambda x: dc.ptp(x),
+    "deep": lambda x: dc.max(x, split_every=2),
+    "fused": lambda x: (dc.sum(x) - 3) * 2,
+    "counted": lambda x: dc.count_nonzero(x),
+    "described": lambda x: dc.describe(x).var + dc.describe(x).mean,
+    "histogram": lambda x: dc.histogram(x, 7, (-50, 50))[0],
+    "lazy range": lambda x: dc.histogram(x, 7)[0],
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("chunks", [30, (1, 0, 499, 500)])
+def test_reductions_are_stages(name: str, chunks: Any) -> None:
+    lazy = REDUCTIONS[name](there(ARRAY, chunks if chunks == 30 else (chunks,)))
+    seen = Seen()
+    assert_eq(lazy.compute(scheduler=seen.get), lazy.compute(scheduler="sync"))
+    assert len(seen.stages) == (2 if name == "lazy range" else 1)
+    assert not seen.others
+    for stage in seen.stages:
+        assert len(stage.blocks) == (34 if chunks == 30 else 4)
+
+
+def test_all_axes_of_an_array_are_one_stage() -> None:
+    array = ARRAY.reshape(20, 50)
+    x = there(array, (6, 20))
+    for lazy in (dc.sum(x), dc.argmax(x), dc.mean(x, axis=(0, 1), keepdims=True)):
+        seen = Seen()
+        assert_eq(lazy.compute(scheduler=seen.get), lazy.compute(scheduler="sync"))
+        assert [len(stage.blocks) for stage in seen.stages] == [12]
+
+
+SCANS = {
+    "cumsum": lambda x: dc.cumsum(x),
+    "cumprod": lambda x: dc.cumprod(x / 50),
+    "cummax": lambda x: dc.cummax(x),
+    "nancumsum": lambda x: dc.nancumsum(x),
+    "logcumsumexp": lambda x: dc.logcumsumexp(x),
+    "reverse": lambda x: dc.cumsum(x, reverse=True),
+    "exclusive": lambda x: dc.cumsum(x, exclusive=True),
+    "fused": lambda x: dc.cumsum(x + 1) * 2,
+    "flat": lambda x: dc.cumsum(x.reshape(20, 50), axis=None),
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("chunks", [300, 10])
+def test_scans_are_stages(name: str, chunks: int) -> None:
+    lazy = SCANS[name](da.from_array(ARRAY, chunks=chunks))
+    seen = Seen()
+    assert_eq(lazy.compute(scheduler=seen.get), lazy.compute(scheduler="sync"))
+    (stage,) = seen.stages
+    assert all(stage.wanted)
+    assert len(stage.outputs) == len(stage.blocks) >= 2
+
+
+@pytest.mark.parametrize("where", [slice(0, 5), slice(500, 520), slice(900, None), slice(0, 400)])
+def test_parts_of_a_scan_need_what_is_before_them(where: slice) -> None:
+    lazy = dc.cumsum(da.from_array(ARRAY, chunks=10))[where]
+    seen = Seen()
+    assert_eq(lazy.compute(scheduler=seen.get), ARRAY.cumsum()[where])
+    if where == slice(0, 5):
+        assert not seen.stages
+        return
+    (stage,) = seen.stages
+    stop = where.stop or 1000
+    assert [block[1] for block in stage.blocks] == list(range(len(stage.blocks)))
+    assert len(stage.blocks) >= stop // 10
+    assert sum(stage.wanted) == (stop - where.start) // 10
+
+
+def test_a_stage_is_a_task_and_one_for_each_result() -> None:
+    x = da.from_array(ARRAY, chunks=10).persist(scheduler="sync")
+    seen = Seen()
+    dc.cumsum(x).persist(scheduler=seen.get)
+    assert seen.tasks == 100 + 1 + 100
+    dc.sum(x).persist(scheduler=seen.get)
+    assert seen.tasks == 100 + 1 + 2
+
+
+def test_several_stages_follow_one_another() -> None:
+    x = da.from_array(ARRAY, chunks=100)
+    lazy = dc.sum(dc.cummax(dc.cumsum(x) - dc.mean(x)))
+    seen = Seen()
+    assert_eq(lazy.compute(scheduler=seen.get), lazy.compute(scheduler="sync"))
+    assert len(seen.stages) == 4
+
+
+OTHERS = {
+    "it leaves axes": lambda x: dc.sum(x, axis=0),
+    "it takes a mask": lambda x: dc.sum(x, where=x > 0),
+    "it has several axes": lambda x: dc.cumsum(x, axis=0),
+    "it restarts": lambda x: dc.cumsum(x[:, 0], segments=np.arange(20) % 3 == 0),
+    "longer by one": lambda x: dc.cumsum(x[:, 0], include_initial=True),
+    "two passes read": lambda x: dc.cumsum(x[:, 0], method="recompute"),
+    "weights take": lambda x: dc.histogram(x, 5, (0, 1), weights=x)[0],
+    "several coordinates": lambda x: dc.histogram2d(x[:, 0], x[:, 1], 5, [(0, 1), (0, 1)])[0],
+    "more than one table": lambda x: dc.histogram(x, 5, (0, 1), flow=True)[0],
+    "the largest integer": lambda x: dc.bincount(abs(x[:, 0]).astype(int), minlength=60),
+    "moments of a high order": lambda x: dc.moment(x, 5),
+    "made on the way": lambda x: dc.sum(x + 1),
+}
+
+
+@pytest.mark.parametrize("reason", OTHERS)
+def test_what_is_no_stage_says_why_and_computes(reason: str) -> None:
+    lazy = OTHERS[reason](there(ARRAY.reshape(20, 50), (6, 20)))
+    seen = Seen()
+    assert_eq(lazy.compute(scheduler=seen.get), lazy.compute(scheduler="sync"))
+    assert not seen.stages
+    assert seen.others
+    assert all(reason in why for why in seen.others.values())
+
+
+def test_one_chunk_is_no_stage() -> None:
+    x = da.from_array(ARRAY, chunks=-1)
+    for lazy in (dc.sum(x), dc.cumsum(x), dc.sum(da.from_array(ARRAY.reshape(2, 500), 1), axis=1)):
+        seen = Seen()
+        assert_eq(lazy.compute(scheduler=seen.get), lazy.compute(scheduler="sync"))
+        assert not seen.stages
+
+
+def test_a_reduction_of_what_stays_in_memory_is_a_stage() -> None:
+    x = da.from_array(ARRAY, chunks=100) + 0
+    for lazy, stages in (
+        (x - dc.mean(x), 1),
+        (dc.sum(dc.cumsum(x)), 2),
+        (dc.sum(dc.cumsum(x) * 2), 1),
+        (dc.sum(x) + dc.max(x), 0),
+    ):
+        seen = Seen()
+        assert_eq(lazy.compute(scheduler=seen.get), lazy.compute(scheduler="sync"))
+        assert len(seen.stages) == stages
+    seen = Seen()
+    dask.compute(x, dc.sum(x), scheduler=seen.get)
+    assert len(seen.stages) == 1
+
+
+@pytest.mark.parametrize("work", [lambda x: dc.sum(x + 1), lambda x: (x + 1) * 2])
+def test_a_graph_without_stages_stays_as_it_is(work: Callable[[da.Array], da.Array]) -> None:
+    (lazy,) = dask.optimize(work(da.from_array(ARRAY, chunks=10)))
+    graph = convert_legacy_graph(dict(lazy.__dask_graph__()))
+    tasks = dict(graph)
+    found = find_stages(graph, set(dask.core.flatten(lazy.__dask_keys__())))
+    assert not found.stages
+    assert found.graph is graph
+    assert graph == tasks
+
+
+def test_chunks_that_are_computed_are_not_computed_again() -> None:
+    generator = np.random.default_rng(0)
+    x = da.map_blocks(lambda: generator.random(5), chunks=((5,) * 4,), dtype="f8")
+    (total,) = dask.optimize(dc.sum(x))
+    held = x.persist(scheduler="sync")
+    seen = Seen()
+    _, again = dask.compute(total, held, scheduler=seen.get)
+    np.testing.assert_array_equal(again, held.compute(scheduler="sync"))
+
+
+def test_data_may_have_aliases() -> None:
+    x = there(ARRAY, 100)
+    graph = dict(dc.sum(x).__dask_graph__())
+    for i in range(10):
+        graph["data", i] = DataNode(("data", i), graph[x.name, i])
+        graph[x.name, i] = ("data", i)
+    total = dc.sum(x)
+    seen = Seen()
+    assert seen.get(graph, (total.name,)) == ARRAY.sum()
+    assert len(seen.stages) == 1

@@ -1,0 +1,600 @@
+"""Node, on GPUs that are made up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import io
+import operator
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from conftest import missing_for_gpu
+from dask._task_spec import Alias, DataNode, List, Task, TaskRef
+from dask.callbacks import Callback
+from dask.diagnostics import ProgressBar
+from support.fake_gpus import FakeArray, FakeGpus
+
+import dask_coop as dc
+from dask_coop.node import node as module
+from dask_coop.node import run
+from dask_coop.node.placement import Everywhere
+from dask_coop.node.threads import AHEAD
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return what stands in for `dask_coop.chunks.cupy.multichunk`."""
+    team = SimpleNamespace(objection="")
+    fake = SimpleNamespace(Team=lambda *_: team, objection=lambda team, xs: "GPUs are fakes")
+    monkeypatch.setattr(run, "_engine", lambda: fake)
+    return fake
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch, engine: SimpleNamespace) -> FakeGpus:
+    fake = FakeGpus(4)
+    monkeypatch.setattr(module, "_peers", lambda: fake)
+    return fake
+
+
+@pytest.fixture
+def node(gpus: FakeGpus) -> Iterator[dc.Node]:
+    node = dc.Node()
+    yield node
+    node.close()
+
+
+def array_on(device: int, n: int = 1) -> DataNode:
+    return DataNode("", FakeArray(np.ones(n), device))
+
+
+def refs(*keys: Any) -> list[TaskRef]:
+    return [TaskRef(key) for key in keys]
+
+
+def test_new_chunks_lie_in_contiguous_runs(gpus: FakeGpus, node: dc.Node) -> None:
+    keys = [("x", i) for i in range(10)]
+    graph = {key: Task(key, gpus.make, key[1]) for key in reversed(keys)}
+    found = node.get(graph, keys)
+    assert [x.device for x in found] == [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]
+    assert [int(x.value) for x in found] == list(range(10))
+
+
+def test_chosen_gpus_are_the_ones_that_are_used(gpus: FakeGpus) -> None:
+    keys = [("x", i) for i in range(4)]
+    with dc.Node([3, 1]) as node:
+        found = node.get({key: Task(key, gpus.make, 0) for key in keys}, keys)
+    assert [x.device for x in found] == [3, 3, 1, 1]
+    assert ("connect", (3, 1)) in gpus.log
+
+
+def test_a_task_goes_where_most_bytes_are_and_gets_the_others(
+    gpus: FakeGpus, node: dc.Node
+) -> None:
+    graph = {
+        "a": array_on(0),
+        "b": array_on(2, 100),
+        "c": array_on(1),
+        "sum": Task("sum", gpus.add, *refs("a", "b", "c")),
+    }
+    assert node.get(graph, "sum").device == 2
+    ((sources, destination),) = gpus.moves()
+    assert (sorted(sources), destination) == ([0, 1], 2)
+    assert graph["a"].value.device == 0
+
+
+def test_of_gpus_with_as_many_bytes_the_dealt_one_is_taken(gpus: FakeGpus, node: dc.Node) -> None:
+    graph = {("a", i): array_on(i) for i in range(4)}
+    keys = [("s", i) for i in range(8)]
+    graph |= {key: Task(key, gpus.add, *refs(*(("a", i) for i in range(4)))) for key in keys}
+    assert [x.device for x in node.get(graph, keys)] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_arrays_inside_of_tasks_are_seen(gpus: FakeGpus, node: dc.Node) -> None:
+    """Dask puts chunks that were persisted into the tasks that use them."""
+    literal, mine = FakeArray([1.0], 1), FakeArray([2.0, 3.0], 3)
+    add = Task("add", gpus.add, TaskRef("x"), literal)
+    fused = Task.fuse(DataNode("x", mine), add, key="add")
+    assert node.get({"add": fused}, "add").device == 3
+    assert gpus.moves() == [((1,), 3)]
+    assert add.args[1] is literal
+
+
+def test_what_is_only_handed_on_stays_where_it_is(gpus: FakeGpus, node: dc.Node) -> None:
+    graph = {
+        **{("a", i): Task(("a", i), gpus.make, i) for i in range(4)},
+        "list": List(*refs(*(("a", i) for i in range(4)))),
+        "second": Task("second", operator.getitem, TaskRef("list"), 1),
+        "alias": Alias("alias", "second"),
+    }
+    everything, second, alias = node.get(graph, ["list", "second", "alias"])
+    assert [x.device for x in everything] == [0, 1, 2, 3]
+    assert second is alias is everything[1]
+    assert gpus.moves() == []
+
+
+def test_an_array_in_a_list_is_moved_to_who_uses_it(gpus: FakeGpus, node: dc.Node) -> None:
+    def total(arrays: list[FakeArray]) -> FakeArray:
+        return gpus.add(*arrays)
+
+    graph = {("a", i): Task(("a", i), gpus.make, i) for i in range(4)}
+    graph["sum"] = Task("sum", total, List(*refs(*graph)))
+    assert node.get(graph, "sum").value == 6
+    assert gpus.moves() == [((1, 2, 3), 0)] or len(gpus.moves()[0][0]) == 3
+
+
+def test_every_gpu_works_at_the_same_time(gpus: FakeGpus, node: dc.Node) -> None:
+    """Even where the first tasks in Dask's order are all of one GPU."""
+    together = threading.Barrier(4, timeout=20)
+    graph = {("x", i): Task(("x", i), together.wait) for i in range(200)}
+    assert len(node.get(graph, list(graph))) == 200
+
+
+def test_few_chunks_are_in_memory_at_a_time(gpus: FakeGpus) -> None:
+    """Consumers go before further producers, and no thread runs away from the scheduler."""
+    live, most, lock = 0, 0, threading.Lock()
+
+    def produce(i: int) -> FakeArray:
+        nonlocal live, most
+        with lock:
+            live += 1
+            most = max(most, live)
+        return gpus.make(i)
+
+    def consume(*_: Any) -> int:
+        nonlocal live
+        with lock:
+            live -= 1
+        return 1
+
+    graph: dict[Any, Any] = {}
+    for i in range(300):
+        graph["x", i] = Task(("x", i), produce, i)
+        graph["y", i] = Task(("y", i), consume, TaskRef(("x", i)))
+    graph["sum"] = Task("sum", sum, List(*refs(*(("y", i) for i in range(300)))))
+    with dc.Node([0, 1]) as node:
+        assert node.get(graph, "sum") == 300
+    assert most <= 2 * (AHEAD + 2)
+
+
+def test_an_exception_says_where_and_keeps_its_traceback(gpus: FakeGpus, node: dc.Node) -> None:
+    def fails(x: FakeArray) -> None:
+        raise ZeroDivisionError("no")
+
+    graph = {"a": array_on(2), "bad": Task("bad", fails, TaskRef("a"))}
+    with pytest.raises(ZeroDivisionError, match="no") as caught:
+        node.get(graph, "bad")
+    assert caught.value.__notes__ == ["in task 'bad' on GPU 2"]
+    assert "fails" in [entry.name for entry in caught.traceback]
+    assert [entry[0] for entry in gpus.log][-1] == "lead"
+
+
+def test_a_move_that_fails_is_the_tasks_failure(
+    gpus: FakeGpus, node: dc.Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def move(*_: Any) -> None:
+        raise MemoryError("full")
+
+    monkeypatch.setattr(gpus, "move", move)
+    graph = {"a": array_on(2), "b": array_on(1, 9), "s": Task("s", gpus.add, *refs("a", "b"))}
+    with pytest.raises(MemoryError, match="full") as caught:
+        node.get(graph, "s")
+    assert caught.value.__notes__ == ["in task 's' on GPU 1"]
+
+
+class Stopper(Callback):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__(posttask=self.stop)
+
+    def stop(self, *_: Any) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_on_an_error_nothing_begins_and_nothing_goes_on(
+    gpus: FakeGpus, node: dc.Node, interrupted: bool
+) -> None:
+    running, begun, ended = threading.Event(), [], []
+
+    def slow() -> None:
+        begun.append(1)
+        running.set()
+        time.sleep(0.2)
+        ended.append(1)
+
+    def quick() -> None:
+        assert running.wait(20)
+        if not interrupted:
+            raise ZeroDivisionError
+
+    graph: dict[Any, Any] = {("y", i): Task(("y", i), slow) for i in range(40)}
+    graph["x"] = Task("x", quick)
+    callbacks = [Stopper()._callback] if interrupted else None
+    expected = KeyboardInterrupt if interrupted else ZeroDivisionError
+    with pytest.raises(expected):
+        node.get(graph, list(graph), callbacks=callbacks)
+    after = len(begun)
+    assert len(ended) == after < 40
+    time.sleep(0.05)
+    assert len(begun) == after
+    assert node.get({"a": Task("a", gpus.make, 1)}, "a").value == 1
+
+
+def test_a_failed_task_can_be_run_again_here(gpus: FakeGpus, node: dc.Node) -> None:
+    threads = []
+
+    def fails() -> None:
+        threads.append(threading.current_thread())
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        node.get({"a": Task("a", fails)}, "a", rerun_exceptions_locally=True)
+    assert threads[-1] is threading.current_thread() is not threads[0]
+
+
+def test_threads_may_compute_at_the_same_time(gpus: FakeGpus, node: dc.Node) -> None:
+    together = threading.Barrier(2, timeout=20)
+    first = {"a": Task("a", together.wait)}
+    # On GPU 2, for the first graph keeps GPU 0 until both have come.
+    second = {("x", 0): Task(("x", 0), abs, -1), ("x", 1): Task(("x", 1), together.wait)}
+    other = threading.Thread(target=lambda: node.get(first, "a"))
+    other.start()
+    assert node.get(second, list(second))[0] == 1
+    other.join()
+
+
+def test_graphs_of_two_threads_take_turns_on_a_gpu(gpus: FakeGpus) -> None:
+    begin, done = threading.Event(), threading.Event()
+
+    def long(i: int) -> None:
+        begin.set()
+        time.sleep(0.005)
+
+    with dc.Node([0]) as node:
+        graph = {("x", i): Task(("x", i), long, i) for i in range(80)}
+        other = threading.Thread(target=lambda: (node.get(graph, list(graph)), done.set()))
+        other.start()
+        assert begin.wait(20)
+        node.get({"a": Task("a", gpus.make, 1)}, "a")
+        assert not done.is_set()
+        other.join()
+
+
+def test_dasks_arrays_functions_and_diagnostics_work(gpus: FakeGpus) -> None:
+    host = np.random.default_rng(0).integers(-99, 99, (60, 50))
+    x, out = da.from_array(host, chunks=(7, 20)), io.StringIO()
+    with dc.Node() as node, ProgressBar(out=out):
+        assert repr(node).endswith("idle>")
+        kept = (x + 1).persist()
+        total, running, (counts, _) = dask.compute(
+            dc.sum(kept), dc.cumsum(kept, axis=0), dc.histogram(kept, bins=9, range=(-99, 99))
+        )
+        rechunked = kept.rechunk((11, 9)).compute()
+        product = da.tensordot(kept, kept.T, axes=1).compute()
+    assert "100% Completed" in out.getvalue()
+    assert total == (host + 1).sum()
+    np.testing.assert_array_equal(running, (host + 1).cumsum(0))
+    np.testing.assert_array_equal(counts, np.histogram(host + 1, 9, (-99, 99))[0])
+    np.testing.assert_array_equal(rechunked, host + 1)
+    np.testing.assert_array_equal(product, (host + 1) @ (host + 1).T)
+
+
+def test_callbacks_learn_of_every_task_and_its_gpu(gpus: FakeGpus, node: dc.Node) -> None:
+    seen = []
+    graph = {("x", i): Task(("x", i), gpus.make, i) for i in range(4)}
+    with Callback(posttask=lambda key, value, dsk, state, worker: seen.append((key[1], worker))):
+        node.get(graph, list(graph))
+    assert sorted(seen) == [(i, f"dask_coop GPU {i}") for i in range(4)]
+
+
+def test_keys_may_be_nested_and_the_graph_an_old_one(gpus: FakeGpus, node: dc.Node) -> None:
+    graph = {"a": 1, "b": (operator.add, "a", 2), "c": ["a", "b"], "d": (sum, "c")}
+    assert node.get(graph, [["a", ["b"]], "c"]) == ((1, (3,)), [1, 3])
+    assert node.get(graph, "d", num_workers=7) == 4
+    assert node.get(graph, []) == ()
+    cache: dict[str, int] = {}
+    assert node.get(graph, "b", cache=cache) == 3
+    assert cache["b"] == 3
+
+
+def test_variables_of_the_context_reach_the_tasks(gpus: FakeGpus, node: dc.Node) -> None:
+    variable = contextvars.ContextVar("variable", default=0)
+    token = variable.set(5)
+    assert node.get({"a": Task("a", variable.get)}, "a") == 5
+    variable.reset(token)
+
+
+def test_a_task_may_compute(gpus: FakeGpus) -> None:
+    def inner(i: int) -> int:
+        x = da.ones(10, chunks=2).map_blocks(lambda block: block * gpus.current())
+        return int(x.sum().compute())
+
+    with dc.Node() as node:
+        graph = {("x", i): Task(("x", i), inner, i) for i in range(4)}
+        assert node.get(graph, list(graph)) == (0, 10, 20, 30)
+
+
+def test_the_block_sets_dasks_scheduler_and_restores_it(gpus: FakeGpus) -> None:
+    with dask.config.set(scheduler="synchronous"):
+        with dc.Node() as node:
+            assert dask.config.get("scheduler") == node.get
+            name = da.ones(3).map_blocks(lambda x: threading.current_thread().name, dtype=object)
+            assert str(name.compute()) == "dask_coop GPU 0"
+        assert dask.config.get("scheduler") == "synchronous"
+    with pytest.raises(RuntimeError, match=r"closed.*dask_coop\.Node\(\)"):
+        node.get({"a": 1}, "a")
+    with pytest.raises(RuntimeError, match="closed"), node:
+        pass
+    node.close()
+    assert repr(node) == "<Node: 4 x Fake (0, 1, 2, 3), 16 GiB, closed>"
+
+
+def test_the_scheduler_works_outside_of_a_block(node: dc.Node) -> None:
+    assert da.ones(10, chunks=3).sum().compute(scheduler=node.get) == 10
+
+
+def test_what_runs_may_end_after_close(gpus: FakeGpus) -> None:
+    node = dc.Node()
+    graph = {
+        "a": Task("a", lambda: (node.close(), repr(node))[1]),
+        "b": Task("b", lambda text: text, TaskRef("a")),
+    }
+    assert "closed" in node.get(graph, "b")
+    assert not [t for t in threading.enumerate() if t.name.startswith("dask_coop")]
+
+
+def test_a_node_that_is_forgotten_ends_its_threads(gpus: FakeGpus) -> None:
+    node = dc.Node()
+    node.get({"a": Task("a", gpus.make, 1)}, "a")
+    del node
+    gc.collect()
+    assert not [t for t in threading.enumerate() if t.name.startswith("dask_coop")]
+
+
+def test_the_callers_streams_are_waited_for_and_wait(gpus: FakeGpus, node: dc.Node) -> None:
+    me, every = threading.current_thread(), (0, 1, 2, 3)
+    graph = {"a": Task("a", gpus.log.append, ("run",)), "b": Task("b", abs, TaskRef("missing"))}
+    node.get(graph, "a")
+    assert gpus.log[1:] == [("follow", me, every), ("run",), ("lead", me, every)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_kept(gpus: FakeGpus, node: dc.Node, fails: bool) -> None:
+    made = []
+
+    def make(i: int) -> FakeArray:
+        x = gpus.make(np.arange(i))
+        made.append(weakref.ref(x))
+        return x
+
+    def last(*_: Any) -> FakeArray:
+        if fails:
+            raise ZeroDivisionError
+        return make(3)
+
+    def compute() -> None:
+        held = FakeArray([1], 1)
+        made.append(weakref.ref(held))
+        graph: dict[Any, Any] = {("x", i): Task(("x", i), make, i) for i in range(8)}
+        graph["held"] = DataNode("held", held)
+        graph["last"] = Task("last", last, *refs(*graph))
+        try:
+            result = node.get(graph, ["last", ("x", 2)])
+            assert result[0].value.size == 3
+        except ZeroDivisionError:
+            assert fails
+
+    gc.collect()
+    gc.disable()
+    try:
+        compute()
+        assert len(made) == 10 - fails
+        assert [ref() for ref in made if ref() is not None] == []
+    finally:
+        gc.enable()
+
+
+class Adds(Everywhere):
+    """A stage that adds on all GPUs, by the plain graph."""
+
+    def __init__(self, node: dc.Node, gpus: FakeGpus) -> None:
+        self.node, self.gpus = node, gpus
+
+    def __call__(self, *arrays: FakeArray) -> Any:
+        assert [x.device for x in arrays] == [0, 1, 2, 3]
+        if self.node is None:
+            raise ZeroDivisionError
+        graph: dict[Any, Any] = {("in", i): DataNode("", x) for i, x in enumerate(arrays)}
+        outs = [("out", i) for i in range(4)]
+        graph |= {key: Task(key, self.gpus.add, TaskRef(("in", key[1]))) for key in outs}
+        return threading.current_thread().name, list(self.node._run(graph, outs))
+
+
+def test_a_stage_gets_all_arrays_in_a_thread_of_its_own(gpus: FakeGpus, node: dc.Node) -> None:
+    graph: dict[Any, Any] = {("x", i): Task(("x", i), gpus.make, i) for i in range(4)}
+    graph["stage"] = Task("stage", Adds(node, gpus), *refs(*graph))
+    name, arrays = node.get(graph, "stage")
+    assert name == "dask_coop stages"
+    assert [x.device for x in arrays] == [0, 1, 2, 3]
+    assert gpus.moves() == []
+    graph["stage"] = Task("stage", Adds(None, gpus), *graph["stage"].args)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError) as caught:
+        node.get(graph, "stage")
+    assert caught.value.__notes__ == ["in task 'stage' on all GPUs"]
+
+
+def test_stages_that_do_not_suit_run_their_plain_tasks(
+    node: dc.Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = np.arange(100)
+    x = da.from_array(array, chunks=10).persist(scheduler=node.get)
+    total, running = dask.compute(dc.sum(x), dc.cumsum(x), scheduler=node.get)
+    assert total == array.sum()
+    np.testing.assert_array_equal(running, array.cumsum())
+    lines = sorted(node.explain().splitlines())
+    assert [line.partition("-")[0] for line in lines] == ["cumsum", "sum"]
+    assert all(line.endswith(": plain tasks, because GPUs are fakes") for line in lines)
+    fake = SimpleNamespace(objection="there is one GPU")
+    with monkeypatch.context() as patch:
+        patch.setattr(node._runs, "_team", fake)
+        assert dc.sum(x).compute(scheduler=node.get) == array.sum()
+    assert node.explain().endswith("plain tasks, because there is one GPU")
+    dc.sum(da.ones((4, 4), chunks=2), axis=0).compute(scheduler=node.get)
+    assert node.explain().endswith("plain tasks, because it leaves axes that are not reduced")
+    da.ones(3, chunks=2).compute(scheduler=node.get)
+    assert node.explain() == ""
+
+
+def test_stages_of_suitable_chunks_are_one_call(
+    node: dc.Node, engine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+
+    def scan(team: Any, op: Any, xs: Any, wanted: Any, sweep: Any) -> list[Any]:
+        calls.append((op.monoid.name, len(xs), list(wanted)))
+        return [np.full(x.shape, i) for i, x in enumerate(xs)]
+
+    def reduce(team: Any, op: Any, xs: Any, origins: Any) -> Any:
+        calls.append((op.monoid.name, len(xs)))
+        return (np.float64(7), *op.monoid.identity(op.element)[1:])
+
+    def histogram(team: Any, op: Any, xs: Any, grid: Any) -> Any:
+        calls.append((op.monoid.name, len(xs)))
+        return (np.array([1, 2]),) if grid.bins[0].n == 2 else None
+
+    engine.objection = lambda team, xs: ""
+    engine.scan, engine.reduce, engine.histogram = scan, reduce, histogram
+    x = da.from_array(np.arange(40.0), chunks=10).persist(scheduler=node.get)
+    assert dc.sum(x).compute(scheduler=node.get) == 7
+    assert node.explain().endswith("one launch over 4 chunks")
+    np.testing.assert_array_equal(
+        dc.cumsum(x).compute(scheduler=node.get), np.repeat(np.arange(4), 10)
+    )
+    assert (dc.histogram(x, 2, (0, 40))[0].compute(scheduler=node.get) == [1, 2]).all()
+    assert (dc.histogram(x, 4, (0, 40))[0].compute(scheduler=node.get) == 10).all()
+    assert node.explain().endswith("the table does not fit the memory of a block")
+    counted = [("counts", 4)]
+    sums = ("compensated_sum", 4), ("compensated_sum", 4, [True] * 4)
+    assert calls == [*sums, *counted, *counted]
+
+
+def test_a_stage_that_fails_says_so(node: dc.Node, engine: SimpleNamespace) -> None:
+    def fails(*_: Any) -> None:
+        raise ZeroDivisionError("barrier")
+
+    engine.objection, engine.reduce = lambda team, xs: "", fails
+    with pytest.raises(ZeroDivisionError, match="barrier") as caught:
+        dc.sum(da.ones(10, chunks=5).persist(scheduler=node.get)).compute(scheduler=node.get)
+    assert caught.value.__notes__[0].endswith("on all GPUs")
+
+
+def test_a_stage_that_nobody_asked_for_is_not_run(node: dc.Node, engine: SimpleNamespace) -> None:
+    engine.objection, engine.reduce = lambda team, xs: "", None
+    x = da.ones(10, chunks=5).persist(scheduler=node.get)
+    chunk = node.get(dict(dc.sum(x).dask), (x.name, 0))
+    np.testing.assert_array_equal(chunk, np.ones(5))
+
+
+def test_reductions_hold_few_chunks_that_are_made_on_the_way(node: dc.Node) -> None:
+    alive: set[int] = set()
+    most: list[int] = [0]
+    lock = threading.Lock()
+
+    def forget(number: int) -> None:
+        with lock:
+            alive.discard(number)
+
+    def make(block_info: Any = None) -> Any:
+        chunk, number = np.ones(100), block_info[None]["chunk-location"][0]
+        weakref.finalize(chunk, forget, number)
+        with lock:
+            alive.add(number)
+            most[0] = max(most[0], len(alive))
+        return chunk
+
+    x = da.map_blocks(make, chunks=((100,) * 200,), dtype="f8", meta=np.empty(0))
+    for lazy in (dc.sum(x), dc.sum(x + 1), dc.histogram(x, 3, (0, 2))[0]):
+        most[0] = 0
+        lazy.compute(scheduler=node.get)
+        assert most[0] < 60
+    assert "made on the way" in node.explain()
+
+
+def test_callbacks_stay_registered_when_a_stage_falls_back(node: dc.Node) -> None:
+    x = da.ones(100, chunks=10).persist(scheduler=node.get)
+    seen: list[Any] = []
+    with Callback(pretask=lambda key, *_: seen.append(key)) as callback:
+        before = set(Callback.active)
+        dc.cumsum(x).compute(scheduler=node.get)
+        assert Callback.active == before
+    assert callback is not None
+    assert any("stage" in str(key) for key in seen)
+
+
+def test_a_node_computes_where_an_event_loop_runs(node: dc.Node) -> None:
+    async def cell() -> Any:
+        with node:
+            return dc.cumsum(da.ones(10, chunks=3)).compute()
+
+    np.testing.assert_array_equal(asyncio.run(cell()), np.arange(1, 11))
+
+
+@pytest.mark.parametrize("timeout", ["0s", "-1 s", "soon"])
+def test_a_timeout_is_a_positive_span(gpus: FakeGpus, timeout: str) -> None:
+    message = "must be positive, such as '30s', got"
+    with (
+        dask.config.set({"coop.barrier-timeout": timeout}),
+        pytest.raises(ValueError, match=message),
+    ):
+        dc.Node()
+
+
+def test_memory_and_names(gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.n = 6
+    with dc.Node([5, 1]) as node:
+        assert repr(node) == "<Node: 1 x Other, 1 x Fake (5, 1), 8 GiB, idle>"
+        memory = node.memory()
+        assert memory == {5: (5 << 30, 2 << 30, 3 << 30, 4 << 30), 1: (1 << 30, *memory[5][1:])}
+        assert str(memory[1]) == (
+            "Memory(used=1.00 GiB, pool=2.00 GiB, free=3.00 GiB, total=4.00 GiB)"
+        )
+        states = []
+        node.get({"a": Task("a", lambda: states.append(repr(node)))}, "a")
+        assert "computing" in states[0]
+
+
+@pytest.mark.parametrize(
+    ("devices", "error", "message"),
+    [
+        ([0, 1, 0], ValueError, "distinct, got 0 2 times"),
+        ([-1], ValueError, "0 to 3, got -1"),
+        ([4], ValueError, "0 to 3, got 4"),
+        ([], ValueError, "got none"),
+        (0, TypeError, "sequence of ordinals, got 0"),
+        (["0"], TypeError, "sequence of ordinals, got \\['0'\\]"),
+    ],
+)
+def test_wrong_devices_are_named(
+    gpus: FakeGpus, devices: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        dc.Node(devices)
+
+
+def test_a_machine_without_gpus_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    if missing_for_gpu():
+        with pytest.raises(RuntimeError, match=r"(?s)Node .*Dask's own schedulers"):
+            dc.Node()
+    monkeypatch.setattr(module, "_peers", lambda: FakeGpus(0))
+    with pytest.raises(RuntimeError, match=r"finds no NVIDIA GPU; .*Dask's own schedulers"):
+        dc.Node()

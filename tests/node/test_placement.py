@@ -1,0 +1,73 @@
+"""On which GPU a task belongs, and the arrays in it."""
+
+from __future__ import annotations
+
+import operator
+from typing import NamedTuple
+
+import pytest
+from dask._task_spec import Alias, DataNode, Dict, List, Task, TaskRef
+
+from dask_coop.node.placement import deal, hands_on, leaves, replace
+
+
+class Pair(NamedTuple):
+    a: object
+    b: object
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+@pytest.mark.parametrize("m", [1, 2, 7, 64])
+def test_the_chunks_of_a_name_are_dealt_in_contiguous_runs(n: int, m: int) -> None:
+    keys = [(name, i, j) for name in "ab" for i in reversed(range(m)) for j in range(2)]
+    dealt = deal(keys, n)
+    for name in "ab":
+        places = [dealt[name, i, j] for i in range(m) for j in range(2)]
+        assert places == sorted(places)
+        assert set(places) <= set(range(n))
+        counts = [places.count(p) for p in range(n)]
+        assert max(counts) - min(counts) <= 1
+
+
+def test_other_keys_are_dealt_in_their_order() -> None:
+    keys = ["d", "c", ("x", 0), "b", "a", ()]
+    assert deal(keys, 2) == {"d": 0, "c": 0, "b": 1, "a": 1, ("x", 0): 0, (): 0}
+
+
+def test_indices_without_an_order_keep_the_graphs() -> None:
+    assert list(deal([("x", 1), ("x", "a"), ("x", 0)], 3).values()) == [0, 1, 2]
+
+
+def test_leaves_and_their_replacement_reach_into_containers_and_tasks() -> None:
+    x, y = object(), object()
+    inner = {"a": DataNode("a", x), "b": Task("b", max, [TaskRef("a"), Pair(1, x)], key={"k": x})}
+    work = Task("t", print, inner, List(x, TaskRef("u")), Dict(a=x)), {"u": [(x,), {"v": x}]}
+    assert sum(leaf is x for leaf in leaves(work)) == 7
+    replaced = replace(work, {id(x): y})
+    assert sum(leaf is x for leaf in leaves(replaced)) == 0
+    assert sum(leaf is y for leaf in leaves(replaced)) == 7
+    assert sum(leaf is x for leaf in leaves(work)) == 7
+    assert replace(work, {id(y): x}) is work
+    task, data = replaced
+    assert (task.key, task.func, task.dependencies) == ("t", print, work[0].dependencies)
+    assert task.args[1]({"u": 5}) == [y, 5]
+    assert task.args[2]() == {"a": y}
+    assert isinstance(task.args[0]["b"].args[0][1], Pair)
+    assert data == {"u": [(y,), {"v": y}]}
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        (Alias("a", "list"), True),
+        (List(TaskRef("list"), TaskRef("array")), True),
+        (Dict(a=TaskRef("array")), True),
+        (List(Task("t", abs, TaskRef("array"))), False),
+        (Task("t", operator.getitem, TaskRef("list"), 0), True),
+        (Task("t", operator.getitem, TaskRef("array"), 0), False),
+        (Task("t", operator.getitem, TaskRef("list"), TaskRef("array")), False),
+        (Task("t", abs, TaskRef("list")), False),
+    ],
+)
+def test_what_only_hands_on_is_told_from_what_computes(task: object, expected: bool) -> None:
+    assert hands_on(task, {"list": [1, 2], "array": object()}) is expected

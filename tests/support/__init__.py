@@ -1,0 +1,1 @@
+"""What tests share: clusters, GPUs that are none, and random arrays."""

@@ -1,0 +1,172 @@
+"""Real clusters for the tests of collectives, and what they ask schedulers and workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from distributed import Client, LocalCluster, futures_of, wait
+from distributed.core import Status
+
+import dask_coop as dc
+
+
+@contextmanager
+def cluster(
+    workers: int, threads: int = 1, config: dict[str, Any] | None = None, **options: Any
+) -> Iterator[Client]:
+    """Yield the client, no default one, of workers in processes of their own."""
+    # A nanny whose worker takes its time to come back would be closed.
+    patience = {"distributed.deploy.lost-worker-timeout": "1 hour"}
+    with (
+        dask.config.set(patience | (config or {})),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=threads,
+            processes=True,
+            dashboard_address=":0",
+            host="127.0.0.1",
+            silence_logs=50,
+            **options,
+        ) as started,
+        Client(started, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def persist(client: Client, array: Any, chunks: Any, everywhere: bool = False) -> da.Array:
+    """Return an array with its chunks in memory on the cluster, made there by tasks.
+
+    Those that are `everywhere` have replicas on all workers, so that they lie beside others.
+    """
+    x = client.persist(da.from_array(np.asarray(array), chunks=chunks))
+    wait_for(client, x)
+    if everywhere:
+        client.replicate(futures_of(x))
+    return x
+
+
+def wait_for(client: Client, x: Any) -> None:
+    with client.as_current():
+        wait(x)
+
+
+def values(client: Client, lazy: Any) -> Any:
+    """Compute what is lazy, by a graph."""
+    return dask.compute(lazy, scheduler=client)[0]
+
+
+def watch(client: Client) -> None:
+    """Let every worker note what handlers of rounds are called, for `asked`."""
+
+    def start(dask_worker: Any) -> None:
+        import pickle
+
+        from dask_coop.cluster.worker import REDUCE, SCAN, attach
+
+        attach(dask_worker)
+        calls = dask_worker.coop_calls = []
+
+        def noting(name: str, handler: Any) -> Any:
+            async def noted(**message: Any) -> Any:
+                chunks = len(pickle.loads(message["items"]))
+                calls.append((name, chunks, len(message.get("below", ()))))
+                return await handler(**message)
+
+            return noted
+
+        for name in (REDUCE, SCAN):
+            dask_worker.handlers[name] = noting(name, dask_worker.handlers[name])
+
+    client.run(start)
+
+
+def asked(client: Client) -> dict[str, list[tuple[str, int, int]]]:
+    """Return, and forget, the calls of each worker's handlers: name, chunks, workers below."""
+
+    def take(dask_worker: Any) -> Any:
+        calls = list(dask_worker.coop_calls)
+        dask_worker.coop_calls.clear()
+        return calls
+
+    return client.run(take)
+
+
+def addresses(client: Client) -> list[str]:
+    """Return the workers that the scheduler knows now: what a client keeps of it may be cut off."""
+
+    def known(dask_scheduler: Any) -> list[str]:
+        return sorted(dask_scheduler.workers)
+
+    return client.run_on_scheduler(known)
+
+
+def on_workers(client: Client) -> dict[str, set[Any]]:
+    """Return the keys of the data on every worker."""
+    return client.run(lambda dask_worker: set(dask_worker.data))
+
+
+def on_scheduler(client: Client) -> dict[str, set[Any]]:
+    """Return the keys of the data that the scheduler knows on every worker."""
+
+    def keys(dask_scheduler: Any) -> Any:
+        return {
+            address: {task.key for task in worker.has_what}
+            for address, worker in dask_scheduler.workers.items()
+        }
+
+    return client.run_on_scheduler(keys)
+
+
+def orphans(client: Client) -> dict[str, set[Any]]:
+    """Return the keys of data that only one side knows, by worker: there should be none."""
+    held, known = on_workers(client), on_scheduler(client)
+    return {w: held[w] ^ known.get(w, set()) for w in held if held[w] ^ known.get(w, set())}
+
+
+def eventually(
+    check: Callable[[], Any], seconds: float = 60, tell: Callable[[], Any] = str
+) -> None:
+    """Wait until something is true; if it never is, tell something."""
+    end = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < end, f"still not: {tell()}"
+        time.sleep(0.02)
+
+
+def is_whole(client: Client) -> bool:
+    """Tell whether all workers are there, and their nannies done with bringing them back.
+
+    A nanny whose worker dies before that gives up.
+    """
+    known = set(addresses(client))
+    nannies = list(client.cluster.workers.values())
+    done = {n.worker_address for n in nannies if n.process and n.process.status == Status.running}
+    return len(client.cluster.worker_spec) == len(known) and done == known
+
+
+def evict_all(client: Client) -> None:
+    """Spill all data of all workers to disk."""
+
+    def evict(dask_worker: Any) -> None:
+        while dask_worker.data.fast:
+            assert dask_worker.data.evict() >= 0
+
+    client.run(evict)
+
+
+def affine(lift: Callable[[Any], tuple[Any, Any]]) -> dc.Monoid:
+    """Return the monoid of maps y -> a y + b, which does not commute."""
+    return dc.Monoid(
+        "affine",
+        lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]),
+        (1, 0),
+        "f8,f8",
+        lift=lift,
+        finalize=lambda f: f[1],
+    )

@@ -1,0 +1,237 @@
+"""Runs a list of cases, with every kind of kernel among them, under compute-sanitizer's tools."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+# cuda-bindings asks the driver for functions that it is too old for: no error of ours. Those of
+# launches are raised in Python.
+TOOLS = {
+    "memcheck": ("--report-api-errors", "no"),
+    "racecheck": (),
+    "synccheck": (),
+    "initcheck": (),
+}
+
+# Lines for a thread, a few, a warp and a block, and one that several blocks share; the same with
+# other lines beside them, few and many, and so many that a thread takes whole ones.
+ROWS = ((2000, 5), (300, 100), (40, 3000), (3, 20_004), (5,), (100_003,))
+COLUMNS = ((100_003, 3), (300, 257), (7, 5000), (5, 700, 9), (2, 2000, 64), (2, 1 << 21))
+
+# The same for scans, as (outer, n, inner).
+LINES = (
+    *((300, 100, 1), (40, 3000, 1), (3, 20_004, 1), (1, 100_003, 1)),
+    *((300, 7, 41), (2, 1000, 37), (1, 1501, 4224)),
+)
+
+MATMULS = (
+    ("f4", "plus_times"),
+    ("f8", "min_plus"),
+    ("i4", "max_plus"),
+    ("i8", "max_min"),
+    ("i1", "plus_times"),
+    ("i4", "plus_times"),
+    ("?", "or_and"),
+)
+
+
+def kinds(source: str) -> set[str]:
+    """Return the functions of kernels/ that a program is made of."""
+    body = source[source.index("entry(") :]
+    return set(re.findall(r"^ +(\w+)(?:<[^;()]*>)?\(", body[body.index("{\n") :], re.MULTILINE))
+
+
+def every_strategy(module: Any, call: Callable[..., Any]) -> None:
+    """Call with no strategy and with each of the module's that can be had."""
+    call()
+    for strategy in getattr(module, "STRATEGIES", ()):
+        # One that is not for this GPU, dtype or shape says so.
+        with suppress(ValueError):
+            call(strategy=strategy)
+
+
+def cases() -> None:
+    """Launch kernels on small and odd sizes."""
+    import cupy
+    import dask.array as da
+    import numpy as np
+
+    import dask_coop
+    from dask_coop.algebra import monoids
+    from dask_coop.algebra.bins import Grid, find_bins
+    from dask_coop.algebra.scan_spec import Sweep
+    from dask_coop.chunks.cupy import backend, multichunk
+    from dask_coop.cuda import team as teams
+
+    # The package has functions of the same names.
+    scan, histogram, transpose, matmul = (
+        import_module(f"dask_coop.chunks.cupy.{name}")
+        for name in ("scan", "histogram", "transpose", "matmul")
+    )
+    rng = np.random.default_rng(0)
+    sums = {}
+    for name in ("f4", "i4"):
+        dtype = np.dtype(name)
+        sums[name] = monoids.bind(monoids.SUM, dtype, dtype, "cases")
+    f4 = np.dtype("f4")
+    for shape in ROWS + COLUMNS:
+        x = cupy.asarray(rng.random(shape, dtype="f4"))
+        for axis in (*range(x.ndim), None):
+            axes = tuple(range(x.ndim)) if axis is None else (axis,)
+            # States of ARGMAX have bytes between their fields.
+            for monoid in (
+                *(monoids.SUM, monoids.MINMAX, monoids.MOMENTS, monoids.BINNED_SUM),
+                monoids.ARGMAX,
+            ):
+                backend.lift(monoids.bind(monoid, f4, f4, "cases"), x, axes)
+    for shape in LINES:
+        for name, op in sums.items():
+            x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
+            (state,) = op.monoid.dtypes(op.element)
+            for base in (None, cupy.ones(shape[::2], state)):
+                y = cupy.empty_like(x)
+                every_strategy(scan, partial(scan.scan_lines, op, x, y, base, shape))
+                marks = cupy.asarray(rng.random(shape) < 0.01)
+                scan.scan_lines(op, x, y, base, shape, segments=marks)
+    # In the order of elements, as states of two fields.
+    affine = dask_coop.Monoid(
+        "affine",
+        lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]),
+        (1, 0),
+        "f8,f8",
+        lift=lambda x: (x, x),
+        finalize=lambda f: f[1],
+        cuda={"lift": "{x, x}", "combine": "{a.f0 * b.f0, b.f0 * a.f1 + b.f1}"},
+    )
+    op = monoids.Operation(affine, f4, affine.result)
+    for shape in LINES:
+        x = cupy.asarray(rng.random(shape, dtype="f4"))
+        backend.lift(op, x, (1,))
+        y = cupy.empty(16 * x.size, "u1")
+        every_strategy(scan, partial(scan.scan_lines, op, x, y, None, shape))
+    for name in ("f4", "i4", "u1"):
+        x = cupy.asarray(rng.integers(0, 200_000, 100_003).astype(name))
+        for n in (10, 60_000, 131_072, 300_000)[: 1 if name == "u1" else None]:
+            bins = find_bins(n, (0, 200_000), x.dtype)
+            for kind in (None, "f8", "i8"):
+                weights = kind and cupy.ones(x.shape, kind)
+                table = cupy.zeros(n, kind or "i8")
+                every_strategy(histogram, partial(histogram.count, x, weights, bins, table))
+    for name in ("f4", "i8"):
+        x = cupy.asarray(rng.integers(0, 100, (33, 1001)).astype(name))
+        lazy = da.from_array(x, chunks=(20, 600), asarray=False)
+        for result in (
+            dask_coop.digitize(lazy, [10, 20, 77], right=True),
+            dask_coop.histogram(lazy, 7, (3, 90), axis=0, flow=True)[0],
+            dask_coop.histogram2d(lazy.ravel(), lazy.ravel(), 9)[0],
+            dask_coop.sum(lazy, axis=1, where=lazy > 50),
+            dask_coop.var(lazy, axis=0, where=lazy > 50),
+            dask_coop.cumsum(lazy, axis=1, segments=lazy > 98, reverse=True),
+        ):
+            result.compute(scheduler="synchronous")
+    for name in ("u1", "u2", "f4", "f8", "c16"):
+        for shape, axes in (
+            ((300, 257), (1, 0)),
+            ((33, 7, 65), (2, 0, 1)),
+            ((33, 7, 65), (1, 0, 2)),
+        ):
+            x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
+            every_strategy(transpose, partial(transpose.transpose, x, axes))
+    for name, semiring in MATMULS:
+        a, b = (cupy.asarray(rng.integers(0, 2, s).astype(name)) for s in ((257, 131), (131, 190)))
+        for strategy in ("bytes", "tiles"):
+            with suppress(ValueError):
+                matmul.matmul(a, b, semiring, strategy)
+    # One GPU is a team too, and the sanitizer runs the kernels of several one at a time.
+    team = teams.Team([0], 60.0)
+    grids = [Grid((find_bins(n, (0, 99), f4),)) for n in (10, 60_000)]
+    counts = monoids.bind(monoids.COUNTS, np.dtype("i8"), np.dtype("i8"), "cases")
+    for name, op in sums.items():
+        xs = [cupy.asarray(rng.integers(0, 99, n).astype(name)) for n in (5000, 0, 1, 300_003)]
+        multichunk.reduce(team, op, xs, None)
+        for monoid in (monoids.MOMENTS, monoids.ARGMAX):
+            multichunk.reduce_each(team, monoids.bind(monoid, f4, f4, "cases"), xs)
+            multichunk.reduce(team, monoids.bind(monoid, f4, f4, "cases"), xs, None)
+        for sweep in (Sweep(0), Sweep(0, exclusive=True, reverse=True)):
+            multichunk.scan(team, op, xs, [True, True, False, True], sweep)
+            states, memo = multichunk.upsweep(team, op, xs, sweep)
+            multichunk.downsweep(team, op, xs, sweep, list(zip(*states, strict=True)), memo)
+        for grid in grids:
+            multichunk.histogram(team, counts, xs, grid)
+    cupy.cuda.runtime.deviceSynchronize()
+
+
+def run_cases() -> None:
+    """Run the cases as this GPU does, and as one without clusters and bulk copies."""
+    import cupy
+
+    from dask_coop.chunks.cupy import programs_list
+    from dask_coop.cuda import compiler, launch
+    from dask_coop.cuda import team as teams
+    from dask_coop.cuda.devices import device
+
+    # Without a pool, whose blocks are larger than what was asked for and seldom fresh.
+    cupy.cuda.set_allocator(None)
+    launched: set[str] = set()
+    load, options = launch.load, compiler._options
+
+    def recording(source: str, *arguments: Any, **options: Any) -> Any:
+        launched.update(kinds(source))
+        return load(source, *arguments, **options)
+
+    launch.load = teams.load = recording
+    # All kernels are called `entry`: only by their lines can one be told from another.
+    compiler._options = lambda *how, **more: replace(options(*how, **more), lineinfo=True)
+    cases()
+    if device(0).hopper:
+        os.environ["DASK_COOP_PORTABLE"] = "1"
+        device.cache_clear()
+        cases()
+    listed = set().union(*map(kinds, programs_list.everything()))
+    if missing := listed - launched:
+        raise SystemExit(f"no case launches {', '.join(sorted(missing))}")
+
+
+def main(tools: list[str]) -> int:
+    """Run the cases alone, then under all tools at a time; return the worst exit status."""
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer is None:
+        raise SystemExit("compute-sanitizer is not on the PATH; it comes with the CUDA toolkit")
+    run = [sys.executable, __file__, "--cases"]
+    # What this compiles, the others find in the cache.
+    subprocess.run(run, check=True)
+    worst, start = 0, monotonic()
+    with TemporaryDirectory() as folder:
+        running = {}
+        for tool in tools:
+            command = [sanitizer, "--tool", tool, "--error-exitcode", "1", *TOOLS[tool], *run]
+            with Path(folder, tool).open("w") as log:
+                running[tool] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        for tool, process in running.items():
+            status = process.wait()
+            if status:
+                print(Path(folder, tool).read_text())
+            found = "found something" if status else "clean"
+            print(f"{tool}: {found}, {monotonic() - start:.0f} s", flush=True)
+            worst = max(worst, abs(status))
+    return worst
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--cases"]:
+        run_cases()
+    else:
+        raise SystemExit(main(sys.argv[1:] or list(TOOLS)))
