@@ -13,10 +13,11 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint fuzz gpu-test gpu-sanitize bench clean
+.PHONY: help demo check test lint fuzz gpu-test gpu-sanitize bench clean
 
 help:
 	@echo "make demo          describe and equalise two pictures; the results are in demo/"
+	@echo "make check         lint, then the tests of the folders that changed; BASE=HEAD~1 says since when"
 	@echo "make test          lint, then all tests that this machine can run"
 	@echo "make lint          ruff and mypy"
 	@echo "make fuzz          random cases against NumPy for a minute, or FUZZ_SECONDS=600"
@@ -34,6 +35,10 @@ demo: $(FOR_DEMO)
 		echo "$(PY) examples/equalize.py $$picture --out demo"; \
 		$(PY) examples/equalize.py $$picture --out demo || exit; \
 	done
+
+# Since the branch left main, or on main since the last commit.
+check: lint
+	$(PY) tools/check.py $(if $(BASE),--base $(BASE))
 
 # What stands on a GPU is tested by one process: several would share its memory.
 test: lint

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import os
 import re
-from dataclasses import replace
 from itertools import chain, product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from support import compiled
+from support.compiled import THOROUGH, compile_all, spills
 
 from dask_coop.algebra.compensated import compensated
 from dask_coop.algebra.monoids import BINNED_SUM, MIN, MOMENTS, SUM, bind
@@ -22,36 +23,8 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
 COMMON = ("f4", "f8", "i4", "i8", "u1")
 EVERYTHING = programs_list.everything()
 #: Every eighth one, which differs from its neighbours by a kernel or a dtype; or all, if asked for.
-CHECKED = EVERYTHING[:: 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 8]
+CHECKED = EVERYTHING[:: 1 if THOROUGH else 8]
 SHARES = 12
-
-
-def join(sources: list[str]) -> list[str]:
-    """Return translation units with the kernels of `sources`.
-
-    Each program gets a namespace, and its `entry` a number. Programs share a unit only if they have
-    the same directives, so that none gets by with what another included.
-    """
-    units: dict[str, list[str]] = {}
-    for number, source in enumerate(dict.fromkeys(sources)):
-        lines = source.splitlines(keepends=True)
-        directives = "".join(line for line in lines if line.startswith("#"))
-        body = "".join(line for line in lines if not line.startswith("#"))
-        body, entries = re.subn(r"\bentry\b", f"entry_{number}", body)
-        assert entries == 1
-        unit = units.setdefault(directives, [directives])
-        unit.append(f"namespace program_{number} {{\n{body}}}\n")
-    return ["".join(unit) for unit in units.values()]
-
-
-def compile_all(sources: list[str], arch: str) -> None:
-    """Compile `sources` together and with less optimisation: in a fifth of the time."""
-    from cuda.core import Program
-
-    options = replace(compiler._options(arch), ofast_compile="max")
-    for unit in join(sources):
-        code = Program(unit, "c++", options=options).compile("cubin").code
-        assert code.startswith(b"\x7fELF")
 
 
 def is_hopper(arch: str) -> bool:
@@ -128,23 +101,55 @@ def main_kernels(arch: str, dtype: np.dtype[np.generic]) -> list[str]:
     return list(dict.fromkeys(sources))
 
 
-# Compiled one by one and optimised in full, as they are when they run, which takes its time.
+# Optimised in full, as they are when they run, which takes its time.
 @pytest.mark.parametrize(
     ("arch", "name"),
     [*product(["sm_90"], ["f4", "f8", "i4", "i8"]), *product(["sm_80"], ["f4", "f8"])],
 )
 def test_the_main_kernels_do_not_spill(arch: str, name: str) -> None:
-    spilling = {}
-    for source in main_kernels(arch, np.dtype(name)):
-        report = io.StringIO()
-        compiler.compile_program(source, arch, report=report)
-        found = re.findall(
-            r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads",
-            report.getvalue(),
-        )
-        if found != [("0", "0", "0")]:
-            spilling[source] = found
+    spilling = spills(main_kernels(arch, np.dtype(name)), arch)
     assert not spilling, "\n".join(f"{found}:\n{source}" for source, found in spilling.items())
+
+
+SPILLING = """extern "C" __global__ void entry(int* x, int n) {
+  int kept[64];
+  for (int i = 0; i < 64; ++i) kept[i] = x[i];
+  for (int i = 0; i < n; ++i) x[i] = kept[x[i] & 63];
+}
+"""
+
+
+def test_what_spills_is_seen_also_among_others() -> None:
+    sources = [histogram.lists(), SPILLING, SPILLING.replace("64", "65")]
+    assert spills(sources, "sm_90").keys() == set(sources[1:])
+
+
+def test_what_was_compiled_is_remembered_until_a_header_or_an_option_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cuda.core import Program
+
+    monkeypatch.setattr(compiled, "THOROUGH", False)
+    calls: list[str] = []
+
+    def compile_program(unit: str, *args: Any, **kwargs: Any) -> Any:
+        calls.append(unit)
+        return Program(unit, *args, **kwargs)
+
+    monkeypatch.setattr("cuda.core.Program", compile_program)
+    options = compiler._options("sm_90", verbose=True)
+    first = compiled.report_of(SPILLING, options, tmp_path)
+    assert "256 bytes stack frame" in first
+    assert compiled.report_of(SPILLING, options, tmp_path) == first
+    assert len(calls) == 1
+    compiled.report_of(SPILLING, compiler._options("sm_80", verbose=True), tmp_path)
+    assert len(calls) == 2
+    monkeypatch.setattr(compiler, "_headers_digest", lambda: b"another")
+    compiled.report_of(SPILLING, options, tmp_path)
+    assert len(calls) == 3
+    for _ in range(2):
+        with pytest.raises(Exception, match="nonsense"):
+            compiled.report_of("nonsense", options, tmp_path)
 
 
 def test_the_cache_serves_what_was_compiled(

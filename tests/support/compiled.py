@@ -1,0 +1,98 @@
+"""Programs compiled together, and what came out remembered until something changes that counts."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dask_coop.cuda import compiler
+
+#: Whether every program is compiled by itself, as it is when it runs, and nothing is remembered.
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+
+#: Where the compiler's words are kept: git ignores it, and `make clean` removes it.
+FOLDER = Path(__file__).parents[2] / "build" / "kernels"
+
+
+def join(sources: list[str]) -> list[tuple[str, dict[str, str]]]:
+    """Return translation units with the kernels of `sources`, and each one's source by its name.
+
+    Each program gets a namespace, and its `entry` a number. Programs share a unit only if they have
+    the same directives, so that none gets by with what another included.
+    """
+    units: dict[str, list[str]] = {}
+    names: dict[str, dict[str, str]] = {}
+    for number, source in enumerate(dict.fromkeys(sources)):
+        lines = source.splitlines(keepends=True)
+        directives = "".join(line for line in lines if line.startswith("#"))
+        body = "".join(line for line in lines if not line.startswith("#"))
+        body, entries = re.subn(r"\bentry\b", f"entry_{number}", body)
+        assert entries == 1
+        unit = units.setdefault(directives, [directives])
+        unit.append(f"namespace program_{number} {{\n{body}}}\n")
+        names.setdefault(directives, {})[f"entry_{number}"] = source
+    return [("".join(unit), names[directives]) for directives, unit in units.items()]
+
+
+def report_of(unit: str, options: Any, folder: Path = FOLDER) -> str:
+    """Compile a unit, unless it was compiled before, and return what the compiler said.
+
+    The name of what is remembered covers the unit, the options, the versions of the compiler and of
+    what calls it, and the text of every header. What does not compile is not remembered.
+    """
+    from cuda.core import Program
+    from cuda.core.utils import make_program_cache_key
+
+    key = make_program_cache_key(
+        code=unit,
+        code_type="c++",
+        options=options,
+        target_type="cubin",
+        extra_digest=compiler._headers_digest(),
+    )
+    path = folder / hashlib.sha256(key).hexdigest()
+    if path.is_file() and not THOROUGH:
+        return path.read_text()
+    report = io.StringIO()
+    code = Program(unit, "c++", options=options).compile("cubin", logs=report).code
+    assert code.startswith(b"\x7fELF")
+    folder.mkdir(parents=True, exist_ok=True)
+    mine = path.with_suffix(f".{os.getpid()}")
+    mine.write_text(report.getvalue())
+    mine.replace(path)
+    return report.getvalue()
+
+
+def compile_all(sources: list[str], arch: str) -> None:
+    """Compile `sources` together and with less optimisation: in a fifth of the time."""
+    options = replace(compiler._options(arch), ofast_compile="max")
+    for unit, _ in join(sources):
+        report_of(unit, options)
+
+
+def spills(sources: Iterable[str], arch: str) -> dict[str, list[str]]:
+    """Return the programs that keep something in local memory, with the bytes that they keep.
+
+    They are optimised in full, and together get the registers that each gets by itself.
+    """
+    units = join(list(sources))
+    if THOROUGH:
+        units = [unit for source in sources for unit in join([source])]
+    found = {}
+    for unit, names in units:
+        report = report_of(unit, compiler._options(arch, verbose=True))
+        kept = re.findall(
+            r"Function properties for (\w+)\s+\S.*?(\d+) bytes stack frame, "
+            r"(\d+) bytes spill stores, (\d+) bytes spill loads",
+            report,
+        )
+        told = {name: sizes for name, *sizes in kept}
+        assert told.keys() == names.keys()
+        found |= {names[name]: sizes for name, sizes in told.items() if sizes != ["0"] * 3}
+    return found
