@@ -6,47 +6,45 @@ from typing import TYPE_CHECKING, Any
 from dask_coop.algebra import monoids
 from dask_coop.api.bincount import bincount, digitize
 from dask_coop.api.cumulative import (
+    cummax,
+    cummin,
     cumprod,
     cumsum,
     cumulative_prod,
     cumulative_sum,
+    logcumsumexp,
     nancumprod,
     nancumsum,
 )
 from dask_coop.api.explain import explain
-from dask_coop.api.histogram import histogram
-from dask_coop.api.histogramdd import histogram2d, histogramdd
-from dask_coop.api.linalg import matmul, transpose
-from dask_coop.api.monoid import Monoid, reduce
-from dask_coop.api.running import cummax, cummin, logcumsumexp, scan
-from dask_coop.api.sums import (
-    Description,
-    all,
-    any,
+from dask_coop.api.extrema import (
     argmax,
     argmin,
-    count_nonzero,
-    describe,
     max,
-    mean,
     min,
-    moment,
     nanargmax,
     nanargmin,
     nanmax,
-    nanmean,
     nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-    norm,
-    prod,
     ptp,
+)
+from dask_coop.api.histogram import histogram
+from dask_coop.api.histogramdd import histogram2d, histogramdd
+from dask_coop.api.linalg import matmul, transpose
+from dask_coop.api.moments import (
+    Description,
+    describe,
+    mean,
+    moment,
+    nanmean,
+    nanstd,
+    nanvar,
     std,
-    sum,
     var,
 )
+from dask_coop.api.monoid import Monoid, reduce, scan
+from dask_coop.api.norm import norm
+from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
 from dask_coop.node.node import Node
 

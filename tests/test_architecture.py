@@ -251,6 +251,26 @@ def test_public_functions_are_documented(function: Any) -> None:
     assert function.__doc__.partition("\n")[0].endswith(".") or ";" in function.__doc__
 
 
+#: A parameter that functions of a kind have, and others don't.
+TELLING = {"reduction": "keepdims", "scan": "include_initial"}
+
+
+def test_public_functions_are_of_the_kind_that_they_declare() -> None:
+    found = set()
+    for path in (PACKAGE / "api").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            made = [ast.unparse(d) for d in getattr(node, "decorator_list", ())]
+            if not isinstance(node, ast.FunctionDef) or not made or "public(" not in made[0]:
+                continue
+            (kind,) = re.findall(r"^public\('(\w+)'", *made)
+            parameters = inspect.signature(getattr(dask_coop, node.name)).parameters
+            assert ("engine" in parameters) == (kind != "blockwise"), node.name
+            for telling, parameter in TELLING.items():
+                assert (parameter in parameters) == (kind == telling), node.name
+            found.add(node.name)
+    assert found == {f.__name__ for f in FUNCTIONS} - {"explain"}
+
+
 def test_every_public_name_is_there_and_sorted() -> None:
     assert dask_coop.__all__ == sorted(dask_coop.__all__)
     assert all(thing.__doc__ for thing in PUBLIC)

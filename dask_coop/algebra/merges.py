@@ -1,4 +1,4 @@
-"""How two states combine whose fields depend on one another."""
+"""How two states combine whose fields depend on one another, and the identities of extrema."""
 
 from __future__ import annotations
 
@@ -86,3 +86,26 @@ def choose(take: Any, a: Any, b: Any) -> Any:
     """Return elements of `a` where `take` holds, else of `b`; scalars for scalars."""
     chosen: Any = np.where(take, a, b)
     return chosen[()]
+
+
+def highest(dtype: np.dtype[Any]) -> Any:
+    """Return the highest value of `dtype`; complex numbers are in lexicographic order."""
+    if dtype.kind == "b":
+        return np.True_
+    if dtype.kind in "mM":
+        return np.int64(np.iinfo("i8").max).view(dtype)
+    if dtype.kind == "c":
+        return dtype.type(complex(np.inf, np.inf))
+    return dtype.type(np.inf if dtype.kind == "f" else np.iinfo(dtype).max)
+
+
+def lowest(dtype: np.dtype[Any]) -> Any:
+    """Return the lowest value of `dtype`, but for NaT."""
+    if dtype.kind == "b":
+        return np.False_
+    if dtype.kind in "mM":
+        # The lowest number stands for NaT.
+        return np.int64(np.iinfo("i8").min + 1).view(dtype)
+    if dtype.kind == "c":
+        return dtype.type(complex(-np.inf, -np.inf))
+    return dtype.type(-np.inf if dtype.kind == "f" else np.iinfo(dtype).min)

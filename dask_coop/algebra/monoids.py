@@ -25,9 +25,10 @@ import numpy as np
 
 from dask_coop.algebra import merges, ticks
 from dask_coop.algebra import reproducible as digits
-from dask_coop.algebra.identities import highest, lowest
 from dask_coop.algebra.merges import (
     choose,
+    highest,
+    lowest,
     merge_counts,
     merge_moments,
     merge_places,

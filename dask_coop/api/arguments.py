@@ -1,19 +1,12 @@
-"""What every reduction does with its arguments, and the call of the spine or, failing it, of Dask.
-
-What no engine takes, such as objects and sparse chunks, is Dask's own: a public function raises
-`Refused` when it finds out, and `passes_to_dask` then calls Dask's function of the same name,
-unless the configuration's ``coop.fallback`` is "raise".
-"""
+"""What every reduction does with its arguments, and the call of the spine."""
 
 from __future__ import annotations
 
-import inspect
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -27,112 +20,10 @@ from dask_coop.algebra import monoids
 from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.compensated import compensated, settle
 from dask_coop.algebra.monoids import Monoid, Operation, State
-from dask_coop.api.fallback import fall_back, remember
-from dask_coop.api.keywords import check_keywords
-from dask_coop.errors import Refused, RefusedByDask
 from dask_coop.graph import reduce as graph_reduce
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 Axis = int | tuple[int, ...] | None
 SplitEvery = int | dict[int, int] | None
-
-logger = logging.getLogger(__name__)
-
-
-def passes_to_dask(function: Callable[P, R]) -> Callable[P, R]:
-    """Leave to Dask's function of the same name the chunks and dtypes that `function` refuses.
-
-    The first parameter of `function` is the array, or a sequence of them where Dask's function
-    takes one. What Dask has no function for stays refused, and so do arguments that its function
-    does not know, unless they have their defaults; these go along where Dask's has none.
-
-    Reductions and scans of bfloat16, which Dask would add up in bfloat16, are those of float32.
-    """
-    signature = inspect.signature(function)
-    first = next(iter(signature.parameters))
-    of_one_array = not signature.parameters.keys().isdisjoint(("keepdims", "method"))
-
-    @wraps(function)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        check_keywords(function.__name__, signature.parameters, kwargs)
-        given = signature.bind(*args, **kwargs).arguments
-        try:
-            if (meta := getattr(given[first], "_meta", None)) is not None:
-                chunks.kind(meta, first)
-            if of_one_array and str(getattr(given[first], "dtype", "")) == "bfloat16":
-                widened: R = _in_float32(function, **given)
-                return widened
-            return function(*args, **kwargs)
-        except Refused as refusal:
-            array = given.pop(first)
-            defaults = {key: p.default for key, p in signature.parameters.items() if key != first}
-            others = {key: value for key, value in given.items() if value is not defaults[key]}
-            result: R = _by_dask(function.__name__, array, others, defaults, refusal)
-            return result
-
-    return wrapper
-
-
-def _in_float32(
-    function: Callable[..., Any], /, *, out: da.Array | None = None, dtype: Any = None, **given: Any
-) -> Any:
-    """Call a function of bfloat16, its first argument, and round what has no dtype of its own."""
-    first, array = next(iter(given.items()))
-    narrow = array.dtype if dtype is None else np.dtype(dtype)
-    given[first] = da.asanyarray(array).astype("f4")
-    if narrow != array.dtype:
-        return function(**given, dtype=dtype, out=out)
-
-    def rounded(result: da.Array) -> da.Array:
-        # Truths and places are what they are.
-        return result.astype(narrow) if result.dtype == np.float32 else result
-
-    result = function(**given)
-    if isinstance(result, tuple):
-        return type(result)(*map(rounded, result))
-    return handle_out(out, rounded(result))
-
-
-def _by_dask(
-    name: str, array: Any, others: dict[str, Any], defaults: dict[str, Any], refusal: Refused
-) -> Any:
-    function = getattr(da, name, None) or getattr(da.linalg, name, None)
-    if function is None:
-        raise refusal
-    parameters = inspect.signature(function).parameters
-    if "kwargs" in parameters:
-        # So is what stands for all that Dask does not implement where it plans queries.
-        raise RefusedByDask(
-            f"{refusal}; {name} would be Dask's, which has none with array.query-planning"
-        ) from refusal
-    if unknown := others.keys() - parameters.keys():
-        raise Refused(
-            f"{refusal}; {name} would be Dask's, which has no argument {min(unknown)}"
-        ) from refusal
-    wanting = {key for key, p in parameters.items() if p.default in (inspect.Parameter.empty, None)}
-    others = {key: defaults[key] for key in wanting & defaults.keys()} | others
-    fall_back(logger, name, "is left to Dask's function", refusal, Refused)
-    several = name == "histogramdd" and isinstance(array, list | tuple)
-    x = tuple(map(da.asanyarray, array)) if several else _in_native_order(da.asanyarray(array))
-    # In another byte order Dask would declare what NumPy does not compute.
-    if not np.dtype(others.get("dtype")).isnative:
-        others["dtype"] = np.dtype(others["dtype"]).newbyteorder("=")
-    try:
-        result = function(x, **others)
-    except np.exceptions.AxisError:
-        raise  # which tells what is wrong
-    except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
-        said = f"{type(error).__name__}: {error}"
-        raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {said}") from error
-    inputs = x, [value for key, value in others.items() if key != "out"]
-    remember(name, str(refusal), result, inputs)
-    return result
-
-
-def _in_native_order(x: da.Array) -> da.Array:
-    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
 def reduce_array(

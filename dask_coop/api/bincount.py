@@ -14,17 +14,13 @@ from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import Integers, Steps, find_steps, require_room
-from dask_coop.api.arguments import passes_to_dask
 from dask_coop.api.histogram import find_weights, finishing, reproducibly, require_samples, weighing
 from dask_coop.api.lazy_bins import sample_dtype
-from dask_coop.api.planning import takes_expressions
-from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.public import Engine, public
 from dask_coop.graph import reduce as graph_reduce
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("histogram")
 def bincount(
     x: Any,
     weights: Any = None,
@@ -96,8 +92,7 @@ def bincount(
     return graph_reduce.table(op, [array], w, integers, shape, *finishing(op), **options)
 
 
-@passes_to_dask
-@takes_expressions
+@public("blockwise")
 def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
     """Bins of the elements, by their numbers.
 

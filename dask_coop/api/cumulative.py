@@ -1,4 +1,4 @@
-"""Cumulative sums and products."""
+"""Cumulative sums, products and extrema, and logarithms of cumulative sums of exponentials."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop.algebra.monoids import PROD, SUM, Monoid
-from dask_coop.api.arguments import passes_to_dask, replace_nan, sum_dtype
-from dask_coop.api.planning import takes_expressions
-from dask_coop.api.public import Engine, takes_engine
+from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, Monoid
+from dask_coop.api.arguments import replace_nan, sum_dtype
+from dask_coop.api.public import Engine, public
 from dask_coop.api.scan_arguments import Options, scan_array
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("scan")
 def cumsum(
     x: Any,
     axis: int | None = None,
@@ -103,9 +100,7 @@ def cumsum(
     return _scan(SUM, "cumsum", x, axis, dtype, out, method, options)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("scan")
 def cumprod(
     x: Any,
     axis: int | None = None,
@@ -158,9 +153,7 @@ def cumprod(
     return _scan(PROD, "cumprod", x, axis, dtype, out, method, options)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("scan")
 def nancumsum(
     x: Any,
     axis: int | None = None,
@@ -199,9 +192,7 @@ def nancumsum(
     return _scan(SUM, "nancumsum", x, axis, dtype, out, method, options, skipna=True)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("scan")
 def nancumprod(
     x: Any,
     axis: int | None = None,
@@ -240,8 +231,7 @@ def nancumprod(
     return _scan(PROD, "nancumprod", x, axis, dtype, out, method, options, skipna=True)
 
 
-@takes_engine
-@takes_expressions
+@public("scan", dask=False)
 def cumulative_sum(
     x: Any,
     /,
@@ -279,8 +269,7 @@ def cumulative_sum(
     return cumsum(x, axis, dtype, out, include_initial=include_initial)
 
 
-@takes_engine
-@takes_expressions
+@public("scan", dask=False)
 def cumulative_prod(
     x: Any,
     /,
@@ -318,6 +307,160 @@ def cumulative_prod(
     return cumprod(x, axis, dtype, out, include_initial=include_initial)
 
 
+@public("scan", dask=False)
+def cummax(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Cumulative maximum of array elements along an axis.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks, or dates or durations in NumPy chunks.
+        NaN and NaT win, as in :data:`numpy.maximum`.
+    axis, out, method
+        As for :func:`dask_coop.cumsum`.
+    dtype : dtype, optional
+        The dtype of the result; by default that of `x`.
+    exclusive, reverse, include_initial, segments
+        As for :func:`dask_coop.cumsum`, with the lowest value of the dtype in the place of 0, which
+        is minus infinity for floats.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`dask_coop.cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.cummax(da.from_array([3, 1, 4, 1, 5], chunks=2)).compute()
+    array([3, 3, 4, 4, 5])
+    """
+    options = Options(exclusive, reverse, include_initial, segments)
+    return _extrema(MAX, "cummax", x, axis, dtype, out, method, options)
+
+
+@public("scan", dask=False)
+def cummin(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Cumulative minimum of array elements along an axis.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        As for :func:`cummax`.
+    axis, dtype, out, method
+        As for :func:`cummax`.
+    exclusive, reverse, include_initial, segments
+        As for :func:`dask_coop.cumsum`, with the highest value of the dtype in the place of 0.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`dask_coop.cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`.
+    """
+    options = Options(exclusive, reverse, include_initial, segments)
+    return _extrema(MIN, "cummin", x, axis, dtype, out, method, options)
+
+
+@public("scan", dask=False)
+def logcumsumexp(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Logarithm of the cumulative sum of exponentials of array elements along an axis.
+
+    What ``log(cumsum(exp(x)))`` would be if no exponential overflowed or vanished.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    axis, out, method
+        As for :func:`dask_coop.cumsum`.
+    dtype : dtype, optional
+        The dtype of the result, of floats. By default that of `x`, or float64 where it has none.
+    exclusive, reverse, include_initial, segments
+        As for :func:`dask_coop.cumsum`, with minus infinity in the place of 0.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`dask_coop.cumsum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`.
+
+    Notes
+    -----
+    float16 and float32 accumulate in float64 and every element is rounded once. Infinities and NaN
+    pass as through ``numpy.logaddexp.accumulate``.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.logcumsumexp(da.zeros(3, chunks=2)).compute().round(6)
+    array([0.      , 0.693147, 1.098612])
+    """
+    array = asanyarray(x)
+    element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
+    output = element if dtype is None else np.dtype(dtype)
+    options = Options(exclusive, reverse, include_initial, segments)
+    arguments = axis, element, output, out, method, options
+    return scan_array(LOGADDEXP, "logcumsumexp", array, *arguments)
+
+
 def _scan(
     monoid: Monoid,
     name: str,
@@ -336,6 +479,22 @@ def _scan(
     given = axis, array.dtype, output, out, method, options
     times = "m" if monoid is SUM and not skipna else ""
     return scan_array(monoid, name, array, *given, skipna=skipna, times=times)
+
+
+def _extrema(
+    monoid: Monoid,
+    name: str,
+    x: Any,
+    axis: int | None,
+    dtype: Any,
+    out: da.Array | None,
+    method: str,
+    options: Options,
+) -> da.Array:
+    array = asanyarray(x)
+    output = array.dtype if dtype is None else np.dtype(dtype)
+    arguments = axis, array.dtype, output, out, method, options
+    return scan_array(monoid, name, array, *arguments, times="mM")
 
 
 def _one_axis(x: Any, axis: int | None) -> tuple[da.Array, int]:

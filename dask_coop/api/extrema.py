@@ -1,7 +1,8 @@
-"""Extrema and where they are: min, max, ptp, argmin, argmax."""
+"""Extrema, and where they are, also of what is not NaN: min, max, ptp, argmin, argmax."""
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -33,19 +34,15 @@ from dask_coop.api.arguments import (
     has_unknown_size,
     no_identity,
     only_field,
-    passes_to_dask,
     reduce_array,
     refuse_mask,
     require_elements,
 )
-from dask_coop.api.planning import takes_expressions
-from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.public import Engine, public
 from dask_coop.graph.reduce import Finalize
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def min(
     a: Any,
     axis: Axis = None,
@@ -82,12 +79,10 @@ def min(
     AxisError, ValueError
         As for :func:`sum`, and where there is no element to take the minimum of.
     """
-    return extremum(MIN, "min", a, axis, keepdims, split_every, out, initial, where)
+    return _extremum(MIN, "min", a, axis, keepdims, split_every, out, initial, where)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def max(
     a: Any,
     axis: Axis = None,
@@ -124,12 +119,83 @@ def max(
     AxisError, ValueError
         As for :func:`sum`, and where there is no element to take the maximum of.
     """
-    return extremum(MAX, "max", a, axis, keepdims, split_every, out, initial, where)
+    return _extremum(MAX, "max", a, axis, keepdims, split_every, out, initial, where)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
+def nanmin(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Minimum of the elements over the given axes that are not NaN.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out, initial, where
+        As for :func:`min`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`min`. Where every element is NaN it is NaN, with a RuntimeWarning when it is
+        computed.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`min`.
+    """
+    return _nan_extremum(NANMIN, MIN, "nanmin", a, axis, keepdims, split_every, out, initial, where)
+
+
+@public("reduction")
+def nanmax(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Maximum of the elements over the given axes that are not NaN.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out, initial, where
+        As for :func:`min`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`nanmin`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`min`.
+    """
+    return _nan_extremum(NANMAX, MAX, "nanmax", a, axis, keepdims, split_every, out, initial, where)
+
+
+@public("reduction")
 def ptp(
     a: Any,
     axis: Axis = None,
@@ -170,13 +236,11 @@ def ptp(
     require_elements("ptp", x, axis)
     if x.dtype.kind == "c":
         given = x, axis, keepdims, split_every, None, None, True
-        return extremum(MAX, "ptp", *given) - extremum(MIN, "ptp", *given)
+        return _extremum(MAX, "ptp", *given) - _extremum(MIN, "ptp", *given)
     return reduce_array(MINMAX, "ptp", _range, x, axis, keepdims, split_every, None)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def argmin(
     a: Any,
     axis: int | None = None,
@@ -223,12 +287,10 @@ def argmin(
     >>> int(dc.argmin(da.from_array([3, 1, 2, 1], chunks=2)))
     1
     """
-    return extremal_index(ARGMIN, "argmin", a, axis, keepdims, split_every, out)
+    return _extremal_index(ARGMIN, "argmin", a, axis, keepdims, split_every, out)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def argmax(
     a: Any,
     axis: int | None = None,
@@ -259,10 +321,78 @@ def argmax(
     TypeError, AxisError, ValueError
         As for :func:`argmin`.
     """
-    return extremal_index(ARGMAX, "argmax", a, axis, keepdims, split_every, out)
+    return _extremal_index(ARGMAX, "argmax", a, axis, keepdims, split_every, out)
 
 
-def extremum(
+@public("reduction")
+def nanargmin(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Find the index of the first minimum along an axis, NaN left out.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`argmin`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`argmin`; and a ValueError, when it is computed, where every element is NaN.
+    """
+    return _extremal_index(ARGMIN, "nanargmin", a, axis, keepdims, split_every, out, skipna=True)
+
+
+@public("reduction")
+def nanargmax(
+    a: Any,
+    axis: int | None = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Find the index of the first maximum along an axis, NaN left out.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
+    axis, keepdims, split_every, out
+        As for :func:`argmin`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, with chunks of the kind of `a`'s.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`nanargmin`.
+    """
+    return _extremal_index(ARGMAX, "nanargmax", a, axis, keepdims, split_every, out, skipna=True)
+
+
+def _extremum(
     monoid: Monoid,
     name: str,
     a: Any,
@@ -303,7 +433,27 @@ def extremum(
     )
 
 
-def extremal_index(
+def _nan_extremum(
+    monoid: Monoid,
+    plain: Monoid,
+    name: str,
+    a: Any,
+    axis: Axis,
+    keepdims: bool,
+    split_every: SplitEvery,
+    out: da.Array | None,
+    initial: Any,
+    where: Any,
+) -> da.Array:
+    """Find extrema by `monoid`, and by the `plain` one of what has no NaN."""
+    x = asanyarray(a)
+    given = axis, keepdims, split_every, out, initial, where
+    if x.dtype.kind not in "fc":
+        return _extremum(plain, name, x, *given)
+    return _extremum(monoid, name, x, *given, finalize=_warn_of_nan)
+
+
+def _extremal_index(
     monoid: Monoid,
     name: str,
     a: Any,
@@ -383,3 +533,11 @@ def _found(nothing: str, state: State) -> Any:
     if np.any(place == NOWHERE):
         raise ValueError(nothing)
     return place
+
+
+def _warn_of_nan(state: State) -> Any:
+    (value,) = state
+    # Nobody waits for a GPU to be warned.
+    if isinstance(value, np.ndarray | np.generic) and np.isnan(value).any():
+        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
+    return value

@@ -19,21 +19,17 @@ from dask_coop.algebra.monoids import BINNED_COUNTS, COUNTS, Operation, State
 from dask_coop.api.arguments import (
     find_axes,
     has_unknown_size,
-    passes_to_dask,
     rechunk,
     refuse_many,
     require_one_kind,
 )
 from dask_coop.api.lazy_bins import Nan, find_binning, leaves_nan_out
-from dask_coop.api.planning import takes_expressions
-from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.public import Engine, public
 from dask_coop.errors import Refused, remedy
 from dask_coop.graph import reduce as graph_reduce
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("histogram")
 def histogram(
     a: Any,
     bins: Any = 10,

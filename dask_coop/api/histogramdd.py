@@ -17,7 +17,6 @@ from dask_coop import chunks
 from dask_coop.algebra import monoids
 from dask_coop.algebra.bins import Grid, find_coordinate_bins
 from dask_coop.algebra.monoids import MINMAX, State
-from dask_coop.api.arguments import passes_to_dask
 from dask_coop.api.histogram import (
     find_weights,
     finishing,
@@ -34,15 +33,12 @@ from dask_coop.api.lazy_bins import (
     leaves_nan_out,
     sample_dtype,
 )
-from dask_coop.api.planning import takes_expressions
-from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.public import Engine, public
 from dask_coop.graph import executor
 from dask_coop.graph import reduce as graph_reduce
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("histogram")
 def histogramdd(
     sample: Any,
     bins: Any = 10,
@@ -160,9 +156,7 @@ def histogramdd(
     return hist, edges
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("histogram")
 def histogram2d(
     x: Any,
     y: Any,

@@ -29,15 +29,14 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.algebra.semirings import SEMIRINGS, Semiring
-from dask_coop.api.arguments import passes_to_dask, rechunk, require_one_kind
-from dask_coop.api.planning import takes_expressions
+from dask_coop.api.arguments import rechunk, require_one_kind
+from dask_coop.api.public import public
 
 #: Products that one task adds, which are in memory together.
 FAN_IN = 4
 
 
-@passes_to_dask
-@takes_expressions
+@public("blockwise")
 def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = False) -> da.Array:
     """Array with its axes in another order.
 
@@ -101,8 +100,7 @@ def _find_order(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     return found
 
 
-@passes_to_dask
-@takes_expressions
+@public("blockwise")
 def matmul(
     a: Any, b: Any, *, semiring: str = "plus_times", split_every: int | None = None
 ) -> da.Array:

@@ -1,8 +1,9 @@
-"""Moments: mean, var, std, describe."""
+"""Moments, also of what is not NaN: mean, var, std, moment and, of all at once, describe."""
 
 from __future__ import annotations
 
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -12,29 +13,26 @@ from dask.array.core import Array, asanyarray, map_blocks
 from dask_coop import chunks
 from dask_coop.algebra import monoids
 from dask_coop.algebra import reproducible as digits
-from dask_coop.algebra.monoids import MEAN, MOMENTS, VAR, State
+from dask_coop.algebra.central_moments import moments_up_to
+from dask_coop.algebra.monoids import COUNT_NONZERO, MEAN, MOMENTS, VAR, State
 from dask_coop.api.arguments import (
     Axis,
     SplitEvery,
     find_axes,
     mean_dtype,
     no_identity,
-    passes_to_dask,
     reduce_array,
     require_elements,
     sum_dtype,
 )
 from dask_coop.api.dates import describe_dates
-from dask_coop.api.planning import takes_expressions
-from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.public import Engine, public
 from dask_coop.api.timedelta import reduce_durations
 from dask_coop.errors import Refused
 from dask_coop.graph import reduce as graph_reduce
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def mean(
     a: Any,
     axis: Axis = None,
@@ -80,12 +78,10 @@ def mean(
     x = asanyarray(a)
     if x.dtype.kind == "m":
         return reduce_durations("mean", x, axis, dtype, keepdims, split_every, out, where)
-    return average("mean", x, axis, dtype, keepdims, split_every, out, where, reproducible)
+    return _average("mean", x, axis, dtype, keepdims, split_every, out, where, reproducible)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def var(
     a: Any,
     axis: Axis = None,
@@ -142,12 +138,10 @@ def var(
     >>> float(dc.var(da.arange(4, chunks=2), ddof=1).round(3))
     1.667
     """
-    return spread("var", a, axis, dtype, keepdims, ddof, split_every, out, where)
+    return _spread("var", a, axis, dtype, keepdims, ddof, split_every, out, where)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def std(
     a: Any,
     axis: Axis = None,
@@ -181,7 +175,188 @@ def std(
     TypeError, AxisError, ValueError
         As for :func:`var`.
     """
-    return spread("std", a, axis, dtype, keepdims, ddof, split_every, out, where)
+    return _spread("std", a, axis, dtype, keepdims, ddof, split_every, out, where)
+
+
+@public("reduction")
+def nanmean(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Arithmetic mean of the elements over the given axes that are not NaN.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, split_every, out, where, reproducible
+        As for :func:`mean`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`mean`; NaN where every element is.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`mean`.
+    """
+    return _average("nanmean", a, axis, dtype, keepdims, split_every, out, where, reproducible)
+
+
+@public("reduction")
+def nanvar(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Variance of the elements over the given axes that are not NaN.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, ddof, split_every, out, where
+        As for :func:`var`; elements that are NaN do not count in the divisor.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`var`; NaN where the divisor is not positive.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`var`.
+    """
+    return _spread("nanvar", a, axis, dtype, keepdims, ddof, split_every, out, where)
+
+
+@public("reduction")
+def nanstd(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Take the standard deviation of what is not NaN: the root of :func:`nanvar`.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, ddof, split_every, out, where
+        As for :func:`nanvar`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`nanvar`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`var`.
+    """
+    return _spread("nanstd", a, axis, dtype, keepdims, ddof, split_every, out, where)
+
+
+@public("reduction")
+def moment(
+    a: Any,
+    order: int,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Central moment of array elements over the given axes.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    order : int
+        The power of the deviations from the mean. The moment of order 0 is 1 and that of order 1
+        is 0, both in float64.
+    axis, keepdims, split_every, out
+        As for :func:`sum`.
+    dtype : dtype, optional
+        The dtype of the result, a float. By default that of `a`, and float64 for bool and integers.
+    ddof : float
+        What to take off the number of elements in the divisor, ``n - ddof``.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with chunks of the kind of `a`'s; NaN where ``n - ddof`` is negative.
+
+    Raises
+    ------
+    TypeError
+        As for :func:`var`.
+    AxisError, ValueError
+        As for :func:`sum`, and for an `order` that is negative or no integer.
+
+    Notes
+    -----
+    One read: sums of powers about the mean of every chunk are combined in float64 by Pebay's
+    formulas (2008).
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.moment(da.arange(5, chunks=2), 4))
+    6.8
+    """
+    if not isinstance(order, Integral) or order < 0:
+        raise ValueError("Order must be an integer >= 0")
+    x = asanyarray(a)
+    result = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    if result.kind != "f" or result.itemsize > 8:
+        raise Refused(f"moment does not give dtype={result}; it gives float16 to float64")
+    if order < 2:
+        monoid, finalize, result = COUNT_NONZERO, partial(_constant, 1 - order), np.dtype("f8")
+    else:
+        monoid, finalize = moments_up_to(int(order)), partial(_last, float(ddof))
+    return reduce_array(
+        monoid, "moment", finalize, x, axis, keepdims, split_every, out, result=result
+    )
 
 
 class Description(NamedTuple):
@@ -201,9 +376,7 @@ class Description(NamedTuple):
     std: Any  #: the square root of the variance; of dates it is timedelta64
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def describe(
     a: Any,
     axis: Axis = None,
@@ -296,7 +469,7 @@ def _unmasked(count: Any) -> Any:
     return map_blocks(_or_zero, count, dtype="i8", meta=np.zeros((0,) * count.ndim, "i8"))
 
 
-def average(
+def _average(
     name: str,
     a: Any,
     axis: Axis,
@@ -334,7 +507,7 @@ def average(
     )
 
 
-def spread(
+def _spread(
     name: str,
     a: Any,
     axis: Axis,
@@ -409,3 +582,14 @@ def _statistic(name: str, state: State) -> Any:
     if np.any(count == 0):
         raise ValueError(no_identity("describe"))
     return value
+
+
+def _constant(value: float, state: State) -> Any:
+    return np.full_like(state[0], value, dtype="f8")
+
+
+def _last(ddof: float, state: State) -> Any:
+    count, power = state[0], state[-1]
+    degrees = np.where(count < ddof, np.nan, count - ddof)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return power / degrees

@@ -1,10 +1,11 @@
-"""A user's own monoid, and the reduction over it or a ufunc."""
+"""A user's own monoid, and the reduction and the scan by it or a ufunc."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -15,12 +16,13 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.algebra import monoids
-from dask_coop.algebra.monoids import Field, Operation, State
+from dask_coop.algebra.monoids import ALL, ANY, Field, Operation, State
 from dask_coop.api import laws, ufuncs
-from dask_coop.api.arguments import Axis, SplitEvery, find_axes
+from dask_coop.api.arguments import Axis, SplitEvery, find_axes, sum_dtype
+from dask_coop.api.cumulative import cummax, cummin, cumprod, cumsum, logcumsumexp
 from dask_coop.api.fields import Fields
-from dask_coop.api.planning import takes_expressions
-from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.public import Engine, public
+from dask_coop.api.scan_arguments import Options, scan_array, scan_bound
 from dask_coop.graph import reduce as graph_reduce
 
 
@@ -227,8 +229,7 @@ class Monoid(monoids.Monoid):
         return self.token
 
 
-@takes_engine
-@takes_expressions
+@public("reduction", dask=False)
 def reduce(
     x: Any,
     monoid: Monoid | np.ufunc,
@@ -312,6 +313,111 @@ def reduce(
         }
     lazy = graph_reduce.reduction(op, array, axes, keepdims, split_every, outputs)
     return tuple(lazy) if monoid.several else handle_out(out, lazy[0])
+
+
+@public("scan", dask=False)
+def scan(
+    x: Any,
+    monoid: monoids.Monoid | np.ufunc,
+    axis: int | None = None,
+    dtype: Any = None,
+    out: da.Array | None = None,
+    method: str = "reduce-then-scan",
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    include_initial: bool = False,
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array | tuple[da.Array, ...]:
+    """Scan of array elements along an axis by any monoid or a ufunc.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Elements that `monoid` takes, in NumPy or CuPy chunks.
+    monoid : Monoid or numpy.ufunc
+        What combines: one's own :class:`Monoid`; one of NumPy's ufuncs that :func:`reduce` takes,
+        with the dtypes that their ``accumulate`` has; or a row of :mod:`dask_coop.monoids` whose
+        states are one value: `SUM`, `PROD`, `MIN`, `MAX`, `ANY`, `ALL`, `COUNT_NONZERO`,
+        `LOGADDEXP`.
+    axis, out, method
+        As for :func:`dask_coop.cumsum`.
+    dtype : dtype, optional
+        The dtype of the result. By default that of what one's own monoid makes of states; else
+        that of the states, and that of `x` where float states are wider.
+    exclusive, reverse, include_initial, segments
+        As for :func:`dask_coop.cumsum`, with the identity of the monoid in the place of 0.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
+
+    Returns
+    -------
+    dask.array.Array or tuple of them
+        As of :func:`dask_coop.cumsum`; a tuple where the monoid makes several results, each by a
+        scan of its own.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`, and as for :func:`reduce`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> from dask_coop.monoids import ANY
+    >>> dc.scan(da.from_array([0, 0, 3, 0], chunks=2), ANY).compute()
+    array([False, False,  True,  True])
+    """
+    array = asanyarray(x)
+    options = Options(exclusive, reverse, include_initial, segments)
+    if isinstance(monoid, np.ufunc):
+        if monoid in _SCANS:
+            function: Callable[..., da.Array] = _SCANS[monoid]
+            if dtype is None and monoid is np.logaddexp:
+                dtype = ufuncs.logaddexp_dtype(array.dtype)
+            return function(array, axis, dtype, out, method, **options._asdict())
+        rows: dict[np.ufunc, monoids.Monoid] = {np.logical_or: ANY, np.logical_and: ALL}
+        monoid = rows.get(monoid) or Monoid(**ufuncs.parts(monoid, array.dtype, "scan"))
+    if isinstance(monoid, Monoid):
+        op, given = bind(monoid, array, "scan"), (array, axis, out, method, options)
+        parts = [monoid]
+        if monoid.several:
+            refuse_out("scan", monoid, out)
+            parts = [monoid.part(i) for i in range(len(monoid.results))]
+        outputs = [part.result if dtype is None else np.dtype(dtype) for part in parts]
+        results = tuple(
+            scan_bound(replace(op, monoid=part, output=output), monoid.name, *given)
+            for part, output in zip(parts, outputs, strict=True)
+        )
+        return results if monoid.several else results[0]
+    if not isinstance(monoid, monoids.Monoid):
+        raise ufuncs.refusal("scan", monoid)
+    if len(monoid.fields) != 1:
+        names = ", ".join(field.name for field in monoid.fields)
+        raise TypeError(f"scan takes monoids of one field; {monoid.name} has {names}")
+    name = "cum" + monoid.name.replace("_", "-")
+    element = array.dtype
+    role = monoid.fields[0].role
+    if role == "real" and element.kind in "biu":
+        element = np.dtype("f8")
+    if dtype is not None:
+        output = np.dtype(dtype)
+    elif role in ("count", "truth"):
+        output = monoid.dtypes(element)[0]
+    else:
+        output = sum_dtype(element) if role == "accumulator" else element
+    return scan_array(monoid, name, array, axis, element, output, out, method, options)
+
+
+_SCANS = {
+    np.add: cumsum,
+    np.multiply: cumprod,
+    np.minimum: cummin,
+    np.maximum: cummax,
+    np.logaddexp: logcumsumexp,
+}
 
 
 def refuse_out(caller: str, monoid: Monoid, out: Any) -> None:

@@ -13,10 +13,9 @@ from dask.array.utils import validate_axis
 from dask_coop import chunks
 from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, State, bind
-from dask_coop.api.arguments import mean_dtype, only_field, passes_to_dask, reduce_array
+from dask_coop.api.arguments import mean_dtype, only_field, reduce_array
 from dask_coop.api.arguments import require_elements as require
-from dask_coop.api.planning import takes_expressions
-from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.public import Engine, public
 from dask_coop.errors import Refused
 from dask_coop.graph.reduce import Finalize
 
@@ -26,9 +25,7 @@ Axes = tuple[int, ...]
 _EXTREMA = {1: (MAX, 0), -1: (MIN, 0), np.inf: (MAX, 1), -np.inf: (MIN, 1)}
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def norm(
     x: Any,
     ord: Any = None,

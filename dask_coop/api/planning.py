@@ -12,7 +12,6 @@ So planning ends at our functions, and begins anew behind them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import dask.array as da
@@ -23,28 +22,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def takes_expressions(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function of arrays take and return the kind of array that Dask is set to."""
-
-    @wraps(function)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not da.array_expr_enabled():
-            return function(*args, **kwargs)
-        lowered = {name: _map(_to_graph, value) for name, value in kwargs.items()}
-        result = function(*_map(_to_graph, args), **lowered)
-        # Whoever calls with arrays of graphs is one of our functions, and goes on with them.
-        inside = _holds_graph((args, tuple(kwargs.values())))
-        converted: R = result if inside else _map(_to_expression, result)
-        return converted
-
-    return wrapper
+def call_with_graphs(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function of graphs with, and for, the kind of array that Dask is set to."""
+    if not da.array_expr_enabled():
+        return function(*args, **kwargs)
+    lowered: Any = convert_parts(_to_graph, args)
+    named: Any = {name: convert_parts(_to_graph, value) for name, value in kwargs.items()}
+    result = function(*lowered, **named)
+    # Whoever calls with arrays of graphs is one of our functions, and goes on with them.
+    inside = _holds_graph((args, tuple(kwargs.values())))
+    converted: R = result if inside else convert_parts(_to_expression, result)
+    return converted
 
 
-def _map(convert: Callable[[Any], Any], value: Any) -> Any:
+def convert_parts(convert: Callable[[Any], Any], value: Any) -> Any:
     """Convert a value, or what a tuple, a named one or not, or a list holds."""
     if not isinstance(value, tuple | list):
         return convert(value)
-    parts = [_map(convert, part) for part in value]
+    parts = [convert_parts(convert, part) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 

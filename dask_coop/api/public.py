@@ -1,23 +1,38 @@
-"""The keyword `engine` of the public functions: whether they build graphs, or run at once."""
+"""What makes a function public: one decorator that knows what kind of function it is.
+
+From a call to its result::
+
+    keywords --> engine= --> Dask's kind of array --> the function --> a lazy result
+                    |                |                     |
+                    |                |               Refused: Dask's function of the same name
+                    |                expressions are lowered to graphs, and results raised again
+                    "collective": the same call with messages in the place of tasks, at once
+
+What no engine takes, such as objects and sparse chunks, is Dask's own: a function raises `Refused`
+when it finds out, and Dask's function of the same name is then called, unless the configuration's
+``coop.fallback`` is "raise".
+"""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from functools import wraps
+from difflib import get_close_matches
+from functools import partial, wraps
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
-import dask
+import dask.array as da
 import numpy as np
+from dask import compute, config
+from dask.array.core import handle_out
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
-from dask_coop.api.fallback import fall_back
-from dask_coop.api.keywords import check_keywords
-from dask_coop.api.planning import _map
-from dask_coop.errors import Declined
+from dask_coop.api.fallback import fall_back, remember
+from dask_coop.api.planning import call_with_graphs, convert_parts
+from dask_coop.errors import Declined, Refused, RefusedByDask
 from dask_coop.graph import executor
 
 P = ParamSpec("P")
@@ -28,54 +43,99 @@ Engine = Literal["auto", "collective"]
 
 ENGINES = get_args(Engine)
 
+#: What a public function is. Reductions and histograms return values where they run at once; scans
+#: return arrays, which stay on the cluster. What goes block by block is lazy, whatever the engine.
+Kind = Literal["reduction", "scan", "histogram", "blockwise"]
+
+#: What NumPy, xarray and PyTorch call the axes that a function works along.
+AXES = ("axis", "axes", "dim", "dims")
+
 logger = logging.getLogger(__name__)
 
 
-def takes_engine(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a public function run at once, where its keyword `engine` or the configuration says so.
+def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return what makes a function of arrays, with arrays of graphs for results, a public one.
 
-    A scan then returns an array in memory, and everything else values of NumPy. What can't be done
-    by a collective is done by the graph that the function builds, if ``coop.fallback`` allows that.
+    Parameters
+    ----------
+    kind : {"reduction", "scan", "histogram", "blockwise"}
+        All but the last have a keyword `engine`, which their bodies don't see.
+    dask : bool
+        Whether Dask's function of the same name takes the chunks and dtypes that the function
+        refuses. Its first parameter is then the array, or a sequence of them where Dask's function
+        takes one. What Dask has no function for stays refused, and so do arguments that its
+        function does not know, unless they have their defaults; these go along where Dask's has
+        none. Reductions and scans of bfloat16, which Dask would add up in bfloat16, are then those
+        of float32.
     """
-    signature = inspect.signature(function)
-    is_scan = "include_initial" in signature.parameters
 
-    @wraps(function)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        check_keywords(function.__name__, signature.parameters, kwargs)
-        engine = kwargs.pop("engine", "auto")
-        if executor.is_decided() or _chosen(engine) == "auto":
-            return function(*args, **kwargs)
-        if not is_scan and signature.bind(*args, **kwargs).arguments.get("out") is not None:
-            raise ValueError(
-                "out takes lazy results, and engine='collective' returns values; leave out off"
-            )
-        # Only who asks for it pays for importing distributed.
-        from dask_coop.cluster.client import Collective
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        build: Callable[..., R] = partial(call_with_graphs, function)
+        if dask:
+            build = partial(_build_or_pass, build, function.__name__, kind, signature)
 
-        declined = None
-        try:
-            with executor.running(Collective()):
-                result = function(*args, **kwargs)
-        except Declined as reason:
-            # Its words only: its frames keep futures alive.
-            declined = str(reason)
-        if declined is not None:
-            fall_back(logger, function.__name__, "runs as a graph", declined, Declined)
-            with executor.running(None):
-                result = function(*args, **kwargs)
-        computed: R = _map(_in_memory, result) if is_scan else _values(result)
-        return computed
+        @wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            check_keywords(function.__name__, signature.parameters, kwargs)
+            if kind == "blockwise":
+                return build(*args, **kwargs)
+            engine = kwargs.pop("engine", "auto")
+            if executor.is_decided() or _chosen(engine) == "auto":
+                return build(*args, **kwargs)
+            given = signature.bind(*args, **kwargs).arguments
+            if kind != "scan" and given.get("out") is not None:
+                raise ValueError(
+                    "out takes lazy results, and engine='collective' returns values; leave out off"
+                )
+            result = _run_at_once(build, function.__name__, *args, **kwargs)
+            computed: R = convert_parts(_in_memory, result) if kind == "scan" else _values(result)
+            return computed
 
-    return wrapper
+        return wrapper
+
+    return decorate
+
+
+def check_keywords(name: str, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise TypeError if one of the keywords `given` is no parameter of the function `name`."""
+    if given.keys() <= parameters.keys():
+        return
+    wrong = next(key for key in given if key not in parameters)
+    meant = [key for key in parameters if wrong in AXES and key in AXES]
+    if meant := meant or get_close_matches(wrong, parameters, n=1):
+        instead = f"{meant[0]}=, not {wrong}="
+    else:
+        instead = ", ".join(parameters)
+    said = f"{name}() got an unexpected keyword argument {wrong!r}"
+    raise TypeError(f"{said}; {name} takes {instead}")
 
 
 def _chosen(engine: Any) -> str:
-    configured = dask.config.get("coop.engine", "auto")
+    configured = config.get("coop.engine", "auto")
     for name, value in (("engine", engine), ("coop.engine", configured)):
         if value not in ENGINES:
             raise ValueError(f"{name} must be one of {', '.join(ENGINES)}, got {value!r}")
     return str(configured if engine == "auto" else engine)
+
+
+def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: Any) -> R:
+    """Call the public function `name` with messages for what would be tasks.
+
+    What can't be done so is done by the graph that it builds, if ``coop.fallback`` allows that.
+    """
+    # Only who asks for it pays for importing distributed.
+    from dask_coop.cluster.client import Collective
+
+    try:
+        with executor.running(Collective()):
+            return build(*args, **kwargs)
+    except Declined as reason:
+        # Its words only: its frames keep futures alive.
+        declined = str(reason)
+    fall_back(logger, name, "runs as a graph", declined, Declined)
+    with executor.running(None):
+        return build(*args, **kwargs)
 
 
 def _in_memory(x: Any) -> Any:
@@ -101,15 +161,15 @@ def _in_memory(x: Any) -> Any:
 def _values(result: Any) -> Any:
     """Return a result, or a tuple or list of them, with NumPy's values for what is lazy."""
     lazy: list[Any] = []
-    _map(lambda part: lazy.append(part) if is_dask_collection(part) else None, result)
+    convert_parts(lambda part: lazy.append(part) if is_dask_collection(part) else None, result)
     if not lazy:
         return result
     from dask_coop.cluster.client import client_of
 
     client = client_of(lazy)
     with nullcontext() if client is None else client.as_current():
-        computed = iter(dask.compute(*map(_to_host, lazy)))
-    return _map(lambda part: next(computed) if is_dask_collection(part) else part, result)
+        computed = iter(compute(*map(_to_host, lazy)))
+    return convert_parts(lambda part: next(computed) if is_dask_collection(part) else part, result)
 
 
 def _to_host(x: Any) -> Any:
@@ -118,3 +178,91 @@ def _to_host(x: Any) -> Any:
         return x
     like = np.zeros((0,) * x.ndim, x.dtype)
     return x.map_blocks(chunks.asarray, "numpy", dtype=x.dtype, meta=like)
+
+
+def _build_or_pass(
+    build: Callable[..., R],
+    name: str,
+    kind: Kind,
+    signature: inspect.Signature,
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> R:
+    """Build what the public function `name` returns, or have Dask's do it where ours refuses."""
+    given = signature.bind(*args, **kwargs).arguments
+    first = next(iter(signature.parameters))
+    try:
+        if (meta := getattr(given[first], "_meta", None)) is not None:
+            chunks.kind(meta, first)
+        adds_up = kind in ("reduction", "scan")
+        if adds_up and str(getattr(given[first], "dtype", "")) == "bfloat16":
+            widened: R = _in_float32(build, **given)
+            return widened
+        return build(*args, **kwargs)
+    except Refused as refusal:
+        array = given.pop(first)
+        defaults = {key: p.default for key, p in signature.parameters.items() if key != first}
+        others = {key: value for key, value in given.items() if value is not defaults[key]}
+        result: R = _by_dask(name, array, others, defaults, refusal)
+        return result
+
+
+def _in_float32(
+    function: Callable[..., Any], /, *, out: da.Array | None = None, dtype: Any = None, **given: Any
+) -> Any:
+    """Call a function of bfloat16, its first argument, and round what has no dtype of its own."""
+    first, array = next(iter(given.items()))
+    narrow = array.dtype if dtype is None else np.dtype(dtype)
+    given[first] = da.asanyarray(array).astype("f4")
+    if narrow != array.dtype:
+        return function(**given, dtype=dtype, out=out)
+
+    def rounded(result: da.Array) -> da.Array:
+        # Truths and places are what they are.
+        return result.astype(narrow) if result.dtype == np.float32 else result
+
+    result = function(**given)
+    if isinstance(result, tuple):
+        return type(result)(*map(rounded, result))
+    return handle_out(out, rounded(result))
+
+
+def _by_dask(
+    name: str, array: Any, others: dict[str, Any], defaults: dict[str, Any], refusal: Refused
+) -> Any:
+    function = getattr(da, name, None) or getattr(da.linalg, name, None)
+    if function is None:
+        raise refusal
+    parameters = inspect.signature(function).parameters
+    if "kwargs" in parameters:
+        # So is what stands for all that Dask does not implement where it plans queries.
+        raise RefusedByDask(
+            f"{refusal}; {name} would be Dask's, which has none with array.query-planning"
+        ) from refusal
+    if unknown := others.keys() - parameters.keys():
+        raise Refused(
+            f"{refusal}; {name} would be Dask's, which has no argument {min(unknown)}"
+        ) from refusal
+    wanting = {key for key, p in parameters.items() if p.default in (inspect.Parameter.empty, None)}
+    others = {key: defaults[key] for key in wanting & defaults.keys()} | others
+    fall_back(logger, name, "is left to Dask's function", refusal, Refused)
+    several = name == "histogramdd" and isinstance(array, list | tuple)
+    x = tuple(map(da.asanyarray, array)) if several else _in_native_order(da.asanyarray(array))
+    # In another byte order Dask would declare what NumPy does not compute.
+    if not np.dtype(others.get("dtype")).isnative:
+        others["dtype"] = np.dtype(others["dtype"]).newbyteorder("=")
+    try:
+        result = function(x, **others)
+    except np.exceptions.AxisError:
+        raise  # which tells what is wrong
+    except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {said}") from error
+    inputs = x, [value for key, value in others.items() if key != "out"]
+    remember(name, str(refusal), result, inputs)
+    return result
+
+
+def _in_native_order(x: da.Array) -> da.Array:
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))

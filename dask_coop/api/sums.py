@@ -1,4 +1,4 @@
-"""Reductions: sum, prod, any, all, count_nonzero; those of extrema.py and moments.py by name."""
+"""Sums and products, also of what is not NaN, and truths: sum, prod, any, all, count_nonzero."""
 
 from __future__ import annotations
 
@@ -14,52 +14,13 @@ from dask_coop.api.arguments import (
     SplitEvery,
     fold_array,
     only_field,
-    passes_to_dask,
     reduce_array,
 )
-from dask_coop.api.central import moment
-from dask_coop.api.extrema import argmax, argmin, max, min, ptp
-from dask_coop.api.moments import Description, describe, mean, std, var
-from dask_coop.api.nan_moments import nanmean, nanstd, nanvar
-from dask_coop.api.nans import nanargmax, nanargmin, nanmax, nanmin, nanprod, nansum
-from dask_coop.api.norm import norm
-from dask_coop.api.planning import takes_expressions
-from dask_coop.api.public import Engine, takes_engine
+from dask_coop.api.public import Engine, public
 from dask_coop.api.timedelta import reduce_durations
 
-__all__ = [
-    "Description",
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "count_nonzero",
-    "describe",
-    "max",
-    "mean",
-    "min",
-    "moment",
-    "nanargmax",
-    "nanargmin",
-    "nanmax",
-    "nanmean",
-    "nanmin",
-    "nanprod",
-    "nanstd",
-    "nansum",
-    "nanvar",
-    "norm",
-    "prod",
-    "ptp",
-    "std",
-    "sum",
-    "var",
-]
 
-
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def sum(
     a: Any,
     axis: Axis = None,
@@ -160,9 +121,7 @@ def sum(
     )
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def prod(
     a: Any,
     axis: Axis = None,
@@ -203,9 +162,105 @@ def prod(
     return fold_array(PROD, "prod", a, axis, dtype, keepdims, split_every, out, initial, where)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
+def nansum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    reproducible: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Sum of the elements over the given axes that are not NaN; 0 where there is none.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, split_every, out, initial, where, reproducible
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`sum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sum`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.nansum(da.from_array(np.array([1.0, np.nan, 3.0]), chunks=2)))
+    4.0
+    """
+    return fold_array(
+        SUM,
+        "nansum",
+        a,
+        axis,
+        dtype,
+        keepdims,
+        split_every,
+        out,
+        initial,
+        where,
+        skipna=True,
+        reproducible=reproducible,
+    )
+
+
+@public("reduction")
+def nanprod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    split_every: SplitEvery = None,
+    out: da.Array | None = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Product of the elements over the given axes that are not NaN; 1 where there is none.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axis, dtype, keepdims, split_every, out, initial, where
+        As for :func:`sum`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`prod`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sum`.
+    """
+    return fold_array(
+        PROD, "nanprod", a, axis, dtype, keepdims, split_every, out, initial, where, skipna=True
+    )
+
+
+@public("reduction")
 def any(
     a: Any,
     axis: Axis = None,
@@ -240,9 +295,7 @@ def any(
     return _truth(ANY, a, axis, keepdims, split_every, out, where)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def all(
     a: Any,
     axis: Axis = None,
@@ -277,9 +330,7 @@ def all(
     return _truth(ALL, a, axis, keepdims, split_every, out, where)
 
 
-@takes_engine
-@passes_to_dask
-@takes_expressions
+@public("reduction")
 def count_nonzero(
     a: Any,
     axis: Axis = None,

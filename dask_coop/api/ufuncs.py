@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 
 from dask_coop.algebra.monoids import LOGADDEXP
-from dask_coop.api import sums
+from dask_coop.api import extrema, sums
 from dask_coop.api.arguments import only_field, reduce_array
 
 _BITWISE = {np.bitwise_and: "a & b", np.bitwise_or: "a | b", np.bitwise_xor: "a ^ b"}
@@ -31,8 +31,8 @@ def reduction(ufunc: np.ufunc) -> Callable[..., da.Array] | None:
     functions: dict[np.ufunc, Callable[..., da.Array]] = {
         np.add: sums.sum,
         np.multiply: sums.prod,
-        np.minimum: sums.min,
-        np.maximum: sums.max,
+        np.minimum: extrema.min,
+        np.maximum: extrema.max,
         np.logical_or: sums.any,
         np.logical_and: sums.all,
         np.logaddexp: _sum_exponentials,

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 from dask_coop.api.histogram import histogram
-from dask_coop.api.sums import describe
+from dask_coop.api.moments import describe
 from dask_coop.cli.readable import readable
 from dask_coop.errors import UserError
 

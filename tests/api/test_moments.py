@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import NUMBERS, assert_near, reducible, wide
 
-from dask_coop.api import sums as dc
+import dask_coop as dc
 
 split_everys = st.none() | st.integers(2, 20)
 keep = st.booleans()

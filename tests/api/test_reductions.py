@@ -29,7 +29,6 @@ from support.strategies import (
 )
 
 import dask_coop as dc
-from dask_coop.api import sums
 
 split_everys = st.none() | st.integers(2, 20)
 keep = st.booleans()
@@ -79,7 +78,7 @@ def test_a_large_float32_does_not_swallow_the_small_ones(xp: Any) -> None:
 def test_integer_products_are_numpys(xp: Any, case: Any, keepdims: bool, split_every: Any) -> None:
     (array, chunks), axis = case
     x = to_chunks(xp, array, chunks)
-    product = sums.prod(x, axis, keepdims=keepdims, split_every=split_every)
+    product = dc.prod(x, axis, keepdims=keepdims, split_every=split_every)
     expected = np.prod(array, axis, keepdims=keepdims)
     assert product.dtype == expected.dtype
     np.testing.assert_array_equal(to_numpy(xp, product), expected)
@@ -98,7 +97,7 @@ def test_float_products_are_exact_but_for_one_rounding(
     if array.dtype.kind == "c":
         array = array * array.dtype.type(0.6 + 0.8j)
     x = to_chunks(xp, array, chunks)
-    product = sums.prod(x, axis, keepdims=keepdims, split_every=split_every)
+    product = dc.prod(x, axis, keepdims=keepdims, split_every=split_every)
     exact = np.prod(wide(array), axis, keepdims=keepdims)
     assert product.dtype == array.dtype
     bound = 4 * array.size * np.finfo("f8").eps * np.abs(exact)
@@ -110,7 +109,7 @@ def test_float_products_are_exact_but_for_one_rounding(
 def test_truths_are_numpys(xp: Any, name: str, case: Any, keepdims: bool, split_every: Any) -> None:
     (array, chunks), axis = case
     x = to_chunks(xp, array, chunks)
-    result = getattr(sums, name)(x, axis, keepdims, split_every)
+    result = getattr(dc, name)(x, axis, keepdims, split_every)
     expected = np.asarray(getattr(np, name)(array, axis, keepdims=keepdims))
     assert result.dtype == expected.dtype
     np.testing.assert_array_equal(to_numpy(xp, result), expected)
@@ -245,7 +244,7 @@ def test_dtype_converts_as_numpy_does(xp: Any, dtype: str, output: str) -> None:
     x = to_chunks(xp, array, 5)
     for name in ("sum", "prod", "mean"):
         expected = getattr(np, name)(array, dtype=output)
-        result = getattr(sums, name)(x, dtype=output)
+        result = getattr(dc, name)(x, dtype=output)
         assert result.dtype == output
         # Where NumPy rounds the elements first or the total twice, a mean may differ by an ulp.
         rounding = 0 if name != "mean" or expected.dtype.kind not in "fc" else np.finfo(output).eps
@@ -298,7 +297,7 @@ def test_out_is_overwritten_and_returned(xp: Any) -> None:
     for name in ("sum", "prod", "min", "max", "mean", "var", "any", "all"):
         expected = getattr(np, name)(array, axis=0)
         out = to_chunks(xp, np.zeros(4, expected.dtype), 3)
-        assert getattr(sums, name)(x, axis=0, out=out) is out
+        assert getattr(dc, name)(x, axis=0, out=out) is out
         np.testing.assert_array_equal(to_numpy(xp, out), expected)
 
 
@@ -311,7 +310,7 @@ def test_out_of_another_shape_is_refused(xp: Any) -> None:
 @pytest.mark.parametrize("array", [[1, 2, 3], np.float32(3.5), np.arange(6).reshape(2, 3), 7])
 def test_what_is_not_a_dask_array_becomes_one(array: Any) -> None:
     for name in ("sum", "prod", "min", "max", "ptp", "argmax", "mean", "var", "any", "all"):
-        result = getattr(sums, name)(array)
+        result = getattr(dc, name)(array)
         assert isinstance(result, da.Array)
         assert result.compute() == getattr(np, name)(array)
 
@@ -331,10 +330,10 @@ def test_other_byte_orders_are_read(xp: Any) -> None:
             assert lazy.dtype == lazy.compute().dtype
 
 
-TRUTHS = [sums.any, sums.all, sums.count_nonzero]
-SPREADS = [sums.var, sums.std]
-INDICES = [sums.argmin, sums.argmax]
-FUNCTIONS = [dc.sum, sums.prod, dc.min, dc.max, sums.ptp, dc.mean, dc.describe]
+TRUTHS = [dc.any, dc.all, dc.count_nonzero]
+SPREADS = [dc.var, dc.std]
+INDICES = [dc.argmin, dc.argmax]
+FUNCTIONS = [dc.sum, dc.prod, dc.min, dc.max, dc.ptp, dc.mean, dc.describe]
 FUNCTIONS += [*TRUTHS, *SPREADS]
 
 

@@ -18,9 +18,8 @@ from test_architecture import MODULES, PACKAGE, imports, module_name
 import dask_coop as dc
 from dask_coop.algebra import monoids
 from dask_coop.algebra.monoids import Field, Monoid
-from dask_coop.api.arguments import only_field, passes_to_dask, reduce_array
-from dask_coop.api.planning import takes_expressions
-from dask_coop.api.public import takes_engine
+from dask_coop.api.arguments import only_field, reduce_array
+from dask_coop.api.public import public
 
 REPOSITORY = Path(__file__).parents[2]
 DESIGN = REPOSITORY / "docs" / "design.md"
@@ -140,9 +139,7 @@ def test_a_reduction_is_a_row_a_public_function_and_a_line_in_a_table_of_tests(
     monkeypatch.setattr(monoids, "BITWISE_OR", row, raising=False)
 
     # api/sums.py
-    @takes_engine
-    @passes_to_dask
-    @takes_expressions
+    @public("reduction")
     def bitwise_or(
         a: Any,
         axis: Any = None,
