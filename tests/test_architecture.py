@@ -164,10 +164,10 @@ def is_typing(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
-def test_the_engine_for_cuda_is_only_named_where_it_is_chosen() -> None:
+def test_chunk_backends_are_only_named_where_one_is_chosen() -> None:
     """`import_module` would get past the test of imports."""
     users = {module_name(p) for p in MODULES if "import_module(" in p.read_text()}
-    assert users <= {"", "chunks"}
+    assert users <= {"", "chunks.backend"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)

@@ -152,7 +152,7 @@ def _as_state(op: Operation, initial: Any) -> State:
         # In float64 and NaN or not, as other sums begin.
         wide = replace(op, element=monoids.accumulator(op.element), skipna=False)
     one = np.full(1, initial, wide.element)
-    state: State = chunks.engine(one).lift(wide, one, (0,))
+    state: State = chunks.backend_of(one).lift(wide, one, (0,))
     return state
 
 

@@ -141,4 +141,4 @@ def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
 
 
 def _digitize(x: Any, steps: Steps) -> Any:
-    return chunks.engine(x).digitize(x, steps)
+    return chunks.backend_of(x).digitize(x, steps)

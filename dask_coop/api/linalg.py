@@ -254,11 +254,11 @@ def _block(operand: da.Array, axes: tuple[Any, ...], at: dict[Any, int]) -> Task
 
 
 def _transpose(x: Any, order: tuple[int, ...]) -> Any:
-    return chunks.engine(x).transpose(x, order)
+    return chunks.backend_of(x).transpose(x, order)
 
 
 def _multiply(semiring: str, a: Any, b: Any) -> Any:
-    return chunks.engine(a).matmul(a, b, semiring)
+    return chunks.backend_of(a).matmul(a, b, semiring)
 
 
 def _add(semiring: str, products: list[Any]) -> Any:

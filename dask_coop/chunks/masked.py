@@ -7,26 +7,35 @@ masked there. A histogram counts the samples of which no coordinate and no weigh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from dask_coop.algebra.bins import Grid, Integers
+from dask_coop.algebra.bins import Grid, Integers, Steps
 from dask_coop.algebra.monoids import ARGMAX, ARGMIN, Operation, State
 from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.chunks import ChunkBackend
+from dask_coop.chunks.masks import refusal
 from dask_coop.chunks.numpy import backend as numpy
 from dask_coop.chunks.numpy import custom as custom_monoid
-from dask_coop.chunks.numpy.backend import histogram_all, lift_all, synchronize, upsweep
+from dask_coop.chunks.numpy.backend import from_numpy, to_numpy
+from dask_coop.chunks.one_by_one import downsweep, histogram_all, lift_all, synchronize, upsweep
 
 __all__ = [
+    "digitize",
+    "downsweep",
+    "from_numpy",
     "histogram",
     "histogram_all",
     "lift",
     "lift_all",
     "lift_segments",
+    "matmul",
     "scan",
     "scan_on",
     "synchronize",
+    "to_numpy",
+    "transpose",
     "upsweep",
 ]
 
@@ -102,7 +111,28 @@ def histogram(
     return numpy.histogram(op, samples, grid, weights)
 
 
+def digitize(x: Array, steps: Steps) -> NoReturn:
+    """Refuse: there is no number of a bin for what is masked."""
+    raise refusal("digitize", x)
+
+
+def transpose(x: Array, axes: Sequence[int] | None = None) -> NoReturn:
+    """Refuse, as `dask_coop.transpose` does where the array is known to be masked."""
+    raise refusal("transpose", x)
+
+
+def matmul(a: Array, b: Array, semiring: str = "plus_times") -> NoReturn:
+    """Refuse, as `dask_coop.matmul` does where an operand is known to be masked."""
+    raise refusal("matmul", a)
+
+
 def _valid(x: Array) -> Array | None:
     """Return which elements are not masked, or None where all are."""
     mask = np.ma.getmaskarray(x)
     return ~mask if mask.any() else None
+
+
+if TYPE_CHECKING:
+    from dask_coop.chunks import masked
+
+    _: ChunkBackend = masked

@@ -83,7 +83,7 @@ class Count:
         """Return the tables."""
         if len(blocks) > 1 and len(set(extras)) == 1 and len(blocks[0]) == 1:
             xs = [x for (x,) in blocks]
-            table = chunks.engine(xs[0]).histogram_all(self.op, xs, self.grid)
+            table = chunks.backend_of(xs[0]).histogram_all(self.op, xs, self.grid)
             if table is not None:
                 return stack([0], [table]), b""
         states = [
@@ -103,7 +103,7 @@ class Upsweep:
         """Return a state for every chunk, and a memo for `Downsweep`."""
         if len(blocks[0]) == 1 and blocks[0][0].ndim == 1:
             xs = [x for (x,) in blocks]
-            if swept := chunks.engine(xs[0]).upsweep(self.op, self.sweep, xs):
+            if swept := chunks.backend_of(xs[0]).upsweep(self.op, self.sweep, xs):
                 fields, memo = swept
                 return [Stacked(np.arange(len(blocks)), fields)], memo
         states = (graph_scan._lift(self.op, self.sweep, *_two(each)) for each in blocks)
@@ -163,7 +163,7 @@ class Downsweep:
         """Return the results of every chunk, which a GPU may still be working at."""
         if memo:
             xs = [x for (x,) in blocks]
-            results: list[Any] = chunks.engine(xs[0]).downsweep(
+            results: list[Any] = chunks.backend_of(xs[0]).downsweep(
                 self.op, self.sweep, xs, bases, memo
             )
             return results
@@ -220,7 +220,7 @@ def _lift_all(op: Operation, blocks: Sequence[Blocks]) -> Stacked | None:
     if len(blocks) < 2 or len(blocks[0]) > 1:
         return None
     xs = [x for (x,) in blocks]
-    fields = chunks.engine(xs[0]).lift_all(op, xs)
+    fields = chunks.backend_of(xs[0]).lift_all(op, xs)
     return None if fields is None else Stacked(np.arange(len(blocks)), fields)
 
 

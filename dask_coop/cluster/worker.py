@@ -258,4 +258,4 @@ def _scan(
     mine = [of_chunks.get(number) for number, *_ in items]
     results = pickle.loads(job)(blocks, mine, memo)
     pass_on({key: result for (*_, key), result in zip(items, results, strict=True)})
-    chunks.engine(results[0]).synchronize()
+    chunks.backend_of(results[0]).synchronize()

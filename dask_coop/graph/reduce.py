@@ -372,7 +372,7 @@ def _lift(
 ) -> State:
     if where is not None and chunks.kind(x) == "numpy":
         where = chunks.asarray(where, "numpy")
-    state: State = chunks.engine(x).lift(op, x, axes, where)
+    state: State = chunks.backend_of(x).lift(op, x, axes, where)
     if origin is not None:
         state = op.shift(state, tuple(x.shape[axis] for axis in axes), origin)
     return state
@@ -380,7 +380,7 @@ def _lift(
 
 def _histogram(op: Operation, grid: Any, weighted: bool, *blocks: Any) -> State:
     samples, weights = (blocks[:-1], blocks[-1]) if weighted else (blocks, None)
-    state: State = chunks.engine(*blocks).histogram(op, samples, grid, weights)
+    state: State = chunks.backend_of(*blocks).histogram(op, samples, grid, weights)
     return state
 
 

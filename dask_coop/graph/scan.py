@@ -218,7 +218,7 @@ def _spine(
 
 
 def _lift(op: Operation, sweep: Sweep, x: Any, marks: Any) -> State:
-    engine = chunks.engine(x)
+    engine = chunks.backend_of(x)
     if marks is not None:
         segments: State = engine.lift_segments(op, x, sweep, marks)
         return segments
@@ -244,11 +244,11 @@ def _scan(
 ) -> Any:
     # The base of a scan that restarts ends with whether it did, which matters to nobody here.
     base = bases[position][: len(op.monoid.fields)] if bases else None
-    return chunks.engine(x).scan(op, x, sweep, base, marks)
+    return chunks.backend_of(x).scan(op, x, sweep, base, marks)
 
 
 def _scan_from(op: Operation, sweep: Sweep, x: Any, marks: Any, base: State | None = None) -> Any:
-    return chunks.engine(x).scan(op, x, sweep, base, marks)
+    return chunks.backend_of(x).scan(op, x, sweep, base, marks)
 
 
 def _turn() -> None:
@@ -258,7 +258,7 @@ def _turn() -> None:
 def _step(
     op: Operation, sweep: Sweep, x: Any, marks: Any, turn: None, base: State | None = None
 ) -> tuple[Any, State]:
-    step: tuple[Any, State] = chunks.engine(x).scan_on(op, x, sweep, base, marks)
+    step: tuple[Any, State] = chunks.backend_of(x).scan_on(op, x, sweep, base, marks)
     return step
 
 

@@ -58,7 +58,7 @@ def operation(monoid: Monoid, dtype: Any) -> Operation:
 def lift(xp: Any, op: Operation, piece: Any, axes: Any = None) -> State:
     piece = xp.asarray(piece)
     axes = tuple(range(piece.ndim)) if axes is None else axes
-    return chunks.engine(piece).lift(op, piece, axes)
+    return chunks.backend_of(piece).lift(op, piece, axes)
 
 
 def lift_pieces(xp: Any, op: Operation, case: Chunked) -> list[State]:
@@ -266,7 +266,7 @@ def test_the_histogram_of_a_whole_is_the_sum_of_its_parts(
     op = operation(COUNTS, "i8")
     flat = case.array.ravel()
     bins = find_bins(data.draw(st.sampled_from([5, [0, 3, 9, 80]])), (0, 99), flat.dtype)
-    engine = chunks.engine(xp.empty(0))
+    engine = chunks.backend_of(xp.empty(0))
     at = data.draw(st.integers(0, flat.size))
     whole, *parts = (
         engine.histogram(op, [xp.asarray(part)], Grid((bins,)), None)

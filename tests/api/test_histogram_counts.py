@@ -127,7 +127,7 @@ def count(xp: Any, x: Any, grid: Grid, weights: Any = None) -> Any:
     op = monoids.bind(monoids.COUNTS, dtype, dtype, "histogram")
     arrays = [xp.asarray(x)]
     weights = weights if weights is None else xp.asarray(weights)
-    (table,) = chunks.engine(arrays[0]).histogram(op, arrays, grid, weights)
+    (table,) = chunks.backend_of(arrays[0]).histogram(op, arrays, grid, weights)
     return chunks.asarray(table, "numpy")
 
 

@@ -23,7 +23,7 @@ from support.strategies import BOOL, FLOATS, INTS, NUMBERS, arrays, chunkings
 
 from dask_coop.algebra.semirings import PLUS_TIMES, SEMIRINGS
 from dask_coop.api.linalg import matmul, transpose
-from dask_coop.chunks import engine
+from dask_coop.chunks import backend_of
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda.programs import matmul as matmul_programs
 from dask_coop.cuda.programs import matmul_int8 as bytes_programs
@@ -102,7 +102,7 @@ def test_strided_chunks_are_copied(xp: ModuleType, strategy: str) -> None:
         for view in views:
             for axes in itertools.permutations(range(view.ndim)):
                 try:
-                    copy = engine(x).transpose(view, axes, **options)
+                    copy = backend_of(x).transpose(view, axes, **options)
                 except ValueError:
                     continue
                 assert copy.flags.c_contiguous
@@ -255,7 +255,7 @@ def test_chunks_of_odd_sides_are_multiplied(
     if semiring == "plus_times" and dtype in FLOATS:
         pytest.skip("the library's business")
     a, b = spread((m, k), dtype, 1), spread((k, n), dtype, 2)
-    got = engine(xp.asarray(a)).matmul(xp.asarray(a), xp.asarray(b), semiring)
+    got = backend_of(xp.asarray(a)).matmul(xp.asarray(a), xp.asarray(b), semiring)
     want = expected(a, b, semiring)
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got if xp is np else xp.asnumpy(got), want)
@@ -266,11 +266,11 @@ def test_transposed_and_misaligned_chunks_are_multiplied(xp: ModuleType, semirin
     for dtype in ("?", "i1", "i2", "i4", "i8", "u1"):
         a, b = spread((64, 40), dtype, 1), spread((60, 64), dtype, 2)
         x, y = xp.asarray(a).T[3:], xp.asarray(b).T[:, 1:]
-        got = engine(x).matmul(x, y, semiring)
+        got = backend_of(x).matmul(x, y, semiring)
         want = expected(a.T[3:], b.T[:, 1:], semiring)
         np.testing.assert_array_equal(got if xp is np else xp.asnumpy(got), want)
         flat = xp.asarray(spread((64 * 8 + 1,), dtype, 3))[1:].reshape(64, 8)
-        got = engine(x).matmul(x, flat, semiring)
+        got = backend_of(x).matmul(x, flat, semiring)
         flat = flat if xp is np else xp.asnumpy(flat)
         want = expected(a.T[3:], flat, semiring)
         np.testing.assert_array_equal(got if xp is np else xp.asnumpy(got), want)
@@ -281,7 +281,7 @@ def test_bytes_may_begin_anywhere(xp: ModuleType, dtype: str) -> None:
     x, y = xp.ones((1, 40), dtype), xp.ones((32, 3), dtype)
     for start in range(1, 8):
         for k in (4, 32):
-            got = engine(x).matmul(x[:, start : start + k], y[:k], "plus_times")
+            got = backend_of(x).matmul(x[:, start : start + k], y[:k], "plus_times")
             assert got.tolist() == [[k if dtype != "?" else True] * 3]
 
 
@@ -293,7 +293,7 @@ def test_the_kernel_adds_and_multiplies_floats(dtype: str) -> None:
     import cupy
 
     a, b = (np.random.default_rng(s).integers(-9, 9, (300, 300)).astype(dtype) for s in (1, 2))
-    got = engine(cupy.asarray(a)).matmul(
+    got = backend_of(cupy.asarray(a)).matmul(
         cupy.asarray(a), cupy.asarray(b), "plus_times", strategy="tiles"
     )
     np.testing.assert_array_equal(cupy.asnumpy(got), a @ b)
@@ -334,15 +334,15 @@ def test_products_that_a_strategy_does_not_make_are_refused() -> None:
 
     x = cupy.ones((3, 3), "i8")
     with pytest.raises(ValueError, match="not for plus_times of int64 here"):
-        engine(x).matmul(x, x, strategy="bytes")
+        backend_of(x).matmul(x, x, strategy="bytes")
     with pytest.raises(ValueError, match="not for min_plus of int8"):
-        engine(x).matmul(x.astype("i1"), x.astype("i1"), "min_plus", strategy="bytes")
+        backend_of(x).matmul(x.astype("i1"), x.astype("i1"), "min_plus", strategy="bytes")
     with pytest.raises(ValueError, match="the library has no min_plus"):
-        engine(x).matmul(x, x, "min_plus", strategy="library")
+        backend_of(x).matmul(x, x, "min_plus", strategy="library")
     with pytest.raises(ValueError, match="the kernels have no complex128"):
-        engine(x).matmul(x.astype("c16"), x, strategy="tiles")
+        backend_of(x).matmul(x.astype("c16"), x, strategy="tiles")
     with pytest.raises(ValueError, match="strategy must be one of"):
-        engine(x).matmul(x, x, strategy="fast")
+        backend_of(x).matmul(x, x, strategy="fast")
 
 
 @pytest.mark.parametrize("semiring", OTHERS)
@@ -387,7 +387,7 @@ def test_large_semiring_products_need_little_memory() -> None:
 
     a, b = spread((600, 50), "f4", 1), spread((50, 700), "f4", 2)
     tracemalloc.start()
-    got = engine(a).matmul(a, b, "min_plus")
+    got = backend_of(a).matmul(a, b, "min_plus")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < got.nbytes + (1 << 20)

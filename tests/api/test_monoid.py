@@ -471,7 +471,7 @@ def test_elements_may_be_left_out(monoid: Any, data: Any) -> None:
     case, _ = data.draw(cases(monoid).filter(lambda case: case[0].array.ndim > 0))
     x, op = case.array, custom_monoid.bind(monoid, da.from_array(case.array), "reduce")
     where = np.random.default_rng(data.draw(st.integers(0, 9))).random(x.shape) < 0.5
-    state = chunks.engine(x).lift(op, x, (0,), where)
+    state = chunks.backend_of(x).lift(op, x, (0,), where)
     lines = np.moveaxis(x, 0, -1), np.moveaxis(where, 0, -1)
     expected = [
         reduce(combine(monoid), lift(monoid, lines[0][at][lines[1][at]]), monoid.identity(x.dtype))
@@ -496,8 +496,8 @@ def test_elements_are_lifted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> 
         op = custom_monoid.bind(monoid, da.zeros(3), "reduce")
         for shape, axis in [((10_000,), 0), ((500, 7), 0), ((3, 999), 1)]:
             x = np.ones(shape)
-            chunks.engine(x).lift(op, x, (axis,))
-            chunks.engine(x).scan(op, x, Sweep(axis))
+            chunks.backend_of(x).lift(op, x, (axis,))
+            chunks.backend_of(x).scan(op, x, Sweep(axis))
     assert max(sizes) <= 100
 
 

@@ -103,7 +103,7 @@ def operation(dtype: Any) -> Any:
 
 def lift(xp: Any, x: Any, axes: tuple[int, ...] = (0,), dtype: Any = None) -> State:
     x = xp.asarray(x)
-    state = chunks.engine(x).lift(operation(x.dtype), x, axes)
+    state = chunks.backend_of(x).lift(operation(x.dtype), x, axes)
     return tuple(np.asarray(chunks.asarray(field, "numpy")) for field in state)
 
 
@@ -427,7 +427,7 @@ def test_nan_can_be_left_out(xp: Any) -> None:
     for plain, expected in ((SUM, [np.inf, 2]), (MEAN, [np.inf, 1])):
         op = reproducible(bind(plain, array.dtype, array.dtype, "nan", skipna=True))
         x = xp.asarray(array)
-        state = chunks.engine(x).lift(op, x, (1,))
+        state = chunks.backend_of(x).lift(op, x, (1,))
         finish = algebra.total if plain is SUM else algebra.mean
         found = finish(state, np.dtype("f8"))
         np.testing.assert_array_equal(chunks.asarray(found, "numpy"), expected)
@@ -436,10 +436,10 @@ def test_nan_can_be_left_out(xp: Any) -> None:
 def test_a_mask_leaves_elements_out() -> None:
     x, where = scattered((50, 30), "f8"), np.random.default_rng(5).random((50, 30)) < 0.5
     op = reproducible(bind(MEAN, x.dtype, x.dtype, "mean"))
-    state = chunks.engine(x).lift(op, x, (0,), where)
+    state = chunks.backend_of(x).lift(op, x, (0,), where)
     for column in range(30):
         alone = x[where[:, column], column]
-        for a, b in zip(state, chunks.engine(x).lift(op, alone, (0,)), strict=True):
+        for a, b in zip(state, chunks.backend_of(x).lift(op, alone, (0,)), strict=True):
             assert a[column] == b
 
 
@@ -472,7 +472,7 @@ def test_other_dtypes_are_refused_for_dask_has_no_such_argument(dtype: str) -> N
 
 def test_a_mean_divides_as_well_what_stays_an_array() -> None:
     op = reproducible(bind(MEAN, np.dtype("c8"), np.dtype("c8"), "mean"))
-    state = chunks.engine(np.empty(0)).lift(op, np.full((4, 3), 2 + 6j, "c8"), (0,))
+    state = chunks.backend_of(np.empty(0)).lift(op, np.full((4, 3), 2 + 6j, "c8"), (0,))
     found = algebra.mean(state, np.dtype("c8"))
     assert found.dtype == "c8"
     np.testing.assert_array_equal(found, np.full(3, 2 + 6j))

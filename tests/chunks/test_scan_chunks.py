@@ -76,7 +76,7 @@ def test_scans_by_cuda_are_those_by_numpy(
     host = values(rng, shape, element)
     axis = 0 if shape == (1000, 65) else 1 if len(shape) == 3 else len(shape) - 1
     op = bind(monoid, np.dtype(element), np.dtype(output), "scan")
-    x, engine = cupy.asarray(host), chunks.engine(cupy.empty(0))
+    x, engine = cupy.asarray(host), chunks.backend_of(cupy.empty(0))
     kept = shape[:axis] + shape[axis + 1 :]
     base = (rng.integers(0, 2, kept).astype(op.monoid.dtypes(op.element)[0])[()],)
     # NumPy takes its time over segments.
@@ -105,7 +105,7 @@ def test_the_lift_of_segments_is_what_their_scan_leaves(xp: Any, case: Chunked, 
     sides = data.draw(st.sampled_from([array.shape, array.shape[axis : axis + 1]]))
     marks = np.random.default_rng(data.draw(st.integers(0, 99))).random(sides) < 0.3
     op = bind(MAX, array.dtype, array.dtype, "scan")
-    engine, sweep = chunks.engine(xp.empty(0)), Sweep(axis, reverse=reverse)
+    engine, sweep = chunks.backend_of(xp.empty(0)), Sweep(axis, reverse=reverse)
     x, there = xp.asarray(array), xp.asarray(marks)
     *value, restarts = engine.lift_segments(op, x, sweep, there)
     _, state = engine.scan_on(op, x, sweep, None, there)
@@ -135,6 +135,6 @@ def test_a_chunk_is_left_as_it_is(xp: Any) -> None:
             for where in (None, marks):
                 for exclusive, reverse in DIRECTIONS:
                     sweep = Sweep(axis, exclusive, reverse)
-                    chunks.engine(x).scan(op, x, sweep, base, where)
-                    chunks.engine(x).scan(op, x, sweep, None, where)
+                    chunks.backend_of(x).scan(op, x, sweep, base, where)
+                    chunks.backend_of(x).scan(op, x, sweep, None, where)
                     np.testing.assert_array_equal(chunks.asarray(x, "numpy"), host)

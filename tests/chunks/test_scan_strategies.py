@@ -10,8 +10,8 @@ import pytest
 from conftest import missing_for_gpu
 
 from dask_coop.algebra.monoids import COMPENSATED_SUM, SUM, bind
-from dask_coop.cuda.programs import Functor
 from dask_coop.cuda.programs import scan as programs
+from dask_coop.cuda.programs.base import Functor
 
 ROWS = (
     (1, 1),

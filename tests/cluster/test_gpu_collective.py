@@ -87,10 +87,10 @@ def test_states_of_several_chunks_are_those_of_each(monoid: Monoid, dtype: str, 
         output = "f8" if monoid in (monoids.VAR, monoids.MOMENTS) else dtype
         op = bind(monoid, np.dtype(dtype), np.dtype(output), "test")
     xs = cut(values(dtype, sum(SIZES)), shift=shift)
-    together = chunks.engine(xs[0]).lift_all(op, xs)
+    together = chunks.backend_of(xs[0]).lift_all(op, xs)
     assert together is not None
     for i, x in enumerate(xs):
-        one = chunks.engine(x).lift(op, x, (0,))
+        one = chunks.backend_of(x).lift(op, x, (0,))
         for field, got, wanted in zip(op.monoid.fields, together, one, strict=True):
             assert isinstance(got, np.ndarray)
             if x.size or field.name != "place":
@@ -103,7 +103,7 @@ def test_samples_of_several_chunks_are_counted_into_one_table(bins: int) -> None
     op = bind(monoids.COUNTS, np.dtype("i8"), np.dtype("i8"), "test")
     grid = Grid((find_bins(bins, (-2.0, 2.0), host.dtype),))
     xs = cut(host)
-    (table,) = chunks.engine(xs[0]).histogram_all(op, xs, grid)
+    (table,) = chunks.backend_of(xs[0]).histogram_all(op, xs, grid)
     np.testing.assert_array_equal(table, np.histogram(host, bins, (-2.0, 2.0))[0])
 
 

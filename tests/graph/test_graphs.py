@@ -247,7 +247,7 @@ def test_building_computes_nothing_and_touches_no_chunk(
     xp: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = to_chunks(xp, numbers(), 2).map_blocks(refuse, dtype="f8", meta=xp.empty((0, 0)))
-    monkeypatch.setattr("dask_coop.chunks.engine", refuse)
+    monkeypatch.setattr("dask_coop.chunks.backend_of", refuse)
     with dask.config.set(scheduler=refuse):
         for name, lazy in collections(x).items():
             assert dask.is_dask_collection(lazy), name

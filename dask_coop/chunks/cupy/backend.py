@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
@@ -20,7 +20,7 @@ from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.edges import Bins
 from dask_coop.algebra.monoids import BINNED_COUNTS, COMPENSATED_SUM, MINMAX, Operation, State, bind
 from dask_coop.algebra.scan_spec import Sweep, segmented
-from dask_coop.chunks import reproducible_histogram, states
+from dask_coop.chunks import ChunkBackend, reproducible_histogram, states
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned, contiguous, deliver, dense
 from dask_coop.chunks.cupy.bin_index import MOST, find_numbers, find_places
@@ -296,9 +296,15 @@ def _columns(x: Array) -> list[Array]:
     return list(transpose(x, (x.ndim - 1, *range(x.ndim - 1))))
 
 
-def transfer(x: Any, to: str) -> Any:
-    """Move an array to the host ("numpy") or to the current device ("cupy")."""
-    return cupy.asnumpy(x) if to == "numpy" else cupy.asarray(x)
+def to_numpy(x: Array) -> np.ndarray[Any, Any]:
+    """Return a copy of `x` on the host."""
+    on_host: np.ndarray[Any, Any] = cupy.asnumpy(x)
+    return on_host
+
+
+def from_numpy(x: np.ndarray[Any, Any]) -> Array:
+    """Return a copy of `x` on the current device."""
+    return cupy.asarray(x)
 
 
 def _marks(marks: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:
@@ -375,3 +381,9 @@ def _field(shape: tuple[int, ...], dtype: np.dtype[Any], at: Any, strides: Any) 
     half = dtype.itemsize // 2
     parts = cupy.ndarray((*shape, 2), f"f{half}", memptr=at, strides=(*strides, half))
     return cupy.ascontiguousarray(parts).view(dtype)[..., 0]
+
+
+if TYPE_CHECKING:
+    from dask_coop.chunks.cupy import backend
+
+    _: ChunkBackend = backend

@@ -1,4 +1,4 @@
-"""Stages: one cooperative launch over the CuPy chunks of an array that lie on several GPUs.
+"""Stages: one cooperative launch over CuPy chunks of an array, on one GPU or several.
 
 Every GPU's chunks are cut into *segments*, in the order of a scan, and every block of its grid gets
 an equal share of neighbouring ones; kernels/kernel_multichunk.cuh tells what becomes of them. What
@@ -20,6 +20,7 @@ from dask_coop.algebra.monoids import Operation, Origin, State
 from dask_coop.algebra.scan_spec import Sweep
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, deliver, dense
+from dask_coop.chunks.cupy.eligibility import Objection, objection_to_chunks
 from dask_coop.chunks.cupy.histogram import stage_histogram
 from dask_coop.chunks.cupy.partition import Cut, cut
 from dask_coop.cuda.devices import device
@@ -36,18 +37,11 @@ Array = Any
 _STATIC_BYTES = 2048
 
 
-def objection(team: Team, xs: Sequence[Any]) -> str:
-    """Say why a stage over the chunks `xs` can't be had; "" if it can."""
+def objection(team: Team, xs: Sequence[Any]) -> Objection | None:
+    """Say why a stage over the chunks `xs` can't be had; None if it can."""
     if team.objection:
-        return team.objection
-    if not all(isinstance(x, cupy.ndarray) for x in xs):
-        return "the chunks are not CuPy arrays"
-    ordinals = {x.device.id for x in xs}
-    if strangers := ordinals - set(team.ordinals):
-        return f"chunks lie on GPU {min(strangers)}, which is not the node's"
-    if len(ordinals) < 2:
-        return f"all chunks lie on GPU {min(ordinals)}"
-    return ""
+        return Objection(team.objection)
+    return objection_to_chunks(xs, team.ordinals)
 
 
 def reduce(
@@ -60,7 +54,7 @@ def reduce(
     team : Team
     op : Operation
     xs : sequence of cupy.ndarray
-        Chunks that lie on two or more of the GPUs.
+        Chunks that lie on the GPUs.
     origins : sequence of Origin, optional
         Where the chunks are in the array, for operations that tell places.
     """
@@ -190,7 +184,7 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> Sta
     team : Team
     op : Operation
     xs : sequence of cupy.ndarray
-        Chunks of one dtype that lie on two or more of the GPUs.
+        Chunks of one dtype that lie on the GPUs.
     grid : Grid
         The bins of one coordinate.
     """

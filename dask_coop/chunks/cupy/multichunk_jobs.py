@@ -8,12 +8,15 @@ from typing import Any
 
 import cupy
 
-from dask_coop.algebra.bins import Grid
-from dask_coop.algebra.central_moments import Powers
-from dask_coop.algebra.monoids import COUNTS, Operation, State
+from dask_coop.algebra.monoids import Operation, State
 from dask_coop.algebra.scan_spec import Sweep
 from dask_coop.chunks.cupy import multichunk
-from dask_coop.cuda.devices import attribute
+from dask_coop.chunks.cupy.eligibility import (
+    objection_to_chunks_of_one_gpu,
+    objection_to_histogram,
+    objection_to_operation,
+    objection_to_scan,
+)
 
 Array = Any
 
@@ -26,7 +29,7 @@ def lift_all(op: Operation, xs: Sequence[Array]) -> State | None:
     tuple of numpy.ndarray
         The states, along the first axis of each field.
     """
-    if not _suits(op, xs):
+    if objection_to_operation(op) or objection_to_chunks_of_one_gpu(xs):
         return None
     with xs[0].device:
         return multichunk.reduce_each(_team(xs), op, xs)
@@ -34,9 +37,7 @@ def lift_all(op: Operation, xs: Sequence[Array]) -> State | None:
 
 def histogram_all(op: Operation, xs: Sequence[Array], grid: Any) -> State | None:
     """Count the samples of the chunks `xs` into one table; None if they go one by one."""
-    if op.monoid is not COUNTS or not isinstance(grid, Grid) or not _alike(xs):
-        return None
-    if len(grid.bins) > 1 or grid.axes is not None or grid.flow:
+    if objection_to_histogram(op, grid) or objection_to_chunks_of_one_gpu(xs):
         return None
     with xs[0].device:
         return multichunk.histogram(_team(xs), op, xs, grid)
@@ -52,7 +53,7 @@ def upsweep(op: Operation, sweep: Sweep, xs: Sequence[Array]) -> tuple[State, by
     memo : bytes
         What `downsweep` is to be given with the same chunks.
     """
-    if op.monoid.lift is not None or sweep.initial or not _suits(op, xs):
+    if objection_to_scan(op, sweep) or objection_to_chunks_of_one_gpu(xs):
         return None
     with xs[0].device:
         return multichunk.upsweep(_team(xs), op, xs, sweep)
@@ -71,17 +72,6 @@ def downsweep(
 def synchronize() -> None:
     """Wait for all that this process has begun on the current GPU."""
     cupy.cuda.Device().synchronize()
-
-
-def _suits(op: Operation, xs: Sequence[Array]) -> bool:
-    return op.monoid.commutative and not isinstance(op.monoid, Powers) and _alike(xs)
-
-
-def _alike(xs: Sequence[Array]) -> bool:
-    """Tell whether chunks are of one dtype, on one GPU that takes the launches of stages."""
-    if len({(x.device.id, x.dtype) for x in xs}) > 1:
-        return False
-    return bool(attribute(xs[0].device.id, "COOPERATIVE_MULTI_DEVICE_LAUNCH"))
 
 
 def _team(xs: Sequence[Array]) -> multichunk.Team:

@@ -38,10 +38,7 @@ from dask_coop.algebra.monoids import (
     bind,
 )
 from dask_coop.cuda.programs import (
-    CTYPES,
-    Functor,
     bin_index,
-    ctype,
     histogram,
     matmul,
     matmul_int8,
@@ -51,6 +48,7 @@ from dask_coop.cuda.programs import (
     transpose,
 )
 from dask_coop.cuda.programs import custom as custom_monoid
+from dask_coop.cuda.programs.base import CTYPES, Functor, ctype
 
 #: What has no neutral element, so that a mask has to go along with the elements.
 MASKED = (MEAN, VAR, COMPENSATED_MEAN, BINNED_MEAN)

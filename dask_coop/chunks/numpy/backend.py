@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,12 +42,17 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.scan_spec import Sweep
 from dask_coop.algebra.semirings import OR_AND, PLUS_TIMES, SEMIRINGS, Semiring
-from dask_coop.chunks import reproducible_histogram
+from dask_coop.chunks import ChunkBackend, reproducible_histogram
 from dask_coop.chunks.numpy import adding, compensated
 from dask_coop.chunks.numpy import custom as custom_monoid
 from dask_coop.chunks.numpy import histogram as histograms
 from dask_coop.chunks.numpy import reproducible as digits
 from dask_coop.chunks.numpy import scan as numpy_scan
+from dask_coop.chunks.one_by_one import downsweep as downsweep
+from dask_coop.chunks.one_by_one import histogram_all as histogram_all
+from dask_coop.chunks.one_by_one import lift_all as lift_all
+from dask_coop.chunks.one_by_one import synchronize as synchronize
+from dask_coop.chunks.one_by_one import upsweep as upsweep
 from dask_coop.chunks.states import as_lines
 
 Array = np.ndarray[Any, Any]
@@ -412,17 +417,17 @@ def _add_products(ring: Semiring, a: Array, b: Array, total: Array) -> None:
         ring.plus(total, product, out=total)
 
 
-def lift_all(op: Operation, xs: Sequence[Array]) -> None:
-    """Leave it to `lift` to reduce chunks: there is nothing to gain from taking several."""
+def to_numpy(x: Array) -> Array:
+    """Return `x`, which is one."""
+    return x
 
 
-def histogram_all(op: Operation, xs: Sequence[Array], grid: Any) -> None:
-    """Leave it to `histogram` to count samples."""
+def from_numpy(x: Array) -> Array:
+    """Return `x`, which is one."""
+    return x
 
 
-def upsweep(op: Operation, sweep: Sweep, xs: Sequence[Array]) -> None:
-    """Leave it to `lift` and `scan` to scan chunks."""
+if TYPE_CHECKING:
+    from dask_coop.chunks.numpy import backend
 
-
-def synchronize() -> None:
-    """Wait for results, which are there."""
+    _: ChunkBackend = backend

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.cuda.programs import ctype
+from dask_coop.cuda.programs.base import ctype
 from dask_coop.cuda.programs.histogram import Finder, unit
 
 #: Threads of a block, blocks of a multiprocessor, and samples that a thread takes at a time.

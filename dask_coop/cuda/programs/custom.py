@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.cuda.programs import ctype
+from dask_coop.cuda.programs.base import ctype
 
 
 def define(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.cuda.programs import ctype
+from dask_coop.cuda.programs.base import ctype
 
 #: Threads of a block, and the side of the tile of results that it makes.
 THREADS, SIDE = 256, 128

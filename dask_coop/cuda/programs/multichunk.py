@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.cuda.programs import Functor, ctype
 from dask_coop.cuda.programs import histogram as histograms
+from dask_coop.cuda.programs.base import Functor, ctype
 from dask_coop.cuda.programs.reduce import BLOCKS, THREADS, loads
 from dask_coop.cuda.programs.scan import Scan, Waves, waves_shared_bytes
 

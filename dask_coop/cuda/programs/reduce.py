@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.cuda.programs import Functor, ctype
+from dask_coop.cuda.programs.base import Functor, ctype
 
 #: Threads of a block.
 THREADS = 256

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.cuda.programs import Functor, ctype
+from dask_coop.cuda.programs.base import Functor, ctype
 
 #: Threads of a block, but for those of `waves` and `stream`.
 THREADS = 256

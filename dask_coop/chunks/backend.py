@@ -1,0 +1,299 @@
+"""What a chunk backend offers, which there are, and which one works on a chunk.
+
+A chunk backend is a module of functions of one chunk.  It is chosen inside the task, from the class
+of the chunk at hand, so that a client needs no GPU, and so that some chunks of an array may be
+masked and others not.  A new one is a module that fulfils `ChunkBackend` and a row in `BACKENDS`.
+
+While a graph is built no backend is asked.  What Dask and dask_coop need there is the array class
+itself: ``shape``, ``dtype``, ``ndim``, slices, ``astype``, and ``__array_function__`` with
+`numpy.zeros_like`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+
+from dask_coop.algebra.bins import Grid, Integers, Steps
+from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.chunks.masks import is_masked
+from dask_coop.errors import Refused
+
+#: An array of the backend's class.
+Array = Any
+
+
+class ChunkBackend(Protocol):
+    """The functions of a chunk backend, which is a module.
+
+    A state is a tuple with a NumPy scalar or an array a field, as `Monoid.fields` has them.  Fields
+    have the shape of the chunk without the axes that are reduced, and the dtypes
+    ``op.monoid.dtypes(op.element)``.  They are NumPy arrays, or such as NumPy's ufuncs combine.
+    """
+
+    def lift(
+        self, op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None
+    ) -> State:
+        """Reduce the chunk `x` over `axes` to a state, as if converted to ``op.element`` before.
+
+        Parameters
+        ----------
+        op : Operation
+        x : array
+            Of any shape and strides, maybe without elements.
+        axes : tuple of int
+            Sorted and not negative.
+        where : array of bool, optional
+            Which elements count; it broadcasts to ``x.shape``.
+
+        Returns
+        -------
+        tuple of arrays
+            A state; the places of a positional monoid count from the chunk's first element.
+        """
+
+    def scan(
+        self,
+        op: Operation,
+        x: Array,
+        sweep: Sweep,
+        base: State | None = None,
+        marks: Array | None = None,
+    ) -> Array:
+        """Return the scan of the chunk `x` along ``sweep.axis``.
+
+        Parameters
+        ----------
+        op : Operation
+        x : array
+            Of any shape and strides, maybe without elements.
+        sweep : Sweep
+            The direction, and what the results include.
+        base : tuple of arrays, optional
+            The state of what comes before the chunk, in the shape of `x` without ``sweep.axis``.
+        marks : array of bool, optional
+            Where the scan restarts: in the shape of `x`, or of one line for all.
+
+        Returns
+        -------
+        array
+            Of the backend's class, of dtype ``op.output`` and the shape of `x`; one longer along
+            the axis with ``sweep.initial``.
+        """
+
+    def scan_on(
+        self,
+        op: Operation,
+        x: Array,
+        sweep: Sweep,
+        base: State | None = None,
+        marks: Array | None = None,
+    ) -> tuple[Array, State]:
+        """Return what `scan` does, and the state behind the chunk, which is the next one's base."""
+
+    def lift_segments(self, op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
+        """Reduce what is behind the last mark of every line of the chunk `x` to a state.
+
+        The arguments are those of `scan`.
+
+        Returns
+        -------
+        tuple of arrays
+            One field more than a state of ``op``, the last one: bool, whether the line has a mark.
+        """
+
+    def histogram(
+        self,
+        op: Operation,
+        samples: Sequence[Array],
+        grid: Grid | Integers,
+        weights: Array | None,
+    ) -> State:
+        """Count the samples of a chunk, or sum their `weights`, by bin.
+
+        Parameters
+        ----------
+        op : Operation
+        samples : sequence of arrays
+            The coordinates, of equal shapes; or one array that has them along its last axis.
+        grid : Grid or Integers
+            The bins of each coordinate, and the axes that are counted.
+        weights : array or None
+            In the shape of a coordinate.
+
+        Returns
+        -------
+        tuple of arrays
+            The table, with the axes that are not counted first and then ``grid.shape``; of
+            `Integers`, as long as the largest sample asks for.  Of a reproducible sum, its digits.
+        """
+
+    def digitize(self, x: Array, steps: Steps) -> Array:
+        """Return the numbers of the bins of samples: int64, in the shape of `x`."""
+
+    def transpose(self, x: Array, axes: Sequence[int] | None = None) -> Array:
+        """Return a copy of the chunk `x` in C order, with its axes in the order `axes`.
+
+        By default they are reversed.
+        """
+
+    def matmul(self, a: Array, b: Array, semiring: str = "plus_times") -> Array:
+        """Return the product of two chunks over the semiring of that name, shaped as np.matmul's.
+
+        Its dtype is ``SEMIRINGS[semiring].dtype(a.dtype, b.dtype)``.
+        """
+
+    def to_numpy(self, x: Array) -> np.ndarray[Any, Any]:
+        """Return `x` as a NumPy array, of its shape and dtype."""
+
+    def from_numpy(self, x: np.ndarray[Any, Any]) -> Array:
+        """Return a NumPy array as one of the backend's class, on the current device."""
+
+    # What follows is for several chunks at a time. Backends that gain nothing by it take these
+    # functions from one_by_one.py.
+
+    def lift_all(self, op: Operation, xs: Sequence[Array]) -> State | None:
+        """Reduce each of the chunks `xs`; None if they have to be taken one by one.
+
+        Returns
+        -------
+        tuple of numpy.ndarray or None
+            The states, along the first axis of each field.
+        """
+
+    def histogram_all(self, op: Operation, xs: Sequence[Array], grid: Any) -> State | None:
+        """Count the samples of the chunks `xs` into one table; None if they go one by one."""
+
+    def upsweep(
+        self, op: Operation, sweep: Sweep, xs: Sequence[Array]
+    ) -> tuple[State, bytes] | None:
+        """Reduce each of the 1-d chunks `xs` for a scan; None if they go one by one.
+
+        Returns
+        -------
+        state : tuple of numpy.ndarray
+            The states, along the first axis of each field.
+        memo : bytes
+            Not empty: what `downsweep` is to be given with the same chunks.
+        """
+
+    def downsweep(
+        self,
+        op: Operation,
+        sweep: Sweep,
+        xs: Sequence[Array],
+        bases: Sequence[State | None],
+        memo: bytes,
+    ) -> list[Array]:
+        """Scan the chunks of an upsweep from their bases, None at the start of the array.
+
+        Nobody waits for the results; `synchronize` does.
+        """
+
+    def synchronize(self) -> None:
+        """Wait for all that this process has begun on the current device."""
+
+
+class Row(NamedTuple):
+    """A chunk backend.
+
+    Attributes
+    ----------
+    kind : str
+        What `kind` says of its arrays.
+    classes : tuple of str
+        The classes of its arrays, with the names of their modules. Subclasses are not among them.
+    module : str
+        Its functions, which fulfil `ChunkBackend`.
+    """
+
+    kind: str
+    classes: tuple[str, ...]
+    module: str
+
+
+def class_name(of: type) -> str:
+    """Return the name of a class, with that of its module."""
+    return f"{of.__module__}.{of.__qualname__}"
+
+
+#: All chunk backends by their names. That of each kind has the kind's name. Naming CuPy's class
+#: instead of importing it keeps CPU processes free of CuPy.
+BACKENDS = {
+    "numpy": Row(
+        "numpy",
+        tuple(map(class_name, (np.ndarray, np.memmap))),
+        "dask_coop.chunks.numpy.backend",
+    ),
+    "masked": Row(
+        "numpy",
+        tuple(map(class_name, (np.ma.MaskedArray, type(np.ma.masked)))),
+        "dask_coop.chunks.masked",
+    ),
+    "cupy": Row(
+        "cupy",
+        ("cupy.ndarray", "cupy._core.core.ndarray"),
+        "dask_coop.chunks.cupy.backend",
+    ),
+}
+
+
+def kind(x: Any, name: str = "an array") -> str:
+    """Return the kind of an array, "numpy" or "cupy", which messages call `name`.
+
+    Raises
+    ------
+    Refused
+        If `x` is of another type; subclasses count as other types, for they carry meaning (a unit)
+        that plain arrays would lose. Only that of a mask is known here.
+    """
+    return _row(x, name).kind
+
+
+def backend_of(*blocks: Any) -> ChunkBackend:
+    """Return the backend that works on blocks of those types, which belong together.
+
+    Raises
+    ------
+    Refused
+        If there is none for the first of them.
+    """
+    # A masked block decides for all.
+    return _load(_row(next(filter(is_masked, blocks), blocks[0])).module)
+
+
+def asarray(x: Any, to: str) -> Any:
+    """Return `x` as an array of the kind `to`, on the current device."""
+    row = _row(x)
+    if row.kind == to:
+        return x
+    return _load(BACKENDS[to].module).from_numpy(_load(row.module).to_numpy(x))
+
+
+def _row(x: Any, name: str = "an array") -> Row:
+    of: Any = type(x)  # to mypy, type[Any] has no hash
+    try:
+        return _find(of)
+    except KeyError:
+        raise Refused(
+            f"{name} has chunks of type {of.__module__}.{of.__name__}; dask_coop takes "
+            "NumPy and CuPy arrays; convert them, such as with .map_blocks(numpy.asarray)"
+        ) from None
+
+
+@cache
+def _find(of: type) -> Row:
+    """Return the backend for the arrays of a class; a refusal is not kept."""
+    # NumPy's reductions over all axes leave scalars.
+    name = class_name(np.ndarray if issubclass(of, np.generic) else of)
+    return {name: row for row in BACKENDS.values() for name in row.classes}[name]
+
+
+@cache
+def _load(module: str) -> ChunkBackend:
+    return cast(ChunkBackend, import_module(module))

@@ -1,0 +1,58 @@
+"""NumPy's masked arrays, as chunks and as metas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
+
+import numpy as np
+
+from dask_coop.errors import Refused
+
+P = ParamSpec("P")
+
+
+def is_masked(x: Any) -> bool:
+    """Tell whether `x`, a chunk or a meta, is one of NumPy's masked arrays."""
+    return type(x) in (np.ma.MaskedArray, type(np.ma.masked))
+
+
+def zeros_like(meta: Any, dtype: Any, ndim: int | None = None) -> Any:
+    """Return a meta of the kind of `meta` and another dtype, to which no fill value is cast."""
+    shape = (0,) * (meta.ndim if ndim is None else ndim)
+    if not is_masked(meta):
+        return np.zeros_like(meta, dtype, shape=shape)
+    # Dask takes what is not masked, and has no axis, for a plain array.
+    return np.ma.array(np.zeros(shape, dtype), mask=True)
+
+
+def unmasked(meta: Any) -> Any:
+    """Return a meta without its mask."""
+    return np.ma.getdata(meta) if is_masked(meta) else meta
+
+
+def keeps_mask(function: Callable[P, Any]) -> Callable[P, Any]:
+    """Let a function of a chunk, element by element, leave masked what is."""
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
+        x: Any = args[0]
+        if not is_masked(x):
+            return function(*args, **kwargs)
+        with np.errstate(all="ignore"):
+            data: Any = function(np.ma.getdata(x), *args[1:], **kwargs)  # type: ignore[arg-type]
+        return np.ma.array(data, mask=np.ma.getmaskarray(x).copy())
+
+    return wrapper
+
+
+def refuse_masked(name: str, x: Any) -> None:
+    """Refuse masked chunks, of which the function `name` does not know what to make."""
+    if is_masked(x):
+        raise refusal(name, x)
+
+
+def refusal(name: str, x: Any) -> Refused:
+    """Return what says that the function `name` takes no masked chunks."""
+    return Refused(f"{name} does not take chunks of type {type(x).__module__}.MaskedArray")

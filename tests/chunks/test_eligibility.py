@@ -1,0 +1,87 @@
+"""What a multi-chunk launch does not take, and in which words; none of it needs a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_coop.algebra.bins import Grid, Integers, find_bins
+from dask_coop.algebra.central_moments import moments_up_to
+from dask_coop.algebra.monoids import BINNED_COUNTS, COUNTS, SUM, Operation, bind
+from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.chunks.cupy import eligibility
+
+F8 = np.dtype("f8")
+ADD = bind(SUM, F8, F8, "sum")
+ORDERED = replace(ADD, monoid=segmented(SUM))
+OF_A_USER = replace(ADD, monoid=replace(SUM, name="mine", lift=lambda x: (x,)))
+TABLE = bind(COUNTS, F8, np.dtype("i8"), "histogram")
+BINS = find_bins(3, (0, 1), F8)
+
+
+def test_sums_suit() -> None:
+    assert eligibility.objection_to_operation(ADD) is None
+    assert eligibility.objection_to_operation(OF_A_USER) is None
+    assert eligibility.objection_to_scan(ADD, Sweep(0, exclusive=True, reverse=True)) is None
+    assert eligibility.objection_to_histogram(TABLE, Grid((BINS,), omit=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "sweep", "text"),
+    [
+        (ORDERED, None, "segmented sum does not commute"),
+        (ORDERED, Sweep(0), "segmented sum does not commute"),
+        (OF_A_USER, Sweep(0), "mine is not of the library"),
+        (ADD, Sweep(0, initial=True), "its first chunk is longer by one"),
+    ],
+)
+def test_operations_that_do_not_suit(op: Operation, sweep: Sweep | None, text: str) -> None:
+    if sweep is None:
+        found = eligibility.objection_to_operation(op)
+    else:
+        found = eligibility.objection_to_scan(op, sweep)
+    assert found == eligibility.Objection(text)
+    assert str(found) == text
+
+
+def test_moments_of_a_high_order_do_not_suit() -> None:
+    found = eligibility.objection_to_operation(replace(ADD, monoid=moments_up_to(4)))
+    assert str(found) == "moments of a high order take several steps a chunk"
+
+
+@pytest.mark.parametrize(
+    ("op", "grid", "text"),
+    [
+        (replace(TABLE, monoid=BINNED_COUNTS), Grid((BINS,)), "reproducible sums of weights"),
+        (TABLE, Integers(0), "the largest integer is not known before"),
+        (TABLE, Grid((BINS, BINS)), "it has more than one table of bins"),
+        (TABLE, Grid((BINS,), axes=(0,)), "it has more than one table of bins"),
+        (TABLE, Grid((BINS,), flow=True), "it has more than one table of bins"),
+    ],
+)
+def test_histograms_that_do_not_suit(op: Operation, grid: Any, text: str) -> None:
+    assert text in str(eligibility.objection_to_histogram(op, grid))
+
+
+@pytest.mark.parametrize(
+    ("places", "dtypes", "text"),
+    [
+        ((0, 1), ("f8", "f8"), "the chunks lie on several GPUs"),
+        ((0, 0), ("f8", "f4"), "its chunks are of several dtypes"),
+        ((2, 2), ("f8", "f8"), "GPU 2 takes no cooperative multi-device launch"),
+        ((1, 1), ("f8", "f8"), "None"),
+    ],
+)
+def test_chunks_of_one_gpu(
+    monkeypatch: pytest.MonkeyPatch, places: Any, dtypes: Any, text: str
+) -> None:
+    monkeypatch.setattr(eligibility, "attribute", lambda ordinal, name: ordinal != 2)
+    xs = [
+        SimpleNamespace(device=SimpleNamespace(id=place), dtype=np.dtype(dtype))
+        for place, dtype in zip(places, dtypes, strict=True)
+    ]
+    assert str(eligibility.objection_to_chunks_of_one_gpu(xs)) == text

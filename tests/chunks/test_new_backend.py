@@ -1,0 +1,117 @@
+"""A chunk backend is a module and a row: one of plain lists runs through graphs as NumPy's does."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from support import list_backend
+from support.list_backend import ListArray
+
+import dask_coop as dc
+from dask_coop import chunks
+from dask_coop.chunks import backend
+from dask_coop.chunks.numpy import backend as numpy_backend
+from dask_coop.errors import Refused
+
+OFFERED = {name: f for name, f in vars(backend.ChunkBackend).items() if inspect.isfunction(f)}
+OFFERED = {name: f for name, f in OFFERED.items() if not name.startswith("_")}
+MODULES = [row.module for name, row in backend.BACKENDS.items() if name != "cupy"]
+
+
+@pytest.fixture
+def _row(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Add the row, and see that NumPy's functions of a chunk are not what is called."""
+    row = backend.Row("list", (backend.class_name(ListArray),), list_backend.__name__)
+    monkeypatch.setitem(backend.BACKENDS, "list", row)
+    for name in ("lift", "scan", "histogram"):
+        monkeypatch.setattr(numpy_backend, name, None)
+    yield
+    backend._find.cache_clear()
+
+
+def of_lists(array: Any, sizes: Any) -> da.Array:
+    x = da.from_array(array, chunks=sizes)
+    meta = list_backend.from_numpy(np.zeros((0,) * x.ndim, x.dtype))
+    return x.map_blocks(list_backend.from_numpy, dtype=x.dtype, meta=meta)
+
+
+def assert_equal(actual: da.Array, expected: Any) -> None:
+    assert isinstance(actual._meta, ListArray)
+    assert actual.dtype == expected.dtype
+    computed = actual.compute(scheduler="synchronous")
+    assert type(computed) is ListArray
+    assert computed.dtype == expected.dtype
+    np.testing.assert_array_equal(list_backend.to_numpy(computed), expected)
+
+
+@pytest.mark.parametrize("module", [*MODULES, list_backend.__name__])
+def test_backends_offer_what_the_protocol_says(module: str) -> None:
+    for name, expected in OFFERED.items():
+        function = getattr(import_module(module), name)
+        names = list(inspect.signature(expected).parameters)[1:]
+        assert list(inspect.signature(function).parameters)[: len(names)] == names, name
+
+
+def test_without_the_row_lists_are_refused() -> None:
+    with pytest.raises(Refused, match=r"x has chunks of type support\.list_backend\.ListArray"):
+        chunks.kind(ListArray([1], (1,), "i8"), "x")
+    with pytest.raises(Refused, match="an array has chunks of type"):
+        chunks.backend_of(ListArray([1], (1,), "i8"))
+
+
+@pytest.mark.usefixtures("_row")
+def test_the_row_is_found() -> None:
+    x = ListArray([1, 2], (2,), "i4")
+    assert chunks.kind(x) == "list"
+    assert chunks.backend_of(x) is list_backend
+    assert chunks.asarray(x, "list") is x
+    on_host = chunks.asarray(x, "numpy")
+    assert type(on_host) is np.ndarray
+    assert on_host.tolist() == [1, 2]
+    assert chunks.asarray(on_host, "list").values == [1, 2]
+
+
+@pytest.mark.usefixtures("_row")
+@pytest.mark.parametrize("dtype", ["u1", "i8", "f4", "f8"])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_sums(dtype: str, axis: int | None) -> None:
+    array = (np.arange(7 * 45) % 13).astype(dtype).reshape(7, 45)
+    for sizes in ((2, 1), (7, 45), ((3, 0, 4), (40, 5))):
+        x = of_lists(array, sizes)
+        assert_equal(dc.sum(x, axis=axis), array.sum(axis))
+        assert_equal(dc.sum(x, axis=axis, keepdims=True), array.sum(axis, keepdims=True))
+
+
+@pytest.mark.usefixtures("_row")
+@pytest.mark.parametrize("dtype", ["u1", "i8", "f4", "f8"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scans(dtype: str, axis: int) -> None:
+    array = (np.arange(7 * 45) % 13).astype(dtype).reshape(7, 45)
+    for sizes in ((2, 1), (7, 45), ((3, 0, 4), (40, 5))):
+        assert_equal(dc.cumsum(of_lists(array, sizes), axis=axis), array.cumsum(axis))
+
+
+@pytest.mark.usefixtures("_row")
+@pytest.mark.parametrize("dtype", ["u1", "f8"])
+@pytest.mark.parametrize("bins", [[0, 2, 3, 7, 11], 5])
+def test_histograms(dtype: str, bins: Any) -> None:
+    array = (np.arange(345) % 13).astype(dtype)
+    counts, edges = dc.histogram(of_lists(array, 50), bins, range=(1, 11))
+    expected, of_numpy = np.histogram(array, bins, range=(1, 11))
+    assert_equal(counts, expected)
+    np.testing.assert_array_equal(edges, of_numpy)
+
+
+@pytest.mark.usefixtures("_row")
+def test_what_lists_do_not_offer_says_so() -> None:
+    x = of_lists(np.arange(9), 3)
+    with pytest.raises(NotImplementedError, match="chunks of lists have no max"):
+        dc.max(x).compute(scheduler="synchronous")
+    with pytest.raises(NotImplementedError, match="chunks of lists have no scan_on"):
+        dc.cumsum(x, axis=0, method="sequential").compute(scheduler="synchronous")

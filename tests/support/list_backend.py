@@ -1,0 +1,190 @@
+"""A chunk backend of plain Python lists: sums, scans and counts of one kind, and no more."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from dask_coop.algebra.bins import Grid, Integers, Steps
+from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, Operation, State
+from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.chunks import ChunkBackend
+from dask_coop.chunks.one_by_one import (
+    downsweep,
+    histogram_all,
+    lift_all,
+    synchronize,
+    upsweep,
+)
+from dask_coop.chunks.states import as_lines
+
+__all__ = [
+    "ListArray",
+    "digitize",
+    "downsweep",
+    "from_numpy",
+    "histogram",
+    "histogram_all",
+    "lift",
+    "lift_all",
+    "lift_segments",
+    "matmul",
+    "scan",
+    "scan_on",
+    "synchronize",
+    "to_numpy",
+    "transpose",
+    "upsweep",
+]
+
+
+class ListArray:
+    """The elements of an array in C order, in a list."""
+
+    def __init__(self, values: list[Any], shape: tuple[int, ...], dtype: Any) -> None:
+        self.values, self.shape, self.dtype = values, shape, np.dtype(dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def positions(self) -> np.ndarray[Any, Any]:
+        """Where each element is in the list."""
+        return np.arange(len(self.values)).reshape(self.shape)
+
+    def __getitem__(self, index: Any) -> ListArray:
+        part = self.positions[index]
+        return ListArray([self.values[i] for i in part.flat], part.shape, self.dtype)
+
+    def astype(self, dtype: Any) -> ListArray:
+        return from_numpy(to_numpy(self).astype(dtype))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Do what dask_coop asks for a meta, and Dask to put chunks together."""
+        return _FUNCTIONS[function](*args, **kwargs) if function in _FUNCTIONS else NotImplemented
+
+
+def _zeros_like(x: ListArray, dtype: Any, shape: tuple[int, ...]) -> ListArray:
+    return from_numpy(np.zeros(shape, dtype))
+
+
+def _concatenate(parts: Sequence[ListArray], axis: int = 0) -> ListArray:
+    return from_numpy(np.concatenate([to_numpy(part) for part in parts], axis))
+
+
+_FUNCTIONS: dict[Any, Callable[..., ListArray]] = {
+    np.zeros_like: _zeros_like,
+    np.concatenate: _concatenate,
+}
+
+
+def to_numpy(x: ListArray) -> np.ndarray[Any, Any]:
+    return np.array(x.values, x.dtype).reshape(x.shape)
+
+
+def from_numpy(x: np.ndarray[Any, Any]) -> ListArray:
+    return ListArray(x.reshape(-1).tolist(), x.shape, x.dtype)
+
+
+def lift(
+    op: Operation, x: ListArray, axes: tuple[int, ...], where: ListArray | None = None
+) -> State:
+    if op.monoid not in (SUM, COMPENSATED_SUM) or where is not None:
+        raise _missing(f"{op.monoid.name} with where={where}")
+    lines = as_lines(x.positions, axes)
+    kept = lines.shape[:-1]
+    state = tuple(np.full(kept, value) for value in op.monoid.identity(op.element))
+    for line in np.ndindex(kept):
+        total = op.monoid.identity(op.element)
+        for i in lines[line]:
+            total = op.monoid.combine(total, _one(op, x.values[i]))
+        for field, value in zip(state, total, strict=True):
+            field[line] = value
+    return tuple(field[()] for field in state)
+
+
+def scan(
+    op: Operation,
+    x: ListArray,
+    sweep: Sweep,
+    base: State | None = None,
+    marks: ListArray | None = None,
+) -> ListArray:
+    if op.monoid not in (SUM, COMPENSATED_SUM) or sweep != Sweep(sweep.axis) or marks is not None:
+        raise _missing(f"a scan by {op.monoid.name} with {sweep} and marks={marks}")
+    lines = as_lines(x.positions, (sweep.axis,))
+    values = [*x.values]
+    for line in np.ndindex(lines.shape[:-1]):
+        total = op.monoid.identity(op.element)
+        if base is not None:
+            total = tuple(field[line] for field in base)
+        for i in lines[line]:
+            total = op.monoid.combine(total, _one(op, x.values[i]))
+            (values[i],) = settle(total) if op.monoid is COMPENSATED_SUM else total
+    return from_numpy(np.array(values, op.output).reshape(x.shape))
+
+
+def histogram(
+    op: Operation,
+    samples: Sequence[ListArray],
+    grid: Grid | Integers,
+    weights: ListArray | None,
+) -> State:
+    others = op.monoid is not COUNTS or weights is not None
+    if others or isinstance(grid, Integers) or grid != Grid(grid.bins[:1]):
+        raise _missing(f"{op.monoid.name} into {grid} with weights={weights}")
+    edges = grid.bins[0].edges.tolist()
+    (dtype,) = op.monoid.dtypes(op.element)
+    table = np.zeros(grid.shape, dtype)
+    for value in samples[0].values:
+        if edges[0] <= value <= edges[-1]:
+            # The last bin has its right edge, too.
+            table[min(bisect_right(edges, value), len(table)) - 1] += 1
+    return (table,)
+
+
+def scan_on(
+    op: Operation,
+    x: ListArray,
+    sweep: Sweep,
+    base: State | None = None,
+    marks: ListArray | None = None,
+) -> NoReturn:
+    raise _missing("scan_on")
+
+
+def lift_segments(op: Operation, x: ListArray, sweep: Sweep, marks: ListArray) -> NoReturn:
+    raise _missing("lift_segments")
+
+
+def digitize(x: ListArray, steps: Steps) -> NoReturn:
+    raise _missing("digitize")
+
+
+def transpose(x: ListArray, axes: Sequence[int] | None = None) -> NoReturn:
+    raise _missing("transpose")
+
+
+def matmul(a: ListArray, b: ListArray, semiring: str = "plus_times") -> NoReturn:
+    raise _missing("matmul")
+
+
+def _one(op: Operation, value: Any) -> State:
+    """Return the state of one element."""
+    first, *rest = op.monoid.identity(op.element)
+    return (first.dtype.type(value), *rest)
+
+
+def _missing(what: str) -> NotImplementedError:
+    return NotImplementedError(f"chunks of lists have no {what}")
+
+
+if TYPE_CHECKING:
+    from support import list_backend
+
+    _: ChunkBackend = list_backend
