@@ -64,14 +64,15 @@ def counts(folder: Path, *options: str) -> dict[str, int]:
     (folder / "pytest.ini").write_text("[pytest]\n")
     code = f"import sys; sys.path.insert(0, {str(Path(gpu_run.__file__).parent)!r})\n{COUNT}"
     command = [sys.executable, "-c", code, "-q", "-p", "no:cacheprovider", *options, str(folder)]
-    # Of a run within a run nothing may be left.
+    # Of a run within a run nothing may be left. Most of its time would be the plugins' imports.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("options", [[], ["-p", "xdist", "-n", "2"]], ids=["alone", "xdist"])
 def test_every_outcome_counts_once(tmp_path: Path, options: list[str]) -> None:
     for name, text in FILES.items():
         lines = text.splitlines()
@@ -79,7 +80,7 @@ def test_every_outcome_counts_once(tmp_path: Path, options: list[str]) -> None:
     assert counts(tmp_path, *options) == {"passed": 3, "failed": 2, "skipped": 5}
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("options", [[], ["-p", "xdist", "-n", "2"]], ids=["alone", "xdist"])
 def test_a_file_that_does_not_import_counts_as_failed(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "test_broken.py").write_text("import no_such_module")
     assert counts(tmp_path, *options) == {"passed": 0, "failed": 1, "skipped": 0}

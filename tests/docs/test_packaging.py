@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,20 +101,43 @@ def test_the_sdist_holds_what_building_and_testing_needs(built: Path) -> None:
     ]
 
 
-def test_the_installed_package_is_used_from_anywhere(installed: Path, tmp_path: Path) -> None:
-    where = run(installed, "-c", "import dask_coop; print(dask_coop.__file__)", cwd=tmp_path)
-    assert Path(where).is_relative_to(installed.parents[1])
-    code = "import dask_coop, dask.array as da; print(int(dask_coop.sum(da.arange(10, chunks=3))))"
-    assert run(installed, "-c", code, cwd=tmp_path) == "45"
+#: What is asked of the installed package, in one process.
+ASKED = """
+import json
+from importlib.metadata import version
+import dask.array as da
+import dask_coop
+from dask_coop.cuda.compiler import compile_program
+
+source = '#include "kernel_reduce.cuh"\\nextern "C" __global__ void entry() {}'
+print(json.dumps({
+    "file": dask_coop.__file__,
+    "version": version("dask-coop"),
+    "sum": int(dask_coop.sum(da.arange(10, chunks=3))),
+    "bytes": len(compile_program(source, "sm_80")),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what the installed package says of itself, somewhere else."""
+    return dict(json.loads(run(installed, "-c", ASKED, cwd=tmp_path_factory.mktemp("empty"))))
+
+
+def test_the_installed_package_is_used_from_anywhere(
+    installed: Path, answers: dict[str, Any]
+) -> None:
+    assert Path(answers["file"]).is_relative_to(installed.parents[1])
+    assert answers["sum"] == 45
 
 
 def test_the_version_is_said_and_is_the_one_of_the_metadata(
-    installed: Path, tmp_path: Path
+    installed: Path, answers: dict[str, Any], tmp_path: Path
 ) -> None:
     said = run(installed, "-m", "dask_coop", "--version", cwd=tmp_path)
     assert dask_coop.__version__ in said
-    code = "from importlib.metadata import version; print(version('dask-coop'))"
-    assert run(installed, "-c", code, cwd=tmp_path) == dask_coop.__version__
+    assert answers["version"] == dask_coop.__version__
 
 
 WHERE = """
@@ -136,12 +161,5 @@ def test_a_checkout_finds_the_kernels_beside_the_package(tmp_path: Path) -> None
     assert Path(folder) == REPOSITORY / "kernels"
 
 
-COMPILE = """
-from dask_coop.cuda.compiler import compile_program
-source = '#include "kernel_reduce.cuh"\\nextern "C" __global__ void entry() {}'
-print(len(compile_program(source, "sm_80")))
-"""
-
-
-def test_nvrtc_compiles_with_the_installed_kernels(installed: Path, tmp_path: Path) -> None:
-    assert int(run(installed, "-c", COMPILE, cwd=tmp_path)) > 0
+def test_nvrtc_compiles_with_the_installed_kernels(answers: dict[str, Any]) -> None:
+    assert answers["bytes"] > 0

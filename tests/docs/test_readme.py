@@ -53,13 +53,29 @@ def test_what_is_made_can_be_made(page: Path) -> None:
         run("make", "--dry-run", f"PY={sys.executable}", target, cwd=REPOSITORY)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_are_there(page: Path, tmp_path: Path) -> None:
-    text = "\n".join([*blocks(page, "console", "bash", "sh"), *inline(page)])
-    commands = set(re.findall(r"python -m dask_coop (\w+)", text))
-    assert commands or page != README
+#: Asks several commands for help in one process, as a shell would in one each.
+HELP = """
+import runpy, sys
+for command in sys.argv[1:]:
+    sys.argv = ["dask_coop", command, "--help"]
+    try:
+        runpy.run_module("dask_coop", run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, command
+        print("end of", command)
+"""
+
+
+def test_commands_are_there(tmp_path: Path) -> None:
+    commands: set[str] = set()
+    for page in PAGES:
+        text = "\n".join([*blocks(page, "console", "bash", "sh"), *inline(page)])
+        commands |= set(re.findall(r"python -m dask_coop (\w+)", text))
+        assert commands or page != README
+    said = run(sys.executable, "-c", HELP, *sorted(commands), cwd=tmp_path)
     for command in commands:
-        assert run(sys.executable, "-m", "dask_coop", command, "--help", cwd=tmp_path)
+        assert f"usage: python -m dask_coop {command}" in said
+        assert f"end of {command}" in said
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
