@@ -170,6 +170,16 @@ def test_chunk_backends_are_only_named_where_one_is_chosen() -> None:
     assert users <= {"", "chunks.backend"}
 
 
+FACES = [path for path in MODULES if path.name == "__init__.py" and path.parent != PACKAGE]
+
+
+@pytest.mark.parametrize("path", FACES, ids=module_name)
+def test_faces_of_folders_hold_no_code(path: Path) -> None:
+    for node in ast.parse(path.read_text()).body:
+        code = ast.unparse(node)
+        assert isinstance(node, ast.Expr | ast.Import | ast.ImportFrom) or "__all__ = " in code
+
+
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_modules_are_short(path: Path) -> None:
     """Lines of code, that is: what explains them does not count."""

@@ -18,7 +18,7 @@ reaches = True
 cuda.runtime = SimpleNamespace(deviceCanAccessPeer=lambda a, b: reaches)
 cupy.cuda = cuda
 sys.modules.update({"cupy": cupy, "cupy.cuda": cuda})
-from dask_coop.cuda import together
+from dask_coop.cuda import team as together
 gpus = [Device("sm_90", 132, 232448, True)] * 20
 together.device = lambda ordinal: gpus[ordinal]
 together.attribute = lambda ordinal, name: 1
