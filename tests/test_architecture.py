@@ -281,6 +281,17 @@ def test_public_functions_are_of_the_kind_that_they_declare() -> None:
     assert found == {f.__name__ for f in FUNCTIONS} - {"explain"}
 
 
+def test_functions_below_the_public_ones_take_few_parameters() -> None:
+    """Eight at most: what many functions hand on travels as one value."""
+    for path in (PACKAGE / "api").glob("*.py"):
+        body = ast.parse(path.read_text()).body
+        below = [node for node in body if getattr(node, "name", "") not in dask_coop.__all__]
+        for node in (inner for outer in below for inner in ast.walk(outer)):
+            if isinstance(node, ast.FunctionDef):
+                given = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+                assert len(given) <= 8, f"{node.name} in {path.name}"
+
+
 def test_every_public_name_is_there_and_sorted() -> None:
     assert dask_coop.__all__ == sorted(dask_coop.__all__)
     assert all(thing.__doc__ for thing in PUBLIC)

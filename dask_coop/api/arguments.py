@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -26,24 +26,32 @@ Axis = int | tuple[int, ...] | None
 SplitEvery = int | dict[int, int] | None
 
 
+class ReductionArguments(NamedTuple):
+    """What reductions are told besides elements and dtypes, as the public function got it."""
+
+    axis: Axis = None
+    keepdims: bool = False
+    split_every: SplitEvery = None
+    out: da.Array | None = None
+    where: Any = True
+    #: For sums, extrema and monoids of one field only.
+    initial: Any = None
+    #: Whether sums have the same bits for every order of the elements; for sums and means only.
+    reproducible: bool = False
+
+
 def reduce_array(
     monoid: Monoid,
     name: str,
     finalize: graph_reduce.Finalize,
     x: da.Array,
-    axis: Axis,
-    keepdims: bool,
-    split_every: SplitEvery,
-    out: da.Array | None,
+    given: ReductionArguments,
     *,
     dtype: Any = None,
     result: Any = None,
     skipna: bool = False,
-    where: Any = True,
-    initial: Any = None,
-    reproducible: bool = False,
 ) -> da.Array:
-    """Reduce `x` over `axis` for the public function `name`.
+    """Reduce `x` as the public function `name` was told.
 
     Parameters
     ----------
@@ -53,73 +61,28 @@ def reduce_array(
     finalize : callable
         Makes the result of the last state.
     x : dask.array.Array
-    axis, keepdims, split_every, out
-        As the public function got them.
+    given : ReductionArguments
     dtype : dtype, optional
         The kind of number that elements are reduced as; by default that of the elements.
     result : dtype, optional
         The dtype of the result; by default `dtype`.
     skipna : bool
         Whether elements that are NaN are left out.
-    where, initial
-        As the public function got them; `initial` for sums, extrema and monoids of one field only.
-    reproducible : bool
-        Whether sums have the same bits for every order of the elements.
     """
     output = np.dtype(x.dtype if dtype is None else dtype)
     op = monoids.bind(monoid, x.dtype, output, name, skipna)
-    axes, mask = find_axes(axis, x.ndim), find_mask(where, x)
-    if reproducible:
+    axes, mask = find_axes(given.axis, x.ndim), find_mask(given.where, x)
+    if given.reproducible:
         op = monoids.reproducible(op)
         if op.monoid is not monoid:
             refuse_many(name, x, axes)
     elif (exact := compensated(op)) is not op:
         op, finalize = exact, partial(_settle, finalize)
-    if initial is not None:
-        finalize = partial(_begin, op, _as_state(op, initial), finalize)
+    if given.initial is not None:
+        finalize = partial(_begin, op, _as_state(op, given.initial), finalize)
     outputs = {name: (finalize, op.output if result is None else np.dtype(result))}
-    (lazy,) = graph_reduce.reduction(op, x, axes, keepdims, split_every, outputs, mask)
-    return handle_out(out, lazy)
-
-
-def fold_array(
-    monoid: Monoid,
-    name: str,
-    a: Any,
-    axis: Axis,
-    dtype: Any,
-    keepdims: bool,
-    split_every: SplitEvery,
-    out: da.Array | None,
-    initial: Any,
-    where: Any,
-    *,
-    skipna: bool = False,
-    reproducible: bool = False,
-) -> da.Array:
-    """Add up or multiply `a` for the public function `name`; parameters as of `reduce_array`."""
-    x = asanyarray(a)
-    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
-    finalize: graph_reduce.Finalize = only_field
-    if reproducible and output.kind in "fc":
-        finalize = partial(digits.total, output=output)
-    if skipna and x.dtype.kind in "fc" and output.kind in "biu":
-        x = replace_nan(monoid, name, x)
-    return reduce_array(
-        monoid,
-        name,
-        finalize,
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        dtype=output,
-        skipna=skipna,
-        where=where,
-        initial=initial,
-        reproducible=reproducible,
-    )
+    (lazy,) = graph_reduce.reduction(op, x, axes, given.keepdims, given.split_every, outputs, mask)
+    return handle_out(given.out, lazy)
 
 
 def replace_nan(monoid: Monoid, name: str, x: da.Array) -> da.Array:

@@ -11,7 +11,7 @@ from dask.array.core import asanyarray
 from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, Monoid
 from dask_coop.api.arguments import replace_nan, sum_dtype
 from dask_coop.api.public import Engine, public
-from dask_coop.api.scan_arguments import Options, scan_array
+from dask_coop.api.scan_arguments import ScanArguments, scan_array
 
 
 @public("scan")
@@ -96,8 +96,8 @@ def cumsum(
     >>> dc.cumsum(x, segments=[False, False, True, False, False]).compute()
     array([1, 2, 1, 2, 3])
     """
-    options = Options(exclusive, reverse, include_initial, segments)
-    return _scan(SUM, "cumsum", x, axis, dtype, out, method, options)
+    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
+    return _scan(SUM, "cumsum", x, dtype, given)
 
 
 @public("scan")
@@ -149,8 +149,8 @@ def cumprod(
     >>> dc.cumprod(da.arange(1, 6, chunks=2)).compute()
     array([  1,   2,   6,  24, 120])
     """
-    options = Options(exclusive, reverse, include_initial, segments)
-    return _scan(PROD, "cumprod", x, axis, dtype, out, method, options)
+    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
+    return _scan(PROD, "cumprod", x, dtype, given)
 
 
 @public("scan")
@@ -188,8 +188,8 @@ def nancumsum(
     TypeError, AxisError, ValueError
         As for :func:`cumsum`.
     """
-    options = Options(exclusive, reverse, include_initial, segments)
-    return _scan(SUM, "nancumsum", x, axis, dtype, out, method, options, skipna=True)
+    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
+    return _scan(SUM, "nancumsum", x, dtype, given, skipna=True)
 
 
 @public("scan")
@@ -227,8 +227,8 @@ def nancumprod(
     TypeError, AxisError, ValueError
         As for :func:`cumsum`.
     """
-    options = Options(exclusive, reverse, include_initial, segments)
-    return _scan(PROD, "nancumprod", x, axis, dtype, out, method, options, skipna=True)
+    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
+    return _scan(PROD, "nancumprod", x, dtype, given, skipna=True)
 
 
 @public("scan", dask=False)
@@ -355,8 +355,8 @@ def cummax(
     >>> dc.cummax(da.from_array([3, 1, 4, 1, 5], chunks=2)).compute()
     array([3, 3, 4, 4, 5])
     """
-    options = Options(exclusive, reverse, include_initial, segments)
-    return _extrema(MAX, "cummax", x, axis, dtype, out, method, options)
+    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
+    return _extrema(MAX, "cummax", x, dtype, given)
 
 
 @public("scan", dask=False)
@@ -396,8 +396,8 @@ def cummin(
     TypeError, AxisError, ValueError
         As for :func:`dask_coop.cumsum`.
     """
-    options = Options(exclusive, reverse, include_initial, segments)
-    return _extrema(MIN, "cummin", x, axis, dtype, out, method, options)
+    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
+    return _extrema(MIN, "cummin", x, dtype, given)
 
 
 @public("scan", dask=False)
@@ -456,45 +456,36 @@ def logcumsumexp(
     array = asanyarray(x)
     element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
     output = element if dtype is None else np.dtype(dtype)
-    options = Options(exclusive, reverse, include_initial, segments)
-    arguments = axis, element, output, out, method, options
-    return scan_array(LOGADDEXP, "logcumsumexp", array, *arguments)
+    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
+    return scan_array(LOGADDEXP, "logcumsumexp", array, element, output, given)
 
 
 def _scan(
     monoid: Monoid,
     name: str,
     x: Any,
-    axis: int | None,
     dtype: Any,
-    out: da.Array | None,
-    method: str,
-    options: Options,
+    given: ScanArguments,
     skipna: bool = False,
 ) -> da.Array:
     array = asanyarray(x)
     output = sum_dtype(array.dtype) if dtype is None else np.dtype(dtype)
     if skipna and array.dtype.kind in "fc" and output.kind != array.dtype.kind:
         array = replace_nan(monoid, name, array)
-    given = axis, array.dtype, output, out, method, options
     times = "m" if monoid is SUM and not skipna else ""
-    return scan_array(monoid, name, array, *given, skipna=skipna, times=times)
+    return scan_array(monoid, name, array, array.dtype, output, given, skipna=skipna, times=times)
 
 
 def _extrema(
     monoid: Monoid,
     name: str,
     x: Any,
-    axis: int | None,
     dtype: Any,
-    out: da.Array | None,
-    method: str,
-    options: Options,
+    given: ScanArguments,
 ) -> da.Array:
     array = asanyarray(x)
     output = array.dtype if dtype is None else np.dtype(dtype)
-    arguments = axis, array.dtype, output, out, method, options
-    return scan_array(monoid, name, array, *arguments, times="mM")
+    return scan_array(monoid, name, array, array.dtype, output, given, times="mM")
 
 
 def _one_axis(x: Any, axis: int | None) -> tuple[da.Array, int]:

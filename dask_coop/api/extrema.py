@@ -29,6 +29,7 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.api.arguments import (
     Axis,
+    ReductionArguments,
     SplitEvery,
     find_axes,
     has_unknown_size,
@@ -79,7 +80,8 @@ def min(
     AxisError, ValueError
         As for :func:`sum`, and where there is no element to take the minimum of.
     """
-    return _extremum(MIN, "min", a, axis, keepdims, split_every, out, initial, where)
+    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
+    return _extremum(MIN, "min", a, given)
 
 
 @public("reduction")
@@ -119,7 +121,8 @@ def max(
     AxisError, ValueError
         As for :func:`sum`, and where there is no element to take the maximum of.
     """
-    return _extremum(MAX, "max", a, axis, keepdims, split_every, out, initial, where)
+    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
+    return _extremum(MAX, "max", a, given)
 
 
 @public("reduction")
@@ -156,7 +159,8 @@ def nanmin(
     TypeError, AxisError, ValueError
         As for :func:`min`.
     """
-    return _nan_extremum(NANMIN, MIN, "nanmin", a, axis, keepdims, split_every, out, initial, where)
+    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
+    return _nan_extremum(NANMIN, MIN, "nanmin", a, given)
 
 
 @public("reduction")
@@ -192,7 +196,8 @@ def nanmax(
     TypeError, AxisError, ValueError
         As for :func:`min`.
     """
-    return _nan_extremum(NANMAX, MAX, "nanmax", a, axis, keepdims, split_every, out, initial, where)
+    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
+    return _nan_extremum(NANMAX, MAX, "nanmax", a, given)
 
 
 @public("reduction")
@@ -234,10 +239,10 @@ def ptp(
         raise TypeError("ptp does not take dtype bool; it takes other numbers")
     monoids.bind(ARGMIN, x.dtype, x.dtype, "ptp")
     require_elements("ptp", x, axis)
+    given = ReductionArguments(axis, keepdims, split_every)
     if x.dtype.kind == "c":
-        given = x, axis, keepdims, split_every, None, None, True
-        return _extremum(MAX, "ptp", *given) - _extremum(MIN, "ptp", *given)
-    return reduce_array(MINMAX, "ptp", _range, x, axis, keepdims, split_every, None)
+        return _extremum(MAX, "ptp", x, given) - _extremum(MIN, "ptp", x, given)
+    return reduce_array(MINMAX, "ptp", _range, x, given)
 
 
 @public("reduction")
@@ -287,7 +292,8 @@ def argmin(
     >>> int(dc.argmin(da.from_array([3, 1, 2, 1], chunks=2)))
     1
     """
-    return _extremal_index(ARGMIN, "argmin", a, axis, keepdims, split_every, out)
+    given = ReductionArguments(axis, keepdims, split_every, out)
+    return _extremal_index(ARGMIN, "argmin", a, given)
 
 
 @public("reduction")
@@ -321,7 +327,8 @@ def argmax(
     TypeError, AxisError, ValueError
         As for :func:`argmin`.
     """
-    return _extremal_index(ARGMAX, "argmax", a, axis, keepdims, split_every, out)
+    given = ReductionArguments(axis, keepdims, split_every, out)
+    return _extremal_index(ARGMAX, "argmax", a, given)
 
 
 @public("reduction")
@@ -355,7 +362,8 @@ def nanargmin(
     TypeError, AxisError, ValueError
         As for :func:`argmin`; and a ValueError, when it is computed, where every element is NaN.
     """
-    return _extremal_index(ARGMIN, "nanargmin", a, axis, keepdims, split_every, out, skipna=True)
+    given = ReductionArguments(axis, keepdims, split_every, out)
+    return _extremal_index(ARGMIN, "nanargmin", a, given, skipna=True)
 
 
 @public("reduction")
@@ -389,48 +397,32 @@ def nanargmax(
     TypeError, AxisError, ValueError
         As for :func:`nanargmin`.
     """
-    return _extremal_index(ARGMAX, "nanargmax", a, axis, keepdims, split_every, out, skipna=True)
+    given = ReductionArguments(axis, keepdims, split_every, out)
+    return _extremal_index(ARGMAX, "nanargmax", a, given, skipna=True)
 
 
 def _extremum(
     monoid: Monoid,
     name: str,
     a: Any,
-    axis: Axis,
-    keepdims: bool,
-    split_every: SplitEvery,
-    out: da.Array | None,
-    initial: Any,
-    where: Any,
+    given: ReductionArguments,
     finalize: Finalize = only_field,
 ) -> da.Array:
     """Find the extremum that `monoid` keeps for the public function `name`."""
     x = asanyarray(a)
     skipna = x.dtype.kind == "c" and monoid in (NANMIN, NANMAX)
     monoids.bind(ARGMIN, x.dtype, x.dtype, name)
-    refuse_mask(name, where, initial, x)
-    if initial is None:
-        require_elements(name, x, axis)
+    refuse_mask(name, given.where, given.initial, x)
+    if given.initial is None:
+        require_elements(name, x, given.axis)
     if x.dtype.kind == "c":
         finalize = partial(_value, name, skipna, finalize)
         monoid = FIRST_MIN if monoid in (MIN, NANMIN) else FIRST_MAX
-    elif monoid in (MIN, MAX) and initial is None and has_unknown_size(x):
+    elif monoid in (MIN, MAX) and given.initial is None and has_unknown_size(x):
         # Whether there is an element shows when both extrema are known.
         finalize = partial(_either, monoid is MIN, name)
         monoid = MINMAX
-    return reduce_array(
-        monoid,
-        name,
-        finalize,
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        skipna=skipna,
-        where=where,
-        initial=initial,
-    )
+    return reduce_array(monoid, name, finalize, x, given, skipna=skipna)
 
 
 def _nan_extremum(
@@ -438,33 +430,24 @@ def _nan_extremum(
     plain: Monoid,
     name: str,
     a: Any,
-    axis: Axis,
-    keepdims: bool,
-    split_every: SplitEvery,
-    out: da.Array | None,
-    initial: Any,
-    where: Any,
+    given: ReductionArguments,
 ) -> da.Array:
     """Find extrema by `monoid`, and by the `plain` one of what has no NaN."""
     x = asanyarray(a)
-    given = axis, keepdims, split_every, out, initial, where
     if x.dtype.kind not in "fc":
-        return _extremum(plain, name, x, *given)
-    return _extremum(monoid, name, x, *given, finalize=_warn_of_nan)
+        return _extremum(plain, name, x, given)
+    return _extremum(monoid, name, x, given, finalize=_warn_of_nan)
 
 
 def _extremal_index(
     monoid: Monoid,
     name: str,
     a: Any,
-    axis: int | None,
-    keepdims: bool,
-    split_every: SplitEvery,
-    out: da.Array | None,
+    given: ReductionArguments,
     skipna: bool = False,
 ) -> da.Array:
     """Find the index of the extremum that `monoid` keeps for the public function `name`."""
-    x = asanyarray(a)
+    x, axis = asanyarray(a), given.axis
     if axis is not None and not isinstance(axis, Integral):
         raise TypeError(f"{name} looks along one axis or, with None, along all; got axis {axis!r}")
     monoids.bind(monoid, x.dtype, x.dtype, name)
@@ -479,18 +462,8 @@ def _extremal_index(
         )
     may_skip = skipna and x.dtype.kind in "fc"
     nothing = "All-NaN slice encountered" if may_skip else _nothing(name)
-    return reduce_array(
-        monoid,
-        name,
-        partial(_found, nothing),
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        result="i8",
-        skipna=skipna,
-    )
+    found = partial(_found, nothing)
+    return reduce_array(monoid, name, found, x, given, result="i8", skipna=skipna)
 
 
 def _nothing(name: str) -> str:

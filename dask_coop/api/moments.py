@@ -17,6 +17,7 @@ from dask_coop.algebra.central_moments import moments_up_to
 from dask_coop.algebra.monoids import COUNT_NONZERO, MEAN, MOMENTS, VAR, State
 from dask_coop.api.arguments import (
     Axis,
+    ReductionArguments,
     SplitEvery,
     find_axes,
     mean_dtype,
@@ -76,9 +77,10 @@ def mean(
     reproducible sum, in float64, divided by the number of elements.
     """
     x = asanyarray(a)
+    given = ReductionArguments(axis, keepdims, split_every, out, where, reproducible=reproducible)
     if x.dtype.kind == "m":
-        return reduce_durations("mean", x, axis, dtype, keepdims, split_every, out, where)
-    return _average("mean", x, axis, dtype, keepdims, split_every, out, where, reproducible)
+        return reduce_durations("mean", x, dtype, given)
+    return _average("mean", x, dtype, given)
 
 
 @public("reduction")
@@ -138,7 +140,8 @@ def var(
     >>> float(dc.var(da.arange(4, chunks=2), ddof=1).round(3))
     1.667
     """
-    return _spread("var", a, axis, dtype, keepdims, ddof, split_every, out, where)
+    given = ReductionArguments(axis, keepdims, split_every, out, where)
+    return _spread("var", a, dtype, ddof, given)
 
 
 @public("reduction")
@@ -175,7 +178,8 @@ def std(
     TypeError, AxisError, ValueError
         As for :func:`var`.
     """
-    return _spread("std", a, axis, dtype, keepdims, ddof, split_every, out, where)
+    given = ReductionArguments(axis, keepdims, split_every, out, where)
+    return _spread("std", a, dtype, ddof, given, root=True)
 
 
 @public("reduction")
@@ -212,7 +216,8 @@ def nanmean(
     TypeError, AxisError, ValueError
         As for :func:`mean`.
     """
-    return _average("nanmean", a, axis, dtype, keepdims, split_every, out, where, reproducible)
+    given = ReductionArguments(axis, keepdims, split_every, out, where, reproducible=reproducible)
+    return _average("nanmean", asanyarray(a), dtype, given, skipna=True)
 
 
 @public("reduction")
@@ -249,7 +254,8 @@ def nanvar(
     TypeError, AxisError, ValueError
         As for :func:`var`.
     """
-    return _spread("nanvar", a, axis, dtype, keepdims, ddof, split_every, out, where)
+    given = ReductionArguments(axis, keepdims, split_every, out, where)
+    return _spread("nanvar", a, dtype, ddof, given, skipna=True)
 
 
 @public("reduction")
@@ -286,7 +292,8 @@ def nanstd(
     TypeError, AxisError, ValueError
         As for :func:`var`.
     """
-    return _spread("nanstd", a, axis, dtype, keepdims, ddof, split_every, out, where)
+    given = ReductionArguments(axis, keepdims, split_every, out, where)
+    return _spread("nanstd", a, dtype, ddof, given, root=True, skipna=True)
 
 
 @public("reduction")
@@ -354,9 +361,8 @@ def moment(
         monoid, finalize, result = COUNT_NONZERO, partial(_constant, 1 - order), np.dtype("f8")
     else:
         monoid, finalize = moments_up_to(int(order)), partial(_last, float(ddof))
-    return reduce_array(
-        monoid, "moment", finalize, x, axis, keepdims, split_every, out, result=result
-    )
+    given = ReductionArguments(axis, keepdims, split_every, out)
+    return reduce_array(monoid, "moment", finalize, x, given, result=result)
 
 
 class Description(NamedTuple):
@@ -470,18 +476,9 @@ def _unmasked(count: Any) -> Any:
 
 
 def _average(
-    name: str,
-    a: Any,
-    axis: Axis,
-    dtype: Any,
-    keepdims: bool,
-    split_every: SplitEvery,
-    out: da.Array | None,
-    where: Any,
-    reproducible: bool,
+    name: str, x: da.Array, dtype: Any, given: ReductionArguments, skipna: bool = False
 ) -> da.Array:
-    """Take the mean for the public function `name`, whose prefix may be nan."""
-    x, skipna = asanyarray(a), name.startswith("nan")
+    """Take the mean for the public function `name`."""
     output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
     if skipna and x.dtype.kind in "fc" and output.kind in "biu":
         raise Refused(
@@ -489,53 +486,30 @@ def _average(
             "it gives floats, which .astype() converts"
         )
     finalize: graph_reduce.Finalize = _quotient
-    if reproducible and output.kind in "fc":
+    if given.reproducible and output.kind in "fc":
         finalize = partial(digits.mean, output=output)
-    return reduce_array(
-        MEAN,
-        name,
-        finalize,
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        dtype=output,
-        skipna=skipna,
-        where=where,
-        reproducible=reproducible,
-    )
+    return reduce_array(MEAN, name, finalize, x, given, dtype=output, skipna=skipna)
 
 
 def _spread(
     name: str,
     a: Any,
-    axis: Axis,
     dtype: Any,
-    keepdims: bool,
     ddof: float,
-    split_every: SplitEvery,
-    out: da.Array | None,
-    where: Any,
+    given: ReductionArguments,
+    *,
+    root: bool = False,
+    skipna: bool = False,
 ) -> da.Array:
-    """Take the variance, or its root, for the public function `name`, whose prefix may be nan."""
+    """Take the variance, or its root, for the public function `name`."""
     x = asanyarray(a)
     element = monoids.bind(VAR, x.dtype, x.dtype, name).element
     result = np.dtype(dtype) if dtype is not None else mean_dtype(element.type(0).real.dtype)
     if result.kind != "f" or result.itemsize > 8:
         raise Refused(f"{name} does not give dtype={result}; it gives float16 to float64")
+    finalize = partial(_spread_of, float(ddof), root, skipna, chunks.is_masked(x._meta))
     return reduce_array(
-        VAR,
-        name,
-        partial(_spread_of, name, float(ddof), chunks.is_masked(x._meta)),
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        result=result.newbyteorder("="),
-        skipna=name.startswith("nan"),
-        where=where,
+        VAR, name, finalize, x, given, result=result.newbyteorder("="), skipna=skipna
     )
 
 
@@ -552,14 +526,14 @@ def _quotient(state: State) -> Any:
         return total / count
 
 
-def _spread_of(name: str, ddof: float, masked: bool, state: State) -> Any:
+def _spread_of(ddof: float, root: bool, skipna: bool, masked: bool, state: State) -> Any:
     count, _, m2 = state
     degrees = np.maximum(count - ddof, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = m2 / degrees
-    if name.startswith("nan"):
+    if skipna:
         variance = np.where(degrees > 0, variance, np.nan)
-    value = variance if name.endswith("var") else np.sqrt(variance)
+    value = np.sqrt(variance) if root else variance
     # NumPy masks what has no degree of freedom, too.
     return np.ma.masked_where(degrees <= 0, value) if masked else value
 

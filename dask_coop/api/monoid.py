@@ -22,7 +22,7 @@ from dask_coop.api.arguments import Axis, SplitEvery, find_axes, sum_dtype
 from dask_coop.api.cumulative import cummax, cummin, cumprod, cumsum, logcumsumexp
 from dask_coop.api.fields import Fields
 from dask_coop.api.public import Engine, public
-from dask_coop.api.scan_arguments import Options, scan_array, scan_bound
+from dask_coop.api.scan_arguments import ScanArguments, scan_array, scan_bound
 from dask_coop.graph import reduce as graph_reduce
 
 
@@ -371,24 +371,23 @@ def scan(
     array([False, False,  True,  True])
     """
     array = asanyarray(x)
-    options = Options(exclusive, reverse, include_initial, segments)
+    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
     if isinstance(monoid, np.ufunc):
         if monoid in _SCANS:
             function: Callable[..., da.Array] = _SCANS[monoid]
             if dtype is None and monoid is np.logaddexp:
                 dtype = ufuncs.logaddexp_dtype(array.dtype)
-            return function(array, axis, dtype, out, method, **options._asdict())
+            return function(array, dtype=dtype, **given._asdict())
         rows: dict[np.ufunc, monoids.Monoid] = {np.logical_or: ANY, np.logical_and: ALL}
         monoid = rows.get(monoid) or Monoid(**ufuncs.parts(monoid, array.dtype, "scan"))
     if isinstance(monoid, Monoid):
-        op, given = bind(monoid, array, "scan"), (array, axis, out, method, options)
-        parts = [monoid]
+        op, parts = bind(monoid, array, "scan"), [monoid]
         if monoid.several:
             refuse_out("scan", monoid, out)
             parts = [monoid.part(i) for i in range(len(monoid.results))]
         outputs = [part.result if dtype is None else np.dtype(dtype) for part in parts]
         results = tuple(
-            scan_bound(replace(op, monoid=part, output=output), monoid.name, *given)
+            scan_bound(replace(op, monoid=part, output=output), monoid.name, array, given)
             for part, output in zip(parts, outputs, strict=True)
         )
         return results if monoid.several else results[0]
@@ -408,7 +407,7 @@ def scan(
         output = monoid.dtypes(element)[0]
     else:
         output = sum_dtype(element) if role == "accumulator" else element
-    return scan_array(monoid, name, array, axis, element, output, out, method, options)
+    return scan_array(monoid, name, array, element, output, given)
 
 
 _SCANS = {

@@ -13,7 +13,7 @@ from dask.array.utils import validate_axis
 from dask_coop import chunks
 from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, State, bind
-from dask_coop.api.arguments import mean_dtype, only_field, reduce_array
+from dask_coop.api.arguments import ReductionArguments, mean_dtype, only_field, reduce_array
 from dask_coop.api.arguments import require_elements as require
 from dask_coop.api.public import Engine, public
 from dask_coop.errors import Refused
@@ -112,9 +112,8 @@ def norm(
     initial = 0 if monoid is MAX else None
     if initial is None:
         require("norm", sums, other)
-    found = reduce_array(
-        monoid, "norm", only_field, sums, other, True, None, None, result=result, initial=initial
-    )
+    given = ReductionArguments(other, keepdims=True, initial=initial)
+    found = reduce_array(monoid, "norm", only_field, sums, given, result=result)
     return found if keepdims else found.squeeze(axes)
 
 
@@ -133,9 +132,8 @@ def _vector_norm(x: da.Array, ord: Any, axes: Axes, keepdims: bool, reproducible
     if isinstance(ord, str):
         raise ValueError(f"Invalid norm order {ord!r} for vectors.")
     if ord == 0:
-        return reduce_array(
-            COUNT_NONZERO, "norm", only_field, x, axes, keepdims, None, None, result=result
-        )
+        given = ReductionArguments(axes, keepdims)
+        return reduce_array(COUNT_NONZERO, "norm", only_field, x, given, result=result)
     if reproducible and ord != 2:
         if ord not in (1, np.inf, -np.inf):
             raise ValueError(
@@ -146,18 +144,8 @@ def _vector_norm(x: da.Array, ord: Any, axes: Axes, keepdims: bool, reproducible
         monoid, initial = (MAX, 0) if ord > 0 else (MIN, None)
         if initial is None:
             require("norm", x, axes)
-        return reduce_array(
-            monoid,
-            "norm",
-            only_field,
-            _sizes(x),
-            axes,
-            keepdims,
-            None,
-            None,
-            result=result,
-            initial=initial,
-        )
+        given = ReductionArguments(axes, keepdims, initial=initial)
+        return reduce_array(monoid, "norm", only_field, _sizes(x), given, result=result)
     return _root(x, ord, axes, keepdims, reproducible)
 
 
@@ -172,25 +160,16 @@ def _refuse_complex(x: da.Array, ord: Any) -> None:
 def _root(x: da.Array, p: Any, axes: Axes, keepdims: bool, reproducible: bool) -> da.Array:
     """Return the p-th root of the sum of p-th powers of sizes."""
     p = float(p)
-    finalize, result = partial(_take_root, p), _real(x.dtype)
+    given, result = ReductionArguments(axes, keepdims), _real(x.dtype)
+    finalize: Finalize = partial(_take_root, p)
     if p == 2 and reproducible:
         dtype = np.dtype("c16" if x.dtype.kind == "c" else "f8")
         meta = chunks.zeros_like(x._meta, dtype)
         squares = map_blocks(_squares, x, dtype, dtype=dtype, meta=meta)
-        return reduce_array(
-            SUM,
-            "norm",
-            partial(_take_square_root, result),
-            squares,
-            axes,
-            keepdims,
-            None,
-            None,
-            result=result,
-            reproducible=True,
-        )
+        finalize, given = partial(_take_square_root, result), given._replace(reproducible=True)
+        return reduce_array(SUM, "norm", finalize, squares, given, result=result)
     if p == 2:
-        return reduce_array(SQUARES, "norm", finalize, x, axes, keepdims, None, None, result=result)
+        return reduce_array(SQUARES, "norm", finalize, x, given, result=result)
     powers = map_blocks(_power, x, p, dtype="f8", meta=chunks.zeros_like(x._meta, "f8"))
     return _sum(powers, axes, keepdims, finalize, result, reproducible)
 
@@ -206,19 +185,8 @@ def _sum(
     """Return the sum in float64; one that is reproducible is finalized to just that."""
     if reproducible:
         finalize = partial(digits.total, output=result)
-    return reduce_array(
-        SUM,
-        "norm",
-        finalize,
-        x,
-        axis,
-        keepdims,
-        None,
-        None,
-        dtype="f8",
-        result=result,
-        reproducible=reproducible,
-    )
+    given = ReductionArguments(axis, keepdims, reproducible=reproducible)
+    return reduce_array(SUM, "norm", finalize, x, given, dtype="f8", result=result)
 
 
 def _sizes(x: da.Array) -> da.Array:

@@ -21,9 +21,12 @@ from dask_coop.graph import scan as graph_scan
 METHODS = ("reduce-then-scan", "blelloch", "sequential", "recompute")
 
 
-class Options(NamedTuple):
-    """The keywords of every scan, as the public function got them."""
+class ScanArguments(NamedTuple):
+    """What scans are told besides elements and dtypes, as the public function got it."""
 
+    axis: int | None
+    out: da.Array | None
+    method: str
     exclusive: bool
     reverse: bool
     include_initial: bool
@@ -34,17 +37,14 @@ def scan_array(
     monoid: Monoid,
     name: str,
     x: da.Array,
-    axis: int | None,
     element: np.dtype[Any],
     output: np.dtype[Any],
-    out: da.Array | None,
-    method: str,
-    options: Options,
+    given: ScanArguments,
     *,
     skipna: bool = False,
     times: str = "",
 ) -> da.Array:
-    """Scan `x` along `axis` for the public function `name`.
+    """Scan `x` as the public function `name` was told.
 
     Parameters
     ----------
@@ -55,30 +55,21 @@ def scan_array(
     x : dask.array.Array
     element, output : dtype
         What elements are taken as, and the dtype of the result.
-    axis, out, method, options
-        As the public function got them.
+    given : ScanArguments
     skipna : bool
         Whether elements that are NaN are left out.
     times : str
         The kinds of dates and durations that `name` takes.
     """
     op = compensated(monoids.bind(monoid, element, output, name, skipna, times))
-    return scan_bound(op, name, x, axis, out, method, options)
+    return scan_bound(op, name, x, given)
 
 
-def scan_bound(
-    op: Operation,
-    name: str,
-    x: da.Array,
-    axis: int | None,
-    out: da.Array | None,
-    method: str,
-    options: Options,
-) -> da.Array:
+def scan_bound(op: Operation, name: str, x: da.Array, given: ScanArguments) -> da.Array:
     """Do what `scan_array` does, by an operation."""
+    axis, out, method, exclusive, reverse, include_initial, segments = given
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
-    exclusive, reverse, include_initial, segments = options
     if exclusive and include_initial:
         raise ValueError("exclusive and include_initial exclude one another")
     marks = None if segments is None else _bool_chunks(segments, x)

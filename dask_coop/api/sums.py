@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
+from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
 from dask_coop.api.arguments import (
     Axis,
+    ReductionArguments,
     SplitEvery,
-    fold_array,
     only_field,
     reduce_array,
+    replace_nan,
+    sum_dtype,
 )
 from dask_coop.api.public import Engine, public
 from dask_coop.api.timedelta import reduce_durations
+from dask_coop.graph.reduce import Finalize
 
 
 @public("reduction")
@@ -103,22 +108,10 @@ def sum(
     45
     """
     x = asanyarray(a)
+    given = ReductionArguments(axis, keepdims, split_every, out, where, initial, reproducible)
     if x.dtype.kind == "m":
-        given = axis, dtype, keepdims, split_every, out, where, initial
-        return reduce_durations("sum", x, *given)
-    return fold_array(
-        SUM,
-        "sum",
-        x,
-        axis,
-        dtype,
-        keepdims,
-        split_every,
-        out,
-        initial,
-        where,
-        reproducible=reproducible,
-    )
+        return reduce_durations("sum", x, dtype, given)
+    return _accumulate(SUM, "sum", x, dtype, given)
 
 
 @public("reduction")
@@ -159,7 +152,8 @@ def prod(
     -----
     float16 and float32 are multiplied in float64 and rounded once; integers wrap.
     """
-    return fold_array(PROD, "prod", a, axis, dtype, keepdims, split_every, out, initial, where)
+    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
+    return _accumulate(PROD, "prod", a, dtype, given)
 
 
 @public("reduction")
@@ -205,20 +199,8 @@ def nansum(
     >>> float(dc.nansum(da.from_array(np.array([1.0, np.nan, 3.0]), chunks=2)))
     4.0
     """
-    return fold_array(
-        SUM,
-        "nansum",
-        a,
-        axis,
-        dtype,
-        keepdims,
-        split_every,
-        out,
-        initial,
-        where,
-        skipna=True,
-        reproducible=reproducible,
-    )
+    given = ReductionArguments(axis, keepdims, split_every, out, where, initial, reproducible)
+    return _accumulate(SUM, "nansum", a, dtype, given, skipna=True)
 
 
 @public("reduction")
@@ -255,9 +237,8 @@ def nanprod(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return fold_array(
-        PROD, "nanprod", a, axis, dtype, keepdims, split_every, out, initial, where, skipna=True
-    )
+    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
+    return _accumulate(PROD, "nanprod", a, dtype, given, skipna=True)
 
 
 @public("reduction")
@@ -292,7 +273,7 @@ def any(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return _truth(ANY, a, axis, keepdims, split_every, out, where)
+    return _truth(ANY, a, ReductionArguments(axis, keepdims, split_every, out, where))
 
 
 @public("reduction")
@@ -327,7 +308,7 @@ def all(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return _truth(ALL, a, axis, keepdims, split_every, out, where)
+    return _truth(ALL, a, ReductionArguments(axis, keepdims, split_every, out, where))
 
 
 @public("reduction")
@@ -360,29 +341,28 @@ def count_nonzero(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return _truth(COUNT_NONZERO, a, axis, keepdims, split_every, None)
+    return _truth(COUNT_NONZERO, a, ReductionArguments(axis, keepdims, split_every))
 
 
-def _truth(
+def _accumulate(
     monoid: Monoid,
+    name: str,
     a: Any,
-    axis: Axis,
-    keepdims: bool,
-    split_every: SplitEvery,
-    out: da.Array | None,
-    where: Any = True,
+    dtype: Any,
+    given: ReductionArguments,
+    skipna: bool = False,
 ) -> da.Array:
+    """Add up or multiply `a` for the public function `name`."""
     x = asanyarray(a)
+    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    finalize: Finalize = only_field
+    if given.reproducible and output.kind in "fc":
+        finalize = partial(digits.total, output=output)
+    if skipna and x.dtype.kind in "fc" and output.kind in "biu":
+        x = replace_nan(monoid, name, x)
+    return reduce_array(monoid, name, finalize, x, given, dtype=output, skipna=skipna)
+
+
+def _truth(monoid: Monoid, a: Any, given: ReductionArguments) -> da.Array:
     result = np.dtype("i8" if monoid is COUNT_NONZERO else "?")
-    return reduce_array(
-        monoid,
-        monoid.name,
-        only_field,
-        x,
-        axis,
-        keepdims,
-        split_every,
-        out,
-        result=result,
-        where=where,
-    )
+    return reduce_array(monoid, monoid.name, only_field, asanyarray(a), given, result=result)

@@ -11,22 +11,17 @@ from dask.array.core import handle_out, map_blocks
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import ANY, SUM
-from dask_coop.api.arguments import Axis, SplitEvery, only_field, reduce_array
+from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
 from dask_coop.errors import Refused, remedy
 
 
 def reduce_durations(
     name: str,
     x: da.Array,
-    axis: Axis,
     dtype: Any,
-    keepdims: bool,
-    split_every: SplitEvery,
-    out: da.Array | None,
-    where: Any,
-    initial: Any = None,
+    given: ReductionArguments,
 ) -> da.Array:
-    """Return the sum or the mean of timedelta64, as the public function `name` got them.
+    """Return the sum or the mean of timedelta64 as the public function `name` was told.
 
     Raises
     ------
@@ -36,7 +31,7 @@ def reduce_durations(
     native = x.dtype.newbyteorder("=")
     for argument, value, bad in (
         ("chunks of type", "cupy.ndarray", chunks.kind(x._meta) != "numpy"),
-        ("initial =", initial, initial is not None),
+        ("initial =", given.initial, given.initial is not None),
         ("dtype =", dtype, dtype is not None and np.dtype(dtype).newbyteorder("=") != native),
     ):
         if bad:
@@ -45,20 +40,20 @@ def reduce_durations(
                 f"{remedy(x.dtype, 'i')}"
             )
     x = x.astype(native)
+    # Integers add up to the same bits in any order.
+    within = given._replace(out=None, reproducible=False)
 
     def reduced(monoid: Any, part: Any, kind: str) -> da.Array:
         """Reduce what `part` makes of a chunk."""
         made = map_blocks(part, x, dtype=kind, meta=chunks.zeros_like(x._meta, kind))
-        return reduce_array(
-            monoid, name, only_field, made, axis, keepdims, split_every, None, where=where
-        )
+        return reduce_array(monoid, name, only_field, made, within)
 
     parts = [reduced(SUM, _numbers, "i8"), reduced(ANY, _isnat, "?")]
     if name == "mean":
         parts.append(reduced(SUM, _ones, "i8"))
     finish = partial(_finish, x.dtype)
     meta = chunks.zeros_like(parts[0]._meta, x.dtype)
-    return handle_out(out, map_blocks(finish, *parts, token=name, dtype=x.dtype, meta=meta))
+    return handle_out(given.out, map_blocks(finish, *parts, token=name, dtype=x.dtype, meta=meta))
 
 
 # Inside the task.

@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_coop.algebra.monoids import LOGADDEXP
 from dask_coop.api import extrema, sums
-from dask_coop.api.arguments import only_field, reduce_array
+from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
 
 _BITWISE = {np.bitwise_and: "a & b", np.bitwise_or: "a | b", np.bitwise_xor: "a ^ b"}
 
@@ -87,8 +87,8 @@ def _sum_exponentials(
 ) -> da.Array:
     result = logaddexp_dtype(x.dtype)
     x = x.astype("f8") if x.dtype.kind in "biu" else x
-    given = axis, keepdims, split_every, out
-    return reduce_array(LOGADDEXP, "logaddexp", only_field, x, *given, result=result)
+    given = ReductionArguments(axis, keepdims, split_every, out)
+    return reduce_array(LOGADDEXP, "logaddexp", only_field, x, given, result=result)
 
 
 def _commuting(ufunc: Any, identity: Any, dtype: Any) -> dict[str, Any]:

@@ -19,11 +19,11 @@ import types
 
 import dask.array as da
 import dask_coop as dc
-from dask_coop import arguments
+from dask_coop.api import public
 
 # What our functions leave to Dask would else come back to them, for ever.
-arguments.da = types.ModuleType("dask.array")
-vars(arguments.da).update(vars(da))
+public.da = types.ModuleType("dask.array")
+vars(public.da).update(vars(da))
 for name in dc.__all__:
     if hasattr(da, name):
         setattr(da, name, getattr(dc, name))

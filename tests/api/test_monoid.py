@@ -565,7 +565,7 @@ def test_names_are_the_same_in_every_process() -> None:
         " 'combine': '{a.f0 + b.f0, a.f1 * b.f1}'})\n"
         "print(dc.reduce(da.arange(9), m).name, m.functor)"
     )
-    root = str(Path(custom_monoid.__file__).parents[1])
+    root = str(Path(custom_monoid.__file__).parents[2])
     printed = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -12,7 +12,7 @@ from conftest import to_chunks, to_numpy
 from dask.array.utils import same_keys
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategies import NUMBERS, REAL, Chunked, arrays, reducible
+from support.strategies import NUMBERS, REAL, Chunked, arrays, reducible, wide
 
 import dask_coop as dc
 
@@ -42,9 +42,8 @@ def hold_to_numpy(xp: Any, case: Any, order: Any, keepdims: bool) -> None:
         array = array * array.dtype.type(0.6 - 0.8j)
     result = dc.norm(to_chunks(xp, array, chunks), order, axis, keepdims)
     dtype = np.linalg.norm(array, order, axis, keepdims).dtype
-    wide = array.astype("c16" if array.dtype.kind == "c" else "f8")
     with np.errstate(all="ignore"):
-        expected = np.linalg.norm(wide, order, axis, keepdims).astype(dtype)
+        expected = np.linalg.norm(wide(array), order, axis, keepdims).astype(dtype)
     assert result.dtype == dtype
     np.testing.assert_allclose(to_numpy(xp, result), expected, rtol=4 * np.finfo(dtype).eps)
 
@@ -160,10 +159,10 @@ def test_moments_are_exact_but_for_their_rounding(
     x = to_chunks(xp, array, chunks)
     result = dc.moment(x, order, axis, None, keepdims, ddof, split_every)
     assert result.dtype == np.var(np.ones(1, array.dtype)).dtype
-    wide = array.astype("g")
-    count = array.size // max(np.sum(wide, axis).size, 1)
+    exact = array.astype("g")
+    count = array.size // max(np.sum(exact, axis).size, 1)
     with np.errstate(all="ignore"):
-        power = (wide - wide.sum(axis, keepdims=True) / max(count, 1)) ** order
+        power = (exact - exact.sum(axis, keepdims=True) / max(count, 1)) ** order
         expected = power.sum(axis, keepdims=keepdims) / (count - ddof)
     if count - ddof > 0:
         eps = float(np.finfo(result.dtype).eps)
