@@ -25,12 +25,28 @@ from dask.utils import ensure_dict, key_split
 from dask_coop.algebra.bins import Grid, Integers
 from dask_coop.api import linalg
 from dask_coop.api.fallback import HandOver, recall
-from dask_coop.graph import reduce as graph_reduce
-from dask_coop.graph import scan as graph_scan
-from dask_coop.node.find import _name, _taken_apart
+from dask_coop.graph.tasks import (
+    KINDS,
+    AggregateTask,
+    CombineTask,
+    CountTask,
+    DownsweepTask,
+    Kind,
+    LiftTask,
+    OurTask,
+    ScanFromTask,
+    StatesTask,
+    StepTask,
+    TabulateTask,
+    UpsweepTask,
+    kind_of,
+    name_of,
+    read,
+    taken_apart,
+)
 
 #: Steps that belong to what takes their states; those of other operations have the name of it.
-_STEPS = {graph_reduce._lift, graph_reduce._combine}
+_STEPS = {LiftTask, CombineTask}
 #: Where Dask keeps what it puts between tasks that it fuses.
 _BETWEEN = ("dask._expr", "dask._task_spec")
 _KINDS = {"numpy": "NumPy", "cupy": "CuPy"}
@@ -114,7 +130,7 @@ def explain(x: Any) -> Explanation:
         graph |= ensure_dict(collection.__dask_graph__())
         kinds |= _kinds(collection)
     graph = convert_legacy_graph(graph)
-    graph, _ = _taken_apart(graph, graph.keys())
+    graph, _ = taken_apart(graph, {*KINDS.values()}, graph.keys())
     return Explanation(_rows(graph, kinds))
 
 
@@ -151,11 +167,11 @@ class _Groups:
         for key in order.static_order():
             if key not in graph:
                 continue
-            node, name = graph[key], _name(key)
+            node, name = graph[key], name_of(key)
             of_tasks[key] = 1 + max((of_tasks.get(k, 0) for k in node.dependencies), default=0)
             self.depth[name] = max(self.depth[name], of_tasks[key])
             self.nodes[name].append(node)
-            self.needs[name] |= {_name(k) for k in node.dependencies if k in graph} - {name}
+            self.needs[name] |= {name_of(k) for k in node.dependencies if k in graph} - {name}
         self.ours = {name for name, nodes in self.nodes.items() if any(map(_is_ours, nodes))}
 
     def below(self, name: str, inputs: frozenset[str]) -> set[str]:
@@ -194,7 +210,7 @@ class _Groups:
     def _is_step(self, part: str, name: str) -> bool:
         """Tell whether what `name` needs of ours is a step of the same operation."""
         same = part.rpartition("-")[2] == name.rpartition("-")[2]
-        return same or {*map(_function, self.nodes[part])} <= _STEPS
+        return same or {*map(kind_of, self.nodes[part])} <= _STEPS
 
 
 def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
@@ -238,63 +254,60 @@ def _is_ours(node: Any) -> bool:
 
 def _method(tasks: list[Any]) -> str:
     """Return how an operation of ours is done."""
+    count = _count(len(tasks), "task")
+    if scans := _of_kind(tasks, DownsweepTask):
+        ours = scans, _of_kind(tasks, UpsweepTask)
+        used, lifted = ({name_of(task.block) for task in part} for part in ours)
+        how = "recompute" if lifted - used else "reduce-then-scan"
+        return f"{how} over {_count(len(scans), 'chunk')}; {count}"
+    if ends := _of_kind(tasks, ScanFromTask):
+        steps = len(ends) + len(_of_kind(tasks, StepTask))
+        return f"sequential over {_count(steps, 'chunk')}; {count}"
     calls: dict[Any, list[Any]] = defaultdict(list)
     for task in tasks:
         calls[_function(task)].append(task)
-    count = _count(len(tasks), "task")
-    if scans := calls[graph_scan._scan]:
-        both = scans, calls[graph_scan._lift]
-        read, lifted = ({_name(task.args[2].key) for task in part} for part in both)
-        how = "recompute" if lifted - read else "reduce-then-scan"
-        return f"{how} over {_count(len(scans), 'chunk')}; {count}"
-    if scans := calls[graph_scan._scan_from]:
-        steps = len(scans) + len(calls[graph_scan._step])
-        return f"sequential over {_count(steps, 'chunk')}; {count}"
     if products := calls[linalg._multiply]:
-        fan_in = max(len(task.args[1].args) for task in calls[linalg._add])
+        fan_in = max(len(task.dependencies) for task in calls[linalg._add])
         how = f"{_count(len(products), 'product')} of blocks"
         return f"{how}, up to {fan_in} added a task; {count}"
-    if counts := calls[graph_reduce._histogram]:
-        what = _table(counts[0])
-    elif lifts := calls[graph_reduce._lift]:
-        counts, what = lifts, "tree"
+    if counts := _of_kind(tasks, CountTask):
+        n, what = len(counts), _table(counts[0])
+    elif lifts := _of_kind(tasks, LiftTask):
+        n, what = len(lifts), "tree"
     else:
         return f"chunk by chunk; {count}" if len(tasks) > 1 else count
-    ends = (
-        graph_reduce._combine,
-        graph_reduce._aggregate,
-        graph_reduce._value,
-        graph_reduce._tabulate,
-    )
-    fan_in = max(len(task.args[-1].args) for f in ends for task in calls[f])
+    fan_in = max(len(task.states) for task in _of_kind(tasks, StatesTask))
     states = f"up to {_count(fan_in, 'state')} a task"
-    return f"{what} over {_count(len(counts), 'chunk')}, {states}; {count}"
+    return f"{what} over {_count(n, 'chunk')}, {states}; {count}"
 
 
-def _table(task: Any) -> str:
+def _of_kind(tasks: list[Any], kind: type[Kind]) -> list[Kind]:
+    """Return what those tasks do that are of a kind."""
+    return [found for task in tasks if (found := read(task, kind))]
+
+
+def _table(task: CountTask) -> str:
     """Return what the tasks of a histogram count into."""
-    op, grid, weighted = task.args[:3]
-    if isinstance(grid, Grid):
-        bins = " x ".join(str(bins.n) for bins in grid.bins) + " bins"
+    if isinstance(task.grid, Grid):
+        bins = " x ".join(str(bins.n) for bins in task.grid.bins) + " bins"
     else:
-        bins = "integers" if isinstance(grid, Integers) else "bins that a task finds"
-    of = "reproducible sums in " if "binned" in op.monoid.name else "sums in " if weighted else ""
+        bins = "integers" if isinstance(task.grid, Integers) else "bins that a task finds"
+    of = "" if task.weights is None else "sums in "
+    if "binned" in task.op.monoid.name:
+        of = "reproducible sums in "
     return f"{of}tables of {bins}"
 
 
 def _what_of(tasks: list[Any], kind: str) -> str:
     """Return the elements and the kind of chunks of an operation of ours."""
     elements = ""
-    for task in tasks:
-        match _function(task), task.args:
-            case (graph_reduce._aggregate, (_, _, _, _, to, _)) | (
-                graph_reduce._tabulate,
-                (_, _, _, to, _, _),
-            ):
-                kind = _KINDS[to]
-        # The elements of a histogram's operation are counts or weights.
-        if _function(task) in (graph_reduce._lift, graph_scan._scan, graph_scan._scan_from):
-            elements = str(task.args[0].element)
+    for task in _of_kind(tasks, OurTask):
+        match task:
+            case AggregateTask() | TabulateTask():
+                kind = _KINDS[task.to]
+            # The elements of a histogram's operation are counts or weights.
+            case LiftTask() | DownsweepTask() | ScanFromTask():
+                elements = str(task.op.element)
     if not kind:
         return elements or "values between two steps"
     return f"{elements} in {kind} chunks" if elements else f"{kind} chunks"

@@ -7,9 +7,9 @@ number of chunks (`dask_coop.cluster.worker`). A reduction takes one, and a scan
 
     chunks --lift--> states --> here: base sums --> chunks --scan--> results           two rounds
 
-Jobs are the functions of the tasks of `dask_coop.graph.reduce` and `dask_coop.graph.scan`
-(`dask_coop.cluster.jobs`), so the results are those of the graphs. Results of scans stay where they
-are made, and are futures as those of scattered data: who loses the worker loses them.
+Jobs (`dask_coop.cluster.jobs`) call the functions of the tasks (`dask_coop.graph.tasks`), so the
+results are those of the graphs. Results of scans stay where they are made, and are futures as those
+of scattered data: who loses the worker loses them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from dask_coop.cluster.jobs import Count, Downsweep, Job, Lift, Spine, Stacked, 
 from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.worker import REDUCE, SCAN, WorkerRounds
 from dask_coop.errors import Declined
-from dask_coop.graph import reduce as graph_reduce
-from dask_coop.graph import scan as graph_scan
 from dask_coop.graph.executor import Groups
+from dask_coop.graph.reduce import origin
+from dask_coop.graph.scan import lines, wrap
 
 #: Tables of more bytes than this are combined between workers, and not here.
 TREE_BYTES = 1 << 18
@@ -68,7 +68,7 @@ class Collective:
             groups = [tuple(0 if d in axes else i for d, i in enumerate(at)) for at in indices]
         extras: list[Any] = [None] * len(indices)
         if positional or len(axes) < x.ndim:
-            origins = (graph_reduce._origin(x, axes, i) if positional else None for i in indices)
+            origins = (origin(x, axes, i) if positional else None for i in indices)
             extras = list(zip(groups, origins, strict=True))
         return _states(Lift(op, axes), _blocks(arrays, indices), extras, groups)
 
@@ -98,11 +98,11 @@ class Collective:
         x, marks = source
         _require_small(op, x, (sweep.axis,))
         arrays = [x] if marks is None else [x, marks]
-        lines = [blocks for _, blocks in graph_scan._lines(x, sweep)]
-        indices = [index for line in lines for index in line]
-        bases = Spine(op, tuple(map(len, lines)), marks is not None)
+        of_lines = [blocks for _, blocks in lines(x, sweep)]
+        indices = [index for line in of_lines for index in line]
+        bases = Spine(op, tuple(map(len, of_lines)), marks is not None)
         name = f"{name}-{uuid.uuid4().hex}"
-        wrapped = partial(graph_scan._wrap, HighLevelGraph({}, {}), set(), name)
+        wrapped = partial(wrap, HighLevelGraph({}, {}), set(), name)
         like = wrapped({}, op, sweep, x)
         keys = [(name, *index) for index in indices]
         futures = _round(

@@ -18,8 +18,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import Operation, State
 from dask_coop.algebra.scan_spec import Sweep, segmented
 from dask_coop.chunks import states
-from dask_coop.graph import reduce as graph_reduce
-from dask_coop.graph import scan as graph_scan
+from dask_coop.graph import tasks
 
 #: The blocks of one chunk: of the array, then of its mask, weights, marks or other coordinates.
 Blocks = Sequence[Any]
@@ -65,8 +64,8 @@ class Lift:
             ]
         else:
             states = [
-                graph_reduce._lift(self.op, self.axes, *_two(each), origin)
-                for each, origin in zip(blocks, origins, strict=True)
+                tasks.lift(op=self.op, axes=self.axes, block=x, where=where, origin=origin)
+                for (x, where), origin in zip(map(_two, blocks), origins, strict=True)
             ]
         return _gathered(self.op, groups, states), b""
 
@@ -86,9 +85,11 @@ class Count:
             table = chunks.backend_of(xs[0]).histogram_all(self.op, xs, self.grid)
             if table is not None:
                 return stack([0], [table]), b""
-        states = [
-            graph_reduce._histogram(self.op, self.grid, self.weighted, *each) for each in blocks
-        ]
+        states = []
+        for each in blocks:
+            samples, weights = (each[:-1], each[-1]) if self.weighted else (each, None)
+            state = tasks.count(*samples, op=self.op, grid=self.grid, weights=weights)
+            states.append(state)
         return _gathered(self.op, extras, states), b""
 
 
@@ -106,7 +107,10 @@ class Upsweep:
             if swept := chunks.backend_of(xs[0]).upsweep(self.op, self.sweep, xs):
                 fields, memo = swept
                 return [Stacked(np.arange(len(blocks)), fields)], memo
-        states = (graph_scan._lift(self.op, self.sweep, *_two(each)) for each in blocks)
+        states = (
+            tasks.upsweep(op=self.op, sweep=self.sweep, block=x, marks=marks)
+            for x, marks in map(_two, blocks)
+        )
         return stack(range(len(blocks)), states), b""
 
 
@@ -168,8 +172,10 @@ class Downsweep:
             )
             return results
         return [
-            graph_scan._scan_from(self.op, self.sweep.part(base is None), *_two(each), base)
-            for each, base in zip(blocks, bases, strict=True)
+            tasks.scan_from(
+                op=self.op, sweep=self.sweep.part(base is None), block=x, marks=marks, base=base
+            )
+            for (x, marks), base in zip(map(_two, blocks), bases, strict=True)
         ]
 
 

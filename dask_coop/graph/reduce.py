@@ -1,4 +1,4 @@
-"""The cross-chunk step of a reduction: a tree. That of a scan is in spine_scan.py.
+"""The cross-chunk step of a reduction: a tree. That of a scan is in scan.py.
 
 A reduction lifts every chunk and combines the states up a tree; the last task also finalizes::
 
@@ -9,15 +9,14 @@ A reduction lifts every chunk and combines the states up a tree; the last task a
 
 Messages are states: NumPy scalars or small arrays.
 
-Everything here builds graphs and nothing computes; what tasks do to chunks is in
-`dask_coop.chunks`.
+Everything here builds graphs and nothing computes; what tasks do is in `dask_coop.graph.tasks`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,14 +34,15 @@ from dask_coop.algebra.bins import Grid, Integers, require_room
 from dask_coop.algebra.counted import Counted, counted, masked
 from dask_coop.algebra.monoids import ARGMAX, ARGMIN, Operation, Origin, State
 from dask_coop.errors import Declined
-from dask_coop.graph import executor
+from dask_coop.graph import executor, tasks
+from dask_coop.graph.tasks import refs
 
 #: States that one task of a tree takes.
 FAN_IN = 16
 
 Key = tuple[Any, ...]
 Layer = dict[Any, Task]
-Finalize = Callable[[State], Any]
+Finalize = tasks.Finalize
 
 
 def reduction(
@@ -100,8 +100,17 @@ def reduction(
         out_layer: Layer = {}
         for index, keys in groups.items():
             key = (out_name, *(index[d] for d in kept))
-            out_layer[key] = Task(key, _aggregate, op, finalize, dtype, expand, to, _refs(keys))
-        results.append(_array(graph, {state}, out_name, out_layer, like, out_chunks, dtype))
+            out_layer[key] = Task(
+                key,
+                tasks.aggregate,
+                op=op,
+                finalize=finalize,
+                dtype=dtype,
+                expand=expand,
+                to=to,
+                states=refs(keys),
+            )
+        results.append(array(graph, {state}, out_name, out_layer, like, out_chunks, dtype))
     return results
 
 
@@ -119,13 +128,13 @@ def value(
     axes = tuple(range(x.ndim)) if axes is None else axes
     if (run := executor.runner()) is not None:
         (states,) = run.states(op, [x], axes).values()
-        return _value(op, finalize, states)
+        return tasks.evaluate(op=op, finalize=finalize, states=states)
     token = tokenize(op, x, finalize, axes)
     layer: Layer = {}
     groups = _states(layer, op, [x], axes, (name, token), FAN_IN, FAN_IN)
     (keys,) = groups.values()
     key = f"{name}-{token}"
-    layer[key] = Task(key, _value, op, finalize, _refs(keys))
+    layer[key] = Task(key, tasks.evaluate, op=op, finalize=finalize, states=refs(keys))
     return Delayed(key, HighLevelGraph.from_collections(key, layer, dependencies=[x]))
 
 
@@ -211,21 +220,31 @@ def table(
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
         key = (f"{name}-lift-{token}", *index)
-        blocks = [TaskRef((a.name, *index[: a.ndim])) for a in arrays]
-        layer[key] = Task(key, _histogram, op, ref, weights is not None, *blocks)
+        blocks = [TaskRef((a.name, *index[: a.ndim])) for a in samples]
+        weight = None if weights is None else TaskRef((weights.name, *index[: weights.ndim]))
+        layer[key] = Task(key, tasks.count, *blocks, op=op, grid=ref, weights=weight)
         groups.setdefault(tuple(i for d, i in enumerate(index) if d not in axes), []).append(key)
     state, to, last = f"{name}-state-{token}", chunks.kind(x._meta), (0,) * len(shape)
     top: Layer = {}
     for at, lifted in groups.items():
         keys = _tree(layer, op, lifted, (f"{name}-combine-{token}", *at), fan_in, fan_in)
         key = (f"{name}-{token}", *at, *last)
-        top[key] = Task(key, _tabulate, op, finalize, dtype, to, ref, _refs(keys))
+        top[key] = Task(
+            key,
+            tasks.tabulate,
+            op=op,
+            finalize=finalize,
+            dtype=dtype,
+            to=to,
+            grid=ref,
+            states=refs(keys),
+        )
     graph = HighLevelGraph.from_collections(state, layer, dependencies=[*arrays, *lazy])
     below = {state, *(name for d in lazy for name in d.__dask_layers__())}
     kept = (sizes for d, sizes in enumerate(x.chunks) if d not in axes)
     sizes = (*kept, *((n,) for n in shape))
     like = chunks.unmasked(x._meta)
-    return _array(graph, below, f"{name}-{token}", top, like, sizes, dtype)
+    return array(graph, below, f"{name}-{token}", top, like, sizes, dtype)
 
 
 def _states(
@@ -243,13 +262,14 @@ def _states(
     made of them (0 along `axes`).
     """
     name, token = names
-    x = arrays[0]
+    x, parts = arrays[0], [*zip(("block", "where"), arrays, strict=False)]
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
         key = (f"{name}-lift-{token}", *index)
-        origin = {"origin": _origin(x, axes, index)} if op.monoid.positional else {}
-        blocks = (TaskRef((a.name, *index)) for a in arrays)
-        layer[key] = Task(key, _lift, op, axes, *blocks, **origin)
+        blocks: dict[str, Any] = {part: TaskRef((a.name, *index)) for part, a in parts}
+        if op.monoid.positional:
+            blocks["origin"] = origin(x, axes, index)
+        layer[key] = Task(key, tasks.lift, op=op, axes=axes, **blocks)
         groups.setdefault(tuple(0 if d in axes else i for d, i in enumerate(index)), []).append(key)
     return {
         index: _tree(layer, op, keys, (f"{name}-combine-{token}", *index), fan_in, limit)
@@ -257,7 +277,7 @@ def _states(
     }
 
 
-def _origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
+def origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
     """Return where a block begins and how long the array is, along each of `axes`."""
     shape = x.shape
     unknown = [axis for axis in axes if shape[axis] != shape[axis]]
@@ -282,7 +302,7 @@ def _tree(
         parents: list[Key] = []
         for i in range(0, len(keys), fan_in):
             key = (*prefix, level, i // fan_in)
-            layer[key] = Task(key, _combine, op, _refs(keys[i : i + fan_in]))
+            layer[key] = Task(key, tasks.combine, op=op, states=refs(keys[i : i + fan_in]))
             parents.append(key)
         keys, level = parents, level + 1
     return keys
@@ -298,11 +318,7 @@ def _fan_in(split_every: int | dict[int, int] | None, axes: tuple[int, ...]) -> 
     return int(split_every)
 
 
-def _refs(keys: Iterable[Key]) -> List:
-    return List(*map(TaskRef, keys))
-
-
-def _array(
+def array(
     graph: HighLevelGraph,
     below: set[str],
     name: str,
@@ -327,11 +343,12 @@ def _reduced(
     groups: executor.Groups,
 ) -> Any:
     """Make the result of all states of a reduction, in NumPy."""
+    finalize, dtype = output
     expand = axes if keepdims else ()
     return _joined(
         {
-            tuple(i for d, i in enumerate(index) if keepdims or d not in axes): _aggregate(
-                op, *output, expand, "numpy", states
+            tuple(i for d, i in enumerate(index) if keepdims or d not in axes): tasks.aggregate(
+                op=op, finalize=finalize, dtype=dtype, expand=expand, to="numpy", states=states
             )
             for index, states in groups.items()
         }
@@ -344,7 +361,9 @@ def _tabulated(
     """Make the result of all tables, of `ndim` axes each, in NumPy."""
     return _joined(
         {
-            (*index, *(0,) * ndim): _tabulate(op, finalize, dtype, "numpy", grid, states)
+            (*index, *(0,) * ndim): tasks.tabulate(
+                op=op, finalize=finalize, dtype=dtype, to="numpy", grid=grid, states=states
+            )
             for index, states in groups.items()
         }
     )
@@ -362,52 +381,3 @@ def _joined(blocks: dict[Key, Any]) -> Any:
     for index, block in blocks.items():
         nested[index] = block
     return np.block(nested.tolist())
-
-
-# What follows runs inside tasks.
-
-
-def _lift(
-    op: Operation, axes: tuple[int, ...], x: Any, where: Any = None, origin: Origin | None = None
-) -> State:
-    if where is not None and chunks.kind(x) == "numpy":
-        where = chunks.asarray(where, "numpy")
-    state: State = chunks.backend_of(x).lift(op, x, axes, where)
-    if origin is not None:
-        state = op.shift(state, tuple(x.shape[axis] for axis in axes), origin)
-    return state
-
-
-def _histogram(op: Operation, grid: Any, weighted: bool, *blocks: Any) -> State:
-    samples, weights = (blocks[:-1], blocks[-1]) if weighted else (blocks, None)
-    state: State = chunks.backend_of(*blocks).histogram(op, samples, grid, weights)
-    return state
-
-
-def _combine(op: Operation, states: list[State]) -> State:
-    return op.combine(states)
-
-
-def _value(op: Operation, finalize: Callable[[State], Any], states: list[State]) -> Any:
-    return finalize(op.combine(states))
-
-
-def _aggregate(
-    op: Operation,
-    finalize: Finalize,
-    dtype: Any,
-    expand: tuple[int, ...],
-    to: str,
-    states: list[State],
-) -> Any:
-    with np.errstate(invalid="ignore"):
-        result = finalize(op.combine(states)).astype(dtype, copy=False)
-    # What is masked and has no axis is a constant without a dtype.
-    return chunks.asarray(np.expand_dims(result, expand) if expand else result[()], to)
-
-
-def _tabulate(
-    op: Operation, finalize: Callable[..., Any], dtype: Any, to: str, grid: Any, states: list[State]
-) -> Any:
-    result = finalize(op.combine(states), grid).astype(dtype, copy=False)
-    return chunks.asarray(result, to)

@@ -25,29 +25,29 @@ A chain reads every chunk once, and needs the memory of one::
                        x1 --------- step --> (y1, state) --+--> y1       4k - 3 tasks
 
 Messages are states: NumPy scalars or small arrays.  Everything here builds graphs and nothing
-computes; what tasks do to chunks is in `dask_coop.chunks`.
+computes; what tasks do is in `dask_coop.graph.tasks`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from dask.array.core import Array
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.monoids import Operation
 from dask_coop.algebra.scan_spec import Sweep, segmented
 from dask_coop.errors import Declined
-from dask_coop.graph import executor
+from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Sources, add, copy, owners
-from dask_coop.graph.reduce import Key, Layer, _array, _combine, _refs
+from dask_coop.graph.reduce import Key, Layer, array
+from dask_coop.graph.tasks import refs
 
 #: States of a group. More of them save tasks, and time between tasks, but make messages larger.
 GROUP = 32
@@ -81,18 +81,18 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
     take_first, take = _taker(first, twice), _taker(source, twice)
     states: Layer = {}
     layer: Layer = {}
-    for line, blocks in _lines(x, sweep):
+    for line, blocks in lines(x, sweep):
         lifted: list[Key] = []
         for index in blocks[:-1]:
             key = (f"{name}-lift-{token}", *index)
-            states[key] = take_first(index, key, _lift, op, sweep)
+            states[key] = take_first(index, key, tasks.upsweep, op, sweep)
             lifted.append(key)
         groups = _spine(states, partial, lifted, name, token, line)
         for j, index in enumerate(blocks):
             key = (f"{name}-{token}", *index)
             group, position = divmod(j - 1, GROUP)
-            base = (TaskRef(groups[group]), position) if j else ()
-            layer[key] = take(index, key, _scan, op, sweep.part(first=j == 0), *base)
+            base = {"bases": TaskRef(groups[group]), "position": position} if j else {}
+            layer[key] = take(index, key, tasks.downsweep, op, sweep.part(first=j == 0), **base)
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(first) + _arrays(source)))
     state = f"{name}-state-{token}"
     # What is not joined needs every chunk, and the owners of these are known.
@@ -100,7 +100,7 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
     if states:
         graph = add(graph, state, states, named)
     below = owners(graph, layer) if named is None else named | ({state} if states else set())
-    return _wrap(graph, below, f"{name}-{token}", layer, op, sweep, x)
+    return wrap(graph, below, f"{name}-{token}", layer, op, sweep, x)
 
 
 def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
@@ -113,28 +113,28 @@ def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
     take = _taker(source, join=True)
     steps: Layer = {}
     layer: Layer = {}
-    for _, blocks in _lines(x, sweep):
-        base: tuple[TaskRef, ...] = ()
+    for _, blocks in lines(x, sweep):
+        base: dict[str, TaskRef] = {}
         for j, index in enumerate(blocks):
             key = (f"{name}-{token}", *index)
             one = sweep.part(first=j == 0)
             if j == len(blocks) - 1:
-                layer[key] = take(index, key, _scan_from, op, one, *base)
+                layer[key] = take(index, key, tasks.scan_from, op, one, **base)
                 continue
             turn, step, state = (
                 (f"{name}-{part}-{token}", *index) for part in ("turn", "step", "state")
             )
             # With a root of its own Dask takes the results of a step to where they go before it
             # turns to the next; those of a mere chain would pile up.
-            steps[turn] = Task(turn, _turn)
-            steps[step] = take(index, step, _step, op, one, TaskRef(turn), *base)
-            layer[key] = Task(key, _results, TaskRef(step))
-            steps[state] = Task(state, _state, TaskRef(step))
-            base = (TaskRef(state),)
+            steps[turn] = Task(turn, tasks.take_turn)
+            steps[step] = take(index, step, tasks.step, op, one, turn=TaskRef(turn), **base)
+            layer[key] = Task(key, tasks.results_of, step=TaskRef(step))
+            steps[state] = Task(state, tasks.state_of, step=TaskRef(step))
+            base = {"base": TaskRef(state)}
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(source)))
     if steps:
         graph = add(graph, f"{name}-steps-{token}", steps)
-    return _wrap(graph, owners(graph, layer), f"{name}-{token}", layer, op, sweep, x)
+    return wrap(graph, owners(graph, layer), f"{name}-{token}", layer, op, sweep, x)
 
 
 def _taker(source: Marked, join: bool) -> Callable[..., Task]:
@@ -145,12 +145,12 @@ def _taker(source: Marked, join: bool) -> Callable[..., Task]:
     x, marks = source
     sources = Sources(_arrays(source)) if join else None
 
-    def take(index: Key, key: Key, function: Any, op: Operation, sweep: Sweep, *rest: Any) -> Task:
+    def take(index: Key, key: Key, function: Any, op: Operation, sweep: Sweep, **rest: Any) -> Task:
         block, mark = (x.name, *index), None
         if marks is not None:
             mark = (marks.name, *(index if marks.ndim == x.ndim else (index[sweep.axis],)))
-        refs = TaskRef(block), mark and TaskRef(mark)
-        task = Task(key, function, op, sweep, *refs, *rest)
+            rest["marks"] = TaskRef(mark)
+        task = Task(key, function, op=op, sweep=sweep, block=TaskRef(block), **rest)
         if sources is None:
             return task
         # The marks of a line serve other lines too.
@@ -160,7 +160,7 @@ def _taker(source: Marked, join: bool) -> Callable[..., Task]:
     return take
 
 
-def _lines(x: Array, sweep: Sweep) -> Iterator[tuple[Key, list[Key]]]:
+def lines(x: Array, sweep: Sweep) -> Iterator[tuple[Key, list[Key]]]:
     """Yield, for every line of blocks, its index and those of its blocks in the order of a scan."""
     axis, k = sweep.axis, x.numblocks[sweep.axis]
     order = range(k)[::-1] if sweep.reverse else range(k)
@@ -172,7 +172,7 @@ def _arrays(source: Marked) -> list[Array]:
     return [array for array in source if array is not None]
 
 
-def _wrap(
+def wrap(
     graph: HighLevelGraph,
     below: set[str],
     name: str,
@@ -181,12 +181,13 @@ def _wrap(
     sweep: Sweep,
     x: Array,
 ) -> Array:
+    """Make an array of `layer`, which scans `x`, on the layers `below` of `graph`."""
     out_chunks = list(x.chunks)
     if sweep.initial:
         step = -1 if sweep.reverse else 1
         first, *rest = x.chunks[sweep.axis][::step]
         out_chunks[sweep.axis] = (first + 1, *rest)[::step]
-    return _array(graph, below, name, layer, x._meta, tuple(out_chunks), op.output)
+    return array(graph, below, name, layer, x._meta, tuple(out_chunks), op.output)
 
 
 def _spine(
@@ -198,73 +199,17 @@ def _spine(
     if len(groups) <= 1:
         keys = [(prefix, *line, g) for g in range(len(groups))]
         for key, group in zip(keys, groups, strict=True):
-            layer[key] = Task(key, _prefixes, op, _refs(group))
+            layer[key] = Task(key, tasks.prefixes, op=op, states=refs(group))
         return keys
     totals: list[Key] = []
     for g, group in enumerate(groups[:-1]):
         key = (f"{name}-total-{token}", *line, g)
-        layer[key] = Task(key, _combine, op, _refs(group))
+        layer[key] = Task(key, tasks.combine, op=op, states=refs(group))
         totals.append(key)
     root = (f"{name}-spine-{token}", *line)
-    layer[root] = Task(root, _prefixes, op, _refs(totals))
+    layer[root] = Task(root, tasks.prefixes, op=op, states=refs(totals))
     keys = [(prefix, *line, g) for g in range(len(groups))]
     for g, (key, group) in enumerate(zip(keys, groups, strict=True)):
-        above = (TaskRef(root), g - 1) if g else ()
-        layer[key] = Task(key, _prefixes, op, _refs(group), *above)
+        above = {"above": TaskRef(root), "position": g - 1} if g else {}
+        layer[key] = Task(key, tasks.prefixes, op=op, states=refs(group), **above)
     return keys
-
-
-# What follows runs inside tasks.
-
-
-def _lift(op: Operation, sweep: Sweep, x: Any, marks: Any) -> State:
-    engine = chunks.backend_of(x)
-    if marks is not None:
-        segments: State = engine.lift_segments(op, x, sweep, marks)
-        return segments
-    if sweep.reverse and not op.monoid.commutative:
-        x = np.flip(x, sweep.axis)
-    state: State = engine.lift(op, x, (sweep.axis,))
-    return state
-
-
-def _prefixes(
-    op: Operation, states: list[State], above: Sequence[State] = (), position: int = 0
-) -> list[State]:
-    return op.prefixes(states, above[position] if above else None)
-
-
-def _scan(
-    op: Operation,
-    sweep: Sweep,
-    x: Any,
-    marks: Any,
-    bases: Sequence[State] = (),
-    position: int = 0,
-) -> Any:
-    # The base of a scan that restarts ends with whether it did, which matters to nobody here.
-    base = bases[position][: len(op.monoid.fields)] if bases else None
-    return chunks.backend_of(x).scan(op, x, sweep, base, marks)
-
-
-def _scan_from(op: Operation, sweep: Sweep, x: Any, marks: Any, base: State | None = None) -> Any:
-    return chunks.backend_of(x).scan(op, x, sweep, base, marks)
-
-
-def _turn() -> None:
-    pass
-
-
-def _step(
-    op: Operation, sweep: Sweep, x: Any, marks: Any, turn: None, base: State | None = None
-) -> tuple[Any, State]:
-    step: tuple[Any, State] = chunks.backend_of(x).scan_on(op, x, sweep, base, marks)
-    return step
-
-
-def _results(step: tuple[Any, State]) -> Any:
-    return step[0]
-
-
-def _state(step: tuple[Any, State]) -> State:
-    return step[1]

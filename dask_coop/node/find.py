@@ -10,11 +10,10 @@ What a plain graph does in 2k tasks and a tree can be one task, where one call w
     x1 --lift--> s1 -+-prefixes--> bases        x1 -+-stage-+--> y1
     x2 --------------scan from a base--> y2     x2 -+       +--> y2
 
-The graph is not built differently for that: the tasks of `dask_coop.graph.reduce` and
-`dask_coop.graph.scan` carry their frozen `Operation`, and these, the shape of the graph and the
-order of its states tell all that a stage needs. So the same array computes under every scheduler,
-and what a stage replaces is kept beside it, for chunks that turn out not to suit. Dask's optimiser
-may have fused such tasks with their neighbours; those of a stage are taken apart again.
+The graph is not built differently for that: what its tasks do (`dask_coop.graph.tasks`), its shape
+and the order of its states tell all that a stage needs. So the same array computes under every
+scheduler, and what a stage replaces is kept beside it, for chunks that turn out not to suit. Dask's
+optimiser may have fused such tasks with their neighbours; those of a stage are taken apart again.
 
 A stage takes all chunks at a time. So a reduction of chunks that are made on the way, and let go of
 one after the other, is none: there may be more of them than memory. A scan holds them in any case.
@@ -23,20 +22,46 @@ one after the other, is none: there may be more of them than memory. A scan hold
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dask.task_spec import Alias, DataNode, List, Task, TaskRef
+from dask.task_spec import Alias, DataNode, Task, TaskRef
 
 from dask_coop.algebra.bins import Grid
 from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.monoids import COUNTS, Operation, Origin
 from dask_coop.algebra.scan_spec import Sweep
-from dask_coop.graph import reduce as graph_reduce
-from dask_coop.graph import scan as graph_scan
+from dask_coop.graph import tasks
+from dask_coop.graph.tasks import (
+    AggregateTask,
+    CombineTask,
+    CountTask,
+    DownsweepTask,
+    EvaluateTask,
+    Graph,
+    Kind,
+    LiftTask,
+    OurTask,
+    PrefixesTask,
+    RootTask,
+    TabulateTask,
+    UpsweepTask,
+    index_of,
+    kind_of,
+    name_of,
+    read,
+    refs,
+    taken_apart,
+)
 
-Graph = dict[Any, Any]
+#: What a stage replaces, and what its results are made by.
+_PARTS: Set[type[OurTask] | None] = frozenset(
+    {
+        *(LiftTask, CountTask, CombineTask, EvaluateTask, AggregateTask, TabulateTask),
+        *(UpsweepTask, PrefixesTask, DownsweepTask),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -107,9 +132,9 @@ def find_stages(graph: Graph, wanted: Set[Any]) -> Found:
 
     Without any, the graph that is returned is `graph` itself.
     """
-    if not any(map(_is_ours, graph.values())):
+    if not any(tasks.does_any(task, _PARTS) for task in graph.values()):
         return Found(graph, [], {})
-    whole, homes = _taken_apart(graph)
+    whole, homes = taken_apart(graph, _PARTS)
     others: dict[str, str] = {}
     scans = list(_scans(whole, others))
     made = {key for stage in scans for key in stage.outputs}
@@ -126,7 +151,7 @@ def find_stages(graph: Graph, wanted: Set[Any]) -> Found:
         return Found(graph, [], others)
     used = {key for stage in stages for key in (*stage.plain, *stage.outputs, *stage.needs)}
     used |= roots.keys()
-    mine, _ = _taken_apart(graph, {homes[key] for key in used if key in homes})
+    mine, _ = taken_apart(graph, _PARTS, {homes[key] for key in used if key in homes})
     return Found(mine | roots, stages, others)
 
 
@@ -137,9 +162,8 @@ def _are_held(stage: Stage, graph: Graph, there: Set[Any]) -> bool:
     """
     lazy = {key for key in stage.blocks if key not in there and not _is_data(graph, key)}
     if lazy:
-        lifts = (graph_reduce._lift, graph_reduce._histogram)
         for task in graph.values():
-            if not (isinstance(task, Task) and task.func in lifts):
+            if kind_of(task) not in (LiftTask, CountTask):
                 lazy -= task.dependencies
     return not lazy
 
@@ -155,71 +179,20 @@ def put_in(graph: Graph, stage: Stage, call: Callable[..., Any]) -> None:
 
     What the tasks replaced need and nobody else does stays behind, for Dask to cull.
     """
-    graph[stage.key] = Task(stage.key, call, List(*map(TaskRef, stage.needs)))
+    graph[stage.key] = Task(stage.key, call, refs(stage.needs))
     for i, key in enumerate(stage.outputs):
         graph[key] = Task(key, operator.getitem, TaskRef(stage.key), i)
-
-
-def _taken_apart(
-    graph: Mapping[Any, Any], only: Set[Any] | None = None
-) -> tuple[Graph, dict[Any, Any]]:
-    """Return a graph with the tasks inside of fused ones, where these hold tasks of ours.
-
-    Also where each of these tasks was, by their keys; with `only`, that is all that is taken apart.
-    """
-    whole: Graph = {}
-    parts: Graph = {}
-    homes: dict[Any, Any] = {}
-    for key, task in graph.items():
-        if not _is_fused(task) or not (_is_ours(task) if only is None else key in only):
-            whole[key] = task
-            continue
-        inner, last = task.args[:2]
-        found, _ = _taken_apart(inner)
-        parts |= found
-        homes |= dict.fromkeys(found, key)
-        if key != last:
-            whole[key] = Alias(key, last)
-    # A fused task has an alias by the key of its last part; what is data stays data.
-    for key, part in parts.items():
-        if isinstance(whole.get(key), Alias | None):
-            whole[key] = part
-    return whole, homes
-
-
-def _is_fused(task: Any) -> bool:
-    return isinstance(task, Task) and bool(task.has_subgraph())
-
-
-def _is_ours(task: Any) -> bool:
-    if _is_fused(task):
-        return any(map(_is_ours, task.args[0].values()))
-    return isinstance(task, Task) and task.func in _OURS
-
-
-_ROOTS = (graph_reduce._aggregate, graph_reduce._value, graph_reduce._tabulate)
-_OURS: tuple[Callable[..., Any], ...] = (
-    *_ROOTS,
-    *(graph_reduce._lift, graph_reduce._histogram, graph_reduce._combine),
-    *(graph_scan._lift, graph_scan._scan, graph_scan._prefixes),
-)
 
 
 _COMPUTED = "its states are computed already"
 
 
-def _keys(refs: Any) -> tuple[Any, ...]:
-    """Return the keys in a list of references."""
-    return tuple(ref.key for ref in refs.args)
-
-
 def _leaves(graph: Graph, keys: Iterable[Any], tree: Graph) -> Iterator[Any]:
     """Yield the keys of the lifts below `keys`, in order; add the tasks that combine to `tree`."""
     for key in keys:
-        task = graph.get(key)
-        if isinstance(task, Task) and task.func is graph_reduce._combine:
-            tree[key] = task
-            yield from _leaves(graph, _keys(task.args[1]), tree)
+        if combining := read(graph.get(key), CombineTask):
+            tree[key] = graph[key]
+            yield from _leaves(graph, combining.states, tree)
         else:
             yield key
 
@@ -231,59 +204,61 @@ def _trees(graph: Graph, others: dict[str, str]) -> Iterator[tuple[Stage, Graph]
     """
     roots: dict[tuple[Any, ...], list[Any]] = {}
     for key, task in graph.items():
-        if isinstance(task, Task) and task.func in _ROOTS:
-            roots.setdefault(_keys(task.args[-1]), []).append(key)
+        if root := read(task, RootTask):
+            roots.setdefault(root.states, []).append(key)
     for states, keys in roots.items():
         tree: Graph = {}
-        lifts: list[Any] = [graph.get(key) for key in _leaves(graph, states, tree)]
-        if len(lifts) < 2:
+        leaves = list(_leaves(graph, states, tree))
+        if len(leaves) < 2:
             continue
-        name = _name(keys[0])
-        if reason := _objection_to_tree(lifts):
+        name = name_of(keys[0])
+        nodes: list[Any] = [graph.get(key) for key in leaves]
+        if not all(isinstance(node, Task) for node in nodes):
+            others[name] = _COMPUTED
+            continue
+        if counts := _read_all(nodes, CountTask):
+            op, blocks = counts[0].op, tuple(one.samples[0] for one in counts)
+            reason, grid, origins = _objection_to_count(counts[0]), counts[0].grid, None
+        elif lifts := _read_all(nodes, LiftTask):
+            op, blocks = lifts[0].op, tuple(one.block for one in lifts)
+            reason, grid, origins = _objection_to_lift(lifts[0]), None, None
+            if op.monoid.positional:
+                origins = tuple(one.origin for one in lifts if one.origin is not None)
+        else:
+            others[name] = "it is not a reduction"
+            continue
+        if reason:
             others[name] = reason
             continue
-        first = lifts[0]
-        op = first.args[0]
-        state, stage = (f"state-{name}", *_index(keys[0])), (f"stage-{name}", *_index(keys[0]))
-        tree |= {lift.key: lift for lift in lifts}
-        tree[state] = Task(state, graph_reduce._combine, op, List(*map(TaskRef, states)))
-        ends = {
-            key: Task(key, graph[key].func, *graph[key].args[:-1], List(TaskRef(state)))
-            for key in keys
-        }
-        if first.func is graph_reduce._histogram:
-            blocks = tuple(lift.args[3].key for lift in lifts)
-            yield Stage(stage, op, blocks, (state,), tree, grid=first.args[1]), ends
-            continue
-        blocks = tuple(lift.args[2].key for lift in lifts)
-        origins = tuple(lift.kwargs.get("origin") for lift in lifts)
-        places = origins if op.monoid.positional else None
-        yield Stage(stage, op, blocks, (state,), tree, places), ends
+        state, stage = (f"state-{name}", *index_of(keys[0])), (f"stage-{name}", *index_of(keys[0]))
+        tree |= {node.key: node for node in nodes}
+        tree[state] = Task(state, tasks.combine, op=op, states=refs(states))
+        ends = {key: tasks.on_states(graph[key], [state]) for key in keys}
+        yield Stage(stage, op, blocks, (state,), tree, origins, grid=grid), ends
 
 
-def _objection_to_tree(lifts: list[Any]) -> str:
-    if not all(isinstance(lift, Task) for lift in lifts):
-        return _COMPUTED
-    first = lifts[0]
-    op = first.args[0]
-    if first.func is graph_reduce._histogram:
-        _, grid, weighted, *blocks = first.args
-        if op.monoid is not COUNTS:
-            return "reproducible sums of weights take several steps a chunk"
-        if weighted:
-            return "weights take several steps a chunk"
-        if len(blocks) > 1:
-            return "it has several coordinates"
-        if not isinstance(grid, TaskRef) and (reason := objection_to_grid(grid)):
-            return reason
-        return ""
-    if first.func is not graph_reduce._lift:
-        return "it is not a reduction"
-    if len(first.args) > 3:
+def _read_all(nodes: Sequence[Any], kind: type[Kind]) -> list[Kind]:
+    """Return what tasks do that are all of one kind; of others, nothing."""
+    found = [one for node in nodes if (one := read(node, kind))]
+    return found if len(found) == len(nodes) else []
+
+
+def _objection_to_count(task: CountTask) -> str:
+    if task.op.monoid is not COUNTS:
+        return "reproducible sums of weights take several steps a chunk"
+    if task.weights is not None:
+        return "weights take several steps a chunk"
+    if len(task.samples) > 1:
+        return "it has several coordinates"
+    return "" if isinstance(task.grid, TaskRef) else objection_to_grid(task.grid)
+
+
+def _objection_to_lift(task: LiftTask) -> str:
+    if task.where is not None:
         return "it takes a mask"
-    if len(first.args[1]) < len(_index(first.args[2].key)):
+    if len(task.axes) < len(index_of(task.block)):
         return "it leaves axes that are not reduced"
-    return _objection_to_monoid(op)
+    return _objection_to_monoid(task.op)
 
 
 def objection_to_grid(grid: Any) -> str:
@@ -305,42 +280,41 @@ def _objection_to_monoid(op: Operation) -> str:
 
 def _scans(graph: Graph, others: dict[str, str]) -> Iterator[Stage]:
     """Find scans: the tasks of one name are one array, and one stage if it has one axis."""
-    arrays: dict[str, list[Any]] = {}
+    arrays: dict[str, dict[Any, DownsweepTask]] = {}
     for key, task in graph.items():
-        if isinstance(task, Task) and task.func is graph_scan._scan:
-            arrays.setdefault(_name(key), []).append(key)
-    for name, keys in arrays.items():
-        first = graph[keys[0]]
-        op, sweep = first.args[:2]
-        sign = -1 if sweep.reverse else 1
-        keys.sort(key=lambda key: sign * key[1])
-        last = graph[keys[-1]]
-        if len(last.args) == 4:
+        if scanning := read(task, DownsweepTask):
+            arrays.setdefault(name_of(key), {})[key] = scanning
+    for name, scans in arrays.items():
+        one = next(iter(scans.values()))
+        sign = -1 if one.sweep.reverse else 1
+        keys = sorted(scans, key=lambda key: sign * key[1])
+        first, last = scans[keys[0]], scans[keys[-1]]
+        if last.bases is None:
             # A first chunk only: nothing crosses from one to another.
             continue
-        if reason := _objection_to_scan(graph, keys):
+        if reason := _objection_to_scan(keys[0], first, last):
             others[name] = reason
             continue
         plain: Graph = {key: graph[key] for key in keys}
         for key in keys:
-            if len(graph[key].args) > 4:
-                _add_bases(graph, graph[key].args[4].key, plain)
+            if (bases := scans[key].bases) is not None:
+                _add_bases(graph, bases, plain)
         if not all(isinstance(task, Task) for task in plain.values()):
             others[name] = _COMPUTED
             continue
-        outputs = {graph[key].args[2].key: key for key in keys}
-        lifted = {task.args[2].key for task in plain.values() if task.func is graph_scan._lift}
+        outputs = {scans[key].block: key for key in keys}
+        lifted = {lift.block for task in plain.values() if (lift := read(task, UpsweepTask))}
         blocks = sorted(lifted | outputs.keys(), key=lambda key: sign * key[1])
-        if len({_name(block) for block in blocks}) > 1:
+        if len({name_of(block) for block in blocks}) > 1:
             others[name] = "its two passes read chunks of their own"
             continue
         yield Stage(
             (f"stage-{name}", 0),
-            op,
+            one.op,
             tuple(blocks),
             tuple(outputs[block] for block in blocks if block in outputs),
             plain,
-            sweep=sweep,
+            sweep=one.sweep,
             wanted=tuple(block in outputs for block in blocks),
         )
 
@@ -349,27 +323,19 @@ def _add_bases(graph: Graph, key: Any, plain: Graph) -> None:
     """Add the task `key`, which makes base sums, and all from the lifts on that it needs."""
     if key not in plain:
         task = plain[key] = graph[key]
-        if isinstance(task, Task) and task.func is not graph_scan._lift:
+        if isinstance(task, Task) and kind_of(task) is not UpsweepTask:
             for needed in task.dependencies:
                 _add_bases(graph, needed, plain)
 
 
-def _objection_to_scan(graph: Graph, keys: list[Any]) -> str:
-    op, sweep, _, marks, *_ = graph[keys[-1]].args
-    if len(_index(keys[0])) > 1:
+def _objection_to_scan(key: Any, first: DownsweepTask, last: DownsweepTask) -> str:
+    """Say why no stage makes the chunks from `first`, which makes `key`, to `last`."""
+    if len(index_of(key)) > 1:
         return "it has several axes"
-    if marks is not None:
+    if last.marks is not None:
         return "it restarts at marks"
-    if sweep.initial or graph[keys[0]].args[1].initial:
+    if last.sweep.initial or first.sweep.initial:
         return "its first chunk is longer by one"
-    if op.monoid.lift is not None:
-        return f"{op.monoid.name} is not of the library"
-    return _objection_to_monoid(op)
-
-
-def _name(key: Any) -> str:
-    return str(key[0] if isinstance(key, tuple) else key)
-
-
-def _index(key: Any) -> tuple[int, ...]:
-    return tuple(key[1:]) if isinstance(key, tuple) else ()
+    if last.op.monoid.lift is not None:
+        return f"{last.op.monoid.name} is not of the library"
+    return _objection_to_monoid(last.op)

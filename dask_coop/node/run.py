@@ -10,7 +10,8 @@ from typing import Any
 from dask._task_spec import DataNode, Task, convert_legacy_graph, cull
 from dask.core import flatten
 
-from dask_coop.node.find import Graph, Stage, find_stages, objection_to_grid, put_in
+from dask_coop.graph.tasks import Graph
+from dask_coop.node.find import Stage, find_stages, objection_to_grid, put_in
 from dask_coop.node.placement import Everywhere
 
 Plain = Callable[[Graph, Any], Any]

@@ -148,7 +148,7 @@ def test_extrema_behind_unknown_sizes_carry_no_more_than_both(name: str) -> None
         argument.monoid.name
         for task in dict(lazy.dask).values()
         if isinstance(task, Task)
-        for argument in task.args
+        for argument in (*task.args, *task.kwargs.values())
         if isinstance(argument, Operation)
     }
     assert operations == {MINMAX.name}

@@ -18,7 +18,7 @@ from test_architecture import MODULES, PACKAGE, imports, module_name
 import dask_coop as dc
 from dask_coop.algebra import monoids
 from dask_coop.algebra.monoids import Field, Monoid
-from dask_coop.api.arguments import only_field, reduce_array
+from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
 from dask_coop.api.public import public
 
 REPOSITORY = Path(__file__).parents[2]
@@ -151,8 +151,8 @@ def test_a_reduction_is_a_row_a_public_function_and_a_line_in_a_table_of_tests(
         engine: Any = "auto",
     ) -> Any:
         x = da.asanyarray(a)
-        given = axis, keepdims, split_every, out
-        return reduce_array(row, "bitwise_or", only_field, x, *given, where=where)
+        given = ReductionArguments(axis, keepdims, split_every, out, where)
+        return reduce_array(row, "bitwise_or", only_field, x, given)
 
     # tests
     array = np.random.default_rng(0).integers(-9, 2**20, (40, 30)).astype("i4")

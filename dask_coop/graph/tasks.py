@@ -1,0 +1,408 @@
+"""The tasks of the cross-chunk step: what runs inside them, and what a task found in a graph does.
+
+The functions here are called by the tasks that `dask_coop.graph.reduce` and `dask_coop.graph.scan`
+make, and by the jobs of a cluster. Their arguments are keywords, in a task too, but for the
+samples of a histogram::
+
+    Task(key, lift, op=op, axes=(0,), block=TaskRef(("x", 3)))      in a graph
+                        |
+                      read
+                        |
+    LiftTask(op=op, axes=(0,), block=("x", 3), where=None)          what it does, with keys
+
+Code that looks for tasks in a graph uses `read` and never a task's arguments, so that a function
+can get another one, anywhere among those that it has, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+from dask.task_spec import Alias, List, Task, TaskRef
+
+from dask_coop import chunks
+from dask_coop.algebra.bins import Grid, Integers
+from dask_coop.algebra.monoids import Operation, Origin, State
+from dask_coop.algebra.scan_spec import Sweep
+
+Graph = dict[Any, Any]
+#: What Dask takes for a key.
+Key = Any
+Finalize = Callable[[State], Any]
+
+
+# What runs inside the tasks of reductions and histograms.
+
+
+def lift(
+    *,
+    op: Operation,
+    axes: tuple[int, ...],
+    block: Any,
+    where: Any = None,
+    origin: Origin | None = None,
+) -> State:
+    """Return the state of a block over `axes`, of its elements `where` a mask says so.
+
+    Operations that tell places take the `origin` of the block in its array.
+    """
+    if where is not None and chunks.kind(block) == "numpy":
+        where = chunks.asarray(where, "numpy")
+    state: State = chunks.backend_of(block).lift(op, block, axes, where)
+    if origin is not None:
+        state = op.shift(state, tuple(block.shape[axis] for axis in axes), origin)
+    return state
+
+
+def count(*samples: Any, op: Operation, grid: Any, weights: Any = None) -> State:
+    """Return the table of a block of samples, one array for each coordinate."""
+    blocks = samples if weights is None else (*samples, weights)
+    state: State = chunks.backend_of(*blocks).histogram(op, samples, grid, weights)
+    return state
+
+
+def combine(*, op: Operation, states: list[State]) -> State:
+    """Combine states in their order."""
+    return op.combine(states)
+
+
+def evaluate(*, op: Operation, finalize: Finalize, states: list[State]) -> Any:
+    """Return any object that is made of the combined states."""
+    return finalize(op.combine(states))
+
+
+def aggregate(
+    *,
+    op: Operation,
+    finalize: Finalize,
+    dtype: Any,
+    expand: tuple[int, ...],
+    to: str,
+    states: list[State],
+) -> Any:
+    """Return a block of a result: an array of the kind `to`, with new axes at `expand`."""
+    with np.errstate(invalid="ignore"):
+        result = finalize(op.combine(states)).astype(dtype, copy=False)
+    # What is masked and has no axis is a constant without a dtype.
+    return chunks.asarray(np.expand_dims(result, expand) if expand else result[()], to)
+
+
+def tabulate(
+    *,
+    op: Operation,
+    finalize: Callable[..., Any],
+    dtype: Any,
+    to: str,
+    grid: Any,
+    states: list[State],
+) -> Any:
+    """Return a block of a histogram, made of the combined tables and the grid."""
+    result = finalize(op.combine(states), grid).astype(dtype, copy=False)
+    return chunks.asarray(result, to)
+
+
+# What runs inside the tasks of scans.
+
+
+def upsweep(*, op: Operation, sweep: Sweep, block: Any, marks: Any = None) -> State:
+    """Return the state of a block along the axis of a scan, which may restart at marks."""
+    engine = chunks.backend_of(block)
+    if marks is not None:
+        segments: State = engine.lift_segments(op, block, sweep, marks)
+        return segments
+    if sweep.reverse and not op.monoid.commutative:
+        block = np.flip(block, sweep.axis)
+    state: State = engine.lift(op, block, (sweep.axis,))
+    return state
+
+
+def prefixes(
+    *, op: Operation, states: list[State], above: Sequence[State] = (), position: int = 0
+) -> list[State]:
+    """Return the states combined up to each, from the state at `position` in those `above` on."""
+    return op.prefixes(states, above[position] if above else None)
+
+
+def downsweep(
+    *,
+    op: Operation,
+    sweep: Sweep,
+    block: Any,
+    marks: Any = None,
+    bases: Sequence[State] = (),
+    position: int = 0,
+) -> Any:
+    """Scan a block from the base at `position` in those of its group; the first has none."""
+    # The base of a scan that restarts ends with whether it did, which matters to nobody here.
+    base = bases[position][: len(op.monoid.fields)] if bases else None
+    return chunks.backend_of(block).scan(op, block, sweep, base, marks)
+
+
+def scan_from(
+    *, op: Operation, sweep: Sweep, block: Any, marks: Any = None, base: State | None = None
+) -> Any:
+    """Scan a block from a base."""
+    return chunks.backend_of(block).scan(op, block, sweep, base, marks)
+
+
+def step(
+    *,
+    op: Operation,
+    sweep: Sweep,
+    block: Any,
+    marks: Any = None,
+    turn: None = None,
+    base: State | None = None,
+) -> tuple[Any, State]:
+    """Scan a block from a base, and return the base of the next one, too."""
+    results: tuple[Any, State] = chunks.backend_of(block).scan_on(op, block, sweep, base, marks)
+    return results
+
+
+def take_turn() -> None:
+    """Do nothing, as the root that lets Dask take a step when its turn has come."""
+
+
+def results_of(*, step: tuple[Any, State]) -> Any:
+    """Return what a step has scanned."""
+    return step[0]
+
+
+def state_of(*, step: tuple[Any, State]) -> State:
+    """Return the base that a step leaves."""
+    return step[1]
+
+
+# What tasks in a graph do. Attributes have the names of arguments; chunks and states are keys.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OurTask:
+    """A task of an operation of ours."""
+
+    op: Operation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiftTask(OurTask):
+    """One that calls `lift`."""
+
+    axes: tuple[int, ...]
+    block: Key
+    where: Key | None = None
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountTask(OurTask):
+    """One that calls `count`; the grid may be a reference to the task that makes it."""
+
+    grid: Grid | Integers | TaskRef
+    samples: tuple[Key, ...]
+    weights: Key | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatesTask(OurTask):
+    """One that combines states first."""
+
+    states: tuple[Key, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CombineTask(StatesTask):
+    """One that calls `combine`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RootTask(StatesTask):
+    """One that ends a tree: it makes a result of the states."""
+
+    finalize: Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluateTask(RootTask):
+    """One that calls `evaluate`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AggregateTask(RootTask):
+    """One that calls `aggregate`."""
+
+    dtype: Any
+    expand: tuple[int, ...]
+    to: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TabulateTask(RootTask):
+    """One that calls `tabulate`; the grid may be a reference to the task that makes it."""
+
+    dtype: Any
+    to: str
+    grid: Grid | Integers | TaskRef
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrefixesTask(OurTask):
+    """One that calls `prefixes`."""
+
+    states: tuple[Key, ...]
+    above: Key | None = None
+    position: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepTask(OurTask):
+    """One that takes a block of a scan."""
+
+    sweep: Sweep
+    block: Key
+    marks: Key | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpsweepTask(SweepTask):
+    """One that calls `upsweep`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownsweepTask(SweepTask):
+    """One that calls `downsweep`."""
+
+    bases: Key | None = None
+    position: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScanFromTask(SweepTask):
+    """One that calls `scan_from`."""
+
+    base: Key | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTask(SweepTask):
+    """One that calls `step`."""
+
+    turn: Key
+    base: Key | None = None
+
+
+#: What a task does that calls a function.
+KINDS: dict[Callable[..., Any], type[OurTask]] = {
+    lift: LiftTask,
+    count: CountTask,
+    combine: CombineTask,
+    evaluate: EvaluateTask,
+    aggregate: AggregateTask,
+    tabulate: TabulateTask,
+    upsweep: UpsweepTask,
+    prefixes: PrefixesTask,
+    downsweep: DownsweepTask,
+    scan_from: ScanFromTask,
+    step: StepTask,
+}
+
+_NAMES = {kind: frozenset(field.name for field in fields(kind)) for kind in KINDS.values()}
+
+Kind = TypeVar("Kind", bound=OurTask)
+
+
+def refs(keys: Iterable[Key]) -> List:
+    """Return what gives a task the list of the results of `keys`."""
+    return List(*map(TaskRef, keys))
+
+
+def kind_of(task: Any) -> type[OurTask] | None:
+    """Return the class of what `read` returns."""
+    if not isinstance(task, Task):
+        return None
+    try:
+        return KINDS.get(task.func)
+    except TypeError:
+        # Whatever may be called need not have a hash.
+        return None
+
+
+def read(task: Any, kind: type[Kind]) -> Kind | None:
+    """Return what a task does, if it is of a `kind`; `OurTask` is all of them.
+
+    Tasks within a fused one are read one by one, once `taken_apart` has them.
+    """
+    found = kind_of(task)
+    if found is None or not issubclass(found, kind):
+        return None
+    names = _NAMES[found]
+    does = {
+        name: x.key if name in _OF_ONE and x is not None else x
+        for name, x in task.kwargs.items()
+        if name in names
+    }
+    if "states" in does:
+        does["states"] = tuple([ref.key for ref in does["states"].args])
+    if found is CountTask:
+        does["samples"] = tuple([ref.key for ref in task.args])
+    return found(**does)
+
+
+#: Arguments that are results of other tasks. A grid may be either.
+_OF_ONE = {"block", "where", "weights", "marks", "above", "bases", "base", "turn"}
+
+
+def on_states(root: Task, states: Iterable[Key]) -> Task:
+    """Return a task that does what `root`, a `RootTask`, does, with other states."""
+    return Task(root.key, root.func, **{**root.kwargs, "states": refs(states)})
+
+
+def is_fused(task: Any) -> bool:
+    """Tell whether a task holds others, which Dask has fused."""
+    return isinstance(task, Task) and bool(task.has_subgraph())
+
+
+def does_any(task: Any, kinds: Set[type[OurTask] | None]) -> bool:
+    """Tell whether a task, or one within it, is of one of some kinds."""
+    if is_fused(task):
+        return any(does_any(inner, kinds) for inner in task.args[0].values())
+    return kind_of(task) in kinds
+
+
+def taken_apart(
+    graph: Mapping[Any, Any], kinds: Set[type[OurTask] | None], only: Set[Any] | None = None
+) -> tuple[Graph, dict[Any, Any]]:
+    """Return a graph with the tasks inside of fused ones, where these hold tasks of some kinds.
+
+    Also where each of these tasks was, by their keys; with `only`, that is all that is taken apart.
+    """
+    whole: Graph = {}
+    parts: Graph = {}
+    homes: dict[Any, Any] = {}
+    for key, task in graph.items():
+        if not is_fused(task) or not (does_any(task, kinds) if only is None else key in only):
+            whole[key] = task
+            continue
+        inner, last = task.args[:2]
+        found, _ = taken_apart(inner, kinds)
+        parts |= found
+        homes |= dict.fromkeys(found, key)
+        if key != last:
+            whole[key] = Alias(key, last)
+    # A fused task has an alias by the key of its last part; what is data stays data.
+    for key, part in parts.items():
+        if isinstance(whole.get(key), Alias | None):
+            whole[key] = part
+    return whole, homes
+
+
+def name_of(key: Any) -> str:
+    """Return the name of the array, or of whatever else, that a key is of."""
+    return str(key[0] if isinstance(key, tuple) else key)
+
+
+def index_of(key: Any) -> tuple[int, ...]:
+    """Return which block of an array a key is of."""
+    return tuple(key[1:]) if isinstance(key, tuple) else ()
