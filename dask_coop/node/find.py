@@ -28,10 +28,15 @@ from typing import Any, NamedTuple
 
 from dask.task_spec import Alias, DataNode, Task, TaskRef
 
-from dask_coop.algebra.bins import Grid
-from dask_coop.algebra.central_moments import Powers
-from dask_coop.algebra.monoids import COUNTS, Operation, Origin
+from dask_coop.algebra.monoids import Operation, Origin
 from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.chunks.cupy.eligibility import (
+    Objection,
+    objection_to_grid,
+    objection_to_histogram,
+    objection_to_operation,
+    objection_to_scan,
+)
 from dask_coop.graph import tasks
 from dask_coop.graph.tasks import (
     AggregateTask,
@@ -228,7 +233,7 @@ def _trees(graph: Graph, others: dict[str, str]) -> Iterator[tuple[Stage, Graph]
             others[name] = "it is not a reduction"
             continue
         if reason:
-            others[name] = reason
+            others[name] = str(reason)
             continue
         state, stage = (f"state-{name}", *index_of(keys[0])), (f"stage-{name}", *index_of(keys[0]))
         tree |= {node.key: node for node in nodes}
@@ -243,39 +248,22 @@ def _read_all(nodes: Sequence[Any], kind: type[Kind]) -> list[Kind]:
     return found if len(found) == len(nodes) else []
 
 
-def _objection_to_count(task: CountTask) -> str:
-    if task.op.monoid is not COUNTS:
-        return "reproducible sums of weights take several steps a chunk"
+def _objection_to_count(task: CountTask) -> Objection | None:
+    if reason := objection_to_histogram(task.op):
+        return reason
     if task.weights is not None:
-        return "weights take several steps a chunk"
+        return Objection("weights take several steps a chunk")
     if len(task.samples) > 1:
-        return "it has several coordinates"
-    return "" if isinstance(task.grid, TaskRef) else objection_to_grid(task.grid)
+        return Objection("it has several coordinates")
+    return None if isinstance(task.grid, TaskRef) else objection_to_grid(task.grid)
 
 
-def _objection_to_lift(task: LiftTask) -> str:
+def _objection_to_lift(task: LiftTask) -> Objection | None:
     if task.where is not None:
-        return "it takes a mask"
+        return Objection("it takes a mask")
     if len(task.axes) < len(index_of(task.block)):
-        return "it leaves axes that are not reduced"
-    return _objection_to_monoid(task.op)
-
-
-def objection_to_grid(grid: Any) -> str:
-    """Say why no stage counts into `grid`; "" if one does."""
-    if not isinstance(grid, Grid):
-        return "the largest integer is not known before"
-    if len(grid.bins) > 1 or grid.axes is not None or grid.flow:
-        return "it has more than one table of bins"
-    return ""
-
-
-def _objection_to_monoid(op: Operation) -> str:
-    if isinstance(op.monoid, Powers):
-        return "moments of a high order take several steps a chunk"
-    if not op.monoid.commutative:
-        return f"{op.monoid.name} does not commute"
-    return ""
+        return Objection("it leaves axes that are not reduced")
+    return objection_to_operation(task.op)
 
 
 def _scans(graph: Graph, others: dict[str, str]) -> Iterator[Stage]:
@@ -293,7 +281,7 @@ def _scans(graph: Graph, others: dict[str, str]) -> Iterator[Stage]:
             # A first chunk only: nothing crosses from one to another.
             continue
         if reason := _objection_to_scan(keys[0], first, last):
-            others[name] = reason
+            others[name] = str(reason)
             continue
         plain: Graph = {key: graph[key] for key in keys}
         for key in keys:
@@ -328,14 +316,10 @@ def _add_bases(graph: Graph, key: Any, plain: Graph) -> None:
                 _add_bases(graph, needed, plain)
 
 
-def _objection_to_scan(key: Any, first: DownsweepTask, last: DownsweepTask) -> str:
+def _objection_to_scan(key: Any, first: DownsweepTask, last: DownsweepTask) -> Objection | None:
     """Say why no stage makes the chunks from `first`, which makes `key`, to `last`."""
     if len(index_of(key)) > 1:
-        return "it has several axes"
+        return Objection("it has several axes")
     if last.marks is not None:
-        return "it restarts at marks"
-    if last.sweep.initial or first.sweep.initial:
-        return "its first chunk is longer by one"
-    if last.op.monoid.lift is not None:
-        return f"{last.op.monoid.name} is not of the library"
-    return _objection_to_monoid(last.op)
+        return Objection("it restarts at marks")
+    return objection_to_scan(first.op, first.sweep) or objection_to_scan(last.op, last.sweep)

@@ -10,8 +10,9 @@ from typing import Any
 from dask._task_spec import DataNode, Task, convert_legacy_graph, cull
 from dask.core import flatten
 
+from dask_coop.chunks.cupy.eligibility import objection_to_dtypes, objection_to_grid
 from dask_coop.graph.tasks import Graph
-from dask_coop.node.find import Stage, find_stages, objection_to_grid, put_in
+from dask_coop.node.find import Stage, find_stages, put_in
 from dask_coop.node.placement import Everywhere
 
 Plain = Callable[[Graph, Any], Any]
@@ -74,11 +75,11 @@ class Runs:
         if reason := engine.objection(team, xs):
             return str(reason)
         if stage.grid is not None:
-            if len({x.dtype for x in xs}) > 1:
-                return "its chunks are of several dtypes"
+            if reason := objection_to_dtypes(xs):
+                return str(reason)
             grid = values[-1] if len(values) > len(xs) else stage.grid
             if reason := objection_to_grid(grid):
-                return reason
+                return str(reason)
             state = engine.histogram(team, stage.op, xs, grid)
             return "the table does not fit the memory of a block" if state is None else [state]
         if stage.sweep is None:

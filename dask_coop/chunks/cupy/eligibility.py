@@ -46,11 +46,14 @@ def objection_to_scan(op: Operation, sweep: Sweep) -> Objection | None:
     return objection_to_operation(op)
 
 
-def objection_to_histogram(op: Operation, grid: Any) -> Objection | None:
-    """Say why chunks are not counted into one table; None if they are."""
+def objection_to_histogram(op: Operation, grid: Any = None) -> Objection | None:
+    """Say why chunks are not counted into one table; None if they are.
+
+    Without a `grid`, which may not be known yet, `objection_to_grid` has to be asked later.
+    """
     if op.monoid is not COUNTS:
         return Objection("reproducible sums of weights take several steps a chunk")
-    return objection_to_grid(grid)
+    return None if grid is None else objection_to_grid(grid)
 
 
 def objection_to_grid(grid: Any) -> Objection | None:
@@ -77,12 +80,19 @@ def objection_to_chunks(xs: Sequence[Any], ordinals: Sequence[int]) -> Objection
     return None
 
 
+def objection_to_dtypes(xs: Sequence[Any]) -> Objection | None:
+    """Say why no launch takes chunks of such dtypes, or None."""
+    if len({x.dtype for x in xs}) > 1:
+        return Objection("its chunks are of several dtypes")
+    return None
+
+
 def objection_to_chunks_of_one_gpu(xs: Sequence[Any]) -> Objection | None:
     """Say why a launch over one GPU takes no such CuPy chunks, or None."""
     if len({x.device.id for x in xs}) > 1:
         return Objection("the chunks lie on several GPUs")
-    if len({x.dtype for x in xs}) > 1:
-        return Objection("its chunks are of several dtypes")
+    if reason := objection_to_dtypes(xs):
+        return reason
     ordinal = xs[0].device.id
     if not attribute(ordinal, "COOPERATIVE_MULTI_DEVICE_LAUNCH"):
         return Objection(f"GPU {ordinal} takes no cooperative multi-device launch")
