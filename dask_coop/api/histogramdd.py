@@ -17,6 +17,7 @@ from dask_coop import chunks
 from dask_coop.algebra import monoids
 from dask_coop.algebra.bins import Grid, find_coordinate_bins
 from dask_coop.algebra.monoids import MINMAX, State
+from dask_coop.api.arguments import rechunk
 from dask_coop.api.histogram import (
     find_weights,
     finishing,
@@ -231,7 +232,8 @@ def _find_samples(sample: Any) -> tuple[list[Array], int]:
         if x.shape[1] != x.shape[1] or x.shape[1] == 0:
             raise ValueError(f"sample must have a known number of columns, got {x.shape[1]}")
         require_samples("histogramdd", x)
-        x = x.rechunk({1: -1}) if x.size and x.numblocks[1] > 1 else x
+        if x.numblocks[1] > 1:
+            x = x.rechunk({1: -1}) if x.size else rechunk(x, (x.chunks[0], (x.shape[1],)))
         if x.shape[1] == 1:
             return [x.reshape(-1) if not x.size else x[:, 0]], 1
         return [x], x.shape[1]

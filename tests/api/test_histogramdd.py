@@ -62,6 +62,12 @@ def test_coordinates_in_columns(xp: Any, case: Any, size: int, dtype: str) -> No
         compare(xp, dc.histogramdd(x, 4), numpys(sample, 4))
 
 
+def test_no_samples_may_have_columns_in_chunks_of_their_own() -> None:
+    x = da.from_array(np.zeros((0, 3)), chunks=1)
+    counts, _ = dc.histogramdd(x, 2, [(0, 1)] * 3)
+    np.testing.assert_array_equal(counts.compute(), np.zeros((2, 2, 2)))
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
 def test_many_points_on_edges_and_an_ulp_beside_them(xp: Any, dtype: str) -> None:
     rng = np.random.default_rng(3)
