@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -176,17 +177,18 @@ def state_of(*, step: tuple[Any, State]) -> State:
     return step[1]
 
 
-# What tasks in a graph do. Attributes have the names of arguments; chunks and states are keys.
+# What tasks in a graph do. Attributes have the names of arguments; chunks and states are keys. None
+# is frozen, for a graph has many, and what is frozen takes twice as long to make.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class OurTask:
     """A task of an operation of ours."""
 
     op: Operation
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class LiftTask(OurTask):
     """One that calls `lift`."""
 
@@ -196,7 +198,7 @@ class LiftTask(OurTask):
     origin: Origin | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class CountTask(OurTask):
     """One that calls `count`; the grid may be a reference to the task that makes it."""
 
@@ -205,31 +207,31 @@ class CountTask(OurTask):
     weights: Key | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class StatesTask(OurTask):
     """One that combines states first."""
 
     states: tuple[Key, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class CombineTask(StatesTask):
     """One that calls `combine`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class RootTask(StatesTask):
     """One that ends a tree: it makes a result of the states."""
 
     finalize: Callable[..., Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class EvaluateTask(RootTask):
     """One that calls `evaluate`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class AggregateTask(RootTask):
     """One that calls `aggregate`."""
 
@@ -238,7 +240,7 @@ class AggregateTask(RootTask):
     to: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class TabulateTask(RootTask):
     """One that calls `tabulate`; the grid may be a reference to the task that makes it."""
 
@@ -247,7 +249,7 @@ class TabulateTask(RootTask):
     grid: Grid | Integers | TaskRef
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class PrefixesTask(OurTask):
     """One that calls `prefixes`."""
 
@@ -256,7 +258,7 @@ class PrefixesTask(OurTask):
     position: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class SweepTask(OurTask):
     """One that takes a block of a scan."""
 
@@ -265,12 +267,12 @@ class SweepTask(OurTask):
     marks: Key | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class UpsweepTask(SweepTask):
     """One that calls `upsweep`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class DownsweepTask(SweepTask):
     """One that calls `downsweep`."""
 
@@ -278,14 +280,14 @@ class DownsweepTask(SweepTask):
     position: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class ScanFromTask(SweepTask):
     """One that calls `scan_from`."""
 
     base: Key | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class StepTask(SweepTask):
     """One that calls `step`."""
 
@@ -307,8 +309,6 @@ KINDS: dict[Callable[..., Any], type[OurTask]] = {
     scan_from: ScanFromTask,
     step: StepTask,
 }
-
-_NAMES = {kind: frozenset(field.name for field in fields(kind)) for kind in KINDS.values()}
 
 Kind = TypeVar("Kind", bound=OurTask)
 
@@ -337,12 +337,12 @@ def read(task: Any, kind: type[Kind]) -> Kind | None:
     found = kind_of(task)
     if found is None or not issubclass(found, kind):
         return None
-    names = _NAMES[found]
-    does = {
-        name: x.key if name in _OF_ONE and x is not None else x
-        for name, x in task.kwargs.items()
-        if name in names
-    }
+    given = task.kwargs
+    does = {}
+    for name, is_key in _arguments(found):
+        if name in given:
+            value = given[name]
+            does[name] = value.key if is_key and value is not None else value
     if "states" in does:
         does["states"] = tuple([ref.key for ref in does["states"].args])
     if found is CountTask:
@@ -352,6 +352,12 @@ def read(task: Any, kind: type[Kind]) -> Kind | None:
 
 #: Arguments that are results of other tasks. A grid may be either.
 _OF_ONE = {"block", "where", "weights", "marks", "above", "bases", "base", "turn"}
+
+
+@cache
+def _arguments(kind: Any) -> tuple[tuple[str, bool], ...]:
+    """Return the arguments that are read of tasks of a kind, and whether they are keys."""
+    return tuple((field.name, field.name in _OF_ONE) for field in fields(kind))
 
 
 def on_states(root: Task, states: Iterable[Key]) -> Task:
