@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra import monoids
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 
 from .cases import DATA, DTYPES, Array, Case, Maker, Scale, apart
 
@@ -36,7 +36,7 @@ def ours(peers: Any, case: Case) -> Callable[[Array], Array]:
     op = monoids.bind(monoids.SUM, dtype, dtype, "scan")
     engine = peers.ours("scan")
     if not peers.gpu:
-        return lambda x: engine.scan(op, x, Sweep(case.axis or 0))
+        return lambda x: engine.scan(op, x, ScanSpec(case.axis or 0))
     scan_lines, lines, empty = engine.scan_lines, case.lines, peers.cupy.empty
 
     def call(x: Array) -> Array:

@@ -32,7 +32,7 @@ struct Peers {
   unsigned* flags[most];  // of every GPU: a word for each GPU, in its own memory
   unsigned* arrived;      // of this GPU: zero between barriers
   unsigned* failed;       // of this GPU, in host memory: 1 + a rank that was waited for in vain
-  u64 patience;           // in nanoseconds
+  u64 timeout;           // in nanoseconds
   int rank, count;
 };
 
@@ -86,7 +86,7 @@ __device__ bool peer_barrier(const Peers& peers, unsigned epoch, F publish) {
       asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
       if (int(seen - epoch) >= 0) break;
       asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-      if (now - start > peers.patience) {
+      if (now - start > peers.timeout) {
         late = true;
         *const_cast<volatile unsigned*>(peers.failed) = threadIdx.x + 1;
         break;

@@ -72,7 +72,7 @@ def cases() -> None:
     import dask_coop
     from dask_coop.algebra import monoids
     from dask_coop.algebra.bins import Grid, find_bins
-    from dask_coop.algebra.scan_spec import Sweep
+    from dask_coop.algebra.scan_spec import ScanSpec
     from dask_coop.chunks.cupy import backend, multichunk
     from dask_coop.cuda import team as teams
 
@@ -165,10 +165,10 @@ def cases() -> None:
         for monoid in (monoids.MOMENTS, monoids.ARGMAX):
             multichunk.reduce_each(team, monoids.bind(monoid, f4, f4, "cases"), xs)
             multichunk.reduce(team, monoids.bind(monoid, f4, f4, "cases"), xs, None)
-        for sweep in (Sweep(0), Sweep(0, exclusive=True, reverse=True)):
-            multichunk.scan(team, op, xs, [True, True, False, True], sweep)
-            states, memo = multichunk.upsweep(team, op, xs, sweep)
-            multichunk.downsweep(team, op, xs, sweep, list(zip(*states, strict=True)), memo)
+        for spec in (ScanSpec(0), ScanSpec(0, exclusive=True, reverse=True)):
+            multichunk.scan(team, op, xs, [True, True, False, True], spec)
+            states, memo = multichunk.upsweep(team, op, xs, spec)
+            multichunk.downsweep(team, op, xs, spec, list(zip(*states, strict=True)), memo)
         for grid in grids:
             multichunk.histogram(team, counts, xs, grid)
     cupy.cuda.runtime.deviceSynchronize()

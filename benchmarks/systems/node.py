@@ -226,7 +226,7 @@ def launches(gpus: int, size: int) -> Iterator[Row]:
 
     from dask_coop.algebra.bins import Grid, find_bins
     from dask_coop.algebra.monoids import COUNTS, SUM, bind
-    from dask_coop.algebra.scan_spec import Sweep
+    from dask_coop.algebra.scan_spec import ScanSpec
     from dask_coop.chunks.cupy import multichunk
     from dask_coop.cuda import team as teams
 
@@ -239,7 +239,7 @@ def launches(gpus: int, size: int) -> Iterator[Row]:
     dtype = np.dtype("f4")
     op = bind(SUM, dtype, dtype, "sum")
     works: dict[str, Callable[[], Any]] = {
-        "cumsum": lambda: multichunk.scan(team, op, xs, [True] * len(xs), Sweep(0)),
+        "cumsum": lambda: multichunk.scan(team, op, xs, [True] * len(xs), ScanSpec(0)),
         "sum": lambda: multichunk.reduce(team, op, xs, None),
     }
     counts = bind(COUNTS, np.dtype("i8"), np.dtype("i8"), "histogram")

@@ -12,7 +12,7 @@ from dask_coop.algebra.monoids import Field, Monoid, State, _zero
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ScanSpec:
     """A direction, and what the results include.
 
     Attributes
@@ -32,7 +32,7 @@ class Sweep:
     reverse: bool = False
     initial: bool = False
 
-    def part(self, first: bool) -> Sweep:
+    def part(self, first: bool) -> ScanSpec:
         """Return how a chunk is scanned: only the first has the result of nothing yet."""
         return self if first or not self.initial else replace(self, initial=False)
 

@@ -14,7 +14,7 @@ from dask.array.utils import validate_axis
 from dask_coop.algebra import monoids
 from dask_coop.algebra.compensated import compensated
 from dask_coop.algebra.monoids import Monoid, Operation
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.api.arguments import rechunk, require_one_kind
 from dask_coop.graph import scan as graph_scan
 
@@ -86,11 +86,11 @@ def scan_bound(op: Operation, name: str, x: da.Array, given: ScanArguments) -> d
         flat = x
     if marks is not None:
         marks = _align(marks, flat, axis)
-    sweep = Sweep(axis, bool(exclusive), bool(reverse), bool(include_initial))
+    spec = ScanSpec(axis, bool(exclusive), bool(reverse), bool(include_initial))
     source = flat, marks
     if method == "sequential":
-        return handle_out(out, graph_scan.chain(op, sweep, source, name))
-    return handle_out(out, graph_scan.scan(op, sweep, source, name, method == "recompute"))
+        return handle_out(out, graph_scan.chain(op, spec, source, name))
+    return handle_out(out, graph_scan.scan(op, spec, source, name, method == "recompute"))
 
 
 def _bool_chunks(segments: Any, x: da.Array) -> da.Array:

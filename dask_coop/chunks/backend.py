@@ -20,7 +20,7 @@ import numpy as np
 
 from dask_coop.algebra.bins import Grid, Integers, Steps
 from dask_coop.algebra.monoids import Operation, State
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused
 
@@ -61,21 +61,21 @@ class ChunkBackend(Protocol):
         self,
         op: Operation,
         x: Array,
-        sweep: Sweep,
+        spec: ScanSpec,
         base: State | None = None,
         marks: Array | None = None,
     ) -> Array:
-        """Return the scan of the chunk `x` along ``sweep.axis``.
+        """Return the scan of the chunk `x` along ``spec.axis``.
 
         Parameters
         ----------
         op : Operation
         x : array
             Of any shape and strides, maybe without elements.
-        sweep : Sweep
+        spec : ScanSpec
             The direction, and what the results include.
         base : tuple of arrays, optional
-            The state of what comes before the chunk, in the shape of `x` without ``sweep.axis``.
+            The state of what comes before the chunk, in the shape of `x` without ``spec.axis``.
         marks : array of bool, optional
             Where the scan restarts: in the shape of `x`, or of one line for all.
 
@@ -83,20 +83,20 @@ class ChunkBackend(Protocol):
         -------
         array
             Of the backend's class, of dtype ``op.output`` and the shape of `x`; one longer along
-            the axis with ``sweep.initial``.
+            the axis with ``spec.initial``.
         """
 
     def scan_on(
         self,
         op: Operation,
         x: Array,
-        sweep: Sweep,
+        spec: ScanSpec,
         base: State | None = None,
         marks: Array | None = None,
     ) -> tuple[Array, State]:
         """Return what `scan` does, and the state behind the chunk, which is the next one's base."""
 
-    def lift_segments(self, op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
+    def lift_segments(self, op: Operation, x: Array, spec: ScanSpec, marks: Array) -> State:
         """Reduce what is behind the last mark of every line of the chunk `x` to a state.
 
         The arguments are those of `scan`.
@@ -170,7 +170,7 @@ class ChunkBackend(Protocol):
         """Count the samples of the chunks `xs` into one table; None if they go one by one."""
 
     def upsweep(
-        self, op: Operation, sweep: Sweep, xs: Sequence[Array]
+        self, op: Operation, spec: ScanSpec, xs: Sequence[Array]
     ) -> tuple[State, bytes] | None:
         """Reduce each of the 1-d chunks `xs` for a scan; None if they go one by one.
 
@@ -185,7 +185,7 @@ class ChunkBackend(Protocol):
     def downsweep(
         self,
         op: Operation,
-        sweep: Sweep,
+        spec: ScanSpec,
         xs: Sequence[Array],
         bases: Sequence[State | None],
         memo: bytes,

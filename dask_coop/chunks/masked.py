@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_coop.algebra.bins import Grid, Integers, Steps
 from dask_coop.algebra.monoids import ARGMAX, ARGMIN, Operation, State
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import ChunkBackend
 from dask_coop.chunks.masks import refusal
 from dask_coop.chunks.numpy import backend as numpy
@@ -58,14 +58,14 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
 
 
 def scan(
-    op: Operation, x: Array, sweep: Sweep, base: State | None = None, marks: Array | None = None
+    op: Operation, x: Array, spec: ScanSpec, base: State | None = None, marks: Array | None = None
 ) -> Array:
     """Return the scan of the chunk `x` from `base` on, masked where `x` is."""
-    return scan_on(op, x, sweep, base, marks)[0]
+    return scan_on(op, x, spec, base, marks)[0]
 
 
 def scan_on(
-    op: Operation, x: Array, sweep: Sweep, base: State | None = None, marks: Array | None = None
+    op: Operation, x: Array, spec: ScanSpec, base: State | None = None, marks: Array | None = None
 ) -> tuple[Array, State]:
     """Return the scan of the chunk `x`, masked where `x` is, and the state behind it."""
     mask, data, valid = np.ma.getmaskarray(x), np.ma.getdata(x), _valid(x)
@@ -73,22 +73,22 @@ def scan_on(
     with np.errstate(all="ignore"):
         if op.monoid.lift is not None:
             data = data.astype(op.element, copy=False)
-            result, state = custom_monoid.scan(op, data, sweep, base, marks, valid)
+            result, state = custom_monoid.scan(op, data, spec, base, marks, valid)
         else:
             if valid is not None:
                 data = np.where(mask, op.neutral, data.astype(op.element, copy=False))
-            result, state = numpy.scan_on(op, data, sweep, base, marks)
-    if sweep.initial:
-        one = np.zeros((*x.shape[: sweep.axis], 1, *x.shape[sweep.axis + 1 :]), "?")
-        mask = np.concatenate([mask, one] if sweep.reverse else [one, mask], sweep.axis)
-    return np.ma.array(result, mask=mask if sweep.initial else mask.copy()), state
+            result, state = numpy.scan_on(op, data, spec, base, marks)
+    if spec.initial:
+        one = np.zeros((*x.shape[: spec.axis], 1, *x.shape[spec.axis + 1 :]), "?")
+        mask = np.concatenate([mask, one] if spec.reverse else [one, mask], spec.axis)
+    return np.ma.array(result, mask=mask if spec.initial else mask.copy()), state
 
 
-def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
+def lift_segments(op: Operation, x: Array, spec: ScanSpec, marks: Array) -> State:
     """Reduce what is behind the last mark of every line of the chunk `x` to a state."""
     marks = np.ma.filled(marks, False)
     with np.errstate(all="ignore"):
-        return numpy.lift_segments(op, np.ma.getdata(x), sweep, marks, _valid(x))
+        return numpy.lift_segments(op, np.ma.getdata(x), spec, marks, _valid(x))
 
 
 def histogram(

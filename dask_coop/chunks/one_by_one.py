@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dask_coop.algebra.monoids import Operation, State
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 
 
 def lift_all(op: Operation, xs: Sequence[Any]) -> None:
@@ -17,12 +17,12 @@ def histogram_all(op: Operation, xs: Sequence[Any], grid: Any) -> None:
     """Leave it to `histogram` to count samples."""
 
 
-def upsweep(op: Operation, sweep: Sweep, xs: Sequence[Any]) -> None:
+def upsweep(op: Operation, spec: ScanSpec, xs: Sequence[Any]) -> None:
     """Leave it to `lift` and `scan` to scan chunks."""
 
 
 def downsweep(
-    op: Operation, sweep: Sweep, xs: Sequence[Any], bases: Sequence[State | None], memo: bytes
+    op: Operation, spec: ScanSpec, xs: Sequence[Any], bases: Sequence[State | None], memo: bytes
 ) -> list[Any]:
     """Raise ValueError, for `upsweep` has made no memo to go on from."""
     raise ValueError("these chunks are scanned one by one, by scan, for upsweep has left no memo")

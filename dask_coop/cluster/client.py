@@ -36,7 +36,7 @@ from distributed.protocol.pickle import dumps
 
 from dask_coop.algebra.bins import Integers
 from dask_coop.algebra.monoids import Operation
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.cluster.jobs import Count, Downsweep, Job, Lift, Spine, Stacked, Upsweep, combined
 from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.worker import REDUCE, SCAN, WorkerRounds
@@ -92,30 +92,30 @@ class Collective:
         return _states(job, _blocks(arrays, indices), extras, groups, tree)
 
     def scan(
-        self, op: Operation, sweep: Sweep, source: tuple[Array, Array | None], name: str
+        self, op: Operation, spec: ScanSpec, source: tuple[Array, Array | None], name: str
     ) -> Array:
         """Scan the lines of an array."""
         x, marks = source
-        _require_small(op, x, (sweep.axis,))
+        _require_small(op, x, (spec.axis,))
         arrays = [x] if marks is None else [x, marks]
-        of_lines = [blocks for _, blocks in lines(x, sweep)]
+        of_lines = [blocks for _, blocks in lines(x, spec)]
         indices = [index for line in of_lines for index in line]
         bases = Spine(op, tuple(map(len, of_lines)), marks is not None)
         name = f"{name}-{uuid.uuid4().hex}"
         wrapped = partial(wrap, HighLevelGraph({}, {}), set(), name)
-        like = wrapped({}, op, sweep, x)
+        like = wrapped({}, op, spec, x)
         keys = [(name, *index) for index in indices]
         futures = _round(
             SCAN,
-            _blocks(arrays, indices, sweep.axis),
+            _blocks(arrays, indices, spec.axis),
             outputs=dict(zip(keys, _nbytes(like, indices), strict=True)),
-            job=dumps(Upsweep(op, sweep)),
+            job=dumps(Upsweep(op, spec)),
             spine=dumps(bases),
-            then=dumps(Downsweep(op, sweep)),
+            then=dumps(Downsweep(op, spec)),
             # The scheduler is not to wait for what is not of this library.
             inline=op.monoid.lift is None,
         )
-        return wrapped(dict(zip(keys, futures, strict=True)), op, sweep, x)
+        return wrapped(dict(zip(keys, futures, strict=True)), op, spec, x)
 
 
 def _indices(x: Array) -> list[Index]:

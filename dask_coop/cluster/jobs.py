@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import Operation, State
-from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks import states
 from dask_coop.graph import tasks
 
@@ -98,17 +98,17 @@ class Upsweep:
     """Reduces chunks along the axis of a scan."""
 
     op: Operation
-    sweep: Sweep
+    spec: ScanSpec
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return a state for every chunk, and a memo for `Downsweep`."""
         if len(blocks[0]) == 1 and blocks[0][0].ndim == 1:
             xs = [x for (x,) in blocks]
-            if swept := chunks.backend_of(xs[0]).upsweep(self.op, self.sweep, xs):
+            if swept := chunks.backend_of(xs[0]).upsweep(self.op, self.spec, xs):
                 fields, memo = swept
                 return [Stacked(np.arange(len(blocks)), fields)], memo
         states = (
-            tasks.upsweep(op=self.op, sweep=self.sweep, block=x, marks=marks)
+            tasks.upsweep(op=self.op, spec=self.spec, block=x, marks=marks)
             for x, marks in map(_two, blocks)
         )
         return stack(range(len(blocks)), states), b""
@@ -159,7 +159,7 @@ class Downsweep:
     """Scans chunks; what goes with each is its base, None at the start of a line."""
 
     op: Operation
-    sweep: Sweep
+    spec: ScanSpec
 
     def __call__(
         self, blocks: Sequence[Blocks], bases: Sequence[State | None], memo: Memo
@@ -168,12 +168,12 @@ class Downsweep:
         if memo:
             xs = [x for (x,) in blocks]
             results: list[Any] = chunks.backend_of(xs[0]).downsweep(
-                self.op, self.sweep, xs, bases, memo
+                self.op, self.spec, xs, bases, memo
             )
             return results
         return [
             tasks.scan_from(
-                op=self.op, sweep=self.sweep.part(base is None), block=x, marks=marks, base=base
+                op=self.op, spec=self.spec.part(base is None), block=x, marks=marks, base=base
             )
             for (x, marks), base in zip(map(_two, blocks), bases, strict=True)
         ]

@@ -37,7 +37,7 @@ class Team:
     ----------
     ordinals : sequence of int
         At most `dask_coop.cuda.programs.multichunk.MOST`.
-    patience : float
+    timeout : float
         Seconds that a GPU waits at a barrier for the others before all give up.
 
     Attributes
@@ -46,9 +46,9 @@ class Team:
         Why these GPUs cannot be launched on together; "" if they can.
     """
 
-    def __init__(self, ordinals: Sequence[int], patience: float) -> None:
+    def __init__(self, ordinals: Sequence[int], timeout: float) -> None:
         self.ordinals = tuple(ordinals)
-        self.patience = patience
+        self.timeout = timeout
         self.objection = _objection(self.ordinals)
         connect(self.ordinals)
         # Plain device memory: GPUs do not reach what other allocators may give out.
@@ -136,7 +136,7 @@ class Team:
             self._failed[:] = 0
         if waits := [f"GPU {ordinals[a]} for GPU {ordinals[b]}" for a, b in late if b >= 0]:
             raise CooperativeTimeout(
-                f"{what} gave up after {self.patience:g} s at the barrier: {', '.join(waits)}; "
+                f"{what} gave up after {self.timeout:g} s at the barrier: {', '.join(waits)}; "
                 "coop.barrier-timeout sets how long to wait"
             )
 
@@ -146,7 +146,7 @@ class Team:
         peers["flags"][: len(flags)] = flags
         peers["arrived"] = flags[rank] + 4 * MOST
         peers["failed"] = self._failed.ctypes.data + 4 * rank
-        peers["patience"] = int(self.patience * 1e9)
+        peers["timeout"] = int(self.timeout * 1e9)
         peers["rank"], peers["count"] = rank, len(flags)
         return peers
 

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from dask_coop.algebra.monoids import Operation, State
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 
 #: The states of the blocks that make one block of a result, in order, by the index of that.
 Groups = dict[tuple[int, ...], list[State]]
@@ -38,7 +38,7 @@ class Runner(Protocol):
     ) -> Groups:
         """Return tables of samples, the last array their weights if they are `weighted`."""
 
-    def scan(self, op: Operation, sweep: Sweep, source: tuple[Any, Any], name: str) -> Any:
+    def scan(self, op: Operation, spec: ScanSpec, source: tuple[Any, Any], name: str) -> Any:
         """Return the scan of an array, and of its marks if any, as an array in memory."""
 
 

@@ -42,7 +42,7 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import Operation
-from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Sources, add, copy, owners
@@ -56,13 +56,13 @@ GROUP = 32
 Marked = tuple[Array, Array | None]
 
 
-def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = False) -> Array:
+def scan(op: Operation, spec: ScanSpec, source: Marked, name: str, twice: bool = False) -> Array:
     """Scan the lines of an array by reduce-then-scan.
 
     Parameters
     ----------
     op : Operation
-    sweep : Sweep
+    spec : ScanSpec
     source : tuple of dask.array.Array
         The elements and their marks, if any.
     name : str
@@ -73,26 +73,26 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
     x, marks = source
     chunks.kind(x._meta)
     if (run := executor.runner()) is not None:
-        return run.scan(op, sweep, source, name)
-    token = tokenize(op, sweep, source, twice)
+        return run.scan(op, spec, source, name)
+    token = tokenize(op, spec, source, twice)
     partial = op if marks is None else replace(op, monoid=segmented(op.monoid))
     # Under other keys, or the scheduler would keep what several chunks of both passes are made of.
     first = (copy(x), None if marks is None else copy(marks)) if twice else source
     take_first, take = _taker(first, twice), _taker(source, twice)
     states: Layer = {}
     layer: Layer = {}
-    for line, blocks in lines(x, sweep):
+    for line, blocks in lines(x, spec):
         lifted: list[Key] = []
         for index in blocks[:-1]:
             key = (f"{name}-lift-{token}", *index)
-            states[key] = take_first(index, key, tasks.upsweep, op, sweep)
+            states[key] = take_first(index, key, tasks.upsweep, op, spec)
             lifted.append(key)
         groups = _spine(states, partial, lifted, name, token, line)
         for j, index in enumerate(blocks):
             key = (f"{name}-{token}", *index)
             group, position = divmod(j - 1, GROUP)
             base = {"bases": TaskRef(groups[group]), "position": position} if j else {}
-            layer[key] = take(index, key, tasks.downsweep, op, sweep.part(first=j == 0), **base)
+            layer[key] = take(index, key, tasks.downsweep, op, spec.part(first=j == 0), **base)
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(first) + _arrays(source)))
     state = f"{name}-state-{token}"
     # What is not joined needs every chunk, and the owners of these are known.
@@ -100,24 +100,24 @@ def scan(op: Operation, sweep: Sweep, source: Marked, name: str, twice: bool = F
     if states:
         graph = add(graph, state, states, named)
     below = owners(graph, layer) if named is None else named | ({state} if states else set())
-    return wrap(graph, below, f"{name}-{token}", layer, op, sweep, x)
+    return wrap(graph, below, f"{name}-{token}", layer, op, spec, x)
 
 
-def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
+def chain(op: Operation, spec: ScanSpec, source: Marked, name: str) -> Array:
     """Scan the lines of an array chunk after chunk, each from the state that the last has left."""
     if executor.runner() is not None:
         raise Declined("a chain is a step a chunk")
     x = source[0]
     chunks.kind(x._meta)
-    token = tokenize(op, sweep, source, "chain")
+    token = tokenize(op, spec, source, "chain")
     take = _taker(source, join=True)
     steps: Layer = {}
     layer: Layer = {}
-    for _, blocks in lines(x, sweep):
+    for _, blocks in lines(x, spec):
         base: dict[str, TaskRef] = {}
         for j, index in enumerate(blocks):
             key = (f"{name}-{token}", *index)
-            one = sweep.part(first=j == 0)
+            one = spec.part(first=j == 0)
             if j == len(blocks) - 1:
                 layer[key] = take(index, key, tasks.scan_from, op, one, **base)
                 continue
@@ -134,7 +134,7 @@ def chain(op: Operation, sweep: Sweep, source: Marked, name: str) -> Array:
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(source)))
     if steps:
         graph = add(graph, f"{name}-steps-{token}", steps)
-    return wrap(graph, owners(graph, layer), f"{name}-{token}", layer, op, sweep, x)
+    return wrap(graph, owners(graph, layer), f"{name}-{token}", layer, op, spec, x)
 
 
 def _taker(source: Marked, join: bool) -> Callable[..., Task]:
@@ -145,12 +145,14 @@ def _taker(source: Marked, join: bool) -> Callable[..., Task]:
     x, marks = source
     sources = Sources(_arrays(source)) if join else None
 
-    def take(index: Key, key: Key, function: Any, op: Operation, sweep: Sweep, **rest: Any) -> Task:
+    def take(
+        index: Key, key: Key, function: Any, op: Operation, spec: ScanSpec, **rest: Any
+    ) -> Task:
         block, mark = (x.name, *index), None
         if marks is not None:
-            mark = (marks.name, *(index if marks.ndim == x.ndim else (index[sweep.axis],)))
+            mark = (marks.name, *(index if marks.ndim == x.ndim else (index[spec.axis],)))
             rest["marks"] = TaskRef(mark)
-        task = Task(key, function, op=op, sweep=sweep, block=TaskRef(block), **rest)
+        task = Task(key, function, op=op, spec=spec, block=TaskRef(block), **rest)
         if sources is None:
             return task
         # The marks of a line serve other lines too.
@@ -160,10 +162,10 @@ def _taker(source: Marked, join: bool) -> Callable[..., Task]:
     return take
 
 
-def lines(x: Array, sweep: Sweep) -> Iterator[tuple[Key, list[Key]]]:
+def lines(x: Array, spec: ScanSpec) -> Iterator[tuple[Key, list[Key]]]:
     """Yield, for every line of blocks, its index and those of its blocks in the order of a scan."""
-    axis, k = sweep.axis, x.numblocks[sweep.axis]
-    order = range(k)[::-1] if sweep.reverse else range(k)
+    axis, k = spec.axis, x.numblocks[spec.axis]
+    order = range(k)[::-1] if spec.reverse else range(k)
     for line in itertools.product(*(range(n) for d, n in enumerate(x.numblocks) if d != axis)):
         yield line, [(*line[:axis], j, *line[axis:]) for j in order]
 
@@ -178,15 +180,15 @@ def wrap(
     name: str,
     layer: Layer,
     op: Operation,
-    sweep: Sweep,
+    spec: ScanSpec,
     x: Array,
 ) -> Array:
     """Make an array of `layer`, which scans `x`, on the layers `below` of `graph`."""
     out_chunks = list(x.chunks)
-    if sweep.initial:
-        step = -1 if sweep.reverse else 1
-        first, *rest = x.chunks[sweep.axis][::step]
-        out_chunks[sweep.axis] = (first + 1, *rest)[::step]
+    if spec.initial:
+        step = -1 if spec.reverse else 1
+        first, *rest = x.chunks[spec.axis][::step]
+        out_chunks[spec.axis] = (first + 1, *rest)[::step]
     return array(graph, below, name, layer, x._meta, tuple(out_chunks), op.output)
 
 

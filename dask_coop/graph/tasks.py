@@ -27,7 +27,7 @@ from dask.task_spec import Alias, List, Task, TaskRef
 from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers
 from dask_coop.algebra.monoids import Operation, Origin, State
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 
 Graph = dict[Any, Any]
 #: What Dask takes for a key.
@@ -108,15 +108,15 @@ def tabulate(
 # What runs inside the tasks of scans.
 
 
-def upsweep(*, op: Operation, sweep: Sweep, block: Any, marks: Any = None) -> State:
+def upsweep(*, op: Operation, spec: ScanSpec, block: Any, marks: Any = None) -> State:
     """Return the state of a block along the axis of a scan, which may restart at marks."""
     engine = chunks.backend_of(block)
     if marks is not None:
-        segments: State = engine.lift_segments(op, block, sweep, marks)
+        segments: State = engine.lift_segments(op, block, spec, marks)
         return segments
-    if sweep.reverse and not op.monoid.commutative:
-        block = np.flip(block, sweep.axis)
-    state: State = engine.lift(op, block, (sweep.axis,))
+    if spec.reverse and not op.monoid.commutative:
+        block = np.flip(block, spec.axis)
+    state: State = engine.lift(op, block, (spec.axis,))
     return state
 
 
@@ -130,7 +130,7 @@ def prefixes(
 def downsweep(
     *,
     op: Operation,
-    sweep: Sweep,
+    spec: ScanSpec,
     block: Any,
     marks: Any = None,
     bases: Sequence[State] = (),
@@ -139,27 +139,27 @@ def downsweep(
     """Scan a block from the base at `position` in those of its group; the first has none."""
     # The base of a scan that restarts ends with whether it did, which matters to nobody here.
     base = bases[position][: len(op.monoid.fields)] if bases else None
-    return chunks.backend_of(block).scan(op, block, sweep, base, marks)
+    return chunks.backend_of(block).scan(op, block, spec, base, marks)
 
 
 def scan_from(
-    *, op: Operation, sweep: Sweep, block: Any, marks: Any = None, base: State | None = None
+    *, op: Operation, spec: ScanSpec, block: Any, marks: Any = None, base: State | None = None
 ) -> Any:
     """Scan a block from a base."""
-    return chunks.backend_of(block).scan(op, block, sweep, base, marks)
+    return chunks.backend_of(block).scan(op, block, spec, base, marks)
 
 
 def step(
     *,
     op: Operation,
-    sweep: Sweep,
+    spec: ScanSpec,
     block: Any,
     marks: Any = None,
     turn: None = None,
     base: State | None = None,
 ) -> tuple[Any, State]:
     """Scan a block from a base, and return the base of the next one, too."""
-    results: tuple[Any, State] = chunks.backend_of(block).scan_on(op, block, sweep, base, marks)
+    results: tuple[Any, State] = chunks.backend_of(block).scan_on(op, block, spec, base, marks)
     return results
 
 
@@ -259,21 +259,21 @@ class PrefixesTask(OurTask):
 
 
 @dataclass(kw_only=True, slots=True)
-class SweepTask(OurTask):
+class ScanTask(OurTask):
     """One that takes a block of a scan."""
 
-    sweep: Sweep
+    spec: ScanSpec
     block: Key
     marks: Key | None = None
 
 
 @dataclass(kw_only=True, slots=True)
-class UpsweepTask(SweepTask):
+class UpsweepTask(ScanTask):
     """One that calls `upsweep`."""
 
 
 @dataclass(kw_only=True, slots=True)
-class DownsweepTask(SweepTask):
+class DownsweepTask(ScanTask):
     """One that calls `downsweep`."""
 
     bases: Key | None = None
@@ -281,14 +281,14 @@ class DownsweepTask(SweepTask):
 
 
 @dataclass(kw_only=True, slots=True)
-class ScanFromTask(SweepTask):
+class ScanFromTask(ScanTask):
     """One that calls `scan_from`."""
 
     base: Key | None = None
 
 
 @dataclass(kw_only=True, slots=True)
-class StepTask(SweepTask):
+class StepTask(ScanTask):
     """One that calls `step`."""
 
     turn: Key
@@ -339,7 +339,8 @@ def read(task: Any, kind: type[Kind]) -> Kind | None:
         return None
     given = task.kwargs
     does = {}
-    for name, is_key in _arguments(found):
+    of: Any = found  # to mypy, type[Kind] has no hash
+    for name, is_key in _arguments(of):
         if name in given:
             value = given[name]
             does[name] = value.key if is_key and value is not None else value

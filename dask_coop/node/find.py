@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from dask.task_spec import Alias, DataNode, Task, TaskRef
 
 from dask_coop.algebra.monoids import Operation, Origin
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy.eligibility import (
     Objection,
     objection_to_grid,
@@ -86,7 +86,7 @@ class Stage:
         The tasks that it replaces, which make the same of the chunks.
     origins : tuple of Origin, optional
         Where the chunks are in the array, for operations that tell places.
-    sweep : Sweep, optional
+    spec : ScanSpec, optional
         Of a scan: how it runs.
     wanted : tuple of bool
         Of a scan: whether a chunk's results are among the outputs.
@@ -100,7 +100,7 @@ class Stage:
     outputs: tuple[Any, ...]
     plain: Graph
     origins: tuple[Origin, ...] | None = None
-    sweep: Sweep | None = None
+    spec: ScanSpec | None = None
     wanted: tuple[bool, ...] = ()
     grid: Any = None
 
@@ -274,7 +274,7 @@ def _scans(graph: Graph, others: dict[str, str]) -> Iterator[Stage]:
             arrays.setdefault(name_of(key), {})[key] = scanning
     for name, scans in arrays.items():
         one = next(iter(scans.values()))
-        sign = -1 if one.sweep.reverse else 1
+        sign = -1 if one.spec.reverse else 1
         keys = sorted(scans, key=lambda key: sign * key[1])
         first, last = scans[keys[0]], scans[keys[-1]]
         if last.bases is None:
@@ -302,7 +302,7 @@ def _scans(graph: Graph, others: dict[str, str]) -> Iterator[Stage]:
             tuple(blocks),
             tuple(outputs[block] for block in blocks if block in outputs),
             plain,
-            sweep=one.sweep,
+            spec=one.spec,
             wanted=tuple(block in outputs for block in blocks),
         )
 
@@ -322,4 +322,4 @@ def _objection_to_scan(key: Any, first: DownsweepTask, last: DownsweepTask) -> O
         return Objection("it has several axes")
     if last.marks is not None:
         return Objection("it restarts at marks")
-    return objection_to_scan(first.op, first.sweep) or objection_to_scan(last.op, last.sweep)
+    return objection_to_scan(first.op, first.spec) or objection_to_scan(last.op, last.spec)

@@ -111,7 +111,7 @@ class Node:
         if not count:
             raise RuntimeError(f"Node finds no NVIDIA GPU; {ELSE}")
         self.devices = tuple(range(count)) if devices is None else _checked(devices, count)
-        self._runs = Runs(self.devices, _patience())
+        self._runs = Runs(self.devices, _timeout())
         self._gpus.connect(self.devices)
         self._names = Counter(map(self._gpus.name, self.devices))
         self._total = sum(size.total for size in self.memory().values())
@@ -324,7 +324,7 @@ class Node:
                 self._stop()
 
 
-def _patience() -> float:
+def _timeout() -> float:
     """Return the seconds that a GPU waits for the others."""
     given = dask.config.get("coop.barrier-timeout", "30s")
     try:

@@ -25,12 +25,12 @@ class Runs:
     ----------
     devices : sequence of int
         Their ordinals.
-    patience : float
+    timeout : float
         Seconds that a GPU waits at a barrier for the others.
     """
 
-    def __init__(self, devices: Sequence[int], patience: float) -> None:
-        self._devices, self._patience = devices, patience
+    def __init__(self, devices: Sequence[int], timeout: float) -> None:
+        self._devices, self._timeout = devices, timeout
         self._team: Any = None
         self._lock = threading.Lock()
 
@@ -53,7 +53,7 @@ class Runs:
             call = OnAll(stage, self, plain, told)
             inputs = [graph.get(key) for key in stage.needs]
             values = [node.value for node in inputs if isinstance(node, DataNode)]
-            is_last = stage.sweep is None or wanted.issuperset(stage.outputs)
+            is_last = stage.spec is None or wanted.issuperset(stage.outputs)
             if not (ahead and is_last and len(values) == len(inputs)):
                 put_in(graph, stage, call)
                 continue
@@ -66,7 +66,7 @@ class Runs:
     def _find_team(self) -> Any:
         with self._lock:
             if self._team is None:
-                self._team = _engine().Team(self._devices, self._patience)
+                self._team = _engine().Team(self._devices, self._timeout)
             return self._team
 
     def launch(self, stage: Stage, values: list[Any]) -> list[Any] | str:
@@ -82,9 +82,9 @@ class Runs:
                 return str(reason)
             state = engine.histogram(team, stage.op, xs, grid)
             return "the table does not fit the memory of a block" if state is None else [state]
-        if stage.sweep is None:
+        if stage.spec is None:
             return [engine.reduce(team, stage.op, xs, stage.origins)]
-        results = engine.scan(team, stage.op, xs, stage.wanted, stage.sweep)
+        results = engine.scan(team, stage.op, xs, stage.wanted, stage.spec)
         return [y for y in results if y is not None]
 
 

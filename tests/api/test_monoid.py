@@ -26,7 +26,7 @@ from support.strategies import Chunked, arrays, axes, scannable
 
 import dask_coop as dc
 from dask_coop import chunks
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.api import monoid as custom_monoid
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda import compiler
@@ -497,7 +497,7 @@ def test_elements_are_lifted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> 
         for shape, axis in [((10_000,), 0), ((500, 7), 0), ((3, 999), 1)]:
             x = np.ones(shape)
             chunks.backend_of(x).lift(op, x, (axis,))
-            chunks.backend_of(x).scan(op, x, Sweep(axis))
+            chunks.backend_of(x).scan(op, x, ScanSpec(axis))
     assert max(sizes) <= 100
 
 

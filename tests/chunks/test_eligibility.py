@@ -12,7 +12,7 @@ import pytest
 from dask_coop.algebra.bins import Grid, Integers, find_bins
 from dask_coop.algebra.central_moments import moments_up_to
 from dask_coop.algebra.monoids import BINNED_COUNTS, COUNTS, SUM, Operation, bind
-from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.cupy import eligibility
 
 F8 = np.dtype("f8")
@@ -26,24 +26,24 @@ BINS = find_bins(3, (0, 1), F8)
 def test_sums_suit() -> None:
     assert eligibility.objection_to_operation(ADD) is None
     assert eligibility.objection_to_operation(OF_A_USER) is None
-    assert eligibility.objection_to_scan(ADD, Sweep(0, exclusive=True, reverse=True)) is None
+    assert eligibility.objection_to_scan(ADD, ScanSpec(0, exclusive=True, reverse=True)) is None
     assert eligibility.objection_to_histogram(TABLE, Grid((BINS,), omit=True)) is None
 
 
 @pytest.mark.parametrize(
-    ("op", "sweep", "text"),
+    ("op", "spec", "text"),
     [
         (ORDERED, None, "segmented sum does not commute"),
-        (ORDERED, Sweep(0), "segmented sum does not commute"),
-        (OF_A_USER, Sweep(0), "mine is not of the library"),
-        (ADD, Sweep(0, initial=True), "its first chunk is longer by one"),
+        (ORDERED, ScanSpec(0), "segmented sum does not commute"),
+        (OF_A_USER, ScanSpec(0), "mine is not of the library"),
+        (ADD, ScanSpec(0, initial=True), "its first chunk is longer by one"),
     ],
 )
-def test_operations_that_do_not_suit(op: Operation, sweep: Sweep | None, text: str) -> None:
-    if sweep is None:
+def test_operations_that_do_not_suit(op: Operation, spec: ScanSpec | None, text: str) -> None:
+    if spec is None:
         found = eligibility.objection_to_operation(op)
     else:
-        found = eligibility.objection_to_scan(op, sweep)
+        found = eligibility.objection_to_scan(op, spec)
     assert found == eligibility.Objection(text)
     assert str(found) == text
 

@@ -13,7 +13,7 @@ import pytest
 
 import dask_coop as dc
 from dask_coop.algebra.monoids import MEAN, PROD, SUM, VAR, bind
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.numpy import adding
 from dask_coop.chunks.numpy import backend as on_host
 
@@ -135,7 +135,7 @@ def test_the_loops_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
         adding.reduce(ufunc, x, (0,), np.dtype("f8"))
         adding.reduce(ufunc, np.repeat(x, 2, 0)[::2], (1,), np.dtype("f8"))
     op = bind(SUM, x.dtype, x.dtype, "cumsum")
-    on_host.scan(op, x, Sweep(1))
+    on_host.scan(op, x, ScanSpec(1))
     rows = ["add_rows", "multiply_rows"]
     assert called == [*(n for row in rows for n in (row, "combine_columns", row)), "scan"]
 
@@ -166,11 +166,11 @@ def test_scans_have_the_same_bits(monoid: Any, element: str, output: str) -> Non
                 x.flat[5:6] = np.nan
             kept = shape[:axis] + shape[axis + 1 :]
             base = (np.full(kept, 3, op.monoid.dtypes(op.element)[0])[()],)
-            sweep = Sweep(axis, exclusive, reverse, initial)
+            spec = ScanSpec(axis, exclusive, reverse, initial)
             for a, start in product(views(x)[::2], (None, base)):
                 with np.errstate(all="ignore"):
                     found, expected = with_and_without(
-                        lambda op=op, a=a, s=sweep, b=start: on_host.scan_on(op, a, s, b)
+                        lambda op=op, a=a, s=spec, b=start: on_host.scan_on(op, a, s, b)
                     )
                 np.testing.assert_array_equal(found[0], expected[0])
                 np.testing.assert_array_equal(np.signbit(found[0]), np.signbit(expected[0]))

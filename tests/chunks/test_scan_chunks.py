@@ -24,7 +24,7 @@ from dask_coop.algebra.monoids import (
     Monoid,
     bind,
 )
-from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.numpy import backend as on_host
 
 CASES = (
@@ -83,12 +83,12 @@ def test_scans_by_cuda_are_those_by_numpy(
     every = [] if host.size > 1 << 20 else [rng.random(shape) < 0.001]
     for exclusive, reverse in DIRECTIONS:
         for start, marks in product((None, base), (None, rng.random(shape[axis]) < 0.01, *every)):
-            sweep = Sweep(axis, exclusive, reverse, initial=not exclusive and start is None)
+            spec = ScanSpec(axis, exclusive, reverse, initial=not exclusive and start is None)
             there = marks if marks is None else cupy.asarray(marks)
             with np.errstate(all="ignore"):
-                expected, state = on_host.scan_on(op, host, sweep, start, marks)
-            actual, behind = engine.scan_on(op, x, sweep, start, there)
-            case = sweep, start is not None, marks is None or marks.shape
+                expected, state = on_host.scan_on(op, host, spec, start, marks)
+            actual, behind = engine.scan_on(op, x, spec, start, there)
+            case = spec, start is not None, marks is None or marks.shape
             assert actual.dtype == expected.dtype
             assert actual.shape == expected.shape
             assert_same(cupy.asnumpy(actual), expected, monoid, case)
@@ -105,10 +105,10 @@ def test_the_lift_of_segments_is_what_their_scan_leaves(xp: Any, case: Chunked, 
     sides = data.draw(st.sampled_from([array.shape, array.shape[axis : axis + 1]]))
     marks = np.random.default_rng(data.draw(st.integers(0, 99))).random(sides) < 0.3
     op = bind(MAX, array.dtype, array.dtype, "scan")
-    engine, sweep = chunks.backend_of(xp.empty(0)), Sweep(axis, reverse=reverse)
+    engine, spec = chunks.backend_of(xp.empty(0)), ScanSpec(axis, reverse=reverse)
     x, there = xp.asarray(array), xp.asarray(marks)
-    *value, restarts = engine.lift_segments(op, x, sweep, there)
-    _, state = engine.scan_on(op, x, sweep, None, there)
+    *value, restarts = engine.lift_segments(op, x, spec, there)
+    _, state = engine.scan_on(op, x, spec, None, there)
     np.testing.assert_array_equal(
         chunks.asarray(value[0], "numpy"), chunks.asarray(state[0], "numpy")
     )
@@ -119,9 +119,9 @@ def test_the_lift_of_segments_is_what_their_scan_leaves(xp: Any, case: Chunked, 
     base = op.monoid.identity(op.element)
     base = (np.full(kept, base[0]),)
     merged = segmented(op.monoid).combine(
-        (*base, np.zeros(kept, "?")), on_host.lift_segments(op, array, sweep, marks)
+        (*base, np.zeros(kept, "?")), on_host.lift_segments(op, array, spec, marks)
     )
-    _, state = on_host.scan_on(op, array, sweep, base, marks)
+    _, state = on_host.scan_on(op, array, spec, base, marks)
     np.testing.assert_array_equal(merged[0], state[0])
 
 
@@ -134,7 +134,7 @@ def test_a_chunk_is_left_as_it_is(xp: Any) -> None:
             base = (np.ones(shape[:axis] + shape[axis + 1 :]),)
             for where in (None, marks):
                 for exclusive, reverse in DIRECTIONS:
-                    sweep = Sweep(axis, exclusive, reverse)
-                    chunks.backend_of(x).scan(op, x, sweep, base, where)
-                    chunks.backend_of(x).scan(op, x, sweep, None, where)
+                    spec = ScanSpec(axis, exclusive, reverse)
+                    chunks.backend_of(x).scan(op, x, spec, base, where)
+                    chunks.backend_of(x).scan(op, x, spec, None, where)
                     np.testing.assert_array_equal(chunks.asarray(x, "numpy"), host)

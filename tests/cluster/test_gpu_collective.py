@@ -18,7 +18,7 @@ from dask_coop import chunks
 from dask_coop.algebra import monoids
 from dask_coop.algebra.bins import Grid, find_bins
 from dask_coop.algebra.monoids import Monoid, bind
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.cluster import jobs
 
 pytestmark = [
@@ -127,10 +127,10 @@ def test_a_scan_in_two_halves_is_that_of_the_whole(
 ) -> None:
     host = values(dtype, sum(SIZES))
     op = bind(monoid, host.dtype, host.dtype, "test")
-    sweep = Sweep(0, exclusive=exclusive, reverse=reverse)
+    spec = ScanSpec(0, exclusive=exclusive, reverse=reverse)
     xs = cut(host)[:: -1 if reverse else 1]
     numbers = [list(range(len(xs)))[i::workers] for i in range(workers)]
-    up, down = jobs.Upsweep(op, sweep), jobs.Downsweep(op, sweep)
+    up, down = jobs.Upsweep(op, spec), jobs.Downsweep(op, spec)
     states, memos = [], []
     for mine in numbers:
         ((at, fields),), memo = up([(xs[i],) for i in mine], [None] * len(mine))

@@ -460,7 +460,7 @@ def test_stages_of_suitable_chunks_are_one_call(
 ) -> None:
     calls: list[Any] = []
 
-    def scan(team: Any, op: Any, xs: Any, wanted: Any, sweep: Any) -> list[Any]:
+    def scan(team: Any, op: Any, xs: Any, wanted: Any, spec: Any) -> list[Any]:
         calls.append((op.monoid.name, len(xs), list(wanted)))
         return [np.full(x.shape, i) for i, x in enumerate(xs)]
 

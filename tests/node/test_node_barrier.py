@@ -178,7 +178,7 @@ class Row:
         return min(device(gpu).processors for gpu in self.gpus) * multichunk.BLOCKS
 
     def run(
-        self, rounds: int, patience: float = 5, late: int | None = None, absent: int = 0
+        self, rounds: int, timeout: float = 5, late: int | None = None, absent: int = 0
     ) -> float:
         """Return the seconds of that many barriers.
 
@@ -186,7 +186,7 @@ class Row:
         ----------
         rounds : int
             How many.
-        patience : float
+        timeout : float
             The deadline of one, in seconds.
         late : int, optional
             The rank of a GPU that is a barrier behind the others.
@@ -205,7 +205,7 @@ class Row:
             peers["flags"][: len(flags)] = flags
             peers["arrived"] = self.arrived[gpu].data.ptr
             peers["failed"] = self.failed[gpu].data.ptr
-            peers["patience"] = int(patience * 1e9)
+            peers["timeout"] = int(timeout * 1e9)
             peers["rank"], peers["count"] = gpu, len(flags)
             epoch = np.uint32((self.epoch - (gpu == late)) % 2**32)
             pointers = np.uint64(self.all_words[gpu].data.ptr), np.uint64(self.out[gpu].data.ptr)
@@ -273,7 +273,7 @@ def test_ten_thousand_barriers_hold(gpus: int, multi_grid: bool) -> None:
 def test_a_launch_that_lacks_a_gpu_expires(gpus: int) -> None:
     row = Row(gpus)
     row.run(3)
-    seconds = row.run(3, patience=0.3, absent=1)
+    seconds = row.run(3, timeout=0.3, absent=1)
     assert 0.3 <= seconds < 0.6
     assert row.held() == [0] * gpus
     assert row.waited_for() == [1 + gpus] * gpus
@@ -289,7 +289,7 @@ def test_a_gpu_that_is_behind_is_named_by_the_others(gpus: int) -> None:
         pytest.skip("needs two GPUs")
     row = Row(gpus)
     row.run(3)
-    seconds = row.run(1, patience=0.3, late=1)
+    seconds = row.run(1, timeout=0.3, late=1)
     assert 0.3 <= seconds < 0.6
     others = [gpu for gpu in range(gpus) if gpu != 1]
     assert [row.waited_for()[gpu] for gpu in others] == [2] * len(others)

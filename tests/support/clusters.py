@@ -22,9 +22,9 @@ def cluster(
 ) -> Iterator[Client]:
     """Yield the client, no default one, of workers in processes of their own."""
     # A nanny whose worker takes its time to come back would be closed.
-    patience = {"distributed.deploy.lost-worker-timeout": "1 hour"}
+    timeout = {"distributed.deploy.lost-worker-timeout": "1 hour"}
     with (
-        dask.config.set(patience | (config or {})),
+        dask.config.set(timeout | (config or {})),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=threads,

@@ -11,7 +11,7 @@ import numpy as np
 from dask_coop.algebra.bins import Grid, Integers, Steps
 from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, Operation, State
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import ChunkBackend
 from dask_coop.chunks.one_by_one import (
     downsweep,
@@ -111,13 +111,13 @@ def lift(
 def scan(
     op: Operation,
     x: ListArray,
-    sweep: Sweep,
+    spec: ScanSpec,
     base: State | None = None,
     marks: ListArray | None = None,
 ) -> ListArray:
-    if op.monoid not in (SUM, COMPENSATED_SUM) or sweep != Sweep(sweep.axis) or marks is not None:
-        raise _missing(f"a scan by {op.monoid.name} with {sweep} and marks={marks}")
-    lines = as_lines(x.positions, (sweep.axis,))
+    if op.monoid not in (SUM, COMPENSATED_SUM) or spec != ScanSpec(spec.axis) or marks is not None:
+        raise _missing(f"a scan by {op.monoid.name} with {spec} and marks={marks}")
+    lines = as_lines(x.positions, (spec.axis,))
     values = [*x.values]
     for line in np.ndindex(lines.shape[:-1]):
         total = op.monoid.identity(op.element)
@@ -151,14 +151,14 @@ def histogram(
 def scan_on(
     op: Operation,
     x: ListArray,
-    sweep: Sweep,
+    spec: ScanSpec,
     base: State | None = None,
     marks: ListArray | None = None,
 ) -> NoReturn:
     raise _missing("scan_on")
 
 
-def lift_segments(op: Operation, x: ListArray, sweep: Sweep, marks: ListArray) -> NoReturn:
+def lift_segments(op: Operation, x: ListArray, spec: ScanSpec, marks: ListArray) -> NoReturn:
     raise _missing("lift_segments")
 
 

@@ -19,7 +19,7 @@ from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.edges import Bins
 from dask_coop.algebra.monoids import BINNED_COUNTS, COMPENSATED_SUM, MINMAX, Operation, State, bind
-from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks import ChunkBackend, reproducible_histogram, states
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned, contiguous, deliver, dense
@@ -79,7 +79,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
 def scan(
     op: Operation,
     x: Array,
-    sweep: Sweep,
+    spec: ScanSpec,
     base: State | None = None,
     marks: Array | None = None,
 ) -> Array:
@@ -89,7 +89,7 @@ def scan(
     copy puts it together, for 2N of traffic.
     """
     with x.device:
-        axis = sweep.axis
+        axis = spec.axis
         x, order = dense(x.astype(op.element, copy=False))
         at = order.index(axis)
         shape = (math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :]))
@@ -102,9 +102,9 @@ def scan(
         # States of several fields are bytes until they are results.
         unit, width = ("u1", written.itemsize) if written.names else (written, 1)
         inner = shape[2] * width
-        whole = cupy.empty((shape[0], shape[1] + sweep.initial, inner), unit)
+        whole = cupy.empty((shape[0], shape[1] + spec.initial, inner), unit)
         result = whole
-        if sweep.initial:
+        if spec.initial:
             nothing = bases
             if nothing is None:
                 kept = x.shape[:at] + x.shape[at + 1 :]
@@ -114,9 +114,9 @@ def scan(
             if op.monoid is COMPENSATED_SUM:
                 states = _views(programs_list.layout(op), nothing, (shape[0], 1, inner))
                 (nothing,) = settle(states)
-            first = slice(-1, None) if sweep.reverse else slice(1)
+            first = slice(-1, None) if spec.reverse else slice(1)
             whole[:, first] = nothing.reshape(shape[0], 1, inner)
-            rest = whole[:, : shape[1]] if sweep.reverse else whole[:, 1:]
+            rest = whole[:, : shape[1]] if spec.reverse else whole[:, 1:]
             result = rest if shape[0] == 1 else cupy.empty((*shape[:2], inner), unit)
         if x.size:
             scan_lines(
@@ -125,11 +125,11 @@ def scan(
                 result,
                 bases,
                 shape,
-                exclusive=sweep.exclusive,
-                reverse=sweep.reverse,
+                exclusive=spec.exclusive,
+                reverse=spec.reverse,
                 segments=marks,
             )
-            if sweep.initial and result is not rest:
+            if spec.initial and result is not rest:
                 rest[...] = result
         longer = (*x.shape[:at], whole.shape[1], *x.shape[at + 1 :])
         if op.monoid.finalize is not None:
@@ -143,30 +143,30 @@ def scan(
 def scan_on(
     op: Operation,
     x: Array,
-    sweep: Sweep,
+    spec: ScanSpec,
     base: State | None = None,
     marks: Array | None = None,
 ) -> tuple[Array, State]:
     """Return the scan of the chunk `x` from `base` on, and the state behind it: 3N of traffic."""
-    result = scan(op, x, sweep, base, marks)
+    result = scan(op, x, spec, base, marks)
     if marks is not None:
-        state = lift_segments(op, x, sweep, marks)
+        state = lift_segments(op, x, spec, marks)
         if base is not None:
             state = segmented(op.monoid).combine((*base, np.zeros_like(state[-1])), state)
         return result, state[:-1]
-    if sweep.reverse and not op.monoid.commutative:
-        x = cupy.flip(x, sweep.axis)
-    state = lift(op, x, (sweep.axis,))
+    if spec.reverse and not op.monoid.commutative:
+        x = cupy.flip(x, spec.axis)
+    state = lift(op, x, (spec.axis,))
     return result, state if base is None else op.monoid.combine(base, state)
 
 
-def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
+def lift_segments(op: Operation, x: Array, spec: ScanSpec, marks: Array) -> State:
     """Reduce what is behind the last mark of every line of the chunk `x` to a state.
 
     Its last field tells where there is a mark; `marks` are those of the elements or of one line.
     """
     with x.device:
-        axis = sweep.axis
+        axis = spec.axis
         order = [*(d for d in range(x.ndim) if d != axis), axis]
         x = aligned(contiguous(x.astype(op.element, copy=False).transpose(order)))
         marks = _marks(marks, x.ndim, axis, order, x.shape)
@@ -177,7 +177,7 @@ def lift_segments(op: Operation, x: Array, sweep: Sweep, marks: Array) -> State:
             xp = np if nbytes <= HOST_STATE_BYTES else cupy
             state = (xp.full(kept, field) for field in op.monoid.identity(op.element))
             return (*(field[()] for field in state), xp.zeros(kept, "?")[()])
-        states = reduce_segments(op, x, marks, (math.prod(kept), n, 1), sweep.reverse)
+        states = reduce_segments(op, x, marks, (math.prod(kept), n, 1), spec.reverse)
         layout = programs_list.segmented_layout(op)
         host = deliver(states)
         if host is not states:

@@ -13,7 +13,7 @@ from typing import Any
 from dask_coop.algebra.bins import Grid
 from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.monoids import COUNTS, Operation
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.cuda.devices import attribute
 
 
@@ -37,9 +37,9 @@ def objection_to_operation(op: Operation) -> Objection | None:
     return None
 
 
-def objection_to_scan(op: Operation, sweep: Sweep) -> Objection | None:
+def objection_to_scan(op: Operation, spec: ScanSpec) -> Objection | None:
     """Say why 1-d chunks are not scanned together; None if they are."""
-    if sweep.initial:
+    if spec.initial:
         return Objection("its first chunk is longer by one")
     if op.monoid.lift is not None:
         return Objection(f"{op.monoid.name} is not of the library")

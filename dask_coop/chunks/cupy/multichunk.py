@@ -17,7 +17,7 @@ import numpy as np
 
 from dask_coop.algebra.bins import Grid
 from dask_coop.algebra.monoids import Operation, Origin, State
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, deliver, dense
 from dask_coop.chunks.cupy.eligibility import Objection, objection_to_chunks
@@ -95,16 +95,16 @@ def _reduce(team: Team, op: Operation, xs: Sequence[Array]) -> _Stage:
 
 
 def scan(
-    team: Team, op: Operation, xs: Sequence[Array], wanted: Sequence[bool], sweep: Sweep
+    team: Team, op: Operation, xs: Sequence[Array], wanted: Sequence[bool], spec: ScanSpec
 ) -> list[Array | None]:
     """Scan the 1-d chunks `xs`, in the order of the scan, and return those that are wanted."""
     ready = [_prepare(op, x) for x in xs]
     ys = _results(op, ready, wanted)
-    _scan(team, op, ready, ys, sweep, programs.UP | programs.DOWN)
+    _scan(team, op, ready, ys, spec, programs.UP | programs.DOWN)
     return ys
 
 
-def upsweep(team: Team, op: Operation, xs: Sequence[Array], sweep: Sweep) -> tuple[State, bytes]:
+def upsweep(team: Team, op: Operation, xs: Sequence[Array], spec: ScanSpec) -> tuple[State, bytes]:
     """Do the first half of a scan of 1-d chunks, of which nobody has the others.
 
     Returns
@@ -114,7 +114,7 @@ def upsweep(team: Team, op: Operation, xs: Sequence[Array], sweep: Sweep) -> tup
     memo : bytes
         What `downsweep` is to be given.
     """
-    stage = _scan(team, op, [_prepare(op, x) for x in xs], (), sweep, programs.UP)
+    stage = _scan(team, op, [_prepare(op, x) for x in xs], (), spec, programs.UP)
     of_segments, of_chunks = stage.of_parts()
     return _fields(op, of_chunks), of_segments.tobytes()
 
@@ -123,7 +123,7 @@ def downsweep(
     team: Team,
     op: Operation,
     xs: Sequence[Array],
-    sweep: Sweep,
+    spec: ScanSpec,
     bases: Sequence[State],
     memo: bytes,
 ) -> list[Array]:
@@ -134,7 +134,7 @@ def downsweep(
     for field, values in zip(op.monoid.fields, zip(*bases, strict=True), strict=True):
         records[field.name] = values
     given = {"states": np.frombuffer(memo, "u1"), "bases": records}
-    _scan(team, op, ready, ys, sweep, programs.DOWN, given)
+    _scan(team, op, ready, ys, spec, programs.DOWN, given)
     return ys
 
 
@@ -151,11 +151,11 @@ def _scan(
     op: Operation,
     xs: Sequence[Array],
     ys: Sequence[Array | None],
-    sweep: Sweep,
+    spec: ScanSpec,
     steps: int,
     given: Mapping[str, Any] = MappingProxyType({}),
 ) -> _Stage:
-    of = programs_list.scanned(op, sweep.exclusive, sweep.reverse)
+    of = programs_list.scanned(op, spec.exclusive, spec.reverse)
     gpu, tuning, shared = device(xs[0].device.id), None, 0
     if gpu.hopper and of.is_bulk:
         # Blocks scan tiles one after the other, as they do lines without an end.
@@ -163,7 +163,7 @@ def _scan(
         shared = scans.waves_shared_bytes(of, tuning)
     source = programs.scan(of, tuning)
     threads = scans.THREADS if tuning is None else tuning.threads
-    stage = _Stage(xs, of.state_bytes, ys, sweep.reverse)
+    stage = _Stage(xs, of.state_bytes, ys, spec.reverse)
     stage.upload(team, most_blocks(source, stage.ordinals, threads, shared), given)
 
     def rest(rank: int) -> list[Any]:

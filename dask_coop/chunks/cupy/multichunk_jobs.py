@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 
 from dask_coop.algebra.monoids import Operation, State
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy import multichunk
 from dask_coop.chunks.cupy.eligibility import (
     objection_to_chunks_of_one_gpu,
@@ -43,7 +43,7 @@ def histogram_all(op: Operation, xs: Sequence[Array], grid: Any) -> State | None
         return multichunk.histogram(_team(xs), op, xs, grid)
 
 
-def upsweep(op: Operation, sweep: Sweep, xs: Sequence[Array]) -> tuple[State, bytes] | None:
+def upsweep(op: Operation, spec: ScanSpec, xs: Sequence[Array]) -> tuple[State, bytes] | None:
     """Reduce each of the 1-d chunks `xs` for a scan; None if they have to be taken one by one.
 
     Returns
@@ -53,20 +53,20 @@ def upsweep(op: Operation, sweep: Sweep, xs: Sequence[Array]) -> tuple[State, by
     memo : bytes
         What `downsweep` is to be given with the same chunks.
     """
-    if objection_to_scan(op, sweep) or objection_to_chunks_of_one_gpu(xs):
+    if objection_to_scan(op, spec) or objection_to_chunks_of_one_gpu(xs):
         return None
     with xs[0].device:
-        return multichunk.upsweep(_team(xs), op, xs, sweep)
+        return multichunk.upsweep(_team(xs), op, xs, spec)
 
 
 def downsweep(
-    op: Operation, sweep: Sweep, xs: Sequence[Array], bases: Sequence[State | None], memo: bytes
+    op: Operation, spec: ScanSpec, xs: Sequence[Array], bases: Sequence[State | None], memo: bytes
 ) -> list[Array]:
     """Scan the chunks of an upsweep from their bases, None at the start of the array."""
     nothing = op.monoid.identity(op.element)
     given = [nothing if base is None else base for base in bases]
     with xs[0].device:
-        return multichunk.downsweep(_team(xs), op, xs, sweep, given, memo)
+        return multichunk.downsweep(_team(xs), op, xs, spec, given, memo)
 
 
 def synchronize() -> None:

@@ -40,7 +40,7 @@ from dask_coop.algebra.monoids import (
     Operation,
     State,
 )
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.algebra.semirings import OR_AND, PLUS_TIMES, SEMIRINGS, Semiring
 from dask_coop.chunks import ChunkBackend, reproducible_histogram
 from dask_coop.chunks.numpy import adding, compensated
@@ -292,38 +292,38 @@ _LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] 
 def scan(
     op: Operation,
     x: Array,
-    sweep: Sweep,
+    spec: ScanSpec,
     base: State | None = None,
     marks: Array | None = None,
 ) -> Array:
     """Return the scan of the chunk `x` from `base` on."""
-    return scan_on(op, x, sweep, base, marks)[0]
+    return scan_on(op, x, spec, base, marks)[0]
 
 
 def scan_on(
     op: Operation,
     x: Array,
-    sweep: Sweep,
+    spec: ScanSpec,
     base: State | None = None,
     marks: Array | None = None,
 ) -> tuple[Array, State]:
     """Return the scan of the chunk `x` from `base` on, and the state behind it."""
     x = np.asarray(x)
     if op.monoid.lift is not None:
-        return custom_monoid.scan(op, x.astype(op.element, copy=False), sweep, base, marks)
-    return numpy_scan.scan(op, x, sweep, base, marks)
+        return custom_monoid.scan(op, x.astype(op.element, copy=False), spec, base, marks)
+    return numpy_scan.scan(op, x, spec, base, marks)
 
 
 def lift_segments(
-    op: Operation, x: Array, sweep: Sweep, marks: Array, valid: Array | None = None
+    op: Operation, x: Array, spec: ScanSpec, marks: Array, valid: Array | None = None
 ) -> State:
     """Reduce what is behind the last mark of every line of the chunk `x` to a state.
 
     Its last field tells where there is a mark; `marks` are those of the elements or of one line.
     `valid`, of the shape of `x`, tells which elements count.
     """
-    axis = sweep.axis
-    if sweep.reverse:
+    axis = spec.axis
+    if spec.reverse:
         x, marks = np.flip(x, axis), np.flip(marks, axis if marks.ndim == x.ndim else 0)
         valid = None if valid is None else np.flip(valid, axis)
     if marks.ndim < x.ndim or marks.ndim == 1:

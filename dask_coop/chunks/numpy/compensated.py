@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from dask_coop.algebra.scan_spec import Sweep
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.numpy import adding
 
 Array = np.ndarray[Any, Any]
@@ -237,7 +237,7 @@ def scan(
     carry: Sequence[Array] | None,
     marks: Array | None,
     last: Sequence[Array],
-    sweep: Sweep,
+    spec: ScanSpec,
     skipna: bool,
 ) -> None:
     """Scan (outer, n, inner) along n into `out`, by the loops, from `carry` on, and leave `last`.
@@ -248,18 +248,18 @@ def scan(
     for field, value in zip(last, neutral if carry is None else carry, strict=True):
         field[...] = value
     begins = np.broadcast_to(np.False_ if marks is None else marks, x.shape)
-    flags = marks is not None, skipna, sweep.exclusive
+    flags = marks is not None, skipna, spec.exclusive
     rest = *flags, neutral[0], *(field.reshape(-1) for field in last)
     loops, (_, n, inner) = _loops(), x.shape
     assert loops is not None
     if inner == 1:
-        along = slice(None, None, -1 if sweep.reverse else 1)
+        along = slice(None, None, -1 if spec.reverse else 1)
         loops.scan_rows(x[:, along, 0], out[:, along, 0], begins[..., 0], *rest)
         return
     sides: list[Any] = []
     for memory, line, step in (flatten(x), flatten(out, writeable=True)):
-        sides += [memory, (n - 1) * step if sweep.reverse else 0, line]
-        sides.append(-step if sweep.reverse else step)
+        sides += [memory, (n - 1) * step if spec.reverse else 0, line]
+        sides.append(-step if spec.reverse else step)
     loops.scan_columns(*sides, n, inner, begins, *rest)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.monoids import Operation, State
-from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.states import accumulate, as_lines, blocks, fold
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +38,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
 def scan(
     op: Operation,
     x: Array,
-    sweep: Sweep,
+    spec: ScanSpec,
     base: State | None,
     marks: Array | None = None,
     where: Array | None = None,
@@ -47,9 +47,9 @@ def scan(
 
     Return the results and the state behind them.
     """
-    finalize, axis, monoid = op.monoid.finalize, sweep.axis, op.monoid
+    finalize, axis, monoid = op.monoid.finalize, spec.axis, op.monoid
     assert finalize is not None
-    if sweep.reverse:
+    if spec.reverse:
         x = np.flip(x, axis)
         where = None if where is None else np.flip(where, axis)
     kept, identity = x.shape[:axis] + x.shape[axis + 1 :], monoid.identity(op.element)
@@ -58,17 +58,17 @@ def scan(
         marks = np.expand_dims(
             marks, [d for d in range(x.ndim) if d != axis][: x.ndim - marks.ndim]
         )
-        marks = np.flip(marks, axis) if sweep.reverse else marks
+        marks = np.flip(marks, axis) if spec.reverse else marks
         marks, monoid = np.broadcast_to(marks, x.shape), segmented(monoid)
         carry = (*carry, np.zeros(kept, "?"))
     at = (slice(None),) * axis
     result = np.empty(
-        (*x.shape[:axis], x.shape[axis] + sweep.initial, *x.shape[axis + 1 :]), op.output
+        (*x.shape[:axis], x.shape[axis] + spec.initial, *x.shape[axis + 1 :]), op.output
     )
-    out = np.flip(result, axis) if sweep.reverse else result
+    out = np.flip(result, axis) if spec.reverse else result
     before = tuple(np.expand_dims(field, axis) for field in carry)
     with np.errstate(all="ignore"):
-        if sweep.initial:
+        if spec.initial:
             out[(*at, slice(1))] = finalize(before[: len(identity)])
             out = out[(*at, slice(1, None))]
         for block in blocks(x.shape, axis) if x.size else ():
@@ -79,7 +79,7 @@ def scan(
             else:
                 after = accumulate(monoid.combine, (*states, marks[here]), axis, carry)
             found = after
-            if sweep.exclusive:
+            if spec.exclusive:
                 pairs = zip(before, after, strict=True)
                 found = tuple(np.concatenate([b, a[(*at, slice(-1))]], axis) for b, a in pairs)
                 if marks is not None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.monoids import COMPENSATED_SUM, LOGADDEXP, PROD, SUM, Operation, State
-from dask_coop.algebra.scan_spec import Sweep, segmented
+from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.numpy import adding, compensated
 from dask_coop.chunks.states import accumulate
 
@@ -39,7 +39,7 @@ _RUN = 32
 
 
 def scan(
-    op: Operation, x: Array, sweep: Sweep, base: State | None, marks: Array | None
+    op: Operation, x: Array, spec: ScanSpec, base: State | None, marks: Array | None
 ) -> tuple[Array, State]:
     """Scan the chunk `x` from `base` on; return the results and the state behind them.
 
@@ -48,26 +48,26 @@ def scan(
     op : Operation
         Of a monoid with one field, or of `COMPENSATED_SUM`.
     x : numpy.ndarray
-    sweep : Sweep
+    spec : ScanSpec
     base : State, optional
         What comes before the chunk, in its shape without the axis.
     marks : numpy.ndarray, optional
         Bool, of the shape of `x` or a line's: where the scan restarts.
     """
-    axis = sweep.axis
+    axis = spec.axis
     order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
     at, others = order.index(axis), [d - (d > axis) for d in order if d != axis]
     shape = tuple(x.shape[d] for d in order)
     lines = math.prod(shape[:at]), shape[at], math.prod(shape[at + 1 :])
-    n = shape[at] + sweep.initial
+    n = shape[at] + spec.initial
     result = np.empty((*shape[:at], n, *shape[at + 1 :]), op.output)
 
     def see(a: Array, length: int = lines[1]) -> Array:
         a = a.reshape(lines[0], length, lines[2])
-        return a[:, ::-1] if sweep.reverse else a
+        return a[:, ::-1] if spec.reverse else a
 
     if marks is not None and marks.ndim < x.ndim:
-        marks = marks[::-1] if sweep.reverse else marks
+        marks = marks[::-1] if spec.reverse else marks
         marks = marks[np.newaxis, :, np.newaxis]
     elif marks is not None:
         marks = see(marks.transpose(order))
@@ -79,7 +79,7 @@ def scan(
             for field, dtype in zip(base, dtypes, strict=True)
         ]
     out = see(result, n)
-    if sweep.initial:
+    if spec.initial:
         out[:, :1] = identity[0] if carry is None else _result(carry)
         out = out[:, 1:]
     last = [np.full((lines[0], 1, lines[2]), value) for value in identity]
@@ -89,20 +89,20 @@ def scan(
         # What changes no element, a negative zero included.
         last[0][...] = (1 if multiply else dtypes[0].type(-0.0)) if carry is None else carry[0]
         rows = see(x.transpose(order))[..., 0], out[..., 0], last[0][:, 0, 0]
-        loops.scan(*rows, identity[0], multiply, op.skipna, sweep.exclusive)
-        if sweep.exclusive and carry is None:
+        loops.scan(*rows, identity[0], multiply, op.skipna, spec.exclusive)
+        if spec.exclusive and carry is None:
             out[:, :1] = identity[0]
     elif op.monoid is COMPENSATED_SUM and compensated.compiled(x) is not None:
         elements = x.astype(op.element, copy=False).transpose(order).reshape(lines)
-        first = 1 if sweep.initial and not sweep.reverse else 0
+        first = 1 if spec.initial and not spec.reverse else 0
         into = result.reshape(lines[0], n, lines[2])[:, first : first + lines[1]]
-        compensated.scan(elements, into, carry, marks, last, sweep, op.skipna)
-        if sweep.exclusive and carry is None:
+        compensated.scan(elements, into, carry, marks, last, spec, op.skipna)
+        if spec.exclusive and carry is None:
             out[:, :1] = identity[0]
     elif x.size:
         # That ufunc warns of NaN that it is given.
         with np.errstate(invalid="ignore" if op.monoid is LOGADDEXP else None):
-            _scan_lines(op, see(x.transpose(order)), out, carry, marks, sweep.exclusive, last)
+            _scan_lines(op, see(x.transpose(order)), out, carry, marks, spec.exclusive, last)
     elif carry is not None:
         last = carry
     kept = shape[:at] + shape[at + 1 :]

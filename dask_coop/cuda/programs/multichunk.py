@@ -31,7 +31,7 @@ PEERS = np.dtype(
         ("flags", "u8", MOST),
         ("arrived", "u8"),
         ("failed", "u8"),
-        ("patience", "u8"),
+        ("timeout", "u8"),
         ("rank", "i4"),
         ("count", "i4"),
     ],
