@@ -52,7 +52,7 @@ lint: $(FOR_TEST)
 
 # On CuPy chunks where there is a GPU; tests/fuzz/__main__.py lists what can be set besides.
 fuzz: $(FOR_TEST)
-	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m fuzz
+	PYTHONPATH=tests:tools$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m fuzz
 
 gpu-test: $(FOR_TEST)
 	$(PY) tools/gpu_run.py

@@ -100,7 +100,8 @@ template <typename E> struct GuessedBins : LinearBins<E> {
     // Much data consists of these.
     if (v == this->low) return unsigned(-this->first);
     unsigned bin;
-    E off = guess(v, bin);
+    // Added to 0, for the bits of -0 would pass for those of the largest number.
+    E off = guess(v + E(0), bin);
     int i = int(bin) + this->first + (off > 0);
     i -= v < this->edge(i);
     i -= i == this->n;

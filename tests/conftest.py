@@ -69,7 +69,7 @@ def to_chunks(xp: ModuleType, array: Any, chunks: Any) -> da.Array:
     x = da.from_array(array, chunks=chunks)
     if xp is np:
         return x
-    return x.map_blocks(xp.asarray, dtype=x.dtype, meta=xp.empty((0,) * x.ndim, x.dtype))
+    return x.map_blocks(xp.asarray, dtype=x.dtype, meta=xp.zeros((0,) * x.ndim, x.dtype))
 
 
 def to_numpy(xp: ModuleType, lazy: da.Array) -> Any:

@@ -133,7 +133,11 @@ class Grid:
         """The places of samples along each coordinate."""
         if not self.flow:
             return [Places()] * len(self.bins)
-        return [Places(0, n := bins.n + 1, -1 if self.omit else n, 1) for bins in self.bins]
+        # On the one edge that bounds no bin is above it.
+        return [
+            Places(0, n := bins.n + 1, -1 if self.omit else n, 1, closed=bins.n > 0)
+            for bins in self.bins
+        ]
 
     def lines(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Split the axes of a chunk of `shape` in those that are kept and those counted over."""

@@ -219,7 +219,7 @@ class Row(NamedTuple):
 
 def class_name(of: type) -> str:
     """Return the name of a class, with that of its module."""
-    return f"{of.__module__}.{of.__qualname__}"
+    return f"{of.__module__}.{of.__name__}"
 
 
 #: All chunk backends by their names. That of each kind has the kind's name. Naming CuPy's class

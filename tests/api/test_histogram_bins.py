@@ -11,7 +11,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import to_chunks
+from conftest import to_chunks, to_numpy
 from dask import delayed
 from dask.tokenize import tokenize
 from hypothesis import Phase, given, settings
@@ -223,6 +223,23 @@ def test_nan_that_is_left_out_counts_nowhere_even_with_flow(xp: Any) -> None:
     counts, edges = dc.histogram(lines, 2, axis=1, flow=True, nan="omit")
     np.testing.assert_array_equal(computed(xp, counts), [[0, 3, 1, 0]] * 2)
     np.testing.assert_array_equal(computed(np, edges), [-1, 4, 9])
+
+
+def test_on_an_edge_that_bounds_no_bin_is_above_it(xp: Any) -> None:
+    for copies in (1, 40_000):
+        x = to_chunks(xp, np.repeat(np.array([32, 33, 34, 35], "i1"), copies), -1)
+        counts, _ = dc.histogram(x, np.array([33]), flow=True)
+        np.testing.assert_array_equal(to_numpy(xp, counts), np.array([1, 3]) * copies)
+
+
+def test_negative_zero_is_counted_as_zero(xp: Any) -> None:
+    # The edge in the middle is a little above it, where NumPy's arithmetic leaves it.
+    limits = -1.7999999523162842, 1.7999999523162842
+    for dtype in ("f4", "f8"):
+        for copies in (1, 40_000):
+            array = np.repeat(np.array([-0.0, 0.0, 1.0], dtype), copies)
+            counts, _ = dc.histogram(to_chunks(xp, array, -1), 90, limits)
+            np.testing.assert_array_equal(to_numpy(xp, counts), np.histogram(array, 90, limits)[0])
 
 
 def test_the_range_and_the_counts_without_nan_come_out_of_one_read(xp: Any) -> None:

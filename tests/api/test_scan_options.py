@@ -172,7 +172,15 @@ def test_an_exclusive_scan_is_one_with_an_initial_value_without_its_last(
         along = 0 if axis is None else axis
         n = exclusive.shape[along]
         kept = range(1, n + 1) if reverse else range(n)
-        np.testing.assert_array_equal(exclusive, np.take(longer, kept, along))
+        expected = np.take(longer, kept, along)
+        if array.dtype.kind not in "fc":
+            np.testing.assert_array_equal(exclusive, expected)
+            continue
+        # Some elements are added up by themselves, and these begin elsewhere.
+        sizes = abs(array.astype("c16" if array.dtype.kind == "c" else "f8"))
+        sizes = np.where(np.isfinite(sizes), sizes, 0).sum()
+        close = {"rtol": 0, "atol": 16 * np.finfo(exclusive.dtype).eps * sizes}
+        np.testing.assert_allclose(exclusive, expected, **close)
 
 
 @given(case=arrays(dtypes=NUMBERS, shape=st.tuples(st.integers(0, 90))))

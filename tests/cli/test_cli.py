@@ -16,6 +16,7 @@ import pytest
 
 import dask_coop
 from dask_coop.cli import info, main
+from dask_coop.cli.readers import open_source
 from dask_coop.cli.summaries import summarize
 
 h5py = pytest.importorskip("h5py")
@@ -513,7 +514,7 @@ def test_a_pass_is_one_computation() -> None:
         calls.append(len(arrays))
         return [array.compute(scheduler="synchronous") for array in arrays]
 
-    x = dask_coop.readers.open_source(MOON).array
+    x = open_source(MOON).array
     assert summarize(x, 256, None, compute).reads == 2
     assert calls == [6, 1]
     assert summarize(x, 256, (0.0, 255.0), compute).reads == 1
@@ -673,7 +674,7 @@ def test_a_cluster_of_processes(folder: Path, tmp_path: Path) -> None:
 def test_packages_that_are_not_there(folder: Path, tmp_path: Path) -> None:
     program = f"""
 import sys
-from dask_coop.cli import main
+from dask_coop.cli.main import main
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
@@ -700,7 +701,7 @@ def test_ctrl_c(tmp_path: Path) -> None:
     np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype="f8", shape=shape).flush()
     # A shell that starts pytest in the background makes its children deaf to the signal.
     program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program += "; from dask_coop.cli import main; sys.exit(main())"
+    program += "; from dask_coop.cli.main import main; sys.exit(main())"
     arguments = ["describe", "x.npy", "--cpu", "--chunks", "2048"]
     environment = {**os.environ, "PYTHONPATH": str(Path(dask_coop.__file__).parents[1])}
     with subprocess.Popen(

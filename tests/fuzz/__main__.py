@@ -6,7 +6,7 @@ FUZZ_SEED       by default random; printed
 FUZZ_CHUNKS     "numpy", "cupy" or "auto", which is CuPy where there is a GPU
 FUZZ_PROCESSES  by default one fewer than there are processors, from 2 to 14
 FUZZ_ONLY       families to keep to, with commas between them
-FUZZ_REPORT     a file to write the outcome to, which `tests/gpu_run.py --add` takes
+FUZZ_REPORT     a file to write the outcome to, which `tools/gpu_run.py --add` takes
 FUZZ_COMMIT     what to call the commit there, outside of a repository
 =============== ==================================================================================
 """

@@ -89,6 +89,11 @@ class Expected:
             error = np.abs(np.where(finite, actual, 0) - np.where(finite, self.value, 0))
             unit = np.spacing(np.abs(np.where(finite, rounded, 0)))
             same |= finite & (error <= self.ulps * unit.astype("g") + self.slack)
+            # Beside what rounds to infinity the largest number is as near, and the other way round.
+            most = np.finfo(self.dtype).max
+            unit = 2 * np.spacing(most / 2).astype("g")
+            beside = np.abs(np.abs(self.value) - most) <= self.ulps * unit + self.slack
+            same |= beside & (np.abs(actual) >= most) & (np.sign(actual) == np.sign(self.value))
         return ~same & np.broadcast_to(self.defined, same.shape)
 
 

@@ -395,7 +395,9 @@ def _outside(line: Array, edges: Any) -> tuple[Array, Array]:
     else:
         common = np.result_type(line, edges)
         line, edges = line.astype(common), edges.astype(common)
-    return line < edges[0], (line > edges[-1]) | (line != line)
+    # One edge alone is that of no bin, so that what is on it is above.
+    above = line >= edges[-1] if len(edges) == 1 else line > edges[-1]
+    return line < edges[0], above | (line != line)
 
 
 def expect_joint(case: Case) -> list[Expected]:
