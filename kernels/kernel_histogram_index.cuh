@@ -5,7 +5,7 @@
 
 namespace coop {
 
-// The numbers of samples, as the Places of dask_coop/bins.py: a negative one stands for nowhere.
+// The numbers of samples, as the Places of algebra/bins.py: a negative one stands for nowhere.
 struct Places {
   i64 below, above, missing, first, step;
   bool closed;

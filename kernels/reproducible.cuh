@@ -1,6 +1,6 @@
 // Sums whose bits depend on the elements alone, not on their order nor on how they are grouped: digits of
 // fixed weights, after J. Demmel and H. D. Nguyen, "Parallel Reproducible Summation", IEEE Transactions on
-// Computers 64 (2015). dask_coop/binned.py says how; chunks/binned.py finds the same digits.
+// Computers 64 (2015). algebra/reproducible.py says how; chunks/numpy/reproducible.py finds the same digits.
 #pragma once
 
 #include "monoids.cuh"

@@ -1,4 +1,4 @@
-"""Reproducible sums of weights by bin: the digits of dask_coop/binned.py, counted one by one.
+"""Reproducible sums of weights by bin: the digits of algebra/reproducible.py, counted one by one.
 
 The exponent is that of the largest weight of a line, whichever bins it meets, so that it does not
 depend on the chunks. In that window a digit of every weight is an integer, and the engines count

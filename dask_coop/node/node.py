@@ -10,7 +10,7 @@ A task runs on the thread of the GPU that it belongs on (`placement`); what it n
 is copied there first (`cuda.peers`). Kernels are only queued, so a GPU has work while its thread
 looks for more.
 
-Reductions, scans and histograms are found in the graph (`stages`) and become one task each, which
+Reductions, scans and histograms are found in the graph (`find`) and become one task each, which
 works on all GPUs at a time (`chunks.cupy.multichunk`), or runs the tasks that it replaces where the
 chunks do not suit.
 """

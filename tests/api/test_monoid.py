@@ -700,7 +700,7 @@ def operation(monoid: Any, dtype: str) -> Any:
     ids=lambda value: getattr(value, "name", value),
 )
 def test_the_kernels_of_a_monoid_compile(arch: str, monoid: Any, dtype: str) -> None:
-    from test_kernels import compile_all
+    from support.compiled import compile_all
 
     op = operation(monoid, dtype)
     sources = [*programs_list.reductions(op), *programs_list.scans(op, arch == "sm_90")]
@@ -709,7 +709,7 @@ def test_the_kernels_of_a_monoid_compile(arch: str, monoid: Any, dtype: str) -> 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_the_kernels_of_vectors_of_floats_compile(dtype: str) -> None:
-    from test_kernels import compile_all
+    from support.compiled import compile_all
 
     op = operation(top(dtype), dtype)
     assert "value[2]" in programs_list.functor(op).definition
@@ -725,7 +725,7 @@ def test_only_kernels_that_keep_the_order_reduce_what_does_not_commute() -> None
 
 
 def test_real_elements_of_complex_states_compile() -> None:
-    from test_kernels import compile_all
+    from support.compiled import compile_all
 
     total = dc.Monoid("total", np.add, 0, "c16", cuda="a + b")
     op = operation(total, "u1")
@@ -734,7 +734,7 @@ def test_real_elements_of_complex_states_compile() -> None:
 
 
 def test_the_largest_state_compiles() -> None:
-    from test_kernels import compile_all
+    from support.compiled import compile_all
 
     wide = dc.Monoid(
         "wide",

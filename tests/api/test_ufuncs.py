@@ -215,7 +215,7 @@ def test_what_is_no_monoid_is_refused_by_name() -> None:
     ],
 )
 def test_the_kernels_of_a_ufunc_compile(ufunc: Any, dtype: str) -> None:
-    from test_kernels import compile_all
+    from support.compiled import compile_all
 
     monoid = dc.Monoid(**ufuncs.parts(ufunc, np.dtype(dtype), "reduce"))
     op = custom_monoid.bind(monoid, da.empty(1, dtype=dtype), "reduce")

@@ -1,4 +1,4 @@
-"""The loops of chunks/adding.py and chunks/numpy_scan.py, compiled by Numba."""
+"""The loops of adding.py and scan.py, compiled by Numba."""
 
 from __future__ import annotations
 

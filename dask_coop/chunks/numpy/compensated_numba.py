@@ -1,4 +1,4 @@
-"""The loops of chunks/compensated.py, compiled by Numba.
+"""The loops of compensated.py, compiled by Numba.
 
 Without fastmath, which would find that the error of an addition is zero.
 """

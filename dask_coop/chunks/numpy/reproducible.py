@@ -1,4 +1,4 @@
-"""Reproducible sums of NumPy chunks: the digits that dask_coop/binned.py describes.
+"""Reproducible sums of NumPy chunks: the digits that algebra/reproducible.py describes.
 
 Elements are seen as lines, in pieces that stay in the cache::
 
@@ -6,7 +6,7 @@ Elements are seen as lines, in pieces that stay in the cache::
     columns   (n, lines)    the lines are
 
 A piece is read twice: for the largest magnitude of every line, then for the digits.  That is done
-by the loops of binned_numba.py where Numba is installed, and by NumPy's functions, which find the
+by the loops of reproducible_numba.py where Numba is installed, and by NumPy's functions, which find the
 same digits, where it is not.
 """
 

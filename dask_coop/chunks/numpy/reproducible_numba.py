@@ -1,4 +1,4 @@
-"""The loops of chunks/binned.py, compiled by Numba."""
+"""The loops of reproducible.py, compiled by Numba."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LENGTH, _TALL, _WIDE = 2048, 16, 128
 #: mix up what it stores and what it loads.
 _APART = _WIDE + 8
 
-# `SHIFTS` of chunks/binned.py, and their bits.
+# `SHIFTS` of reproducible.py, and their bits.
 _A, _B, _C, _D = (float(1.5 * 2.0 ** (52 - WIDTH * k)) for k in range(DIGITS))
 _A_BITS, _B_BITS, _C_BITS, _D_BITS = (int(np.float64(s).view("i8")) for s in (_A, _B, _C, _D))
 
@@ -152,10 +152,10 @@ _rows, _columns = jit(_rows), jit(_columns)
 
 
 def add_rows(x: Array, exponent: Array, digits: Array) -> bool:
-    """Do what `_add_rows` of chunks/binned.py does, to float32 or float64 in C order."""
+    """Do what `_add_rows` of reproducible.py does, to float32 or float64 in C order."""
     return bool(_rows(x, x.view(f"i{x.itemsize}"), exponent, digits))
 
 
 def add_columns(x: Array, exponent: Array, digits: Array) -> bool:
-    """Do what `_add_columns` of chunks/binned.py does, to float32 or float64 in C order."""
+    """Do what `_add_columns` of reproducible.py does, to float32 or float64 in C order."""
     return bool(_columns(x, x.view(f"i{x.itemsize}"), exponent, digits))
