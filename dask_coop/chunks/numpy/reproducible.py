@@ -6,8 +6,8 @@ Elements are seen as lines, in pieces that stay in the cache::
     columns   (n, lines)    the lines are
 
 A piece is read twice: for the largest magnitude of every line, then for the digits.  That is done
-by the loops of reproducible_numba.py where Numba is installed, and by NumPy's functions, which find the
-same digits, where it is not.
+by the loops of reproducible_numba.py where Numba is installed, and by NumPy's functions, which find
+the same digits, where it is not.
 """
 
 from __future__ import annotations
