@@ -100,8 +100,8 @@ template <typename E> struct GuessedBins : LinearBins<E> {
     // Much data consists of these.
     if (v == this->low) return unsigned(-this->first);
     unsigned bin;
-    // Added to 0, for the bits of -0 would pass for those of the largest number.
-    E off = guess(v + E(0), bin);
+    // Added to 0, for the bits of a float's -0 would pass for those of the largest number.
+    E off = guess(sizeof(E) == 4 ? v + E(0) : v, bin);
     int i = int(bin) + this->first + (off > 0);
     i -= v < this->edge(i);
     i -= i == this->n;
