@@ -17,7 +17,7 @@ import numpy as np
 from dask_coop import chunks
 from dask_coop.algebra.monoids import Operation, State
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
-from dask_coop.chunks import states
+from dask_coop.chunks.states import accumulate, fold
 from dask_coop.graph import tasks
 
 #: The blocks of one chunk: of the array, then of its mask, weights, marks or other coordinates.
@@ -147,7 +147,7 @@ class Spine:
                 if stop - start < 2:
                     continue
                 line = tuple(field[start : stop - 1] for field in fields)
-                prefixes = states.accumulate(op.monoid.combine, line, 0)
+                prefixes = accumulate(op.monoid.combine, line, 0)
                 # That of a scan that restarts ends with whether it did, which matters to nobody.
                 kept = prefixes[: len(self.op.monoid.fields)]
                 bases.append(Stacked(numbers[start + 1 : stop], kept))
@@ -218,7 +218,7 @@ def merged(parts: Iterable[Stacked]) -> list[Stacked]:
 
 def combined(op: Operation, parts: Iterable[Stacked]) -> State:
     """Combine all states of some parts, those of each shape in the order of their numbers."""
-    return op.combine([states.fold(op.monoid.combine, part.fields, 0) for part in merged(parts)])
+    return op.combine([fold(op.monoid.combine, part.fields, 0) for part in merged(parts)])
 
 
 def _lift_all(op: Operation, blocks: Sequence[Blocks]) -> Stacked | None:

@@ -110,13 +110,13 @@ def tabulate(
 
 def upsweep(*, op: Operation, spec: ScanSpec, block: Any, marks: Any = None) -> State:
     """Return the state of a block along the axis of a scan, which may restart at marks."""
-    engine = chunks.backend_of(block)
+    backend = chunks.backend_of(block)
     if marks is not None:
-        segments: State = engine.lift_segments(op, block, spec, marks)
+        segments: State = backend.lift_segments(op, block, spec, marks)
         return segments
     if spec.reverse and not op.monoid.commutative:
         block = np.flip(block, spec.axis)
-    state: State = engine.lift(op, block, (spec.axis,))
+    state: State = backend.lift(op, block, (spec.axis,))
     return state
 
 
@@ -178,7 +178,7 @@ def state_of(*, step: tuple[Any, State]) -> State:
 
 
 # What tasks in a graph do. Attributes have the names of arguments; chunks and states are keys. None
-# is frozen, for a graph has many, and what is frozen takes twice as long to make.
+# is frozen, for a graph has many, and what is frozen takes longer to make.
 
 
 @dataclass(kw_only=True, slots=True)

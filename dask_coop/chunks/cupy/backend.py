@@ -20,7 +20,7 @@ from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.edges import Bins
 from dask_coop.algebra.monoids import BINNED_COUNTS, COMPENSATED_SUM, MINMAX, Operation, State, bind
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
-from dask_coop.chunks import ChunkBackend, reproducible_histogram, states
+from dask_coop.chunks import ChunkBackend, reproducible_histogram
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned, contiguous, deliver, dense
 from dask_coop.chunks.cupy.bin_index import MOST, find_numbers, find_places
@@ -37,6 +37,7 @@ from dask_coop.chunks.cupy.reduce import reduce_lines
 from dask_coop.chunks.cupy.reduce_ordered import fold_lines
 from dask_coop.chunks.cupy.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cupy.transpose import transpose as transpose
+from dask_coop.chunks.states import fold
 
 Array = Any
 
@@ -333,7 +334,7 @@ def _fold(op: Operation, fields: State, axis: int) -> State:
             np.full_like(field, value, shape=shape)
             for field, value in zip(fields, op.monoid.identity(op.element), strict=True)
         )
-    return states.fold(op.monoid.combine, fields, axis)
+    return fold(op.monoid.combine, fields, axis)
 
 
 def _fields(op: Operation, states: Array, kept: tuple[int, ...]) -> State:
