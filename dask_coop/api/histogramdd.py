@@ -233,7 +233,7 @@ def _find_samples(sample: Any) -> tuple[list[Array], int]:
             raise ValueError(f"sample must have a known number of columns, got {x.shape[1]}")
         require_samples("histogramdd", x)
         if x.numblocks[1] > 1:
-            x = x.rechunk({1: -1}) if x.size else rechunk(x, (x.chunks[0], (x.shape[1],)))
+            x = rechunk(x, (x.chunks[0], (x.shape[1],)))
         if x.shape[1] == 1:
             return [x.reshape(-1) if not x.size else x[:, 0]], 1
         return [x], x.shape[1]

@@ -69,25 +69,19 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
         both = np.zeros((2, 1))
         loops.sum_rows(_read_only(x), x.size, x.size, 1, *both)
         return both[0, 0], both[1, 0]
-    start, stop = (axes[0], axes[-1] + 1) if axes else (x.ndim, x.ndim)
-    kept = [*range(start), *range(stop, x.ndim)]
-    back: Any = None
     order = [*range(x.ndim)]
     if not x.flags.c_contiguous:
         order.sort(key=lambda d: -abs(x.strides[d]))
-    if stop - start > len(axes) or order != [*range(x.ndim)]:
-        places = [at for at, d in enumerate(order) if d in axes]
-        start, stop = (places[0], places[-1] + 1) if places else (x.ndim, x.ndim)
-        if stop - start > len(places):
-            order = [d for d in range(x.ndim) if d not in axes] + list(axes)
-            start, stop = x.ndim - len(axes), x.ndim
-        kept = order[:start] + order[stop:]
-        x, back = x.transpose(order), np.argsort(kept)
-        kept = [*range(start), *range(stop, x.ndim)]
-    shape, parts = [x.shape[d] for d in kept], 1
-    x = x.reshape(
-        math.prod(x.shape[:start]), math.prod(x.shape[start:stop]), math.prod(x.shape[stop:])
-    )
+    places = [at for at, d in enumerate(order) if d in axes]
+    start, stop = (places[0], places[-1] + 1) if places else (x.ndim, x.ndim)
+    if stop - start > len(places):
+        order = [d for d in range(x.ndim) if d not in axes] + list(axes)
+        start, stop = x.ndim - len(axes), x.ndim
+    kept = order[:start] + order[stop:]
+    sizes = [x.shape[d] for d in order]
+    shape, parts = sizes[:start] + sizes[stop:], 1
+    lines = math.prod(sizes[:start]), math.prod(sizes[start:stop]), math.prod(sizes[stop:])
+    x = x.transpose(order).reshape(lines)
     if x.dtype.kind == "c":
         narrow = x.shape[2] < 2 or x.strides[2] == x.itemsize
         x, parts = (x if narrow else np.ascontiguousarray(x)).view(f"f{x.itemsize // 2}"), 2
@@ -100,7 +94,8 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
     else:
         loops.sum_columns(*flatten(x), *x.shape[1:], *sums)
     total, above = sums.view(dtype).reshape(2, *shape)
-    if back is not None:
+    if kept != sorted(kept):
+        back = np.argsort(kept)
         total, above = total.transpose(back), above.transpose(back)
     return total[()], above[()]
 
