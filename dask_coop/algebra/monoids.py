@@ -349,14 +349,6 @@ class Operation:
             stride *= size
         return place + shifted
 
-    def prefixes(self, states: list[State], base: State | None = None) -> list[State]:
-        """Return the inclusive prefixes of `states`, seeded with `base`."""
-        result = []
-        for state in states:
-            base = state if base is None else self.monoid.combine(base, state)
-            result.append(base)
-        return result
-
 
 def bind(
     monoid: Monoid,

@@ -17,7 +17,7 @@ from dask_coop.algebra.bins import Integers, Steps, find_steps, require_room
 from dask_coop.api.histogram import find_weights, finishing, reproducibly, require_samples, weighing
 from dask_coop.api.lazy_bins import sample_dtype
 from dask_coop.api.public import Engine, public
-from dask_coop.graph import reduce as graph_reduce
+from dask_coop.graph import histogram as graph_histogram
 
 
 @public("histogram")
@@ -89,7 +89,7 @@ def bincount(
     shape = (minlength if minlength > top else math.nan,)
     options: dict[str, Any] = {"split_every": split_every, "name": "bincount"}
     integers = Integers(minlength)
-    return graph_reduce.table(op, [array], w, integers, shape, *finishing(op), **options)
+    return graph_histogram.table(op, [array], w, integers, shape, *finishing(op), **options)
 
 
 @public("blockwise")

@@ -23,8 +23,8 @@ from dask.task_spec import Alias, Task
 from dask.utils import ensure_dict, key_split
 
 from dask_coop.algebra.bins import Grid, Integers
-from dask_coop.api import linalg
 from dask_coop.api.fallback import HandOver, recall
+from dask_coop.graph import matmul
 from dask_coop.graph.tasks import (
     KINDS,
     AggregateTask,
@@ -266,8 +266,8 @@ def _method(tasks: list[Any]) -> str:
     calls: dict[Any, list[Any]] = defaultdict(list)
     for task in tasks:
         calls[_function(task)].append(task)
-    if products := calls[linalg._multiply]:
-        fan_in = max(len(task.dependencies) for task in calls[linalg._add])
+    if products := calls[matmul.multiply]:
+        fan_in = max(len(task.dependencies) for task in calls[matmul.add])
         how = f"{_count(len(products), 'product')} of blocks"
         return f"{how}, up to {fan_in} added a task; {count}"
     if counts := _of_kind(tasks, CountTask):

@@ -26,7 +26,7 @@ from dask_coop.api.arguments import (
 from dask_coop.api.lazy_bins import Nan, find_binning, leaves_nan_out
 from dask_coop.api.public import Engine, public
 from dask_coop.errors import Refused, remedy
-from dask_coop.graph import reduce as graph_reduce
+from dask_coop.graph import histogram as graph_histogram
 
 
 @public("histogram")
@@ -155,7 +155,7 @@ def histogram(
         op = reproducibly(op, "histogram", w, axes)
     finalize, dtype = finishing(op, density)
     shape = (n + 2 * flow,)
-    return graph_reduce.table(op, [x], w, grid, shape, finalize, dtype, axes=axes), edges
+    return graph_histogram.table(op, [x], w, grid, shape, finalize, dtype, axes=axes), edges
 
 
 def _mask_both(x: Any, weights: Any) -> Any:

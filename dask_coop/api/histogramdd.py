@@ -36,6 +36,7 @@ from dask_coop.api.lazy_bins import (
 )
 from dask_coop.api.public import Engine, public
 from dask_coop.graph import executor
+from dask_coop.graph import histogram as graph_histogram
 from dask_coop.graph import reduce as graph_reduce
 
 
@@ -153,7 +154,7 @@ def histogramdd(
     finalize, result = finishing(op, density)
     # Counts are float64, as NumPy's.
     dtype = dtype if w is None else result
-    hist = graph_reduce.table(op, samples, w, grid, shape, finalize, dtype, name="histogramdd")
+    hist = graph_histogram.table(op, samples, w, grid, shape, finalize, dtype, name="histogramdd")
     return hist, edges
 
 

@@ -1,39 +1,25 @@
-"""Transposition, and products of matrices over semirings.
-
-A product is made block by block; what different blocks of the contracted axis contribute meets in
-a tree of the semiring's additions::
-
-    a[i, 0], b[0, j] --product--> p0 -+
-    a[i, 1], b[1, j] --product--> p1 -+-add--> p01 -+
-    a[i, 2], b[2, j] --product--> p2 -+             +-add--> c[i, j]
-    a[i, 3], b[3, j] --product--> p3 -+-add--> p23 -+
-"""
+"""Transposition, and products of matrices over semirings."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.array import routines
 from dask.array.blockwise import blockwise
-from dask.array.core import asanyarray, new_da_object, unify_chunks
-from dask.array.utils import meta_from_array
-from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import List, Task, TaskRef
+from dask.array.core import asanyarray, unify_chunks
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.algebra.semirings import SEMIRINGS, Semiring
+from dask_coop.algebra.semirings import SEMIRINGS
 from dask_coop.api.arguments import rechunk, require_one_kind
 from dask_coop.api.public import public
-
-#: Products that one task adds, which are in memory together.
-FAN_IN = 4
+from dask_coop.graph import matmul as graph_matmul
+from dask_coop.graph.matmul import Labels
 
 
 @public("blockwise")
@@ -165,52 +151,21 @@ def matmul(
     if semiring not in SEMIRINGS:
         raise ValueError(f"semiring must be one of {tuple(SEMIRINGS)}, got {semiring!r}")
     ring = SEMIRINGS[semiring]
-    fan_in = FAN_IN if split_every is None else split_every
+    fan_in = graph_matmul.FAN_IN if split_every is None else split_every
     if fan_in < 2:
         raise ValueError(f"split_every must be at least 2, got {split_every}")
     require_one_kind("a", x, "b", y)
     for operand in (x, y):
         chunks.refuse_masked("matmul", operand._meta)
-    dtype = ring.dtype(x.dtype, y.dtype)
-    return _contract(semiring, x, y, dtype, fan_in)
-
-
-def _contract(
-    semiring: str, x: da.Array, y: da.Array, dtype: np.dtype[Any], fan_in: int
-) -> da.Array:
-    """Return the product of operands of one kind, adding at most `fan_in` blocks at a time."""
-    of_x, of_y, of_result = _find_indices(x, y)
-    token = tokenize(x, y, semiring, fan_in)
-    name, state = f"matmul-{token}", f"matmul-product-{token}"
+    labels = _find_labels(x, y)
     whole = _whole(x), _whole(y)
-    sizes, cut = unify_chunks(whole[0], of_x, whole[1], of_y, warn=False)
+    sizes, cut = unify_chunks(whole[0], labels[0], whole[1], labels[1], warn=False)
     x, y = (rechunk(before, after.chunks) for before, after in zip(whole, cut, strict=True))
-    below: dict[Any, Task] = {}
-    layer: dict[Any, Task] = {}
-    for index in itertools.product(*(range(len(sizes[axis])) for axis in of_result)):
-        keys: list[Any] = []
-        for place in range(len(sizes["k"])):
-            at = {**dict(zip(of_result, index, strict=True)), "k": place}
-            key = (state, *index, place)
-            below[key] = Task(key, _multiply, semiring, _block(x, of_x, at), _block(y, of_y, at))
-            keys.append(key)
-        level = 0
-        while len(keys) > fan_in:
-            groups = [keys[i : i + fan_in] for i in range(0, len(keys), fan_in)]
-            keys = [(f"matmul-add-{token}", *index, level, i) for i in range(len(groups))]
-            for key, group in zip(keys, groups, strict=True):
-                below[key] = Task(key, _add, semiring, List(*map(TaskRef, group)))
-            level += 1
-        layer[(name, *index)] = Task((name, *index), _add, semiring, List(*map(TaskRef, keys)))
-
-    graph = HighLevelGraph.from_collections(state, below, dependencies=[x, y])
-    graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: {state}})
-    out_chunks = tuple(sizes[axis] for axis in of_result)
-    meta = meta_from_array(x._meta.reshape(-1)[:0].astype(dtype), ndim=len(out_chunks), dtype=dtype)
-    return new_da_object(graph, name, out_chunks, meta=meta)
+    dtype = ring.dtype(x.dtype, y.dtype)
+    return graph_matmul.matmul(semiring, x, y, labels, sizes, dtype, fan_in)
 
 
-def _find_indices(x: da.Array, y: da.Array) -> tuple[tuple[Any, ...], ...]:
+def _find_labels(x: da.Array, y: da.Array) -> tuple[Labels, Labels, Labels]:
     """Return labels of the axes of both operands and of their product, which fit."""
     for name, operand in (("a", x), ("b", y)):
         if operand.ndim == 0:
@@ -244,24 +199,5 @@ def _whole(x: da.Array) -> da.Array:
     return x if sizes == x.chunks else rechunk(x, sizes)
 
 
-def _block(operand: da.Array, axes: tuple[Any, ...], at: dict[Any, int]) -> TaskRef:
-    """Return the block of an operand at those places, the only one where it is broadcast."""
-    index = (at[axis] if n > 1 else 0 for axis, n in zip(axes, operand.numblocks, strict=True))
-    return TaskRef((operand.name, *index))
-
-
-# What follows runs inside tasks.
-
-
 def _transpose(x: Any, order: tuple[int, ...]) -> Any:
     return chunks.backend_of(x).transpose(x, order)
-
-
-def _multiply(semiring: str, a: Any, b: Any) -> Any:
-    return chunks.backend_of(a).matmul(a, b, semiring)
-
-
-def _add(semiring: str, products: list[Any]) -> Any:
-    ring: Semiring = SEMIRINGS[semiring]
-    with np.errstate(over="ignore", invalid="ignore"):
-        return reduce(ring.plus, products)

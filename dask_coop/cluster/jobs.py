@@ -17,8 +17,9 @@ import numpy as np
 from dask_coop import chunks
 from dask_coop.algebra.monoids import Operation, State
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
-from dask_coop.chunks.states import accumulate, fold
+from dask_coop.chunks.states import fold
 from dask_coop.graph import tasks
+from dask_coop.graph.prefixes import base_of, stacked
 
 #: The blocks of one chunk: of the array, then of its mask, weights, marks or other coordinates.
 Blocks = Sequence[Any]
@@ -147,10 +148,8 @@ class Spine:
                 if stop - start < 2:
                     continue
                 line = tuple(field[start : stop - 1] for field in fields)
-                prefixes = accumulate(op.monoid.combine, line, 0)
-                # That of a scan that restarts ends with whether it did, which matters to nobody.
-                kept = prefixes[: len(self.op.monoid.fields)]
-                bases.append(Stacked(numbers[start + 1 : stop], kept))
+                prefixes = base_of(self.op, stacked(op.monoid.combine, line))
+                bases.append(Stacked(numbers[start + 1 : stop], prefixes))
         return bases
 
 

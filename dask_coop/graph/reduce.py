@@ -1,4 +1,4 @@
-"""The cross-chunk step of a reduction: a tree. That of a scan is in scan.py.
+"""The cross-chunk step of a reduction: a tree.
 
 A reduction lifts every chunk and combines the states up a tree; the last task also finalizes::
 
@@ -30,7 +30,6 @@ from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks
-from dask_coop.algebra.bins import Grid, Integers, require_room
 from dask_coop.algebra.counted import Counted, counted, masked
 from dask_coop.algebra.monoids import ARGMAX, ARGMIN, Operation, Origin, State
 from dask_coop.errors import Declined
@@ -72,7 +71,7 @@ def reduction(
         Which elements are reduced: bool, in the chunks of `x`.
     """
     to = chunks.kind(x._meta)
-    fan_in = _fan_in(split_every, axes)
+    fan_in = find_fan_in(split_every, axes)
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
     # A place is never masked.
     if chunks.is_masked(x._meta) and op.monoid not in (ARGMIN, ARGMAX):
@@ -167,86 +166,6 @@ def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
     return Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=lazy))
 
 
-def table(
-    op: Operation,
-    samples: Sequence[Array],
-    weights: Array | None,
-    grid: Grid | Integers | Delayed,
-    shape: tuple[float, ...],
-    finalize: Callable[[State, Any], Any],
-    dtype: Any,
-    *,
-    axes: tuple[int, ...] | None = None,
-    split_every: int | None = None,
-    name: str = "histogram",
-) -> Array:
-    """Reduce blocks of samples and weights, taken together, to tables.
-
-    Parameters
-    ----------
-    op : Operation
-    samples : sequence of dask.array.Array
-        In equal chunks.
-    weights : dask.array.Array, optional
-        In the chunks that samples have along its axes.
-    grid : Grid, Integers or Delayed
-        What the chunks count into.
-    shape : tuple of int or nan
-        That of a table.
-    finalize : callable
-        Makes the result of the last state and the grid.
-    dtype : dtype
-        The dtype of the result.
-    axes : tuple of int, optional
-        The axes to count over, all by default; along the others there is a table for each element.
-    split_every : int, optional
-        States combined by one task.
-    name : str
-        What keys begin with.
-    """
-    x, fan_in = samples[0], _fan_in(split_every, ())
-    axes = tuple(range(x.ndim)) if axes is None else axes
-    require_room((*(max(sizes) for d, sizes in enumerate(x.chunks) if d not in axes), *shape))
-    arrays = [*samples] if weights is None else [*samples, weights]
-    if (run := executor.runner()) is not None:
-        if isinstance(grid, Delayed):
-            raise Declined(f"the bins of {name} are lazy")
-        groups_now = run.tables(op, arrays, weights is not None, grid, axes)
-        return _tabulated(op, finalize, dtype, grid, len(shape), groups_now)
-    token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in)
-    lazy: list[Delayed] = [grid] if isinstance(grid, Delayed) else []
-    ref = TaskRef(lazy[0].key) if lazy else grid
-    layer: Layer = {}
-    groups: dict[Key, list[Key]] = {}
-    for index in itertools.product(*map(range, x.numblocks)):
-        key = (f"{name}-lift-{token}", *index)
-        blocks = [TaskRef((a.name, *index[: a.ndim])) for a in samples]
-        weight = None if weights is None else TaskRef((weights.name, *index[: weights.ndim]))
-        layer[key] = Task(key, tasks.count, *blocks, op=op, grid=ref, weights=weight)
-        groups.setdefault(tuple(i for d, i in enumerate(index) if d not in axes), []).append(key)
-    state, to, last = f"{name}-state-{token}", chunks.kind(x._meta), (0,) * len(shape)
-    top: Layer = {}
-    for at, lifted in groups.items():
-        keys = _tree(layer, op, lifted, (f"{name}-combine-{token}", *at), fan_in, fan_in)
-        key = (f"{name}-{token}", *at, *last)
-        top[key] = Task(
-            key,
-            tasks.tabulate,
-            op=op,
-            finalize=finalize,
-            dtype=dtype,
-            to=to,
-            grid=ref,
-            states=refs(keys),
-        )
-    graph = HighLevelGraph.from_collections(state, layer, dependencies=[*arrays, *lazy])
-    below = {state, *(name for d in lazy for name in d.__dask_layers__())}
-    kept = (sizes for d, sizes in enumerate(x.chunks) if d not in axes)
-    sizes = (*kept, *((n,) for n in shape))
-    like = chunks.unmasked(x._meta)
-    return array(graph, below, f"{name}-{token}", top, like, sizes, dtype)
-
-
 def _states(
     layer: Layer,
     op: Operation,
@@ -272,7 +191,7 @@ def _states(
         layer[key] = Task(key, tasks.lift, op=op, axes=axes, **blocks)
         groups.setdefault(tuple(0 if d in axes else i for d, i in enumerate(index)), []).append(key)
     return {
-        index: _tree(layer, op, keys, (f"{name}-combine-{token}", *index), fan_in, limit)
+        index: tree(layer, op, keys, (f"{name}-combine-{token}", *index), fan_in, limit)
         for index, keys in groups.items()
     }
 
@@ -293,7 +212,7 @@ def origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
     )
 
 
-def _tree(
+def tree(
     layer: Layer, op: Operation, keys: list[Key], prefix: Key, fan_in: int, limit: int
 ) -> list[Key]:
     """Add combining tasks until at most `limit` states are left; return their keys."""
@@ -308,7 +227,8 @@ def _tree(
     return keys
 
 
-def _fan_in(split_every: int | dict[int, int] | None, axes: tuple[int, ...]) -> int:
+def find_fan_in(split_every: int | dict[int, int] | None, axes: tuple[int, ...]) -> int:
+    """Return how many states one task combines, as a public function was told."""
     if split_every is None:
         return FAN_IN
     if isinstance(split_every, dict):
@@ -345,7 +265,7 @@ def _reduced(
     """Make the result of all states of a reduction, in NumPy."""
     finalize, dtype = output
     expand = axes if keepdims else ()
-    return _joined(
+    return joined(
         {
             tuple(i for d, i in enumerate(index) if keepdims or d not in axes): tasks.aggregate(
                 op=op, finalize=finalize, dtype=dtype, expand=expand, to="numpy", states=states
@@ -355,27 +275,13 @@ def _reduced(
     )
 
 
-def _tabulated(
-    op: Operation, finalize: Any, dtype: Any, grid: Any, ndim: int, groups: executor.Groups
-) -> Any:
-    """Make the result of all tables, of `ndim` axes each, in NumPy."""
-    return _joined(
-        {
-            (*index, *(0,) * ndim): tasks.tabulate(
-                op=op, finalize=finalize, dtype=dtype, to="numpy", grid=grid, states=states
-            )
-            for index, states in groups.items()
-        }
-    )
-
-
-def _joined(blocks: dict[Key, Any]) -> Any:
+def joined(blocks: dict[Key, Any]) -> Any:
     """Join the blocks of an array, which stand at the indices that are their keys."""
     if len(blocks) == 1:
         return next(iter(blocks.values()))
     if any(map(chunks.is_masked, blocks.values())):
-        data = _joined({index: np.ma.getdata(block) for index, block in blocks.items()})
-        mask = _joined({index: np.ma.getmaskarray(block) for index, block in blocks.items()})
+        data = joined({index: np.ma.getdata(block) for index, block in blocks.items()})
+        mask = joined({index: np.ma.getmaskarray(block) for index, block in blocks.items()})
         return np.ma.array(data, mask=mask)
     nested = np.empty([n + 1 for n in np.max(list(blocks), axis=0)], object)
     for index, block in blocks.items():

@@ -1,8 +1,8 @@
 """The cross-chunk step of a scan: a two-level spine, or a chain.
 
 A scan lifts every chunk, turns the states into *base sums* (what comes before each chunk), and
-scans every chunk from its base.  Beyond `GROUP` chunks the states are taken in groups, so that no
-message holds more than that many of them::
+scans every chunk from its base.  Beyond `prefixes.GROUP` chunks the states are taken in groups, so
+that no message holds more than that many of them::
 
     x0..xk --lift--> states --combine--> one total a group         (upsweep)
                                           |
@@ -31,7 +31,7 @@ computes; what tasks do is in `dask_coop.graph.tasks`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,11 +46,9 @@ from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Sources, add, copy, owners
+from dask_coop.graph.prefixes import GROUP, two_levels
 from dask_coop.graph.reduce import Key, Layer, array
 from dask_coop.graph.tasks import refs
-
-#: States of a group. More of them save tasks, and time between tasks, but make messages larger.
-GROUP = 32
 
 #: Elements and, where a scan restarts, marks in the same chunks.
 Marked = tuple[Array, Array | None]
@@ -196,22 +194,19 @@ def _spine(
     layer: Layer, op: Operation, lifted: list[Key], name: str, token: str, line: Key
 ) -> list[Key]:
     """Add the tasks that make base sums of a line's states; return one key a group."""
-    groups = [lifted[i : i + GROUP] for i in range(0, len(lifted), GROUP)]
-    prefix = f"{name}-base-{token}"
-    if len(groups) <= 1:
-        keys = [(prefix, *line, g) for g in range(len(groups))]
-        for key, group in zip(keys, groups, strict=True):
-            layer[key] = Task(key, tasks.prefixes, op=op, states=refs(group))
-        return keys
-    totals: list[Key] = []
-    for g, group in enumerate(groups[:-1]):
-        key = (f"{name}-total-{token}", *line, g)
-        layer[key] = Task(key, tasks.combine, op=op, states=refs(group))
-        totals.append(key)
-    root = (f"{name}-spine-{token}", *line)
-    layer[root] = Task(root, tasks.prefixes, op=op, states=refs(totals))
-    keys = [(prefix, *line, g) for g in range(len(groups))]
-    for g, (key, group) in enumerate(zip(keys, groups, strict=True)):
-        above = {"above": TaskRef(root), "position": g - 1} if g else {}
-        layer[key] = Task(key, tasks.prefixes, op=op, states=refs(group), **above)
-    return keys
+
+    def add(key: Key, function: Any, states: Sequence[Key], **rest: Any) -> Key:
+        layer[key] = Task(key, function, op=op, states=refs(states), **rest)
+        return key
+
+    def total(g: int, states: Sequence[Key]) -> Key:
+        return add((f"{name}-total-{token}", *line, g), tasks.combine, states)
+
+    def spine(totals: Sequence[Key]) -> Key:
+        return add((f"{name}-spine-{token}", *line), tasks.prefixes, totals)
+
+    def bases(g: int, states: Sequence[Key], above: Key | None) -> Key:
+        rest = {} if above is None else {"above": TaskRef(above), "position": g - 1}
+        return add((f"{name}-base-{token}", *line, g), tasks.prefixes, states, **rest)
+
+    return two_levels(lifted, total, spine, bases)

@@ -28,6 +28,7 @@ from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers
 from dask_coop.algebra.monoids import Operation, Origin, State
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.graph.prefixes import base_of, running
 
 Graph = dict[Any, Any]
 #: What Dask takes for a key.
@@ -124,7 +125,7 @@ def prefixes(
     *, op: Operation, states: list[State], above: Sequence[State] = (), position: int = 0
 ) -> list[State]:
     """Return the states combined up to each, from the state at `position` in those `above` on."""
-    return op.prefixes(states, above[position] if above else None)
+    return running(op.monoid.combine, states, above[position] if above else None)
 
 
 def downsweep(
@@ -137,8 +138,7 @@ def downsweep(
     position: int = 0,
 ) -> Any:
     """Scan a block from the base at `position` in those of its group; the first has none."""
-    # The base of a scan that restarts ends with whether it did, which matters to nobody here.
-    base = bases[position][: len(op.monoid.fields)] if bases else None
+    base = base_of(op, bases[position]) if bases else None
     return chunks.backend_of(block).scan(op, block, spec, base, marks)
 
 

@@ -278,16 +278,6 @@ def test_the_histogram_of_a_whole_is_the_sum_of_its_parts(
     )
 
 
-@given(values=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
-def test_prefixes_are_the_combinations_of_all_beginnings(values: list[int]) -> None:
-    op = operation(SUM, "i8")
-    states = [(np.int64(value),) for value in values]
-    prefixes = op.prefixes(states)
-    assert prefixes == [op.combine(states[: i + 1]) for i in range(len(states))]
-    assert op.prefixes(states[1:], states[0]) == prefixes[1:]
-    assert op.prefixes([], states[0]) == []
-
-
 def test_minima_and_maxima_pass_nan_on() -> None:
     nan, one = np.float32(np.nan), np.float32(1)
     for a, b in ((nan, one), (one, nan)):

@@ -52,6 +52,7 @@ RNG = np.random.default_rng(3)
 FLOATS = RNG.normal(size=(13, 7))
 INTS = RNG.integers(-9, 9, (13, 7)).astype("i4")
 LINE = RNG.integers(0, 50, 101)
+AFFINE = affine(lambda x: (x.real, x.imag))
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def agree(client: Client, call: Callable[..., Any]) -> Any:
 
 
 def agree_in_place(client: Client, x: Any, call: Callable[..., Any]) -> Any:
-    """Hold a scan by a collective to the lazy one, and its chunks to where those of `x` are."""
+    """Hold a scan by a collective to the lazy one, bit by bit, and its chunks to those of `x`."""
     of = client.who_has(x)
     now, lazy = call(engine="collective"), call()
     assert (now.chunks, now.dtype, now.shape) == (lazy.chunks, lazy.dtype, lazy.shape)
@@ -118,7 +119,7 @@ def agree_in_place(client: Client, x: Any, call: Callable[..., Any]) -> Any:
     for (_, *index), at in client.who_has(now).items():
         assert set(at) <= set(of[(x.name, *index)])
     found = values(client, now)
-    same(found, values(client, lazy))
+    same(found, values(client, lazy), exactly=True)
     return found
 
 
@@ -255,6 +256,22 @@ def test_scans_of_lines_and_of_cubes(client: Client) -> None:
         same(found, host.cumsum(axis))
 
 
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"exclusive": True}], ids=str)
+def test_scans_of_several_groups_of_chunks_have_the_bits_of_graphs(
+    client: Client, options: dict[str, Any]
+) -> None:
+    for host, chunks in ((RNG.normal(size=140) * 1e9, 2), (RNG.normal(size=(3, 140)), (3, 2))):
+        x = persist(client, host, chunks)
+        agree_in_place(client, x, lambda **kw: dc.cumsum(x, axis=-1, **options, **kw))  # noqa: B023
+        agree_in_place(client, x, lambda **kw: dc.cumprod(x, axis=-1, **options, **kw))  # noqa: B023
+    line = persist(client, RNG.normal(size=140).astype("f4"), 2)
+    marks = persist(client, RNG.random(140) < 0.02, 2, everywhere=True)
+    agree_in_place(client, line, lambda **kw: dc.cumsum(line, segments=marks, **options, **kw))
+    own = persist(client, RNG.normal(size=140) + 1j, 2)
+    agree_in_place(client, own, lambda **kw: dc.scan(own, AFFINE, **options, **kw))
+
+
 BINS = [-2, -0.5, 0.1, 2.5]
 
 
@@ -298,9 +315,6 @@ def test_bincount_of_tables_of_different_lengths(client: Client) -> None:
     same(dc.bincount(x, minlength=70, engine="collective"), np.bincount(host, minlength=70))
     agree(client, lambda **kw: dc.bincount(x, w, **kw))
     agree(client, lambda **kw: dc.bincount(x, w, reproducible=True, **kw))
-
-
-AFFINE = affine(lambda x: (x.real, x.imag))
 
 
 @pytest.mark.usefixtures("fast")

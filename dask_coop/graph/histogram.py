@@ -1,0 +1,125 @@
+"""The cross-chunk step of a histogram: every chunk is counted, and the tables go up a tree.
+
+::
+
+    x0 --count--> t0 -+
+    x1 --count--> t1 -+-combine--> t01 -+
+    x2 --count--> t2 -+                 +-tabulate--> histogram       k + tree
+    x3 --count--> t3 -+-combine--> t23 -+
+
+What the chunks count into is known when the graph is built, or made by a task of the same graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dask.array.core import Array
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task, TaskRef
+from dask.tokenize import tokenize
+
+from dask_coop import chunks
+from dask_coop.algebra.bins import Grid, Integers, require_room
+from dask_coop.algebra.monoids import Operation, State
+from dask_coop.errors import Declined
+from dask_coop.graph import executor, tasks
+from dask_coop.graph.reduce import Key, Layer, array, find_fan_in, joined, tree
+from dask_coop.graph.tasks import refs
+
+
+def table(
+    op: Operation,
+    samples: Sequence[Array],
+    weights: Array | None,
+    grid: Grid | Integers | Delayed,
+    shape: tuple[float, ...],
+    finalize: Callable[[State, Any], Any],
+    dtype: Any,
+    *,
+    axes: tuple[int, ...] | None = None,
+    split_every: int | None = None,
+    name: str = "histogram",
+) -> Array:
+    """Reduce blocks of samples and weights, taken together, to tables.
+
+    Parameters
+    ----------
+    op : Operation
+    samples : sequence of dask.array.Array
+        In equal chunks.
+    weights : dask.array.Array, optional
+        In the chunks that samples have along its axes.
+    grid : Grid, Integers or Delayed
+        What the chunks count into.
+    shape : tuple of int or nan
+        That of a table.
+    finalize : callable
+        Makes the result of the last state and the grid.
+    dtype : dtype
+        The dtype of the result.
+    axes : tuple of int, optional
+        The axes to count over, all by default; along the others there is a table for each element.
+    split_every : int, optional
+        States combined by one task.
+    name : str
+        What keys begin with.
+    """
+    x, fan_in = samples[0], find_fan_in(split_every, ())
+    axes = tuple(range(x.ndim)) if axes is None else axes
+    require_room((*(max(sizes) for d, sizes in enumerate(x.chunks) if d not in axes), *shape))
+    arrays = [*samples] if weights is None else [*samples, weights]
+    if (run := executor.runner()) is not None:
+        if isinstance(grid, Delayed):
+            raise Declined(f"the bins of {name} are lazy")
+        groups_now = run.tables(op, arrays, weights is not None, grid, axes)
+        return _tabulated(op, finalize, dtype, grid, len(shape), groups_now)
+    token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in)
+    lazy: list[Delayed] = [grid] if isinstance(grid, Delayed) else []
+    ref = TaskRef(lazy[0].key) if lazy else grid
+    layer: Layer = {}
+    groups: dict[Key, list[Key]] = {}
+    for index in itertools.product(*map(range, x.numblocks)):
+        key = (f"{name}-lift-{token}", *index)
+        blocks = [TaskRef((a.name, *index[: a.ndim])) for a in samples]
+        weight = None if weights is None else TaskRef((weights.name, *index[: weights.ndim]))
+        layer[key] = Task(key, tasks.count, *blocks, op=op, grid=ref, weights=weight)
+        groups.setdefault(tuple(i for d, i in enumerate(index) if d not in axes), []).append(key)
+    state, to, last = f"{name}-state-{token}", chunks.kind(x._meta), (0,) * len(shape)
+    top: Layer = {}
+    for at, lifted in groups.items():
+        keys = tree(layer, op, lifted, (f"{name}-combine-{token}", *at), fan_in, fan_in)
+        key = (f"{name}-{token}", *at, *last)
+        top[key] = Task(
+            key,
+            tasks.tabulate,
+            op=op,
+            finalize=finalize,
+            dtype=dtype,
+            to=to,
+            grid=ref,
+            states=refs(keys),
+        )
+    graph = HighLevelGraph.from_collections(state, layer, dependencies=[*arrays, *lazy])
+    below = {state, *(name for d in lazy for name in d.__dask_layers__())}
+    kept = (sizes for d, sizes in enumerate(x.chunks) if d not in axes)
+    sizes = (*kept, *((n,) for n in shape))
+    like = chunks.unmasked(x._meta)
+    return array(graph, below, f"{name}-{token}", top, like, sizes, dtype)
+
+
+def _tabulated(
+    op: Operation, finalize: Any, dtype: Any, grid: Any, ndim: int, groups: executor.Groups
+) -> Any:
+    """Make the result of all tables, of `ndim` axes each, in NumPy."""
+    return joined(
+        {
+            (*index, *(0,) * ndim): tasks.tabulate(
+                op=op, finalize=finalize, dtype=dtype, to="numpy", grid=grid, states=states
+            )
+            for index, states in groups.items()
+        }
+    )
