@@ -27,7 +27,7 @@ SplitEvery = int | dict[int, int] | None
 
 
 class ReductionArguments(NamedTuple):
-    """What reductions are told besides elements and dtypes, as the public function got it."""
+    """The arguments of a reduction besides elements and dtypes, as the public function got them."""
 
     axis: Axis = None
     keepdims: bool = False
@@ -51,7 +51,7 @@ def reduce_array(
     result: Any = None,
     skipna: bool = False,
 ) -> da.Array:
-    """Reduce `x` as the public function `name` was told.
+    """Reduce `x` by the arguments of the public function `name`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a lazy result is made of: its operations, who serves each, by which method, and why.
+"""What a lazy result is made of: its operations, what serves each, by which method, and why.
 
 The graph tells: tasks of one name are a group; a group is ours if it calls a function of this
 library, and groups that are steps of one reduction, scan, histogram or product are one operation::
@@ -87,7 +87,7 @@ class Explanation(tuple[Row, ...]):
 
 
 def explain(x: Any) -> Explanation:
-    """Tell what a lazy result is made of: who serves each operation, by which method, and why.
+    """Tell what a lazy result is made of: what serves each operation, by which method, and why.
 
     Parameters
     ----------
@@ -177,11 +177,11 @@ class _Groups:
     def below(self, name: str, inputs: frozenset[str]) -> set[str]:
         """Return the names that Dask makes `name` of, down to what it was given."""
         found: set[str] = set()
-        ahead = [name]
-        while ahead:
-            new = self.needs[ahead.pop()] - inputs - found - self.ours
+        waiting = [name]
+        while waiting:
+            new = self.needs[waiting.pop()] - inputs - found - self.ours
             found |= new
-            ahead += new
+            waiting += new
         return found
 
     def operations(self, left: Mapping[str, HandOver]) -> list[list[str]]:

@@ -30,7 +30,7 @@ def fall_back(
     Parameters
     ----------
     logger : logging.Logger
-        Who is told of it where it is simply allowed.
+        What is called with it where it is simply allowed.
     name : str
     how : str
         What the function does, such as "runs as a graph".
@@ -53,7 +53,7 @@ def fall_back(
 
 
 def _frames_of_ours() -> int:
-    """Return how many frames of this library stand between here and who has called it."""
+    """Return how many frames of this library stand between here and its caller."""
     frame, count = sys._getframe(1), 0
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "dask_coop":
         frame, count = frame.f_back, count + 1
@@ -76,7 +76,7 @@ LIMIT = 1000
 def remember(name: str, cause: str, results: Any, inputs: Any) -> None:
     """Keep in mind why the results of the function `name`, made of `inputs`, are Dask's."""
     hand_over = HandOver(name, cause, frozenset(_names(inputs)))
-    # What Dask hands back as it was given is nobody's work.
+    # What Dask hands back as it was given is no work.
     for result in set(_names(results)) - hand_over.inputs:
         _hand_overs[result] = hand_over
         _hand_overs.move_to_end(result)

@@ -5,8 +5,8 @@ neutral, and it must commute where that is claimed. What is tried are the states
 numbers, all pairs and triples of them.
 
 A good monoid must never be refused, so what counts as equal is wide. Floats may differ as much as
-roundings make them. States may differ if nobody can tell: if every sample, combined with them from
-either side, makes the same result of both. So a monoid may keep one value in several forms, as
+roundings make them. States may differ where no result does: if every sample, combined with them
+from either side, makes the same result of both. So a monoid may keep one value in several forms, as
 ``gcd`` does, to which -6 is 6. Where the user's functions fail, or states are not finite, nothing
 can be said.
 """
@@ -45,7 +45,7 @@ def check(monoid: Monoid, element: np.dtype[Any]) -> None:
     try:
         with np.errstate(all="ignore"):
             words = _find_flaw(monoid, np.array(_SAMPLES[element.kind]).astype(element))
-    # Whoever wrote the functions may count on other elements.
+    # The functions may count on other elements.
     except Exception:
         return
     if words:
@@ -66,14 +66,14 @@ def _find_flaw(monoid: Monoid, elements: Any) -> str:
     def tell(states: State, at: int) -> str:
         return monoid.layout.display(tuple(field[at] for field in states))
 
-    for flaw, (left, right), sides, places, poles in _laws(monoid, samples):
+    for flaw, (left, right), sides, indices, poles in _laws(monoid, samples):
         at = _first_unlike(monoid, samples, *sides, poles)
         if at is None:
             continue
         given = []
-        for letter, place in zip("abc", places, strict=False):
-            lifted = "" if monoid.converts else f" (of {elements[place[at]].item()!r})"
-            given.append(f"{letter} = {tell(samples, place[at])}{lifted}")
+        for letter, index in zip("abc", indices, strict=False):
+            lifted = "" if monoid.converts else f" (of {elements[index[at]].item()!r})"
+            given.append(f"{letter} = {tell(samples, index[at])}{lifted}")
         return (
             f"{flaw}: with {', '.join(given)}, {left} is {tell(sides[0], at)}, and {right} is "
             f"{tell(sides[1], at)}"
@@ -83,23 +83,23 @@ def _find_flaw(monoid: Monoid, elements: Any) -> str:
 
 def _laws(monoid: Monoid, samples: State) -> Iterator[Law]:
     combine, n = monoid.combine, len(samples[0])
-    places = np.indices((n, n, n)).reshape(3, -1)
-    a, b, c = (_take(samples, at) for at in places)
+    indices = np.indices((n, n, n)).reshape(3, -1)
+    a, b, c = (_take(samples, at) for at in indices)
     words = "combine(combine(a, b), c)", "combine(a, combine(b, c))"
     sides = combine(combine(a, b), c), combine(a, combine(b, c))
-    yield "is not associative", words, sides, places, True
+    yield "is not associative", words, sides, indices, True
 
     one = monoid.identity(np.dtype("f8"))
     flaw = f"has the identity {monoid.layout.display(one)}, which is not neutral"
-    identity, places = tuple(np.full(n, number) for number in one), np.arange(n)[None]
-    yield flaw, ("combine(identity, a)", "a"), (combine(identity, samples), samples), places, False
-    yield flaw, ("combine(a, identity)", "a"), (combine(samples, identity), samples), places, False
+    identity, indices = tuple(np.full(n, number) for number in one), np.arange(n)[None]
+    yield flaw, ("combine(identity, a)", "a"), (combine(identity, samples), samples), indices, False
+    yield flaw, ("combine(a, identity)", "a"), (combine(samples, identity), samples), indices, False
 
     if monoid.commutative:
-        places = np.indices((n, n)).reshape(2, -1)
-        a, b = (_take(samples, at) for at in places)
+        indices = np.indices((n, n)).reshape(2, -1)
+        a, b = (_take(samples, at) for at in indices)
         words = "combine(a, b)", "combine(b, a)"
-        yield "does not commute", words, (combine(a, b), combine(b, a)), places, True
+        yield "does not commute", words, (combine(a, b), combine(b, a)), indices, True
 
 
 def _take(states: State, at: Any) -> State:

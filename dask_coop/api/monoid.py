@@ -208,7 +208,7 @@ class Monoid(monoids.Monoid):
         one = copy(self)
         finalize = partial(_pick, self.finalize, i)
         parts = {"token": tokenize(self.token, i), "several": False, "results": (self.results[i],)}
-        # Nobody has seen the new object yet.
+        # The new object is not in use yet.
         one.__dict__.update(finalize=finalize, **parts)
         return one
 

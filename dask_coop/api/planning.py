@@ -29,7 +29,7 @@ def call_with_graphs(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwa
     lowered: Any = convert_parts(_to_graph, args)
     named: Any = {name: convert_parts(_to_graph, value) for name, value in kwargs.items()}
     result = function(*lowered, **named)
-    # Whoever calls with arrays of graphs is one of our functions, and goes on with them.
+    # Calls with arrays of graphs are those of our functions, which go on with them.
     inside = _holds_graph((args, tuple(kwargs.values())))
     converted: R = result if inside else convert_parts(_to_expression, result)
     return converted

@@ -8,9 +8,9 @@ From a call to its result::
                     |                expressions are lowered to graphs, and results raised again
                     "collective": the same call with messages in the place of tasks, at once
 
-What no engine takes, such as objects and sparse chunks, is Dask's own: a function raises `Refused`
-when it finds out, and Dask's function of the same name is then called, unless the configuration's
-``coop.fallback`` is "raise".
+What no chunk backend takes, such as objects and sparse chunks, is Dask's own: a function raises
+`Refused` when it finds out, and Dask's function of the same name is then called, unless the
+configuration's ``coop.fallback`` is "raise".
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: An
 
     What can't be done so is done by the graph that it builds, if ``coop.fallback`` allows that.
     """
-    # Only who asks for it pays for importing distributed.
+    # Importing distributed takes long, and is needed here only.
     from dask_coop.cluster.client import Collective
 
     try:
@@ -219,7 +219,7 @@ def _in_float32(
         return function(**given, dtype=dtype, out=out)
 
     def rounded(result: da.Array) -> da.Array:
-        # Truths and places are what they are.
+        # Truths and argument indices are what they are.
         return result.astype(narrow) if result.dtype == np.float32 else result
 
     result = function(**given)

@@ -22,7 +22,7 @@ METHODS = ("reduce-then-scan", "blelloch", "sequential", "recompute")
 
 
 class ScanArguments(NamedTuple):
-    """What scans are told besides elements and dtypes, as the public function got it."""
+    """The arguments of a scan besides elements and dtypes, as the public function got them."""
 
     axis: int | None
     out: da.Array | None
@@ -44,7 +44,7 @@ def scan_array(
     skipna: bool = False,
     times: str = "",
 ) -> da.Array:
-    """Scan `x` as the public function `name` was told.
+    """Scan `x` by the arguments of the public function `name`.
 
     Parameters
     ----------

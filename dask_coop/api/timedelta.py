@@ -21,7 +21,7 @@ def reduce_durations(
     dtype: Any,
     given: ReductionArguments,
 ) -> da.Array:
-    """Return the sum or the mean of timedelta64 as the public function `name` was told.
+    """Return the sum or the mean of timedelta64 by the arguments of the public function `name`.
 
     Raises
     ------

@@ -73,7 +73,7 @@ def logaddexp_dtype(element: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def refusal(caller: str, given: Any) -> TypeError:
-    """Return what says that `given` is no monoid, to whoever has called `caller`."""
+    """Return what says that `given` is no monoid, for the caller of `caller`."""
     rows = ", a row of dask_coop.monoids with one field" if caller == "scan" else ""
     name = getattr(given, "__name__", None) or reprlib.repr(given)
     return TypeError(

@@ -192,14 +192,14 @@ class ChunkBackend(Protocol):
     ) -> list[Array]:
         """Scan the chunks of an upsweep from their bases, None at the start of the array.
 
-        Nobody waits for the results; `synchronize` does.
+        This does not wait for the results; `synchronize` does.
         """
 
     def synchronize(self) -> None:
         """Wait for all that this process has begun on the current device."""
 
 
-class Row(NamedTuple):
+class BackendRow(NamedTuple):
     """A chunk backend.
 
     Attributes
@@ -225,17 +225,17 @@ def class_name(of: type) -> str:
 #: All chunk backends by their names. That of each kind has the kind's name. Naming CuPy's class
 #: instead of importing it keeps CPU processes free of CuPy.
 BACKENDS = {
-    "numpy": Row(
+    "numpy": BackendRow(
         "numpy",
         tuple(map(class_name, (np.ndarray, np.memmap))),
         "dask_coop.chunks.numpy.backend",
     ),
-    "masked": Row(
+    "masked": BackendRow(
         "numpy",
         tuple(map(class_name, (np.ma.MaskedArray, type(np.ma.masked)))),
         "dask_coop.chunks.masked",
     ),
-    "cupy": Row(
+    "cupy": BackendRow(
         "cupy",
         ("cupy.ndarray", "cupy._core.core.ndarray"),
         "dask_coop.chunks.cupy.backend",
@@ -275,7 +275,7 @@ def asarray(x: Any, to: str) -> Any:
     return _load(BACKENDS[to].module).from_numpy(_load(row.module).to_numpy(x))
 
 
-def _row(x: Any, name: str = "an array") -> Row:
+def _row(x: Any, name: str = "an array") -> BackendRow:
     of: Any = type(x)  # to mypy, type[Any] has no hash
     try:
         return _find(of)
@@ -287,7 +287,7 @@ def _row(x: Any, name: str = "an array") -> Row:
 
 
 @cache
-def _find(of: type) -> Row:
+def _find(of: type) -> BackendRow:
     """Return the backend for the arrays of a class; a refusal is not kept."""
     # NumPy's reductions over all axes leave scalars.
     name = class_name(np.ndarray if issubclass(of, np.generic) else of)

@@ -21,8 +21,8 @@ from dask_coop.cli import info
 
 
 @dataclass(frozen=True)
-class Runner:
-    """A place to compute.
+class Backend:
+    """Where to compute.
 
     Attributes
     ----------
@@ -36,8 +36,8 @@ class Runner:
     gpu: bool
     _compute: Callable[..., Any]
 
-    def place(self, x: da.Array) -> da.Array:
-        """Return `x` with chunks of the kind that this runner works on."""
+    def move(self, x: da.Array) -> da.Array:
+        """Return `x` with chunks of the kind that this backend works on."""
         if not self.gpu or x.dtype.kind in "mM":
             # CuPy has no dates.
             return x
@@ -52,8 +52,8 @@ class Runner:
 
 
 @contextmanager
-def start(cluster: bool = False, cpu: bool = False) -> Iterator[Runner]:
-    """Start a runner, and end it when the context ends.
+def start(cluster: bool = False, cpu: bool = False) -> Iterator[Backend]:
+    """Start a backend, and end it when the context ends.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def start(cluster: bool = False, cpu: bool = False) -> Iterator[Runner]:
 
     Yields
     ------
-    Runner
+    Backend
     """
     gpus = [] if cpu else info.cupy_gpus()
     if not cluster:
@@ -73,7 +73,7 @@ def start(cluster: bool = False, cpu: bool = False) -> Iterator[Runner]:
         if gpus:
             name = f"CuPy {info.package_version('CuPy')} on {gpus[0]}"
         with dask.config.set(scheduler="threads"):
-            yield Runner(name, bool(gpus), _compute_here)
+            yield Backend(name, bool(gpus), _compute_here)
         return
 
     from distributed import Client, LocalCluster
@@ -89,7 +89,7 @@ def start(cluster: bool = False, cpu: bool = False) -> Iterator[Runner]:
         name = f"LocalCluster, {_count(CPU_COUNT, 'process')}"
         workers = LocalCluster(CPU_COUNT, threads_per_worker=1, dashboard_address=None)
     with workers, Client(workers) as client:
-        yield Runner(name, bool(gpus), partial(_compute_there, client))
+        yield Backend(name, bool(gpus), partial(_compute_there, client))
 
 
 def _compute_here(*arrays: da.Array) -> Any:
@@ -101,7 +101,7 @@ def _compute_there(client: Any, *arrays: da.Array) -> Any:
     from distributed import progress
 
     futures = client.compute(arrays)
-    with redirect_stdout(sys.stderr):  # this bar knows no other place
+    with redirect_stdout(sys.stderr):  # this bar knows no other stream
         progress(futures, notebook=False)
     return client.gather(futures)
 

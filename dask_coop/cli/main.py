@@ -224,17 +224,17 @@ def _bench(given: argparse.Namespace) -> None:
 def _benchmarks() -> Any:
     """Import the benchmarks: from the installed package, else from beside it."""
     package = Path(__file__).resolve().parents[1]
-    places = [folder / "benchmarks" / "__init__.py" for folder in (package, package.parent)]
-    for place in places:
-        if place.is_file():
-            spec = spec_from_file_location("dask_coop.benchmarks", place)
+    paths = [folder / "benchmarks" / "__init__.py" for folder in (package, package.parent)]
+    for path in paths:
+        if path.is_file():
+            spec = spec_from_file_location("dask_coop.benchmarks", path)
             assert spec is not None
             assert spec.loader is not None
             module = sys.modules[spec.name] = module_from_spec(spec)
             spec.loader.exec_module(module)
             return module
     raise FileNotFoundError(
-        f"the benchmarks are neither in {places[0].parent} nor in {places[1].parent}; "
+        f"the benchmarks are neither in {paths[0].parent} nor in {paths[1].parent}; "
         "install the package again"
     )
 
@@ -260,12 +260,12 @@ def _describe(given: argparse.Namespace) -> None:
     _require_writable(given.out)
     figure_paths = _figure_paths(sources, given.out)
 
-    with backends.start(given.cluster, given.cpu) as runner:
+    with backends.start(given.cluster, given.cpu) as backend:
         for text, source, path in zip(given.sources, sources, figure_paths, strict=True):
-            _print_source(text, source, runner.name)
+            _print_source(text, source, backend.name)
             try:
-                x = runner.place(source.array)
-                summary = summarize(x, given.bins, given.range, runner.compute)
+                x = backend.move(source.array)
+                summary = summarize(x, given.bins, given.range, backend.compute)
             except UserError as error:
                 raise UserError(f"{text}: {error}") from error
             except OSError as error:

@@ -9,7 +9,7 @@ number of chunks (`dask_coop.cluster.worker`). A reduction takes one, and a scan
 
 Jobs (`dask_coop.cluster.jobs`) call the functions of the tasks (`dask_coop.graph.tasks`), so the
 results are those of the graphs. Results of scans stay where they are made, and are futures as those
-of scattered data: who loses the worker loses them.
+of scattered data: they are lost with their worker.
 """
 
 from __future__ import annotations
@@ -174,10 +174,10 @@ def _blocks(
     """
     columns = []
     for array in arrays:
-        places: Sequence[Index] = indices
+        own: Sequence[Index] = indices
         if array.ndim < len(indices[0]):
-            places = [i[: array.ndim] if axis is None else (i[axis],) for i in indices]
-        columns.append(_futures(array, places))
+            own = [i[: array.ndim] if axis is None else (i[axis],) for i in indices]
+        columns.append(_futures(array, own))
     every = [future for column in columns for future in column]
     client = _only_client(every)
     if pending := [future for future in every if future.status == "pending"]:

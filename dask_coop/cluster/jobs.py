@@ -1,6 +1,6 @@
 """What a worker does with all its chunks at a time: the jobs of a round of messages.
 
-A job is called with the blocks of some chunks, and with what goes with each: its place in the
+A job is called with the blocks of some chunks, and with what goes with each: where it is in the
 array, or its base sum. One that reduces returns `Stacked` states, in NumPy, and a memo. A state may
 be that of several chunks, and has the number of the first.
 """

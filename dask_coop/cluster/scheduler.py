@@ -77,7 +77,7 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
             A dict of the keys of the results, one for each chunk, to their bytes, pickled; -1 where
             these are not known.
         client : str
-            Who asks, and owns the outputs.
+            The client that asks, and owns the outputs.
         inline : bool
             Whether base sums of few states may be made here and now.
         """
@@ -100,7 +100,7 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
             return declined(f"the scheduler cannot combine states: {error!r}")
         if client not in self._scheduler.clients:
             return declined("the client has gone")
-        # It would take its time to find out that nobody answers there.
+        # It would take its time to find out that nothing answers there.
         if gone := parts.keys() - self._scheduler.workers.keys():
             return declined(f"{min(gone)} was lost between two rounds")
         nbytes = pickle.loads(outputs)
@@ -121,12 +121,12 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
                 )
             )
         )
-        # Nobody else knows these keys, so the workers may still work at what they stand for.
+        # Nothing else knows these keys, so the workers may still work at what they stand for.
         await asyncio.sleep(0)
-        places = {made[i]: address for address, part in parts.items() for i, *_ in part}
-        self._register(places, nbytes, client)
+        addresses = {made[i]: address for address, part in parts.items() for i, *_ in part}
+        self._register(addresses, nbytes, client)
         answers = await asked
-        if bad := bad_one(answers) or self._loss(places, client):
+        if bad := bad_one(answers) or self._loss(addresses, client):
             if client in self._scheduler.clients:
                 self._scheduler.client_releases_keys(made, client)
             return bad
@@ -151,7 +151,7 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
             if not able:
                 raise Absent(f"no running worker has {' and '.join(map(str, keys))}")
             if len(able) > 1:
-                # Of those that have a chunk, whoever has the least to do.
+                # Of those that have a chunk, the one with the least to do.
                 able.sort(key=lambda address: (len(parts.get(address, ())), address))
             parts.setdefault(able[0], []).append((i, keys, extra))
         return parts
@@ -163,29 +163,29 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
         )
         return list(await asyncio.gather(*asked))
 
-    def _register(self, places: Mapping[Any, str], nbytes: Any, client: str) -> None:
+    def _register(self, addresses: Mapping[Any, str], nbytes: Any, client: str) -> None:
         """Make data known as scattered data is, and whose it is."""
         scheduler = self._scheduler
-        gone = set(places.values()) - scheduler.workers.keys()
+        gone = set(addresses.values()) - scheduler.workers.keys()
         if gone or client not in scheduler.clients:
             return
         # Sizes that are not known yet are set later, and would then be on top of a guess.
         sizes = {key: max(n, 0) for key, n in nbytes.items()}
         scheduler.update_data(
-            who_has={key: [address] for key, address in places.items()}, nbytes=sizes
+            who_has={key: [address] for key, address in addresses.items()}, nbytes=sizes
         )
-        # Told to `update_data`, the client would get a message a key; it gets one answer.
+        # If `update_data` told it, the client would get a message a key; it gets one answer.
         owner = scheduler.clients[client]
-        for key in places:
+        for key in addresses:
             task = scheduler.tasks[key]
             task.who_wants = {owner}
             owner.wants_what.add(task)
 
-    def _loss(self, places: Mapping[Any, str], client: str) -> Answer | None:
+    def _loss(self, addresses: Mapping[Any, str], client: str) -> Answer | None:
         """Say what became of data that was stored, if it is not there."""
         if client not in self._scheduler.clients:
             return declined("the client has gone")
-        for key, address in places.items():
+        for key, address in addresses.items():
             task = self._scheduler.tasks.get(key)
             if task is None or not task.who_has:
                 return declined(f"{address} was lost, with what it made")

@@ -12,9 +12,9 @@ round, and a scan two, with the base sums made in between where the states are::
            <------------ <--------------------------------done--------------------+
 
 Nothing is left on a worker between two rounds but what the scheduler knows, so calls at the same
-time do not mix, and nobody has to clean up. What a scan makes is known as scattered data is. Large
-tables are combined on their way: a round *in a tree* goes to one worker, who sends the others
-theirs and answers for all::
+time do not mix, and nothing has to be cleaned up. What a scan makes is known as scattered data is.
+Large tables are combined on their way: a round *in a tree* goes to one worker, which sends the
+others theirs and answers for all::
 
     scheduler --> worker --+--> worker --+--> worker
                            |             +--> worker
@@ -180,7 +180,7 @@ class _WorkerSide:
             for a, b in cuts
         )
         done = await asyncio.gather(*calls, return_exceptions=True)
-        # Not before all have ended: what they keep is freed by who hears of an error.
+        # Not before all have ended: what they keep is freed when the error is answered.
         for each in done:
             if isinstance(each, BaseException):
                 raise each
@@ -204,13 +204,13 @@ async def send(server: Scheduler | Worker, address: str, handler: str, **message
     except OSError as error:
         return declined(f"{address} was lost: {error}")
     except Exception as error:
-        # A round goes to its end in any case, for somebody has to clean up.
+        # A round goes to its end in any case, so that what was made is freed.
         answer = error_message(error, status="error")
     return answer or declined(f"{address} does not take part in rounds")
 
 
 def declined(reason: str) -> Answer:
-    """Return the answer of who cannot do what is asked."""
+    """Return the answer where what is asked cannot be done."""
     return {"status": "declined", "reason": reason}
 
 

@@ -1,4 +1,4 @@
-"""Who runs the cross-chunk steps at once, where somebody does.
+"""What runs the cross-chunk steps at once, where graphs are not built.
 
 The spine builds graphs. Within `running`, it hands its steps to a runner instead, and what comes
 back is computed: that is how the public functions serve `dask_coop.cluster.client`, which this
@@ -42,31 +42,31 @@ class Runner(Protocol):
         """Return the scan of an array, and of its marks if any, as an array in memory."""
 
 
-class _Nobody:
+class _Graphs:
     pass
 
 
-_NOBODY = _Nobody()
+_GRAPHS = _Graphs()
 
 #: None where it is not decided yet.
-_runner: ContextVar[Runner | _Nobody | None] = ContextVar("dask_coop.graph.executor", default=None)
+_runner: ContextVar[Runner | _Graphs | None] = ContextVar("dask_coop.graph.executor", default=None)
 
 
 def runner() -> Runner | None:
-    """Return who runs the steps of this thread at once; None if graphs are to be built."""
+    """Return what runs the steps of this thread at once; None if graphs are to be built."""
     found = _runner.get()
-    return None if isinstance(found, _Nobody) else found
+    return None if isinstance(found, _Graphs) else found
 
 
 def is_decided() -> bool:
-    """Tell whether a function is called by another one, which has decided who runs the steps."""
+    """Tell whether a function is called by another one, which has decided what runs the steps."""
     return _runner.get() is not None
 
 
 @contextmanager
 def running(by: Runner | None) -> Iterator[None]:
-    """Let `by` run all steps at once; or nobody, and graphs be built."""
-    token = _runner.set(by or _NOBODY)
+    """Let `by` run all steps at once; None has graphs built."""
+    token = _runner.set(by or _GRAPHS)
     try:
         yield
     finally:

@@ -14,7 +14,8 @@ What a chunk is scanned from depends on that order alone.  A graph makes tasks o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -29,13 +30,12 @@ Many = TypeVar("Many")
 GROUP = 32
 
 
-def running(combine: Combine, states: Sequence[State], before: State | None = None) -> list[State]:
+def sequential(
+    combine: Combine, states: Iterable[State], before: State | None = None
+) -> list[State]:
     """Return the inclusive prefixes of `states`, from the state `before` them on."""
-    found = []
-    for state in states:
-        before = state if before is None else combine(before, state)
-        found.append(before)
-    return found
+    found = list(itertools.accumulate(states, combine, initial=before))
+    return found if before is None else found[1:]
 
 
 def two_levels(
@@ -76,12 +76,12 @@ def stacked(combine: Combine, states: State) -> State:
     """
     found = tuple(np.empty_like(field) for field in states)
     more = (len(states[0]) - 1) // GROUP
-    totals = _running(combine, states, found, max(more, 1))
+    totals = _in_groups(combine, states, found, max(more, 1))
     if totals is not None and more:
-        rows = running(combine, list(zip(*totals, strict=True)))
+        rows = sequential(combine, zip(*totals, strict=True))
         spine = tuple(map(np.stack, zip(*rows, strict=True)))
         rest, into = (tuple(field[GROUP:] for field in of) for of in (states, found))
-        _running(combine, rest, into, more, spine)
+        _in_groups(combine, rest, into, more, spine)
     return found
 
 
@@ -90,7 +90,7 @@ def base_of(op: Operation, prefix: State) -> State:
     return prefix[: len(op.monoid.fields)]
 
 
-def _running(
+def _in_groups(
     combine: Combine, states: State, into: State, groups: int, before: State | None = None
 ) -> State | None:
     """Put the prefixes of the first groups into place, and return the last ones."""

@@ -73,7 +73,7 @@ def reduction(
     to = chunks.kind(x._meta)
     fan_in = find_fan_in(split_every, axes)
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
-    # A place is never masked.
+    # An argument index is never masked.
     if chunks.is_masked(x._meta) and op.monoid not in (ARGMIN, ARGMAX):
         op = replace(op, monoid=counted(op.monoid))
         outputs = {key: (partial(masked, end), dtype) for key, (end, dtype) in outputs.items()}
@@ -201,7 +201,7 @@ def origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
     shape = x.shape
     unknown = [axis for axis in axes if shape[axis] != shape[axis]]
     if unknown:
-        # Chunks longer than any are in the same order, which is all that such places are for.
+        # Chunks longer than any are in the same order, which is all that such indices are for.
         others = math.prod(x.numblocks[d] if d in unknown else shape[d] for d in axes)
         width = 1 << (62 - others.bit_length()) // len(unknown)
     return tuple(
@@ -228,7 +228,7 @@ def tree(
 
 
 def find_fan_in(split_every: int | dict[int, int] | None, axes: tuple[int, ...]) -> int:
-    """Return how many states one task combines, as a public function was told."""
+    """Return how many states one task combines, for the argument of a public function."""
     if split_every is None:
         return FAN_IN
     if isinstance(split_every, dict):
@@ -249,8 +249,7 @@ def array(
 ) -> Array:
     """Put `layer` on the layers `below` of `graph` and make an array like `like` of it."""
     graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
-    # One of no axes is told in the keys of what is made of it, so its value has to be the same
-    # every time.
+    # One of no axes goes into the keys of what is made of it, so its value is the same every time.
     meta = chunks.zeros_like(like, dtype, len(out_chunks))
     return new_da_object(graph, name, out_chunks, meta=meta)
 

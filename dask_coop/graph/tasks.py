@@ -28,7 +28,7 @@ from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers
 from dask_coop.algebra.monoids import Operation, Origin, State
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.graph.prefixes import base_of, running
+from dask_coop.graph.prefixes import base_of, sequential
 
 Graph = dict[Any, Any]
 #: What Dask takes for a key.
@@ -49,7 +49,7 @@ def lift(
 ) -> State:
     """Return the state of a block over `axes`, of its elements `where` a mask says so.
 
-    Operations that tell places take the `origin` of the block in its array.
+    Operations with argument indices take the `origin` of the block in its array.
     """
     if where is not None and chunks.kind(block) == "numpy":
         where = chunks.asarray(where, "numpy")
@@ -125,7 +125,7 @@ def prefixes(
     *, op: Operation, states: list[State], above: Sequence[State] = (), position: int = 0
 ) -> list[State]:
     """Return the states combined up to each, from the state at `position` in those `above` on."""
-    return running(op.monoid.combine, states, above[position] if above else None)
+    return sequential(op.monoid.combine, states, above[position] if above else None)
 
 
 def downsweep(

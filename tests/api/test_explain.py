@@ -1,4 +1,4 @@
-"""`explain` tells who serves each operation of a lazy result, by which method, and why."""
+"""`explain` tells what serves each operation of a lazy result, by which method, and why."""
 
 from __future__ import annotations
 

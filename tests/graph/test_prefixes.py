@@ -13,7 +13,7 @@ import pytest
 import dask_coop as dc
 from dask_coop.algebra.monoids import COMPENSATED_SUM, LOGADDEXP, PROD, SUM, Monoid, State
 from dask_coop.algebra.scan_spec import segmented
-from dask_coop.graph.prefixes import GROUP, running, stacked, two_levels
+from dask_coop.graph.prefixes import GROUP, sequential, stacked, two_levels
 
 COUNTS = (0, 1, 2, 31, 32, 33, 63, 64, 65, 96, 97, 1100)
 
@@ -32,8 +32,8 @@ def one_by_one(combine: Any, states: Sequence[State]) -> list[State]:
     made = two_levels(
         states,
         lambda g, group: reduce(combine, group),
-        lambda totals: running(combine, totals),
-        lambda g, group, above: running(combine, group, above[g - 1] if above else None),
+        lambda totals: sequential(combine, totals),
+        lambda g, group, above: sequential(combine, group, above[g - 1] if above else None),
     )
     return [prefix for group in made for prefix in group]
 
