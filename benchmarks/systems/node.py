@@ -308,7 +308,7 @@ def _timed(teams: Any) -> Iterator[list[float]]:
     import cupy
 
     spin = cupy.RawKernel(SPIN, "spin")
-    original = teams.launch_together
+    original = teams.launch_on_all
     times: list[float] = []
     pairs: list[tuple[Any, Any]] = []
 
@@ -326,11 +326,11 @@ def _timed(teams: Any) -> Iterator[list[float]]:
             after.record(stream)
         pairs.append((before, after))
 
-    teams.launch_together = launch
+    teams.launch_on_all = launch
     try:
         yield times
     finally:
-        teams.launch_together = original
+        teams.launch_on_all = original
         for before, after in pairs:
             after.synchronize()
             times.append(cupy.cuda.get_elapsed_time(before, after))
