@@ -97,7 +97,7 @@ def main_kernels(arch: str, dtype: np.dtype[np.generic]) -> list[str]:
     counts = programs_list.histograms(dtype, is_hopper(arch))
     sources += [source for source in counts if not other.search(source)]
     launches = programs_list.multichunks(dtype, is_hopper(arch))
-    sources += [source for source in launches if "node_histogram" in source]
+    sources += [source for source in launches if "multichunk_histogram<" in source]
     return list(dict.fromkeys(sources))
 
 
