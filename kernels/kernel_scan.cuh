@@ -43,7 +43,6 @@ struct RowScan {
 
   struct Storage {
     alignas(16) unsigned char bytes[nt * vt * size];
-    typename Cta<M, nt>::Storage cta;
     typename Cta<P, nt>::Storage round;
   };
 
@@ -302,6 +301,7 @@ __device__ void scan_cooperative(const T* x, R* y, const typename M::State* base
   using State = typename M::State;
   using Scan = RowScan<T, M, R, nt, vt, nt, exclusive, reverse>;
   __shared__ typename Scan::Storage storage;
+  __shared__ typename Cta<M, nt>::Storage cta;
   __shared__ alignas(16) unsigned char bytes[sizeof(State)];
   State& start = *reinterpret_cast<State*>(bytes);
   int index = blockIdx.x % tiles;
@@ -310,7 +310,7 @@ __device__ void scan_cooperative(const T* x, R* y, const typename M::State* base
   const T* begin = x + row * n + tile.begin;
   i64 length = tile.end - tile.begin;
 
-  State sum = reduce_tile<T, M, nt>(begin, length, storage.cta);
+  State sum = reduce_tile<T, M, nt>(begin, length, cta);
   if (threadIdx.x == 0) states[blockIdx.x] = sum;
   grid_barrier(arrived, 1);
 
@@ -321,7 +321,7 @@ __device__ void scan_cooperative(const T* x, R* y, const typename M::State* base
   for (int i = threadIdx.x * each; i < before && i < (threadIdx.x + 1) * each; ++i) {
     sum = M::combine(sum, line[reverse ? tiles - 1 - i : i]);
   }
-  sum = Cta<M, nt>::reduce(sum, storage.cta);
+  sum = Cta<M, nt>::reduce(sum, cta);
   if (threadIdx.x == 0) start = base ? M::combine(base[row], sum) : sum;
   __syncthreads();
   Scan::run(begin, y + row * n + tile.begin, length, start, storage);
