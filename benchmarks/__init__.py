@@ -6,8 +6,8 @@
     reduce.py  scan.py  histogram.py  transpose.py  matmul.py
                     one module a primitive: its cases, the contenders by name, the reference
     arrays.py       the same for whole calls on Dask arrays, without a GPU
-    peers.py        the other libraries; cub.cu, compiled by nvcc
-    engines.py      how a call is timed, on a GPU or on the host
+    contenders.py   the libraries; cub.cu, compiled by nvcc
+    timers.py       how a call is timed, on a GPU or on the host
     measure.py      one case: call, check, time
     report.py       results/*.json -> tables and plots, docs/performance.md
     systems/        clusters and `Node`, by themselves
@@ -26,8 +26,8 @@ from typing import Any
 
 from . import arrays, histogram, matmul, reduce, scan, transpose
 from .cases import QUICK, Primitive
-from .engines import engine, machine_facts, times
 from .measure import DeviceLostError, Row, floor, measure
+from .timers import find_timer, machine_facts, times
 
 PRIMITIVES: dict[str, Primitive] = {
     "reduce": reduce,
@@ -73,7 +73,7 @@ def run(
     """
     from . import report
 
-    began, here = perf_counter(), engine(cpu)
+    began, here = perf_counter(), find_timer(cpu)
     scale = QUICK if quick else here.scale
     scale = scale.of_sizes(sizes) if sizes else scale
     nbytes = max(4 * scale.sizes[-1], 1 << 20)

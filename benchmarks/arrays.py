@@ -115,12 +115,12 @@ def cases(scale: Scale) -> Iterator[Case]:
 
 
 def contender(find: Callable[[Any], Any], **more: Any) -> Maker:
-    """Return what makes the computed call of the library that `find` finds among the peers."""
+    """Return what makes the computed call of the library that `find` finds among the contenders."""
 
-    def make(peers: Any, case: Case) -> Callable[..., Any]:
-        lazy = CALLS[case.work].bind(find(peers), **more)
+    def make(contenders: Any, case: Case) -> Callable[..., Any]:
+        lazy = CALLS[case.work].bind(find(contenders), **more)
         if case.work in CLUSTER:
-            return OnCluster(peers.cluster, lazy)
+            return OnCluster(contenders.cluster, lazy)
         return lambda *arrays: lazy(*arrays).compute(scheduler="synchronous")
 
     return make
@@ -160,10 +160,10 @@ class Persisted:
 
 
 _BOTH: dict[str, Maker] = {
-    "dask_coop": contender(lambda peers: dask_coop),
-    "Dask": contender(lambda peers: peers.da),
+    "dask_coop": contender(lambda contenders: dask_coop),
+    "Dask": contender(lambda contenders: contenders.da),
 }
-_BLELLOCH = {"Dask blelloch": contender(lambda peers: peers.da, method="blelloch")}
+_BLELLOCH = {"Dask blelloch": contender(lambda contenders: contenders.da, method="blelloch")}
 CONTENDERS: dict[str, dict[str, Maker]] = {
     work: {**_BOTH, **_BLELLOCH} if work in CLUSTER else _BOTH for work in CALLS
 }

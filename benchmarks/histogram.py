@@ -53,15 +53,15 @@ def bins_of(case: Case) -> Bins:
     return find_bins(case.bins, case.limits, np.dtype(case.dtype))
 
 
-def ours(peers: Any, case: Case) -> Callable[..., Any]:
+def ours(contenders: Any, case: Case) -> Callable[..., Any]:
     """Return the histogram of a chunk, its table included."""
     bins = bins_of(case)
     weight = np.dtype(case.dtype if case.arrays > 1 else "i8")
     op = monoids.bind(monoids.COUNTS, weight, weight, "histogram")
-    engine = peers.ours("histogram")
-    if not peers.gpu:
-        return lambda x, weights=None: engine.histogram(op, [x], Grid((bins,)), weights)
-    count, zeros = engine.count, peers.cupy.zeros
+    backend = contenders.ours("histogram")
+    if not contenders.gpu:
+        return lambda x, weights=None: backend.histogram(op, [x], Grid((bins,)), weights)
+    count, zeros = backend.count, contenders.cupy.zeros
     (total,) = op.monoid.dtypes(op.element)
 
     def call(x: Array, weights: Array | None = None) -> Array:
@@ -75,32 +75,32 @@ def ours(peers: Any, case: Case) -> Callable[..., Any]:
 def like_numpy(library: str) -> Maker:
     """Return what makes the histogram of NumPy, or of CuPy."""
 
-    def make(peers: Any, case: Case) -> Callable[..., Any]:
-        function = getattr(peers, library).histogram
+    def make(contenders: Any, case: Case) -> Callable[..., Any]:
+        function = getattr(contenders, library).histogram
         return lambda x, weights=None: function(x, case.bins, case.limits, weights=weights)[0]
 
     return make
 
 
-def torch(peers: Any, case: Case) -> Callable[..., Any]:
+def torch(contenders: Any, case: Case) -> Callable[..., Any]:
     """Return PyTorch's histogram, which counts in the dtype of the samples."""
     low, high = case.limits
-    return partial(peers.torch.histc, bins=case.bins, min=low, max=high)
+    return partial(contenders.torch.histc, bins=case.bins, min=low, max=high)
 
 
-def dask(peers: Any, case: Case) -> Callable[..., Any]:
+def dask(contenders: Any, case: Case) -> Callable[..., Any]:
     """Return Dask's histogram, computed."""
-    function = peers.da.histogram
+    function = contenders.da.histogram
     return lambda x, weights=None: function(x, case.bins, case.limits, weights=weights)[0].compute()
 
 
-def cub(peers: Any, case: Case) -> Callable[..., Any]:
+def cub(contenders: Any, case: Case) -> Callable[..., Any]:
     """Return CUB's histogram, whose last bin is open on the right."""
     if case.bins > CUB_BINS:
         raise ImportError(f"CUB 3.0 writes out of bounds beyond {CUB_BINS:,} bins")
-    out = peers.cupy.empty(case.bins, "i4")
+    out = contenders.cupy.empty(case.bins, "i4")
     low, high = map(float, case.limits)
-    run: Callable[..., Any] = peers.cub("histogram", case, out, case.bins, low, high)
+    run: Callable[..., Any] = contenders.cub("histogram", case, out, case.bins, low, high)
     return run
 
 
@@ -134,7 +134,7 @@ def reference(case: Case, xp: Any, x: Array, weights: Array | None = None) -> tu
 def distance(
     case: Case, strict: bool, got: tuple[Array], want: tuple[Array], *inputs: Array
 ) -> float:
-    """Return how far the table is off; peers have their own rules for samples on an edge."""
+    """Return how far the table is off; contenders have their own rules for samples on an edge."""
     (table,), (expected,) = got, want
     if case.arrays > 1:
         return apart(case, strict, table, expected)

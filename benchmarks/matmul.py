@@ -24,16 +24,16 @@ def cases(scale: Scale) -> Iterator[Case]:
         yield Case("matmul", work, dtype, (n, n), arrays=2, slots=slots * n**3)
 
 
-def ours(peers: Any, case: Case) -> Callable[[Array, Array], Array]:
+def ours(contenders: Any, case: Case) -> Callable[[Array, Array], Array]:
     """Return the product of two chunks, by a kernel where it would be the library's."""
-    function = peers.ours("matmul").matmul
-    options = {"strategy": "tiles"} if peers.gpu and case.dtype == "float32" else {}
+    function = contenders.ours("matmul").matmul
+    options = {"strategy": "tiles"} if contenders.gpu and case.dtype == "float32" else {}
     return lambda a, b: function(a, b, case.work, **options)
 
 
-def numpy_min_plus(peers: Any, case: Case) -> Callable[[Array, Array], Array]:
+def numpy_min_plus(contenders: Any, case: Case) -> Callable[[Array, Array], Array]:
     """Return the product by broadcasting, a row at a time."""
-    return lambda a, b: peers.numpy.stack([(row[:, None] + b).min(0) for row in a])
+    return lambda a, b: contenders.numpy.stack([(row[:, None] + b).min(0) for row in a])
 
 
 CONTENDERS: dict[str, dict[str, Maker]] = {

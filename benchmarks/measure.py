@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .cases import HOST_ELEMENTS, Case, Primitive
-from .engines import Engine, Sets, Timer, inputs
+from .timers import Samples, Sets, Timer, inputs
 
 Row = dict[str, Any]
 
@@ -25,7 +25,7 @@ class DeviceLostError(RuntimeError):
 OURS = "dask_coop"
 
 
-def measure(engine: Engine, case: Case, primitive: Primitive, floor: float | None) -> Iterator[Row]:
+def measure(timer: Timer, case: Case, primitive: Primitive, floor: float | None) -> Iterator[Row]:
     """Yield a row for every contender: with a time, or with what kept it from one.
 
     The ``status`` of a row is "ok", "missing" (no such function or library, see ``note``), "wrong"
@@ -34,29 +34,29 @@ def measure(engine: Engine, case: Case, primitive: Primitive, floor: float | Non
     hidden = ("axis", "arrays", "written", "slots", "chunks")
     about = {key: value for key, value in vars(case).items() if key not in hidden}
     about |= {"bytes": case.arrays * case.nbytes + case.written, "floor_ms": floor}
-    engine.release()
+    timer.release()
     try:
-        if (3 * case.arrays + SPARE) * case.nbytes > engine.memory:
+        if (3 * case.arrays + SPARE) * case.nbytes > timer.memory:
             raise MemoryError("too large for the memory of this machine")
-        sets = inputs(engine, case)
-        want = reference(engine, case, primitive, sets[0])
+        sets = inputs(timer, case)
+        want = reference(timer, case, primitive, sets[0])
     except Exception as error:
         yield {**about, "contender": OURS, "status": "error", "note": _line(error)}
         return
-    names = [name for name in engine.names if name in primitive.CONTENDERS[case.work]]
-    outcomes = {name: prepare(engine, case, primitive, name, sets, want) for name in names}
-    timed = times_in_turn(engine, case, outcomes)
+    names = [name for name in timer.names if name in primitive.CONTENDERS[case.work]]
+    outcomes = {name: prepare(timer, case, primitive, name, sets, want) for name in names}
+    timed = times_in_turn(timer, case, outcomes)
     for name, outcome in outcomes.items():
         row = timed[name] if isinstance(outcome, Ready) else outcome
         yield {**about, "contender": name, **row}
 
 
-def reference(engine: Engine, case: Case, primitive: Primitive, arrays: tuple[Any, ...]) -> Any:
+def reference(timer: Timer, case: Case, primitive: Primitive, arrays: tuple[Any, ...]) -> Any:
     """Return what results are held to: by NumPy, or where that takes too long in wider types."""
     if case.size > HOST_ELEMENTS:
-        return primitive.reference(case, engine.xp, *arrays)
+        return primitive.reference(case, timer.xp, *arrays)
     on_host = (x if isinstance(x, np.ndarray) else x.get() for x in arrays)
-    return settle(engine.xp, primitive.reference(case, np, *on_host))
+    return settle(timer.xp, primitive.reference(case, np, *on_host))
 
 
 class Ready(NamedTuple):
@@ -68,71 +68,69 @@ class Ready(NamedTuple):
 
 
 def prepare(
-    engine: Engine, case: Case, primitive: Primitive, name: str, sets: Sets, want: Any
+    timer: Timer, case: Case, primitive: Primitive, name: str, sets: Sets, want: Any
 ) -> Ready | Row:
     """Return the contender `name` ready to be timed, or what keeps it from that."""
     try:
-        call = primitive.CONTENDERS[case.work][name](engine.peers, case)
-        adopt = partial(engine.peers.adopt, name, chunks=case.chunks)
+        call = primitive.CONTENDERS[case.work][name](timer.contenders, case)
+        adopt = partial(timer.contenders.adopt, name, chunks=case.chunks)
         adopted = [tuple(map(adopt, arrays)) for arrays in sets]
     except (ImportError, AttributeError) as error:
         return {"status": "missing", "note": "not built" if name == OURS else _line(error)}
     except Exception as error:
         return {"status": "error", "note": _line(error)}
     try:
-        got = settle(engine.xp, call(*adopted[0]))
+        got = settle(timer.xp, call(*adopted[0]))
         off = primitive.distance(case, name == OURS, got, want, *sets[0])
     except Exception as error:
-        return _failed(engine, case, name, error)
+        return _failed(timer, case, name, error)
     if not off <= 1:
         return {"status": "wrong", "note": f"off by {off:.2g} tolerances"}
     return Ready(call, adopted, got)
 
 
-def times_in_turn(
-    engine: Engine, case: Case, outcomes: Mapping[str, Ready | Row]
-) -> dict[str, Row]:
+def times_in_turn(timer: Timer, case: Case, outcomes: Mapping[str, Ready | Row]) -> dict[str, Row]:
     """Return the times of those that are ready, sample by sample in turn.
 
     A GPU may work a tenth slower for a second; taken in turn, that befalls all contenders alike.
     """
     rows: dict[str, Row] = {}
-    timers: dict[str, Timer] = {}
+    samples: dict[str, Samples] = {}
     ready = {name: one for name, one in outcomes.items() if isinstance(one, Ready)}
     for name, one in ready.items():
         try:
-            timers[name] = Timer(engine, one.call, one.sets)
+            samples[name] = Samples(timer, one.call, one.sets)
         except Exception as error:
-            rows[name] = _failed(engine, case, name, error)
-    while any(timer.left for timer in timers.values()):
-        for name, timer in list(timers.items()):
+            rows[name] = _failed(timer, case, name, error)
+    while any(taken.left for taken in samples.values()):
+        for name, taken in list(samples.items()):
             try:
-                if timer.left:
-                    timer.sample()
+                if taken.left:
+                    taken.sample()
             except Exception as error:
-                rows[name] = _failed(engine, case, name, error)
-                del timers[name]
-    for name, timer in timers.items():
-        rows[name] = {"status": "ok", **timer.result()}
+                rows[name] = _failed(timer, case, name, error)
+                del samples[name]
+    for name, taken in samples.items():
+        rows[name] = {"status": "ok", **taken.result()}
         if len(rows[name]["samples_ms"]) > 1:
-            again = settle(engine.xp, ready[name].call(*ready[name].sets[0]))
+            again = settle(timer.xp, ready[name].call(*ready[name].sets[0]))
             rows[name]["repeatable"] = same_bits(ready[name].got, again)
     return rows
 
 
-def _failed(engine: Engine, case: Case, name: str, error: Exception) -> Row:
+def _failed(timer: Timer, case: Case, name: str, error: Exception) -> Row:
     """Return the row of a contender that raised an error; raise if the GPU is lost by it."""
     try:
-        engine.wait()
+        timer.wait()
     except Exception as lost:
         raise DeviceLostError(f"{name} broke the GPU on {case}: {_line(error)}") from lost
     return {"status": "error", "note": _line(error)}
 
 
-def floor(engine: Engine, case: Case, ceilings: dict[str, Row]) -> float | None:
+def floor(timer: Timer, case: Case, ceilings: dict[str, Row]) -> float | None:
     """Return the least milliseconds for the bytes of `case`, or for its instructions."""
     if case.slots:
-        rate = engine.slots_per_ms()
+        rate = timer.slots_per_ms()
         return case.slots / rate if rate else None
     ceiling = ceilings["copy" if case.written else "read"]
     return float((case.arrays * case.nbytes + case.written) * ceiling["ms"] / ceiling["bytes"])

@@ -65,34 +65,34 @@ class States:
         return (var,) if self.name == "var" else (*fields[:6], var, np.sqrt(var))
 
 
-def ours(peers: Any, case: Case) -> Callable[[Array], States]:
+def ours(contenders: Any, case: Case) -> Callable[[Array], States]:
     """Return the lift of a chunk, whose states stay where the chunk is."""
     name, dtype = case.work.split()[0], np.dtype(case.dtype)
     output = monoids.accumulator(dtype) if name == "sum" and dtype.kind == "i" else dtype
     op = monoids.bind(getattr(monoids, MONOIDS.get(name, name.upper())), dtype, output, name)
     op = monoids.reproducible(op) if name == "reproducible" else op
-    engine = peers.ours("reduce")
-    if not peers.gpu:
+    backend = contenders.ours("reduce")
+    if not contenders.gpu:
         axes = tuple(range(len(case.shape))) if case.axis is None else (case.axis,)
-        return lambda x: States(op, name, engine.lift(op, x, axes))
-    reduce_lines, lines = engine.reduce_lines, case.lines
+        return lambda x: States(op, name, backend.lift(op, x, axes))
+    reduce_lines, lines = backend.reduce_lines, case.lines
     return lambda x: States(op, name, reduce_lines(op, x, lines))
 
 
-def torch(peers: Any, case: Case) -> Callable[[Array], Array]:
+def torch(contenders: Any, case: Case) -> Callable[[Array], Array]:
     """Return PyTorch's reduction."""
     name = case.work.split()[0]
     extra: dict[str, Any] = {"correction": 0} if name == "var" else {}
     if case.axis is not None:
         extra["dim"] = case.axis
-    return partial(getattr(peers.torch, TORCH.get(name, name)), **extra)
+    return partial(getattr(contenders.torch, TORCH.get(name, name)), **extra)
 
 
-def cub(peers: Any, case: Case) -> Callable[[Array], Array]:
+def cub(contenders: Any, case: Case) -> Callable[[Array], Array]:
     """Return CUB's reduction; its argmax writes the value behind the index."""
     name = case.work
-    out = peers.cupy.zeros(2, "i8" if name == "argmax" else case.dtype)
-    run = peers.cub(name, case, out)
+    out = contenders.cupy.zeros(2, "i8" if name == "argmax" else case.dtype)
+    run = contenders.cub(name, case, out)
 
     def call(x: Array) -> Array:
         return run(x)[0]
@@ -100,24 +100,24 @@ def cub(peers: Any, case: Case) -> Callable[[Array], Array]:
     return call
 
 
-def dask(peers: Any, case: Case) -> Callable[[Array], Array]:
+def dask(contenders: Any, case: Case) -> Callable[[Array], Array]:
     """Return Dask's reduction, computed."""
-    function = getattr(peers.da, case.work.split()[0])
+    function = getattr(contenders.da, case.work.split()[0])
     return lambda x: function(x, axis=case.axis).compute()
 
 
 def like_numpy(library: str) -> Maker:
     """Return what makes the reduction of NumPy, or of CuPy, which has the same names."""
-    return lambda peers, case: partial(
-        getattr(getattr(peers, library), case.work.split()[0]), axis=case.axis
+    return lambda contenders, case: partial(
+        getattr(getattr(contenders, library), case.work.split()[0]), axis=case.axis
     )
 
 
 def describe_by_calls(library: str) -> Maker:
     """Return what makes eight statistics out of as many calls."""
 
-    def make(peers: Any, case: Case) -> Callable[[Array], Any]:
-        xp = getattr(peers, library)
+    def make(contenders: Any, case: Case) -> Callable[[Array], Any]:
+        xp = getattr(contenders, library)
         low, high = (xp.amin, xp.amax)
         var, std = xp.var, xp.std
         if library == "torch":

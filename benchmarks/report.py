@@ -65,7 +65,7 @@ def write(folder: Path) -> list[Path]:
 def text(folder: Path, start: Path) -> str:
     """Return the page of the results in `folder`, with links that are relative to `start`."""
     from .cases import HOST_ELEMENTS
-    from .engines import CACHES, LEAST_SETS, SAMPLES
+    from .timers import CACHES, LEAST_SETS, SAMPLES
 
     def relative(path: Path) -> str:
         return Path(os.path.relpath(path.resolve(), start.resolve())).as_posix()

@@ -30,14 +30,14 @@ def cases(scale: Scale) -> Iterator[Case]:
         yield case(f"cumsum axis {axis}", "float32", (scale.side,) * 2, axis=axis)
 
 
-def ours(peers: Any, case: Case) -> Callable[[Array], Array]:
+def ours(contenders: Any, case: Case) -> Callable[[Array], Array]:
     """Return the scan of a chunk."""
     dtype = np.dtype(case.dtype)
     op = monoids.bind(monoids.SUM, dtype, dtype, "scan")
-    engine = peers.ours("scan")
-    if not peers.gpu:
-        return lambda x: engine.scan(op, x, ScanSpec(case.axis or 0))
-    scan_lines, lines, empty = engine.scan_lines, case.lines, peers.cupy.empty
+    backend = contenders.ours("scan")
+    if not contenders.gpu:
+        return lambda x: backend.scan(op, x, ScanSpec(case.axis or 0))
+    scan_lines, lines, empty = backend.scan_lines, case.lines, contenders.cupy.empty
 
     def call(x: Array) -> Array:
         y = empty(x.shape, x.dtype)
@@ -47,15 +47,17 @@ def ours(peers: Any, case: Case) -> Callable[[Array], Array]:
     return call
 
 
-def cub(peers: Any, case: Case) -> Callable[[Array], Array]:
+def cub(contenders: Any, case: Case) -> Callable[[Array], Array]:
     """Return CUB's scan into one output."""
-    run: Callable[[Array], Array] = peers.cub("scan", case, peers.cupy.empty(case.size, case.dtype))
+    run: Callable[[Array], Array] = contenders.cub(
+        "scan", case, contenders.cupy.empty(case.size, case.dtype)
+    )
     return run
 
 
-def dask(peers: Any, case: Case) -> Callable[[Array], Array]:
+def dask(contenders: Any, case: Case) -> Callable[[Array], Array]:
     """Return Dask's scan, computed."""
-    return lambda x: peers.da.cumsum(x, axis=case.axis or 0, dtype=case.dtype).compute()
+    return lambda x: contenders.da.cumsum(x, axis=case.axis or 0, dtype=case.dtype).compute()
 
 
 _ALL: dict[str, Maker] = {

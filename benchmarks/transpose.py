@@ -17,9 +17,9 @@ def cases(scale: Scale) -> Iterator[Case]:
         yield Case("transpose", "transposed copy", dtype, shape, written=written)
 
 
-def ours(peers: Any, case: Case) -> Callable[[Array], Array]:
+def ours(contenders: Any, case: Case) -> Callable[[Array], Array]:
     """Return the transposed copy of a chunk."""
-    function = peers.ours("transpose").transpose
+    function = contenders.ours("transpose").transpose
     return lambda x: function(x, (1, 0))
 
 

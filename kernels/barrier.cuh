@@ -32,7 +32,7 @@ struct Peers {
   unsigned* flags[most];  // of every GPU: a word for each GPU, in its own memory
   unsigned* arrived;      // of this GPU: zero between barriers
   unsigned* failed;       // of this GPU, in host memory: 1 + a rank that was waited for in vain
-  u64 timeout;           // in nanoseconds
+  u64 timeout;            // in nanoseconds
   int rank, count;
 };
 

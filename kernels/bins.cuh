@@ -64,7 +64,7 @@ template <typename E> struct LinearBins {
 // The bins come from arithmetic, and only where a sample lies within 1/2 - sure bins of an edge are they
 // looked for.
 //
-// v * (scale + scale_low) + fraction is the place of v among the edges before they are rounded, less an
+// v * (scale + scale_low) + fraction is the position of v among the edges before they are rounded, less an
 // integer, exact but for a few roundings of numbers around 1. A float is at least as large as a rounded edge
 // where the middle between it and the next float is above the edge: hence half the gap between the two,
 // 2^exponent * gap, is added. |v * scale| < 2^22 must hold between the edges where E is float.
@@ -109,18 +109,18 @@ template <typename E> struct GuessedBins : LinearBins<E> {
   }
 
   template <typename T, int m> __device__ void find(const T (&samples)[m], unsigned (&bin)[m]) const {
-    constexpr int most = 16 / sizeof(E), part = m < most ? m : most;
+    constexpr int most = 16 / sizeof(E), batch = m < most ? m : most;
 #pragma unroll
-    for (int at = 0; at < m; at += part) {
+    for (int at = 0; at < m; at += batch) {
       bool all_sure = true;
 #pragma unroll
-      for (int i = at; i < at + part; ++i) {
+      for (int i = at; i < at + batch; ++i) {
         E v = convert<E>(samples[i]);
         all_sure &= (Magic<E>::magnitude(guess(v, bin[i])) < sure) & (v != this->high);
       }
       if (all_sure) continue;
 #pragma unroll
-      for (int i = at; i < at + part; ++i) bin[i] = compare(convert<E>(samples[i]));
+      for (int i = at; i < at + batch; ++i) bin[i] = compare(convert<E>(samples[i]));
     }
   }
 };

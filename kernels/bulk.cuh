@@ -12,7 +12,7 @@ struct Barrier {
   __device__ void init(unsigned count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)), "r"(count));
   }
-  // Makes its place free for other use, a new barrier too.
+  // Makes its memory free for other use, a new barrier too.
   __device__ void end() {
     asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(&word)) : "memory");
   }

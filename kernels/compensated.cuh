@@ -85,19 +85,19 @@ template <typename M> struct Within {
   using State = typename M::State;
   static constexpr bool same = true;
   __device__ static State narrow(State s) { return s; }
-  __device__ static State after(State before, State part) { return M::combine(before, part); }
-  __device__ static State widen(State part) { return part; }
+  __device__ static State after(State before, State within) { return M::combine(before, within); }
+  __device__ static State widen(State within) { return within; }
   // What `result` takes for the state before.
   __device__ static State ready(State before) { return before; }
-  template <typename R> __device__ static R result(State before, State part) {
-    return convert<R>(M::combine(before, part));
+  template <typename R> __device__ static R result(State before, State within) {
+    return convert<R>(M::combine(before, within));
   }
 
-  // Some elements in turn, behind a state and a part.
+  // Some elements in turn, behind a state and what comes before them within the tile.
   struct Walk {
     State so_far;
     __device__ explicit Walk(State before) : so_far(before) {}
-    __device__ Walk(State before, State part) : so_far(M::combine(before, part)) {}
+    __device__ Walk(State before, State within) : so_far(M::combine(before, within)) {}
     __device__ void add(State own) { so_far = M::combine(so_far, own); }
     __device__ State state() const { return so_far; }
     template <typename R> __device__ R result() const { return convert<R>(so_far); }
@@ -106,36 +106,36 @@ template <typename M> struct Within {
 
 __device__ inline double or_zero(double x) { return is_finite(x) ? x : 0; }
 __device__ inline complex_t<double> or_zero(complex_t<double> x) { return {or_zero(x.re), or_zero(x.im)}; }
-__device__ inline double add_exact(double total, double excess, double part) {
-  return (part - excess) + total;
+__device__ inline double add_exact(double total, double excess, double within) {
+  return (within - excess) + total;
 }
 __device__ inline complex_t<double> add_exact(complex_t<double> total, complex_t<double> excess,
-                                              complex_t<double> part) {
-  return {add_exact(total.re, excess.re, part.re), add_exact(total.im, excess.im, part.im)};
+                                              complex_t<double> within) {
+  return {add_exact(total.re, excess.re, within.re), add_exact(total.im, excess.im, within.im)};
 }
 
 template <typename M, typename Plain> struct WithinSums {
   using P = Plain;
   using State = typename M::State;
-  using Part = typename P::State;
+  using Narrow = typename P::State;
   static constexpr bool same = false;
-  __device__ static Part narrow(State s) { return settle(s.total, s.excess); }
-  __device__ static State widen(Part part) { return {part, Part{}}; }
-  __device__ static State after(State before, Part part) { return M::combine(before, widen(part)); }
+  __device__ static Narrow narrow(State s) { return settle(s.total, s.excess); }
+  __device__ static State widen(Narrow within) { return {within, Narrow{}}; }
+  __device__ static State after(State before, Narrow within) { return M::combine(before, widen(within)); }
   // Where a sum is not finite, its total is the result.
   __device__ static State ready(State before) { return {before.total, or_zero(before.excess)}; }
-  template <typename R> __device__ static R result(State before, Part part) {
-    return convert<R>(add_exact(before.total, before.excess, part));
+  template <typename R> __device__ static R result(State before, Narrow within) {
+    return convert<R>(add_exact(before.total, before.excess, within));
   }
 
   struct Walk {
     State before;
-    Part part;
+    Narrow within;
     __device__ explicit Walk(State before) : Walk(before, P::identity()) {}
-    __device__ Walk(State before, Part part) : before(ready(before)), part(part) {}
-    __device__ void add(Part own) { part = P::combine(part, own); }
-    __device__ State state() const { return after(before, part); }
-    template <typename R> __device__ R result() const { return WithinSums::result<R>(before, part); }
+    __device__ Walk(State before, Narrow within) : before(ready(before)), within(within) {}
+    __device__ void add(Narrow own) { within = P::combine(within, own); }
+    __device__ State state() const { return after(before, within); }
+    template <typename R> __device__ R result() const { return WithinSums::result<R>(before, within); }
   };
 };
 template <typename T>

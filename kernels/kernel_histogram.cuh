@@ -5,7 +5,8 @@
 //   count_distributed  counters spread over the shared memory of a cluster
 //   count_global       counters in global memory
 //
-// kernel_histogram_partition.cuh is for more bins than a few windows hold, kernel_histogram_weighted.cuh for weights.
+// kernel_histogram_partition.cuh is for more bins than a few windows hold, kernel_histogram_weighted.cuh
+// for weights.
 #pragma once
 
 #include "bins.cuh"
@@ -13,14 +14,14 @@
 
 namespace coop {
 
-// The samples of one of `shares` blocks: an equal share, in whole 16-byte vectors of any element type.
-struct Share {
+// The samples of a block, one of equal tiles, in whole 16-byte vectors of any element type.
+struct SampleTile {
   i64 begin, size;
-  __device__ Share(i64 n, i64 shares, i64 index) {
-    i64 share = (n + shares - 1) / shares;
-    share = (share + 127) / 128 * 128;
-    begin = share * index;
-    size = begin >= n ? 0 : (n - begin < share ? n - begin : share);
+  __device__ SampleTile(i64 n, i64 tiles, i64 index) {
+    i64 length = (n + tiles - 1) / tiles;
+    length = (length + 127) / 128 * 128;
+    begin = length * index;
+    size = begin >= n ? 0 : (n - begin < length ? n - begin : length);
   }
 };
 
@@ -90,7 +91,7 @@ struct PackedCounters {
   }
 
   // The low half carries into the high one, which is taken back. Each wrap of the high half on the way,
-  // up or down, is written into the table, so that halves and table stay right together.
+  // up or down, is written into the table, so that the sum of halves and table stays right.
   __device__ void wrap(unsigned bin, unsigned old, u64* table) {
     constexpr u64 full = 65536;
     atomicAdd(table + bin, full);
@@ -136,8 +137,8 @@ __device__ void count_windows(const T* x, i64 size, B bins, u64* table, int firs
   C counters{words};
   for (int i = threadIdx.x; i < counters.size(count); i += nt) words[i] = 0;
   __syncthreads();
-  Share share(size, gridDim.x / splits, blockIdx.x / splits);
-  for_each_ahead<nt, unroll>(x + share.begin, share.size, threadIdx.x,
+  SampleTile tile(size, gridDim.x / splits, blockIdx.x / splits);
+  for_each_ahead<nt, unroll>(x + tile.begin, tile.size, threadIdx.x,
                              EachCounted<B, C>{bins, counters, count, table});
   __syncthreads();
   for (int i = threadIdx.x; i < count; i += nt) {
@@ -153,9 +154,9 @@ __device__ void count_bytes(const T* x, i64 size, B bins, u64* table) {
   __shared__ unsigned words[257];
   if (threadIdx.x < 256) words[threadIdx.x] = 0;
   __syncthreads();
-  Share share(size, gridDim.x, blockIdx.x);
+  SampleTile tile(size, gridDim.x, blockIdx.x);
   Counters counters{words};
-  for_each_ahead<nt, 1>(x + share.begin, share.size, threadIdx.x,
+  for_each_ahead<nt, 1>(x + tile.begin, tile.size, threadIdx.x,
                         EachCounted<ByteBins, Counters>{ByteBins{}, counters, 256, table});
   __syncthreads();
   if (threadIdx.x >= 256 || !words[threadIdx.x]) return;
@@ -179,16 +180,16 @@ __device__ void count_global(const T* x, i64 size, B bins, u64* table, unsigned 
     counts[i] = 0;
   }
   __syncthreads();
-  Share share(size, gridDim.x, blockIdx.x);
+  SampleTile tile(size, gridDim.x, blockIdx.x);
   for (i64 i = threadIdx.x; i < tries * nt; i += nt) {
-    if (share.size == 0) break;
-    T sample[1] = {x[share.begin + i64(double(i) / (tries * nt) * share.size)]};
+    if (tile.size == 0) break;
+    T sample[1] = {x[tile.begin + i64(double(i) / (tries * nt) * tile.size)]};
     unsigned bin[1];
     bins.find(sample, bin);
     if (bin[0] < bins.n) atomicCAS(cached + (bin[0] & (slots - 1)), nothing, bin[0]);
   }
   __syncthreads();
-  for_each_sample<nt, unroll>(x + share.begin, share.size, bins, [&](unsigned bin, i64) {
+  for_each_sample<nt, unroll>(x + tile.begin, tile.size, bins, [&](unsigned bin, i64) {
     unsigned slot = bin & (slots - 1);
     if (cached[slot] == bin) atomicAdd(counts + slot, 1u);
     else atomicAdd(table + bin, 1ull);
@@ -212,8 +213,8 @@ __device__ void count_distributed(const T* x, i64 size, B bins, u64* table, int 
   for (int i = threadIdx.x; i < window; i += nt) words[i] = 0;
   synchronise();
   unsigned local = shared_address(words);
-  Share share(size, gridDim.x, blockIdx.x);
-  for_each_sample<nt, unroll>(x + share.begin, share.size, bins, [&](unsigned bin, i64) {
+  SampleTile tile(size, gridDim.x, blockIdx.x);
+  for_each_sample<nt, unroll>(x + tile.begin, tile.size, bins, [&](unsigned bin, i64) {
     unsigned owner = bin / window, at = local + (bin - owner * window) * 4;
     asm volatile("{\n.reg .u32 remote;\n"
                  "mapa.shared::cluster.u32 remote, %0, %1;\n"

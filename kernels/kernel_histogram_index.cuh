@@ -1,12 +1,12 @@
-// Where each sample goes: the number that stands for its bin, or a place in a table of several coordinates.
+// Where each sample goes: its bin index, or an offset in the table of several coordinates.
 #pragma once
 
 #include "bins.cuh"
 
 namespace coop {
 
-// The numbers of samples, as the Places of algebra/bins.py: a negative one stands for nowhere.
-struct Places {
+// The offsets of bins, as `Numbering` of algebra/bins.py: a negative one stands for nowhere.
+struct Numbering {
   i64 below, above, missing, first, step;
   bool closed;
 
@@ -16,11 +16,11 @@ struct Places {
   }
 };
 
-// index[i] gets the place of x[i]. Where `count` is not 0, that is one of `count` places behind another: behind
-// that of the line of x[i], if `inner` is not 0, for x of shape (outer, n, inner); else behind index[i] as it was.
+// index[i] gets the offset of x[i]. Where `count` is not 0, that is one of `count` within another: within that
+// of the line of x[i], if `inner` is not 0, for x of shape (outer, n, inner); else within index[i] as it was.
 // -1 stands for nowhere. Dynamic shared memory holds what `bins` stages.
 template <typename E, typename I, typename T, typename B, int nt, int unroll>
-__device__ void locate(const T* x, i64 size, B bins, Places places, i64 count, i64 n, i64 inner, I* index) {
+__device__ void locate(const T* x, i64 size, B bins, Numbering numbering, i64 count, i64 n, i64 inner, I* index) {
   extern __shared__ u64 shared[];
   bins.stage(shared);
   __syncthreads();
@@ -38,12 +38,12 @@ __device__ void locate(const T* x, i64 size, B bins, Places places, i64 count, i
     for (int u = 0; u < unroll; ++u) {
       i64 i = begin + u * nt + threadIdx.x;
       if (i >= size) break;
-      i64 place = places.get(bins, value_of<E>(bins, samples[u]), bin[u]);
+      i64 offset = numbering.get(bins, value_of<E>(bins, samples[u]), bin[u]);
       if (count) {
         i64 before = inner ? i / (n * inner) * inner + i % inner : index[i] == I(-1) ? -1 : i64(index[i]);
-        place = before < 0 || place < 0 ? -1 : before * count + place;
+        offset = before < 0 || offset < 0 ? -1 : before * count + offset;
       }
-      index[i] = I(place);
+      index[i] = I(offset);
     }
   }
 }

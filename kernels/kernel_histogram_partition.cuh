@@ -33,11 +33,11 @@ struct Totals {
 // The vectors that the lists of a tile of nv samples can fill.
 __device__ inline int list_vectors(int nv, int buckets) { return nv / 8 + buckets; }
 
-// A block for each of the `tiles` tiles, and no more buckets than threads. places[bucket * tiles + tile]
+// A block for each of the `tiles` tiles, and no more buckets than threads. extents[bucket * tiles + tile]
 // gets the first vector of a list, shifted by 16, and their number. `sizes` gets about the work that the
 // buckets make, in samples, from some of the tiles.
 template <typename T, typename B, int nt, int vt>
-__device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsigned* places,
+__device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsigned* extents,
                           unsigned* sizes, int buckets) {
   constexpr int nv = nt * vt, every = 64;
   constexpr int v = vector_length<T>() < vt ? vector_length<T>() : vt;
@@ -78,7 +78,7 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
     }
   }
   __syncthreads();
-  // Neighbours in one bucket take their ranks together: additions to one counter wait for one another.
+  // Neighbours in one bucket take their ranks at once: additions to one counter wait for one another.
 #pragma unroll
   for (int i = vt - 1; i >= 0; --i) {
     bool joined = i < vt - 1 && bin[i + (i < vt - 1)] >> bucket_bits == bin[i] >> bucket_bits;
@@ -96,7 +96,7 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
   unsigned start = Cta<Totals, nt>::scan(vectors, storage, all);
   if (tid < buckets) {
     starts[tid] = start * 8;
-    places[tid * tiles + tile] = start << 16 | vectors;
+    extents[tid * tiles + tile] = start << 16 | vectors;
     if (tile % every == 0) atomicAdd(sizes + tid, counts[tid] + list_cost);
     if (vectors) staged[start + vectors - 1] = ListVector{{~0u, ~0u, ~0u, ~0u}};
   }
@@ -116,7 +116,7 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
 // warps of a bucket's blocks in turn, and a warp reads the lists of as many tiles as it has lanes as one.
 // Dynamic shared memory holds bucket_bins counters.
 template <int nt>
-__device__ void count_lists(const ListVector* lists, const unsigned* places, const unsigned* sizes,
+__device__ void count_lists(const ListVector* lists, const unsigned* extents, const unsigned* sizes,
                             int buckets, i64 tiles, int stride, int n, u64* table) {
   extern __shared__ unsigned counts[];
   // Behind the counters, because static shared memory would take from what a block may have.
@@ -125,29 +125,29 @@ __device__ void count_lists(const ListVector* lists, const unsigned* places, con
   int tid = threadIdx.x;
   unsigned size = tid < buckets ? sizes[tid] : 0, all;
   Cta<Totals, nt>::scan(size, storage, all);
-  unsigned parts = tid < buckets ? 1 + unsigned(u64(size) * (gridDim.x - buckets) / (u64(all) + 1)) : 0;
-  unsigned before = Cta<Totals, nt>::scan(parts, storage, all);
+  unsigned blocks = tid < buckets ? 1 + unsigned(u64(size) * (gridDim.x - buckets) / (u64(all) + 1)) : 0;
+  unsigned before = Cta<Totals, nt>::scan(blocks, storage, all);
   if (tid == 0) chosen[2] = 0;
   __syncthreads();
-  if (before <= blockIdx.x && blockIdx.x < before + parts) {
+  if (before <= blockIdx.x && blockIdx.x < before + blocks) {
     chosen[0] = tid;
     chosen[1] = blockIdx.x - before;
-    chosen[2] = parts;
+    chosen[2] = blocks;
   }
   for (int i = tid; i < bucket_bins; i += nt) counts[i] = 0;
   __syncthreads();
-  unsigned bucket = chosen[0], part = chosen[1];
-  parts = chosen[2];
-  if (parts == 0) return;
+  unsigned bucket = chosen[0], index = chosen[1];
+  blocks = chosen[2];
+  if (blocks == 0) return;
 
-  const unsigned* mine = places + bucket * tiles;
+  const unsigned* mine = extents + bucket * tiles;
   constexpr int unroll = 4;
   int lane = tid % warp_size;
-  i64 warps = i64(parts) * (nt / warp_size);
-  for (i64 first = part * (nt / warp_size) + tid / warp_size; first < tiles; first += warps * warp_size) {
+  i64 warps = i64(blocks) * (nt / warp_size);
+  for (i64 first = index * (nt / warp_size) + tid / warp_size; first < tiles; first += warps * warp_size) {
     i64 tile = first + lane * warps;
-    unsigned place = tile < tiles ? mine[tile] : 0;
-    unsigned end = warp_scan<Totals>(place & 0xffff);
+    unsigned extent = tile < tiles ? mine[tile] : 0;
+    unsigned end = warp_scan<Totals>(extent & 0xffff);
     unsigned vectors = __shfl_sync(full_mask, end, warp_size - 1);
     for (unsigned begin = 0; begin < vectors; begin += warp_size * unroll) {
       ListVector loaded[unroll];
@@ -159,7 +159,7 @@ __device__ void count_lists(const ListVector* lists, const unsigned* places, con
         for (int step = warp_size / 2; step > 0; step /= 2) {
           if (__shfl_sync(full_mask, end, owner + step - 1) <= i) owner += step;
         }
-        unsigned from = __shfl_sync(full_mask, place, owner), to = __shfl_sync(full_mask, end, owner);
+        unsigned from = __shfl_sync(full_mask, extent, owner), to = __shfl_sync(full_mask, end, owner);
         const ListVector* list = lists + (first + owner * warps) * stride + (from >> 16);
         if (i < vectors) loaded[u] = list[i + (from & 0xffff) - to];
         else loaded[u] = ListVector{{~0u, ~0u, ~0u, ~0u}};

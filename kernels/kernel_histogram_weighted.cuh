@@ -5,8 +5,8 @@
 // bits so, and there are few as a rule, are added in finer words (add_light): a bin of light weights
 // keeps its digits beside a heavy one, down to 2^-167 of the largest weight. Integers are added as they
 // are, and wrap as NumPy's. A sum has 96 bits: in shared memory three words (weigh_shared), in global
-// memory the part above 2^32 and the sum of the parts below (weigh_global, and where blocks meet), and
-// the light words. settle() makes the results of them.
+// memory the sum of what is above 2^32 and the sum of what is below (weigh_global, and where blocks meet),
+// and the light words. settle() makes the results of them.
 // Infinite weights and NaN are added to the result at once, where they win.
 #pragma once
 
@@ -32,9 +32,9 @@ __device__ inline double unit(int exponent) {
 // `exponent` gets the largest biased float64 exponent of the finite weights; it is zero before.
 template <typename W, int nt>
 __device__ void largest(const W* weights, i64 size, int* exponent) {
-  Share share(size, gridDim.x, blockIdx.x);
+  SampleTile tile(size, gridDim.x, blockIdx.x);
   int most = 0;
-  for_each<nt, 4>(weights + share.begin, share.size, threadIdx.x, [&](W weight, i64) {
+  for_each<nt, 4>(weights + tile.begin, tile.size, threadIdx.x, [&](W weight, i64) {
     int mine = int(__double_as_longlong(convert<double>(weight)) >> 52 & 0x7ff);
     if (mine < 0x7ff && mine > most) most = mine;
   });
@@ -84,11 +84,11 @@ template <typename W, bool is_float> struct Weights {
     }
     int word = shift / 32, by = shift % 32;
     u64 middle = digits >> 32 << by;
-    u64 parts[3] = {digits << by & 0xffffffff,
+    u64 added[3] = {digits << by & 0xffffffff,
                     (((digits & 0xffffffff) << by) >> 32) + (middle & 0xffffffff), middle >> 32};
 #pragma unroll
     for (int k = 0; k < 3; ++k) {
-      if (parts[k]) atomicAdd(light + i64(word + k) * n + bin, bits < 0 ? 0 - parts[k] : parts[k]);
+      if (added[k]) atomicAdd(light + i64(word + k) * n + bin, bits < 0 ? 0 - added[k] : added[k]);
     }
   }
 };
@@ -102,17 +102,17 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, const int
   int n = bins.n;
   for (int i = threadIdx.x; i < 3 * n; i += nt) words[i] = 0;
   __syncthreads();
-  Share share(size, gridDim.x, blockIdx.x);
+  SampleTile tile(size, gridDim.x, blockIdx.x);
   int most = is_float ? *exponent : 0;
-  Weights<W, is_float> weights{w + share.begin, table, light, bins.n, most, is_float ? unit(most) : 0.0};
-  for_each_sample<nt, unroll>(x + share.begin, share.size, bins, [&](unsigned bin, i64 i) {
+  Weights<W, is_float> weights{w + tile.begin, table, light, bins.n, most, is_float ? unit(most) : 0.0};
+  for_each_sample<nt, unroll>(x + tile.begin, tile.size, bins, [&](unsigned bin, i64 i) {
     i64 integer;
     if (!weights.get(i, bin, integer)) return;
-    unsigned part = unsigned(integer);
-    u64 carry = u64(atomicAdd(words + bin, part)) + part >> 32;
+    unsigned word = unsigned(integer);
+    u64 carry = u64(atomicAdd(words + bin, word)) + word >> 32;
     u64 middle = (u64(integer) >> 32) + carry;
-    part = unsigned(middle);
-    carry = (middle >> 32) + (u64(atomicAdd(words + n + bin, part)) + part >> 32);
+    word = unsigned(middle);
+    carry = (middle >> 32) + (u64(atomicAdd(words + n + bin, word)) + word >> 32);
     unsigned top = unsigned(carry) - (integer < 0);
     if (top) atomicAdd(words + 2 * n + bin, top);
   });
@@ -128,10 +128,10 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, const int
 template <typename T, typename B, typename W, bool is_float, int nt, int unroll>
 __device__ void weigh_global(const T* x, const W* w, i64 size, B bins, const int* exponent, double* table,
                              u64* high, u64* low, u64* light) {
-  Share share(size, gridDim.x, blockIdx.x);
+  SampleTile tile(size, gridDim.x, blockIdx.x);
   int most = is_float ? *exponent : 0;
-  Weights<W, is_float> weights{w + share.begin, table, light, bins.n, most, is_float ? unit(most) : 0.0};
-  for_each_sample<nt, unroll>(x + share.begin, share.size, bins, [&](unsigned bin, i64 i) {
+  Weights<W, is_float> weights{w + tile.begin, table, light, bins.n, most, is_float ? unit(most) : 0.0};
+  for_each_sample<nt, unroll>(x + tile.begin, tile.size, bins, [&](unsigned bin, i64 i) {
     i64 integer;
     if (!weights.get(i, bin, integer)) return;
     u64 above = u64(integer >> 32), below = u64(integer) & 0xffffffff;
@@ -152,17 +152,17 @@ __device__ inline double light_sum(const u64* light, int stride) {
   // Digits of the magnitude: those of a negative number would cancel after rounding.
   bool negative = carry < 0;
   u64 borrow = negative;
-  double sum = 0, place = __longlong_as_double(i64(1023 - finer) << 52);
+  double sum = 0, power = __longlong_as_double(i64(1023 - finer) << 52);
   for (int k = 0; k < light_words; ++k) {
     if (negative) {
       borrow += u64(~digits[k] & 0xffffffffu);
       digits[k] = unsigned(borrow);
       borrow >>= 32;
     }
-    sum += digits[k] * place;
-    place *= 4294967296.0;
+    sum += digits[k] * power;
+    power *= 4294967296.0;
   }
-  sum += double(negative ? i64(u64(~carry) + borrow) : carry) * place;
+  sum += double(negative ? i64(u64(~carry) + borrow) : carry) * power;
   return negative ? -sum : sum;
 }
 

@@ -106,15 +106,15 @@ template <typename T> struct MaxMin {
   __device__ static void step(Sum& sum, Word a, Word b) { sum = greatest(sum, least(a, b)); }
 };
 
-// Up to two axes of a batch, and the parts that k is cut into, with what leads to their items. Rows of b
+// Up to two axes of a batch, and the slices that k is cut into, with what leads to their items. Rows of b
 // have `pitch` words.
 struct Products {
   i64 m, n, k, pitch;
-  i64 part, parts, inner;
+  i64 slice, slices, inner;
   i64 a_outer, a_inner, b_outer, b_inner;
 };
 
-// The place of a block and its threads. A warp makes 64 x 32 results, a thread 8 x 8 in groups of 16
+// The tile of a block and its threads. A warp makes 64 x 32 results, a thread 8 x 8 in groups of 16
 // bytes, so that the lanes of a warp read neighbouring groups.
 template <typename W> struct MatmulTile {
   static constexpr int side = 128, nt = 256, vt = 8, group = 16 / int(sizeof(W));
@@ -236,8 +236,8 @@ __device__ void matmul_tile(const typename S::Word* a, const typename S::Word* b
   }
 }
 
-// A block of 256 threads for every tile of every part of every item of the batch. Results of parts lie
-// one after the other, (item, part, m, n), and k is cut every `part` words.
+// A block of 256 threads for every tile of every slice of every item of the batch. Results of slices lie
+// one after the other, (item, slice, m, n), and k is cut every `slice` words.
 template <typename S, typename R, int bk, int stages>
 __device__ void matmul(const typename S::Word* a, const typename S::Word* b, R* out, Products of) {
   using Tile = MatmulTile<typename S::Word>;
@@ -250,9 +250,9 @@ __device__ void matmul(const typename S::Word* a, const typename S::Word* b, R* 
   at -= first * wide;
   i64 r = i64(first + at % height) * side, c = i64(at / height) * side;
 
-  unsigned part = item % unsigned(of.parts), matrix = item / unsigned(of.parts);
+  unsigned slice = item % unsigned(of.slices), matrix = item / unsigned(of.slices);
   i64 outer = matrix / unsigned(of.inner), inner = matrix % unsigned(of.inner);
-  i64 begin = part * of.part, length = of.k - begin < of.part ? of.k - begin : of.part;
+  i64 begin = slice * of.slice, length = of.k - begin < of.slice ? of.k - begin : of.slice;
   a += outer * of.a_outer + inner * of.a_inner + begin;
   b += outer * of.b_outer + inner * of.b_inner + begin * of.pitch;
   out += i64(item) * of.m * of.n;

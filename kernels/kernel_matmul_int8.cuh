@@ -68,9 +68,9 @@ __device__ void split_columns(const T* x, unsigned* y, i64 k, i64 n, i64 np, i64
   constexpr int planes = sizeof(T), pitch = 33;
   __shared__ unsigned shared[planes][32 * pitch];
   i64 deep = (kp + 127) / 128, wide = np / 32;
-  i64 place = blockIdx.x, tile_k = place % deep * 128;
-  place /= deep;
-  i64 tile_n = place % wide * 32, matrix = place / wide;
+  i64 at = blockIdx.x, tile_k = at % deep * 128;
+  at /= deep;
+  i64 tile_n = at % wide * 32, matrix = at / wide;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   i64 column = tile_n + lane;
   x += matrix * k * n + column;
@@ -134,21 +134,21 @@ __device__ void multiply_planes(const unsigned char* a, const unsigned char* b, 
 
   // Neighbouring blocks share what they read: they go down `band` rows of tiles, then to the right.
   unsigned high = unsigned((m + bm - 1) / bm), wide = unsigned((n + bn - 1) / bn);
-  unsigned place = blockIdx.x, item = place / (wide * high);
-  place -= item * wide * high;
-  unsigned first = place / (band * wide) * band, height = high - first < band ? high - first : band;
-  place -= first * wide;
-  i64 m0 = i64(first + place % height) * bm, n0 = i64(place / height) * bn;
+  unsigned at = blockIdx.x, item = at / (wide * high);
+  at -= item * wide * high;
+  unsigned first = at / (band * wide) * band, height = high - first < band ? high - first : band;
+  at -= first * wide;
+  i64 m0 = i64(first + at % height) * bm, n0 = i64(at / height) * bn;
   i64 outer = item / unsigned(inner), in = item % unsigned(inner);
   i64 plane_a = i64(high) * bm * kp, plane_b = i64(wide) * bn * kp;
 
-  // A thread copies 16 bytes of every 32nd row. Within a row of 128 bytes its eight pieces are exchanged,
-  // so that 8 neighbouring rows of a piece meet all banks.
-  constexpr int pieces = kt / 16, lines = BytesTile::nt / pieces;
-  unsigned tid = threadIdx.x, piece = tid % pieces, line = tid / pieces;
-  a += (outer * a_outer + in * a_inner) * planes * plane_a + (m0 + line) * kp + piece * 16;
-  b += (outer * b_outer + in * b_inner) * planes * plane_b + (n0 + line) * kp + piece * 16;
-  unsigned to = line * kt + (piece ^ (line % pieces)) * 16;
+  // A thread copies 16 bytes of every 32nd row. Within a row of 128 bytes its eight vectors are exchanged,
+  // so that 8 neighbouring rows of a vector meet all banks.
+  constexpr int vectors = kt / 16, lines = BytesTile::nt / vectors;
+  unsigned tid = threadIdx.x, vector = tid % vectors, line = tid / vectors;
+  a += (outer * a_outer + in * a_inner) * planes * plane_a + (m0 + line) * kp + vector * 16;
+  b += (outer * b_outer + in * b_inner) * planes * plane_b + (n0 + line) * kp + vector * 16;
+  unsigned to = line * kt + (vector ^ (line % vectors)) * 16;
   int fetch_s = planes - 1, fetch_i = 0, slot = 0;
   i64 fetch_k = 0;
   auto fetch = [&] {
@@ -176,8 +176,8 @@ __device__ void multiply_planes(const unsigned char* a, const unsigned char* b, 
   unsigned lane = tid % warp_size, warp = tid / warp_size;
   unsigned row = warp / 4 * 64 + lane % 16, column = warp % 4 * 64 + lane / 16 * 8 + lane % 8;
   unsigned base = shared_address(ring);
-  unsigned at_a = base + row * kt + ((lane / 16) ^ (row % pieces)) * 16;
-  unsigned at_b = base + (bm + column) * kt + ((lane / 8 % 2) ^ (column % pieces)) * 16;
+  unsigned at_a = base + row * kt + ((lane / 16) ^ (row % vectors)) * 16;
+  unsigned at_b = base + (bm + column) * kt + ((lane / 8 % 2) ^ (column % vectors)) * 16;
 
   unsigned sums[4][8][4] = {};
   for (int s = 0; s < stages - 1; ++s) fetch();

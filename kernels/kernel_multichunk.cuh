@@ -1,7 +1,7 @@
-// Stages over the chunks of an array that lie on several GPUs, in one cooperative launch on all of them.
+// Multi-chunk launches: one cooperative launch over chunks of an array, on one GPU or on several.
 //
-// Every GPU has a list of segments: stretches of its chunks, one block's work each or a block's share of
-// several, in the order of the array. A stage has the same shape at every level:
+// Every GPU has a list of segments, which are stretches of its chunks in the order of the array, and a block
+// takes some neighbours of them. The shape is the same at every level:
 //
 //   upsweep    a block reduces its segments                                    N read
 //   publish    the last block of a GPU combines the segments of each chunk, and writes the state of the
@@ -28,7 +28,7 @@ template <typename T, typename R> struct Segment {
   R* y;
   i64 n;      // less than 2^31
   i64 first;  // where in its chunk it begins
-  i64 chunk;  // its chunk's place in the order of a scan
+  i64 chunk;  // its chunk's number in the order of a scan
 };
 
 // What a GPU is to do: segments in the order of a scan; block b takes those from first[b] to first[b + 1],
@@ -44,7 +44,7 @@ template <typename T, typename R> struct Work {
 // Reduces the segments, and leaves the states of all chunks in `of_chunks` of every GPU. `states` has room
 // for one a segment. Returns whether all GPUs came.
 template <typename T, typename M, typename R, int nt, int unroll>
-__device__ bool node_upsweep(const Work<T, R>& work, typename M::State* states,
+__device__ bool multichunk_upsweep(const Work<T, R>& work, typename M::State* states,
                              typename M::State* const* of_chunks, const Peers& peers, unsigned epoch,
                              typename Cta<M, nt>::Storage& storage) {
   using State = typename M::State;
@@ -60,9 +60,9 @@ __device__ bool node_upsweep(const Work<T, R>& work, typename M::State* states,
     int lane = threadIdx.x % warp_size;
     for (int c = threadIdx.x / warp_size; c < work.chunks; c += nt / warp_size) {
       int begin = work.begin[c], count = work.begin[c + 1] - begin;
-      int share = (count + warp_size - 1) / warp_size;
+      int each = (count + warp_size - 1) / warp_size;
       State sum = M::identity();
-      for (int i = lane * share; i < count && i < (lane + 1) * share; ++i) {
+      for (int i = lane * each; i < count && i < (lane + 1) * each; ++i) {
         sum = M::combine(sum, states[begin + i]);
       }
       sum = broadcast(warp_reduce<M, warp_size>(sum), 0);
@@ -76,8 +76,8 @@ template <typename M, int nt>
 __device__ typename M::State reduce_in_order(const typename M::State* states, int n,
                                              typename Cta<M, nt>::Storage& storage) {
   typename M::State sum = M::identity();
-  int share = (n + nt - 1) / nt;
-  for (int i = threadIdx.x * share; i < n && i < (threadIdx.x + 1) * share; ++i) {
+  int each = (n + nt - 1) / nt;
+  for (int i = threadIdx.x * each; i < n && i < (threadIdx.x + 1) * each; ++i) {
     sum = M::combine(sum, states[i]);
   }
   return Cta<M, nt>::reduce(sum, storage);
@@ -85,11 +85,11 @@ __device__ typename M::State reduce_in_order(const typename M::State* states, in
 
 // Every GPU gets the states of all chunks and, in `out`, that of the whole array.
 template <typename T, typename M, int nt, int unroll>
-__device__ void node_reduce(Work<T, T> work, typename M::State* states,
+__device__ void multichunk_reduce(Work<T, T> work, typename M::State* states,
                             typename M::State* const* of_chunks, typename M::State* out, const Peers& peers,
                             unsigned epoch) {
   __shared__ typename Cta<M, nt>::Storage storage;
-  if (!node_upsweep<T, M, T, nt, unroll>(work, states, of_chunks, peers, epoch, storage)) return;
+  if (!multichunk_upsweep<T, M, T, nt, unroll>(work, states, of_chunks, peers, epoch, storage)) return;
   if (blockIdx.x != 0) return;
   auto sum = reduce_in_order<M, nt>(of_chunks[peers.rank], work.all, storage);
   if (threadIdx.x == 0) *out = sum;
@@ -102,7 +102,7 @@ enum Steps { up = 1, down = 2 };
 // from a base that is in shared memory. Without `up`, `states` are those of the segments already, and
 // `bases` what comes before each chunk.
 template <typename T, typename M, typename R, int nt, int unroll, typename F>
-__device__ void node_scan(const Work<T, R>& work, typename M::State* states,
+__device__ void multichunk_scan(const Work<T, R>& work, typename M::State* states,
                           typename M::State* const* of_chunks, const typename M::State* bases, int steps,
                           const Peers& peers, unsigned epoch, F scan) {
   using State = typename M::State;
@@ -110,7 +110,7 @@ __device__ void node_scan(const Work<T, R>& work, typename M::State* states,
   __shared__ alignas(16) unsigned char bytes[2 * sizeof(State)];
   State* base = reinterpret_cast<State*>(bytes);
   if (steps & up) {
-    if (!node_upsweep<T, M, R, nt, unroll>(work, states, of_chunks, peers, epoch, storage)) return;
+    if (!multichunk_upsweep<T, M, R, nt, unroll>(work, states, of_chunks, peers, epoch, storage)) return;
     if (!(steps & down)) return;
   }
   // The chunk of this GPU that a segment belongs to grows with the segments.
@@ -135,13 +135,13 @@ __device__ void node_scan(const Work<T, R>& work, typename M::State* states,
 // numbers.
 template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, bool exclusive,
           bool reverse, int unroll, int bytes>
-__device__ void node_scan_waves(Work<T, R> work, typename M::State* states,
+__device__ void multichunk_scan_waves(Work<T, R> work, typename M::State* states,
                                 typename M::State* const* of_chunks, const typename M::State* bases,
                                 int steps, const Peers& peers, unsigned epoch) {
   using Scan = ScanWaves<T, M, R, warps, vt, stages, ahead, 0, exclusive, reverse, true>;
   alignas(128) extern __shared__ unsigned char memory[];
   static_assert(sizeof(typename Scan::Storage) <= bytes, "the launch gives a block too little memory");
-  node_scan<T, M, R, Scan::nt, unroll>(
+  multichunk_scan<T, M, R, Scan::nt, unroll>(
       work, states, of_chunks, bases, steps, peers, epoch,
       [&](const Segment<T, R>& segment, const typename M::State* base) {
         unsigned tiles = unsigned((segment.n + Scan::nv - 1) / Scan::nv);
@@ -153,12 +153,12 @@ __device__ void node_scan_waves(Work<T, R> work, typename M::State* states,
 
 // By tiles in static shared memory, on any GPU.
 template <typename T, typename M, typename R, int nt, int vt, bool exclusive, bool reverse, int unroll>
-__device__ void node_scan_rows(Work<T, R> work, typename M::State* states,
+__device__ void multichunk_scan_rows(Work<T, R> work, typename M::State* states,
                                typename M::State* const* of_chunks, const typename M::State* bases, int steps,
                                const Peers& peers, unsigned epoch) {
   using Scan = RowScan<T, M, R, nt, vt, nt, exclusive, reverse>;
   __shared__ typename Scan::Storage storage;
-  node_scan<T, M, R, nt, unroll>(
+  multichunk_scan<T, M, R, nt, unroll>(
       work, states, of_chunks, bases, steps, peers, epoch,
       [&](const Segment<T, R>& segment, const typename M::State* base) {
         Scan::run(segment.x, segment.y, segment.n, *base, storage);
@@ -168,7 +168,7 @@ __device__ void node_scan_rows(Work<T, R> work, typename M::State* states,
 // Barriers in a row. At each, a GPU publishes its number into the `words` of every GPU, one for each of them
 // and zero before, where every block then looks for it. The blocks add to out[0] the barriers that held, and to
 // out[1] the words that were behind.
-__device__ inline void node_barriers(unsigned rounds, unsigned* const* words, u64* out,
+__device__ inline void multichunk_barriers(unsigned rounds, unsigned* const* words, u64* out,
                                      const Peers& peers, unsigned epoch) {
   u64 held = 0, behind = 0;
   for (unsigned round = 1; round <= rounds; ++round) {

@@ -1,8 +1,8 @@
-// Histogram of the chunks of an array that lie on several GPUs, in one cooperative launch on all of them.
+// Histogram of several chunks of an array, on one GPU or on several, in one cooperative launch.
 //
 //   count     a block counts its segments in its shared memory, and adds that to its GPU's table     N read
 //   barrier   of all GPUs
-//   gather    a GPU adds up the tables of all GPUs in its share of the bins, and writes that into the result
+//   gather    a GPU adds up the tables of all GPUs for some of the bins, and writes that into the result
 #pragma once
 
 #include "kernel_histogram.cuh"
@@ -44,12 +44,12 @@ __device__ void count_segments(const Work<T, T>& work, B bins, u64* table) {
 // Every GPU has one of `tables`, in its own memory, zero when the kernel starts; `out` is the same on all of
 // them, and complete when the launch has ended on all.
 template <typename T, typename B, typename C, int nt, int unroll>
-__device__ void node_histogram(const Work<T, T>& work, const B& bins, u64* const* tables, u64* out,
+__device__ void multichunk_histogram(const Work<T, T>& work, const B& bins, u64* const* tables, u64* out,
                                const Peers& peers, unsigned epoch) {
   count_segments<T, B, C, nt, unroll>(work, bins, tables[peers.rank]);
   if (!peer_barrier(peers, epoch, [] {})) return;
-  int share = (bins.n + peers.count - 1) / peers.count, begin = share * peers.rank;
-  for (int i = blockIdx.x * nt + threadIdx.x; i < share && i < bins.n - begin; i += gridDim.x * nt) {
+  int each = (bins.n + peers.count - 1) / peers.count, begin = each * peers.rank;
+  for (int i = blockIdx.x * nt + threadIdx.x; i < each && i < bins.n - begin; i += gridDim.x * nt) {
     u64 sum = 0;
 #pragma unroll
     for (int gpu = 0; gpu < Peers::most; ++gpu) {

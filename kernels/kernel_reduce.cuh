@@ -1,30 +1,30 @@
 // Reduction of an array of shape (outer, n, inner) over n, in one read.
 //
 //   slabs     many slabs of (n, inner) fit into a block's shared memory: its threads take their lines
-//   rows      inner == 1: a warp reduces a contiguous line, or a block a piece of a long one
+//   rows      inner == 1: a warp reduces a contiguous line, or a block a tile of a long one
 //   columns   inner > 1: a block's threads stand side by side along inner, and in rows along n
 //   threads   inner > 1, and lines enough to give every thread its own
 //
-// Where there are too few lines to keep a GPU busy, each is cut into `parts` pieces of one block each.
-// A block leaves the state of its piece behind and counts itself; the last one of a line combines what
-// all of them left, in the order of the pieces. So every state is made in a fixed order, and results do
+// Where there are too few lines to keep a GPU busy, each is cut into so many `tiles`, of one block each.
+// A block leaves the state of its tile behind and counts itself; the last one of a line combines what
+// all of them left, in the order of the tiles. So every state is made in a fixed order, and results do
 // not change from run to run. M must be commutative.
 #pragma once
 
-#include "reproducible.cuh"
 #include "compensated.cuh"
 #include "cta.cuh"
 #include "load.cuh"
+#include "reproducible.cuh"
 
 namespace coop {
 
-// The elements of piece `part` of a line of n; a piece begins at a multiple of `grain`.
-struct Piece {
+// The elements of a tile of a line of n, the one numbered `index`; a tile begins at a multiple of `grain`.
+struct LineTile {
   i64 begin, end;
-  __device__ Piece(i64 n, i64 parts, i64 part, int grain = 1) {
-    i64 length = (n + parts - 1) / parts;
+  __device__ LineTile(i64 n, i64 tiles, i64 index, int grain = 1) {
+    i64 length = (n + tiles - 1) / tiles;
     length = (length + grain - 1) / grain * grain;
-    begin = part * length < n ? part * length : n;
+    begin = index * length < n ? index * length : n;
     end = begin + length < n ? begin + length : n;
   }
 };
@@ -41,24 +41,24 @@ __device__ void reduce_rows(const T* x, typename M::State* out, i64 outer, int n
   if (lane == 0) out[line] = s;
 }
 
-// inner == 1, and a block for each of the `parts` pieces of a line. `pieces` holds their states and
-// `tickets` a zero for every line; both may be null where parts == 1. out has shape (outer,).
+// inner == 1, and a block for each of the `tiles` of a line. `tile_states` holds their states and
+// `tickets` a zero for every line; both may be null where tiles == 1. out has shape (outer,).
 template <typename T, typename M, int nt, int unroll>
-__device__ void reduce_long_rows(const T* x, typename M::State* out, typename M::State* pieces,
-                                 unsigned* tickets, i64 n, i64 parts) {
+__device__ void reduce_long_rows(const T* x, typename M::State* out, typename M::State* tile_states,
+                                 unsigned* tickets, i64 n, i64 tiles) {
   using State = typename M::State;
   __shared__ typename Cta<M, nt>::Storage storage;
-  i64 line = blockIdx.x / parts;
-  Piece piece(n, parts, blockIdx.x % parts, 128 / sizeof(T));
+  i64 line = blockIdx.x / tiles;
+  LineTile tile(n, tiles, blockIdx.x % tiles, 128 / sizeof(T));
   typename M::Lift lift;
-  for_each<nt, unroll>(x + line * n + piece.begin, int(piece.end - piece.begin), threadIdx.x,
+  for_each<nt, unroll>(x + line * n + tile.begin, int(tile.end - tile.begin), threadIdx.x,
                        [&](T value, int i) { lift.add(value, i); });
-  State s = Cta<M, nt>::reduce(lift.state(piece.begin), storage);
-  if (threadIdx.x == 0) (parts == 1 ? out : pieces)[blockIdx.x] = s;
-  if (parts == 1 || !arrive_last(tickets + line, parts)) return;
+  State s = Cta<M, nt>::reduce(lift.state(tile.begin), storage);
+  if (threadIdx.x == 0) (tiles == 1 ? out : tile_states)[blockIdx.x] = s;
+  if (tiles == 1 || !arrive_last(tickets + line, tiles)) return;
   s = M::identity();
-  for (i64 part = threadIdx.x; part < parts; part += nt) {
-    s = M::combine(s, pieces[line * parts + part]);
+  for (i64 i = threadIdx.x; i < tiles; i += nt) {
+    s = M::combine(s, tile_states[line * tiles + i]);
   }
   s = Cta<M, nt>::reduce(s, storage);
   if (threadIdx.x == 0) out[line] = s;
@@ -129,33 +129,33 @@ __device__ void fold_rows(typename M::State* states, int count, int width) {
 // inner > 1. The array is read as rows of `width` elements, in loads of v: either width == inner, or it
 // is the multiple of inner that one row of a block's `lanes` threads covers exactly, so that a thread
 // keeps its columns. v divides width and, where there are several slabs, n * inner. A block reduces one
-// piece of one tile of lanes * v columns; pieces holds the states of all, and tickets a zero for every
-// tile of a slab. Both may be null where parts == 1. out has shape (outer, inner).
+// tile of one group of lanes * v columns; tile_states holds the states of all, and tickets a zero for every
+// group of a slab. Both may be null where tiles == 1. out has shape (outer, inner).
 template <typename T, typename M, int nt, int v, int unroll>
-__device__ void reduce_columns(const T* x, typename M::State* out, typename M::State* pieces,
-                               unsigned* tickets, i64 n, i64 inner, i64 width, i64 parts,
+__device__ void reduce_columns(const T* x, typename M::State* out, typename M::State* tile_states,
+                               unsigned* tickets, i64 n, i64 inner, i64 width, i64 tiles,
                                int lanes) {
   using State = typename M::State;
   using Vec = Vector<T, v>;
   __shared__ alignas(16) unsigned char bytes[nt * v * sizeof(State)];
   State* states = reinterpret_cast<State*>(bytes);
   int rows = nt / lanes, tx = threadIdx.x % lanes, ty = threadIdx.x / lanes, span = lanes * v;
-  i64 tiles = (width + span - 1) / span;
-  i64 tile = blockIdx.x % tiles, item = blockIdx.x / tiles;
-  i64 part = item % parts, slab = item / parts;
-  i64 first = tile * span, column = first + tx * v;
+  i64 groups = (width + span - 1) / span;
+  i64 group = blockIdx.x % groups, item = blockIdx.x / groups;
+  i64 index = item % tiles, slab = item / tiles;
+  i64 first = group * span, column = first + tx * v;
   int lines = int(width / inner);  // of the n that a row holds
   typename M::Lift lift[v];
-  Piece piece(n / lines, parts, part);
+  LineTile tile(n / lines, tiles, index);
   if (ty < rows && column < width) {
-    // Columns of a row of several lines belong to different places along n.
+    // Columns of a row of several lines belong to different elements along n.
     auto add = [&](int k, T value, int row) {
       int line = lines == 1 ? 0 : int(column + k) / int(inner);
       lift[k].add(value, row * lines + line);
     };
-    int row = ty, count = int(piece.end - piece.begin);
+    int row = ty, count = int(tile.end - tile.begin);
     i64 step = rows * width;
-    const T* source = x + slab * n * inner + (piece.begin + row) * width + column;
+    const T* source = x + slab * n * inner + (tile.begin + row) * width + column;
     // The first `some` loads are made together, so that they wait for the memory together.
     auto batch = [&](int some) {
       Vec loaded[unroll];
@@ -179,7 +179,7 @@ __device__ void reduce_columns(const T* x, typename M::State* out, typename M::S
     if (left > 0) batch(left);
     // The last row may hold fewer lines.
     int rest = int(n % lines) * int(inner);
-    if (lines > 1 && part == parts - 1 && ty == 0) {
+    if (lines > 1 && index == tiles - 1 && ty == 0) {
 #pragma unroll
       for (int k = 0; k < v; ++k) {
         if (int(column) + k < rest) {
@@ -191,21 +191,21 @@ __device__ void reduce_columns(const T* x, typename M::State* out, typename M::S
   if (ty < rows) {
 #pragma unroll
     for (int k = 0; k < v; ++k) {
-      states[ty * span + tx * v + k] = lift[k].state(piece.begin * lines);
+      states[ty * span + tx * v + k] = lift[k].state(tile.begin * lines);
     }
   }
   int columns = inner < span ? int(inner) : span;
   fold_rows<M, nt>(states, rows * span / columns, columns);
 
   int valid = inner - first < columns ? int(inner - first) : columns;
-  State* target = (parts == 1 ? out : pieces) + item * inner + first;
+  State* target = (tiles == 1 ? out : tile_states) + item * inner + first;
   for (int i = threadIdx.x; i < valid; i += nt) target[i] = states[i];
-  if (parts == 1 || !arrive_last(tickets + slab * tiles + tile, parts)) return;
+  if (tiles == 1 || !arrive_last(tickets + slab * groups + group, tiles)) return;
   int teams = nt / valid > 1 ? nt / valid : 1;
   for (int i = threadIdx.x; i < teams * valid; i += nt) {
     State s = M::identity();
-    for (i64 p = i / valid; p < parts; p += teams) {
-      s = M::combine(s, pieces[(slab * parts + p) * inner + first + i % valid]);
+    for (i64 p = i / valid; p < tiles; p += teams) {
+      s = M::combine(s, tile_states[(slab * tiles + p) * inner + first + i % valid]);
     }
     states[i] = s;
   }
@@ -225,7 +225,7 @@ __device__ void reduce_slabs(const T* x, typename M::State* out, i64 outer, int 
   constexpr int gap = sizeof(T) < 4 ? 4 : sizeof(T);
   constexpr int room = nt * unroll * sizeof(Vec);
   __shared__ alignas(16) unsigned char tile[room + room / 128 * gap];
-  auto place = [&](unsigned byte) { return tile + byte + byte / 128 * gap; };
+  auto address = [&](unsigned byte) { return tile + byte + byte / 128 * gap; };
 
   int size = n * inner, lane = threadIdx.x % team;
   i64 first = i64(blockIdx.x) * slabs, step = i64(gridDim.x) * slabs;
@@ -252,11 +252,11 @@ __device__ void reduce_slabs(const T* x, typename M::State* out, i64 outer, int 
   while (first < outer) {
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      unsigned* words = reinterpret_cast<unsigned*>(place((threadIdx.x + u * nt) * sizeof(Vec)));
+      unsigned* words = reinterpret_cast<unsigned*>(address((threadIdx.x + u * nt) * sizeof(Vec)));
 #pragma unroll
       for (int w = 0; w < 4; ++w) words[w] = loaded[u].values[w];
     }
-    auto at = [&](int i) { return reinterpret_cast<T*>(place((skew + i) * sizeof(T))); };
+    auto at = [&](int i) { return reinterpret_cast<T*>(address((skew + i) * sizeof(T))); };
     if (first == 0 || end < length + v) {
       // At the ends of the array some elements are in no vector.
       __syncthreads();
@@ -277,7 +277,7 @@ __device__ void reduce_slabs(const T* x, typename M::State* out, i64 outer, int 
       if (line < lines) {
         int begin = shift + line / inner * size + line % inner;
         for (int i = lane; i < n; i += team) {
-          lift.add(*reinterpret_cast<T*>(place((begin + i * inner) * sizeof(T))), i);
+          lift.add(*reinterpret_cast<T*>(address((begin + i * inner) * sizeof(T))), i);
         }
       }
       typename M::State s = lift.state(0);

@@ -6,16 +6,16 @@
 
 namespace coop {
 
-// inner > 1. A thread reduces one column of a piece, from its end if `reverse`; neighbouring threads take
-// neighbouring columns. out has shape (outer, parts, inner).
+// inner > 1. A thread reduces one column of a tile, from its end if `reverse`; neighbouring threads take
+// neighbouring columns. out has shape (outer, tiles, inner).
 template <typename T, typename M, int nt, bool reverse>
-__device__ void fold_columns(const T* x, typename M::State* out, i64 outer, i64 n, i64 inner, i64 parts) {
+__device__ void fold_columns(const T* x, typename M::State* out, i64 outer, i64 n, i64 inner, i64 tiles) {
   i64 i = i64(blockIdx.x) * nt + threadIdx.x;
-  if (i >= outer * parts * inner) return;
+  if (i >= outer * tiles * inner) return;
   i64 column = i % inner, item = i / inner;
-  Piece piece(n, parts, item % parts);
-  i64 rows = piece.end - piece.begin, step = reverse ? -inner : inner;
-  const T* first = x + ((item / parts) * n + (reverse ? piece.end - 1 : piece.begin)) * inner + column;
+  LineTile tile(n, tiles, item % tiles);
+  i64 rows = tile.end - tile.begin, step = reverse ? -inner : inner;
+  const T* first = x + ((item / tiles) * n + (reverse ? tile.end - 1 : tile.begin)) * inner + column;
   typename M::State sum = M::identity();
   constexpr int unroll = 8;
   for (i64 row = 0; row < rows; row += unroll) {

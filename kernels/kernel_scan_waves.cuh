@@ -28,8 +28,8 @@ struct ScanWaves {
   // A wave is short beside the sum before it.
   using W = Within<M>;
   using P = typename W::P;
-  using Part = typename P::State;
-  using Words = Tagged<Part>;
+  using Narrow = typename P::State;
+  using Words = Tagged<Narrow>;
   // Whether blocks share rows; otherwise a block scans whole rows, and there is no board.
   static constexpr bool shared_rows = slots > 0;
   static constexpr int nt = (warps + 3) * warp_size;
@@ -83,17 +83,17 @@ struct ScanWaves {
     return {first, count, (bits & 15) == 0};
   }
 
-  // How many elements of a tile belong to a warp, and the place of the first in memory. A warp without any
+  // How many elements of a tile belong to a warp, and where the first is in memory. A warp without any
   // is behind the others, so that what it reads for nothing is what no other writes.
-  static __device__ int share(Tile t, int warp) {
+  static __device__ int elements(Tile t, int warp) {
     int left = t.count - warp * segment;
     return left < 0 ? 0 : left < segment ? left : segment;
   }
   static __device__ int begin(Tile t, int warp) {
-    int mine = share(t, warp);
+    int mine = elements(t, warp);
     return reverse && mine ? t.count - warp * segment - mine : warp * segment;
   }
-  // Where the warp's elements lie in the ring. One copy moves a tile whose results fit in its place.
+  // Where the warp's elements lie in the ring. One copy moves a tile whose results fit where it was.
   __device__ unsigned char* ring(Tile t, int stage, int warp) const {
     if constexpr (!one_copy) return s.ring[stage][warp];
     else return s.ring[stage][0] + begin(t, warp) * sizeof(T);
@@ -153,7 +153,7 @@ struct ScanWaves {
         bulk_load(s.ring[stage], x + t.first, t.count * sizeof(T), s.full[stage]);
       } else {
         for (int w = 0; w * segment < t.count; ++w) {
-          bulk_load(s.ring[stage][w], x + t.first + begin(t, w), share(t, w) * sizeof(T), s.full[stage]);
+          bulk_load(s.ring[stage][w], x + t.first + begin(t, w), elements(t, w) * sizeof(T), s.full[stage]);
         }
       }
     }
@@ -174,13 +174,13 @@ struct ScanWaves {
     Tile t = tile(k);
     T* in = reinterpret_cast<T*>(ring(t, stage, warp));
     s.full[stage].wait(parity(k));
-    Part part = P::identity();
+    Narrow own = P::identity();
     if (t.bulk && t.count == nv) {
 #pragma unroll
-      for (int i = 0; i < vt; ++i) part = P::combine(part, P::lift(in[i * warp_size + lane]));
+      for (int i = 0; i < vt; ++i) own = P::combine(own, P::lift(in[i * warp_size + lane]));
     } else {
       const T* source = x + t.first + begin(t, warp);
-      int count = share(t, warp);
+      int count = elements(t, warp);
       T loaded[vt];
 #pragma unroll
       for (int i = 0; i < vt; ++i) {
@@ -195,11 +195,11 @@ struct ScanWaves {
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < vt; ++i) {
-        Part lifted = P::lift(loaded[i]);
-        if (i * warp_size + lane < count) part = P::combine(part, lifted);
+        Narrow lifted = P::lift(loaded[i]);
+        if (i * warp_size + lane < count) own = P::combine(own, lifted);
       }
     }
-    State sum = warp_reduce<M, warp_size>(W::widen(part));
+    State sum = warp_reduce<M, warp_size>(W::widen(own));
     if (lane == 0) {
       reinterpret_cast<State*>(s.totals[stage])[warp] = sum;
       s.reduced[stage].arrive();
@@ -211,17 +211,17 @@ struct ScanWaves {
     Tile t = tile(k);
     const T* in = reinterpret_cast<const T*>(ring(t, stage, warp));
     R* out = reinterpret_cast<R*>(ring(t, stage, warp));
-    int count = share(t, warp);
-    // Behind the end of a row this scans what lies there, and nobody sees it.
-    Part states[vt];
+    int count = elements(t, warp);
+    // Behind the end of a row this scans what lies there, for nothing.
+    Narrow states[vt];
 #pragma unroll
     for (int i = 0; i < vt; ++i) {
       int at = lane * vt + i;
       if (reverse) at = at < count ? count - 1 - at : 0;
-      Part lifted = P::lift(in[at]);
+      Narrow lifted = P::lift(in[at]);
       states[i] = i ? P::combine(states[i - 1], lifted) : lifted;
     }
-    Part before = shuffle_up(warp_scan<P>(states[vt - 1]), 1);
+    Narrow before = shuffle_up(warp_scan<P>(states[vt - 1]), 1);
     s.based[stage].wait(parity(k));
     State start = reinterpret_cast<const State*>(s.bases[stage])[warp];
     if (lane) start = W::after(start, before);
@@ -277,7 +277,7 @@ struct ScanWaves {
 
   // Reads the totals of a wave, of blocks [lane * per_lane, (lane + 1) * per_lane) as far as they exist.
   // Returns whether all were there.
-  __device__ bool gather(unsigned wave, Part (&totals)[per_lane]) const {
+  __device__ bool gather(unsigned wave, Narrow (&totals)[per_lane]) const {
     int first = threadIdx.x % warp_size * per_lane;
     unsigned left = tiles - wave * blocks();
     int present = left < blocks() ? left : blocks();
@@ -292,7 +292,7 @@ struct ScanWaves {
   }
 
   // Returns what the stage's warps come to, each with those before it.
-  __device__ Part scan_warps(int stage) const {
+  __device__ Narrow scan_warps(int stage) const {
     int lane = threadIdx.x % warp_size;
     const State* totals = reinterpret_cast<const State*>(s.totals[stage]);
     return warp_scan<P>(lane < warps ? W::narrow(totals[lane]) : P::identity());
@@ -307,7 +307,7 @@ struct ScanWaves {
       int stage = k % stages;
       if (column == 0) carry = base ? base[row] : M::identity();
       s.reduced[stage].wait(parity(k));
-      Part inclusive = scan_warps(stage), within = shuffle_up(inclusive, 1);
+      Narrow inclusive = scan_warps(stage), within = shuffle_up(inclusive, 1);
       if (lane < warps) {
         reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? W::after(carry, within) : carry;
         s.based[stage].arrive();
@@ -326,13 +326,13 @@ struct ScanWaves {
     for (unsigned k = 0, end = waves(); k < end; ++k) {
       int stage = k % stages;
       s.reduced[stage].wait(parity(k));
-      Part totals[per_lane];
+      Narrow totals[per_lane];
       while (!gather(k, totals)) {
       }
-      Part within = shuffle_up(scan_warps(stage), 1);
+      Narrow within = shuffle_up(scan_warps(stage), 1);
 
       // `mine` is what comes before the block's own tile among the lane's tiles. A row restarts the sum.
-      Part mine = P::identity(), sum = P::identity();
+      Narrow mine = P::identity(), sum = P::identity();
       bool mine_restarts = false, restarts = false;
       unsigned t = k * blocks() + lane * per_lane, row = t / tiles_a_row, column = t - row * tiles_a_row;
 #pragma unroll
@@ -357,15 +357,15 @@ struct ScanWaves {
       int head = until ? warp_size - 1 - __clz(until) : 0;
 #pragma unroll
       for (int offset = 1; offset < warp_size; offset *= 2) {
-        Part before = shuffle_up(sum, offset);
+        Narrow before = shuffle_up(sum, offset);
         if (lane - offset >= head) sum = P::combine(before, sum);
       }
-      Part prior = shuffle_up(sum, 1);
+      Narrow prior = shuffle_up(sum, 1);
       if (lane == 0) prior = P::identity();
       if (!mine_restarts) mine = P::combine(prior, mine);
       bool carried = !mine_restarts && !(marks & ((1u << lane) - 1));
       State start = broadcast(carried ? W::after(carry, mine) : W::widen(mine), owner);
-      Part all = broadcast(sum, warp_size - 1);
+      Narrow all = broadcast(sum, warp_size - 1);
       carry = marks ? W::widen(all) : W::after(carry, all);
       if (lane < warps) {
         reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? W::after(start, within) : start;

@@ -62,8 +62,8 @@ __device__ inline void transpose_pairs(unsigned (&r)[2]) {
 
 // What holds v elements: whole words where it can, lest the compiler take bytes apart one by one.
 template <typename E, int v, bool words = (sizeof(E) < 4 && v * sizeof(E) % 4 == 0)>
-struct piece_of { using type = Vector<E, v>; };
-template <typename E, int v> struct piece_of<E, v, true> {
+struct vector_of { using type = Vector<E, v>; };
+template <typename E, int v> struct vector_of<E, v, true> {
   using type = Vector<unsigned, v * int(sizeof(E)) / 4>;
 };
 
@@ -103,18 +103,18 @@ __device__ void transpose_block(const V (&rows)[v], V (&columns)[v]) {
 // input's `to` in the output. All of these and both addresses are multiples of v elements.
 //
 // The tile lies in shared memory as it goes out, a line of `side` elements for every column of the input;
-// pieces of v elements are exchanged within a line so that neither side meets a bank twice.
+// vectors of v elements are exchanged within a line so that neither side meets a bank twice.
 template <int bytes, int v, int side, int nt, int band, int dims>
 __device__ void transpose_tiles(const void* x, void* y, i64 m, i64 n, i64 from, i64 to, Batch<dims> batch) {
   using E = typename element_of<bytes>::type;
-  using V = typename piece_of<E, v>::type;
-  constexpr unsigned pieces = side / v, rounds = pieces * pieces / nt, piece = v * bytes;
-  constexpr int grain = piece < 4 ? 4 : piece, grains = 128 / grain;
-  static_assert(side * bytes % 128 == 0 && pieces * pieces % nt == 0, "");
+  using V = typename vector_of<E, v>::type;
+  constexpr unsigned vectors = side / v, rounds = vectors * vectors / nt, width_bytes = v * bytes;
+  constexpr int grain = width_bytes < 4 ? 4 : width_bytes, grains = 128 / grain;
+  static_assert(side * bytes % 128 == 0 && vectors * vectors % nt == 0, "");
   alignas(16) __shared__ unsigned char tile[side * side * bytes];
-  auto place = [&](int column, int row) {
+  auto address = [&](int column, int row) {
     return reinterpret_cast<V*>(tile + column * side * bytes +
-                                (row * piece ^ (column / v % grains) * grain));
+                                (row * width_bytes ^ (column / v % grains) * grain));
   };
 
   // Neighbouring blocks go over `band` tiles of a row, and then to the next row.
@@ -138,7 +138,7 @@ __device__ void transpose_tiles(const void* x, void* y, i64 m, i64 n, i64 from, 
     V loaded[flight][v];
 #pragma unroll
     for (int u = 0; u < flight; ++u) {
-      int column = (start + u * nt) % pieces * v, row = (start + u * nt) / pieces * v;
+      int column = (start + u * nt) % vectors * v, row = (start + u * nt) / vectors * v;
       if (row < rows && column < columns) {
 #pragma unroll
         for (int i = 0; i < v; ++i) {
@@ -148,19 +148,19 @@ __device__ void transpose_tiles(const void* x, void* y, i64 m, i64 n, i64 from, 
     }
 #pragma unroll
     for (int u = 0; u < flight; ++u) {
-      int column = (start + u * nt) % pieces * v, row = (start + u * nt) / pieces;
+      int column = (start + u * nt) % vectors * v, row = (start + u * nt) / vectors;
       V turned[v];
       transpose_block<E, v>(loaded[u], turned);
 #pragma unroll
-      for (int j = 0; j < v; ++j) *place(column + j, row) = turned[j];
+      for (int j = 0; j < v; ++j) *address(column + j, row) = turned[j];
     }
   }
   __syncthreads();
 #pragma unroll 16
   for (int u = 0; u < rounds * v; ++u) {
-    int row = (tid + u * nt) % pieces, column = (tid + u * nt) / pieces;
+    int row = (tid + u * nt) % vectors, column = (tid + u * nt) / vectors;
     if (row * v < rows && column < columns) {
-      *reinterpret_cast<V*>(out + column * to + row * v) = *place(column, row);
+      *reinterpret_cast<V*>(out + column * to + row * v) = *address(column, row);
     }
   }
 }
@@ -247,13 +247,13 @@ __device__ void transpose_boxes(const void* x, void* y, BoxAxes in, BoxAxes out,
 template <int bytes, int unroll, int nt, int dims>
 __device__ void copy_rows(const void* x, void* y, i64 length, i64 rows, Batch<dims> batch) {
   using E = typename element_of<bytes>::type;
-  constexpr int share = unroll * warp_size;
+  constexpr int span = unroll * warp_size;
   u64 warp = u64(blockIdx.x) * (nt / warp_size) + threadIdx.x / warp_size;
-  u64 parts = (length + share - 1) / share, row = divide(warp, parts);
+  u64 tiles = (length + span - 1) / span, row = divide(warp, tiles);
   if (row >= u64(rows)) return;
   i64 source = 0, target = 0;
   batch.locate(row, source, target);
-  i64 first = i64(warp - row * parts) * share + threadIdx.x % warp_size;
+  i64 first = i64(warp - row * tiles) * span + threadIdx.x % warp_size;
   const E* in = static_cast<const E*>(x) + source + first;
   E* out = static_cast<E*>(y) + target + first;
   E loaded[unroll];

@@ -5,7 +5,7 @@
 //   M::identity()       the neutral state
 //   M::combine(a, b)    the state of a's elements followed by b's
 //   M::Lift             what a thread folds elements into: add(x, i) for every element, where the int i
-//                       grows from call to call, then state(first), where first + i is the place of
+//                       grows from call to call, then state(first), where first + i is the index of
 //                       an element in its line
 #pragma once
 
@@ -218,7 +218,7 @@ template <typename T> struct LogAddExp {
   }
 };
 
-// The extremum and the place of its first occurrence, or of the first NaN. M is Min or Max.
+// The extremum and the argument index of its first occurrence, or of the first NaN. M is Min or Max.
 template <typename T, typename M> struct Arg {
   struct State {
     T value;
@@ -227,7 +227,7 @@ template <typename T, typename M> struct Arg {
   static constexpr i64 none = 9223372036854775807ll;
 
   __device__ static State identity() { return {M::identity(), none}; }
-  // Elements come in the order of their places, so only a better one replaces what was found.
+  // Elements come in the order of their indices, so only a better one replaces what was found.
   struct Lift {
     T value = M::identity();
     int at = -1;

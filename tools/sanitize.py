@@ -163,12 +163,14 @@ def cases() -> None:
         xs = [cupy.asarray(rng.integers(0, 99, n).astype(name)) for n in (5000, 0, 1, 300_003)]
         multichunk.reduce(team, op, xs, None)
         for monoid in (monoids.MOMENTS, monoids.ARGMAX):
-            multichunk.reduce_each(team, monoids.bind(monoid, f4, f4, "cases"), xs)
+            multichunk.lift_all(monoids.bind(monoid, f4, f4, "cases"), xs)
             multichunk.reduce(team, monoids.bind(monoid, f4, f4, "cases"), xs, None)
         for spec in (ScanSpec(0), ScanSpec(0, exclusive=True, reverse=True)):
             multichunk.scan(team, op, xs, [True, True, False, True], spec)
-            states, memo = multichunk.upsweep(team, op, xs, spec)
-            multichunk.downsweep(team, op, xs, spec, list(zip(*states, strict=True)), memo)
+            swept = multichunk.upsweep(op, spec, xs)
+            assert swept is not None
+            states, memo = swept
+            multichunk.downsweep(op, spec, xs, list(zip(*states, strict=True)), memo)
         for grid in grids:
             multichunk.histogram(team, counts, xs, grid)
     cupy.cuda.runtime.deviceSynchronize()

@@ -266,7 +266,7 @@ def measure_gpus(size: int) -> tuple[dict[str, Any], list[Row]]:
 
     import dask_coop
 
-    from ..engines import engine, machine_facts
+    from ..timers import find_timer, machine_facts
 
     gpus = cupy.cuda.runtime.getDeviceCount()
     rows: list[Row] = []
@@ -284,14 +284,14 @@ def measure_gpus(size: int) -> tuple[dict[str, Any], list[Row]]:
         for ordinal in devices:
             with cupy.cuda.Device(ordinal):
                 cupy.get_default_memory_pool().free_all_blocks()
-    return machine_facts(engine(False)) | {"workers": gpus}, rows
+    return machine_facts(find_timer(False)) | {"workers": gpus}, rows
 
 
 def measure_cpu(size: int) -> tuple[dict[str, Any], list[Row]]:
     """Measure on a cluster of two processes."""
     from distributed import Client, LocalCluster
 
-    from ..engines import engine, machine_facts
+    from ..timers import find_timer, machine_facts
 
     rows: list[Row] = []
     with (
@@ -300,7 +300,7 @@ def measure_cpu(size: int) -> tuple[dict[str, Any], list[Row]]:
     ):
         for count in COUNTS:
             rows += on_cluster(client, lambda: None, np, size, count)
-    return machine_facts(engine(True)) | {"workers": 2}, rows
+    return machine_facts(find_timer(True)) | {"workers": 2}, rows
 
 
 def run(out: Path, cpu: bool, size: int) -> Path:

@@ -273,8 +273,8 @@ def barriers(gpus: int) -> Iterator[Row]:
             lists.append(cupy.asarray(np.array([array.data.ptr for array in words], "u8")))
 
     def arguments(rounds: int, rank: int, peers: Any, epoch: Any) -> list[Any]:
-        places = np.uint64(lists[rank].data.ptr), np.uint64(outs[rank].data.ptr)
-        return [np.uint32(rounds), *places, peers, epoch]
+        addresses = np.uint64(lists[rank].data.ptr), np.uint64(outs[rank].data.ptr)
+        return [np.uint32(rounds), *addresses, peers, epoch]
 
     for name, multi_grid in ((FLAGS, False), (MULTI_GRID, True)):
         size, what = (device(0).processors, THREADS, 0, ordinals), "barriers in a row"
@@ -308,7 +308,7 @@ def _timed(teams: Any) -> Iterator[list[float]]:
     import cupy
 
     spin = cupy.RawKernel(SPIN, "spin")
-    original = teams.launch_together
+    original = teams.launch_on_all
     times: list[float] = []
     pairs: list[tuple[Any, Any]] = []
 
@@ -326,11 +326,11 @@ def _timed(teams: Any) -> Iterator[list[float]]:
             after.record(stream)
         pairs.append((before, after))
 
-    teams.launch_together = launch
+    teams.launch_on_all = launch
     try:
         yield times
     finally:
-        teams.launch_together = original
+        teams.launch_on_all = original
         for before, after in pairs:
             after.synchronize()
             times.append(cupy.cuda.get_elapsed_time(before, after))
@@ -351,7 +351,7 @@ def run(out: Path, size: int = SIZE, count: int = CHUNKS) -> Path:
     """Measure on all GPUs of this machine, and write a file of results into `out`."""
     import cupy
 
-    from ..engines import engine, machine_facts
+    from ..timers import find_timer, machine_facts
 
     gpus = cupy.cuda.runtime.getDeviceCount()
     rows: list[Row] = []
@@ -366,7 +366,7 @@ def run(out: Path, size: int = SIZE, count: int = CHUNKS) -> Path:
             with cupy.cuda.Device(ordinal):
                 cupy.get_default_memory_pool().free_all_blocks()
         rows += on_cluster(some, size, count, truth)
-    machine = machine_facts(engine(False)) | {"gpus": gpus, "size": size, "chunks": count}
+    machine = machine_facts(find_timer(False)) | {"gpus": gpus, "size": size, "chunks": count}
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{gpus}-gpus-cuda-{machine['versions']['CUDA runtime']}.json"
     path.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")

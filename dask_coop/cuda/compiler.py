@@ -27,15 +27,15 @@ def kernels_folder() -> Path:
     Raises
     ------
     FileNotFoundError
-        If neither place has them; the message names both.
+        If neither folder has them; the message names both.
     """
     package = Path(__file__).resolve().parent.parent
-    places = (package / "kernels", package.parent / "kernels")
-    for place in places:
-        if (place / "config.cuh").is_file():
-            return place
+    folders = (package / "kernels", package.parent / "kernels")
+    for folder in folders:
+        if (folder / "config.cuh").is_file():
+            return folder
     raise FileNotFoundError(
-        f"dask_coop's CUDA sources are neither in {places[0]} nor in {places[1]}; "
+        f"dask_coop's CUDA sources are neither in {folders[0]} nor in {folders[1]}; "
         "install the package again"
     )
 

@@ -16,14 +16,14 @@ _INSTALL = "install nvidia-cuda-runtime-cu12>=12.9 and nvidia-cuda-cccl-cu12"
 def toolkit() -> tuple[Path, Path]:
     """Return CUDA 12's folder of headers and the path of its libcudadevrt.a.
 
-    Both are of one place, for with CUDA 13's library the barrier links, runs and does not wait.
+    Both are of one folder, for with CUDA 13's library the barrier links, runs and does not wait.
 
     Raises
     ------
     RuntimeError
         If NVRTC is of another CUDA.
     FileNotFoundError
-        If there is no such place; the message names what to install.
+        If there is no such folder; the message names what to install.
     """
     from cuda.bindings import nvrtc
     from cuda.pathfinder import find_nvidia_header_directory
@@ -39,11 +39,11 @@ def toolkit() -> tuple[Path, Path]:
         header = folder / "cooperative_groups.h"
         if not header.is_file() or "this_multi_grid" not in header.read_text():
             continue
-        for place in ("lib64", "lib"):
-            library = folder.parent / place / "libcudadevrt.a"
+        for name in ("lib64", "lib"):
+            library = folder.parent / name / "libcudadevrt.a"
             if library.is_file():
                 return folder, library
-    looked = ", ".join(str(folder.parent) for folder in folders) or "no place"
+    looked = ", ".join(str(folder.parent) for folder in folders) or "no folder"
     raise FileNotFoundError(
         f"CUDA 12's cooperative_groups.h and libcudadevrt.a are not in {looked}: "
         f"{_INSTALL}, or set CUDA_HOME"

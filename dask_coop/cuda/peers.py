@@ -20,8 +20,8 @@ import cupy
 from cuda.bindings import driver
 from cupy.cuda import runtime
 
-#: A stream and the GPU that it is on; the null stream is one on every GPU.
-Place = tuple[int, Any]
+#: A GPU and a stream on it; the null stream is one on every GPU.
+Queue = tuple[int, Any]
 
 
 def count() -> int:
@@ -85,7 +85,7 @@ def use(ordinal: int) -> None:
     runtime.setDevice(ordinal)
 
 
-def place(x: Any) -> int | None:
+def device_of(x: Any) -> int | None:
     """Return the ordinal of the GPU that an array lies on; None for what is no CuPy array."""
     return int(x.data.device_id) if isinstance(x, cupy.ndarray) else None
 
@@ -110,9 +110,9 @@ def move(arrays: Sequence[Any], ordinal: int) -> list[Any]:
     with cupy.cuda.Device(ordinal):
         for copy, x in zip(copies, dense, strict=True):
             # Other than a plain copy, this needs no access to the memory of the other.
-            at = copy.data.ptr, ordinal, x.data.ptr, x.data.device_id
+            ends = copy.data.ptr, ordinal, x.data.ptr, x.data.device_id
             if x.nbytes:
-                runtime.memcpyPeerAsync(*at, x.nbytes, stream.ptr)
+                runtime.memcpyPeerAsync(*ends, x.nbytes, stream.ptr)
     # `dense` keeps its memory until this is queued.
     _wait(both, [(ordinal, stream)])
     return copies
@@ -138,11 +138,11 @@ def lead_caller(ordinals: Sequence[int]) -> None:
     _wait(_callers(ordinals), _defaults(ordinals))
 
 
-def _defaults(ordinals: Sequence[int]) -> list[Place]:
+def _defaults(ordinals: Sequence[int]) -> list[Queue]:
     return [(ordinal, cupy.cuda.Stream.null) for ordinal in ordinals]
 
 
-def _callers(ordinals: Sequence[int]) -> list[Place]:
+def _callers(ordinals: Sequence[int]) -> list[Queue]:
     """Return the calling thread's streams that the order on the GPUs says nothing about."""
     current = int(runtime.getDevice())
     found = [(current, cupy.cuda.get_current_stream())]
@@ -155,7 +155,7 @@ def _callers(ordinals: Sequence[int]) -> list[Place]:
     return found
 
 
-def _wait(later: Iterable[Place], earlier: Iterable[Place]) -> None:
+def _wait(later: Iterable[Queue], earlier: Iterable[Queue]) -> None:
     """Let streams wait for what is queued on others by now."""
     events = []
     for ordinal, stream in earlier:

@@ -1,4 +1,4 @@
-"""Several GPUs of one process, and cooperative launches on all of them at a time.
+"""GPUs of one process, and cooperative launches on several or all of them at a time.
 
 A launch is one cuLaunchCooperativeKernelMultiDevice, which the driver has for CUDA 12 and 13; the
 runtime's cudaLaunchCooperativeKernelMultiDevice is gone from 13. By its rules every GPU gets the
@@ -31,7 +31,7 @@ _lock = threading.Lock()
 
 
 class Team:
-    """GPUs that run stages together.
+    """GPUs that multi-chunk launches run on; one GPU is a team too.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Team:
     Attributes
     ----------
     objection : str
-        Why these GPUs cannot be launched on together; "" if they can.
+        Why no launch takes several of these GPUs, as where there is one; "" if one does.
     """
 
     def __init__(self, ordinals: Sequence[int], timeout: float) -> None:
@@ -120,13 +120,13 @@ class Team:
             for rank, ordinal in enumerate(ordinals):
                 given.append(arguments(rank, self._peers(rank, ordinals), epoch))
                 with cupy.cuda.Device(ordinal):
-                    # What the stage reads may still be on its way in CuPy's current stream.
+                    # What the kernel reads may still be on its way in CuPy's current stream.
                     self._streams[ordinal].wait_event(cupy.cuda.get_current_stream().record())
             streams = [self._streams[ordinal].ptr for ordinal in ordinals]
-            launch_together(source, blocks, threads, ordinals, streams, given, shared)
+            launch_on_all(source, blocks, threads, ordinals, streams, given, shared)
             for ordinal in ordinals:
                 with cupy.cuda.Device(ordinal):
-                    # Whatever ends the wait below: memory is not used again before this is done.
+                    # However the wait below ends, memory is not used again before this is done.
                     cupy.cuda.get_current_stream().wait_event(self._streams[ordinal].record())
             if not wait:
                 return
@@ -173,7 +173,7 @@ def _objection(ordinals: tuple[int, ...]) -> str:
     return ""
 
 
-def launch_together(
+def launch_on_all(
     source: str,
     blocks: int,
     threads: int,

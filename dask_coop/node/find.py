@@ -1,22 +1,23 @@
-"""Stages: the reductions, scans and histograms found again in a graph that is about to run.
+"""Multi-chunk launches, found in a graph that is about to run, among the tasks that they replace.
 
 What a plain graph does in 2k tasks and a tree can be one task, where one call works on all chunks::
 
     x0 --lift--> s0 -+                          x0 -+
-    x1 --lift--> s1 -+-combine--> s -> result   x1 -+-stage--> s -> result
+    x1 --lift--> s1 -+-combine--> s -> result   x1 -+-launch--> s -> result
     x2 --lift--> s2 -+                          x2 -+
 
-    x0 --lift--> s0 -+                          x0 -+       +--> y0
-    x1 --lift--> s1 -+-prefixes--> bases        x1 -+-stage-+--> y1
-    x2 --------------scan from a base--> y2     x2 -+       +--> y2
+    x0 --lift--> s0 -+                          x0 -+        +--> y0
+    x1 --lift--> s1 -+-prefixes--> bases        x1 -+-launch-+--> y1
+    x2 --------------scan from a base--> y2     x2 -+        +--> y2
 
 The graph is not built differently for that: what its tasks do (`dask_coop.graph.tasks`), its shape
-and the order of its states tell all that a stage needs. So the same array computes under every
-scheduler, and what a stage replaces is kept beside it, for chunks that turn out not to suit. Dask's
-optimiser may have fused such tasks with their neighbours; those of a stage are taken apart again.
+and the order of its states tell all that a launch needs. So the same array computes under every
+scheduler, and what a launch replaces is kept beside it, for chunks that turn out not to suit.
+Dask's optimiser may have fused such tasks with their neighbours; those are taken apart again.
 
-A stage takes all chunks at a time. So a reduction of chunks that are made on the way, and let go of
-one after the other, is none: there may be more of them than memory. A scan holds them in any case.
+A launch takes all chunks at a time. So a reduction of chunks that are made on the way, and let go
+of one after the other, gets none: there may be more of them than memory. A scan holds them in any
+case.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from dask_coop.algebra.monoids import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy.eligibility import (
     Objection,
+    objection_to_counting,
     objection_to_grid,
-    objection_to_histogram,
     objection_to_operation,
     objection_to_scan,
 )
@@ -60,18 +61,26 @@ from dask_coop.graph.tasks import (
     taken_apart,
 )
 
-#: What a stage replaces, and what its results are made by.
-_PARTS: Set[type[OurTask] | None] = frozenset(
+#: What a launch replaces, and what its results are made by.
+_REPLACED: Set[type[OurTask] | None] = frozenset(
     {
         *(LiftTask, CountTask, CombineTask, EvaluateTask, AggregateTask, TabulateTask),
         *(UpsweepTask, PrefixesTask, DownsweepTask),
     }
 )
 
+#: What the tasks of a graph do, of those that are the library's.
+Kinds = dict[Any, type[OurTask]]
+
+_COMPUTED = Objection("its states are computed already")
+_MADE_ON_THE_WAY = Objection("its chunks are made on the way, one after the other: persist them")
+_NO_REDUCTION = Objection("it is not a reduction")
+_TWO_PASSES = Objection("its two passes read chunks of their own")
+
 
 @dataclass(frozen=True)
-class Stage:
-    """One call that works on all chunks of an array.
+class Launch:
+    """A multi-chunk launch: one call that works on all chunks of an array.
 
     Attributes
     ----------
@@ -85,7 +94,7 @@ class Stage:
     plain : dict
         The tasks that it replaces, which make the same of the chunks.
     origins : tuple of Origin, optional
-        Where the chunks are in the array, for operations that tell places.
+        Where the chunks are in the array, for operations that tell an argument index.
     spec : ScanSpec, optional
         Of a scan: how it runs.
     wanted : tuple of bool
@@ -107,7 +116,7 @@ class Stage:
     @property
     def name(self) -> str:
         """The name of the array that it makes, or of its states."""
-        return str(self.key[0]).removeprefix("stage-")
+        return str(self.key[0]).removeprefix("launch-")
 
     @property
     def needs(self) -> tuple[Any, ...]:
@@ -116,59 +125,62 @@ class Stage:
 
 
 class Found(NamedTuple):
-    """The stages of a graph.
+    """The multi-chunk launches of a graph.
 
     Attributes
     ----------
     graph : dict
-        The graph, without tasks that are fused with those of a stage.
-    stages : list of Stage
-    others : dict of str to str
+        The graph, without tasks that are fused with those that a launch replaces.
+    launches : list of Launch
+    others : dict of str to Objection
         Why reductions, scans and histograms have to stay as they are, by the name of their result.
     """
 
     graph: Graph
-    stages: list[Stage]
-    others: dict[str, str]
+    launches: list[Launch]
+    others: dict[str, Objection]
 
 
-def find_stages(graph: Graph, wanted: Set[Any]) -> Found:
-    """Find the stages of a graph of tasks that makes what is `wanted`.
+def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
+    """Find the multi-chunk launches of a graph of tasks that makes what is `wanted`.
 
     Without any, the graph that is returned is `graph` itself.
     """
-    if not any(tasks.does_any(task, _PARTS) for task in graph.values()):
+    if not any(tasks.does_any(task, _REPLACED) for task in graph.values()):
         return Found(graph, [], {})
-    whole, homes = taken_apart(graph, _PARTS)
-    others: dict[str, str] = {}
-    scans = list(_scans(whole, others))
-    made = {key for stage in scans for key in stage.outputs}
-    trees: list[Stage] = []
+    whole, homes = taken_apart(graph, _REPLACED)
+    kinds = {key: kind for key, task in whole.items() if (kind := kind_of(task))}
+    others: dict[str, Objection] = {}
+    scans = list(_scans(whole, kinds, others))
+    made = {key for launch in scans for key in launch.outputs}
+    trees: list[Launch] = []
     roots: Graph = {}
-    for stage, ends in _trees(whole, others):
-        if _are_held(stage, whole, wanted | made):
-            trees.append(stage)
+    for launch, ends in _trees(whole, kinds, others):
+        if _are_held(launch, whole, kinds, wanted | made):
+            trees.append(launch)
             roots |= ends
         else:
-            others[stage.name] = "its chunks are made on the way, one after the other: persist them"
-    stages = [*trees, *scans]
-    if not stages:
+            others[launch.name] = _MADE_ON_THE_WAY
+    launches = [*trees, *scans]
+    if not launches:
         return Found(graph, [], others)
-    used = {key for stage in stages for key in (*stage.plain, *stage.outputs, *stage.needs)}
+    used = {key for launch in launches for key in (*launch.plain, *launch.outputs, *launch.needs)}
     used |= roots.keys()
-    mine, _ = taken_apart(graph, _PARTS, {homes[key] for key in used if key in homes})
-    return Found(mine | roots, stages, others)
+    opened = {homes[key] for key in used if key in homes}
+    if len(opened) < len(set(homes.values())):
+        whole, _ = taken_apart(graph, _REPLACED, opened)
+    return Found(whole | roots, launches, others)
 
 
-def _are_held(stage: Stage, graph: Graph, there: Set[Any]) -> bool:
+def _are_held(launch: Launch, graph: Graph, kinds: Kinds, there: Set[Any]) -> bool:
     """Return whether the chunks of a reduction are all in memory at a time, with or without it.
 
     Those are that are computed, or that something needs besides states of their own.
     """
-    lazy = {key for key in stage.blocks if key not in there and not _is_data(graph, key)}
+    lazy = {key for key in launch.blocks if key not in there and not _is_data(graph, key)}
     if lazy:
-        for task in graph.values():
-            if kind_of(task) not in (LiftTask, CountTask):
+        for key, task in graph.items():
+            if kinds.get(key) not in (LiftTask, CountTask):
                 lazy -= task.dependencies
     return not lazy
 
@@ -179,17 +191,14 @@ def _is_data(graph: Graph, key: Any) -> bool:
     return isinstance(node, DataNode)
 
 
-def put_in(graph: Graph, stage: Stage, call: Callable[..., Any]) -> None:
-    """Replace the tasks of a stage in `graph` by one that calls `call` with its inputs, in a list.
+def put_in(graph: Graph, launch: Launch, call: Callable[..., Any]) -> None:
+    """Put one task, which calls `call` with a list of inputs, in the place of those of a launch.
 
-    What the tasks replaced need and nobody else does stays behind, for Dask to cull.
+    What only the tasks replaced need stays in `graph`, for Dask to cull.
     """
-    graph[stage.key] = Task(stage.key, call, refs(stage.needs))
-    for i, key in enumerate(stage.outputs):
-        graph[key] = Task(key, operator.getitem, TaskRef(stage.key), i)
-
-
-_COMPUTED = "its states are computed already"
+    graph[launch.key] = Task(launch.key, call, refs(launch.needs))
+    for i, key in enumerate(launch.outputs):
+        graph[key] = Task(key, operator.getitem, TaskRef(launch.key), i)
 
 
 def _leaves(graph: Graph, keys: Iterable[Any], tree: Graph) -> Iterator[Any]:
@@ -202,14 +211,16 @@ def _leaves(graph: Graph, keys: Iterable[Any], tree: Graph) -> Iterator[Any]:
             yield key
 
 
-def _trees(graph: Graph, others: dict[str, str]) -> Iterator[tuple[Stage, Graph]]:
-    """Find reductions and histograms: what the same states end in is one stage.
+def _trees(
+    graph: Graph, kinds: Kinds, others: dict[str, Objection]
+) -> Iterator[tuple[Launch, Graph]]:
+    """Find reductions and histograms: what the same states end in is one launch.
 
     Along with each come the tasks that make results of its state, to take the place of theirs.
     """
     roots: dict[tuple[Any, ...], list[Any]] = {}
-    for key, task in graph.items():
-        if root := read(task, RootTask):
+    for key, kind in kinds.items():
+        if issubclass(kind, RootTask) and (root := read(graph[key], RootTask)):
             roots.setdefault(root.states, []).append(key)
     for states, keys in roots.items():
         tree: Graph = {}
@@ -230,26 +241,30 @@ def _trees(graph: Graph, others: dict[str, str]) -> Iterator[tuple[Stage, Graph]
             if op.monoid.positional:
                 origins = tuple(one.origin for one in lifts if one.origin is not None)
         else:
-            others[name] = "it is not a reduction"
+            others[name] = _NO_REDUCTION
             continue
         if reason:
-            others[name] = str(reason)
+            others[name] = reason
             continue
-        state, stage = (f"state-{name}", *index_of(keys[0])), (f"stage-{name}", *index_of(keys[0]))
+        state, launch = ((f"{prefix}-{name}", *index_of(keys[0])) for prefix in ("state", "launch"))
         tree |= {node.key: node for node in nodes}
         tree[state] = Task(state, tasks.combine, op=op, states=refs(states))
         ends = {key: tasks.on_states(graph[key], [state]) for key in keys}
-        yield Stage(stage, op, blocks, (state,), tree, origins, grid=grid), ends
+        yield Launch(launch, op, blocks, (state,), tree, origins, grid=grid), ends
 
 
 def _read_all(nodes: Sequence[Any], kind: type[Kind]) -> list[Kind]:
     """Return what tasks do that are all of one kind; of others, nothing."""
-    found = [one for node in nodes if (one := read(node, kind))]
-    return found if len(found) == len(nodes) else []
+    found = []
+    for node in nodes:
+        if (one := read(node, kind)) is None:
+            return []
+        found.append(one)
+    return found
 
 
 def _objection_to_count(task: CountTask) -> Objection | None:
-    if reason := objection_to_histogram(task.op):
+    if reason := objection_to_counting(task.op):
         return reason
     if task.weights is not None:
         return Objection("weights take several steps a chunk")
@@ -266,11 +281,11 @@ def _objection_to_lift(task: LiftTask) -> Objection | None:
     return objection_to_operation(task.op)
 
 
-def _scans(graph: Graph, others: dict[str, str]) -> Iterator[Stage]:
-    """Find scans: the tasks of one name are one array, and one stage if it has one axis."""
+def _scans(graph: Graph, kinds: Kinds, others: dict[str, Objection]) -> Iterator[Launch]:
+    """Find scans: the tasks of one name are one array, and one launch if it has one axis."""
     arrays: dict[str, dict[Any, DownsweepTask]] = {}
-    for key, task in graph.items():
-        if scanning := read(task, DownsweepTask):
+    for key, kind in kinds.items():
+        if kind is DownsweepTask and (scanning := read(graph[key], DownsweepTask)):
             arrays.setdefault(name_of(key), {})[key] = scanning
     for name, scans in arrays.items():
         one = next(iter(scans.values()))
@@ -281,7 +296,7 @@ def _scans(graph: Graph, others: dict[str, str]) -> Iterator[Stage]:
             # A first chunk only: nothing crosses from one to another.
             continue
         if reason := _objection_to_scan(keys[0], first, last):
-            others[name] = str(reason)
+            others[name] = reason
             continue
         plain: Graph = {key: graph[key] for key in keys}
         for key in keys:
@@ -294,10 +309,10 @@ def _scans(graph: Graph, others: dict[str, str]) -> Iterator[Stage]:
         lifted = {lift.block for task in plain.values() if (lift := read(task, UpsweepTask))}
         blocks = sorted(lifted | outputs.keys(), key=lambda key: sign * key[1])
         if len({name_of(block) for block in blocks}) > 1:
-            others[name] = "its two passes read chunks of their own"
+            others[name] = _TWO_PASSES
             continue
-        yield Stage(
-            (f"stage-{name}", 0),
+        yield Launch(
+            (f"launch-{name}", 0),
             one.op,
             tuple(blocks),
             tuple(outputs[block] for block in blocks if block in outputs),
@@ -317,7 +332,7 @@ def _add_bases(graph: Graph, key: Any, plain: Graph) -> None:
 
 
 def _objection_to_scan(key: Any, first: DownsweepTask, last: DownsweepTask) -> Objection | None:
-    """Say why no stage makes the chunks from `first`, which makes `key`, to `last`."""
+    """Say why no launch makes the chunks from `first`, which makes `key`, to `last`."""
     if len(index_of(key)) > 1:
         return Objection("it has several axes")
     if last.marks is not None:

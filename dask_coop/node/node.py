@@ -2,9 +2,9 @@
 
 ::
 
-    get --> stages --> _run --> dask.local.get_async -- task --> placement -- GPU --> workers
-                                        ^                                                |
-                                        '---------------- result, left on its GPU -------'
+    get --> launches --> _run --> dask.local.get_async -- task --> placement -- GPU --> workers
+                                          ^                                                |
+                                          '---------------- result, left on its GPU -------'
 
 A task runs on the thread of the GPU that it belongs on (`placement`); what it needs of other GPUs
 is copied there first (`cuda.peers`). Kernels are only queued, so a GPU has work while its thread
@@ -35,12 +35,12 @@ from dask.callbacks import Callback
 from dask.utils import parse_timedelta
 
 from dask_coop.node import threads
-from dask_coop.node.placement import deal, hands_on, is_stage, leaves, replace
-from dask_coop.node.run import Runs
+from dask_coop.node.placement import deal, hands_on, is_on_all_gpus, leaves, replace
+from dask_coop.node.run import Launcher
 from dask_coop.node.threads import Job, Run, Worker
 
 GIB = 2**30
-ELSE = "without one, Dask's own schedulers compute, on NumPy chunks"
+_WITHOUT_GPU = "without one, Dask's own schedulers compute, on NumPy chunks"
 
 
 class Memory(NamedTuple):
@@ -107,23 +107,23 @@ class Node:
         try:
             count = self._gpus.count()
         except RuntimeError as error:
-            raise RuntimeError(f"Node finds no NVIDIA GPU ({error}); {ELSE}") from error
+            raise RuntimeError(f"Node finds no NVIDIA GPU ({error}); {_WITHOUT_GPU}") from error
         if not count:
-            raise RuntimeError(f"Node finds no NVIDIA GPU; {ELSE}")
+            raise RuntimeError(f"Node finds no NVIDIA GPU; {_WITHOUT_GPU}")
         self.devices = tuple(range(count)) if devices is None else _checked(devices, count)
-        self._runs = Runs(self.devices, _timeout())
+        self._launcher = Launcher(self.devices, _timeout())
         self._gpus.connect(self.devices)
         self._names = Counter(map(self._gpus.name, self.devices))
         self._total = sum(size.total for size in self.memory().values())
         self._workers = [Worker(f"dask_coop GPU {ordinal}") for ordinal in self.devices]
-        # A stage may wait for tasks on the GPUs, so it is on none of their threads.
-        self._stages = Worker("dask_coop stages")
-        self._told: dict[str, str] = {}
+        # A launch may wait for tasks on the GPUs, so it is on none of their threads.
+        self._launches = Worker("dask_coop launches")
+        self._explained: dict[str, str] = {}
         self._settings: list[Any] = []
         self._lock = threading.Lock()
         self._running = 0
         self._closed = False
-        self._stop = weakref.finalize(self, _stop, [*self._workers, self._stages])
+        self._stop = weakref.finalize(self, _stop, [*self._workers, self._launches])
 
     def __enter__(self) -> Node:
         """Make this the scheduler of everything that Dask computes."""
@@ -153,7 +153,7 @@ class Node:
 
         It says on which GPUs one was a single launch, or why it took the tasks of the plain graph.
         """
-        return "\n".join(f"{name}: {how}" for name, how in list(self._told.items()))
+        return "\n".join(f"{name}: {how}" for name, how in list(self._explained.items()))
 
     def close(self) -> None:
         """End the threads, once nothing runs on them any more; arrays stay as they are."""
@@ -213,10 +213,10 @@ class Node:
             self._gpus.follow_caller(self.devices)
             try:
                 # What watches tasks sees all of them.
-                ahead = cache is None and not callbacks and not Callback.active
+                early = cache is None and not callbacks and not Callback.active
                 # Callbacks see the graph that they were called for, and no other.
-                plain = partial(self._run, callbacks=())
-                graph, self._told = self._runs.plan(dsk, keys, plain, ahead)
+                run_plain = partial(self._run, callbacks=())
+                graph, self._explained = self._launcher.plan(dsk, keys, run_plain, early)
                 return run(graph)
             finally:
                 self._gpus.lead_caller(self.devices)
@@ -229,19 +229,21 @@ class Node:
         def submit(execute: Any, jobs: list[Any]) -> Job:
             ((key, (task, data), dumps, _, get_id, pack),) = jobs
             worker, gpu = self._belongs(task, data, dealt[key], here)
-            stage = is_stage(task)
+            on_all = is_on_all_gpus(task)
 
             def work() -> Any:
                 loads = local.identity
                 if gpu is not None:
                     self._gpus.use(gpu)
-                    if not stage:
+                    if not on_all:
                         # Dask calls this where it catches what a task raises.
                         loads = partial(self._bring, gpu)
                 done = execute([(key, (task, data), dumps, loads, get_id, pack)])
                 for _, result, failed in done:
                     if failed:
-                        where = " on all GPUs" if stage else "" if gpu is None else f" on GPU {gpu}"
+                        where = (
+                            " on all GPUs" if on_all else "" if gpu is None else f" on GPU {gpu}"
+                        )
                         result[0].add_note(f"in task {key!r}{where}")
                 return done
 
@@ -263,43 +265,44 @@ class Node:
                 )
             finally:
                 # So that nothing writes any more when an exception is out.
-                for worker in (*self._workers, self._stages):
+                for worker in (*self._workers, self._launches):
                     worker.finish(run)
         except BaseException as error:
             _clear(error)
             raise
 
     def _belongs(
-        self, task: Any, data: Any, place: int, here: int | None
+        self, task: Any, data: Any, dealt: int, here: int | None
     ) -> tuple[Worker | None, int | None]:
-        """Return whose task that is and its GPU; None and None for one that needs neither."""
+        """Return the thread and the GPU of a task; None and None for one that needs neither."""
         if hands_on(task, data):
             return None, None
         if here is not None:
             gpu = here
-        elif is_stage(task):
-            return self._stages, self.devices[0]
+        elif is_on_all_gpus(task):
+            return self._launches, self.devices[0]
         else:
             held: Counter[int] = Counter()
             for leaf in leaves((task, data)):
-                if (ordinal := self._gpus.place(leaf)) in self.devices:
+                if (ordinal := self._gpus.device_of(leaf)) in self.devices:
                     held[ordinal] += leaf.nbytes
-            dealt, most = self.devices[place], max(held.values(), default=0)
+            most = max(held.values(), default=0)
             # Of GPUs with as many bytes, the one that the task would be dealt to.
-            best = [ordinal for ordinal, size in held.items() if size == most] or [dealt]
-            gpu = dealt if dealt in best else min(best)
+            default = self.devices[dealt]
+            best = [ordinal for ordinal, size in held.items() if size == most] or [default]
+            gpu = default if default in best else min(best)
         return self._workers[self.devices.index(gpu)], gpu
 
     def _bring(self, gpu: int, work: tuple[Any, Any]) -> Any:
         """Return a task and its inputs with all of their arrays on `gpu`."""
-        places = ((leaf, self._gpus.place(leaf)) for leaf in leaves(work))
-        away = {id(leaf): leaf for leaf, place in places if place not in (None, gpu)}
+        devices = ((leaf, self._gpus.device_of(leaf)) for leaf in leaves(work))
+        away = {id(leaf): leaf for leaf, device in devices if device not in (None, gpu)}
         if not away:
             return work
         return replace(work, dict(zip(away, self._gpus.move([*away.values()], gpu), strict=True)))
 
     def _here(self) -> int | None:
-        """Return the GPU whose thread this is, if it is one's."""
+        """Return the GPU that this thread works for, if it works for one."""
         thread = threading.current_thread()
         pairs = zip(self._workers, self.devices, strict=True)
         return next((gpu for worker, gpu in pairs if worker.thread is thread), None)
@@ -342,7 +345,7 @@ def _peers() -> ModuleType:
     except ImportError as error:
         raise RuntimeError(
             f"Node needs an NVIDIA GPU and CuPy, and this does not import: {error}. "
-            f"`pip install dask-coop[cuda12]` (or cuda13) brings CuPy; {ELSE}"
+            f"`pip install dask-coop[cuda12]` (or cuda13) brings CuPy; {_WITHOUT_GPU}"
         ) from error
     return peers
 

@@ -1,6 +1,6 @@
 """On which GPU of a `Node` a task belongs, and what a task's graph node says about it.
 
-New chunks are dealt out by their place among the chunks of that name, in contiguous runs, so that
+New chunks are dealt out in their order among the chunks of that name, in contiguous runs, so that
 neighbours share a GPU; whatever has arrays for input goes where most of their bytes are. Arrays are
 seen in lists, tuples, sets, dicts and the arguments of tasks, and in no other objects.
 """
@@ -19,7 +19,7 @@ from dask._task_spec import Alias, DataNode, NestedContainer, Task, TaskRef
 CONTAINERS = (list, tuple, set, frozenset)
 
 
-class Everywhere:
+class OnAllGpus:
     """A function of a task that works on all GPUs at a time.
 
     A `Node` calls it on a thread that is no GPU's, with its inputs where they lie.
@@ -30,9 +30,9 @@ class Everywhere:
         raise NotImplementedError
 
 
-def is_stage(task: Any) -> bool:
-    """Return whether the task of a graph is a stage."""
-    return isinstance(task, Task) and isinstance(task.func, Everywhere)
+def is_on_all_gpus(task: Any) -> bool:
+    """Return whether the task of a graph works on all GPUs at a time."""
+    return isinstance(task, Task) and isinstance(task.func, OnAllGpus)
 
 
 def deal(keys: Iterable[Hashable], n: int) -> dict[Hashable, int]:
@@ -58,9 +58,7 @@ def deal(keys: Iterable[Hashable], n: int) -> dict[Hashable, int]:
             # Indices of several types have no order but the graph's.
             with suppress(TypeError):
                 named[name] = sorted(group)
-    return {
-        key: place * n // len(group) for group in named.values() for place, key in enumerate(group)
-    }
+    return {key: i * n // len(group) for group in named.values() for i, key in enumerate(group)}
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -85,10 +83,10 @@ def replace(value: Any, by_id: Mapping[int, Any]) -> Any:
     if id(value) in by_id:
         return by_id[id(value)]
     if isinstance(value, CONTAINERS):
-        parts = [replace(part, by_id) for part in value]
-        if all(map(operator.is_, parts, value)):
+        held = [replace(one, by_id) for one in value]
+        if all(map(operator.is_, held, value)):
             return value
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        return type(value)(*held) if hasattr(value, "_fields") else type(value)(held)
     if isinstance(value, Task):
         args, kwargs = replace(value.args, by_id), replace(value.kwargs, by_id)
         if args is value.args and kwargs is value.kwargs:
@@ -114,7 +112,7 @@ def replace(value: Any, by_id: Mapping[int, Any]) -> Any:
 def hands_on(task: Any, data: Mapping[Any, Any]) -> bool:
     """Return whether a task only passes its inputs on, alone, in a container or out of one."""
     if isinstance(task, NestedContainer):
-        return all(hands_on(part, data) for part in task.args)
+        return all(hands_on(inner, data) for inner in task.args)
     if isinstance(task, Task):
         if task.func is not operator.getitem or len(task.args) != 2:
             return False

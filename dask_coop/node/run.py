@@ -1,4 +1,4 @@
-"""Stages at work: one launch on all GPUs, or the plain tasks where the chunks do not suit."""
+"""Multi-chunk launches of a graph: each one launch, or the plain tasks where chunks do not suit."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from typing import Any
 from dask._task_spec import DataNode, Task, convert_legacy_graph, cull
 from dask.core import flatten
 
-from dask_coop.chunks.cupy.eligibility import objection_to_dtypes, objection_to_grid
+from dask_coop.chunks.cupy.eligibility import (
+    TABLE_TOO_LARGE,
+    Objection,
+    objection_to_chunks,
+    objection_to_dtypes,
+    objection_to_grid,
+    objection_to_team,
+)
 from dask_coop.graph.tasks import Graph
-from dask_coop.node.find import Stage, find_stages, put_in
-from dask_coop.node.placement import Everywhere
+from dask_coop.node.find import Launch, find_launches, put_in
+from dask_coop.node.placement import OnAllGpus
 
-Plain = Callable[[Graph, Any], Any]
+RunPlain = Callable[[Graph, Any], Any]
 
 
-class Runs:
-    """The GPUs of a `Node` as those that stages run on.
+class Launcher:
+    """The GPUs of a `Node`, as those that multi-chunk launches run on.
 
     Parameters
     ----------
@@ -34,93 +41,94 @@ class Runs:
         self._team: Any = None
         self._lock = threading.Lock()
 
-    def plan(self, dsk: Any, keys: Any, plain: Plain, ahead: bool) -> tuple[Graph, dict[str, str]]:
-        """Return the graph to run, in which stages are tasks, and what comes to tell of these.
+    def plan(
+        self, dsk: Any, keys: Any, run_plain: RunPlain, early: bool
+    ) -> tuple[Graph, dict[str, str]]:
+        """Return the graph to run, with a task for each launch, and what `Node.explain` tells.
 
-        Those of which the chunks are there and the results are wanted, or small, may be run `ahead`
-        of the others: Dask takes longer to look at a task for each chunk than the GPUs do to work.
-        `plain` runs a graph as it is, for some keys.
+        With `early`, launches of which the chunks are there and the results are wanted, or small,
+        are made at once: Dask takes longer to look at a task for each chunk than the GPUs do to
+        work. `run_plain` runs a graph as it is, for some keys. What is told grows as launches run.
         """
         wanted = set(flatten([keys]))
         whole = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
         whole = _culled(whole, wanted)
-        graph, stages, others = find_stages(whole, wanted)
-        told = {name: _plain_because(reason) for name, reason in others.items()}
-        if stages and (reason := self._find_team().objection):
-            told |= {stage.name: _plain_because(reason) for stage in stages}
-            return whole, told
-        for stage in stages:
-            call = OnAll(stage, self, plain, told)
-            inputs = [graph.get(key) for key in stage.needs]
+        graph, launches, others = find_launches(whole, wanted)
+        explained = {name: _plain_because(reason) for name, reason in others.items()}
+        if launches and (reason := objection_to_team(self._find_team())):
+            explained |= {launch.name: _plain_because(reason) for launch in launches}
+            return whole, explained
+        for launch in launches:
+            call = LaunchTask(launch, self, run_plain, explained)
+            inputs = [graph.get(key) for key in launch.needs]
             values = [node.value for node in inputs if isinstance(node, DataNode)]
-            is_last = stage.spec is None or wanted.issuperset(stage.outputs)
-            if not (ahead and is_last and len(values) == len(inputs)):
-                put_in(graph, stage, call)
+            is_last = launch.spec is None or wanted.issuperset(launch.outputs)
+            if not (early and is_last and len(values) == len(inputs)):
+                put_in(graph, launch, call)
                 continue
-            results = plain({stage.key: Task(stage.key, call, values)}, stage.key)
+            results = run_plain({launch.key: Task(launch.key, call, values)}, launch.key)
             graph.update(
-                (key, DataNode(key, x)) for key, x in zip(stage.outputs, results, strict=True)
+                (key, DataNode(key, x)) for key, x in zip(launch.outputs, results, strict=True)
             )
-        return _culled(graph, wanted) if stages else graph, told
+        return _culled(graph, wanted) if launches else graph, explained
 
     def _find_team(self) -> Any:
         with self._lock:
             if self._team is None:
-                self._team = _engine().Team(self._devices, self._timeout)
+                self._team = _multichunk().Team(self._devices, self._timeout)
             return self._team
 
-    def launch(self, stage: Stage, values: list[Any]) -> list[Any] | str:
-        """Return the outputs of a stage of one launch, or why there is none."""
-        engine, team, xs = _engine(), self._find_team(), values[: len(stage.blocks)]
-        if reason := engine.objection(team, xs):
-            return str(reason)
-        if stage.grid is not None:
-            if reason := objection_to_dtypes(xs):
-                return str(reason)
-            grid = values[-1] if len(values) > len(xs) else stage.grid
-            if reason := objection_to_grid(grid):
-                return str(reason)
-            state = engine.histogram(team, stage.op, xs, grid)
-            return "the table does not fit the memory of a block" if state is None else [state]
-        if stage.spec is None:
-            return [engine.reduce(team, stage.op, xs, stage.origins)]
-        results = engine.scan(team, stage.op, xs, stage.wanted, stage.spec)
+    def run(self, launch: Launch, values: list[Any]) -> list[Any] | Objection:
+        """Return the outputs of a launch, or why there is none."""
+        multichunk, team, xs = _multichunk(), self._find_team(), values[: len(launch.blocks)]
+        if reason := objection_to_chunks(xs, team):
+            return reason
+        if launch.grid is not None:
+            grid = values[-1] if len(values) > len(xs) else launch.grid
+            if reason := objection_to_dtypes(xs) or objection_to_grid(grid):
+                return reason
+            state = multichunk.histogram(team, launch.op, xs, grid)
+            return TABLE_TOO_LARGE if state is None else [state]
+        if launch.spec is None:
+            return [multichunk.reduce(team, launch.op, xs, launch.origins)]
+        results = multichunk.scan(team, launch.op, xs, launch.wanted, launch.spec)
         return [y for y in results if y is not None]
 
 
-class OnAll(Everywhere):
-    """The function of a stage's task.
+class LaunchTask(OnAllGpus):
+    """The function of a launch's task.
 
     Parameters
     ----------
-    stage : Stage
-    runs : Runs
-    plain : callable
+    launch : Launch
+    launcher : Launcher
+    run_plain : callable
         Runs a graph as it is, for some keys.
-    told : dict of str to str
-        Gets how the stage was run, by its name.
+    explained : dict of str to str
+        Gets how the launch was run, by its name.
     """
 
     def __init__(
         self,
-        stage: Stage,
-        runs: Runs,
-        plain: Plain,
-        told: dict[str, str],
+        launch: Launch,
+        launcher: Launcher,
+        run_plain: RunPlain,
+        explained: dict[str, str],
     ) -> None:
-        self._stage, self._runs, self._plain, self._told = stage, runs, plain, told
+        self._launch, self._launcher = launch, launcher
+        self._run_plain, self._explained = run_plain, explained
 
     def __call__(self, values: list[Any]) -> list[Any]:
-        """Return the outputs of the stage, given its inputs."""
-        stage = self._stage
-        outcome = self._runs.launch(stage, values)
-        if isinstance(outcome, list):
-            self._told[stage.name] = f"one launch over {len(stage.blocks)} chunks"
+        """Return the outputs of the launch, given its inputs."""
+        launch = self._launch
+        outcome = self._launcher.run(launch, values)
+        if not isinstance(outcome, Objection):
+            self._explained[launch.name] = f"one launch over {len(launch.blocks)} chunks"
             return outcome
-        self._told[stage.name] = _plain_because(outcome)
-        inputs = zip(stage.needs, values, strict=True)
-        graph = stage.plain | {key: DataNode(key, value) for key, value in inputs}
-        return list(self._plain(graph, list(stage.outputs)))
+        self._explained[launch.name] = _plain_because(outcome)
+        inputs = zip(launch.needs, values, strict=True)
+        graph = launch.plain | {key: DataNode(key, value) for key, value in inputs}
+        return list(self._run_plain(graph, list(launch.outputs)))
 
 
 def _culled(graph: Graph, wanted: set[Any]) -> Graph:
@@ -129,11 +137,11 @@ def _culled(graph: Graph, wanted: set[Any]) -> Graph:
     return {key: task for key, task in graph.items() if key in needed}
 
 
-def _plain_because(reason: str) -> str:
+def _plain_because(reason: Objection) -> str:
     return f"plain tasks, because {reason}"
 
 
-def _engine() -> ModuleType:
+def _multichunk() -> ModuleType:
     from dask_coop.chunks.cupy import multichunk
 
     return multichunk

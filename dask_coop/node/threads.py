@@ -2,7 +2,7 @@
 
 `dask.local.get_async` hands out every task that is ready. A thread takes, of the tasks of its GPU,
 one of those that became ready last, as `get_async` itself would: depth first, so that little is in
-memory. It waits where it is some tasks ahead of `get_async`, which may have better ones to give.
+memory. It waits where `get_async` has yet to see what it has done, and may have better ones.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-#: Finished tasks, of one GPU and one graph, that `get_async` may have yet to hear of.
-AHEAD = 4
+#: Finished tasks, of one GPU and one graph, that `get_async` may not have seen yet.
+MOST_UNSEEN = 4
 
 
 class Run:
@@ -35,7 +35,7 @@ class Job:
     run : Run
         The graph that it is of.
     worker : Worker or None
-        The thread that is to do it; None for the one that hands it out.
+        The thread that is to do it; None for the thread that hands it out.
     work : callable
         What to do.
     """
@@ -53,27 +53,27 @@ class Job:
         """Return whether this became ready in a later round, or comes first in the same one."""
         return self.rank < other.rank
 
-    def add_done_callback(self, tell: Callable[[Job], None]) -> None:
-        """Begin; `get_async` says here, and once, whom to tell of the end."""
-        self._tell: Callable[[Job], None] | None = tell
+    def add_done_callback(self, callback: Callable[[Job], None]) -> None:
+        """Begin; `get_async` says here, and once, what to call at the end."""
+        self._callback: Callable[[Job], None] | None = callback
         if self._worker is None:
             self.do()
         else:
             self._worker.push(self)
 
     def do(self) -> None:
-        """Do the work and tell."""
+        """Do the work and call back."""
         work, self._work = self._work, None
-        tell, self._tell = self._tell, None
+        callback, self._callback = self._callback, None
         assert work is not None
-        assert tell is not None
+        assert callback is not None
         try:
             self._outcome = self._context.run(work)
         except BaseException as error:
             self._error = error
-        # Whoever is told may be done with the graph, and its arrays should go.
+        # The callback may be the end of the graph, whose arrays should go.
         del work
-        tell(self)
+        callback(self)
 
     def result(self) -> Any:
         """Return what the work returned; `get_async` asks once, before it looks for new tasks."""
@@ -96,7 +96,7 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._waiting: dict[Run, list[Job]] = {}
-        self._ahead: Counter[Run] = Counter()
+        self._unseen: Counter[Run] = Counter()
         self._doing: Run | None = None
         self._stopped = False
         self._changed = threading.Condition()
@@ -111,9 +111,9 @@ class Worker:
             self._changed.notify_all()
 
     def saw(self, run: Run) -> None:
-        """Say that one more finished job of `run` has been heard of."""
+        """Say that `get_async` has seen one more finished job of `run`."""
         with self._changed:
-            self._ahead[run] -= 1
+            self._unseen[run] -= 1
             self._changed.notify_all()
 
     def finish(self, run: Run) -> None:
@@ -123,7 +123,7 @@ class Worker:
             try:
                 self._changed.wait_for(lambda: self._doing is not run)
             finally:
-                self._ahead.pop(run, None)
+                self._unseen.pop(run, None)
 
     def stop(self) -> None:
         """End the thread once it has nothing to do."""
@@ -145,13 +145,13 @@ class Worker:
         with self._changed:
             while True:
                 for run, jobs in self._waiting.items():
-                    if self._ahead[run] < AHEAD:
+                    if self._unseen[run] < MOST_UNSEEN:
                         job = heapq.heappop(jobs)
                         # Graphs of several threads take turns.
                         del self._waiting[run]
                         if jobs:
                             self._waiting[run] = jobs
-                        self._ahead[run] += 1
+                        self._unseen[run] += 1
                         self._doing = run
                         return job
                 if self._stopped:

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 from conftest import missing_for_gpu
 
-from benchmarks import PRIMITIVES, peers, report
+from benchmarks import PRIMITIVES, report
 from benchmarks.cases import DATA, DTYPES, GPU, QUICK, Case, apart, fill
-from benchmarks.engines import Host, inputs, times
+from benchmarks.contenders import Contenders, build_command, find_nvcc
 from benchmarks.measure import DeviceLostError, floor, measure
 from benchmarks.targets import TARGETS, Target
+from benchmarks.timers import HostTimer, inputs, times
 
 # One worker makes the run that most of these tests look at.
 pytestmark = pytest.mark.xdist_group("bench")
@@ -63,7 +64,7 @@ def test_a_quick_run_finds_every_result_right(quick: Path) -> None:
     assert {row["primitive"] for row in rows} == set(PRIMITIVES)
     bad = [row for row in rows if row["status"] not in ("ok", "missing")]
     assert bad == []
-    assert {row["contender"] for row in rows if row["status"] == "ok"} == {*Host.names}
+    assert {row["contender"] for row in rows if row["status"] == "ok"} == {*HostTimer.names}
 
 
 def test_every_time_is_the_median_of_its_samples(quick: Path) -> None:
@@ -124,7 +125,7 @@ def contenders(**others: Callable[[Any, Case], Any]) -> Any:
 
 def outcome(ours: Callable[[Any, Case], Any]) -> dict[str, Any]:
     """Return the row of `ours`, beside a NumPy that has a time."""
-    found = {r["contender"]: r for r in measure(Host(), CASE, contenders(dask_coop=ours), 1.0)}
+    found = {r["contender"]: r for r in measure(HostTimer(), CASE, contenders(dask_coop=ours), 1.0)}
     assert found["NumPy"]["status"] == "ok"
     return found["dask_coop"]
 
@@ -161,32 +162,34 @@ def test_a_result_that_varies_is_told_from_one_that_does_not() -> None:
 
 
 def test_nothing_is_measured_after_a_kernel_broke_the_gpu() -> None:
-    engine = Host()
-    engine.wait = lambda: raising(RuntimeError("illegal address"))
+    timer = HostTimer()
+    timer.wait = lambda: raising(RuntimeError("illegal address"))
     ours = contenders(dask_coop=lambda p, c: lambda x: raising(RuntimeError("first")))
     with pytest.raises(DeviceLostError, match=r"dask_coop broke the GPU on fake double.*first"):
-        list(measure(engine, CASE, ours, 1.0))
+        list(measure(timer, CASE, ours, 1.0))
 
 
 @pytest.mark.parametrize(("ms", "samples"), [(0.01, 7), (99, 7), (200, 3), (301, 1)])
 def test_slow_calls_get_few_samples(ms: float, samples: int) -> None:
-    engine, calls = Host(), []
-    engine.sample = lambda call, sets, first, batch, host: calls.append(batch) or (ms, 0.0)
-    found = times(engine, lambda: None, [()])
+    timer, calls = HostTimer(), []
+    timer.sample = lambda call, sets, first, batch, host: calls.append(batch) or (ms, 0.0)
+    found = times(timer, lambda: None, [()])
     assert len(found["samples_ms"]) == samples
     assert found["batch"] == max(calls) == (50 if ms < 1 else 1)
 
 
 def test_small_inputs_are_many_enough_to_leave_the_cache() -> None:
-    engine = Host()
-    engine.cache = 1 << 20
-    sets = inputs(engine, CASE)
+    timer = HostTimer()
+    timer.cache = 1 << 20
+    sets = inputs(timer, CASE)
     assert len(sets) * CASE.nbytes >= 4 << 20
     assert len({arrays[0].ctypes.data for arrays in sets}) == len(sets)
     assert all(len(arrays) == 1 and arrays[0].shape == CASE.shape for arrays in sets)
-    assert len(inputs(Host(), CASE)) == 3
+    assert len(inputs(HostTimer(), CASE)) == 3
     square = Case("fake", "double", "int32", (8, 8), arrays=2)
-    assert [[x.shape for x in arrays] for arrays in inputs(Host(), square)] == [[(8, 8)] * 2] * 3
+    assert [[x.shape for x in arrays] for arrays in inputs(HostTimer(), square)] == [
+        [(8, 8)] * 2
+    ] * 3
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -218,10 +221,10 @@ def test_the_cases_of_a_gpu_are_those_that_were_promised() -> None:
 
 def test_floors_are_bytes_at_the_measured_rate() -> None:
     ceilings = {"copy": {"bytes": 2000, "ms": 1.0}, "read": {"bytes": 4000, "ms": 1.0}}
-    assert floor(Host(), CASE, ceilings) == 8192 / 4000
+    assert floor(HostTimer(), CASE, ceilings) == 8192 / 4000
     written = Case("fake", "double", "float64", (1024,), written=8192)
-    assert floor(Host(), written, ceilings) == 16384 / 2000
-    assert floor(Host(), Case("fake", "double", "int32", (8, 8), slots=9), ceilings) is None
+    assert floor(HostTimer(), written, ceilings) == 16384 / 2000
+    assert floor(HostTimer(), Case("fake", "double", "int32", (8, 8), slots=9), ceilings) is None
 
 
 def line(data: str = "uniform", **ms: float) -> dict[str, Any]:
@@ -229,7 +232,7 @@ def line(data: str = "uniform", **ms: float) -> dict[str, Any]:
     return {**about, "times": ms, "failures": {}, "floor_ms": 0.5}
 
 
-def test_ratios_are_to_the_fastest_of_the_peers() -> None:
+def test_ratios_are_to_the_fastest_of_the_others() -> None:
     lines = [line(dask_coop=2, CUB=4, CuPy=1, floor=9), line("constant", dask_coop=4)]
     assert report.best(lines[0]) == ("CuPy", 1)
     assert report.ratio(lines[0]) == 0.5
@@ -246,7 +249,7 @@ def test_ratios_are_to_the_fastest_of_the_peers() -> None:
 def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
-    class Recorder(Host):
+    class Recorder(HostTimer):
         def sample(self, call: Any, *rest: Any) -> tuple[float, float]:
             order.append(call.__name__)
             if call.__name__ == "CuPy" and order.count("CuPy") == 3:
@@ -258,14 +261,14 @@ def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
             return 2 * x
 
         call.__name__ = name
-        return lambda peers, case: call
+        return lambda libraries, case: call
 
-    engine = Recorder()
-    engine.names = ("dask_coop", "CuPy", "CUB")
-    primitive = contenders(**{name: named(name) for name in engine.names})
-    found = {row["contender"]: row for row in measure(engine, CASE, primitive, 1.0)}
+    timer = Recorder()
+    timer.names = ("dask_coop", "CuPy", "CUB")
+    primitive = contenders(**{name: named(name) for name in timer.names})
+    found = {row["contender"]: row for row in measure(timer, CASE, primitive, 1.0)}
     assert found["CuPy"]["note"] == "out of luck"
-    assert order[:8] == [*engine.names, *engine.names, "dask_coop", "CuPy"]
+    assert order[:8] == [*timer.names, *timer.names, "dask_coop", "CuPy"]
     assert order[8:11] == ["CUB", "dask_coop", "CUB"]
     assert len(found["dask_coop"]["samples_ms"]) == len(found["CUB"]["samples_ms"]) == 7
 
@@ -273,15 +276,15 @@ def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_nvcc_cub_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(ImportError, match="no nvcc"):
-        _ = peers.Peers(gpu=True).cub
+        _ = Contenders(gpu=True).cub
 
 
 def test_nvcc_compiles_cub(tmp_path: Path) -> None:
-    nvcc = peers.find_nvcc()
+    nvcc = find_nvcc()
     if nvcc is None:
         pytest.skip("nvcc is not installed")
     library = tmp_path / "cub.so"
-    subprocess.run(peers.build_command(nvcc, "long long", library, "sm_80"), check=True)
+    subprocess.run(build_command(nvcc, "long long", library, "sm_80"), check=True)
     assert b"cub_histogram" in library.read_bytes()
 
 

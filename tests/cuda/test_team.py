@@ -1,4 +1,4 @@
-"""What keeps GPUs from being launched on together, each reason by itself, without a GPU."""
+"""What keeps several GPUs from getting one launch, each reason by itself, without a GPU."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ reaches = True
 cuda.runtime = SimpleNamespace(deviceCanAccessPeer=lambda a, b: reaches)
 cupy.cuda = cuda
 sys.modules.update({"cupy": cupy, "cupy.cuda": cuda})
-from dask_coop.cuda import team as together
+from dask_coop.cuda import team
 gpus = [Device("sm_90", 132, 232448, True)] * 20
-together.device = lambda ordinal: gpus[ordinal]
-together.attribute = lambda ordinal, name: 1
-together._is_sanitized = lambda: False
+team.device = lambda ordinal: gpus[ordinal]
+team.attribute = lambda ordinal, name: 1
+team._is_sanitized = lambda: False
 os.environ.pop("CUDA_LAUNCH_BLOCKING", None)
 ordinals = (0, 1, 3)
 """
@@ -33,12 +33,12 @@ CASES = {
     "ordinals = tuple(range(17))": "a launch takes up to 16 GPUs, not 17",
     "os.environ['CUDA_LAUNCH_BLOCKING'] = '1'": "CUDA_LAUNCH_BLOCKING lets one GPU wait for",
     "os.environ['CUDA_LAUNCH_BLOCKING'] = '0'": "",
-    "together._is_sanitized = lambda: True": "compute-sanitizer runs kernels one at a time",
+    "team._is_sanitized = lambda: True": "compute-sanitizer runs kernels one at a time",
     "gpus[3] = Device('sm_80', 108, 166912, False)": (
         "the GPUs differ: sm_80 with 108 processors, sm_90 with 132 processors"
     ),
     "gpus[2] = Device('sm_80', 108, 166912, False)": "",
-    "together.attribute = lambda ordinal, name: ordinal != 3": "GPU 3 takes no cooperative",
+    "team.attribute = lambda ordinal, name: ordinal != 3": "GPU 3 takes no cooperative",
     "reaches = False": "GPU 0 cannot reach the memory of GPU 1",
 }
 
@@ -47,7 +47,7 @@ CASES = {
 def test_what_keeps_gpus_apart_is_said(change: str) -> None:
     pytest.importorskip("cuda.bindings.driver")
     pytest.importorskip("cuda.core")
-    code = f"{SCRIPT}{change}\nprint(together._objection(ordinals))"
+    code = f"{SCRIPT}{change}\nprint(team._objection(ordinals))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

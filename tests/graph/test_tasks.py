@@ -17,7 +17,7 @@ from dask.local import get_sync
 
 import dask_coop as dc
 from dask_coop.graph import tasks
-from dask_coop.node.find import find_stages, put_in
+from dask_coop.node.find import find_launches, put_in
 
 ARRAY = np.random.default_rng(7).integers(-50, 50, 400).astype("f8")
 
@@ -157,25 +157,25 @@ def test_another_argument_of_all_functions_changes_nothing(
 
 
 def found_and_computed(x: Any, graph: dict[Any, Any] | None = None) -> tuple[Any, Any, Any]:
-    """Return the stages of a graph, why others are none, and the result that stages make."""
+    """Return the launches of a graph, why others are none, and the result that launches make."""
     keys = x.__dask_keys__()
     wanted = set(flatten(keys))
-    found = find_stages(graph_of(x) if graph is None else graph, wanted)
+    found = find_launches(graph_of(x) if graph is None else graph, wanted)
     plain = dict(found.graph)
-    for stage in found.stages:
+    for launch in found.launches:
 
-        def run(values: list[Any], stage: Any = stage) -> list[Any]:
-            inside = stage.plain | dict(zip(stage.needs, values, strict=True))
-            return list(get_sync(inside, list(stage.outputs)))
+        def run(values: list[Any], launch: Any = launch) -> list[Any]:
+            inside = launch.plain | dict(zip(launch.needs, values, strict=True))
+            return list(get_sync(inside, list(launch.outputs)))
 
-        put_in(plain, stage, run)
-    of_stages = [
-        (stage.key, stage.op, stage.blocks, stage.outputs, stage.plain.keys(), stage.origins)
-        for stage in found.stages
+        put_in(plain, launch, run)
+    of_launches = [
+        (launch.key, launch.op, launch.blocks, launch.outputs, launch.plain.keys(), launch.origins)
+        for launch in found.launches
     ]
     blocks = flatten([get_sync(cull(plain, wanted), keys)])
     result = np.concatenate([np.ravel(block) for block in blocks])
-    return of_stages, found.others, result
+    return of_launches, found.others, result
 
 
 def test_fused_tasks_are_taken_apart() -> None:

@@ -24,7 +24,7 @@ COMMON = ("f4", "f8", "i4", "i8", "u1")
 EVERYTHING = programs_list.everything()
 #: Every eighth one, which differs from its neighbours by a kernel or a dtype; or all, if asked for.
 CHECKED = EVERYTHING[:: 1 if THOROUGH else 8]
-SHARES = 12
+PARTS = 12
 
 
 def is_hopper(arch: str) -> bool:
@@ -54,13 +54,13 @@ def test_the_common_kernels_compile(arch: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_100"])
-def test_the_stages_over_several_gpus_compile(arch: str) -> None:
-    compile_all([*programs_list.stages(np.dtype("f4"), is_hopper(arch))], arch)
+def test_multichunk_launches_compile(arch: str) -> None:
+    compile_all([*programs_list.multichunks(np.dtype("f4"), is_hopper(arch))], arch)
 
 
-@pytest.mark.parametrize("share", range(SHARES))
-def test_every_kernel_compiles(share: int) -> None:
-    compile_all(CHECKED[share::SHARES], "sm_90")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_kernel_compiles(part: int) -> None:
+    compile_all(CHECKED[part::PARTS], "sm_90")
 
 
 def test_every_kernel_is_more_than_the_common_ones() -> None:
@@ -96,8 +96,8 @@ def main_kernels(arch: str, dtype: np.dtype[np.generic]) -> list[str]:
     )
     counts = programs_list.histograms(dtype, is_hopper(arch))
     sources += [source for source in counts if not other.search(source)]
-    stages = programs_list.stages(dtype, is_hopper(arch))
-    sources += [source for source in stages if "node_histogram" in source]
+    launches = programs_list.multichunks(dtype, is_hopper(arch))
+    sources += [source for source in launches if "multichunk_histogram<" in source]
     return list(dict.fromkeys(sources))
 
 

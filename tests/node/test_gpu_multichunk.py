@@ -1,4 +1,4 @@
-"""Stages on several GPUs: every monoid, chunks of any sizes anywhere, what must not go wrong."""
+"""Launches on several GPUs: every monoid, chunks of any sizes anywhere, what must not go wrong."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_any_layout_moves(several: int) -> None:
         assert (x.device.id, x.dtype, x.shape) == (1, host.dtype, host.shape)
         with cupy.cuda.Device(1):
             np.testing.assert_array_equal(cupy.asnumpy(x), host)
-    assert [peers.place(x) for x in (*arrays, hosts[0], None)] == [0] * 7 + [None, None]
+    assert [peers.device_of(x) for x in (*arrays, hosts[0], None)] == [0] * 7 + [None, None]
 
 
 def test_a_producer_on_another_stream_is_waited_for_and_waits(node: dc.Node) -> None:

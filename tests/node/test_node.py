@@ -25,23 +25,25 @@ from dask.diagnostics import ProgressBar
 from support.fake_gpus import FakeArray, FakeGpus
 
 import dask_coop as dc
+from dask_coop.chunks.cupy.eligibility import Objection
 from dask_coop.node import node as module
 from dask_coop.node import run
-from dask_coop.node.placement import Everywhere
-from dask_coop.node.threads import AHEAD
+from dask_coop.node.placement import OnAllGpus
+from dask_coop.node.threads import MOST_UNSEEN
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Return what stands in for `dask_coop.chunks.cupy.multichunk`."""
+def multichunk(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return what stands in for `dask_coop.chunks.cupy.multichunk`; it objects to all chunks."""
     team = SimpleNamespace(objection="")
-    fake = SimpleNamespace(Team=lambda *_: team, objection=lambda team, xs: "GPUs are fakes")
-    monkeypatch.setattr(run, "_engine", lambda: fake)
+    fake = SimpleNamespace(Team=lambda *_: team, objection=Objection("GPUs are fakes"))
+    monkeypatch.setattr(run, "_multichunk", lambda: fake)
+    monkeypatch.setattr(run, "objection_to_chunks", lambda xs, team: fake.objection)
     return fake
 
 
 @pytest.fixture
-def gpus(monkeypatch: pytest.MonkeyPatch, engine: SimpleNamespace) -> FakeGpus:
+def gpus(monkeypatch: pytest.MonkeyPatch, multichunk: SimpleNamespace) -> FakeGpus:
     fake = FakeGpus(4)
     monkeypatch.setattr(module, "_peers", lambda: fake)
     return fake
@@ -164,7 +166,7 @@ def test_few_chunks_are_in_memory_at_a_time(gpus: FakeGpus) -> None:
     graph["sum"] = Task("sum", sum, List(*refs(*(("y", i) for i in range(300)))))
     with dc.Node([0, 1]) as node:
         assert node.get(graph, "sum") == 300
-    assert most <= 2 * (AHEAD + 2)
+    assert most <= 2 * (MOST_UNSEEN + 2)
 
 
 def test_an_exception_says_where_and_keeps_its_traceback(gpus: FakeGpus, node: dc.Node) -> None:
@@ -404,8 +406,8 @@ def test_nothing_is_kept(gpus: FakeGpus, node: dc.Node, fails: bool) -> None:
         gc.enable()
 
 
-class Adds(Everywhere):
-    """A stage that adds on all GPUs, by the plain graph."""
+class Adds(OnAllGpus):
+    """A function that adds on all GPUs, by the plain graph."""
 
     def __init__(self, node: dc.Node, gpus: FakeGpus) -> None:
         self.node, self.gpus = node, gpus
@@ -420,20 +422,22 @@ class Adds(Everywhere):
         return threading.current_thread().name, list(self.node._run(graph, outs))
 
 
-def test_a_stage_gets_all_arrays_in_a_thread_of_its_own(gpus: FakeGpus, node: dc.Node) -> None:
+def test_what_works_on_all_gpus_gets_all_arrays_in_a_thread_of_its_own(
+    gpus: FakeGpus, node: dc.Node
+) -> None:
     graph: dict[Any, Any] = {("x", i): Task(("x", i), gpus.make, i) for i in range(4)}
-    graph["stage"] = Task("stage", Adds(node, gpus), *refs(*graph))
-    name, arrays = node.get(graph, "stage")
-    assert name == "dask_coop stages"
+    graph["everything"] = Task("everything", Adds(node, gpus), *refs(*graph))
+    name, arrays = node.get(graph, "everything")
+    assert name == "dask_coop launches"
     assert [x.device for x in arrays] == [0, 1, 2, 3]
     assert gpus.moves() == []
-    graph["stage"] = Task("stage", Adds(None, gpus), *graph["stage"].args)  # type: ignore[arg-type]
+    graph["everything"] = Task("everything", Adds(None, gpus), *graph["everything"].args)  # type: ignore[arg-type]
     with pytest.raises(ZeroDivisionError) as caught:
-        node.get(graph, "stage")
-    assert caught.value.__notes__ == ["in task 'stage' on all GPUs"]
+        node.get(graph, "everything")
+    assert caught.value.__notes__ == ["in task 'everything' on all GPUs"]
 
 
-def test_stages_that_do_not_suit_run_their_plain_tasks(
+def test_launches_that_do_not_suit_run_their_plain_tasks(
     node: dc.Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = np.arange(100)
@@ -446,7 +450,7 @@ def test_stages_that_do_not_suit_run_their_plain_tasks(
     assert all(line.endswith(": plain tasks, because GPUs are fakes") for line in lines)
     fake = SimpleNamespace(objection="there is one GPU")
     with monkeypatch.context() as patch:
-        patch.setattr(node._runs, "_team", fake)
+        patch.setattr(node._launcher, "_team", fake)
         assert dc.sum(x).compute(scheduler=node.get) == array.sum()
     assert node.explain().endswith("plain tasks, because there is one GPU")
     dc.sum(da.ones((4, 4), chunks=2), axis=0).compute(scheduler=node.get)
@@ -455,8 +459,8 @@ def test_stages_that_do_not_suit_run_their_plain_tasks(
     assert node.explain() == ""
 
 
-def test_stages_of_suitable_chunks_are_one_call(
-    node: dc.Node, engine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+def test_launches_over_suitable_chunks_are_one_call(
+    node: dc.Node, multichunk: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
 
@@ -472,8 +476,8 @@ def test_stages_of_suitable_chunks_are_one_call(
         calls.append((op.monoid.name, len(xs)))
         return (np.array([1, 2]),) if grid.bins[0].n == 2 else None
 
-    engine.objection = lambda team, xs: ""
-    engine.scan, engine.reduce, engine.histogram = scan, reduce, histogram
+    multichunk.objection = None
+    multichunk.scan, multichunk.reduce, multichunk.histogram = scan, reduce, histogram
     x = da.from_array(np.arange(40.0), chunks=10).persist(scheduler=node.get)
     assert dc.sum(x).compute(scheduler=node.get) == 7
     assert node.explain().endswith("one launch over 4 chunks")
@@ -488,18 +492,20 @@ def test_stages_of_suitable_chunks_are_one_call(
     assert calls == [*sums, *counted, *counted]
 
 
-def test_a_stage_that_fails_says_so(node: dc.Node, engine: SimpleNamespace) -> None:
+def test_a_launch_that_fails_says_so(node: dc.Node, multichunk: SimpleNamespace) -> None:
     def fails(*_: Any) -> None:
         raise ZeroDivisionError("barrier")
 
-    engine.objection, engine.reduce = lambda team, xs: "", fails
+    multichunk.objection, multichunk.reduce = None, fails
     with pytest.raises(ZeroDivisionError, match="barrier") as caught:
         dc.sum(da.ones(10, chunks=5).persist(scheduler=node.get)).compute(scheduler=node.get)
     assert caught.value.__notes__[0].endswith("on all GPUs")
 
 
-def test_a_stage_that_nobody_asked_for_is_not_run(node: dc.Node, engine: SimpleNamespace) -> None:
-    engine.objection, engine.reduce = lambda team, xs: "", None
+def test_a_launch_that_nobody_asked_for_is_not_run(
+    node: dc.Node, multichunk: SimpleNamespace
+) -> None:
+    multichunk.objection, multichunk.reduce = None, None
     x = da.ones(10, chunks=5).persist(scheduler=node.get)
     chunk = node.get(dict(dc.sum(x).dask), (x.name, 0))
     np.testing.assert_array_equal(chunk, np.ones(5))
@@ -530,7 +536,7 @@ def test_reductions_hold_few_chunks_that_are_made_on_the_way(node: dc.Node) -> N
     assert "made on the way" in node.explain()
 
 
-def test_callbacks_stay_registered_when_a_stage_falls_back(node: dc.Node) -> None:
+def test_callbacks_stay_registered_when_a_launch_falls_back(node: dc.Node) -> None:
     x = da.ones(100, chunks=10).persist(scheduler=node.get)
     seen: list[Any] = []
     with Callback(pretask=lambda key, *_: seen.append(key)) as callback:
@@ -538,7 +544,7 @@ def test_callbacks_stay_registered_when_a_stage_falls_back(node: dc.Node) -> Non
         dc.cumsum(x).compute(scheduler=node.get)
         assert Callback.active == before
     assert callback is not None
-    assert any("stage" in str(key) for key in seen)
+    assert any("launch" in str(key) for key in seen)
 
 
 def test_a_node_computes_where_an_event_loop_runs(node: dc.Node) -> None:

@@ -54,7 +54,7 @@ def cumsum(multi_grid: bool) -> str:
 
 
 @pytest.mark.parametrize("make", [multichunk.barriers, reduce, cumsum])
-def test_a_stage_compiles_with_either_barrier(
+def test_a_launch_compiles_with_either_barrier(
     make: Callable[[bool], str], multi_grid: bool
 ) -> None:
     report = io.StringIO()
@@ -193,7 +193,7 @@ class Row:
         absent : {0, 1}
             How many GPUs are waited for besides those that there are.
         """
-        from dask_coop.cuda.team import launch_together
+        from dask_coop.cuda.team import launch_on_all
 
         for array in (*self.words, *self.failed, *self.out):
             with array.device:
@@ -218,7 +218,7 @@ class Row:
         sizes = self.blocks(), multichunk.THREADS
         self.wait()
         start = time.perf_counter()
-        launch_together(program, *sizes, self.gpus, streams, arguments, linked=self.multi_grid)
+        launch_on_all(program, *sizes, self.gpus, streams, arguments, linked=self.multi_grid)
         self.wait()
         return time.perf_counter() - start
 

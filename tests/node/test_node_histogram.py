@@ -89,7 +89,7 @@ class Gpus:
     def count(self, chunks: list[list[Any]], bins: Any, blocks: int, rng: Any) -> Any:
         """Return the histogram of every GPU's chunks, which are NumPy's."""
         ordinals, put = self.ordinals, self.put
-        stage = self.cuda.stage_histogram(ordinals, chunks[0][0].dtype, bins)
+        how = self.cuda.multichunk_histogram(ordinals, chunks[0][0].dtype, bins)
         there = [[put(d, chunk) for chunk in chunks[d]] for d in ordinals]
         work = [self.work(d, there[d], blocks, rng) for d in ordinals]
         tables = [put(d, np.zeros(bins.n, "u8")) for d in ordinals]
@@ -99,10 +99,10 @@ class Gpus:
 
         def arguments(rank: int, peers: Any, epoch: Any) -> list[Any]:
             addresses = np.uint64(lists[rank].data.ptr), np.uint64(out.data.ptr)
-            return [work[rank][0], peers, epoch, *stage.lookups[rank].arguments, *addresses]
+            return [work[rank][0], peers, epoch, *how.lookups[rank].arguments, *addresses]
 
-        threads, shared = histogram.THREADS, stage.shared
-        self.team.launch(stage.source, blocks, threads, shared, ordinals, arguments, "a test")
+        threads, shared = histogram.THREADS, how.shared
+        self.team.launch(how.source, blocks, threads, shared, ordinals, arguments, "a test")
         return self.cupy.asnumpy(out)
 
 
@@ -187,4 +187,4 @@ def test_a_block_counts_more_than_32_bits(gpus: Any, n: int) -> None:
 def test_too_many_bins_are_for_other_kernels(gpus: Any) -> None:
     bins = find_bins(200_000, (0, 1), np.dtype("f4"))
     dtype = np.dtype("f4")
-    assert gpus.cuda.stage_histogram(gpus.ordinals, dtype, bins) is None
+    assert gpus.cuda.multichunk_histogram(gpus.ordinals, dtype, bins) is None

@@ -48,7 +48,7 @@ class FakeGpus:
         """Return the GPU of the calling thread; -1 for none."""
         return int(getattr(self._thread, "ordinal", -1))
 
-    def place(self, x: Any) -> int | None:
+    def device_of(self, x: Any) -> int | None:
         return x.device if isinstance(x, FakeArray) else None
 
     def move(self, arrays: Sequence[FakeArray], ordinal: int) -> list[FakeArray]:

@@ -28,11 +28,11 @@ from dask_coop.chunks.cupy.central_moments import lift_powers
 from dask_coop.chunks.cupy.histogram import count
 from dask_coop.chunks.cupy.masks import apply_mask, lift_parts
 from dask_coop.chunks.cupy.matmul import matmul as matmul
-from dask_coop.chunks.cupy.multichunk_jobs import downsweep as downsweep
-from dask_coop.chunks.cupy.multichunk_jobs import histogram_all as histogram_all
-from dask_coop.chunks.cupy.multichunk_jobs import lift_all as lift_all
-from dask_coop.chunks.cupy.multichunk_jobs import synchronize as synchronize
-from dask_coop.chunks.cupy.multichunk_jobs import upsweep as upsweep
+from dask_coop.chunks.cupy.multichunk import downsweep as downsweep
+from dask_coop.chunks.cupy.multichunk import histogram_all as histogram_all
+from dask_coop.chunks.cupy.multichunk import lift_all as lift_all
+from dask_coop.chunks.cupy.multichunk import synchronize as synchronize
+from dask_coop.chunks.cupy.multichunk import upsweep as upsweep
 from dask_coop.chunks.cupy.reduce import reduce_lines
 from dask_coop.chunks.cupy.reduce_ordered import fold_lines
 from dask_coop.chunks.cupy.scan import reduce_segments, scan_lines

@@ -1,7 +1,8 @@
-"""Whether an operation and its chunks suit a multi-chunk launch: one kernel over many chunks.
+"""Whether GPUs, chunks and an operation suit a multi-chunk launch: one kernel over many chunks.
 
-An operation, its bins and its scan can be asked about before there are chunks, and without CuPy.
-What a program can't be launched for otherwise, such as a table too large for a block, shows later.
+All refusals are here, as values in words that `Node.explain` prints. An operation, its bins and its
+scan can be asked about before there are chunks, and without CuPy; whether a table fits the memory
+of a block shows only when its program is chosen.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ class Objection:
         return self.text
 
 
+TABLE_TOO_LARGE = Objection("the table does not fit the memory of a block")
+
+
 def objection_to_operation(op: Operation) -> Objection | None:
-    """Say why chunks are not reduced together; None if they are."""
+    """Say why no launch reduces several chunks; None if one does."""
     if isinstance(op.monoid, Powers):
         return Objection("moments of a high order take several steps a chunk")
     if not op.monoid.commutative:
@@ -38,7 +42,7 @@ def objection_to_operation(op: Operation) -> Objection | None:
 
 
 def objection_to_scan(op: Operation, spec: ScanSpec) -> Objection | None:
-    """Say why 1-d chunks are not scanned together; None if they are."""
+    """Say why no launch scans several 1-d chunks; None if one does."""
     if spec.initial:
         return Objection("its first chunk is longer by one")
     if op.monoid.lift is not None:
@@ -46,18 +50,20 @@ def objection_to_scan(op: Operation, spec: ScanSpec) -> Objection | None:
     return objection_to_operation(op)
 
 
-def objection_to_histogram(op: Operation, grid: Any = None) -> Objection | None:
-    """Say why chunks are not counted into one table; None if they are.
+def objection_to_histogram(op: Operation, grid: Any) -> Objection | None:
+    """Say why no launch counts several chunks into one table; None if one does."""
+    return objection_to_counting(op) or objection_to_grid(grid)
 
-    Without a `grid`, which may not be known yet, `objection_to_grid` has to be asked later.
-    """
+
+def objection_to_counting(op: Operation) -> Objection | None:
+    """Say why no launch does what `op` does, whatever the bins, or None."""
     if op.monoid is not COUNTS:
         return Objection("reproducible sums of weights take several steps a chunk")
-    return None if grid is None else objection_to_grid(grid)
+    return None
 
 
 def objection_to_grid(grid: Any) -> Objection | None:
-    """Say why chunks are not counted into `grid` together; None if they are."""
+    """Say why no launch counts into such bins, or None."""
     if not isinstance(grid, Grid):
         return Objection("the largest integer is not known before")
     if len(grid.bins) > 1 or grid.axes is not None or grid.flow:
@@ -65,30 +71,37 @@ def objection_to_grid(grid: Any) -> Objection | None:
     return None
 
 
-def objection_to_chunks(xs: Sequence[Any], ordinals: Sequence[int]) -> Objection | None:
-    """Say why a launch over several of the GPUs `ordinals` takes no such chunks, or None."""
-    # Where there are none yet, nobody needs CuPy to ask the rest.
+def objection_to_team(team: Any) -> Objection | None:
+    """Say why there are no launches over several GPUs of a `dask_coop.cuda.team.Team`, or None."""
+    return Objection(team.objection) if team.objection else None
+
+
+def objection_to_chunks(xs: Sequence[Any], team: Any) -> Objection | None:
+    """Say why there is no launch over such chunks on several GPUs of a team, or None."""
+    if reason := objection_to_team(team):
+        return reason
+    # The other questions need no CuPy.
     import cupy
 
     if not all(isinstance(x, cupy.ndarray) for x in xs):
         return Objection("the chunks are not CuPy arrays")
     found = {x.device.id for x in xs}
-    if strangers := found - set(ordinals):
-        return Objection(f"chunks lie on GPU {min(strangers)}, which is not the node's")
+    if others := found - set(team.ordinals):
+        return Objection(f"chunks lie on GPU {min(others)}, which is not the node's")
     if len(found) < 2:
         return Objection(f"all chunks lie on GPU {min(found)}")
     return None
 
 
 def objection_to_dtypes(xs: Sequence[Any]) -> Objection | None:
-    """Say why no launch takes chunks of such dtypes, or None."""
+    """Say why no launch takes chunks of such dtypes, or None; on one GPU or several."""
     if len({x.dtype for x in xs}) > 1:
         return Objection("its chunks are of several dtypes")
     return None
 
 
 def objection_to_chunks_of_one_gpu(xs: Sequence[Any]) -> Objection | None:
-    """Say why a launch over one GPU takes no such CuPy chunks, or None."""
+    """Say why there is no launch over such CuPy chunks on one GPU, or None."""
     if len({x.device.id for x in xs}) > 1:
         return Objection("the chunks lie on several GPUs")
     if reason := objection_to_dtypes(xs):

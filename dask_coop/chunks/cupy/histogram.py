@@ -135,13 +135,13 @@ def _fit(words: int, packed: bool) -> int:
     return 2 * (words - 32) if packed else (words - 1) // 2 * 2
 
 
-class Stage(NamedTuple):
-    """The histogram of an array that lies on several GPUs, as one launch on all of them.
+class MultichunkHistogram(NamedTuple):
+    """The histogram of several chunks, on one GPU or on several, as one launch.
 
     Attributes
     ----------
     source : str
-        A program of `node.histogram`, in blocks of `programs.THREADS`, one a multiprocessor.
+        A program of `multichunk.histogram`, in blocks of `programs.THREADS`, one a multiprocessor.
     shared : int
         Dynamic shared memory of a block, in bytes.
     lookups : list of Lookup
@@ -153,10 +153,10 @@ class Stage(NamedTuple):
     lookups: list[Lookup]
 
 
-def stage_histogram(
+def multichunk_histogram(
     ordinals: Sequence[int], samples: np.dtype[Any], bins: Bins | Integers
-) -> Stage | None:
-    """Return how GPUs count together; None if the counters do not fit the memory of a block.
+) -> MultichunkHistogram | None:
+    """Return how one launch counts several chunks; None if the counters do not fit a block.
 
     Parameters
     ----------
@@ -181,7 +181,8 @@ def stage_histogram(
     if fit is None:
         return None
     packed, shared = fit
-    return Stage(multichunk.histogram(lookups[0].finder, packed), shared, lookups)
+    source = multichunk.histogram(lookups[0].finder, packed)
+    return MultichunkHistogram(source, shared, lookups)
 
 
 def _objection(case: _Case, strategy: str, weighted: bool) -> str:

@@ -1,14 +1,19 @@
-"""Stages: one cooperative launch over CuPy chunks of an array, on one GPU or several.
+"""Multi-chunk launches: one cooperative launch over CuPy chunks of an array, on one GPU or several.
 
 Every GPU's chunks are cut into *segments*, in the order of a scan, and every block of its grid gets
-an equal share of neighbouring ones; kernels/kernel_multichunk.cuh tells what becomes of them. What
-the host makes for a GPU lies in one allocation and goes there in one copy.
+neighbouring ones, of about as many elements; kernels/kernel_multichunk.cuh tells what becomes of
+them. What the host makes for a GPU lies in one allocation and goes there in one copy.
+
+`Node` calls what takes a team of several GPUs: `reduce`, `scan`, `histogram`. The chunk backend
+offers what one launch does with the chunks of one GPU, and one answer to wait for: `lift_all`,
+`histogram_all`, `upsweep` and `downsweep`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -20,8 +25,13 @@ from dask_coop.algebra.monoids import Operation, Origin, State
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, deliver, dense
-from dask_coop.chunks.cupy.eligibility import Objection, objection_to_chunks
-from dask_coop.chunks.cupy.histogram import stage_histogram
+from dask_coop.chunks.cupy.eligibility import (
+    objection_to_chunks_of_one_gpu,
+    objection_to_histogram,
+    objection_to_operation,
+    objection_to_scan,
+)
+from dask_coop.chunks.cupy.histogram import multichunk_histogram
 from dask_coop.chunks.cupy.partition import Cut, cut
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.programs import histogram as histograms
@@ -37,13 +47,6 @@ Array = Any
 _STATIC_BYTES = 2048
 
 
-def objection(team: Team, xs: Sequence[Any]) -> Objection | None:
-    """Say why a stage over the chunks `xs` can't be had; None if it can."""
-    if team.objection:
-        return Objection(team.objection)
-    return objection_to_chunks(xs, team.ordinals)
-
-
 def reduce(
     team: Team, op: Operation, xs: Sequence[Array], origins: Sequence[Origin] | None
 ) -> State:
@@ -56,12 +59,12 @@ def reduce(
     xs : sequence of cupy.ndarray
         Chunks that lie on the GPUs.
     origins : sequence of Origin, optional
-        Where the chunks are in the array, for operations that tell places.
+        Where the chunks are in the array, for operations that tell an argument index.
     """
-    stage = _reduce(team, op, xs)
+    launch = _reduce(team, op, xs)
     if origins is None:
-        return tuple(field[0] for field in _fields(op, stage.total()))
-    fields = _fields(op, stage.of_chunks())
+        return tuple(field[0] for field in _fields(op, launch.total()))
+    fields = _fields(op, launch.of_chunks())
     return op.combine(
         [
             op.shift(tuple(field[i] for field in fields), x.shape, origin)
@@ -70,28 +73,37 @@ def reduce(
     )
 
 
-def reduce_each(team: Team, op: Operation, xs: Sequence[Array]) -> State:
-    """Reduce each of the chunks `xs`; return their states in arrays of one axis on the host."""
-    return _fields(op, _reduce(team, op, xs).of_chunks())
+def lift_all(op: Operation, xs: Sequence[Array]) -> State | None:
+    """Reduce each of the chunks `xs`; None if they have to be taken one by one.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        The states, along the first axis of each field.
+    """
+    if objection_to_operation(op) or objection_to_chunks_of_one_gpu(xs):
+        return None
+    with xs[0].device:
+        return _fields(op, _reduce(_team(xs), op, xs).of_chunks())
 
 
-def _reduce(team: Team, op: Operation, xs: Sequence[Array]) -> _Stage:
+def _reduce(team: Team, op: Operation, xs: Sequence[Array]) -> _MultichunkLaunch:
     element, layout = programs_list.element(op), programs_list.layout(op)
     source = programs.reduce(programs_list.functor(op), element, layout)
     ready = [_prepare(op, x) for x in xs]
-    stage = _Stage(ready, layout.itemsize)
-    stage.sends_states = programs_list.has_gaps(layout)
+    launch = _MultichunkLaunch(ready, layout.itemsize)
+    launch.sends_states = programs_list.has_gaps(layout)
     threads = reductions.THREADS
-    stage.upload(team, most_blocks(source, stage.ordinals, threads, 0))
-    stage.launch(
+    launch.upload(team, most_blocks(source, launch.ordinals, threads, 0))
+    launch.run(
         team,
         source,
         threads,
         0,
         f"the {op.monoid.name}",
-        lambda rank: stage.places(rank, "states", "peers", "out"),
+        lambda rank: launch.addresses(rank, "states", "peers", "out"),
     )
-    return stage
+    return launch
 
 
 def scan(
@@ -104,37 +116,44 @@ def scan(
     return ys
 
 
-def upsweep(team: Team, op: Operation, xs: Sequence[Array], spec: ScanSpec) -> tuple[State, bytes]:
-    """Do the first half of a scan of 1-d chunks, of which nobody has the others.
+def upsweep(op: Operation, spec: ScanSpec, xs: Sequence[Array]) -> tuple[State, bytes] | None:
+    """Reduce each of the 1-d chunks `xs` for a scan; None if they have to be taken one by one.
+
+    The GPU has not all chunks of the array, so it can't scan them before it knows their bases.
 
     Returns
     -------
     state : tuple of numpy.ndarray
-        The states of the chunks, along the first axis of each field.
+        The states, along the first axis of each field.
     memo : bytes
-        What `downsweep` is to be given.
+        What `downsweep` is to be given with the same chunks.
     """
-    stage = _scan(team, op, [_prepare(op, x) for x in xs], (), spec, programs.UP)
-    of_segments, of_chunks = stage.of_parts()
+    if objection_to_scan(op, spec) or objection_to_chunks_of_one_gpu(xs):
+        return None
+    with xs[0].device:
+        ready = [_prepare(op, x) for x in xs]
+        launch = _scan(_team(xs), op, ready, (), spec, programs.UP)
+        of_segments, of_chunks = launch.of_segments_and_chunks()
     return _fields(op, of_chunks), of_segments.tobytes()
 
 
 def downsweep(
-    team: Team,
-    op: Operation,
-    xs: Sequence[Array],
-    spec: ScanSpec,
-    bases: Sequence[State],
-    memo: bytes,
+    op: Operation, spec: ScanSpec, xs: Sequence[Array], bases: Sequence[State | None], memo: bytes
 ) -> list[Array]:
-    """Do the second half of a scan, from the base sums of the chunks, without waiting for it."""
-    ready = [_prepare(op, x) for x in xs]
-    ys: list[Any] = _results(op, ready, [True] * len(xs))
+    """Scan the chunks of an upsweep from their bases, None at the start of the array.
+
+    It does not wait for the launch to end.
+    """
+    identity = op.monoid.identity(op.element)
+    states = [identity if base is None else base for base in bases]
     records = np.zeros(len(bases), programs_list.layout(op))
-    for field, values in zip(op.monoid.fields, zip(*bases, strict=True), strict=True):
+    for field, values in zip(op.monoid.fields, zip(*states, strict=True), strict=True):
         records[field.name] = values
     given = {"states": np.frombuffer(memo, "u1"), "bases": records}
-    _scan(team, op, ready, ys, spec, programs.DOWN, given)
+    with xs[0].device:
+        ready = [_prepare(op, x) for x in xs]
+        ys: list[Any] = _results(op, ready, [True] * len(xs))
+        _scan(_team(xs), op, ready, ys, spec, programs.DOWN, given)
     return ys
 
 
@@ -154,7 +173,7 @@ def _scan(
     spec: ScanSpec,
     steps: int,
     given: Mapping[str, Any] = MappingProxyType({}),
-) -> _Stage:
+) -> _MultichunkLaunch:
     of = programs_list.scanned(op, spec.exclusive, spec.reverse)
     gpu, tuning, shared = device(xs[0].device.id), None, 0
     if gpu.hopper and of.is_bulk:
@@ -163,17 +182,17 @@ def _scan(
         shared = scans.waves_shared_bytes(of, tuning)
     source = programs.scan(of, tuning)
     threads = scans.THREADS if tuning is None else tuning.threads
-    stage = _Stage(xs, of.state_bytes, ys, spec.reverse)
-    stage.upload(team, most_blocks(source, stage.ordinals, threads, shared), given)
+    launch = _MultichunkLaunch(xs, of.state_bytes, ys, spec.reverse)
+    launch.upload(team, most_blocks(source, launch.ordinals, threads, shared), given)
 
     def rest(rank: int) -> list[Any]:
-        bases = stage.places(rank, "bases") if "bases" in given else [np.uint64(0)]
-        return [*stage.places(rank, "states", "peers"), *bases, np.int32(steps)]
+        bases = launch.addresses(rank, "bases") if "bases" in given else [np.uint64(0)]
+        return [*launch.addresses(rank, "states", "peers"), *bases, np.int32(steps)]
 
-    # Only who meets others at the barrier may have waited in vain.
+    # Without the upsweep there is no barrier, at which a wait may be in vain.
     what, wait = f"the scan by {op.monoid.name}", bool(steps & programs.UP)
-    stage.launch(team, source, threads, shared, what, rest, wait)
-    return stage
+    launch.run(team, source, threads, shared, what, rest, wait)
+    return launch
 
 
 def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> State | None:
@@ -193,14 +212,14 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> Sta
         with x.device:
             ready.append(dense(x.view("u1") if x.dtype.kind == "b" else x)[0])
     bins, (total,) = grid.bins[0], op.monoid.dtypes(op.element)
-    stage = _Stage(ready, 0)
-    how = stage_histogram(stage.ordinals, ready[0].dtype, bins)
+    launch = _MultichunkLaunch(ready, 0)
+    how = multichunk_histogram(launch.ordinals, ready[0].dtype, bins)
     if how is None:
         return None
-    stage.tables = [team.zeros(ordinal, bins.n, "u8") for ordinal in stage.ordinals]
-    out = team.empty(stage.ordinals[0], bins.n, total)
-    stage.upload(team, most_blocks(how.source, stage.ordinals, histograms.THREADS, how.shared))
-    stage.launch(
+    launch.tables = [team.zeros(ordinal, bins.n, "u8") for ordinal in launch.ordinals]
+    out = team.empty(launch.ordinals[0], bins.n, total)
+    launch.upload(team, most_blocks(how.source, launch.ordinals, histograms.THREADS, how.shared))
+    launch.run(
         team,
         how.source,
         histograms.THREADS,
@@ -208,7 +227,7 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> Sta
         f"the histogram of {bins.n} bins",
         lambda rank: [
             *how.lookups[rank].arguments,
-            *stage.places(rank, "peers"),
+            *launch.addresses(rank, "peers"),
             np.uint64(out.data.ptr),
         ],
     )
@@ -217,13 +236,36 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> Sta
         return (state.copy() if state is out else state,)
 
 
+def histogram_all(op: Operation, xs: Sequence[Array], grid: Any) -> State | None:
+    """Count the samples of the chunks `xs` into one table; None if they go one by one."""
+    if objection_to_histogram(op, grid) or objection_to_chunks_of_one_gpu(xs):
+        return None
+    with xs[0].device:
+        return histogram(_team(xs), op, xs, grid)
+
+
+def synchronize() -> None:
+    """Wait for all that this process has begun on the current GPU."""
+    cupy.cuda.Device().synchronize()
+
+
+def _team(xs: Sequence[Array]) -> Team:
+    return _team_of_one(xs[0].device.id)
+
+
+@cache
+def _team_of_one(ordinal: int) -> Team:
+    # Its timeout does not matter: there is no other GPU to wait for.
+    return Team((ordinal,), 30.0)
+
+
 def _prepare(op: Operation, x: Array) -> Array:
     """Return a chunk as the kernels read it."""
     if x.flags.c_contiguous and x.dtype == op.element and x.data.ptr % x.itemsize == 0:
         return x
     with x.device:
         x = x.astype(op.element, copy=False)
-        # Places count in C order, whatever the order in memory.
+        # An argument index counts in C order, whatever the order in memory.
         return aligned(contiguous(x)) if op.monoid.positional else dense(x)[0]
 
 
@@ -232,17 +274,31 @@ def _fields(op: Operation, states: Any) -> State:
     return tuple(records[field.name] for field in op.monoid.fields)
 
 
-class _Share:
-    """The part of a stage that one GPU has."""
+class _GpuWork:
+    """What one GPU has to do in a launch, and the memory for it.
+
+    Attributes
+    ----------
+    ordinal : int
+        The GPU.
+    chunks : list of int
+        The numbers of its chunks.
+    memory : cupy.ndarray
+        One allocation on the GPU.
+    offsets : dict of str to int
+        Where things begin in it, by their names.
+    sent : int
+        Bytes at its beginning that the host sends.
+    """
 
     def __init__(self, ordinal: int, chunks: list[int]) -> None:
         self.ordinal, self.chunks = ordinal, chunks
-        self.room: Any = None
-        self.places: dict[str, int] = {}
-        self.told = 0
+        self.memory: Any = None
+        self.offsets: dict[str, int] = {}
+        self.sent = 0
 
 
-class _Stage:
+class _MultichunkLaunch:
     """What the GPUs are to do, and the memory for it.
 
     Parameters
@@ -259,7 +315,7 @@ class _Stage:
     Attributes
     ----------
     tables : list of cupy.ndarray
-        What each GPU has for all to read; by default, room for the states of all chunks.
+        What each GPU has for all to read; by default, memory for the states of all chunks.
     sends_states : bool
         Whether states begin as zeros, because kernels leave out what is between their fields.
     """
@@ -278,58 +334,60 @@ class _Stage:
         owners: dict[int, list[int]] = {}
         for i, x in enumerate(xs):
             owners.setdefault(x.device.id, []).append(i)
-        self._shares = [_Share(ordinal, owners[ordinal]) for ordinal in sorted(owners)]
+        self._gpus = [_GpuWork(ordinal, owners[ordinal]) for ordinal in sorted(owners)]
 
     @property
     def ordinals(self) -> tuple[int, ...]:
         """The GPUs that have chunks, in the order of their ranks."""
-        return tuple(share.ordinal for share in self._shares)
+        return tuple(gpu.ordinal for gpu in self._gpus)
 
     def upload(
         self, team: Team, blocks: int, given: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
-        """Make room on every GPU, and tell it what its blocks are to do, and what is `given`."""
+        """Take memory on every GPU, and send what its blocks are to do, and what is `given`."""
         self._blocks = blocks
-        all_parts = [{**self._parts(share), **given} for share in self._shares]
-        for share, parts in zip(self._shares, all_parts, strict=True):
+        inputs = [{**self._inputs(gpu), **given} for gpu in self._gpus]
+        for gpu, arrays in zip(self._gpus, inputs, strict=True):
             at = 0
-            for name, part in parts.items():
-                share.places[name] = at
-                at = _align(at + part.nbytes)
-            share.told = at
-            rooms = {"states": len(parts["segments"]), "chunks": len(self.xs), "out": 1}
-            for name, count in rooms.items():
-                if name not in parts:
-                    share.places[name] = at
+            for name, array in arrays.items():
+                gpu.offsets[name] = at
+                at = _align(at + array.nbytes)
+            gpu.sent = at
+            counts = {"states": len(arrays["segments"]), "chunks": len(self.xs), "out": 1}
+            for name, count in counts.items():
+                if name not in arrays:
+                    gpu.offsets[name] = at
                     # Without a gap, for states go to the host in one copy.
                     at += count * self.state_bytes
             if self.sends_states:
-                share.told = at
-            share.room = team.empty(share.ordinal, at, "u1")
-        ranks = range(len(self._shares))
-        peers = [table.data.ptr for table in self.tables] or [self._at(i, "chunks") for i in ranks]
-        for share, parts in zip(self._shares, all_parts, strict=True):
-            parts["peers"][:] = peers
-            sent = np.zeros(share.told, "u1")
-            for name, part in parts.items():
-                at = share.places[name]
-                sent[at : at + part.nbytes] = part.view("u1")
-            with cupy.cuda.Device(share.ordinal):
-                share.room[: sent.size].set(sent)
+                gpu.sent = at
+            gpu.memory = team.empty(gpu.ordinal, at, "u1")
+        ranks = range(len(self._gpus))
+        peers = [table.data.ptr for table in self.tables] or [
+            self._address(rank, "chunks") for rank in ranks
+        ]
+        for gpu, arrays in zip(self._gpus, inputs, strict=True):
+            arrays["peers"][:] = peers
+            sent = np.zeros(gpu.sent, "u1")
+            for name, array in arrays.items():
+                at = gpu.offsets[name]
+                sent[at : at + array.nbytes] = array.view("u1")
+            with cupy.cuda.Device(gpu.ordinal):
+                gpu.memory[: sent.size].set(sent)
 
-    def _parts(self, share: _Share) -> dict[str, Any]:
-        """Return what a GPU is told, by the names of its parts."""
-        own = [self.xs[i] for i in share.chunks]
+    def _inputs(self, gpu: _GpuWork) -> dict[str, Any]:
+        """Return the arrays that a GPU is sent, by their names."""
+        own = [self.xs[i] for i in gpu.chunks]
         sizes = tuple(x.size for x in own)
-        made = cut(tuple(share.chunks), sizes, self._blocks, self.reverse)
+        made = cut(tuple(gpu.chunks), sizes, self._blocks, self.reverse)
         segments = made.segments.copy()
         segments["x"] = _addresses(own, made)
         if self.ys:
-            segments["y"] = _addresses([self.ys[i] for i in share.chunks], made)
-        peers = np.zeros(len(self._shares), "u8")
+            segments["y"] = _addresses([self.ys[i] for i in gpu.chunks], made)
+        peers = np.zeros(len(self._gpus), "u8")
         return {"segments": segments, "first": made.block, "begin": made.begin, "peers": peers}
 
-    def launch(
+    def run(
         self,
         team: Team,
         source: str,
@@ -344,15 +402,15 @@ class _Stage:
         def arguments(rank: int, peers: Any, epoch: Any) -> list[Any]:
             work = np.zeros((), programs.WORK)
             for name in ("segments", "first", "begin"):
-                work[name] = self._at(rank, name)
-            work["chunks"], work["all"] = len(self._shares[rank].chunks), len(self.xs)
+                work[name] = self._address(rank, name)
+            work["chunks"], work["all"] = len(self._gpus[rank].chunks), len(self.xs)
             return [work, peers, epoch, *rest(rank)]
 
         team.launch(source, self._blocks, threads, shared, self.ordinals, arguments, what, wait)
 
-    def places(self, rank: int, *names: str) -> list[Any]:
-        """Return the addresses of parts of a GPU's room."""
-        return [np.uint64(self._at(rank, name)) for name in names]
+    def addresses(self, rank: int, *names: str) -> list[Any]:
+        """Return where things are in a GPU's memory."""
+        return [np.uint64(self._address(rank, name)) for name in names]
 
     def total(self) -> Any:
         """Return the bytes of the state of the whole array."""
@@ -362,22 +420,22 @@ class _Stage:
         """Return the bytes of the states of all chunks."""
         return self._read("chunks", len(self.xs) * self.state_bytes)
 
-    def of_parts(self) -> tuple[Any, Any]:
+    def of_segments_and_chunks(self) -> tuple[Any, Any]:
         """Return the bytes of the states of the first GPU's segments, and of all chunks."""
-        places, nbytes = self._shares[0].places, len(self.xs) * self.state_bytes
-        start = places["chunks"] - places["states"]
+        offsets, nbytes = self._gpus[0].offsets, len(self.xs) * self.state_bytes
+        start = offsets["chunks"] - offsets["states"]
         found = self._read("states", start + nbytes)
         return found[:start], found[start:]
 
-    def _at(self, rank: int, name: str) -> int:
-        share = self._shares[rank]
-        return int(share.room.data.ptr) + share.places[name]
+    def _address(self, rank: int, name: str) -> int:
+        gpu = self._gpus[rank]
+        return int(gpu.memory.data.ptr) + gpu.offsets[name]
 
     def _read(self, name: str, nbytes: int) -> Any:
-        share = self._shares[0]
-        at = share.places[name]
-        with cupy.cuda.Device(share.ordinal):
-            return cupy.asnumpy(share.room[at : at + nbytes])
+        gpu = self._gpus[0]
+        at = gpu.offsets[name]
+        with cupy.cuda.Device(gpu.ordinal):
+            return cupy.asnumpy(gpu.memory[at : at + nbytes])
 
 
 def _addresses(arrays: Sequence[Array | None], made: Cut) -> Any:

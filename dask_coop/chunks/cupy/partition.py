@@ -1,4 +1,4 @@
-"""How the chunks that one GPU has of an array are dealt to the blocks of a launch."""
+"""How a GPU's chunks are partitioned among the blocks of a multi-chunk launch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEGMENT = np.dtype([("x", "u8"), ("y", "u8"), ("n", "i8"), ("first", "i8"), ("ch
 
 
 class Cut(NamedTuple):
-    """The segments of the chunks of one GPU, and who takes them.
+    """The segments of the chunks of one GPU, and which block takes which.
 
     Attributes
     ----------
@@ -37,22 +37,22 @@ class Cut(NamedTuple):
 
 @lru_cache(256)
 def cut(numbers: tuple[int, ...], sizes: tuple[int, ...], blocks: int, reverse: bool) -> Cut:
-    """Cut chunks into shares of `blocks` blocks, about equal.
+    """Cut chunks into segments, of which each of `blocks` blocks gets about as many elements.
 
     Parameters
     ----------
     numbers, sizes : tuples of int
-        The places of a GPU's chunks in the order of a scan, and their elements.
+        The numbers of a GPU's chunks in the order of a scan, and their elements.
     blocks : int
     reverse : bool
         Whether the order is from the end of each chunk to its beginning.
     """
     ends = np.cumsum(sizes, dtype="i8")
     starts, total = ends - np.asarray(sizes), int(ends[-1])
-    share = max(1, -(-total // (blocks * GRAIN))) * GRAIN
-    marks = np.arange(share, total, share)
-    inside = np.searchsorted(ends, marks, "right")
-    offset = -(-(marks - starts[inside]) // GRAIN) * GRAIN
+    each = max(1, -(-total // (blocks * GRAIN))) * GRAIN
+    bounds = np.arange(each, total, each)
+    inside = np.searchsorted(ends, bounds, "right")
+    offset = -(-(bounds - starts[inside]) // GRAIN) * GRAIN
     cuts = np.minimum(starts[inside] + offset, ends[inside])
     new = (cuts > starts[inside]) & (cuts < ends[inside])
     at = np.concatenate([starts, cuts[new]])

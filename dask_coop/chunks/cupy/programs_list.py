@@ -283,17 +283,17 @@ def finders(samples: np.dtype[Any], edge: np.dtype[Any]) -> list[histogram.Finde
     ]
 
 
-#: Elements of which `stages` lists everything.
-_STAGED = tuple(map(np.dtype, ("i4", "f4", "c8")))
+#: Elements of which `multichunks` lists everything.
+_FULLY_LISTED = tuple(map(np.dtype, ("i4", "f4", "c8")))
 
 
-def stages(dtype: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
-    """Yield stages over several GPUs for elements of `dtype`, with or without Device.hopper.
+def multichunks(dtype: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
+    """Yield multi-chunk launches for elements of `dtype`, with or without Device.hopper.
 
     As in `all_scans` these are sums of every dtype, and of the rest some; and one histogram or two.
     Scans by LOGADDEXP, of the same template, are left out: they take the compiler long.
     """
-    full = dtype in _STAGED
+    full = dtype in _FULLY_LISTED
     for monoid in MONOIDS:
         if monoid is SUM or (full and dtype.kind in monoid.kinds and monoid is not COUNTS):
             for skipna in (False, True) if full and monoid in SKIPPED else (False,):
@@ -360,7 +360,7 @@ def everything() -> list[str]:
             sources.update(dict.fromkeys(histograms(dtype)))
         if dtype.kind in "biu":
             sources.update(dict.fromkeys(tallies(dtype)))
-        sources.update(dict.fromkeys(stages(dtype)))
+        sources.update(dict.fromkeys(multichunks(dtype)))
         sources.update(dict.fromkeys(transposes(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:
             sources.update(dict.fromkeys(matmuls(dtype)))

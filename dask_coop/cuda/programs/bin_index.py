@@ -16,15 +16,15 @@ THREADS, BLOCKS, UNROLL = 512, 2, 4
 
 @cache
 def locate(find: Finder, index: np.dtype[Any]) -> str:
-    """Return the program that writes places as integers of the dtype `index`."""
+    """Return the program that writes offsets as integers of the dtype `index`."""
     integer = ctype(index)
-    places = "Places{under, over, missing, origin, stride, bool(closed)}"
+    numbering = "Numbering{under, over, missing, origin, stride, bool(closed)}"
     call = f"locate<E, {integer}, T, B, {THREADS}, {UNROLL}>"
     return unit(
         "kernel_histogram_index.cuh",
         find,
         "i64 under, i64 over, i64 missing, i64 origin, i64 stride, int closed, i64 count, "
         f"i64 length, i64 distance, {integer}* index",
-        f"{call}(x, size, bins, {places}, count, length, distance, index);",
+        f"{call}(x, size, bins, {numbering}, count, length, distance, index);",
         f"{THREADS}, {BLOCKS}",
     )

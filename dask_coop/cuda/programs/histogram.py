@@ -154,8 +154,8 @@ def partition(find: Finder) -> str:
     return unit(
         "kernel_histogram_partition.cuh",
         find,
-        "ListVector* lists, unsigned* places, unsigned* sizes, int buckets",
-        f"{call}(x, size, bins, lists, places, sizes, buckets);",
+        "ListVector* lists, unsigned* extents, unsigned* sizes, int buckets",
+        f"{call}(x, size, bins, lists, extents, sizes, buckets);",
         f"{PARTITION_THREADS}, 2",
     )
 
@@ -166,9 +166,9 @@ def lists() -> str:
     return f"""#include "kernel_histogram_partition.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS}, 1)
-entry(const ListVector* lists, const unsigned* places, const unsigned* sizes, int buckets,
+entry(const ListVector* lists, const unsigned* extents, const unsigned* sizes, int buckets,
       i64 tiles, int stride, int n, u64* table) {{
-  count_lists<{THREADS}>(lists, places, sizes, buckets, tiles, stride, n, table);
+  count_lists<{THREADS}>(lists, extents, sizes, buckets, tiles, stride, n, table);
 }}
 """
 

@@ -73,7 +73,7 @@ def programs(dtype: np.dtype[Any]) -> Iterator[str]:
 
 def _matmul(functor: str, result: np.dtype[Any], itemsize: int) -> str:
     depth, stages = DEPTHS[itemsize]
-    names = ["m", "n", "k", "pitch", "part", "parts", "inner"]
+    names = ["m", "n", "k", "pitch", "slice", "slices", "inner"]
     names += ["a_outer", "a_inner", "b_outer", "b_inner"]
     sizes = ", ".join(f"i64 {name}" for name in names)
     return f"""#include "kernel_matmul.cuh"

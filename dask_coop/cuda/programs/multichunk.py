@@ -54,7 +54,7 @@ _REST = "M::State* states, M::State* const* of_chunks"
 def reduce(
     functor: Functor, element: np.dtype[Any], state: np.dtype[Any], multi_grid: bool = False
 ) -> str:
-    """Return the reduction of an array that lies on several GPUs."""
+    """Return the reduction of an array of several chunks."""
     return f"""{_head(multi_grid)}
 {functor.definition}using M = {functor};
 using T = {ctype(element)};
@@ -62,25 +62,26 @@ static_assert(sizeof(M::State) == {state.itemsize}, "Python and CUDA disagree on
 extern "C" __global__ void __launch_bounds__({THREADS}, {BLOCKS})
 entry(Work<T, T> work, const __grid_constant__ Peers peers, unsigned epoch,
       {_REST}, M::State* out) {{
-  node_reduce<T, M, {THREADS}, {loads(element, state)}>(work, states, of_chunks, out, peers, epoch);
+  multichunk_reduce<T, M, {THREADS}, {loads(element, state)}>(
+      work, states, of_chunks, out, peers, epoch);
 }}
 """
 
 
 @cache
 def scan(of: Scan, tuning: Waves | None, multi_grid: bool = False) -> str:
-    """Return the scan of an array that lies on several GPUs, by the bulk copy engine if tuned.
+    """Return the scan of an array of several chunks, by the bulk copy engine if tuned.
 
     Its last argument is `UP`, `DOWN`, or both.
     """
     if tuning is None:
         bounds = str(THREADS)
-        call = f"node_scan_rows<T, M, R, {THREADS}, {of.items}, {of.flags}, {_LOADS}>"
+        call = f"multichunk_scan_rows<T, M, R, {THREADS}, {of.items}, {of.flags}, {_LOADS}>"
     else:
         bounds = f"{tuning.threads}, 1"
         numbers = f"{tuning.warps}, {tuning.items}, {tuning.stages}, {tuning.ahead}, {of.flags}"
         shared = waves_shared_bytes(of, tuning)
-        call = f"node_scan_waves<T, M, R, {numbers}, {_LOADS}, {shared}>"
+        call = f"multichunk_scan_waves<T, M, R, {numbers}, {_LOADS}, {shared}>"
     return f"""{_head(multi_grid)}
 {of.functor.definition}using M = {of.functor};
 using T = {of.element};
@@ -96,7 +97,7 @@ entry(Work<T, R> work, const __grid_constant__ Peers peers, unsigned epoch,
 
 @cache
 def histogram(find: histograms.Finder, packed: bool, multi_grid: bool = False) -> str:
-    """Return the histogram of an array that lies on several GPUs."""
+    """Return the histogram of an array of several chunks."""
     counters = "PackedCounters" if packed else "Counters"
     numbers = f"{histograms.THREADS}, {max(1, find.unroll - packed)}"
     return f"""{_head(multi_grid, "kernel_multichunk_histogram.cuh")}
@@ -107,7 +108,7 @@ extern "C" __global__ void __launch_bounds__({histograms.THREADS}, 1)
 entry(Work<T, T> work, const __grid_constant__ Peers peers, unsigned epoch,
       {find.parameters}, u64* const* tables, u64* out) {{
   B bins = {find.bins};
-  node_histogram<T, B, {counters}, {numbers}>(work, bins, tables, out, peers, epoch);
+  multichunk_histogram<T, B, {counters}, {numbers}>(work, bins, tables, out, peers, epoch);
 }}
 """
 
@@ -142,7 +143,7 @@ def barriers(multi_grid: bool = False) -> str:
 extern "C" __global__ void __launch_bounds__({THREADS}, {BLOCKS})
 entry(unsigned rounds, unsigned* const* words, u64* out, const __grid_constant__ Peers peers,
       unsigned epoch) {{
-  node_barriers(rounds, words, out, peers, epoch);
+  multichunk_barriers(rounds, words, out, peers, epoch);
 }}
 """
 

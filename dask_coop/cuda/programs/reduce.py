@@ -63,8 +63,8 @@ def long_rows(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) ->
         functor,
         element,
         state,
-        "M::State* pieces, unsigned* tickets, i64 n, i64 parts",
-        f"{body}(x, out, pieces, tickets, n, parts);",
+        "M::State* tile_states, unsigned* tickets, i64 n, i64 tiles",
+        f"{body}(x, out, tile_states, tickets, n, tiles);",
     )
 
 
@@ -75,9 +75,10 @@ def long_columns(functor: Functor, element: np.dtype[Any], state: np.dtype[Any],
         functor,
         element,
         state,
-        "M::State* pieces, unsigned* tickets, i64 n, i64 inner, i64 width, i64 parts, int lanes",
+        "M::State* tile_states, unsigned* tickets, "
+        "i64 n, i64 inner, i64 width, i64 tiles, int lanes",
         f"reduce_columns<T, M, {THREADS}, {v}, {_row_loads(element, v)}>"
-        "(x, out, pieces, tickets, n, inner, width, parts, lanes);",
+        "(x, out, tile_states, tickets, n, inner, width, tiles, lanes);",
         COLUMN_BLOCKS,
     )
 

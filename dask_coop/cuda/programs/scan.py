@@ -235,14 +235,14 @@ def waves(scan: Scan, tuning: Waves) -> str:
 
 @cache
 def stream(scan: Scan, width: int, chunk: int) -> str:
-    """Return the scan of strided lines, or pieces: `width` a block, in copies of `chunk` bytes."""
+    """Return the scan of strided lines, or tiles: `width` a block, in copies of `chunk` bytes."""
     numbers = f"{width}, {_stream_rows(scan)}, {STREAM_STAGES}, {chunk}, {scan.flags}"
     return _unit(
         "kernel_scan_columns.cuh",
         scan,
         str(width),
-        "i64 n, i64 inner, i64 parts",
-        f"stream_columns<T, M, R, {numbers}>(x, y, base, n, inner, parts);",
+        "i64 n, i64 inner, i64 tiles",
+        f"stream_columns<T, M, R, {numbers}>(x, y, base, n, inner, tiles);",
     )
 
 
@@ -270,7 +270,7 @@ def lookback(scan: Scan) -> str:
 
 @cache
 def rows(scan: Scan, team: int, write: bool = True) -> str:
-    """Return the scan of contiguous lines, or pieces of them, by teams of `team` threads.
+    """Return the scan of contiguous lines, or tiles of them, by teams of `team` threads.
 
     Without `write` it leaves their totals only.
     """
@@ -280,8 +280,8 @@ def rows(scan: Scan, team: int, write: bool = True) -> str:
         "kernel_scan.cuh",
         scan,
         str(THREADS),
-        "M::State* totals, i64 outer, i64 n, i64 parts",
-        f"scan_rows<{item}, M, R, {numbers}>({_source(scan)}, y, base, totals, outer, n, parts);",
+        "M::State* totals, i64 outer, i64 n, i64 tiles",
+        f"scan_rows<{item}, M, R, {numbers}>({_source(scan)}, y, base, totals, outer, n, tiles);",
     )
 
 
@@ -305,67 +305,67 @@ def short_rows(scan: Scan) -> str:
 
 @cache
 def columns(scan: Scan) -> str:
-    """Return the scan of strided lines, or pieces of them."""
+    """Return the scan of strided lines, or tiles of them."""
     call = f"scan_columns<{'Marked<T>' if scan.marked else 'T'}, M, R, {THREADS}, {scan.flags}>"
     return _unit(
         "kernel_scan.cuh",
         scan,
         str(THREADS),
-        "i64 outer, i64 n, i64 inner, i64 parts",
-        f"{call}({_source(scan)}, y, base, outer, n, inner, parts);",
+        "i64 outer, i64 n, i64 inner, i64 tiles",
+        f"{call}({_source(scan)}, y, base, outer, n, inner, tiles);",
     )
 
 
 @cache
 def fold_columns(scan: Scan) -> str:
-    """Return the reduction, in order, of pieces of strided lines to a state each."""
+    """Return the reduction, in order, of tiles of strided lines to a state each."""
     call = f"fold_columns<T, M, {THREADS}, {str(scan.reverse).lower()}>"
     return _unit(
         "kernel_reduce_ordered.cuh",
         scan,
         str(THREADS),
-        "i64 outer, i64 n, i64 inner, i64 parts",
-        f"{call}(x, y, outer, n, inner, parts);",
+        "i64 outer, i64 n, i64 inner, i64 tiles",
+        f"{call}(x, y, outer, n, inner, tiles);",
         result="M::State",
     )
 
 
 @cache
 def upsweep(scan: Scan) -> str:
-    """Return the reduction of pieces of contiguous lines to a state each."""
+    """Return the reduction of tiles of contiguous lines to a state each."""
     return _unit(
         "kernel_scan.cuh",
         scan,
         str(THREADS),
-        "i64 n, i64 parts",
-        f"upsweep_rows<T, M, {THREADS}>(x, y, n, parts);",
+        "i64 n, i64 tiles",
+        f"upsweep_rows<T, M, {THREADS}>(x, y, n, tiles);",
         result="M::State",
     )
 
 
 @cache
 def upsweep_columns(scan: Scan) -> str:
-    """Return the reduction of pieces of strided lines to a state each."""
+    """Return the reduction of tiles of strided lines to a state each."""
     return _unit(
         "kernel_scan.cuh",
         scan,
         # Four blocks of them read as fast as the memory is, and small states leave the registers.
         f"{THREADS}, 4" if scan.state_bytes <= 16 else str(THREADS),
-        "i64 n, i64 inner, i64 parts, int log_width",
-        f"upsweep_columns<T, M, {THREADS}>(x, y, n, inner, parts, log_width);",
+        "i64 n, i64 inner, i64 tiles, int log_width",
+        f"upsweep_columns<T, M, {THREADS}>(x, y, n, inner, tiles, log_width);",
         result="M::State",
     )
 
 
 @cache
 def fan(scan: Scan) -> str:
-    """Return the step that combines the results of pieces of contiguous lines with their bases."""
+    """Return the step that combines the results of tiles of contiguous lines with their bases."""
     return _unit(
         "kernel_scan.cuh",
         scan,
         str(THREADS),
-        "i64 n, i64 parts",
-        f"fan_rows<M, R, {THREADS}>(y, base, n, parts);",
+        "i64 n, i64 tiles",
+        f"fan_rows<M, R, {THREADS}>(y, base, n, tiles);",
     )
 
 
@@ -377,8 +377,8 @@ def cooperative(scan: Scan) -> str:
         "kernel_scan.cuh",
         scan,
         f"{THREADS}, {COOPERATIVE_BLOCKS}",
-        "M::State* states, unsigned* arrived, i64 n, i64 parts",
-        f"{call}(x, y, base, states, arrived, n, parts);",
+        "M::State* states, unsigned* arrived, i64 n, i64 tiles",
+        f"{call}(x, y, base, states, arrived, n, tiles);",
     )
 
 

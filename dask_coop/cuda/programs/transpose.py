@@ -200,7 +200,7 @@ def _merge(
 
 
 def _outer(axes: list[Axis]) -> Iterator[tuple[tuple[int, int], list[Axis]]]:
-    """Yield the offsets of parts with no more axes than a kernel takes, and their axes."""
+    """Yield the offsets of subarrays with no more axes than a kernel takes, and their axes."""
     if len(axes) <= BATCHES[-1]:
         yield (0, 0), axes
         return
@@ -244,10 +244,10 @@ def _launch(
 
 
 def _launch_rows(axes: list[Axis], size: int, group: int, offsets: tuple[int, int]) -> Launch:
-    parts = -(-group // (_UNROLL * 32))
+    tiles = -(-group // (_UNROLL * 32))
     count = math.prod(axis.size for axis in axes)
     dims, batch = _batch(axes)
-    blocks = -(-parts * count // (THREADS // 32))
+    blocks = -(-tiles * count // (THREADS // 32))
     return Launch(
         rows(size, dims), blocks, THREADS, offsets, (np.int64(group), np.int64(count), *batch)
     )
@@ -299,11 +299,11 @@ def _launch_boxes(axes: list[Axis], size: int, group: int, offsets: tuple[int, i
 def _sides(axes: list[Axis], room: int) -> list[int]:
     """Return the sides of a box along `axes`, of which the first two matter most."""
     sides = [1] * len(axes)
-    for places in ([0, 1][: len(axes)], [2][: len(axes) - 2]):
+    for some in ([0, 1][: len(axes)], [2][: len(axes) - 2]):
         # A short axis is taken whole, and leaves its room to the other.
-        for turn, d in enumerate(sorted(places, key=lambda d: axes[d].size)):
-            share = room if turn == len(places) - 1 else math.isqrt(room)
-            sides[d] = min(axes[d].size, share)
+        for turn, d in enumerate(sorted(some, key=lambda d: axes[d].size)):
+            most = room if turn == len(some) - 1 else math.isqrt(room)
+            sides[d] = min(axes[d].size, most)
             room //= sides[d]
     return sides
 

@@ -7,7 +7,7 @@ another, and what the host needs for a call is noted beside it ("host")::
     stream   | spin ......................... | event | call | call | ... | call | event |
     host     | queues the batch | waits ...
 
-The calls of all samples walk through several sets of inputs, together some times the size of the
+The calls of all samples walk through several sets of inputs, which are some times the size of the
 cache, so that no call finds its input there.
 """
 
@@ -28,7 +28,7 @@ import numpy as np
 from dask_coop.cli import info
 
 from .cases import GPU, HOST, Case, fill
-from .peers import Missing, Peers
+from .contenders import Contenders, Missing
 
 Sets = list[tuple[Any, ...]]
 Call = Callable[..., Any]
@@ -69,23 +69,23 @@ extern "C" __global__ void __launch_bounds__(512) read(const float4* x, long lon
 """
 
 
-class Gpu:
-    """The current GPU of CuPy, on its current stream."""
+class GpuTimer:
+    """Times calls on the current GPU of CuPy, on its current stream."""
 
     kind = "GPU"
     names = ("dask_coop", "CUB", "CuPy", "PyTorch")
     scale = GPU
 
     def __init__(self) -> None:
-        self.peers = Peers(gpu=True)
-        self.xp = self.peers.cupy
+        self.contenders = Contenders(gpu=True)
+        self.xp = self.contenders.cupy
         attributes = self.xp.cuda.Device().attributes
         self._processors = attributes["MultiProcessorCount"]
         self._kilohertz = attributes.get("ClockRate")
         self.cache = attributes["L2CacheSize"]
         self.memory = self.xp.cuda.runtime.memGetInfo()[1]
         with suppress(Missing):
-            _ = self.peers.cub  # nvcc works in the background
+            _ = self.contenders.cub  # nvcc works in the background
         module = self.xp.RawModule(code=KERNELS)
         self._spin, self._read = module.get_function("spin"), module.get_function("read")
 
@@ -121,23 +121,23 @@ class Gpu:
     def release(self) -> None:
         """Give unused memory back to the GPU."""
         self.xp.get_default_memory_pool().free_all_blocks()
-        if "torch" in vars(self.peers):
-            self.peers.torch.cuda.empty_cache()
+        if "torch" in vars(self.contenders):
+            self.contenders.torch.cuda.empty_cache()
 
     def slots_per_ms(self) -> float | None:
         """Return those of the highest clock, at 128 lanes a clock and multiprocessor."""
         return self._processors * 128.0 * self._kilohertz if self._kilohertz else None
 
     def facts(self) -> dict[str, Any]:
-        """Return the driver and the versions of the peers."""
+        """Return the driver and the versions of the contenders."""
         found: dict[str, Any] = {"driver": None}
         if shutil.which("nvidia-smi"):
             query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
             done = subprocess.run(query, capture_output=True, text=True)
             found["driver"] = done.stdout.split("\n")[0].strip() or None
         for name, version in (
-            ("PyTorch", lambda: self.peers.torch.__version__),
-            ("CUB", lambda: self.peers.cub.version),
+            ("PyTorch", lambda: self.contenders.torch.__version__),
+            ("CUB", lambda: self.contenders.cub.version),
         ):
             try:
                 found[name] = version()
@@ -146,8 +146,8 @@ class Gpu:
         return found
 
 
-class Host:
-    """NumPy, without a GPU."""
+class HostTimer:
+    """Times calls of NumPy, without a GPU."""
 
     kind = "CPU"
     names = ("dask_coop", "NumPy", "Dask", "Dask blelloch")
@@ -156,7 +156,7 @@ class Host:
     cache = 0
 
     def __init__(self) -> None:
-        self.peers = Peers(gpu=False)
+        self.contenders = Contenders(gpu=False)
         self.xp = np
 
     def sample(self, call: Call, sets: Sets, first: int, batch: int, host: float) -> Sample:
@@ -186,45 +186,45 @@ class Host:
         return {}
 
 
-Engine = Gpu | Host
+Timer = GpuTimer | HostTimer
 
 
-def engine(cpu: bool) -> Engine:
-    """Return the GPU that CuPy can use, else the host."""
-    return Host() if cpu or not info.cupy_gpus() else Gpu()
+def find_timer(cpu: bool) -> Timer:
+    """Return that of the GPU that CuPy can use, else that of the host."""
+    return HostTimer() if cpu or not info.cupy_gpus() else GpuTimer()
 
 
-def machine_facts(engine: Engine) -> dict[str, Any]:
+def machine_facts(timer: Timer) -> dict[str, Any]:
     """Return the machine, the versions of everything and the date."""
     known = info.facts()
-    gpus = known["gpus"] if engine.kind == "GPU" else []
+    gpus = known["gpus"] if timer.kind == "GPU" else []
     return {
-        "engine": engine.kind,
+        "timer": timer.kind,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "gpu": gpus[0] if gpus else None,
-        "versions": known["versions"] | engine.facts(),
+        "versions": known["versions"] | timer.facts(),
     }
 
 
-def inputs(engine: Engine, case: Case) -> Sets:
+def inputs(timer: Timer, case: Case) -> Sets:
     """Return the sets of inputs that the calls walk through."""
     nbytes = case.nbytes * case.arrays
-    n = min(max(LEAST_SETS, -(-CACHES * engine.cache // nbytes)), MOST_SETS)
+    n = min(max(LEAST_SETS, -(-CACHES * timer.cache // nbytes)), MOST_SETS)
     if case.size < 1 << 20:
-        # Parts of one array: hundreds of small ones would take long to fill.
+        # Views of one array: hundreds of small ones would take long to fill.
         whole = replace(case, shape=(n, *case.shape))
-        pools = [fill(engine.xp, whole, seed) for seed in range(case.arrays)]
+        pools = [fill(timer.xp, whole, seed) for seed in range(case.arrays)]
         return [tuple(pool[i] for pool in pools) for i in range(n)]
     seeds = np.arange(n * case.arrays).reshape(n, case.arrays)
-    return [tuple(fill(engine.xp, case, int(seed)) for seed in row) for row in seeds]
+    return [tuple(fill(timer.xp, case, int(seed)) for seed in row) for row in seeds]
 
 
-class Timer:
+class Samples:
     """Samples of one call: the first says how many are taken, and of how many calls each."""
 
-    def __init__(self, engine: Engine, call: Call, sets: Sets) -> None:
-        self._engine, self._call, self._sets = engine, call, sets
-        first = engine.sample(call, sets, 0, 1, 1.0)
+    def __init__(self, timer: Timer, call: Call, sets: Sets) -> None:
+        self._timer, self._call, self._sets = timer, call, sets
+        first = timer.sample(call, sets, 0, 1, 1.0)
         ms, self._host = first
         self.left = next((n for most, n in SAMPLES if ms <= most), 0)
         self._samples = [] if self.left else [first]
@@ -232,9 +232,9 @@ class Timer:
 
     def sample(self) -> None:
         """Take the next sample."""
-        place = 1 + len(self._samples) * self._batch
-        part = self._engine.sample(self._call, self._sets, place, self._batch, self._host)
-        self._samples.append(part)
+        first = 1 + len(self._samples) * self._batch
+        one = self._timer.sample(self._call, self._sets, first, self._batch, self._host)
+        self._samples.append(one)
         self.left -= 1
 
     def result(self) -> dict[str, Any]:
@@ -242,15 +242,15 @@ class Timer:
         return _times(self._samples, self._batch)
 
 
-def times(engine: Engine, call: Call, sets: Sets) -> dict[str, Any]:
+def times(timer: Timer, call: Call, sets: Sets) -> dict[str, Any]:
     """Return the samples of a call that has run before, in milliseconds, and their median."""
-    timer = Timer(engine, call, sets)
-    while timer.left:
-        timer.sample()
-    return timer.result()
+    samples = Samples(timer, call, sets)
+    while samples.left:
+        samples.sample()
+    return samples.result()
 
 
 def _times(samples: list[Sample], batch: int) -> dict[str, Any]:
-    device, host = ([float(f"{ms:.4g}") for ms in part] for part in zip(*samples, strict=True))
+    device, host = ([float(f"{ms:.4g}") for ms in one] for one in zip(*samples, strict=True))
     found = {"ms": median(device), "host_ms": median(host), "batch": batch}
     return {**found, "samples_ms": device}

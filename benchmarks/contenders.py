@@ -1,4 +1,4 @@
-"""The libraries that stand beside this one: looked up when a case asks, missing ones with a reason.
+"""The libraries that are timed, also this one: looked up when a case asks, or said to be missing.
 
 CUB has no Python, so benchmarks/cub.cu is compiled by nvcc, once for each dtype and all at a time,
 into shared libraries that live as long as the process.
@@ -27,7 +27,7 @@ class Missing(ImportError):
     """A library is not there; the message says which."""
 
 
-class Peers:
+class Contenders:
     """The libraries, as attributes; that of one which is not installed raises ImportError.
 
     Attributes
@@ -99,7 +99,7 @@ class Peers:
 class Cub:
     """CUB's functions on CuPy arrays; outputs and temporary storage are made when asked for one.
 
-    nvcc begins when this is made, and is waited for by who first needs a library.
+    nvcc begins when this is made, and the first that needs a library waits for it.
     """
 
     def __init__(self) -> None:
