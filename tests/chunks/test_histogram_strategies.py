@@ -47,7 +47,7 @@ def test_any_edges_are_not_a_line() -> None:
 def _cuda() -> Any:
     if missing := missing_for_gpu():
         pytest.skip(missing)
-    return importlib.import_module("dask_coop.chunks.cupy.histogram")
+    return importlib.import_module("dask_coop.chunks.cupy.histogram_strategies")
 
 
 def count(cuda: Any, x: Any, bins: Any, weights: Any = None, **options: Any) -> Any:

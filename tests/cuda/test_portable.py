@@ -64,7 +64,7 @@ def test_blocks_that_share_samples_without_a_cluster(strategy: str) -> None:
 
     from dask_coop.algebra.bins import find_bins
 
-    cuda = importlib.import_module("dask_coop.chunks.cupy.histogram")
+    cuda = importlib.import_module("dask_coop.chunks.cupy.histogram_strategies")
     host = np.random.default_rng(0).random(300_001, dtype="f4")
     bins, table = find_bins(150_000, (0, 1), host.dtype), cupy.zeros(150_000, "i8")
     cuda.count(cupy.asarray(host), None, bins, table, strategy=strategy)
@@ -78,7 +78,7 @@ def test_what_needs_the_hardware_is_refused() -> None:
 
     from dask_coop.algebra.bins import find_bins
 
-    cuda = importlib.import_module("dask_coop.chunks.cupy.histogram")
+    cuda = importlib.import_module("dask_coop.chunks.cupy.histogram_strategies")
     x = cupy.zeros(5, "f4")
     with pytest.raises(ValueError, match=r"needs compute capability 9\.0"):
         cuda.count(

@@ -58,7 +58,7 @@ class Gpus:
 
         from dask_coop.cuda.team import Team
 
-        self.cuda = importlib.import_module("dask_coop.chunks.cupy.histogram")
+        self.cuda = importlib.import_module("dask_coop.chunks.cupy.histogram_strategies")
         self.cupy = cupy
         self.ordinals = range(count or min(16, cupy.cuda.runtime.getDeviceCount()))
         self.team = Team(self.ordinals, 10.0)

@@ -25,7 +25,7 @@ from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned, contiguous, deliver, dense
 from dask_coop.chunks.cupy.bin_index import MOST, find_numbers, find_places
 from dask_coop.chunks.cupy.central_moments import lift_powers
-from dask_coop.chunks.cupy.histogram import count
+from dask_coop.chunks.cupy.histogram_strategies import count
 from dask_coop.chunks.cupy.masks import apply_mask, lift_parts
 from dask_coop.chunks.cupy.matmul import matmul as matmul
 from dask_coop.chunks.cupy.multichunk import downsweep as downsweep

@@ -31,7 +31,7 @@ from dask_coop.chunks.cupy.eligibility import (
     objection_to_operation,
     objection_to_scan,
 )
-from dask_coop.chunks.cupy.histogram import multichunk_histogram
+from dask_coop.chunks.cupy.histogram_strategies import multichunk_histogram
 from dask_coop.chunks.cupy.partition import Cut, cut
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.programs import histogram as histograms

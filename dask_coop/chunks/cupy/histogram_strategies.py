@@ -1,0 +1,435 @@
+"""Strategies by which the samples of a CuPy chunk are counted: kernel_histogram.cuh and others.
+
+==================== ==============================================================================
+strategy             counters
+==================== ==============================================================================
+``"bytes"``          one for each value of samples of one byte, in shared memory
+``"shared"``         32 bits, all bins in the shared memory of every block
+``"packed"``         16 bits, two a word; in several passes where they do not fit
+``"split"``          32 bits; neighbouring blocks read the same samples and share the bins
+``"passes"``         32 bits; the samples are read once for every window of bins that fits
+``"distributed"``    32 bits, spread over the shared memory of a cluster (GPUs with Device.hopper)
+``"partition"``      samples are dealt to buckets of 32,768 bins, and these counted one by one
+``"global"``         64 bits in global memory, with a cache of 32 bits in shared memory
+==================== ==============================================================================
+
+By default the strategy is taken that is expected to be the fastest. Weights take "shared" where it
+has room, and "global" otherwise. A strategy is a row of `_STRATEGIES`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.edges import Bins
+from dask_coop.chunks.cupy.bin_lookup import Lookup, look_up
+from dask_coop.cuda.devices import Device, device
+from dask_coop.cuda.launch import launch
+from dask_coop.cuda.programs import histogram as programs
+from dask_coop.cuda.programs import multichunk
+
+Array = Any
+
+#: Bytes of the lists of a slab of samples that is partitioned at a time.
+_LISTS_BYTES = 1 << 29
+
+#: The widest cluster whose blocks share their tables.
+_CLUSTER = 16
+
+#: Picoseconds a sample to find its bin, beside those of its strategy.
+_FINDING = {"guessed": 0.0, "unit": 0.0, "linear": 1.0, "searched": 2.5}
+
+#: Picoseconds of a launch.
+_LAUNCHING = 5e6
+
+
+def count(
+    x: Array,
+    weights: Array | None,
+    bins: Bins | Integers,
+    table: Array,
+    *,
+    strategy: str | None = None,
+) -> None:
+    """Add the samples `x`, or their `weights`, to the `table` of `bins`.
+
+    Parameters
+    ----------
+    x : cupy.ndarray
+        Contiguous samples, at least one, not bool.
+    weights : cupy.ndarray or None
+        As many.
+    bins : Bins or Integers
+    table : cupy.ndarray
+        A uint64 or int64 for every bin, or a float64 for weights that are floats.
+    strategy : str, optional
+        One of `STRATEGIES`, instead of the one that suits. Weights take "shared" and "global" only;
+        sums of floats do not depend on the order of the samples.
+
+    Raises
+    ------
+    ValueError
+        If the strategy is none of these, or not for this GPU, dtype or so many bins.
+    """
+    gpu = device(cupy.cuda.runtime.getDevice())
+    weighted = weights is not None
+    lookup = look_up(gpu, x.dtype, bins, 12 if weighted else 4)
+    case = _Case(gpu, bins.n, x.size, x.itemsize, lookup.finder.kind, lookup.staged)
+    if strategy is None:
+        strategy = _choose(case, weighted)
+    elif reason := _objection(case, strategy, weighted):
+        raise ValueError(f"strategy {strategy!r} {reason}")
+    if weights is None:
+        launches = _STRATEGIES[strategy].launches(case, lookup, x, table)
+    else:
+        launches = _weigh(case, lookup, x, weights, table, strategy == "shared")
+    for source, blocks, threads, arguments, shared, cluster in launches:
+        launch(source, blocks, threads, *arguments, shared=shared, cluster=cluster)
+
+
+class _Case(NamedTuple):
+    """What the choice of a strategy depends on.
+
+    Attributes
+    ----------
+    gpu : Device
+    n : int
+        The number of bins.
+    size, itemsize : int
+        The number of samples, and the bytes of one.
+    finder : str
+        How bins are found: the kind of a `programs.Finder`.
+    staged : int
+        Bytes of shared memory that this takes in every block.
+    """
+
+    gpu: Device
+    n: int
+    size: int
+    itemsize: int
+    finder: str
+    staged: int = 0
+
+    @property
+    def words(self) -> int:
+        """The words of shared memory that counters may take."""
+        return (self.gpu.shared_bytes - self.staged) // 4
+
+    def fit(self, packed: bool = False) -> int:
+        """Return how many bins have counters in a block's memory, an even number."""
+        return 2 * (self.words - 32) if packed else (self.words - 1) // 2 * 2
+
+    def windows(self, packed: bool) -> int:
+        """Return the number of windows that the bins make."""
+        return -(-self.n // self.fit(packed))
+
+    def blocks(self, splits: int = 1) -> int:
+        """Return among how many blocks samples are divided, each of which `splits` blocks read."""
+        most = max(1, self.gpu.processors // splits)
+        # Counters have 32 bits, so no block may see more samples than they count.
+        return max(min(most, -(-self.size // (programs.THREADS * 16))), -(-self.size // (1 << 31)))
+
+    @property
+    def finding(self) -> float:
+        """Picoseconds a sample to find its bin."""
+        return _FINDING[self.finder]
+
+    @property
+    def flushing(self) -> float:
+        """Picoseconds to add the tables of all blocks up, in global memory."""
+        return 3.0 * self.n * self.blocks()
+
+
+class _Launch(NamedTuple):
+    """The arguments of `launch`."""
+
+    source: str
+    blocks: int
+    threads: int
+    arguments: tuple[Any, ...]
+    shared: int = 0
+    cluster: int = 1
+
+
+class _Strategy(NamedTuple):
+    """A row of the table.
+
+    Attributes
+    ----------
+    launches : callable
+        Yields the launches that add contiguous samples to a table.
+    picoseconds : callable
+        About how long they take, as fitted to an H200. What is in shared memory costs a sample's
+        time, at least that of reading it, and at the end an addition in global memory for each bin
+        and block.
+    most : callable
+        The most bins.
+    objection : callable
+        Why the strategy can't be had besides; "" if it can.
+    """
+
+    launches: Callable[[_Case, Lookup, Array, Array], Iterator[_Launch]]
+    picoseconds: Callable[[_Case], float]
+    most: Callable[[_Case], float] = lambda case: math.inf
+    objection: Callable[[_Case], str] = lambda case: ""
+
+
+def _objection(case: _Case, strategy: str, weighted: bool) -> str:
+    """Say why a strategy can't be had; "" if it can."""
+    if strategy not in STRATEGIES:
+        return f"is none of {', '.join(STRATEGIES)}"
+    if weighted and strategy not in _WEIGHED:
+        return "does not take weights"
+    row = _STRATEGIES[strategy]
+    most = _WEIGHED[strategy](case) if weighted else row.most(case)
+    if not weighted and (reason := row.objection(case)):
+        return reason
+    return f"takes up to {most} bins here, not {case.n}" if case.n > most else ""
+
+
+def _choose(case: _Case, weighted: bool) -> str:
+    """Return the strategy that is expected to be the fastest of those that can be had."""
+    able = (name for name in STRATEGIES if not _objection(case, name, weighted))
+    return next(able) if weighted else min(able, key=lambda n: _STRATEGIES[n].picoseconds(case))
+
+
+def _samples(x: Array) -> tuple[int, Any]:
+    return x.data.ptr, np.int64(x.size)
+
+
+# By value: samples of one byte.
+
+
+def _by_value(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterator[_Launch]:
+    arguments = *_samples(x), *lookup.arguments, table.data.ptr
+    source = programs.by_value(lookup.finder)
+    yield _Launch(source, case.blocks(), programs.THREADS, arguments)
+
+
+def _needs_bytes(case: _Case) -> str:
+    return f"takes samples of 1 byte, not {case.itemsize}" if case.itemsize > 1 else ""
+
+
+# In the shared memory of every block, by windows of bins.
+
+
+def _windows(
+    case: _Case,
+    lookup: Lookup,
+    x: Array,
+    table: Array,
+    *,
+    packed: bool = False,
+    split: bool = False,
+) -> Iterator[_Launch]:
+    windows = case.windows(packed)
+    # Windows are even, because packed counters come in pairs.
+    window = -(-case.n // windows // 2) * 2
+    splits = windows if split else 1
+    nbytes = case.staged + programs.counters_bytes(window, packed)
+    source, cluster = programs.windows(lookup.finder, packed), splits if case.gpu.hopper else 1
+    for first in range(0, case.n, window * splits):
+        numbers = map(np.int32, (first, window, splits))
+        arguments = *_samples(x), *lookup.arguments, table.data.ptr, *numbers
+        blocks = case.blocks(splits) * splits
+        yield _Launch(source, blocks, programs.THREADS, arguments, nbytes, cluster)
+
+
+def _by_windows(case: _Case, packed: bool = False, split: bool = False) -> float:
+    windows = case.windows(packed)
+    once = max(0.23 * case.itemsize, case.finding + (1.2 if packed else 0.9))
+    if split:
+        # Beyond two blocks to the same samples, their loads no longer meet in the cache.
+        once = max(once, 0.7 if windows <= 2 else 0.9)
+    return windows * (_LAUNCHING + case.size * once) + case.flushing
+
+
+# Over the shared memory of a cluster.
+
+
+def _distributed(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterator[_Launch]:
+    cluster = 2
+    while -(-case.n // cluster) * 4 > case.gpu.shared_bytes:
+        cluster *= 2
+    window = -(-case.n // cluster)
+    blocks = max(cluster, case.blocks() // cluster * cluster)
+    arguments = *_samples(x), *lookup.arguments, table.data.ptr, np.int32(window)
+    source = programs.distributed(lookup.finder)
+    yield _Launch(source, blocks, programs.THREADS, arguments, window * 4, cluster)
+
+
+def _needs_clusters(case: _Case) -> str:
+    if case.gpu.hopper:
+        return ""
+    return f"needs compute capability 9.0, and this GPU is {case.gpu.arch}"
+
+
+# By buckets.
+
+
+def _partition(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterator[_Launch]:
+    buckets = -(-case.n // programs.BUCKET)
+    tile = programs.PARTITION_THREADS * programs.PARTITION_ITEMS
+    stride = tile // 8 + buckets
+    most = min(-(-x.size // tile), max(1, _LISTS_BYTES // (stride * 16)))
+    lists, offsets = cupy.empty(most * stride * 16, "u1"), cupy.empty(most * buckets, "u4")
+    # A block for every multiprocessor; small buckets' own blocks come on top where they are many.
+    processors = case.gpu.processors
+    blocks = processors + (buckets if buckets > processors // 2 else 0)
+    for begin in range(0, x.size, most * tile):
+        slab = x.reshape(-1)[begin : begin + most * tile]
+        tiles = -(-slab.size // tile)
+        sizes = cupy.zeros(buckets, "u4")
+        room = lists.data.ptr, offsets.data.ptr, sizes.data.ptr, np.int32(buckets)
+        yield _Launch(
+            programs.partition(lookup.finder),
+            tiles,
+            programs.PARTITION_THREADS,
+            (*_samples(slab), *lookup.arguments, *room),
+            buckets * 8,
+        )
+        numbers = np.int64(tiles), np.int32(stride), np.int32(case.n)
+        yield _Launch(
+            programs.lists(),
+            blocks,
+            programs.THREADS,
+            (*room, *numbers, table.data.ptr),
+            programs.lists_shared_bytes(),
+        )
+
+
+def _by_buckets(case: _Case) -> float:
+    buckets = -(-case.n // programs.BUCKET)
+    once = case.finding + 3.3 + 0.004 * buckets
+    return 2 * _LAUNCHING + case.size * once + 60.0 * case.n
+
+
+def _needs_lists(case: _Case) -> str:
+    needed, has = programs.lists_shared_bytes(), case.gpu.shared_bytes
+    return f"needs {needed} bytes of shared memory, and this GPU has {has}" if needed > has else ""
+
+
+# In global memory.
+
+
+def _everywhere(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterator[_Launch]:
+    arguments = *_samples(x), *lookup.arguments, table.data.ptr
+    source, shared = programs.everywhere(lookup.finder), programs.everywhere_shared_bytes()
+    yield _Launch(source, case.blocks(), programs.THREADS, arguments, shared)
+
+
+def _in_global_memory(case: _Case) -> float:
+    # The table may be larger than the L2 cache.
+    return _LAUNCHING + case.size * (case.finding + (10.0 if case.n < 5e6 else 45.0))
+
+
+_STRATEGIES = {
+    "bytes": _Strategy(_by_value, lambda case: 0.0, objection=_needs_bytes),
+    "shared": _Strategy(_windows, _by_windows, _Case.fit),
+    "packed": _Strategy(partial(_windows, packed=True), partial(_by_windows, packed=True)),
+    "split": _Strategy(
+        partial(_windows, split=True), partial(_by_windows, split=True), lambda case: case.fit() * 8
+    ),
+    "passes": _Strategy(_windows, _by_windows),
+    "distributed": _Strategy(
+        _distributed,
+        lambda case: _LAUNCHING + case.size * (case.finding + 6.2) + case.flushing,
+        lambda case: case.fit() * _CLUSTER,
+        _needs_clusters,
+    ),
+    "partition": _Strategy(
+        _partition, _by_buckets, lambda case: programs.BUCKET * programs.BUCKETS, _needs_lists
+    ),
+    "global": _Strategy(_everywhere, _in_global_memory),
+}
+
+STRATEGIES = tuple(_STRATEGIES)
+
+#: The most bins of the strategies that take weights, the faster one first.
+_WEIGHED: dict[str, Callable[[_Case], float]] = {
+    "shared": lambda case: case.words // 3,
+    "global": lambda case: math.inf,
+}
+
+
+def _weigh(
+    case: _Case, lookup: Lookup, x: Array, weights: Array, table: Array, shared: bool
+) -> Iterator[_Launch]:
+    n, blocks, threads = case.n, case.blocks(), programs.THREADS
+    is_float = weights.dtype.kind == "f"
+    sums = cupy.zeros((2 + programs.LIGHT_WORDS * is_float) * n + 1, "u8")
+    high = sums.data.ptr
+    low, exponent, light = high + 8 * n, high + 16 * n, high + 16 * n + 8
+    if is_float:
+        largest = programs.largest(weights.dtype)
+        yield _Launch(largest, blocks, threads, (*_samples(weights), exponent))
+    given = *_samples(x), *lookup.arguments, weights.data.ptr
+    yield _Launch(
+        programs.weigh(lookup.finder, weights.dtype, shared),
+        blocks,
+        threads,
+        (*given, exponent, table.data.ptr, high, low, light),
+        12 * n + case.staged if shared else 0,
+    )
+    settled = table.data.ptr, high, low, light, exponent, np.int32(n)
+    yield _Launch(programs.settle(table.dtype), -(-n // threads), threads, settled)
+
+
+# Several chunks in one launch.
+
+
+class MultichunkHistogram(NamedTuple):
+    """The histogram of several chunks, on one GPU or on several, as one launch.
+
+    Attributes
+    ----------
+    source : str
+        A program of `multichunk.histogram`, in blocks of `programs.THREADS`, one a multiprocessor.
+    shared : int
+        Dynamic shared memory of a block, in bytes.
+    lookups : list of Lookup
+        Of every GPU; their `tables` must outlive the launch.
+    """
+
+    source: str
+    shared: int
+    lookups: list[Lookup]
+
+
+def multichunk_histogram(
+    ordinals: Sequence[int], samples: np.dtype[Any], bins: Bins | Integers
+) -> MultichunkHistogram | None:
+    """Return how one launch counts several chunks; None if the counters do not fit a block.
+
+    Parameters
+    ----------
+    ordinals : sequence of int
+        GPUs that are alike. Their tables of edges are copied on CuPy's current streams.
+    samples : numpy.dtype
+        Not bool, whose samples are counted as uint8.
+    bins : Bins or Integers
+    """
+    gpu = device(ordinals[0])
+    if multichunk.fit_counters(bins.n, gpu.shared_bytes) is None:
+        return None
+    lookups: list[Lookup] = []
+    for ordinal in ordinals:
+        # Without tables it is the same on all.
+        if not lookups or lookups[0].tables:
+            with cupy.cuda.Device(ordinal):
+                lookups.append(look_up(gpu, samples, bins))
+        else:
+            lookups.append(lookups[0])
+    fit = multichunk.fit_counters(bins.n, gpu.shared_bytes, lookups[0].staged)
+    if fit is None:
+        return None
+    packed, shared = fit
+    source = multichunk.histogram(lookups[0].finder, packed)
+    return MultichunkHistogram(source, shared, lookups)
