@@ -12,6 +12,7 @@ import numpy as np
 from dask_coop.algebra import monoids
 from dask_coop.algebra.bins import Grid, find_bins
 from dask_coop.algebra.edges import Bins
+from dask_coop.algebra.operation import bind
 
 from .cases import DTYPES, Array, Case, Maker, Scale, apart
 
@@ -57,7 +58,7 @@ def ours(peers: Any, case: Case) -> Callable[..., Any]:
     """Return the histogram of a chunk, its table included."""
     bins = bins_of(case)
     weight = np.dtype(case.dtype if case.arrays > 1 else "i8")
-    op = monoids.bind(monoids.COUNTS, weight, weight, "histogram")
+    op = bind(monoids.COUNTS, weight, weight, "histogram")
     engine = peers.ours("histogram")
     if not peers.gpu:
         return lambda x, weights=None: engine.histogram(op, [x], Grid((bins,)), weights)

@@ -12,7 +12,7 @@ from typing import Any
 
 from dask_coop.algebra.bins import Grid
 from dask_coop.algebra.central_moments import Powers
-from dask_coop.algebra.monoids import COUNTS, Operation
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.cuda.devices import attribute
 
@@ -51,7 +51,7 @@ def objection_to_histogram(op: Operation, grid: Any = None) -> Objection | None:
 
     Without a `grid`, which may not be known yet, `objection_to_grid` has to be asked later.
     """
-    if op.monoid is not COUNTS:
+    if op.monoid.has_digits:
         return Objection("reproducible sums of weights take several steps a chunk")
     return None if grid is None else objection_to_grid(grid)
 

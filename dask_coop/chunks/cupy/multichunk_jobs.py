@@ -8,7 +8,8 @@ from typing import Any
 
 import cupy
 
-from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy import multichunk
 from dask_coop.chunks.cupy.eligibility import (
