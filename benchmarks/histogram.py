@@ -12,6 +12,7 @@ import numpy as np
 from dask_coop.algebra import monoids
 from dask_coop.algebra.bins import Grid, find_bins
 from dask_coop.algebra.edges import Bins
+from dask_coop.algebra.operation import bind
 
 from .cases import DTYPES, Array, Case, Maker, Scale, apart
 
@@ -57,8 +58,8 @@ def ours(contenders: Any, case: Case) -> Callable[..., Any]:
     """Return the histogram of a chunk, its table included."""
     bins = bins_of(case)
     weight = np.dtype(case.dtype if case.arrays > 1 else "i8")
-    op = monoids.bind(monoids.COUNTS, weight, weight, "histogram")
-    backend = contenders.ours("histogram")
+    op = bind(monoids.COUNTS, weight, weight, "histogram")
+    backend = contenders.ours("histogram_strategies")
     if not contenders.gpu:
         return lambda x, weights=None: backend.histogram(op, [x], Grid((bins,)), weights)
     count, zeros = backend.count, contenders.cupy.zeros

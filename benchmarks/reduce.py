@@ -12,6 +12,7 @@ import numpy as np
 
 from dask_coop.algebra import monoids
 from dask_coop.algebra import reproducible as digits
+from dask_coop.algebra.operation import bind, reproducible
 
 from .cases import DATA, DTYPES, Array, Case, Maker, Scale, apart
 
@@ -68,9 +69,9 @@ class States:
 def ours(contenders: Any, case: Case) -> Callable[[Array], States]:
     """Return the lift of a chunk, whose states stay where the chunk is."""
     name, dtype = case.work.split()[0], np.dtype(case.dtype)
-    output = monoids.accumulator(dtype) if name == "sum" and dtype.kind == "i" else dtype
-    op = monoids.bind(getattr(monoids, MONOIDS.get(name, name.upper())), dtype, output, name)
-    op = monoids.reproducible(op) if name == "reproducible" else op
+    monoid = getattr(monoids, MONOIDS.get(name, name.upper()))
+    op = bind(monoid, dtype, monoid.output(dtype), name)
+    op = reproducible(op) if name == "reproducible" else op
     backend = contenders.ours("reduce")
     if not contenders.gpu:
         axes = tuple(range(len(case.shape))) if case.axis is None else (case.axis,)

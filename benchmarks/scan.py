@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra import monoids
+from dask_coop.algebra.operation import bind
 from dask_coop.algebra.scan_spec import ScanSpec
 
 from .cases import DATA, DTYPES, Array, Case, Maker, Scale, apart
@@ -33,7 +34,7 @@ def cases(scale: Scale) -> Iterator[Case]:
 def ours(contenders: Any, case: Case) -> Callable[[Array], Array]:
     """Return the scan of a chunk."""
     dtype = np.dtype(case.dtype)
-    op = monoids.bind(monoids.SUM, dtype, dtype, "scan")
+    op = bind(monoids.SUM, dtype, dtype, "scan")
     backend = contenders.ours("scan")
     if not contenders.gpu:
         return lambda x: backend.scan(op, x, ScanSpec(case.axis or 0))

@@ -72,6 +72,7 @@ def cases() -> None:
     import dask_coop
     from dask_coop.algebra import monoids
     from dask_coop.algebra.bins import Grid, find_bins
+    from dask_coop.algebra.operation import Operation, bind
     from dask_coop.algebra.scan_spec import ScanSpec
     from dask_coop.chunks.cupy import backend, multichunk
     from dask_coop.cuda import team as teams
@@ -85,7 +86,7 @@ def cases() -> None:
     sums = {}
     for name in ("f4", "i4"):
         dtype = np.dtype(name)
-        sums[name] = monoids.bind(monoids.SUM, dtype, dtype, "cases")
+        sums[name] = bind(monoids.SUM, dtype, dtype, "cases")
     f4 = np.dtype("f4")
     for shape in ROWS + COLUMNS:
         x = cupy.asarray(rng.random(shape, dtype="f4"))
@@ -93,10 +94,10 @@ def cases() -> None:
             axes = tuple(range(x.ndim)) if axis is None else (axis,)
             # States of ARGMAX have bytes between their fields.
             for monoid in (
-                *(monoids.SUM, monoids.MINMAX, monoids.MOMENTS, monoids.BINNED_SUM),
+                *(monoids.SUM, monoids.MINMAX, monoids.MOMENTS, monoids.REPRODUCIBLE_SUM),
                 monoids.ARGMAX,
             ):
-                backend.lift(monoids.bind(monoid, f4, f4, "cases"), x, axes)
+                backend.lift(bind(monoid, f4, f4, "cases"), x, axes)
     for shape in LINES:
         for name, op in sums.items():
             x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
@@ -116,7 +117,7 @@ def cases() -> None:
         finalize=lambda f: f[1],
         cuda={"lift": "{x, x}", "combine": "{a.f0 * b.f0, b.f0 * a.f1 + b.f1}"},
     )
-    op = monoids.Operation(affine, f4, affine.result)
+    op = Operation(affine, f4, affine.result)
     for shape in LINES:
         x = cupy.asarray(rng.random(shape, dtype="f4"))
         backend.lift(op, x, (1,))
@@ -158,13 +159,13 @@ def cases() -> None:
     # One GPU is a team too, and the sanitizer runs the kernels of several one at a time.
     team = teams.Team([0], 60.0)
     grids = [Grid((find_bins(n, (0, 99), f4),)) for n in (10, 60_000)]
-    counts = monoids.bind(monoids.COUNTS, np.dtype("i8"), np.dtype("i8"), "cases")
+    counts = bind(monoids.COUNTS, np.dtype("i8"), np.dtype("i8"), "cases")
     for name, op in sums.items():
         xs = [cupy.asarray(rng.integers(0, 99, n).astype(name)) for n in (5000, 0, 1, 300_003)]
         multichunk.reduce(team, op, xs, None)
         for monoid in (monoids.MOMENTS, monoids.ARGMAX):
-            multichunk.lift_all(monoids.bind(monoid, f4, f4, "cases"), xs)
-            multichunk.reduce(team, monoids.bind(monoid, f4, f4, "cases"), xs, None)
+            multichunk.lift_all(bind(monoid, f4, f4, "cases"), xs)
+            multichunk.reduce(team, bind(monoid, f4, f4, "cases"), xs, None)
         for spec in (ScanSpec(0), ScanSpec(0, exclusive=True, reverse=True)):
             multichunk.scan(team, op, xs, [True, True, False, True], spec)
             swept = multichunk.upsweep(op, spec, xs)

@@ -225,7 +225,8 @@ def launches(gpus: int, size: int) -> Iterator[Row]:
     import cupy
 
     from dask_coop.algebra.bins import Grid, find_bins
-    from dask_coop.algebra.monoids import COUNTS, SUM, bind
+    from dask_coop.algebra.monoids import COUNTS, SUM
+    from dask_coop.algebra.operation import bind
     from dask_coop.algebra.scan_spec import ScanSpec
     from dask_coop.chunks.cupy import multichunk
     from dask_coop.cuda import team as teams

@@ -31,7 +31,7 @@ class Counted(Monoid):
 
     def __dask_tokenize__(self) -> Any:
         """Name the call that makes it, for Dask's keys."""
-        return "Counted", self.inner
+        return "Counted", self.inner.__dask_tokenize__()
 
     def combine(self, a: State, b: State) -> State:
         """Combine the states of two neighbouring pieces, `a` before `b`."""

@@ -60,14 +60,14 @@ def merge_sums(a: State, b: State) -> State:
     return (total, a_excess + b_excess + excess, *counts)
 
 
-def merge_places(before: np.ufunc, a: State, b: State) -> State:
+def merge_extrema(before: np.ufunc, a: State, b: State) -> State:
     """Keep the better value, NaN before any other, and of equals the one that comes first."""
-    (a_value, a_place), (b_value, b_place) = a, b
+    (a_value, a_index), (b_value, b_index) = a, b
     a_nan, b_nan = a_value != a_value, b_value != b_value
     equal = (a_value == b_value) | (a_nan & b_nan)
     better = (before(b_value, a_value) & ~a_nan) | (b_nan & ~a_nan)
-    take = better | (equal & (b_place < a_place))
-    return choose(take, b_value, a_value), choose(take, b_place, a_place)
+    take = better | (equal & (b_index < a_index))
+    return choose(take, b_value, a_value), choose(take, b_index, a_index)
 
 
 def merge_counts(a: State, b: State) -> State:

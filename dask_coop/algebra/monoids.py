@@ -17,37 +17,35 @@ kernels/monoids.cuh that ``Monoid.functor`` names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from functools import partial, reduce
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from dask_coop.algebra import merges, ticks
 from dask_coop.algebra import reproducible as digits
+from dask_coop.algebra import ticks
 from dask_coop.algebra.merges import (
-    choose,
     highest,
     lowest,
     merge_counts,
+    merge_extrema,
     merge_moments,
-    merge_places,
+    merge_sums,
     merge_variances,
 )
-from dask_coop.errors import Refused, remedy
 
 State = tuple[Any, ...]
 
-#: The start of a chunk and the length of the array, along each reduced axis.
-Origin = tuple[tuple[int, int], ...]
+#: What a field is, and so its dtype: a count, a truth, an index along the reduced axes, the
+#: exponent or a digit of a reproducible sum, an element, an accumulator of elements, what one holds
+#: too much, a float64 (or complex128), a real float64.
+Role = Literal[
+    "count", "truth", "index", "digit", "element", "accumulator", "excess", "float", "real"
+]
 
-#: Where a field's dtype comes from: a count, a truth, a place along the reduced axes, the exponent
-#: or a digit of a sum, the elements, their accumulator, a float64 (or complex128), a real float64.
-Role = Literal["count", "truth", "place", "digit", "element", "accumulator", "float", "real"]
-
-
-#: The place of the extremum of no element.
-NOWHERE = np.iinfo("i8").max
+#: The argument index of the extremum of no element.
+NO_INDEX = np.iinfo("i8").max
 
 
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -61,8 +59,42 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype({"b": "i8", "i": "i8", "u": "u8", "f": "f8", "c": "c16"}[dtype.kind])
 
 
-def _floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the float64 or complex128 that elements of `dtype` become."""
     return np.dtype("c16" if dtype.kind == "c" else "f8")
+
+
+# The dtypes of results.
+
+
+def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of a sum or product of elements of `dtype`."""
+    return accumulator(dtype) if dtype.kind in "biu" else dtype
+
+
+def mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of the mean of elements of `dtype`."""
+    return np.dtype("f8") if dtype.kind in "biu" else dtype
+
+
+def size_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of sizes, or of squares of sizes, of elements of `dtype`."""
+    return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else mean_dtype(dtype)
+
+
+def _same(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype
+
+
+def _truth(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype("?")
+
+
+def _integer(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype("i8")
+
+
+# The identities of fields.
 
 
 def _zero(dtype: np.dtype[Any]) -> Any:
@@ -77,8 +109,8 @@ def _lowest_exponent(dtype: np.dtype[Any]) -> Any:
     return dtype.type(digits.LOWEST)
 
 
-def _nowhere(dtype: np.dtype[Any]) -> Any:
-    return dtype.type(NOWHERE)
+def _no_index(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(NO_INDEX)
 
 
 def _nan(dtype: np.dtype[Any]) -> Any:
@@ -100,16 +132,16 @@ class Field:
         if isinstance(self.role, np.dtype):
             return self.role
         match self.role:
-            case "count" | "place" | "digit":
+            case "count" | "index" | "digit":
                 return np.dtype("i8")
             case "truth":
                 return np.dtype("?")
             case "element":
                 return element
-            case "accumulator":
+            case "accumulator" | "excess":
                 return accumulator(element)
             case "float":
-                return _floating(element)
+                return floating(element)
             case "real":
                 return np.dtype("f8")
 
@@ -141,6 +173,24 @@ class Monoid:
         dask_coop.cuda.programs.
     commutative : bool
         Whether states may be combined in any order.
+    output : callable
+        Returns the dtype of results over elements of a dtype, where the caller asks for no other.
+    neutral : callable, optional
+        Returns an element of a dtype that changes no state, by which masked ones are replaced. A
+        row of one field has the identity of that; others that give none get the mask itself.
+    options : tuple of str
+        The options of `Operation` for which it is compiled: those that public functions ask for.
+    fills_masked : bool
+        Whether every line has a result, as of NumPy's argmin: masked elements are filled, and take
+        part, where otherwise they are left out.
+    compensated : Monoid, optional
+        The row that adds up the same and keeps what additions in float64 round off.
+    reproducible : tuple of Monoid
+        The rows that add up the same to the same bits in any order: of each kind of elements one.
+
+    Notes
+    -----
+    Rows are equal by what they compute: what follows `commutative` tells how they are used.
     """
 
     name: str
@@ -152,6 +202,12 @@ class Monoid:
     finalize: Callable[[State], Any] | None = None
     cuda: tuple[str, str] | None = None
     commutative: bool = True
+    output: Callable[[np.dtype[Any]], np.dtype[Any]] = field(default=_same, compare=False)
+    neutral: Callable[[np.dtype[Any]], Any] | None = field(default=None, compare=False)
+    options: tuple[Literal["skipna", "masked"], ...] = field(default=(), compare=False)
+    fills_masked: bool = field(default=False, compare=False)
+    compensated: Monoid | None = field(default=None, compare=False, repr=False)
+    reproducible: tuple[Monoid, ...] = field(default=(), compare=False, repr=False)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a row of the table as a reference to it: tasks stay small and `is` holds."""
@@ -163,7 +219,7 @@ class Monoid:
         row = self.name.upper()
         if globals().get(row) is self:
             return "Monoid", row
-        return type(self).__name__, *(getattr(self, field.name) for field in fields(self))
+        return type(self).__name__, *(getattr(self, f.name) for f in fields(self) if f.compare)
 
     def combine(self, a: State, b: State) -> State:
         """Combine the states of two neighbouring pieces, `a` before `b`."""
@@ -175,7 +231,20 @@ class Monoid:
     @property
     def positional(self) -> bool:
         """Whether a state tells where along the reduced axes something is."""
-        return any(isinstance(f.role, str) and f.role == "place" for f in self.fields)
+        return self._has("index")
+
+    @property
+    def has_excess(self) -> bool:
+        """Whether a state is a total and what that has too much, of `algebra/compensated.py`."""
+        return self._has("excess")
+
+    @property
+    def has_digits(self) -> bool:
+        """Whether a state is digits of fixed weights, of `algebra/reproducible.py`."""
+        return self._has("digit")
+
+    def _has(self, role: Role) -> bool:
+        return any(isinstance(f.role, str) and f.role == role for f in self.fields)
 
     def identity(self, element: np.dtype[Any]) -> State:
         """Return the neutral state over elements of dtype `element`, as NumPy scalars."""
@@ -190,42 +259,30 @@ _TOTAL = Field("total", "accumulator", _zero, np.add)
 _COUNT = Field("count", "count", _zero, np.add)
 _LOW = Field("min", "element", highest, np.minimum)
 _HIGH = Field("max", "element", lowest, np.maximum)
-
 _MEAN = Field("mean", "float", _zero, np.add)
 _M2 = Field("m2", "real", _zero, np.add)
-_PLACE = Field("place", "place", _nowhere, np.minimum)
+_INDEX = Field("index", "index", _no_index, np.minimum)
+_LOWEST, _HIGHEST = partial(merge_extrema, np.less), partial(merge_extrema, np.greater)
 
-SUM = Monoid("sum", (_TOTAL,), "biufc", "Sum")
-SQUARES = Monoid("squares", (Field("total", "real", _zero, np.add),), "biufc", "Squares")
-PROD = Monoid("prod", (Field("product", "accumulator", _one, np.multiply),), "biufc", "Prod")
-MIN = Monoid("min", (_LOW,), "biuf", "Min")
-MAX = Monoid("max", (_HIGH,), "biuf", "Max")
-MINMAX = Monoid("minmax", (_LOW, _HIGH), "biuf", "MinMax")
-# NaN is neutral to these two, so it is what is left where there is nothing else.
-NANMIN = Monoid("nanmin", (Field("min", "element", _nan, np.fmin),), "f", "NanMin")
-NANMAX = Monoid("nanmax", (Field("max", "element", _nan, np.fmax),), "f", "NanMax")
-ARGMIN = Monoid("argmin", (_LOW, _PLACE), "biufc", "ArgMin", partial(merge_places, np.less))
-ARGMAX = Monoid("argmax", (_HIGH, _PLACE), "biufc", "ArgMax", partial(merge_places, np.greater))
-# NumPy keeps the first NaN of several, which differ: a place, if only the chunk's, tells the order.
-FIRST_MIN = Monoid("first_min", (_LOW, _PLACE), "c", "ArgMin", partial(merge_places, np.less))
-FIRST_MAX = Monoid("first_max", (_HIGH, _PLACE), "c", "ArgMax", partial(merge_places, np.greater))
-ANY = Monoid("any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any")
-ALL = Monoid("all", (Field("all", "truth", _one, np.logical_and),), "biufc", "All")
-COUNT_NONZERO = Monoid("count_nonzero", (_COUNT,), "biufc", "CountNonzero")
-MEAN = Monoid("mean", (Field("total", "float", _zero, np.add), _COUNT), "biufc", "Mean")
-VAR = Monoid("var", (_COUNT, _MEAN, _M2), "biufc", "Var", merge_variances)
-MOMENTS = Monoid(
-    "moments",
-    (_COUNT, Field("nans", "count", _zero, np.add), _LOW, _HIGH, _TOTAL, _MEAN, _M2),
-    "biuf",
-    "Moments",
-    merge_moments,
+# Other ways of summing, which the rows of sums below name.
+_SUMS = (_TOTAL, Field("excess", "excess", _zero, np.add))
+COMPENSATED_SUM = Monoid(
+    "compensated_sum",
+    _SUMS,
+    "fc",
+    "CompensatedSum",
+    merge_sums,
+    output=accumulator,
+    neutral=_zero,
+    options=("skipna",),
 )
-# What the total, which was rounded at every addition, is above the exact one.
-_SUMS = (_TOTAL, Field("excess", "accumulator", _zero, np.add))
-COMPENSATED_SUM = Monoid("compensated_sum", _SUMS, "fc", "CompensatedSum", merges.merge_sums)
 COMPENSATED_MEAN = replace(
-    COMPENSATED_SUM, name="compensated_mean", fields=(*_SUMS, _COUNT), functor="CompensatedMean"
+    COMPENSATED_SUM,
+    name="compensated_mean",
+    fields=(*_SUMS, _COUNT),
+    functor="CompensatedMean",
+    neutral=None,
+    options=("skipna", "masked"),
 )
 _SPECIAL = Field("special", "float", _zero, np.add)
 _PARTS = tuple(
@@ -236,26 +293,127 @@ _PARTS = tuple(
     for part in ("real", "imag")
 )
 _REAL, _COMPLEX = (_SPECIAL, *_PARTS[0]), (_SPECIAL, *_PARTS[0], *_PARTS[1])
-_MERGE_REAL, _MERGE_COMPLEX = partial(digits.merge, 1), partial(digits.merge, 2)
+REPRODUCIBLE_SUM = Monoid(
+    "reproducible_sum",
+    _REAL,
+    "f",
+    "BinnedSum",
+    partial(digits.merge, 1),
+    neutral=_zero,
+    options=("skipna",),
+)
+REPRODUCIBLE_MEAN = replace(
+    REPRODUCIBLE_SUM,
+    name="reproducible_mean",
+    fields=(*_REAL, _COUNT),
+    functor="BinnedMean",
+    neutral=None,
+    options=("skipna", "masked"),
+)
+REPRODUCIBLE_COMPLEX_SUM = replace(
+    REPRODUCIBLE_SUM,
+    name="reproducible_complex_sum",
+    fields=_COMPLEX,
+    kinds="c",
+    merge=partial(digits.merge, 2),
+)
+REPRODUCIBLE_COMPLEX_MEAN = replace(
+    REPRODUCIBLE_MEAN,
+    name="reproducible_complex_mean",
+    fields=(*_COMPLEX, _COUNT),
+    kinds="c",
+    merge=partial(digits.merge, 2),
+)
+#: Tables of sums: those of `REPRODUCIBLE_SUM`, over an exponent that is one for many entries.
+REPRODUCIBLE_COUNTS = Monoid("reproducible_counts", _REAL, "f", "BinnedSum", digits.merge_tables)
 
-BINNED_SUM = Monoid("binned_sum", _REAL, "f", "BinnedSum", _MERGE_REAL)
-BINNED_MEAN = Monoid("binned_mean", (*_REAL, _COUNT), "f", "BinnedMean", _MERGE_REAL)
-BINNED_COMPLEX_SUM = Monoid("binned_complex_sum", _COMPLEX, "c", "BinnedSum", _MERGE_COMPLEX)
-BINNED_COMPLEX_MEAN = Monoid(
-    "binned_complex_mean", (*_COMPLEX, _COUNT), "c", "BinnedMean", _MERGE_COMPLEX
+SUM = Monoid(
+    "sum",
+    (_TOTAL,),
+    "biufc",
+    "Sum",
+    output=sum_dtype,
+    options=("skipna",),
+    compensated=COMPENSATED_SUM,
+    reproducible=(REPRODUCIBLE_SUM, REPRODUCIBLE_COMPLEX_SUM),
+)
+SQUARES = Monoid(
+    "squares", (Field("total", "real", _zero, np.add),), "biufc", "Squares", output=size_dtype
+)
+PROD = Monoid(
+    "prod",
+    (Field("product", "accumulator", _one, np.multiply),),
+    "biufc",
+    "Prod",
+    output=sum_dtype,
+    options=("skipna",),
+)
+MIN = Monoid("min", (_LOW,), "biuf", "Min")
+MAX = Monoid("max", (_HIGH,), "biuf", "Max")
+MINMAX = Monoid("minmax", (_LOW, _HIGH), "biuf", "MinMax", options=("skipna",))
+# NaN is neutral to these two, so it is what is left where there is nothing else.
+NANMIN = Monoid("nanmin", (Field("min", "element", _nan, np.fmin),), "f", "NanMin")
+NANMAX = Monoid("nanmax", (Field("max", "element", _nan, np.fmax),), "f", "NanMax")
+ARGMIN = Monoid(
+    "argmin",
+    (_LOW, _INDEX),
+    "biufc",
+    "ArgMin",
+    _LOWEST,
+    output=_integer,
+    options=("skipna",),
+    fills_masked=True,
+)
+ARGMAX = replace(ARGMIN, name="argmax", fields=(_HIGH, _INDEX), functor="ArgMax", merge=_HIGHEST)
+# NumPy keeps the first NaN of several, which differ: an index, if only the chunk's, tells which.
+FIRST_MIN = Monoid("first_min", (_LOW, _INDEX), "c", "ArgMin", _LOWEST, neutral=highest)
+FIRST_MAX = Monoid("first_max", (_HIGH, _INDEX), "c", "ArgMax", _HIGHEST, neutral=lowest)
+ANY = Monoid("any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any", output=_truth)
+ALL = Monoid("all", (Field("all", "truth", _one, np.logical_and),), "biufc", "All", output=_truth)
+COUNT_NONZERO = Monoid("count_nonzero", (_COUNT,), "biufc", "CountNonzero", output=_integer)
+MEAN = Monoid(
+    "mean",
+    (Field("total", "float", _zero, np.add), _COUNT),
+    "biufc",
+    "Mean",
+    output=mean_dtype,
+    options=("skipna", "masked"),
+    compensated=COMPENSATED_MEAN,
+    reproducible=(REPRODUCIBLE_MEAN, REPRODUCIBLE_COMPLEX_MEAN),
+)
+VAR = Monoid(
+    "var",
+    (_COUNT, _MEAN, _M2),
+    "biufc",
+    "Var",
+    merge_variances,
+    output=size_dtype,
+    options=("skipna", "masked"),
+)
+MOMENTS = Monoid(
+    "moments",
+    (_COUNT, Field("nans", "count", _zero, np.add), _LOW, _HIGH, _TOTAL, _MEAN, _M2),
+    "biuf",
+    "Moments",
+    merge_moments,
 )
 LOGADDEXP = Monoid("logaddexp", (Field("log", "real", lowest, np.logaddexp),), "f", "LogAddExp")
 COUNTS = Monoid(
-    "counts", (Field("counts", "accumulator", _zero, np.add),), "biufc", "Sum", merge_counts
+    "counts",
+    (Field("counts", "accumulator", _zero, np.add),),
+    "biufc",
+    "Sum",
+    merge_counts,
+    output=sum_dtype,
+    reproducible=(REPRODUCIBLE_COUNTS,),
 )
-#: Tables of sums: those of `BINNED_SUM`, over an exponent that is one for many entries.
-BINNED_COUNTS = Monoid("binned_counts", _REAL, "f", "BinnedSum", digits.merge_tables)
 #: What is known of dates and durations, which only NumPy has.
 _TICKS = {name: _zero for name in ("count", "nats", "min", "max", "high", "low")}
 _TICKS |= {"min": highest, "max": lowest}
-_WORDS = tuple(Field(name, "digit", of, np.add) for name, of in _TICKS.items())
+_WORDS = tuple(Field(name, np.dtype("i8"), of, np.add) for name, of in _TICKS.items())
 TICKS = Monoid("ticks", (*_WORDS, _M2), "", "", ticks.merge)
 
+#: The rows that GPUs have functors of.
 MONOIDS = (
     SUM,
     SQUARES,
@@ -277,134 +435,10 @@ MONOIDS = (
     MOMENTS,
     COMPENSATED_SUM,
     COMPENSATED_MEAN,
-    BINNED_SUM,
-    BINNED_MEAN,
-    BINNED_COMPLEX_SUM,
-    BINNED_COMPLEX_MEAN,
+    REPRODUCIBLE_SUM,
+    REPRODUCIBLE_MEAN,
+    REPRODUCIBLE_COMPLEX_SUM,
+    REPRODUCIBLE_COMPLEX_MEAN,
     LOGADDEXP,
     COUNTS,
 )
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A monoid bound to dtypes: the frozen spec that every task of one call carries.
-
-    Attributes
-    ----------
-    monoid : Monoid
-    element : numpy.dtype
-        What a chunk's elements are converted to before they are lifted.
-    output : numpy.dtype
-        The dtype of the result.
-    skipna : bool
-        Whether elements that are NaN are left out.
-    masked : bool
-        Whether elements lie beside what tells whether they count.
-    """
-
-    monoid: Monoid
-    element: np.dtype[Any]
-    output: np.dtype[Any]
-    skipna: bool = False
-    masked: bool = False
-
-    @property
-    def neutral(self) -> Any:
-        """An element that changes no state, or None where there may be none."""
-        if self.skipna:
-            return self.element.type(np.nan)
-        if self.monoid in (COMPENSATED_SUM, BINNED_SUM, BINNED_COMPLEX_SUM):
-            return self.element.type(0)
-        fields = self.monoid.fields
-        has_one = len(fields) == 1 or self.monoid in (FIRST_MIN, FIRST_MAX)
-        return fields[0].identity(self.element) if has_one else None
-
-    def combine(self, states: list[State]) -> State:
-        """Combine `states`, first to last."""
-        return reduce(self.monoid.combine, states)
-
-    def shift(self, state: State, lengths: tuple[int, ...], origin: Origin) -> State:
-        """Turn places within a chunk of `lengths` along the reduced axes into those in the array.
-
-        `origin` has, for each of these axes, where the chunk begins and how long the array is.
-        """
-        value, place, *count = state
-        if 0 in lengths:
-            return state
-        # Where all elements are left out there is no place to move, and it may overflow.
-        with np.errstate(over="ignore"):
-            shifted = self._shift(place, lengths, origin)
-        if self.skipna or self.monoid not in (ARGMIN, ARGMAX):
-            shifted = choose(place == NOWHERE, place, shifted)
-        return value, shifted, *count
-
-    def _shift(self, place: Any, lengths: tuple[int, ...], origin: Origin) -> Any:
-        if len(origin) == 1:
-            return place + origin[0][0]
-        shifted, stride = 0, 1
-        for length, (start, size) in zip(lengths[::-1], origin[::-1], strict=True):
-            place, coordinate = np.divmod(place, length)
-            shifted = shifted + (coordinate + start) * stride
-            stride *= size
-        return place + shifted
-
-
-def bind(
-    monoid: Monoid,
-    element: np.dtype[Any],
-    output: np.dtype[Any],
-    caller: str,
-    skipna: bool = False,
-    times: str = "",
-) -> Operation:
-    """Bind `monoid` to elements of dtype `element` and results of dtype `output`.
-
-    Where `output` is another kind of number than the state, elements are converted to it first, as
-    NumPy does for ``dtype=``; a mere change of width happens at the end, where it costs no
-    precision. With `skipna`, elements that are NaN are left out. `times` are the kinds of dates and
-    durations, "m" or "mM", that the caller takes besides.
-
-    Raises
-    ------
-    Refused
-        If the monoid does not take such elements; the message speaks of the function `caller`.
-    """
-    element, output = element.newbyteorder("="), output.newbyteorder("=")
-    for dtype in (element, output):
-        takes = monoid.kinds + times
-        if dtype.kind not in takes or dtype.itemsize > (16 if dtype.kind == "c" else 8):
-            kinds = ", ".join(_KINDS[kind] for kind in takes)
-            how = f"; {remedy(dtype, takes)}" if dtype is element else ""
-            raise Refused(f"{caller} does not take dtype {dtype}; it takes {kinds}{how}")
-    if monoid.dtypes(element)[0].kind != output.kind:
-        element = output
-    return Operation(monoid, element, output, skipna and element.kind in "fc")
-
-
-def reproducible(op: Operation) -> Operation:
-    """Return the operation that sums or averages as `op` does, with digits of fixed weights.
-
-    What sums integers stays as it is: these add to the same bits in any order.
-    """
-    if op.output.kind not in "fc":
-        return op
-    real, of_complex = _REPRODUCIBLE[op.monoid]
-    element = op.element if op.element.kind in "fc" else _floating(op.element)
-    return replace(op, monoid=of_complex if op.output.kind == "c" else real, element=element)
-
-
-_REPRODUCIBLE = {
-    SUM: (BINNED_SUM, BINNED_COMPLEX_SUM),
-    MEAN: (BINNED_MEAN, BINNED_COMPLEX_MEAN),
-}
-
-_KINDS = {
-    "b": "bool",
-    "i": "signed integers",
-    "u": "unsigned integers",
-    "f": "float16 to float64",
-    "c": "complex64 and complex128",
-    "m": "timedelta64",
-    "M": "datetime64",
-}

@@ -16,10 +16,10 @@ from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
-from dask_coop.algebra import monoids
 from dask_coop.algebra import reproducible as digits
-from dask_coop.algebra.compensated import compensated, settle
-from dask_coop.algebra.monoids import Monoid, Operation, State
+from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.monoids import Monoid, State, accumulator
+from dask_coop.algebra.operation import Operation, bind, compensated, reproducible
 from dask_coop.graph import reduce as graph_reduce
 
 Axis = int | tuple[int, ...] | None
@@ -63,17 +63,17 @@ def reduce_array(
     x : dask.array.Array
     given : ReductionArguments
     dtype : dtype, optional
-        The kind of number that elements are reduced as; by default that of the elements.
+        The kind of number that elements are reduced as; by default what the row says.
     result : dtype, optional
         The dtype of the result; by default `dtype`.
     skipna : bool
         Whether elements that are NaN are left out.
     """
-    output = np.dtype(x.dtype if dtype is None else dtype)
-    op = monoids.bind(monoid, x.dtype, output, name, skipna)
+    output = monoid.output(x.dtype) if dtype is None else np.dtype(dtype)
+    op = bind(monoid, x.dtype, output, name, skipna)
     axes, mask = find_axes(given.axis, x.ndim), find_mask(given.where, x)
     if given.reproducible:
-        op = monoids.reproducible(op)
+        op = reproducible(op)
         if op.monoid is not monoid:
             refuse_many(name, x, axes)
     elif (exact := compensated(op)) is not op:
@@ -90,7 +90,7 @@ def replace_nan(monoid: Monoid, name: str, x: da.Array) -> da.Array:
 
     It has to go before elements become numbers of a kind that has none.
     """
-    neutral = monoids.bind(monoid, x.dtype, x.dtype, name).neutral
+    neutral = bind(monoid, x.dtype, x.dtype, name).neutral
     return map_blocks(_replace_nan, x, neutral, dtype=x.dtype, meta=x._meta)
 
 
@@ -108,12 +108,12 @@ def _as_state(op: Operation, initial: Any) -> State:
     if is_dask_collection(initial) or np.ndim(initial):
         raise TypeError(f"initial is one number that is known, got {initial!r}")
     first, *rest = op.monoid.identity(op.element)
-    if not rest or op.monoid is monoids.COMPENSATED_SUM:
+    if not rest or op.monoid.has_excess:
         return (first.dtype.type(initial), *rest)
     wide = op
     if not op.monoid.positional:
         # In float64 and NaN or not, as other sums begin.
-        wide = replace(op, element=monoids.accumulator(op.element), skipna=False)
+        wide = replace(op, element=accumulator(op.element), skipna=False)
     one = np.full(1, initial, wide.element)
     state: State = chunks.backend_of(one).lift(wide, one, (0,))
     return state
@@ -210,16 +210,6 @@ def no_identity(name: str) -> str:
 def has_unknown_size(x: da.Array) -> bool:
     """Tell whether the sizes of some chunks are not known before they are computed."""
     return any(n != n for n in x.shape)
-
-
-def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of a sum or product of elements of `dtype`."""
-    return monoids.accumulator(dtype) if dtype.kind in "biu" else dtype
-
-
-def mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of the mean of elements of `dtype`."""
-    return np.dtype("f8") if dtype.kind in "biu" else dtype
 
 
 def only_field(state: State) -> Any:

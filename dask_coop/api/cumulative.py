@@ -9,7 +9,7 @@ import numpy as np
 from dask.array.core import asanyarray
 
 from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, Monoid
-from dask_coop.api.arguments import replace_nan, sum_dtype
+from dask_coop.api.arguments import replace_nan
 from dask_coop.api.public import Engine, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
 
@@ -97,7 +97,7 @@ def cumsum(
     array([1, 2, 1, 2, 3])
     """
     given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
-    return _scan(SUM, "cumsum", x, dtype, given)
+    return _scan(SUM, "cumsum", x, dtype, given, times="m")
 
 
 @public("scan")
@@ -467,12 +467,12 @@ def _scan(
     dtype: Any,
     given: ScanArguments,
     skipna: bool = False,
+    times: str = "",
 ) -> da.Array:
     array = asanyarray(x)
-    output = sum_dtype(array.dtype) if dtype is None else np.dtype(dtype)
+    output = monoid.output(array.dtype) if dtype is None else np.dtype(dtype)
     if skipna and array.dtype.kind in "fc" and output.kind != array.dtype.kind:
         array = replace_nan(monoid, name, array)
-    times = "m" if monoid is SUM and not skipna else ""
     return scan_array(monoid, name, array, array.dtype, output, given, skipna=skipna, times=times)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_coop.algebra import monoids, ticks
+from dask_coop.algebra import ticks
 from dask_coop.algebra.monoids import TICKS, State
+from dask_coop.algebra.operation import bind
 from dask_coop.api.arguments import SplitEvery
 from dask_coop.graph import reduce as graph_reduce
 
@@ -21,7 +22,7 @@ def describe_dates(
     x: da.Array, axes: tuple[int, ...], keepdims: bool, split_every: SplitEvery
 ) -> dict[str, da.Array]:
     """Return the statistics that there are of datetime64 or timedelta64, by name."""
-    op = monoids.bind(TICKS, x.dtype, x.dtype, "describe", times="mM")
+    op = bind(TICKS, x.dtype, x.dtype, "describe", times="mM")
     element, count = op.element, np.dtype("i8")
     dtypes = dict.fromkeys(OF_DATES, element) | {"count": count, "nans": count}
     if element.kind == "m":

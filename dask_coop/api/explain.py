@@ -293,7 +293,7 @@ def _table(task: CountTask) -> str:
     else:
         bins = "integers" if isinstance(task.grid, Integers) else "bins that a task finds"
     of = "" if task.weights is None else "sums in "
-    if "binned" in task.op.monoid.name:
+    if task.op.monoid.has_digits:
         of = "reproducible sums in "
     return f"{of}tables of {bins}"
 

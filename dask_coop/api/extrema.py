@@ -11,7 +11,6 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop.algebra import monoids
 from dask_coop.algebra.merges import choose
 from dask_coop.algebra.monoids import (
     ARGMAX,
@@ -23,10 +22,11 @@ from dask_coop.algebra.monoids import (
     MINMAX,
     NANMAX,
     NANMIN,
-    NOWHERE,
+    NO_INDEX,
     Monoid,
     State,
 )
+from dask_coop.algebra.operation import bind
 from dask_coop.api.arguments import (
     Axis,
     ReductionArguments,
@@ -41,6 +41,9 @@ from dask_coop.api.arguments import (
 )
 from dask_coop.api.public import Engine, public
 from dask_coop.graph.reduce import Finalize
+
+#: The rows of complex numbers, of which an index tells which NaN came first.
+_OF_COMPLEX = {MIN: FIRST_MIN, NANMIN: FIRST_MIN, MAX: FIRST_MAX, NANMAX: FIRST_MAX}
 
 
 @public("reduction")
@@ -237,7 +240,7 @@ def ptp(
     x = asanyarray(a)
     if x.dtype.kind == "b":
         raise TypeError("ptp does not take dtype bool; it takes other numbers")
-    monoids.bind(ARGMIN, x.dtype, x.dtype, "ptp")
+    bind(ARGMIN, x.dtype, x.dtype, "ptp")
     require_elements("ptp", x, axis)
     given = ReductionArguments(axis, keepdims, split_every)
     if x.dtype.kind == "c":
@@ -407,22 +410,23 @@ def _extremum(
     a: Any,
     given: ReductionArguments,
     finalize: Finalize = only_field,
+    skipna: bool = False,
 ) -> da.Array:
     """Find the extremum that `monoid` keeps for the public function `name`."""
     x = asanyarray(a)
-    skipna = x.dtype.kind == "c" and monoid in (NANMIN, NANMAX)
-    monoids.bind(ARGMIN, x.dtype, x.dtype, name)
+    bind(ARGMIN, x.dtype, x.dtype, name)
     refuse_mask(name, given.where, given.initial, x)
     if given.initial is None:
         require_elements(name, x, given.axis)
     if x.dtype.kind == "c":
         finalize = partial(_value, name, skipna, finalize)
-        monoid = FIRST_MIN if monoid in (MIN, NANMIN) else FIRST_MAX
-    elif monoid in (MIN, MAX) and given.initial is None and has_unknown_size(x):
+        return reduce_array(_OF_COMPLEX[monoid], name, finalize, x, given, skipna=skipna)
+    if not skipna and given.initial is None and has_unknown_size(x):
         # Whether there is an element shows when both extrema are known.
-        finalize = partial(_either, monoid is MIN, name)
+        (kept,) = monoid.fields
+        finalize = partial(_either, MINMAX.fields.index(kept), name)
         monoid = MINMAX
-    return reduce_array(monoid, name, finalize, x, given, skipna=skipna)
+    return reduce_array(monoid, name, finalize, x, given)
 
 
 def _nan_extremum(
@@ -436,7 +440,7 @@ def _nan_extremum(
     x = asanyarray(a)
     if x.dtype.kind not in "fc":
         return _extremum(plain, name, x, given)
-    return _extremum(monoid, name, x, given, finalize=_warn_of_nan)
+    return _extremum(monoid, name, x, given, finalize=_warn_of_nan, skipna=True)
 
 
 def _extremal_index(
@@ -450,7 +454,7 @@ def _extremal_index(
     x, axis = asanyarray(a), given.axis
     if axis is not None and not isinstance(axis, Integral):
         raise TypeError(f"{name} looks along one axis or, with None, along all; got axis {axis!r}")
-    monoids.bind(monoid, x.dtype, x.dtype, name)
+    bind(monoid, x.dtype, x.dtype, name)
     axes = find_axes(axis, x.ndim)
     if any(x.shape[d] == 0 for d in axes):
         raise ValueError(f"{_nothing(name)}: shape {x.shape}, axes {axes}")
@@ -463,7 +467,7 @@ def _extremal_index(
     may_skip = skipna and x.dtype.kind in "fc"
     nothing = "All-NaN slice encountered" if may_skip else _nothing(name)
     found = partial(_found, nothing)
-    return reduce_array(monoid, name, found, x, given, result="i8", skipna=skipna)
+    return reduce_array(monoid, name, found, x, given, skipna=skipna)
 
 
 def _nothing(name: str) -> str:
@@ -479,9 +483,8 @@ def _range(state: State) -> Any:
         return high - low
 
 
-def _either(lowest: bool, name: str, state: State) -> Any:
-    low, high = _extrema(name, state)
-    return low if lowest else high
+def _either(i: int, name: str, state: State) -> Any:
+    return _extrema(name, state)[i]
 
 
 def _extrema(name: str, state: State) -> State:
@@ -492,8 +495,8 @@ def _extrema(name: str, state: State) -> State:
 
 
 def _value(name: str, skipna: bool, finalize: Finalize, state: State) -> Any:
-    value, place = state
-    nothing = place == NOWHERE
+    value, index = state
+    nothing = index == NO_INDEX
     if skipna:
         value = choose(nothing, value.dtype.type(np.nan), value)
     elif np.any(nothing):
@@ -502,10 +505,10 @@ def _value(name: str, skipna: bool, finalize: Finalize, state: State) -> Any:
 
 
 def _found(nothing: str, state: State) -> Any:
-    _, place = state
-    if np.any(place == NOWHERE):
+    _, index = state
+    if np.any(index == NO_INDEX):
         raise ValueError(nothing)
-    return place
+    return index
 
 
 def _warn_of_nan(state: State) -> Any:

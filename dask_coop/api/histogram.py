@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,10 +11,10 @@ import numpy as np
 from dask.array.core import Array, asanyarray, map_blocks
 
 from dask_coop import chunks
-from dask_coop.algebra import monoids
 from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.bins import Grid
-from dask_coop.algebra.monoids import BINNED_COUNTS, COUNTS, Operation, State
+from dask_coop.algebra.monoids import COUNTS, State
+from dask_coop.algebra.operation import Operation, bind, reproducible
 from dask_coop.api.arguments import (
     find_axes,
     has_unknown_size,
@@ -196,9 +195,9 @@ def match_chunks(y: Array, x: Array) -> Array:
 def weighing(weights: Array | None, name: str, dtype: Any = None) -> Operation:
     """Return the operation that counts, or adds up weights, to `dtype` or theirs."""
     if weights is None:
-        return monoids.bind(COUNTS, np.dtype("i8"), np.dtype("i8"), name)
+        return bind(COUNTS, np.dtype("i8"), np.dtype("i8"), name)
     result = np.dtype(weights.dtype if dtype is None else dtype)
-    return monoids.bind(COUNTS, weights.dtype, result, f"{name} with weights")
+    return bind(COUNTS, weights.dtype, result, f"{name} with weights")
 
 
 def reproducibly(op: Operation, name: str, weights: Array, axes: tuple[int, ...]) -> Operation:
@@ -208,14 +207,14 @@ def reproducibly(op: Operation, name: str, weights: Array, axes: tuple[int, ...]
     if op.output.kind != "f":
         return op
     refuse_many(name, weights, axes)
-    return replace(op, monoid=BINNED_COUNTS)
+    return reproducible(op)
 
 
 def finishing(
     op: Operation, density: bool | None = False
 ) -> tuple[Callable[[State, Any], Any], np.dtype[Any]]:
     """Return what makes the result of the last state, and the dtype of that."""
-    steady = op.monoid is BINNED_COUNTS
+    steady = op.monoid.has_digits
     if density:
         dtype = np.dtype("c16" if op.output.kind == "c" else "f8")
         return as_reproducible_density if steady else as_density, dtype

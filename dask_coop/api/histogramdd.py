@@ -14,9 +14,9 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
 from dask_coop import chunks
-from dask_coop.algebra import monoids
 from dask_coop.algebra.bins import Grid, find_coordinate_bins
-from dask_coop.algebra.monoids import MINMAX, State
+from dask_coop.algebra.monoids import MINMAX, State, accumulator
+from dask_coop.algebra.operation import bind
 from dask_coop.api.arguments import rechunk
 from dask_coop.api.histogram import (
     find_weights,
@@ -147,7 +147,7 @@ def histogramdd(
             edges[i] = lazy_edges(grid, shape[i], dtype, i)
     dtype = np.dtype("f8")
     if w is not None and w.dtype.kind in "biuf":
-        dtype = monoids.accumulator(w.dtype) if w.dtype.kind != "f" else w.dtype
+        dtype = accumulator(w.dtype) if w.dtype.kind != "f" else w.dtype
     op = weighing(w, "histogramdd", None if w is None or w.dtype.kind == "c" else dtype)
     if reproducible and w is not None:
         op = reproducibly(op, "histogramdd", w, tuple(_numbers(w.ndim)))
@@ -286,7 +286,7 @@ def _find_extrema(
 ) -> list[Delayed]:
     """Return the limits of those of `n` coordinates that have none, or of all in one."""
     samples_dtype = sample_dtype(samples[0])
-    op = monoids.bind(MINMAX, samples_dtype, samples_dtype, "histogramdd", skipna=omit)
+    op = bind(MINMAX, samples_dtype, samples_dtype, "histogramdd", skipna=omit)
     name, in_columns = "histogramdd-limits", n > len(samples)
     if op.skipna and n > 1:
         samples = _spread_nan(samples, in_columns)

@@ -17,10 +17,10 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
 from dask_coop import chunks
-from dask_coop.algebra import monoids
 from dask_coop.algebra.bins import Grid, find_bins
 from dask_coop.algebra.edges import MANY, Bins
 from dask_coop.algebra.monoids import MINMAX, MOMENTS, State
+from dask_coop.algebra.operation import Operation, bind
 from dask_coop.graph import reduce as graph_reduce
 
 #: The rules for the number of bins that need no order of the samples.
@@ -105,8 +105,8 @@ def known_edges(bins: Bins) -> Any:
     return map_blocks(_edges_at, index, bins, dtype=bins.dtype, meta=meta, name=None)
 
 
-def _extrema(samples: np.dtype[Any], omit: bool) -> monoids.Operation:
-    return monoids.bind(MINMAX, samples, samples, "histogram", skipna=omit)
+def _extrema(samples: np.dtype[Any], omit: bool) -> Operation:
+    return bind(MINMAX, samples, samples, "histogram", skipna=omit)
 
 
 def _is_lazy(value: Any) -> bool:
@@ -192,7 +192,7 @@ def _find_by_rule(rule: str, limits: Any, x: Array, make: partial[Grid], omit: b
             # As NumPy widens them.
             low, high = low - 0.5, high + 0.5
         x = map_blocks(_keep, x, low, high, dtype=x.dtype, chunks=sizes, meta=x._meta)
-    moments = monoids.bind(MOMENTS, samples, samples, "histogram")
+    moments = bind(MOMENTS, samples, samples, "histogram")
     find = partial(_find_in_moments, rule, limits, samples, make, omit)
     found = graph_reduce.value(moments, x, "histogram-bins", find)
     dtype = find_bins(1, (0.0, 1.0) if limits is None else limits, samples).edges.dtype

@@ -11,20 +11,18 @@ import numpy as np
 from dask.array.core import Array, asanyarray, map_blocks
 
 from dask_coop import chunks
-from dask_coop.algebra import monoids
 from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.central_moments import moments_up_to
-from dask_coop.algebra.monoids import COUNT_NONZERO, MEAN, MOMENTS, VAR, State
+from dask_coop.algebra.monoids import COUNT_NONZERO, MEAN, MOMENTS, SUM, VAR, State
+from dask_coop.algebra.operation import bind
 from dask_coop.api.arguments import (
     Axis,
     ReductionArguments,
     SplitEvery,
     find_axes,
-    mean_dtype,
     no_identity,
     reduce_array,
     require_elements,
-    sum_dtype,
 )
 from dask_coop.api.dates import describe_dates
 from dask_coop.api.public import Engine, public
@@ -354,7 +352,7 @@ def moment(
     if not isinstance(order, Integral) or order < 0:
         raise ValueError("Order must be an integer >= 0")
     x = asanyarray(a)
-    result = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    result = np.dtype(MEAN.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
     if result.kind != "f" or result.itemsize > 8:
         raise Refused(f"moment does not give dtype={result}; it gives float16 to float64")
     if order < 2:
@@ -455,10 +453,10 @@ def describe(
 def _describe_numbers(
     x: da.Array, axis: Axis, keepdims: bool, split_every: SplitEvery
 ) -> Description:
-    op = monoids.bind(MOMENTS, x.dtype, x.dtype, "describe")
+    op = bind(MOMENTS, x.dtype, x.dtype, "describe")
     if x.dtype.kind != "f":
         require_elements("describe", x, axis)
-    total, average = sum_dtype(op.element), mean_dtype(op.element)
+    total, average = SUM.output(op.element), MEAN.output(op.element)
     count = np.dtype("i8")
     dtypes = (count, count, op.element, op.element, total, average, average, average)
     outputs = {
@@ -479,7 +477,7 @@ def _average(
     name: str, x: da.Array, dtype: Any, given: ReductionArguments, skipna: bool = False
 ) -> da.Array:
     """Take the mean for the public function `name`."""
-    output = np.dtype(mean_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    output = np.dtype(MEAN.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
     if skipna and x.dtype.kind in "fc" and output.kind in "biu":
         raise Refused(
             f"{name} does not give dtype={output} of dtype {x.dtype}, which has NaN to leave out; "
@@ -503,8 +501,8 @@ def _spread(
 ) -> da.Array:
     """Take the variance, or its root, for the public function `name`."""
     x = asanyarray(a)
-    element = monoids.bind(VAR, x.dtype, x.dtype, name).element
-    result = np.dtype(dtype) if dtype is not None else mean_dtype(element.type(0).real.dtype)
+    result = np.dtype(VAR.output(x.dtype) if dtype is None else dtype)
+    bind(VAR, x.dtype, x.dtype, name)
     if result.kind != "f" or result.itemsize > 8:
         raise Refused(f"{name} does not give dtype={result}; it gives float16 to float64")
     finalize = partial(_spread_of, float(ddof), root, skipna, chunks.is_masked(x._meta))

@@ -15,10 +15,11 @@ from dask.array.core import asanyarray, handle_out
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.algebra import monoids
-from dask_coop.algebra.monoids import ALL, ANY, Field, Operation, State
+from dask_coop.algebra import monoids, operation
+from dask_coop.algebra.monoids import ALL, ANY, Field, State
+from dask_coop.algebra.operation import Operation
 from dask_coop.api import laws, ufuncs
-from dask_coop.api.arguments import Axis, SplitEvery, find_axes, sum_dtype
+from dask_coop.api.arguments import Axis, SplitEvery, find_axes
 from dask_coop.api.cumulative import cummax, cummin, cumprod, cumsum, logcumsumexp
 from dask_coop.api.fields import Fields
 from dask_coop.api.public import Engine, public
@@ -398,15 +399,9 @@ def scan(
         raise TypeError(f"scan takes monoids of one field; {monoid.name} has {names}")
     name = "cum" + monoid.name.replace("_", "-")
     element = array.dtype
-    role = monoid.fields[0].role
-    if role == "real" and element.kind in "biu":
+    if monoid.fields[0].role == "real" and element.kind in "biu":
         element = np.dtype("f8")
-    if dtype is not None:
-        output = np.dtype(dtype)
-    elif role in ("count", "truth"):
-        output = monoid.dtypes(element)[0]
-    else:
-        output = sum_dtype(element) if role == "accumulator" else element
+    output = monoid.output(element) if dtype is None else np.dtype(dtype)
     return scan_array(monoid, name, array, element, output, given)
 
 
@@ -445,7 +440,7 @@ def bind(monoid: Monoid, x: da.Array, caller: str) -> Operation:
         raise TypeError(
             f"monoid {monoid.name!r} has no CUDA source for CuPy chunks; give Monoid one as cuda="
         )
-    element = monoids.bind(monoid, x.dtype, x.dtype, caller).element
+    element = operation.bind(monoid, x.dtype, x.dtype, caller).element
     (dtype, *_) = monoid.dtypes(element)
     if monoid.converts and dtype.kind == "c":
         # C++ makes no complex number of a real one.

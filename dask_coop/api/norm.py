@@ -12,8 +12,9 @@ from dask.array.utils import validate_axis
 
 from dask_coop import chunks
 from dask_coop.algebra import reproducible as digits
-from dask_coop.algebra.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, State, bind
-from dask_coop.api.arguments import ReductionArguments, mean_dtype, only_field, reduce_array
+from dask_coop.algebra.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, State, size_dtype
+from dask_coop.algebra.operation import bind
+from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
 from dask_coop.api.arguments import require_elements as require
 from dask_coop.api.public import Engine, public
 from dask_coop.errors import Refused
@@ -21,8 +22,12 @@ from dask_coop.graph.reduce import Finalize
 
 Axes = tuple[int, ...]
 
+#: What keeps the greatest of sizes, the least, and what it begins with: of no size 0 is the
+#: greatest.
+_MOST, _LEAST = (MAX, 0), (MIN, None)
+
 #: What a matrix norm takes the greatest or the least of: sums of columns or of rows.
-_EXTREMA = {1: (MAX, 0), -1: (MIN, 0), np.inf: (MAX, 1), -np.inf: (MIN, 1)}
+_EXTREMA = {1: (_MOST, 0), -1: (_LEAST, 0), np.inf: (_MOST, 1), -np.inf: (_LEAST, 1)}
 
 
 @public("reduction")
@@ -105,11 +110,10 @@ def norm(
     if reproducible:
         _refuse_complex(x, ord)
     result = _real(x.dtype)
-    monoid, along = _EXTREMA[ord]
+    (monoid, initial), along = _EXTREMA[ord]
     summed, other = axes[along], axes[1 - along]
     between = result if reproducible else np.dtype("f8")
     sums = _sum(_sizes(x), summed, True, only_field, between, reproducible)
-    initial = 0 if monoid is MAX else None
     if initial is None:
         require("norm", sums, other)
     given = ReductionArguments(other, keepdims=True, initial=initial)
@@ -141,7 +145,7 @@ def _vector_norm(x: da.Array, ord: Any, axes: Axes, keepdims: bool, reproducible
             )
         _refuse_complex(x, ord)
     if abs(ord) == np.inf:
-        monoid, initial = (MAX, 0) if ord > 0 else (MIN, None)
+        monoid, initial = _MOST if ord > 0 else _LEAST
         if initial is None:
             require("norm", x, axes)
         given = ReductionArguments(axes, keepdims, initial=initial)
@@ -196,7 +200,7 @@ def _sizes(x: da.Array) -> da.Array:
 
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of sizes of elements of `dtype`."""
-    return mean_dtype(dtype.type(0).real.dtype).newbyteorder("=")
+    return size_dtype(dtype).newbyteorder("=")
 
 
 # What follows runs inside tasks.

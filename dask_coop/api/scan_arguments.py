@@ -11,9 +11,8 @@ from dask.array.core import asanyarray, handle_out
 from dask.array.creation import empty_like
 from dask.array.utils import validate_axis
 
-from dask_coop.algebra import monoids
-from dask_coop.algebra.compensated import compensated
-from dask_coop.algebra.monoids import Monoid, Operation
+from dask_coop.algebra.monoids import Monoid
+from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.api.arguments import rechunk, require_one_kind
 from dask_coop.graph import scan as graph_scan
@@ -61,7 +60,7 @@ def scan_array(
     times : str
         The kinds of dates and durations that `name` takes.
     """
-    op = compensated(monoids.bind(monoid, element, output, name, skipna, times))
+    op = compensated(bind(monoid, element, output, name, skipna, times))
     return scan_bound(op, name, x, given)
 
 

@@ -18,7 +18,6 @@ from dask_coop.api.arguments import (
     only_field,
     reduce_array,
     replace_nan,
-    sum_dtype,
 )
 from dask_coop.api.public import Engine, public
 from dask_coop.api.timedelta import reduce_durations
@@ -354,7 +353,7 @@ def _accumulate(
 ) -> da.Array:
     """Add up or multiply `a` for the public function `name`."""
     x = asanyarray(a)
-    output = np.dtype(sum_dtype(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    output = np.dtype(monoid.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
     finalize: Finalize = only_field
     if given.reproducible and output.kind in "fc":
         finalize = partial(digits.total, output=output)
@@ -364,5 +363,4 @@ def _accumulate(
 
 
 def _truth(monoid: Monoid, a: Any, given: ReductionArguments) -> da.Array:
-    result = np.dtype("i8" if monoid is COUNT_NONZERO else "?")
-    return reduce_array(monoid, monoid.name, only_field, asanyarray(a), given, result=result)
+    return reduce_array(monoid, monoid.name, only_field, asanyarray(a), given)

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from dask_coop.algebra.bins import Grid, Integers, Steps
-from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from dask_coop.algebra.bins import Grid, Integers, Steps
-from dask_coop.algebra.monoids import ARGMAX, ARGMIN, Operation, State
+from dask_coop.algebra.monoids import ARGMAX, ARGMIN, State
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import ChunkBackend
 from dask_coop.chunks.masks import refusal
@@ -41,13 +42,13 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
-#: What NumPy puts in the place of what is masked, to find the place of an extremum.
+#: What NumPy puts in the place of what is masked, to find the index of an extremum.
 _FILLED = {ARGMIN: np.ma.minimum_fill_value, ARGMAX: np.ma.maximum_fill_value}
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
     """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
-    if op.monoid in _FILLED:
+    if op.monoid.fills_masked:
         return numpy.lift(op, np.ma.filled(x, _FILLED[op.monoid](x)), axes)
     valid = _valid(x)
     if valid is not None and where is not None:

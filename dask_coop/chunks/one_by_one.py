@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers
-from dask_coop.algebra.monoids import COUNTS, MAX, Operation, State, bind
+from dask_coop.algebra.monoids import COUNTS, MAX, State
+from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.reproducible import WIDTH, exponents
 from dask_coop.chunks.numpy.reproducible import SHIFTS
 

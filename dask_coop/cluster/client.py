@@ -35,7 +35,7 @@ from distributed.core import clean_exception
 from distributed.protocol.pickle import dumps
 
 from dask_coop.algebra.bins import Integers
-from dask_coop.algebra.monoids import Operation
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.cluster.jobs import Count, Downsweep, Job, Lift, Spine, Stacked, Upsweep, combined
 from dask_coop.cluster.scheduler import SchedulerRounds

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_coop import chunks
-from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.states import fold
 from dask_coop.graph import tasks

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 
 #: The states of the blocks that make one block of a result, in order, by the index of that.

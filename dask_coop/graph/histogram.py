@@ -24,7 +24,8 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers, require_room
-from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.reduce import Key, Layer, array, find_fan_in, joined, tree

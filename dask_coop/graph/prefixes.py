@@ -20,7 +20,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
 
 Combine = Callable[[State, State], State]
 One = TypeVar("One")

@@ -31,7 +31,8 @@ from dask.utils import cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.algebra.counted import Counted, counted, masked
-from dask_coop.algebra.monoids import ARGMAX, ARGMIN, Operation, Origin, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.tasks import refs
@@ -73,8 +74,7 @@ def reduction(
     to = chunks.kind(x._meta)
     fan_in = find_fan_in(split_every, axes)
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
-    # An argument index is never masked.
-    if chunks.is_masked(x._meta) and op.monoid not in (ARGMIN, ARGMAX):
+    if chunks.is_masked(x._meta) and not op.monoid.fills_masked:
         op = replace(op, monoid=counted(op.monoid))
         outputs = {key: (partial(masked, end), dtype) for key, (end, dtype) in outputs.items()}
     arrays = [x] if where is None else [x, where]

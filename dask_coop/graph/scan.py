@@ -41,7 +41,7 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.algebra.monoids import Operation
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks

@@ -26,7 +26,8 @@ from dask.task_spec import Alias, List, Task, TaskRef
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers
-from dask_coop.algebra.monoids import Operation, Origin, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.graph.prefixes import base_of, sequential
 

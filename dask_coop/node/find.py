@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from dask.task_spec import Alias, DataNode, Task, TaskRef
 
-from dask_coop.algebra.monoids import Operation, Origin
+from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy.eligibility import (
     Objection,

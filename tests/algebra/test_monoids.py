@@ -29,17 +29,16 @@ from dask_coop.algebra.monoids import (
     MINMAX,
     MOMENTS,
     MONOIDS,
-    NOWHERE,
+    NO_INDEX,
     PROD,
     SQUARES,
     SUM,
     TICKS,
     VAR,
     Monoid,
-    Operation,
     State,
-    bind,
 )
+from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.scan_spec import segmented
 from dask_coop.chunks.numpy import backend as numpy_engine
 
@@ -84,7 +83,7 @@ def assert_same(op: Operation, a: State, b: State, whole: Any) -> None:
     spread = 8 * np.finfo("f8").eps * whole.size * whole.size * size
     for field, x, y in zip(op.monoid.fields, on_host(a), on_host(b), strict=True):
         assert x.dtype == y.dtype, field.name
-        if op.monoid in (FIRST_MIN, FIRST_MAX) and field.role == "place":
+        if op.monoid in (FIRST_MIN, FIRST_MAX) and field.role == "index":
             # It may be that of the first element of a chunk.
             continue
         if field.ufunc is np.multiply and x.dtype.kind in "fc":
@@ -238,7 +237,7 @@ def test_places_of_a_chunk_become_those_of_the_array() -> None:
     for place in range(chunk.size):
         _, shifted = op.shift((None, np.int64(place)), chunk.shape, ((2, 7), (3, 9)))
         assert shifted == chunk.ravel()[place]
-    nothing = (None, np.int64(NOWHERE))
+    nothing = (None, np.int64(NO_INDEX))
     assert op.shift(nothing, (0, 4), ((2, 7), (3, 9))) == nothing
     assert op.shift((None, np.int64(3)), (5,), ((40, 99),)) == (None, 43)
     assert op.shift((None, np.int64(0)), (), ()) == (None, 0)
@@ -399,6 +398,6 @@ def test_skipna_leaves_nan_out_and_where_what_is_false(
             values, places = x[at][valid[at]], np.flatnonzero(valid[at])
             plain = numpy_engine.lift(bind(monoid, x.dtype, x.dtype, "test"), values, (0,))
             for field, a, b in zip(monoid.fields, got, plain, strict=True):
-                if field.role == "place" and b != NOWHERE:
+                if field.role == "index" and b != NO_INDEX:
                     b = places[b]
                 np.testing.assert_allclose(np.asarray(a)[line], b, rtol=1e-14)

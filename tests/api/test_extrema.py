@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from support.strategies import FLOATS, INTS, REAL, Chunked, arrays, reducible, scannable
 
 import dask_coop as dc
-from dask_coop.algebra.monoids import MINMAX, Operation
+from dask_coop.algebra.monoids import MINMAX
+from dask_coop.algebra.operation import Operation
 
 split_everys = st.none() | st.integers(2, 20)
 keep = st.booleans()

@@ -17,6 +17,7 @@ from dask_coop import chunks
 from dask_coop.algebra import monoids
 from dask_coop.algebra.bins import Grid, find_bins, find_coordinate_bins
 from dask_coop.algebra.edges import Bins
+from dask_coop.algebra.operation import bind
 from dask_coop.chunks.numpy.histogram import WORTH_COMPILING
 
 #: Cases that a test looks at; thousands have been.
@@ -124,7 +125,7 @@ def bins_of(case: Case) -> Bins:
 def count(xp: Any, x: Any, grid: Grid, weights: Any = None) -> Any:
     """Count a chunk."""
     dtype = np.dtype("i8" if weights is None else weights.dtype)
-    op = monoids.bind(monoids.COUNTS, dtype, dtype, "histogram")
+    op = bind(monoids.COUNTS, dtype, dtype, "histogram")
     arrays = [xp.asarray(x)]
     weights = weights if weights is None else xp.asarray(weights)
     (table,) = chunks.backend_of(arrays[0]).histogram(op, arrays, grid, weights)

@@ -24,14 +24,13 @@ import dask_coop as dc
 from dask_coop import chunks
 from dask_coop.algebra import reproducible as algebra
 from dask_coop.algebra.monoids import (
-    BINNED_COMPLEX_SUM,
-    BINNED_SUM,
     MEAN,
+    REPRODUCIBLE_COMPLEX_SUM,
+    REPRODUCIBLE_SUM,
     SUM,
     State,
-    bind,
-    reproducible,
 )
+from dask_coop.algebra.operation import bind, reproducible
 from dask_coop.chunks.numpy import reproducible as engine
 
 LOWEST = -41
@@ -97,7 +96,7 @@ def special_of(values: Any) -> float:
 
 
 def operation(dtype: Any) -> Any:
-    monoid = BINNED_COMPLEX_SUM if np.dtype(dtype).kind == "c" else BINNED_SUM
+    monoid = REPRODUCIBLE_COMPLEX_SUM if np.dtype(dtype).kind == "c" else REPRODUCIBLE_SUM
     return bind(monoid, np.dtype(dtype), np.dtype(dtype), "sum")
 
 
@@ -336,7 +335,7 @@ def test_states_far_apart_combine_to_that_of_the_whole(
         expected = lift(xp, np.concatenate(parts))
         first, second = (lift(xp, part) for part in parts)
         for pair in ((first, second), (second, first)):
-            for x, y in zip(BINNED_SUM.combine(*pair), expected, strict=True):
+            for x, y in zip(REPRODUCIBLE_SUM.combine(*pair), expected, strict=True):
                 np.testing.assert_array_equal(x, y)
 
 

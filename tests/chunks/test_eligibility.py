@@ -11,7 +11,8 @@ import pytest
 
 from dask_coop.algebra.bins import Grid, Integers, find_bins
 from dask_coop.algebra.central_moments import moments_up_to
-from dask_coop.algebra.monoids import BINNED_COUNTS, COUNTS, SUM, Operation, bind
+from dask_coop.algebra.monoids import COUNTS, REPRODUCIBLE_COUNTS, SUM
+from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.cupy import eligibility
 
@@ -56,7 +57,7 @@ def test_moments_of_a_high_order_do_not_suit() -> None:
 @pytest.mark.parametrize(
     ("op", "grid", "text"),
     [
-        (replace(TABLE, monoid=BINNED_COUNTS), Grid((BINS,)), "reproducible sums of weights"),
+        (replace(TABLE, monoid=REPRODUCIBLE_COUNTS), Grid((BINS,)), "reproducible sums of weights"),
         (TABLE, Integers(0), "the largest integer is not known before"),
         (TABLE, Grid((BINS, BINS)), "it has more than one table of bins"),
         (TABLE, Grid((BINS,), axes=(0,)), "it has more than one table of bins"),

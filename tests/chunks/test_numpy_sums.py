@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import dask_coop as dc
-from dask_coop.algebra.monoids import MEAN, PROD, SUM, VAR, bind
+from dask_coop.algebra.monoids import MEAN, PROD, SUM, VAR
+from dask_coop.algebra.operation import bind
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.numpy import adding
 from dask_coop.chunks.numpy import backend as on_host

@@ -24,9 +24,8 @@ from dask_coop.algebra.monoids import (
     PROD,
     SUM,
     VAR,
-    Operation,
-    bind,
 )
+from dask_coop.algebra.operation import Operation, bind
 from dask_coop.chunks.numpy import backend as reference
 
 pytestmark = pytest.mark.gpu

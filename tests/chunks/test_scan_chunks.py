@@ -22,8 +22,8 @@ from dask_coop.algebra.monoids import (
     PROD,
     SUM,
     Monoid,
-    bind,
 )
+from dask_coop.algebra.operation import bind
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.numpy import backend as on_host
 

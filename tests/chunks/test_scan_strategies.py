@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from conftest import missing_for_gpu
 
-from dask_coop.algebra.monoids import COMPENSATED_SUM, SUM, bind
+from dask_coop.algebra.monoids import COMPENSATED_SUM, SUM
+from dask_coop.algebra.operation import bind
 from dask_coop.cuda.programs import scan as programs
 from dask_coop.cuda.programs.base import Functor
 

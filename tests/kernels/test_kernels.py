@@ -13,7 +13,8 @@ from support import compiled
 from support.compiled import THOROUGH, compile_all, spills
 
 from dask_coop.algebra.compensated import compensated
-from dask_coop.algebra.monoids import BINNED_SUM, MIN, MOMENTS, SUM, bind
+from dask_coop.algebra.monoids import MIN, MOMENTS, REPRODUCIBLE_SUM, SUM
+from dask_coop.algebra.operation import bind
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda import compiler
 from dask_coop.cuda.programs import histogram, reduce
@@ -83,7 +84,7 @@ def main_kernels(arch: str, dtype: np.dtype[np.generic]) -> list[str]:
     reduced = (total, bind(MIN, dtype, dtype, "min"), bind(MOMENTS, dtype, dtype, "describe"))
     sources = [*chain.from_iterable(map(programs_list.reductions, reduced))]
     if dtype.kind == "f":
-        digits = bind(BINNED_SUM, dtype, dtype, "sum")
+        digits = bind(REPRODUCIBLE_SUM, dtype, dtype, "sum")
         name, layout = programs_list.functor(digits), programs_list.layout(digits)
         sources += [make(name, dtype, layout) for make in (reduce.rows, reduce.long_rows)]
     sources += programs_list.scans(total, is_hopper(arch))

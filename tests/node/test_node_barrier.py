@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from conftest import missing_for_gpu
 
-from dask_coop.algebra.monoids import SUM, bind
+from dask_coop.algebra.monoids import SUM
+from dask_coop.algebra.operation import bind
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda import compiler, linking
 from dask_coop.cuda.programs import multichunk, scan

@@ -10,7 +10,8 @@ import numpy as np
 
 from dask_coop.algebra.bins import Grid, Integers, Steps
 from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, Operation, State
+from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import ChunkBackend
 from dask_coop.chunks.one_by_one import (

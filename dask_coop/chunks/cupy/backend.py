@@ -18,22 +18,24 @@ from dask_coop.algebra.bins import Grid, Integers, Steps
 from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.edges import Bins
-from dask_coop.algebra.monoids import BINNED_COUNTS, COMPENSATED_SUM, MINMAX, Operation, State, bind
+from dask_coop.algebra.monoids import (
+    MINMAX,
+    State,
+)
+from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks import ChunkBackend, reproducible_histogram
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned, contiguous, deliver, dense
 from dask_coop.chunks.cupy.bin_index import MOST, find_numbers, find_places
-from dask_coop.chunks.cupy.central_moments import lift_powers
 from dask_coop.chunks.cupy.histogram_strategies import count
-from dask_coop.chunks.cupy.masks import apply_mask, lift_parts
 from dask_coop.chunks.cupy.matmul import matmul as matmul
 from dask_coop.chunks.cupy.multichunk import downsweep as downsweep
 from dask_coop.chunks.cupy.multichunk import histogram_all as histogram_all
 from dask_coop.chunks.cupy.multichunk import lift_all as lift_all
 from dask_coop.chunks.cupy.multichunk import synchronize as synchronize
 from dask_coop.chunks.cupy.multichunk import upsweep as upsweep
-from dask_coop.chunks.cupy.reduce import reduce_lines
+from dask_coop.chunks.cupy.reduce import apply_mask, lift_parts, lift_powers, reduce_lines
 from dask_coop.chunks.cupy.reduce_ordered import fold_lines
 from dask_coop.chunks.cupy.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cupy.transpose import transpose as transpose
@@ -112,7 +114,7 @@ def scan(
                 neutral = op.monoid.identity(op.element)
                 fields = tuple(np.full(kept, value) for value in neutral)
                 nothing = _pack(op, fields, list(range(len(kept))))
-            if op.monoid is COMPENSATED_SUM:
+            if op.monoid.has_excess:
                 states = _views(programs_list.layout(op), nothing, (shape[0], 1, inner))
                 (nothing,) = settle(states)
             first = slice(-1, None) if spec.reverse else slice(1)
@@ -188,9 +190,9 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, marks: Array) -> Stat
         strides = np.empty(kept, layout).strides
         fields = [
             _field(kept, dtype, states.data + offset, strides)
-            for dtype, offset in programs_list.places(programs_list.layout(op))
+            for dtype, offset in programs_list.offsets(programs_list.layout(op))
         ]
-        (_, (truth, at)) = programs_list.places(layout)
+        (_, (truth, at)) = programs_list.offsets(layout)
         restarts = cupy.ndarray(kept, truth, memptr=states.data + at, strides=strides)
         return (*fields, restarts != 0)
 
@@ -213,7 +215,7 @@ def histogram(
     """
     x = samples[0]
     with x.device:
-        if op.monoid is BINNED_COUNTS:
+        if op.monoid.has_digits:
             return reproducible_histogram.histogram(lift, histogram, op, samples, grid, weights)
         (total,) = op.monoid.dtypes(op.element)
         if weights is not None:
@@ -352,12 +354,12 @@ def _pack(op: Operation, state: State, order: list[int]) -> Array:
     layout = programs_list.layout(op)
     fields = [
         cupy.ascontiguousarray(cupy.asarray(field, dtype).transpose(order))
-        for field, (dtype, _) in zip(state, programs_list.places(layout), strict=True)
+        for field, (dtype, _) in zip(state, programs_list.offsets(layout), strict=True)
     ]
     if len(fields) == 1:
         return fields[0]
     packed = cupy.empty((fields[0].size, layout.itemsize), "u1")
-    for field, (dtype, offset) in zip(fields, programs_list.places(layout), strict=True):
+    for field, (dtype, offset) in zip(fields, programs_list.offsets(layout), strict=True):
         values = field.view("u1").reshape(field.size, dtype.itemsize)
         packed[:, offset : offset + dtype.itemsize] = values
     return packed
@@ -367,11 +369,11 @@ def _views(layout: np.dtype[Any], states: Array, shape: tuple[int, ...]) -> Stat
     """Return the fields of states on the GPU, each in that shape."""
     if 0 in shape:
         # CuPy moves no pointer that points nowhere.
-        return tuple(cupy.empty(shape, dtype) for dtype, _ in programs_list.places(layout))
+        return tuple(cupy.empty(shape, dtype) for dtype, _ in programs_list.offsets(layout))
     strides = tuple(layout.itemsize * math.prod(shape[d + 1 :]) for d in range(len(shape)))
     return tuple(
         _field(shape, dtype, states.data + offset, strides)
-        for dtype, offset in programs_list.places(layout)
+        for dtype, offset in programs_list.offsets(layout)
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dask_coop.algebra.bins import Grid
 from dask_coop.algebra.central_moments import Powers
-from dask_coop.algebra.monoids import COUNTS, Operation
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.cuda.devices import attribute
 
@@ -57,7 +57,7 @@ def objection_to_histogram(op: Operation, grid: Any) -> Objection | None:
 
 def objection_to_counting(op: Operation) -> Objection | None:
     """Say why no launch does what `op` does, whatever the bins, or None."""
-    if op.monoid is not COUNTS:
+    if op.monoid.has_digits:
         return Objection("reproducible sums of weights take several steps a chunk")
     return None
 

@@ -21,7 +21,8 @@ import cupy
 import numpy as np
 
 from dask_coop.algebra.bins import Grid
-from dask_coop.algebra.monoids import Operation, Origin, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, deliver, dense

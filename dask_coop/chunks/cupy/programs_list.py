@@ -9,17 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.compensated import compensated
 from dask_coop.algebra.monoids import (
-    ALL,
     ANY,
-    ARGMAX,
-    ARGMIN,
-    BINNED_COMPLEX_MEAN,
-    BINNED_COMPLEX_SUM,
-    BINNED_MEAN,
-    BINNED_SUM,
-    COMPENSATED_MEAN,
     COMPENSATED_SUM,
     COUNT_NONZERO,
     COUNTS,
@@ -33,10 +24,10 @@ from dask_coop.algebra.monoids import (
     PROD,
     SUM,
     VAR,
-    Operation,
+    Monoid,
     accumulator,
-    bind,
 )
+from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.cuda.programs import (
     bin_index,
     histogram,
@@ -49,15 +40,6 @@ from dask_coop.cuda.programs import (
 )
 from dask_coop.cuda.programs import custom as custom_monoid
 from dask_coop.cuda.programs.base import CTYPES, Functor, ctype
-
-#: What has no neutral element, so that a mask has to go along with the elements.
-MASKED = (MEAN, VAR, COMPENSATED_MEAN, BINNED_MEAN)
-
-#: What public functions ask for without NaN; others skip it by themselves, or have no NaN to skip.
-SKIPPED = (
-    *(SUM, PROD, MINMAX, ARGMIN, ARGMAX, MEAN, VAR, COMPENSATED_SUM, COMPENSATED_MEAN),
-    *(BINNED_SUM, BINNED_MEAN, BINNED_COMPLEX_SUM, BINNED_COMPLEX_MEAN),
-)
 
 #: What `common` covers.
 _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
@@ -100,7 +82,7 @@ def layout(op: Operation) -> np.dtype[Any]:
     return np.dtype(list(zip(names, dtypes, strict=True)), align=True)
 
 
-def places(state: np.dtype[Any]) -> list[tuple[np.dtype[Any], int]]:
+def offsets(state: np.dtype[Any]) -> list[tuple[np.dtype[Any], int]]:
     """Return the dtype and the offset, in bytes, of every field of a layout."""
     return [state.fields[name][:2] for name in state.names] if state.fields and state.names else []
 
@@ -108,7 +90,7 @@ def places(state: np.dtype[Any]) -> list[tuple[np.dtype[Any], int]]:
 @cache
 def has_gaps(state: np.dtype[Any]) -> bool:
     """Tell whether a layout has bytes between its fields."""
-    return 0 < sum(dtype.itemsize for dtype, _ in places(state)) < state.itemsize
+    return 0 < sum(dtype.itemsize for dtype, _ in offsets(state)) < state.itemsize
 
 
 def written(op: Operation) -> np.dtype[Any]:
@@ -122,9 +104,14 @@ def written(op: Operation) -> np.dtype[Any]:
 @cache
 def scanned(op: Operation, exclusive: bool = False, reverse: bool = False) -> scan.Scan:
     """Return what the scans of an operation have in common."""
-    part = layout(replace(op, monoid=SUM)) if op.monoid is COMPENSATED_SUM else None
+    part = layout(replace(op, monoid=SUM)) if op.monoid.has_excess else None
     of = scan.of(functor(op), op.element, written(op), layout(op), exclusive, reverse, part)
     return of if op.monoid.commutative else replace(of, ordered=True)
+
+
+def skips(monoid: Monoid) -> tuple[bool, ...]:
+    """Return whether NaN is left out of a row's programs: of some both ways are listed."""
+    return (False, True) if "skipna" in monoid.options else (False,)
 
 
 def reductions(op: Operation) -> Iterator[str]:
@@ -201,7 +188,7 @@ def all_scans() -> Iterator[str]:
         yield from segmented_scans(bind(SUM, dtype, total, "scan"))
     for monoid, names in _SCANNED.items():
         for dtype in map(np.dtype, names.split()):
-            op = bind(monoid, dtype, _output(monoid, dtype), "scan")
+            op = bind(monoid, dtype, monoid.output(dtype), "scan")
             yield from scans(op)
             yield from segmented_scans(op)
     for name in ("f4", "c8"):
@@ -213,7 +200,7 @@ def all_scans() -> Iterator[str]:
     yield from named_scans(bind(COMPENSATED_SUM, double, double, "scan"))
     directed = {SUM: "u1 f4", COMPENSATED_SUM: "f8", MAX: "f2"}
     for monoid, dtype in ((m, np.dtype(name)) for m in directed for name in directed[m].split()):
-        op = bind(monoid, dtype, _output(monoid, dtype), "scan")
+        op = bind(monoid, dtype, monoid.output(dtype), "scan")
         for directions in ((True, False), (False, True), (True, True)):
             yield from scans(op, True, *directions)
             yield from segmented_scans(op, *directions)
@@ -296,13 +283,13 @@ def multichunks(dtype: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
     full = dtype in _FULLY_LISTED
     for monoid in MONOIDS:
         if monoid is SUM or (full and dtype.kind in monoid.kinds and monoid is not COUNTS):
-            for skipna in (False, True) if full and monoid in SKIPPED else (False,):
-                op = compensated(bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna))
+            for skipna in skips(monoid) if full else (False,):
+                op = compensated(bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna))
                 yield multichunk.reduce(functor(op), element(op), layout(op))
     for monoid, names in {SUM: dtype.str[1:], **_SCANNED}.items():
         if dtype.str[1:] in names.split() and monoid is not LOGADDEXP:
-            for skipna in (False, True) if full and monoid in SKIPPED else (False,):
-                op = compensated(bind(monoid, dtype, _output(monoid, dtype), "scan", skipna))
+            for skipna in skips(monoid) if full else (False,):
+                op = compensated(bind(monoid, dtype, monoid.output(dtype), "scan", skipna))
                 of = scanned(op)
                 if hopper and of.is_bulk:
                     # An H200's processors, and its memory but for some of the program's own.
@@ -334,9 +321,9 @@ def common(dtypes: tuple[np.dtype[Any], ...], hopper: bool = True) -> list[str]:
     sources: list[str] = []
     for dtype in dtypes:
         for monoid in _COMMON:
-            op = bind(monoid, dtype, _output(monoid, dtype), monoid.name)
+            op = bind(monoid, dtype, monoid.output(dtype), monoid.name)
             sources += reductions(compensated(op))
-        sources += scans(compensated(bind(SUM, dtype, _output(SUM, dtype), "scan")), hopper)
+        sources += scans(compensated(bind(SUM, dtype, SUM.output(dtype), "scan")), hopper)
         samples = np.dtype("u1") if dtype.kind == "b" else dtype
         edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
         sources += counts(histogram.finder("guessed", samples, edge))
@@ -350,10 +337,10 @@ def everything() -> list[str]:
         dtype = np.dtype(name)
         for monoid in MONOIDS:
             if dtype.kind in monoid.kinds and monoid is not COUNTS:
-                for skipna in (False, True) if monoid in SKIPPED else (False,):
-                    op = bind(monoid, dtype, _output(monoid, dtype), monoid.name, skipna)
+                for skipna in skips(monoid):
+                    op = bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna)
                     sources.update(dict.fromkeys(reductions(op)))
-                if monoid in MASKED and dtype.kind != "c":
+                if "masked" in monoid.options and dtype.kind != "c":
                     op = replace(bind(monoid, dtype, dtype, monoid.name), masked=True)
                     sources.update(dict.fromkeys(reductions(op)))
         if dtype.kind in "biuf":
@@ -366,15 +353,3 @@ def everything() -> list[str]:
             sources.update(dict.fromkeys(matmuls(dtype)))
     sources.update(dict.fromkeys(all_scans()))
     return list(sources)
-
-
-def _output(monoid: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if monoid in (COMPENSATED_SUM, COMPENSATED_MEAN):
-        return accumulator(dtype)
-    if monoid in (SUM, PROD):
-        return accumulator(dtype) if dtype.kind in "biu" else dtype
-    if monoid in (ANY, ALL, COUNT_NONZERO):
-        return np.dtype("i8" if monoid is COUNT_NONZERO else "?")
-    if monoid is MEAN:
-        return np.dtype("f8") if dtype.kind in "biu" else dtype
-    return dtype

@@ -1,16 +1,29 @@
-"""Reductions of CuPy chunks: picks a kernel of kernel_reduce.cuh, pieces and a grid."""
+"""Reductions of CuPy chunks: picks a kernel of kernel_reduce.cuh, pieces and a grid.
+
+What a mask leaves out becomes a neutral element, or goes along marked. Sums of powers of deviations
+are two kernels of ours around CuPy's own arithmetic.
+"""
 
 from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import cupy
 import numpy as np
 
-from dask_coop.algebra.monoids import Operation
+from dask_coop.algebra.monoids import (
+    MEAN,
+    REPRODUCIBLE_COMPLEX_MEAN,
+    REPRODUCIBLE_MEAN,
+    SUM,
+    State,
+)
+from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import room_for
 from dask_coop.cuda.devices import device
@@ -19,6 +32,7 @@ from dask_coop.cuda.programs import reduce as programs
 
 Array = Any
 Shape = tuple[int, int, int]
+Lift = Callable[..., State]
 
 #: Blocks of `programs.THREADS` that keep a multiprocessor busy.
 _BLOCKS = 8
@@ -48,6 +62,9 @@ _ROW_COSTS, _COLUMN_COSTS = (1 << 13, 0.04), (1 << 15, 0.0)
 
 #: The fewest rows of strided lines that a thread takes, and the bytes of a row that a block takes.
 _ROWS, _ROW_BYTES = 16, 512
+
+#: Plain dtypes as large as a Masked<T> of kernels/monoids.cuh, by the size of T.
+_PAIRS = {1: "u2", 2: "u4", 4: "u8", 8: "c16"}
 
 
 def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
@@ -218,3 +235,61 @@ def parts_of(blocks: int, most: int) -> int:
     """Return into how many parts to cut lines that alone would make `blocks` blocks."""
     busy = _slots(_BLOCKS)
     return max(1, min(-(-busy // max(1, blocks)), most))
+
+
+def apply_mask(op: Operation, x: Array, where: Array) -> tuple[Operation, Array]:
+    """Return an operation and an array that reduce what of `x` is where `where` holds."""
+    where = cupy.asarray(where)
+    if op.neutral is not None:
+        kept = cupy.where(where, x, op.neutral)
+        return op, kept.astype(op.element, copy=False)
+    pairs = cupy.empty((*x.shape, 2), x.dtype)
+    pairs[..., 0] = x
+    pairs.view(f"u{x.dtype.itemsize}")[..., 1] = where
+    return replace(op, masked=True), pairs.view(_PAIRS[x.dtype.itemsize])[..., 0]
+
+
+def lift_parts(lift: Lift, op: Operation, x: Array, axes: tuple[int, ...], where: Array) -> State:
+    """Reduce the real and the imaginary parts of `x` each, where `where` holds.
+
+    A mask beside a complex128 would be more than one load.
+    """
+    if op.monoid is REPRODUCIBLE_COMPLEX_MEAN:
+        half = replace(op, monoid=REPRODUCIBLE_MEAN, element=x.real.dtype)
+        real, imag = (lift(half, part, axes, where) for part in (x.real, x.imag))
+        return (_join("float", real[0], imag[0]), *real[1:-1], *imag[1:-1], real[-1])
+    part = replace(op, element=x.real.dtype)
+    fields = zip(
+        op.monoid.fields,
+        lift(part, x.real, axes, where),
+        lift(part, x.imag, axes, where),
+        strict=True,
+    )
+    return tuple(_join(field.role, real, imag) for field, real, imag in fields)
+
+
+def _join(role: Any, real: Any, imag: Any) -> Any:
+    if role == "count":
+        return real
+    if role == "real":
+        return real + imag
+    return np.stack([real, imag], -1).view("c16")[..., 0][()]
+
+
+def lift_powers(lift: Lift, op: Operation, x: Array, axes: tuple[int, ...]) -> State:
+    """Reduce the chunk `x` over `axes` to a state of `dask_coop.algebra.central_moments`."""
+    real = np.dtype("f8")
+    total, count = lift(Operation(MEAN, op.element, real), x, axes)
+    mean = total / np.maximum(count, 1)
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    deviation = x.astype(real) - cupy.asarray(mean).reshape(kept)
+    power = deviation
+    sums: list[Any] = []
+    for _ in op.monoid.fields[2:]:
+        power = power * deviation
+        sums += lift(Operation(SUM, real, real), power, axes)
+    fields = (count, mean, *sums)
+    # States differ in size, so some may have stayed on the GPU; all go where one is.
+    if any(isinstance(field, cupy.ndarray) for field in fields):
+        return tuple(map(cupy.asarray, fields))
+    return fields

@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_coop.algebra.monoids import Operation
+from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import room_for
 from dask_coop.chunks.cupy.reduce import PART_BYTES, Shape, parts_of

@@ -21,7 +21,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_coop.algebra.monoids import Operation
+from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.reduce import PART_BYTES, Shape, parts_of
 from dask_coop.cuda.devices import Device, device

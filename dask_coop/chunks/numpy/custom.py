@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.states import accumulate, as_lines, blocks, fold
 

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.monoids import Operation, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.reproducible import DIGITS, LOWEST, WIDTH, exponents, shift
 
 Array = np.ndarray[Any, Any]

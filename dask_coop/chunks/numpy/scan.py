@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.monoids import COMPENSATED_SUM, LOGADDEXP, PROD, SUM, Operation, State
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.numpy import adding, compensated
 from dask_coop.chunks.states import accumulate
@@ -46,7 +47,7 @@ def scan(
     Parameters
     ----------
     op : Operation
-        Of a monoid with one field, or of `COMPENSATED_SUM`.
+        Of a monoid with one field, or with an excess besides.
     x : numpy.ndarray
     spec : ScanSpec
     base : State, optional
@@ -84,15 +85,16 @@ def scan(
         out = out[:, 1:]
     last = [np.full((lines[0], 1, lines[2]), value) for value in identity]
     loops = adding.compiled(x) if marks is None and lines[2] == 1 else None
+    ufunc = op.monoid.fields[0].ufunc
     if loops is not None and _has_loop(op, x):
-        multiply = op.monoid is PROD
+        multiply = ufunc is np.multiply
         # What changes no element, a negative zero included.
         last[0][...] = (1 if multiply else dtypes[0].type(-0.0)) if carry is None else carry[0]
         rows = see(x.transpose(order))[..., 0], out[..., 0], last[0][:, 0, 0]
         loops.scan(*rows, identity[0], multiply, op.skipna, spec.exclusive)
         if spec.exclusive and carry is None:
             out[:, :1] = identity[0]
-    elif op.monoid is COMPENSATED_SUM and compensated.compiled(x) is not None:
+    elif op.monoid.has_excess and compensated.compiled(x) is not None:
         elements = x.astype(op.element, copy=False).transpose(order).reshape(lines)
         first = 1 if spec.initial and not spec.reverse else 0
         into = result.reshape(lines[0], n, lines[2])[:, first : first + lines[1]]
@@ -101,7 +103,7 @@ def scan(
             out[:, :1] = identity[0]
     elif x.size:
         # That ufunc warns of NaN that it is given.
-        with np.errstate(invalid="ignore" if op.monoid is LOGADDEXP else None):
+        with np.errstate(invalid="ignore" if ufunc is np.logaddexp else None):
             _scan_lines(op, see(x.transpose(order)), out, carry, marks, spec.exclusive, last)
     elif carry is not None:
         last = carry
@@ -112,8 +114,9 @@ def scan(
 
 
 def _has_loop(op: Operation, x: Array) -> bool:
-    known = {x.dtype.str[1:], op.output.str[1:]} <= _LOOPED
-    return known and x.dtype == op.element and op.monoid in (SUM, PROD)
+    first, *rest = op.monoid.fields
+    adds = not rest and first.role == "accumulator" and first.ufunc in (np.add, np.multiply)
+    return adds and x.dtype == op.element and {x.dtype.str[1:], op.output.str[1:]} <= _LOOPED
 
 
 def _scan_lines(
@@ -222,7 +225,7 @@ def _accumulate(
     before = None if cuts[:1] == [0] else before
     out = np.empty_like(x) if out is None else out
     for begin, end in pairwise([*([] if cuts[:1] == [0] else [0]), *cuts, x.shape[1]]):
-        if op.monoid is COMPENSATED_SUM:
+        if op.monoid.has_excess:
             state = compensated.accumulate(x[:, begin:end], before, out[:, begin:end])
         else:
             state = _accumulate_run(op, x[:, begin:end], before, out[:, begin:end])

@@ -1,0 +1,145 @@
+"""Operations: monoids bound to dtypes, the frozen values that every task of a call carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.merges import choose
+from dask_coop.algebra.monoids import NO_INDEX, Monoid, State, floating
+from dask_coop.errors import Refused, remedy
+
+#: The start of a chunk and the length of the array, along each reduced axis.
+Origin = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A monoid bound to dtypes: the frozen spec that every task of one call carries.
+
+    Attributes
+    ----------
+    monoid : Monoid
+    element : numpy.dtype
+        What a chunk's elements are converted to before they are lifted.
+    output : numpy.dtype
+        The dtype of the result.
+    skipna : bool
+        Whether elements that are NaN are left out.
+    masked : bool
+        Whether elements lie beside what tells whether they count.
+    """
+
+    monoid: Monoid
+    element: np.dtype[Any]
+    output: np.dtype[Any]
+    skipna: bool = False
+    masked: bool = False
+
+    @property
+    def neutral(self) -> Any:
+        """An element that changes no state, or None where there may be none."""
+        if self.skipna:
+            return self.element.type(np.nan)
+        if self.monoid.neutral is not None:
+            return self.monoid.neutral(self.element)
+        first, *rest = self.monoid.fields
+        return None if rest else first.identity(self.element)
+
+    def combine(self, states: list[State]) -> State:
+        """Combine `states`, first to last."""
+        return reduce(self.monoid.combine, states)
+
+    def shift(self, state: State, lengths: tuple[int, ...], origin: Origin) -> State:
+        """Turn indices within a chunk of `lengths` along the reduced axes into the array's.
+
+        `origin` has, for each of these axes, where the chunk begins and how long the array is.
+        """
+        value, index, *count = state
+        if 0 in lengths:
+            return state
+        # Where all elements are left out there is no index to move, and it may overflow.
+        with np.errstate(over="ignore"):
+            shifted = _shift(index, lengths, origin)
+        if self.skipna or not self.monoid.fills_masked:
+            shifted = choose(index == NO_INDEX, index, shifted)
+        return value, shifted, *count
+
+
+def _shift(index: Any, lengths: tuple[int, ...], origin: Origin) -> Any:
+    if len(origin) == 1:
+        return index + origin[0][0]
+    shifted, stride = 0, 1
+    for length, (start, size) in zip(lengths[::-1], origin[::-1], strict=True):
+        index, coordinate = np.divmod(index, length)
+        shifted = shifted + (coordinate + start) * stride
+        stride *= size
+    return index + shifted
+
+
+def bind(
+    monoid: Monoid,
+    element: np.dtype[Any],
+    output: np.dtype[Any],
+    caller: str,
+    skipna: bool = False,
+    times: str = "",
+) -> Operation:
+    """Bind `monoid` to elements of dtype `element` and results of dtype `output`.
+
+    Where `output` is another kind of number than the row's, elements are converted to it first, as
+    NumPy does for ``dtype=``; a mere change of width happens at the end, where it costs no
+    precision. With `skipna`, elements that are NaN are left out. `times` are the kinds of dates and
+    durations, "m" or "mM", that the caller takes besides.
+
+    Raises
+    ------
+    Refused
+        If the monoid does not take such elements; the message speaks of the function `caller`.
+    """
+    element, output = element.newbyteorder("="), output.newbyteorder("=")
+    for dtype in (element, output):
+        takes = monoid.kinds + times
+        if dtype.kind not in takes or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+            kinds = ", ".join(_KINDS[kind] for kind in takes)
+            how = f"; {remedy(dtype, takes)}" if dtype is element else ""
+            raise Refused(f"{caller} does not take dtype {dtype}; it takes {kinds}{how}")
+    if monoid.output(element).kind != output.kind:
+        element = output
+    return Operation(monoid, element, output, skipna and element.kind in "fc")
+
+
+def compensated(op: Operation) -> Operation:
+    """Return the operation that sums or averages as `op` does, and keeps what is rounded off.
+
+    What float64 alone holds well enough stays as it is: float32 that becomes float32, and integers.
+    """
+    twin = op.monoid.compensated
+    wide = op.output in (np.float64, np.complex128) and op.element.kind in "fc"
+    return replace(op, monoid=twin) if twin is not None and wide else op
+
+
+def reproducible(op: Operation) -> Operation:
+    """Return the operation that sums or averages as `op` does, with digits of fixed weights.
+
+    What sums integers stays as it is: these add to the same bits in any order.
+    """
+    if op.output.kind not in "fc":
+        return op
+    element = op.element if op.element.kind in "fc" else floating(op.element)
+    (twin,) = (row for row in op.monoid.reproducible if op.output.kind in row.kinds)
+    return replace(op, monoid=twin, element=element)
+
+
+_KINDS = {
+    "b": "bool",
+    "i": "signed integers",
+    "u": "unsigned integers",
+    "f": "float16 to float64",
+    "c": "complex64 and complex128",
+    "m": "timedelta64",
+    "M": "datetime64",
+}

@@ -1,0 +1,276 @@
+"""Reductions of NumPy chunks: how each row of the table of monoids is lifted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra import ticks
+from dask_coop.algebra.central_moments import Powers
+from dask_coop.algebra.counted import Counted
+from dask_coop.algebra.merges import choose
+from dask_coop.algebra.monoids import (
+    ALL,
+    ANY,
+    ARGMAX,
+    ARGMIN,
+    COMPENSATED_MEAN,
+    COMPENSATED_SUM,
+    COUNT_NONZERO,
+    FIRST_MAX,
+    FIRST_MIN,
+    LOGADDEXP,
+    MOMENTS,
+    NO_INDEX,
+    REPRODUCIBLE_COMPLEX_MEAN,
+    REPRODUCIBLE_COMPLEX_SUM,
+    REPRODUCIBLE_MEAN,
+    REPRODUCIBLE_SUM,
+    SQUARES,
+    TICKS,
+    VAR,
+    Field,
+    Monoid,
+    State,
+)
+from dask_coop.algebra.operation import Operation
+from dask_coop.chunks.numpy import adding, compensated
+from dask_coop.chunks.numpy import custom as custom_monoid
+from dask_coop.chunks.numpy import reproducible as digits
+from dask_coop.chunks.states import as_lines
+
+Array = np.ndarray[Any, Any]
+
+
+def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
+    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
+    # What is masked does not hold.
+    where = None if where is None else np.ma.filled(where, False)
+    if isinstance(op.monoid, Counted):
+        rest = lift(replace(op, monoid=op.monoid.inner), x, axes, where)
+        return (*rest, _count(x, axes, True if where is None else np.broadcast_to(where, x.shape)))
+    x = np.asarray(x).astype(op.element, copy=False)
+    if op.monoid.lift is not None:
+        return custom_monoid.lift(op, x, axes, where)
+    valid: Any = True if where is None else np.broadcast_to(where, x.shape)
+    if op.skipna and not op.monoid.positional and (nans := np.isnan(x)).any():
+        valid = ~nans if valid is True else valid & ~nans
+    if isinstance(op.monoid, Powers):
+        return _powers(op.monoid.order, x, axes, valid)
+    if op.monoid in _LIFTS:
+        return _LIFTS[op.monoid](op, x, axes, valid)
+    return tuple(
+        _count(x, axes, valid) if field.role == "count" else _reduce(field, x, axes, dtype, valid)
+        for field, dtype in zip(op.monoid.fields, op.monoid.dtypes(op.element), strict=True)
+    )
+
+
+def _reduce(field: Field, x: Array, axes: tuple[int, ...], dtype: Any, valid: Any) -> Any:
+    if valid is not True:
+        # Far faster than ``where=`` of the ufunc.
+        x = np.where(valid, x, field.identity(x.dtype))
+    if field.ufunc in (np.add, np.multiply) and dtype.kind != "m":
+        return adding.reduce(field.ufunc, x, axes, dtype)
+    # A ufunc takes no unit of time.
+    kind = None if dtype.kind in "mM" else dtype
+    return field.ufunc.reduce(x, axes, dtype=kind, initial=field.identity(dtype))
+
+
+def _count(x: Array, axes: tuple[int, ...], valid: Any) -> Any:
+    if valid is True:
+        return np.int64(math.prod(x.shape[axis] for axis in axes))
+    return np.asarray(np.count_nonzero(valid, axes), "i8")[()]
+
+
+def _moments(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    nans = np.isnan(x) if x.dtype.kind == "f" else np.broadcast_to(np.False_, x.shape)
+    nans = nans & valid
+    valid = valid if not nans.any() else valid & ~nans
+    count = np.broadcast_to(_count(x, axes, valid), _kept(x.shape, axes))[()]
+    some = np.maximum(count, 1)
+    low, high, total = (
+        _reduce(field, x, axes, dtype, valid)
+        for field, dtype in zip(
+            op.monoid.fields[2:5], op.monoid.dtypes(op.element)[2:5], strict=True
+        )
+    )
+    with np.errstate(all="ignore"):
+        mean = _sum(x, axes, np.dtype("f8"), valid) / some
+        m2 = _squares(x, axes, np.dtype("f8"), mean, valid)
+    return count, nans.sum(axes, dtype="i8"), low, high, total, mean, m2
+
+
+def _variance(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    count = _count(x, axes, valid)
+    dtype = op.monoid.dtypes(op.element)[1]
+    with np.errstate(all="ignore"):
+        mean = _sum(x, axes, dtype, valid) / np.maximum(count, 1)
+        return count, mean, _squares(x, axes, dtype, mean, valid)
+
+
+def _ticks(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    with np.errstate(over="ignore"):
+        return ticks.summarize(x.view("i8"), axes, valid)
+
+
+def _powers(order: int, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    count = _count(x, axes, valid)
+    with np.errstate(all="ignore"):
+        mean = _sum(x, axes, np.dtype("f8"), valid) / np.maximum(count, 1)
+        deviation = np.asarray(np.subtract(x, np.expand_dims(mean, axes), dtype="f8"))
+        if valid is not True:
+            deviation[~valid] = 0
+        power, sums = deviation, []
+        for _ in range(2, order + 1):
+            power = power * deviation
+            sums.append(np.add.reduce(power, axes))
+    return count, mean, *sums
+
+
+def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for axis, n in enumerate(shape) if axis not in axes)
+
+
+def _sum(x: Array, axes: tuple[int, ...], dtype: Any, valid: Any) -> Any:
+    x = x if valid is True else np.where(valid, x, 0)
+    return adding.reduce(np.add, x, axes, dtype)
+
+
+def _compensated(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    kept = x if valid is True else np.where(valid, x, 0)
+    sums = compensated.reduce(kept, axes, op.monoid.dtypes(op.element)[0])
+    return (*sums, *(_count(x, axes, valid) for _ in op.monoid.fields[len(sums) :]))
+
+
+def _squares(x: Array, axes: tuple[int, ...], dtype: Any, mean: Any, valid: Any) -> Any:
+    """Return the sum of the squared deviations from `mean`, taken in `dtype`."""
+    deviation = np.asarray(np.subtract(x, np.expand_dims(mean, axes), dtype=dtype))
+    if valid is not True:
+        deviation[~valid] = 0
+    if dtype.kind != "c":
+        return np.add.reduce(np.square(deviation, out=deviation), axes)
+    return np.add.reduce(np.square(deviation.real) + np.square(deviation.imag), axes)
+
+
+def _index(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    if op.skipna and valid is not True:
+        x, valid = np.where(valid, x, op.neutral), True
+    lines = as_lines(x, axes)
+    *kept, length = lines.shape
+    if length == 0:
+        value, index = op.monoid.identity(op.element)
+        return np.full(kept, value)[()], np.full(kept, index)[()]
+    find, plain, fill = _SEARCHES[op.monoid]
+    if valid is not True:
+        valid, field = as_lines(valid, axes), op.monoid.fields[0]
+        value = plain.reduce(lines, -1, initial=field.identity(lines.dtype), where=valid)
+        # A NaN that is among the valid is what was looked for.
+        here = valid & ((lines == value[..., np.newaxis]) | (lines != lines))
+        return value[()], np.where(here.any(-1), here.argmax(-1), NO_INDEX)[()]
+    if op.skipna and np.isnan(lines).any():
+        value = _ignoring(fill.reduce, lines, -1)
+        return _but_nan(op, value, (lines == value[..., np.newaxis]).argmax(-1))
+    index = np.asarray(find(lines, -1), "i8")
+    value = np.take_along_axis(lines, index[..., np.newaxis], -1)[..., 0]
+    return value[()], index[()]
+
+
+def _first(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    """Find extrema, and indices that tell in which order those of several chunks are.
+
+    NumPy finds values faster than indices where lines are strided. Along one axis it is enough to
+    know the chunk; along several only NaN is looked for, whose parts tell one from another.
+    """
+    last = tuple(range(x.ndim - len(axes), x.ndim))
+    if not x.size or (valid is True and not op.skipna and x.flags.c_contiguous and axes == last):
+        return _index(op, x, axes, True)
+    if valid is not True:
+        x = np.where(valid, x, op.neutral)
+    _, plain, fill = _SEARCHES[op.monoid]
+    value = _ignoring((fill if op.skipna else plain).reduce, x, axes)
+    index = np.zeros(value.shape, "i8")
+    if op.skipna:
+        return _but_nan(op, value, index)
+    nan = np.isnan(value)
+    if len(axes) > 1 and nan.any():
+        index = np.where(nan, np.isnan(as_lines(x, axes)).argmax(-1), index)
+    if valid is not True:
+        index = np.where(valid.any(axes), index, NO_INDEX)
+    return value, index[()]
+
+
+def _ignoring(reduce: Callable[..., Any], x: Array, axes: Any) -> Any:
+    with np.errstate(invalid="ignore"):
+        return reduce(x, axes)
+
+
+def _but_nan(op: Operation, value: Any, index: Any) -> State:
+    """Return values and indices with those of nothing where there is nothing but NaN."""
+    worst, no_index = op.monoid.identity(op.element)
+    nan = np.isnan(value)
+    return choose(nan, worst, value), choose(nan, no_index, index)
+
+
+#: What finds the index of an extremum, what its value, and what that among others than NaN.
+_SEARCHES: dict[Monoid, tuple[Callable[..., Any], np.ufunc, np.ufunc]] = {
+    ARGMIN: (np.argmin, np.minimum, np.fmin),
+    FIRST_MIN: (np.argmin, np.minimum, np.fmin),
+    ARGMAX: (np.argmax, np.maximum, np.fmax),
+    FIRST_MAX: (np.argmax, np.maximum, np.fmax),
+}
+
+
+def _sum_of_squares(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    x = x if valid is True else np.where(valid, x, 0)
+    parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
+    every = list(range(x.ndim))
+    kept = [axis for axis in every if axis not in axes]
+    # The one way to cast, square and add that makes no array as large as the chunk.
+    sums = [np.einsum(part, every, part, every, kept, dtype="f8") for part in parts]
+    return (np.float64(0) + sum(sums),)
+
+
+def _truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    (field,), (dtype,) = op.monoid.fields, op.monoid.dtypes(op.element)
+    return (_reduce(field, x.astype("?", copy=False), axes, dtype, valid),)
+
+
+def _count_truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    return (_count(x, axes, x if valid is True else (x != 0) & valid),)
+
+
+def _log_sum(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    """Take out the maximum, which costs one logarithm for each state and not for each element."""
+    high = np.maximum.reduce(x, axes, dtype="f8", initial=-np.inf, where=valid, keepdims=True)
+    with np.errstate(all="ignore"):
+        shift = np.where(np.isfinite(high), high, 0)
+        total = np.add.reduce(np.exp(np.subtract(x, shift, dtype="f8")), axes, where=valid)
+        log = np.log(total) + np.squeeze(shift, axes)
+    high = np.squeeze(high, axes)
+    return (np.where(np.isfinite(high), log, high)[()],)
+
+
+_LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] = {
+    ALL: _truths,
+    ANY: _truths,
+    ARGMAX: _index,
+    ARGMIN: _index,
+    COMPENSATED_MEAN: _compensated,
+    COMPENSATED_SUM: _compensated,
+    COUNT_NONZERO: _count_truths,
+    FIRST_MAX: _first,
+    FIRST_MIN: _first,
+    LOGADDEXP: _log_sum,
+    MOMENTS: _moments,
+    REPRODUCIBLE_COMPLEX_MEAN: digits.lift,
+    REPRODUCIBLE_COMPLEX_SUM: digits.lift,
+    REPRODUCIBLE_MEAN: digits.lift,
+    REPRODUCIBLE_SUM: digits.lift,
+    SQUARES: _sum_of_squares,
+    TICKS: _ticks,
+    VAR: _variance,
+}
