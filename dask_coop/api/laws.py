@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dask_coop.algebra.monoids import State
-
-if TYPE_CHECKING:
-    from dask_coop.api.monoid import Monoid
+from dask_coop.api.fields import Fields
 
 #: What is wrong if the law is broken, both sides in words, their states, the samples that they are
 #: made of, and whether states that are not finite may differ.
@@ -39,8 +37,29 @@ _SAMPLES = {
 }
 
 
+class Tried(Protocol):
+    """What is tried of a `dask_coop.Monoid`."""
+
+    name: str
+    commutative: bool
+    converts: bool
+    layout: Fields
+
+    def lift(self, elements: Any, /) -> State:
+        """Return the states of elements."""
+
+    def combine(self, a: State, b: State) -> State:
+        """Combine states, `a` before `b`."""
+
+    def finalize(self, states: State, /) -> Any:
+        """Return the results of states."""
+
+    def identity(self, element: np.dtype[Any]) -> State:
+        """Return the neutral state."""
+
+
 @lru_cache(256)
-def check(monoid: Monoid, element: np.dtype[Any]) -> None:
+def check(monoid: Tried, element: np.dtype[Any]) -> None:
     """Raise ValueError if `monoid` breaks a law over elements of a dtype."""
     try:
         with np.errstate(all="ignore"):
@@ -55,7 +74,7 @@ def check(monoid: Monoid, element: np.dtype[Any]) -> None:
         )
 
 
-def _find_flaw(monoid: Monoid, elements: Any) -> str:
+def _find_flaw(monoid: Tried, elements: Any) -> str:
     """Say which law is broken and what shows it; "" if nothing does."""
     # Two at a time, for lifts that take their time.
     pairs = [monoid.lift(elements[i : i + 2]) for i in range(0, len(elements), 2)]
@@ -81,7 +100,7 @@ def _find_flaw(monoid: Monoid, elements: Any) -> str:
     return ""
 
 
-def _laws(monoid: Monoid, samples: State) -> Iterator[Law]:
+def _laws(monoid: Tried, samples: State) -> Iterator[Law]:
     combine, n = monoid.combine, len(samples[0])
     indices = np.indices((n, n, n)).reshape(3, -1)
     a, b, c = (_take(samples, at) for at in indices)
@@ -107,7 +126,7 @@ def _take(states: State, at: Any) -> State:
 
 
 def _first_unlike(
-    monoid: Monoid, samples: State, left: State, right: State, poles: bool
+    monoid: Tried, samples: State, left: State, right: State, poles: bool
 ) -> int | None:
     """Return where states first differ in what comes of them; with `poles`, of finite ones."""
     for at in np.flatnonzero(_differ(left, right, poles)):
