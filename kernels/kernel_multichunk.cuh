@@ -1,14 +1,14 @@
 // Multi-chunk launches: one cooperative launch over chunks of an array, on one GPU or on several.
 //
-// Every GPU has a list of segments, which are stretches of its chunks in the order of the array, and a block
-// takes some neighbours of them. The shape is the same at every level:
+// Every GPU has a list of stretches of its chunks, in the order of the array, and a block takes some
+// neighbours of them. The shape is the same at every level:
 //
-//   upsweep    a block reduces its segments                                    N read
-//   publish    the last block of a GPU combines the segments of each chunk, and writes the state of the
+//   upsweep    a block reduces its stretches                                    N read
+//   publish    the last block of a GPU combines the stretches of each chunk, and writes the state of the
 //              chunk into the memory of every GPU
 //   barrier    of all GPUs
 //   spine      every block combines the states of the chunks before its own
-//   downsweep  a block scans its segments from there                           N read, N written
+//   downsweep  a block scans its stretches from there                           N read, N written
 //
 // States are combined in the order of the array, so that floats come out the same on every run.
 //
@@ -23,7 +23,7 @@
 namespace coop {
 
 // A stretch of a chunk: y is null where nothing is written.
-template <typename T, typename R> struct Segment {
+template <typename T, typename R> struct Stretch {
   const T* x;
   R* y;
   i64 n;      // less than 2^31
@@ -31,28 +31,28 @@ template <typename T, typename R> struct Segment {
   i64 chunk;  // its chunk's number in the order of a scan
 };
 
-// What a GPU is to do: segments in the order of a scan; block b takes those from first[b] to first[b + 1],
+// What a GPU is to do: stretches in the order of a scan; block b takes those from first[b] to first[b + 1],
 // and the GPU's chunk c, of `chunks`, has those from begin[c] to begin[c + 1], at least one.
 template <typename T, typename R> struct Work {
-  const Segment<T, R>* segments;
+  const Stretch<T, R>* stretches;
   const int* first;
   const int* begin;
   int chunks;
   int all;  // the chunks of all GPUs
 };
 
-// Reduces the segments, and leaves the states of all chunks in `of_chunks` of every GPU. `states` has room
-// for one a segment. Returns whether all GPUs came.
+// Reduces the stretches, and leaves the states of all chunks in `of_chunks` of every GPU. `states` has room
+// for one a stretch. Returns whether all GPUs came.
 template <typename T, typename M, typename R, int nt, int unroll>
 __device__ bool multichunk_upsweep(const Work<T, R>& work, typename M::State* states,
                              typename M::State* const* of_chunks, const Peers& peers, unsigned epoch,
                              typename Cta<M, nt>::Storage& storage) {
   using State = typename M::State;
   for (int s = work.first[blockIdx.x]; s < work.first[blockIdx.x + 1]; ++s) {
-    Segment<T, R> segment = work.segments[s];
+    Stretch<T, R> stretch = work.stretches[s];
     typename M::Lift lift;
-    for_each<nt, unroll>(segment.x, int(segment.n), threadIdx.x, [&](T value, int i) { lift.add(value, i); });
-    State sum = Cta<M, nt>::reduce(lift.state(segment.first), storage);
+    for_each<nt, unroll>(stretch.x, int(stretch.n), threadIdx.x, [&](T value, int i) { lift.add(value, i); });
+    State sum = Cta<M, nt>::reduce(lift.state(stretch.first), storage);
     if (threadIdx.x == 0) states[s] = sum;
     __syncthreads();
   }
@@ -66,7 +66,7 @@ __device__ bool multichunk_upsweep(const Work<T, R>& work, typename M::State* st
         sum = M::combine(sum, states[begin + i]);
       }
       sum = broadcast(warp_reduce<M, warp_size>(sum), 0);
-      if (lane < peers.count) of_chunks[lane][work.segments[begin].chunk] = sum;
+      if (lane < peers.count) of_chunks[lane][work.stretches[begin].chunk] = sum;
     }
   });
 }
@@ -98,8 +98,8 @@ __device__ void multichunk_reduce(Work<T, T> work, typename M::State* states,
 // What a launch of a scan does.
 enum Steps { up = 1, down = 2 };
 
-// The steps of a scan into chunks of the same sizes; `scan` scans one segment, of at least one element,
-// from a base that is in shared memory. Without `up`, `states` are those of the segments already, and
+// The steps of a scan into chunks of the same sizes; `scan` scans one stretch, of at least one element,
+// from a base that is in shared memory. Without `up`, `states` are those of the stretches already, and
 // `bases` what comes before each chunk.
 template <typename T, typename M, typename R, int nt, int unroll, typename F>
 __device__ void multichunk_scan(const Work<T, R>& work, typename M::State* states,
@@ -113,20 +113,20 @@ __device__ void multichunk_scan(const Work<T, R>& work, typename M::State* state
     if (!multichunk_upsweep<T, M, R, nt, unroll>(work, states, of_chunks, peers, epoch, storage)) return;
     if (!(steps & down)) return;
   }
-  // The chunk of this GPU that a segment belongs to grows with the segments.
+  // The chunk of this GPU that a stretch belongs to grows with the stretches.
   int c = 0;
   for (int s = work.first[blockIdx.x]; s < work.first[blockIdx.x + 1]; ++s) {
-    Segment<T, R> segment = work.segments[s];
+    Stretch<T, R> stretch = work.stretches[s];
     while (work.begin[c + 1] <= s) ++c;
-    int chunk = int(segment.chunk);
+    int chunk = int(stretch.chunk);
     State before = bases ? bases[chunk] : reduce_in_order<M, nt>(of_chunks[peers.rank], chunk, storage);
     if (threadIdx.x == 0) base[0] = before;
     __syncthreads();
     State within = reduce_in_order<M, nt>(states + work.begin[c], s - work.begin[c], storage);
     if (threadIdx.x == 0) base[1] = M::combine(base[0], within);
     __syncthreads();
-    if (segment.n && segment.y) scan(segment, base + 1);
-    // What the next segment writes, its barriers too, is the same memory.
+    if (stretch.n && stretch.y) scan(stretch, base + 1);
+    // What the next stretch writes, its barriers too, is the same memory.
     __syncthreads();
   }
 }
@@ -143,9 +143,9 @@ __device__ void multichunk_scan_waves(Work<T, R> work, typename M::State* states
   static_assert(sizeof(typename Scan::Storage) <= bytes, "the launch gives a block too little memory");
   multichunk_scan<T, M, R, Scan::nt, unroll>(
       work, states, of_chunks, bases, steps, peers, epoch,
-      [&](const Segment<T, R>& segment, const typename M::State* base) {
-        unsigned tiles = unsigned((segment.n + Scan::nv - 1) / Scan::nv);
-        Scan{segment.x, segment.y, base, segment.n, 1, tiles, tiles, nullptr, 0,
+      [&](const Stretch<T, R>& stretch, const typename M::State* base) {
+        unsigned tiles = unsigned((stretch.n + Scan::nv - 1) / Scan::nv);
+        Scan{stretch.x, stretch.y, base, stretch.n, 1, tiles, tiles, nullptr, 0,
              *reinterpret_cast<typename Scan::Storage*>(memory)}
             .run();
       });
@@ -160,8 +160,8 @@ __device__ void multichunk_scan_rows(Work<T, R> work, typename M::State* states,
   __shared__ typename Scan::Storage storage;
   multichunk_scan<T, M, R, nt, unroll>(
       work, states, of_chunks, bases, steps, peers, epoch,
-      [&](const Segment<T, R>& segment, const typename M::State* base) {
-        Scan::run(segment.x, segment.y, segment.n, *base, storage);
+      [&](const Stretch<T, R>& stretch, const typename M::State* base) {
+        Scan::run(stretch.x, stretch.y, stretch.n, *base, storage);
       });
 }
 

@@ -1,6 +1,6 @@
 // Histogram of several chunks of an array, on one GPU or on several, in one cooperative launch.
 //
-//   count     a block counts its segments in its shared memory, and adds that to its GPU's table     N read
+//   count     a block counts its stretches in its shared memory, and adds that to its GPU's table     N read
 //   barrier   of all GPUs
 //   gather    a GPU adds up the tables of all GPUs for some of the bins, and writes that into the result
 #pragma once
@@ -10,15 +10,15 @@
 
 namespace coop {
 
-// Adds the block's segments to the table of its GPU. The counters of all bins are in dynamic shared memory,
+// Adds the block's stretches to the table of its GPU. The counters of all bins are in dynamic shared memory,
 // behind what `bins` stages.
 template <typename T, typename B, typename C, int nt, int unroll>
-__device__ void count_segments(const Work<T, T>& work, B bins, u64* table) {
+__device__ void count_stretches(const Work<T, T>& work, B bins, u64* table) {
   extern __shared__ u64 shared[];
   // Where the block is, and how much it has counted: in no register, as `bins` and the samples fill them.
   __shared__ int s;
   __shared__ unsigned counted;
-  // Counters have 32 bits: fewer samples than this, and a segment more, are fewer than 2^32.
+  // Counters have 32 bits: fewer samples than this, and a stretch more, are fewer than 2^32.
   constexpr unsigned most = 1u << 31;
   C counters{reinterpret_cast<unsigned*>(shared) + bins.stage(shared) / 4};
   if (threadIdx.x == 0) s = work.first[blockIdx.x];
@@ -27,10 +27,10 @@ __device__ void count_segments(const Work<T, T>& work, B bins, u64* table) {
     for (int i = threadIdx.x; i < counters.size(bins.n); i += nt) counters.words[i] = 0;
     __syncthreads();
     while (counted < most && s < work.first[blockIdx.x + 1]) {
-      for_each_ahead<nt, unroll>(work.segments[s].x, work.segments[s].n, threadIdx.x,
+      for_each_ahead<nt, unroll>(work.stretches[s].x, work.stretches[s].n, threadIdx.x,
                                  EachCounted<B, C>{bins, counters, unsigned(bins.n), table});
       __syncthreads();
-      if (threadIdx.x == 0) counted += unsigned(work.segments[s++].n);
+      if (threadIdx.x == 0) counted += unsigned(work.stretches[s++].n);
       __syncthreads();
     }
     for (int i = threadIdx.x; i < bins.n; i += nt) {
@@ -46,7 +46,7 @@ __device__ void count_segments(const Work<T, T>& work, B bins, u64* table) {
 template <typename T, typename B, typename C, int nt, int unroll>
 __device__ void multichunk_histogram(const Work<T, T>& work, const B& bins, u64* const* tables, u64* out,
                                const Peers& peers, unsigned epoch) {
-  count_segments<T, B, C, nt, unroll>(work, bins, tables[peers.rank]);
+  count_stretches<T, B, C, nt, unroll>(work, bins, tables[peers.rank]);
   if (!peer_barrier(peers, epoch, [] {})) return;
   int each = (bins.n + peers.count - 1) / peers.count, begin = each * peers.rank;
   for (int i = blockIdx.x * nt + threadIdx.x; i < each && i < bins.n - begin; i += gridDim.x * nt) {

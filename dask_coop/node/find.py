@@ -25,6 +25,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from dask.task_spec import Alias, DataNode, Task, TaskRef
@@ -79,7 +80,7 @@ _TWO_PASSES = Objection("its two passes read chunks of their own")
 
 
 @dataclass(frozen=True)
-class Launch:
+class MultichunkLaunch:
     """A multi-chunk launch: one call that works on all chunks of an array.
 
     Attributes
@@ -131,13 +132,13 @@ class Found(NamedTuple):
     ----------
     graph : dict
         The graph, without tasks that are fused with those that a launch replaces.
-    launches : list of Launch
+    launches : list of MultichunkLaunch
     others : dict of str to Objection
         Why reductions, scans and histograms have to stay as they are, by the name of their result.
     """
 
     graph: Graph
-    launches: list[Launch]
+    launches: list[MultichunkLaunch]
     others: dict[str, Objection]
 
 
@@ -146,14 +147,14 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
 
     Without any, the graph that is returned is `graph` itself.
     """
-    if not any(tasks.does_any(task, _REPLACED) for task in graph.values()):
+    if not any(map(tasks.does_any, graph.values(), repeat(_REPLACED))):
         return Found(graph, [], {})
     whole, homes = taken_apart(graph, _REPLACED)
     kinds = {key: kind for key, task in whole.items() if (kind := kind_of(task))}
     others: dict[str, Objection] = {}
     scans = list(_scans(whole, kinds, others))
     made = {key for launch in scans for key in launch.outputs}
-    trees: list[Launch] = []
+    trees: list[MultichunkLaunch] = []
     roots: Graph = {}
     for launch, ends in _trees(whole, kinds, others):
         if _are_held(launch, whole, kinds, wanted | made):
@@ -172,7 +173,7 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
     return Found(whole | roots, launches, others)
 
 
-def _are_held(launch: Launch, graph: Graph, kinds: Kinds, there: Set[Any]) -> bool:
+def _are_held(launch: MultichunkLaunch, graph: Graph, kinds: Kinds, there: Set[Any]) -> bool:
     """Return whether the chunks of a reduction are all in memory at a time, with or without it.
 
     Those are that are computed, or that something needs besides states of their own.
@@ -191,7 +192,7 @@ def _is_data(graph: Graph, key: Any) -> bool:
     return isinstance(node, DataNode)
 
 
-def put_in(graph: Graph, launch: Launch, call: Callable[..., Any]) -> None:
+def put_in(graph: Graph, launch: MultichunkLaunch, call: Callable[..., Any]) -> None:
     """Put one task, which calls `call` with a list of inputs, in the place of those of a launch.
 
     What only the tasks replaced need stays in `graph`, for Dask to cull.
@@ -213,7 +214,7 @@ def _leaves(graph: Graph, keys: Iterable[Any], tree: Graph) -> Iterator[Any]:
 
 def _trees(
     graph: Graph, kinds: Kinds, others: dict[str, Objection]
-) -> Iterator[tuple[Launch, Graph]]:
+) -> Iterator[tuple[MultichunkLaunch, Graph]]:
     """Find reductions and histograms: what the same states end in is one launch.
 
     Along with each come the tasks that make results of its state, to take the place of theirs.
@@ -250,7 +251,7 @@ def _trees(
         tree |= {node.key: node for node in nodes}
         tree[state] = Task(state, tasks.combine, op=op, states=refs(states))
         ends = {key: tasks.on_states(graph[key], [state]) for key in keys}
-        yield Launch(launch, op, blocks, (state,), tree, origins, grid=grid), ends
+        yield MultichunkLaunch(launch, op, blocks, (state,), tree, origins, grid=grid), ends
 
 
 def _read_all(nodes: Sequence[Any], kind: type[Kind]) -> list[Kind]:
@@ -281,17 +282,17 @@ def _objection_to_lift(task: LiftTask) -> Objection | None:
     return objection_to_operation(task.op)
 
 
-def _scans(graph: Graph, kinds: Kinds, others: dict[str, Objection]) -> Iterator[Launch]:
+def _scans(graph: Graph, kinds: Kinds, others: dict[str, Objection]) -> Iterator[MultichunkLaunch]:
     """Find scans: the tasks of one name are one array, and one launch if it has one axis."""
-    arrays: dict[str, dict[Any, DownsweepTask]] = {}
+    arrays: dict[str, list[Any]] = {}
     for key, kind in kinds.items():
-        if kind is DownsweepTask and (scanning := read(graph[key], DownsweepTask)):
-            arrays.setdefault(name_of(key), {})[key] = scanning
-    for name, scans in arrays.items():
-        one = next(iter(scans.values()))
+        if kind is DownsweepTask:
+            arrays.setdefault(name_of(key), []).append(key)
+    for name, keys in arrays.items():
+        (one,) = _read_all([graph[keys[0]]], DownsweepTask)
         sign = -1 if one.spec.reverse else 1
-        keys = sorted(scans, key=lambda key: sign * key[1])
-        first, last = scans[keys[0]], scans[keys[-1]]
+        keys.sort(key=lambda key: sign * key[1])
+        first, last = _read_all([graph[keys[0]], graph[keys[-1]]], DownsweepTask)
         if last.bases is None:
             # A first chunk only: nothing crosses from one to another.
             continue
@@ -299,19 +300,20 @@ def _scans(graph: Graph, kinds: Kinds, others: dict[str, Objection]) -> Iterator
             others[name] = reason
             continue
         plain: Graph = {key: graph[key] for key in keys}
-        for key in keys:
-            if (bases := scans[key].bases) is not None:
-                _add_bases(graph, bases, plain)
+        scans = _read_all([*plain.values()], DownsweepTask)
+        for scan in scans:
+            if scan.bases is not None:
+                _add_bases(graph, scan.bases, plain)
         if not all(isinstance(task, Task) for task in plain.values()):
             others[name] = _COMPUTED
             continue
-        outputs = {scans[key].block: key for key in keys}
+        outputs = {scan.block: key for scan, key in zip(scans, keys, strict=True)}
         lifted = {lift.block for task in plain.values() if (lift := read(task, UpsweepTask))}
         blocks = sorted(lifted | outputs.keys(), key=lambda key: sign * key[1])
         if len({name_of(block) for block in blocks}) > 1:
             others[name] = _TWO_PASSES
             continue
-        yield Launch(
+        yield MultichunkLaunch(
             (f"launch-{name}", 0),
             one.op,
             tuple(blocks),

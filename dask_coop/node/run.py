@@ -19,7 +19,7 @@ from dask_coop.chunks.cupy.eligibility import (
     objection_to_team,
 )
 from dask_coop.graph.tasks import Graph
-from dask_coop.node.find import Launch, find_launches, put_in
+from dask_coop.node.find import MultichunkLaunch, find_launches, put_in
 from dask_coop.node.placement import OnAllGpus
 
 RunPlain = Callable[[Graph, Any], Any]
@@ -78,7 +78,7 @@ class Launcher:
                 self._team = _multichunk().Team(self._devices, self._timeout)
             return self._team
 
-    def run(self, launch: Launch, values: list[Any]) -> list[Any] | Objection:
+    def run(self, launch: MultichunkLaunch, values: list[Any]) -> list[Any] | Objection:
         """Return the outputs of a launch, or why there is none."""
         multichunk, team, xs = _multichunk(), self._find_team(), values[: len(launch.blocks)]
         if reason := objection_to_chunks(xs, team):
@@ -100,7 +100,7 @@ class LaunchTask(OnAllGpus):
 
     Parameters
     ----------
-    launch : Launch
+    launch : MultichunkLaunch
     launcher : Launcher
     run_plain : callable
         Runs a graph as it is, for some keys.
@@ -110,7 +110,7 @@ class LaunchTask(OnAllGpus):
 
     def __init__(
         self,
-        launch: Launch,
+        launch: MultichunkLaunch,
         launcher: Launcher,
         run_plain: RunPlain,
         explained: dict[str, str],

@@ -15,14 +15,14 @@ from dask.local import get_sync
 
 import dask_coop as dc
 from dask_coop.chunks.cupy.eligibility import Objection
-from dask_coop.node.find import Launch, find_launches, put_in
+from dask_coop.node.find import MultichunkLaunch, find_launches, put_in
 
 
 class Seen:
     """A scheduler that puts launches in and computes them by the tasks that they replace."""
 
     def __init__(self) -> None:
-        self.launches: list[Launch] = []
+        self.launches: list[MultichunkLaunch] = []
         self.others: dict[str, Objection] = {}
         self.tasks = 0
 
@@ -39,7 +39,7 @@ class Seen:
         return get_sync(graph, keys)
 
     @staticmethod
-    def run(launch: Launch, values: list[Any]) -> list[Any]:
+    def run(launch: MultichunkLaunch, values: list[Any]) -> list[Any]:
         graph = launch.plain | dict(zip(launch.needs, values, strict=True))
         return list(get_sync(graph, list(launch.outputs)))
 

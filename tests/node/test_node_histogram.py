@@ -12,7 +12,7 @@ import pytest
 from conftest import missing_for_gpu
 
 from dask_coop.algebra.bins import Integers, find_bins
-from dask_coop.chunks.cupy.partition import SEGMENT
+from dask_coop.chunks.cupy.partition import STRETCH
 from dask_coop.cuda import compiler
 from dask_coop.cuda.programs import histogram, multichunk
 
@@ -72,18 +72,18 @@ class Gpus:
 
     def work(self, ordinal: int, chunks: list[Any], blocks: int, rng: Any) -> tuple[Any, Any]:
         """Return a GPU's Work, its chunks cut at random, and what that points to."""
-        segments = []
+        stretches = []
         for place, chunk in enumerate(chunks):
             cuts = np.sort(rng.integers(0, chunk.size + 1, rng.integers(2, 2 * blocks + 3)))
             for begin, end in zip([0, *cuts], [*cuts, chunk.size], strict=True):
                 start = chunk.data.ptr + int(begin) * chunk.itemsize
-                segments.append((start, 0, end - begin, begin, place))
-        inner = np.sort(rng.integers(0, len(segments) + 1, blocks - 1))
-        first = np.array([0, *inner, len(segments)], "i4")
-        listed = np.array(segments or [(0,) * 5], SEGMENT).view("u1")
+                stretches.append((start, 0, end - begin, begin, place))
+        inner = np.sort(rng.integers(0, len(stretches) + 1, blocks - 1))
+        first = np.array([0, *inner, len(stretches)], "i4")
+        listed = np.array(stretches or [(0,) * 5], STRETCH).view("u1")
         kept = self.put(ordinal, listed), self.put(ordinal, first)
         work = np.zeros((), multichunk.WORK)
-        work["segments"], work["first"] = (array.data.ptr for array in kept)
+        work["stretches"], work["first"] = (array.data.ptr for array in kept)
         return work, kept
 
     def count(self, chunks: list[list[Any]], bins: Any, blocks: int, rng: Any) -> Any:
@@ -174,7 +174,7 @@ def test_gpus_count_integers(gpus: Any) -> None:
 def test_a_block_counts_more_than_32_bits(gpus: Any, n: int) -> None:
     rng = np.random.default_rng(3)
     alone = Gpus(1)
-    # A segment has fewer than 2^31 of them.
+    # A stretch has fewer than 2^31 of them.
     x = [np.zeros((1 << 30) + 1, "u1")] * 5
     bins = find_bins(n, (0, 1), np.dtype("u1"))
     counted = alone.count([x], bins, 1, rng)

@@ -1,8 +1,8 @@
-"""Multi-chunk launches: one cooperative launch over CuPy chunks of an array, on one GPU or several.
+"""Multi-chunk launches: one cooperative launch over CuPy chunks, on one GPU or on several.
 
-Every GPU's chunks are cut into *segments*, in the order of a scan, and every block of its grid gets
-neighbouring ones, of about as many elements; kernels/kernel_multichunk.cuh tells what becomes of
-them. What the host makes for a GPU lies in one allocation and goes there in one copy.
+Every GPU's chunks are cut into *stretches*, in the order of a scan, and every block of its grid
+gets neighbouring ones, of about as many elements; kernels/kernel_multichunk.cuh shows what becomes
+of them. What the host makes for a GPU lies in one allocation and goes there in one copy.
 
 `Node` calls what takes a team of several GPUs: `reduce`, `scan`, `histogram`. The chunk backend
 offers what one launch does with the chunks of one GPU, and one answer to wait for: `lift_all`,
@@ -62,10 +62,10 @@ def reduce(
     origins : sequence of Origin, optional
         Where the chunks are in the array, for operations that tell an argument index.
     """
-    launch = _reduce(team, op, xs)
+    work = _reduce(team, op, xs)
     if origins is None:
-        return tuple(field[0] for field in _fields(op, launch.total()))
-    fields = _fields(op, launch.of_chunks())
+        return tuple(field[0] for field in _fields(op, work.total()))
+    fields = _fields(op, work.of_chunks())
     return op.combine(
         [
             op.shift(tuple(field[i] for field in fields), x.shape, origin)
@@ -88,23 +88,23 @@ def lift_all(op: Operation, xs: Sequence[Array]) -> State | None:
         return _fields(op, _reduce(_team(xs), op, xs).of_chunks())
 
 
-def _reduce(team: Team, op: Operation, xs: Sequence[Array]) -> _MultichunkLaunch:
+def _reduce(team: Team, op: Operation, xs: Sequence[Array]) -> _Work:
     element, layout = programs_list.element(op), programs_list.layout(op)
     source = programs.reduce(programs_list.functor(op), element, layout)
     ready = [_prepare(op, x) for x in xs]
-    launch = _MultichunkLaunch(ready, layout.itemsize)
-    launch.sends_states = programs_list.has_gaps(layout)
+    work = _Work(ready, layout.itemsize)
+    work.sends_states = programs_list.has_gaps(layout)
     threads = reductions.THREADS
-    launch.upload(team, most_blocks(source, launch.ordinals, threads, 0))
-    launch.run(
+    work.upload(team, most_blocks(source, work.ordinals, threads, 0))
+    work.run(
         team,
         source,
         threads,
         0,
         f"the {op.monoid.name}",
-        lambda rank: launch.addresses(rank, "states", "peers", "out"),
+        lambda rank: work.addresses(rank, "states", "peers", "out"),
     )
-    return launch
+    return work
 
 
 def scan(
@@ -133,9 +133,9 @@ def upsweep(op: Operation, spec: ScanSpec, xs: Sequence[Array]) -> tuple[State, 
         return None
     with xs[0].device:
         ready = [_prepare(op, x) for x in xs]
-        launch = _scan(_team(xs), op, ready, (), spec, programs.UP)
-        of_segments, of_chunks = launch.of_segments_and_chunks()
-    return _fields(op, of_chunks), of_segments.tobytes()
+        work = _scan(_team(xs), op, ready, (), spec, programs.UP)
+        of_stretches, of_chunks = work.of_stretches_and_chunks()
+    return _fields(op, of_chunks), of_stretches.tobytes()
 
 
 def downsweep(
@@ -174,7 +174,7 @@ def _scan(
     spec: ScanSpec,
     steps: int,
     given: Mapping[str, Any] = MappingProxyType({}),
-) -> _MultichunkLaunch:
+) -> _Work:
     of = programs_list.scanned(op, spec.exclusive, spec.reverse)
     gpu, tuning, shared = device(xs[0].device.id), None, 0
     if gpu.hopper and of.is_bulk:
@@ -183,17 +183,17 @@ def _scan(
         shared = scans.waves_shared_bytes(of, tuning)
     source = programs.scan(of, tuning)
     threads = scans.THREADS if tuning is None else tuning.threads
-    launch = _MultichunkLaunch(xs, of.state_bytes, ys, spec.reverse)
-    launch.upload(team, most_blocks(source, launch.ordinals, threads, shared), given)
+    work = _Work(xs, of.state_bytes, ys, spec.reverse)
+    work.upload(team, most_blocks(source, work.ordinals, threads, shared), given)
 
     def rest(rank: int) -> list[Any]:
-        bases = launch.addresses(rank, "bases") if "bases" in given else [np.uint64(0)]
-        return [*launch.addresses(rank, "states", "peers"), *bases, np.int32(steps)]
+        bases = work.addresses(rank, "bases") if "bases" in given else [np.uint64(0)]
+        return [*work.addresses(rank, "states", "peers"), *bases, np.int32(steps)]
 
     # Without the upsweep there is no barrier, at which a wait may be in vain.
     what, wait = f"the scan by {op.monoid.name}", bool(steps & programs.UP)
-    launch.run(team, source, threads, shared, what, rest, wait)
-    return launch
+    work.run(team, source, threads, shared, what, rest, wait)
+    return work
 
 
 def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> State | None:
@@ -213,14 +213,14 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> Sta
         with x.device:
             ready.append(dense(x.view("u1") if x.dtype.kind == "b" else x)[0])
     bins, (total,) = grid.bins[0], op.monoid.dtypes(op.element)
-    launch = _MultichunkLaunch(ready, 0)
-    how = multichunk_histogram(launch.ordinals, ready[0].dtype, bins)
+    work = _Work(ready, 0)
+    how = multichunk_histogram(work.ordinals, ready[0].dtype, bins)
     if how is None:
         return None
-    launch.tables = [team.zeros(ordinal, bins.n, "u8") for ordinal in launch.ordinals]
-    out = team.empty(launch.ordinals[0], bins.n, total)
-    launch.upload(team, most_blocks(how.source, launch.ordinals, histograms.THREADS, how.shared))
-    launch.run(
+    work.tables = [team.zeros(ordinal, bins.n, "u8") for ordinal in work.ordinals]
+    out = team.empty(work.ordinals[0], bins.n, total)
+    work.upload(team, most_blocks(how.source, work.ordinals, histograms.THREADS, how.shared))
+    work.run(
         team,
         how.source,
         histograms.THREADS,
@@ -228,7 +228,7 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> Sta
         f"the histogram of {bins.n} bins",
         lambda rank: [
             *how.lookups[rank].arguments,
-            *launch.addresses(rank, "peers"),
+            *work.addresses(rank, "peers"),
             np.uint64(out.data.ptr),
         ],
     )
@@ -299,7 +299,7 @@ class _GpuWork:
         self.sent = 0
 
 
-class _MultichunkLaunch:
+class _Work:
     """What the GPUs are to do, and the memory for it.
 
     Parameters
@@ -354,7 +354,7 @@ class _MultichunkLaunch:
                 gpu.offsets[name] = at
                 at = _align(at + array.nbytes)
             gpu.sent = at
-            counts = {"states": len(arrays["segments"]), "chunks": len(self.xs), "out": 1}
+            counts = {"states": len(arrays["stretches"]), "chunks": len(self.xs), "out": 1}
             for name, count in counts.items():
                 if name not in arrays:
                     gpu.offsets[name] = at
@@ -381,12 +381,12 @@ class _MultichunkLaunch:
         own = [self.xs[i] for i in gpu.chunks]
         sizes = tuple(x.size for x in own)
         made = cut(tuple(gpu.chunks), sizes, self._blocks, self.reverse)
-        segments = made.segments.copy()
-        segments["x"] = _addresses(own, made)
+        stretches = made.stretches.copy()
+        stretches["x"] = _addresses(own, made)
         if self.ys:
-            segments["y"] = _addresses([self.ys[i] for i in gpu.chunks], made)
+            stretches["y"] = _addresses([self.ys[i] for i in gpu.chunks], made)
         peers = np.zeros(len(self._gpus), "u8")
-        return {"segments": segments, "first": made.block, "begin": made.begin, "peers": peers}
+        return {"stretches": stretches, "first": made.block, "begin": made.begin, "peers": peers}
 
     def run(
         self,
@@ -402,7 +402,7 @@ class _MultichunkLaunch:
 
         def arguments(rank: int, peers: Any, epoch: Any) -> list[Any]:
             work = np.zeros((), programs.WORK)
-            for name in ("segments", "first", "begin"):
+            for name in ("stretches", "first", "begin"):
                 work[name] = self._address(rank, name)
             work["chunks"], work["all"] = len(self._gpus[rank].chunks), len(self.xs)
             return [work, peers, epoch, *rest(rank)]
@@ -421,8 +421,8 @@ class _MultichunkLaunch:
         """Return the bytes of the states of all chunks."""
         return self._read("chunks", len(self.xs) * self.state_bytes)
 
-    def of_segments_and_chunks(self) -> tuple[Any, Any]:
-        """Return the bytes of the states of the first GPU's segments, and of all chunks."""
+    def of_stretches_and_chunks(self) -> tuple[Any, Any]:
+        """Return the bytes of the states of the first GPU's stretches, and of all chunks."""
         offsets, nbytes = self._gpus[0].offsets, len(self.xs) * self.state_bytes
         start = offsets["chunks"] - offsets["states"]
         found = self._read("states", start + nbytes)
@@ -440,10 +440,10 @@ class _MultichunkLaunch:
 
 
 def _addresses(arrays: Sequence[Array | None], made: Cut) -> Any:
-    """Return where segments begin in their chunks' arrays; 0 for those of none."""
+    """Return where stretches begin in their chunks' arrays; 0 for those of none."""
     starts = np.array([0 if x is None else x.data.ptr for x in arrays], "u8")
     sizes = np.array([0 if x is None else x.itemsize for x in arrays], "u8")
-    return starts[made.chunk] + made.segments["first"].astype("u8") * sizes[made.chunk]
+    return starts[made.chunk] + made.stretches["first"].astype("u8") * sizes[made.chunk]
 
 
 def _align(at: int) -> int:

@@ -7,29 +7,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Elements by which segments are cut, so that a cut is aligned as its chunk is.
+#: Elements by which stretches are cut, so that a cut is aligned as its chunk is.
 GRAIN = 1024
 
-#: A stretch of a chunk, as `Segment` of kernels/kernel_multichunk.cuh.
-SEGMENT = np.dtype([("x", "u8"), ("y", "u8"), ("n", "i8"), ("first", "i8"), ("chunk", "i8")])
+#: A stretch of a chunk, as `Stretch` of kernels/kernel_multichunk.cuh.
+STRETCH = np.dtype([("x", "u8"), ("y", "u8"), ("n", "i8"), ("first", "i8"), ("chunk", "i8")])
 
 
 class Cut(NamedTuple):
-    """The segments of the chunks of one GPU, and which block takes which.
+    """The stretches of the chunks of one GPU, and which block takes which.
 
     Attributes
     ----------
-    segments : numpy.ndarray
+    stretches : numpy.ndarray
         The records that the kernels read, but for their addresses.
     chunk : numpy.ndarray
-        The number of each segment's chunk, among those of the GPU.
+        The number of each stretch's chunk, among those of the GPU.
     block : numpy.ndarray
-        The number of the first segment of every block, and of all segments.
+        The number of the first stretch of every block, and of all stretches.
     begin : numpy.ndarray
-        The number of the first segment of every chunk, and of all segments.
+        The number of the first stretch of every chunk, and of all stretches.
     """
 
-    segments: Any
+    stretches: Any
     chunk: Any
     block: Any
     begin: Any
@@ -37,7 +37,7 @@ class Cut(NamedTuple):
 
 @lru_cache(256)
 def cut(numbers: tuple[int, ...], sizes: tuple[int, ...], blocks: int, reverse: bool) -> Cut:
-    """Cut chunks into segments, of which each of `blocks` blocks gets about as many elements.
+    """Cut chunks into stretches, of which each of `blocks` blocks gets about as many elements.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ def cut(numbers: tuple[int, ...], sizes: tuple[int, ...], blocks: int, reverse: 
     chunk = np.concatenate([np.arange(len(sizes)), inside[new]])
     order = np.lexsort((at, chunk))
     at, chunk = at[order], chunk[order]
-    segments = np.zeros(len(chunk), SEGMENT)
-    segments["n"] = np.append(at[1:], total) - at
+    stretches = np.zeros(len(chunk), STRETCH)
+    stretches["n"] = np.append(at[1:], total) - at
     first = at - starts[chunk]
-    # The first segment of a chunk may be at its end.
-    segments["first"] = np.asarray(sizes)[chunk] - first - segments["n"] if reverse else first
-    segments["chunk"] = np.asarray(numbers)[chunk]
+    # The first stretch of a chunk may be at its end.
+    stretches["first"] = np.asarray(sizes)[chunk] - first - stretches["n"] if reverse else first
+    stretches["chunk"] = np.asarray(numbers)[chunk]
     block = np.full(blocks + 1, len(at), "i4")
     block[0] = 0
     block[1 : len(cuts) + 1] = np.searchsorted(at, cuts)
     begin = np.searchsorted(chunk, np.arange(len(sizes) + 1)).astype("i4")
-    return Cut(segments, chunk, block, begin)
+    return Cut(stretches, chunk, block, begin)

@@ -40,7 +40,7 @@ PEERS = np.dtype(
 
 #: `Work` of kernels/kernel_multichunk.cuh.
 WORK = np.dtype(
-    [("segments", "u8"), ("first", "u8"), ("begin", "u8"), ("chunks", "i4"), ("all", "i4")],
+    [("stretches", "u8"), ("first", "u8"), ("begin", "u8"), ("chunks", "i4"), ("all", "i4")],
     align=True,
 )
 
