@@ -219,7 +219,7 @@ def _in_float32(
         return function(**given, dtype=dtype, out=out)
 
     def rounded(result: da.Array) -> da.Array:
-        # Truths and places are what they are.
+        # Truths and indices are what they are.
         return result.astype(narrow) if result.dtype == np.float32 else result
 
     result = function(**given)

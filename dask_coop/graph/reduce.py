@@ -30,7 +30,7 @@ from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks
-from dask_coop.algebra.bins import Grid, Integers, require_room
+from dask_coop.algebra.bins import BinSpec, require_room
 from dask_coop.algebra.counted import Counted, counted, masked
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
@@ -171,7 +171,7 @@ def table(
     op: Operation,
     samples: Sequence[Array],
     weights: Array | None,
-    grid: Grid | Integers | Delayed,
+    grid: BinSpec | Delayed,
     shape: tuple[float, ...],
     finalize: Callable[[State, Any], Any],
     dtype: Any,
@@ -282,7 +282,7 @@ def origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
     shape = x.shape
     unknown = [axis for axis in axes if shape[axis] != shape[axis]]
     if unknown:
-        # Chunks longer than any are in the same order, which is all that such places are for.
+        # Chunks longer than any are in the same order, which is all that such indices are for.
         others = math.prod(x.numblocks[d] if d in unknown else shape[d] for d in axes)
         width = 1 << (62 - others.bit_length()) // len(unknown)
     return tuple(

@@ -85,7 +85,7 @@ class Stage:
     plain : dict
         The tasks that it replaces, which make the same of the chunks.
     origins : tuple of Origin, optional
-        Where the chunks are in the array, for operations that tell places.
+        Where the chunks are in the array, for operations that tell indices.
     spec : ScanSpec, optional
         Of a scan: how it runs.
     wanted : tuple of bool

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dask_coop.algebra.bins import Grid
+from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -46,7 +46,7 @@ def objection_to_scan(op: Operation, spec: ScanSpec) -> Objection | None:
     return objection_to_operation(op)
 
 
-def objection_to_histogram(op: Operation, grid: Any = None) -> Objection | None:
+def objection_to_histogram(op: Operation, grid: BinSpec | None = None) -> Objection | None:
     """Say why chunks are not counted into one table; None if they are.
 
     Without a `grid`, which may not be known yet, `objection_to_grid` has to be asked later.
@@ -56,11 +56,11 @@ def objection_to_histogram(op: Operation, grid: Any = None) -> Objection | None:
     return None if grid is None else objection_to_grid(grid)
 
 
-def objection_to_grid(grid: Any) -> Objection | None:
+def objection_to_grid(grid: BinSpec) -> Objection | None:
     """Say why chunks are not counted into `grid` together; None if they are."""
-    if not isinstance(grid, Grid):
+    if grid.entries is None:
         return Objection("the largest integer is not known before")
-    if len(grid.bins) > 1 or grid.axes is not None or grid.flow:
+    if grid.ndim > 1 or grid.has_lines or grid.flow:
         return Objection("it has more than one table of bins")
     return None
 

@@ -57,7 +57,7 @@ def reduce(
     xs : sequence of cupy.ndarray
         Chunks that lie on the GPUs.
     origins : sequence of Origin, optional
-        Where the chunks are in the array, for operations that tell places.
+        Where the chunks are in the array, for operations that tell indices.
     """
     stage = _reduce(team, op, xs)
     if origins is None:
@@ -224,7 +224,7 @@ def _prepare(op: Operation, x: Array) -> Array:
         return x
     with x.device:
         x = x.astype(op.element, copy=False)
-        # Places count in C order, whatever the order in memory.
+        # Indices count in C order, whatever the order in memory.
         return aligned(contiguous(x)) if op.monoid.positional else dense(x)[0]
 
 
