@@ -88,7 +88,7 @@ template <typename F> struct Digitizer {
   }
 };
 
-template <typename T> struct BinnedSum {
+template <typename T> struct ReproducibleSum {
   struct State {
     double special;
     Digits sum;
@@ -104,7 +104,7 @@ template <typename T> struct BinnedSum {
   }
 };
 
-template <typename F> struct BinnedSum<complex_t<F>> {
+template <typename F> struct ReproducibleSum<complex_t<F>> {
   struct State {
     complex_t<double> special;
     Digits re, im;
@@ -124,8 +124,8 @@ template <typename F> struct BinnedSum<complex_t<F>> {
 };
 
 // That, and the number of elements.
-template <typename T> struct BinnedMean {
-  using Sum = BinnedSum<T>;
+template <typename T> struct ReproducibleMean {
+  using Sum = ReproducibleSum<T>;
   struct State {
     typename Sum::State sum;
     i64 count;

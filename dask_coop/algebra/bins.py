@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -80,8 +80,8 @@ def refuse_nan(bins: Any, name: str = "bins") -> None:
         raise ValueError(f"{name} must be monotonic, got NaN at position {found[0]}")
 
 
-class Places(NamedTuple):
-    """The numbers that samples get: a sample in bin i gets ``first + step * i``.
+class Numbering(NamedTuple):
+    """The bin indices that samples get: a sample in bin i gets ``first + step * i``.
 
     Attributes
     ----------
@@ -129,13 +129,28 @@ class Grid:
         return tuple(bins.n + 2 * self.flow for bins in self.bins)
 
     @property
-    def places(self) -> list[Places]:
-        """The places of samples along each coordinate."""
+    def entries(self) -> int:
+        """How many the table has for each line."""
+        return math.prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """How many coordinates a sample has."""
+        return len(self.bins)
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether there are axes that samples are not counted over."""
+        return self.axes is not None
+
+    @property
+    def numberings(self) -> list[Numbering]:
+        """The bin indices of samples along each coordinate."""
         if not self.flow:
-            return [Places()] * len(self.bins)
+            return [Numbering()] * len(self.bins)
         # On the one edge that bounds no bin is above it.
         return [
-            Places(0, n := bins.n + 1, -1 if self.omit else n, 1, closed=bins.n > 0)
+            Numbering(0, n := bins.n + 1, -1 if self.omit else n, 1, closed=bins.n > 0)
             for bins in self.bins
         ]
 
@@ -157,10 +172,24 @@ class Integers:
 
     minlength: int
 
+    #: Only the samples tell.
+    entries: ClassVar[None] = None
+    ndim: ClassVar[int] = 1
+    flow: ClassVar[bool] = False
+    has_lines: ClassVar[bool] = False
+
     @property
     def n(self) -> int:
         """The number of entries."""
         return self.minlength
+
+    def lines(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Split the axes of a chunk of `shape` as `Grid.lines` does: all are counted over."""
+        return (), tuple(range(len(shape)))
+
+
+#: What a histogram may count into.
+BinSpec = Grid | Integers
 
 
 @dataclass(frozen=True)
@@ -168,7 +197,7 @@ class Steps:
     """What `numpy.digitize` makes of samples: bins and what stands for them."""
 
     bins: Bins
-    places: Places
+    numbering: Numbering
 
 
 def find_steps(edges: Any, right: bool, dtype: np.dtype[Any]) -> Steps:
@@ -192,13 +221,13 @@ def find_steps(edges: Any, right: bool, dtype: np.dtype[Any]) -> Steps:
         edges = np.nextafter(edges, edges.dtype.type(np.inf)) if is_float else edges + 1
     above = len(edges)
     if falls:
-        places = Places(n, n - above, 0, n - 1, -1, False)
+        numbering = Numbering(n, n - above, 0, n - 1, -1, False)
     else:
-        places = Places(0, above, n, 1, 1, False)
+        numbering = Numbering(0, above, n, 1, 1, False)
     if above < 2:
         # Bins have two edges; between equal ones there is nothing.
         edges = np.repeat(edges, 2) if above else np.zeros(2, edges.dtype)
-    return Steps(given_bins(edges), places)
+    return Steps(given_bins(edges), numbering)
 
 
 def find_coordinate_bins(bins: Any, limits: Any, dtype: np.dtype[Any], number: int = 0) -> Bins:

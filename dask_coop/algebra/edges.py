@@ -170,8 +170,8 @@ class Bins:
         """Return the bins in which `numpy.histogram` counts numbers between the outer edges."""
         edges = self.edges
         with np.errstate(all="ignore"):
-            place = np.subtract(x, self._limits[0], dtype=self.dtype) / _distance(*self._limits)
-            bin_ = np.clip((place * self.n).astype("i8"), 0, self.n - 1)
+            at = np.subtract(x, self._limits[0], dtype=self.dtype) / _distance(*self._limits)
+            bin_ = np.clip((at * self.n).astype("i8"), 0, self.n - 1)
         bin_ -= x < edges[bin_]
         bin_ += (x >= edges[bin_ + 1]) & (bin_ != self.n - 1)
         return bin_

@@ -37,6 +37,9 @@ from dask_coop.algebra.merges import (
 
 State = tuple[Any, ...]
 
+#: Returns the dtype of results over elements of a dtype.
+Output = Callable[[np.dtype[Any]], np.dtype[Any]]
+
 #: What a field is, and so its dtype: a count, a truth, an index along the reduced axes, the
 #: exponent or a digit of a reproducible sum, an element, an accumulator of elements, what one holds
 #: too much, a float64 (or complex128), a real float64.
@@ -174,7 +177,8 @@ class Monoid:
     commutative : bool
         Whether states may be combined in any order.
     output : callable
-        Returns the dtype of results over elements of a dtype, where the caller asks for no other.
+        Returns the dtype of results over elements of a dtype, where the caller asks for no other;
+        by default the elements'.
     neutral : callable, optional
         Returns an element of a dtype that changes no state, by which masked ones are replaced. A
         row of one field has the identity of that; others that give none get the mask itself.
@@ -190,7 +194,7 @@ class Monoid:
 
     Notes
     -----
-    Rows are equal by what they compute: what follows `commutative` tells how they are used.
+    Rows are equal if they combine the same: what follows `commutative` is for those who use them.
     """
 
     name: str
@@ -202,10 +206,10 @@ class Monoid:
     finalize: Callable[[State], Any] | None = None
     cuda: tuple[str, str] | None = None
     commutative: bool = True
-    output: Callable[[np.dtype[Any]], np.dtype[Any]] = field(default=_same, compare=False)
-    neutral: Callable[[np.dtype[Any]], Any] | None = field(default=None, compare=False)
-    options: tuple[Literal["skipna", "masked"], ...] = field(default=(), compare=False)
-    fills_masked: bool = field(default=False, compare=False)
+    output: Output = field(default=_same, compare=False, repr=False)
+    neutral: Callable[[np.dtype[Any]], Any] | None = field(default=None, compare=False, repr=False)
+    options: tuple[Literal["skipna", "masked"], ...] = field(default=(), compare=False, repr=False)
+    fills_masked: bool = field(default=False, compare=False, repr=False)
     compensated: Monoid | None = field(default=None, compare=False, repr=False)
     reproducible: tuple[Monoid, ...] = field(default=(), compare=False, repr=False)
 
@@ -297,7 +301,7 @@ REPRODUCIBLE_SUM = Monoid(
     "reproducible_sum",
     _REAL,
     "f",
-    "BinnedSum",
+    "ReproducibleSum",
     partial(digits.merge, 1),
     neutral=_zero,
     options=("skipna",),
@@ -306,7 +310,7 @@ REPRODUCIBLE_MEAN = replace(
     REPRODUCIBLE_SUM,
     name="reproducible_mean",
     fields=(*_REAL, _COUNT),
-    functor="BinnedMean",
+    functor="ReproducibleMean",
     neutral=None,
     options=("skipna", "masked"),
 )
@@ -325,7 +329,9 @@ REPRODUCIBLE_COMPLEX_MEAN = replace(
     merge=partial(digits.merge, 2),
 )
 #: Tables of sums: those of `REPRODUCIBLE_SUM`, over an exponent that is one for many entries.
-REPRODUCIBLE_COUNTS = Monoid("reproducible_counts", _REAL, "f", "BinnedSum", digits.merge_tables)
+REPRODUCIBLE_COUNTS = Monoid(
+    "reproducible_counts", _REAL, "f", "ReproducibleSum", digits.merge_tables
+)
 
 SUM = Monoid(
     "sum",
@@ -413,7 +419,7 @@ _TICKS |= {"min": highest, "max": lowest}
 _WORDS = tuple(Field(name, np.dtype("i8"), of, np.add) for name, of in _TICKS.items())
 TICKS = Monoid("ticks", (*_WORDS, _M2), "", "", ticks.merge)
 
-#: The rows that GPUs have functors of.
+#: The rows by which chunks of numbers are reduced, on either kind.
 MONOIDS = (
     SUM,
     SQUARES,
@@ -440,5 +446,4 @@ MONOIDS = (
     REPRODUCIBLE_COMPLEX_SUM,
     REPRODUCIBLE_COMPLEX_MEAN,
     LOGADDEXP,
-    COUNTS,
 )

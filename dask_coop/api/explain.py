@@ -288,10 +288,13 @@ def _of_kind(tasks: list[Any], kind: type[Kind]) -> list[Kind]:
 
 def _table(task: CountTask) -> str:
     """Return what the tasks of a histogram count into."""
-    if isinstance(task.grid, Grid):
-        bins = " x ".join(str(bins.n) for bins in task.grid.bins) + " bins"
-    else:
-        bins = "integers" if isinstance(task.grid, Integers) else "bins that a task finds"
+    match task.grid:
+        case Grid(bins=each):
+            bins = " x ".join(str(one.n) for one in each) + " bins"
+        case Integers():
+            bins = "integers"
+        case _:
+            bins = "bins that a task finds"
     of = "" if task.weights is None else "sums in "
     if task.op.monoid.has_digits:
         of = "reproducible sums in "

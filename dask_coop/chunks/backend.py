@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from dask_coop.algebra.bins import Grid, Integers, Steps
+from dask_coop.algebra.bins import BinSpec, Steps
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -55,7 +55,7 @@ class ChunkBackend(Protocol):
         Returns
         -------
         tuple of arrays
-            A state; the places of a positional monoid count from the chunk's first element.
+            A state; argument indices, of a positional monoid, count from the chunk's first element.
         """
 
     def scan(
@@ -112,7 +112,7 @@ class ChunkBackend(Protocol):
         self,
         op: Operation,
         samples: Sequence[Array],
-        grid: Grid | Integers,
+        grid: BinSpec,
         weights: Array | None,
     ) -> State:
         """Count the samples of a chunk, or sum their `weights`, by bin.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from dask_coop.algebra.bins import Grid, Integers, Steps
+from dask_coop.algebra.bins import BinSpec, Steps
 from dask_coop.algebra.monoids import ARGMAX, ARGMIN, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -93,17 +93,17 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, marks: Array) -> Stat
 
 
 def histogram(
-    op: Operation, samples: Sequence[Array], grid: Grid | Integers, weights: Array | None
+    op: Operation, samples: Sequence[Array], grid: BinSpec, weights: Array | None
 ) -> State:
     """Count the samples of a chunk, or sum their `weights`, by bin."""
     masks: list[Array] = [np.ma.getmaskarray(x) for x in samples]
-    if isinstance(grid, Grid) and len(grid.bins) > len(samples):
+    if grid.ndim > len(samples):
         masks = [np.logical_or.reduce(masks[0], -1)]
     if weights is not None:
         masks.append(np.ma.getmaskarray(weights))
         weights = np.ma.getdata(weights)
     samples, mask = [np.ma.getdata(x) for x in samples], np.logical_or.reduce(masks)
-    if mask.any() and (isinstance(grid, Integers) or grid.axes is None):
+    if mask.any() and not grid.has_lines:
         samples = [x[~mask] for x in samples]
         weights = None if weights is None else weights[~mask]
     elif mask.any():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop import chunks
-from dask_coop.algebra.bins import Grid, Integers
+from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.monoids import COUNTS, MAX, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.reproducible import WIDTH, exponents
@@ -27,7 +27,7 @@ def histogram(
     count: Callable[..., State],
     op: Operation,
     samples: Sequence[Array],
-    grid: Grid | Integers,
+    grid: BinSpec,
     weights: Array,
 ) -> State:
     """Sum the `weights` of a chunk by bin: to tables of what is not finite and of digits.
@@ -45,9 +45,7 @@ def histogram(
             for which in (rest == np.inf, rest == -np.inf, rest != rest)
         ]
         rest = np.where(finite, rest, 0.0)
-    of_lines, ndim = tuple(range(weights.ndim)), 1
-    if isinstance(grid, Grid):
-        (_, of_lines), ndim = grid.lines(weights.shape), len(grid.bins)
+    _, of_lines = grid.lines(weights.shape)
     largest = bind(MAX, rest.dtype, rest.dtype, "histogram")
     (top,) = lift(largest, np.abs(rest), of_lines)
     top = chunks.asarray(np.maximum(top, 0.0), chunks.kind(weights))
@@ -62,7 +60,7 @@ def histogram(
         shifted = shifted - unit
         rest = rest - shifted
     sums = np.zeros_like(digits[0], "f8") if special is None else _sum_special(*special)
-    exponent = exponent.reshape(exponent.shape + (1,) * ndim)
+    exponent = exponent.reshape(exponent.shape + (1,) * grid.ndim)
     return (sums, chunks.asarray(exponent, chunks.kind(digits[0])), *digits)
 
 

@@ -1,10 +1,10 @@
-"""Folds and scans of states along an axis, for states that no ufunc combines.
+"""Reductions and scans of states along an axis, for states that no ufunc combines.
 
 A state is a tuple of arrays of one shape, NumPy's or CuPy's, and ``combine`` takes two such tuples,
 the left one first.  Neighbours are combined with neighbours, many at a time and in their order, so
 that ``combine`` need be associative only::
 
-    fold        s0 s1 s2 s3 -> s01 s23 -> s0123
+    reduce      s0 s1 s2 s3 -> s01 s23 -> s0123
     accumulate  s0 s1 s2 s3 -> s01 s23 -> s01 s0123 -> s0 s01 s012 s0123
 
 `accumulate` walks along the axis by blocks of about `BLOCK` elements a field, so that what
@@ -26,7 +26,7 @@ Combine = Callable[[State, State], State]
 BLOCK = 1 << 16
 
 
-def fold(combine: Combine, state: State, axis: int) -> State:
+def reduce_along(combine: Combine, state: State, axis: int) -> State:
     """Combine all states along `axis`, in their order; return one without that axis.
 
     Parameters

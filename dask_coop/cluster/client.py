@@ -34,7 +34,7 @@ from distributed.comm import CommClosedError
 from distributed.core import clean_exception
 from distributed.protocol.pickle import dumps
 
-from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.cluster.jobs import Count, Downsweep, Job, Lift, Spine, Stacked, Upsweep, combined
@@ -134,11 +134,8 @@ def _state_bytes(op: Operation) -> int:
     return sum(dtype.itemsize for dtype in op.monoid.dtypes(op.element))
 
 
-def _is_large(op: Operation, grid: Any) -> bool:
-    if isinstance(grid, Integers):
-        # Its length is not known before.
-        return True
-    return bool(math.prod(grid.shape) * _state_bytes(op) > TREE_BYTES)
+def _is_large(op: Operation, grid: BinSpec) -> bool:
+    return grid.entries is None or grid.entries * _state_bytes(op) > TREE_BYTES
 
 
 def _nbytes(x: Array, indices: Sequence[Index]) -> list[int]:

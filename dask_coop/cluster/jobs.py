@@ -18,7 +18,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
-from dask_coop.chunks.states import fold
+from dask_coop.chunks.states import reduce_along
 from dask_coop.graph import tasks
 from dask_coop.graph.prefixes import base_of, stacked
 
@@ -218,7 +218,7 @@ def merged(parts: Iterable[Stacked]) -> list[Stacked]:
 
 def combined(op: Operation, parts: Iterable[Stacked]) -> State:
     """Combine all states of some parts, those of each shape in the order of their numbers."""
-    return op.combine([fold(op.monoid.combine, part.fields, 0) for part in merged(parts)])
+    return op.combine([reduce_along(op.monoid.combine, part.fields, 0) for part in merged(parts)])
 
 
 def _lift_all(op: Operation, blocks: Sequence[Blocks]) -> Stacked | None:

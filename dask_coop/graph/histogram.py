@@ -23,7 +23,7 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.algebra.bins import Grid, Integers, require_room
+from dask_coop.algebra.bins import BinSpec, require_room
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.errors import Declined
@@ -36,7 +36,7 @@ def table(
     op: Operation,
     samples: Sequence[Array],
     weights: Array | None,
-    grid: Grid | Integers | Delayed,
+    grid: BinSpec | Delayed,
     shape: tuple[float, ...],
     finalize: Callable[[State, Any], Any],
     dtype: Any,

@@ -25,7 +25,7 @@ import numpy as np
 from dask.task_spec import Alias, List, Task, TaskRef
 
 from dask_coop import chunks
-from dask_coop.algebra.bins import Grid, Integers
+from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -203,7 +203,7 @@ class LiftTask(OurTask):
 class CountTask(OurTask):
     """One that calls `count`; the grid may be a reference to the task that makes it."""
 
-    grid: Grid | Integers | TaskRef
+    grid: BinSpec | TaskRef
     samples: tuple[Key, ...]
     weights: Key | None = None
 
@@ -247,7 +247,7 @@ class TabulateTask(RootTask):
 
     dtype: Any
     to: str
-    grid: Grid | Integers | TaskRef
+    grid: BinSpec | TaskRef
 
 
 @dataclass(kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""NumPy chunks: Numba's loops and NumPy's steps give the same places, those of its functions."""
+"""NumPy chunks: Numba's loops and NumPy's steps give the same bin indices, and NumPy's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds and scans of states that no ufunc combines, against one combination after the other."""
+"""Reductions and scans of states without a ufunc, against one combination after the other."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_states_are_combined_in_their_order(xp: Any, case: Any, seed: int, block
     state = tuple(xp.asarray(field) for field in host)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "BLOCK", block)
-        folded = states.fold(compose, state, axis)
+        reduced = states.reduce_along(compose, state, axis)
         scanned = states.accumulate(compose, state, axis)
         started = states.accumulate(compose, state, axis, tuple(map(xp.asarray, base)))
     for found, expected in [
-        (folded, reduce(compose, lines)),
+        (reduced, reduce(compose, lines)),
         (scanned, map(np.array, zip(*one_by_one(lines, compose), strict=True))),
         (started, map(np.array, zip(*one_by_one([base, *lines], compose), strict=True))),
     ]:
@@ -59,6 +59,6 @@ def test_states_are_left_as_they_are(xp: Any) -> None:
     state = (xp.arange(1, 40), xp.arange(39))
     before = [asarray(field, "numpy").copy() for field in state]
     states.accumulate(compose, state, 0, (state[0][3], state[1][5]))
-    states.fold(compose, state, 0)
+    states.reduce_along(compose, state, 0)
     for field, values in zip(state, before, strict=True):
         np.testing.assert_array_equal(asarray(field, "numpy"), values)

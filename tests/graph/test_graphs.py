@@ -310,10 +310,13 @@ def test_other_calls_have_other_keys(xp: Any) -> None:
 
 
 def lazy_numbers() -> dict[str, Any]:
-    """Return all collections, of two axes and of none."""
+    """Return all collections, of two axes and of none, and one of masked chunks."""
     of_none = collections_of_no_axes(da.from_array(np.array(4.0), chunks=()))
-    return collections(da.from_array(numbers(), chunks=2)) | {
-        f"{name} of no axes": lazy for name, lazy in of_none.items()
+    x = da.from_array(numbers(), chunks=2)
+    return {
+        **collections(x),
+        **{f"{name} of no axes": lazy for name, lazy in of_none.items()},
+        "sum of what is not masked": dc.sum(da.ma.masked_greater(x, 1)),
     }
 
 

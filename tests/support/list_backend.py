@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from dask_coop.algebra.bins import Grid, Integers, Steps
+from dask_coop.algebra.bins import BinSpec, Grid, Integers, Steps
 from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
 from dask_coop.algebra.operation import Operation
@@ -133,7 +133,7 @@ def scan(
 def histogram(
     op: Operation,
     samples: Sequence[ListArray],
-    grid: Grid | Integers,
+    grid: BinSpec,
     weights: ListArray | None,
 ) -> State:
     others = op.monoid is not COUNTS or weights is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import cupy
 import numpy as np
 
-from dask_coop.algebra.bins import Grid, Integers, Steps
+from dask_coop.algebra.bins import BinSpec, Grid, Integers, Steps
 from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.edges import Bins
@@ -27,7 +27,7 @@ from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks import ChunkBackend, reproducible_histogram
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned, contiguous, deliver, dense
-from dask_coop.chunks.cupy.bin_index import MOST, find_numbers, find_places
+from dask_coop.chunks.cupy.bin_index import MOST, find_indices, find_numbers
 from dask_coop.chunks.cupy.histogram_strategies import count
 from dask_coop.chunks.cupy.matmul import matmul as matmul
 from dask_coop.chunks.cupy.multichunk import downsweep as downsweep
@@ -36,10 +36,10 @@ from dask_coop.chunks.cupy.multichunk import lift_all as lift_all
 from dask_coop.chunks.cupy.multichunk import synchronize as synchronize
 from dask_coop.chunks.cupy.multichunk import upsweep as upsweep
 from dask_coop.chunks.cupy.reduce import apply_mask, lift_parts, lift_powers, reduce_lines
-from dask_coop.chunks.cupy.reduce_ordered import fold_lines
+from dask_coop.chunks.cupy.reduce_ordered import reduce_in_order
 from dask_coop.chunks.cupy.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cupy.transpose import transpose as transpose
-from dask_coop.chunks.states import fold
+from dask_coop.chunks.states import reduce_along
 
 Array = Any
 
@@ -55,7 +55,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
                 return lift_parts(lift, op, x, axes, where)
             op, x = apply_mask(op, x, where)
         if op.monoid.positional and len(axes) > 1:
-            # Places count in C order along axes side by side, whatever the order in memory.
+            # Indices count in C order along axes side by side, whatever the order in memory.
             kept = [d for d in range(x.ndim) if d not in axes]
             if axes[-1] - axes[0] >= len(axes):
                 x, axes = x.transpose([*kept, *axes]), tuple(range(len(kept), x.ndim))
@@ -68,11 +68,11 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
             math.prod(x.shape[start:stop]),
             math.prod(x.shape[stop:]),
         )
-        lines = (reduce_lines if op.monoid.commutative else fold_lines)(op, x, shape)
+        lines = (reduce_lines if op.monoid.commutative else reduce_in_order)(op, x, shape)
         fields = _fields(op, lines, x.shape[:start] + x.shape[stop:])
         rest = [d if d < start else d - (stop - start) for d in reduced if not start <= d < stop]
         for axis in reversed(rest):
-            fields = _fold(op, fields, axis)
+            fields = _reduce_rest(op, fields, axis)
         kept = [order[d] for d in range(x.ndim) if d not in reduced]
         if kept != sorted(kept):
             fields = tuple(field.transpose(np.argsort(kept)) for field in fields)
@@ -198,12 +198,12 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, marks: Array) -> Stat
 
 
 def histogram(
-    op: Operation, samples: Sequence[Array], grid: Grid | Integers, weights: Array | None
+    op: Operation, samples: Sequence[Array], grid: BinSpec, weights: Array | None
 ) -> State:
     """Count the samples of a chunk, or sum their `weights`, by bin.
 
-    Samples of one coordinate are counted as they are; others get their places in the table first,
-    and these are counted as integers.
+    Samples of one coordinate are counted as they are; others get their bin indices first, and
+    these are counted as integers.
 
     Parameters
     ----------
@@ -220,34 +220,42 @@ def histogram(
         (total,) = op.monoid.dtypes(op.element)
         if weights is not None:
             weights = aligned(contiguous(weights.astype(op.element, copy=False)))
-        if isinstance(grid, Integers):
-            # Of several lengths, so these do not travel as NumPy arrays, large or small.
-            return (_tally(x, weights, grid.minlength, total),)
-        kept, axes = grid.lines(x.shape if len(samples) == len(grid.bins) else x.shape[:-1])
-        shape = (*(x.shape[axis] for axis in kept), *grid.shape)
-        if math.prod(shape) > MOST:
-            raise ValueError(f"a table of shape {shape} has more than {MOST} entries")
-        if not x.size or not math.prod(shape):
-            return (deliver(cupy.zeros(shape, total)),)
-        samples = [x.view("u1") if x.dtype.kind == "b" else x for x in samples]
-        if len(grid.bins) == 1 and not kept and not grid.flow:
-            x = dense(samples[0])[0] if weights is None else aligned(contiguous(samples[0]))
-            return (deliver(_count(x, weights, grid.bins[0], total)),)
-        lines = None
-        if len(samples) < len(grid.bins):
-            samples = _columns(samples[0])
-        elif kept:
-            # The axes that are counted, and how far apart elements are along them.
-            lines = math.prod(x.shape[axis] for axis in axes), 1
-            if axes and axes[-1] - axes[0] == len(axes) - 1:
-                lines = lines[0], math.prod(x.shape[axes[-1] + 1 :])
-            else:
-                order = kept + axes
-                samples = [transpose(samples[0], order)]
-                weights = weights if weights is None else transpose(weights, order)
-        places = find_places([aligned(contiguous(x)) for x in samples], grid, lines)
-        table = _count(places, weights, Integers(math.prod(shape)), total)
-        return (deliver(table.reshape(shape)),)
+        match grid:
+            case Integers():
+                # Of several lengths, so these do not travel as NumPy arrays, large or small.
+                return (_tally(x, weights, grid.minlength, total),)
+            case Grid():
+                return (_tabulate(samples, weights, grid, total),)
+
+
+def _tabulate(samples: Sequence[Array], weights: Array | None, grid: Grid, total: Any) -> Array:
+    """Return the table of a chunk."""
+    x = samples[0]
+    kept, axes = grid.lines(x.shape if len(samples) == grid.ndim else x.shape[:-1])
+    shape = (*(x.shape[axis] for axis in kept), *grid.shape)
+    if math.prod(shape) > MOST:
+        raise ValueError(f"a table of shape {shape} has more than {MOST} entries")
+    if not x.size or not math.prod(shape):
+        return deliver(cupy.zeros(shape, total))
+    samples = [x.view("u1") if x.dtype.kind == "b" else x for x in samples]
+    if grid.ndim == 1 and not kept and not grid.flow:
+        x = dense(samples[0])[0] if weights is None else aligned(contiguous(samples[0]))
+        return deliver(_count(x, weights, grid.bins[0], total))
+    lines = None
+    if len(samples) < grid.ndim:
+        samples = _columns(samples[0])
+    elif kept:
+        # The axes that are counted, and how far apart elements are along them.
+        lines = math.prod(x.shape[axis] for axis in axes), 1
+        if axes and axes[-1] - axes[0] == len(axes) - 1:
+            lines = lines[0], math.prod(x.shape[axes[-1] + 1 :])
+        else:
+            order = kept + axes
+            samples = [transpose(samples[0], order)]
+            weights = weights if weights is None else transpose(weights, order)
+    index = find_indices([aligned(contiguous(x)) for x in samples], grid, lines)
+    table = _count(index, weights, Integers(math.prod(shape)), total)
+    return deliver(table.reshape(shape))
 
 
 def digitize(x: Array, steps: Steps) -> Array:
@@ -327,7 +335,7 @@ def _longest_run(shape: tuple[int, ...], axes: list[int]) -> tuple[int, int]:
     return max(runs, key=lambda run: (run[1] > run[0], math.prod(shape[run[0] : run[1]]), run))
 
 
-def _fold(op: Operation, fields: State, axis: int) -> State:
+def _reduce_rest(op: Operation, fields: State, axis: int) -> State:
     """Combine states along `axis`, neighbours first."""
     n = fields[0].shape[axis]
     if n == 0:
@@ -336,7 +344,7 @@ def _fold(op: Operation, fields: State, axis: int) -> State:
             np.full_like(field, value, shape=shape)
             for field, value in zip(fields, op.monoid.identity(op.element), strict=True)
         )
-    return fold(op.monoid.combine, fields, axis)
+    return reduce_along(op.monoid.combine, fields, axis)
 
 
 def _fields(op: Operation, states: Array, kept: tuple[int, ...]) -> State:

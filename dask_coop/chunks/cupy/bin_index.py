@@ -8,7 +8,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_coop.algebra.bins import Grid, Places, Steps
+from dask_coop.algebra.bins import Grid, Numbering, Steps
 from dask_coop.algebra.edges import Bins
 from dask_coop.chunks.cupy.bin_lookup import look_up
 from dask_coop.cuda.devices import device
@@ -17,12 +17,12 @@ from dask_coop.cuda.programs import bin_index as programs
 
 Array = Any
 
-#: The most entries of a table of places, which are uint32.
+#: The most entries of a table, of which bin indices are uint32.
 MOST = (1 << 31) - 1
 
 
-def find_places(samples: Sequence[Array], grid: Grid, lines: tuple[int, int] | None) -> Array:
-    """Return the place of each sample in the flat table of a grid, as uint32.
+def find_indices(samples: Sequence[Array], grid: Grid, lines: tuple[int, int] | None) -> Array:
+    """Return the bin index of each sample in the flat table of a grid, as uint32.
 
     Parameters
     ----------
@@ -38,22 +38,27 @@ def find_places(samples: Sequence[Array], grid: Grid, lines: tuple[int, int] | N
         One-dimensional. What counts nowhere has the largest uint32.
     """
     index = cupy.empty(samples[0].size, "u4")
-    for i, (x, bins, places) in enumerate(zip(samples, grid.bins, grid.places, strict=True)):
+    for i, (x, bins, numbers) in enumerate(zip(samples, grid.bins, grid.numberings, strict=True)):
         count = 0 if i == 0 and lines is None else grid.shape[i]
-        _locate(x, bins, places, count, lines if i == 0 else None, index)
+        _locate(x, bins, numbers, count, lines if i == 0 else None, index)
     return index
 
 
 def find_numbers(x: Array, steps: Steps) -> Array:
     """Return the number of the bin of each sample of a contiguous chunk, as int64."""
-    numbers = cupy.empty(x.shape, "i8")
+    index = cupy.empty(x.shape, "i8")
     if x.size:
-        _locate(x, steps.bins, steps.places, 0, None, numbers)
-    return numbers
+        _locate(x, steps.bins, steps.numbering, 0, None, index)
+    return index
 
 
 def _locate(
-    x: Array, bins: Bins, places: Places, count: int, lines: tuple[int, int] | None, index: Array
+    x: Array,
+    bins: Bins,
+    numbers: Numbering,
+    count: int,
+    lines: tuple[int, int] | None,
+    index: Array,
 ) -> None:
     gpu = device(cupy.cuda.runtime.getDevice())
     lookup = look_up(gpu, x.dtype, bins, 0)
@@ -65,8 +70,8 @@ def _locate(
         x.data.ptr,
         np.int64(x.size),
         *lookup.arguments,
-        *map(np.int64, places[:-1]),
-        np.int32(places.closed),
+        *map(np.int64, numbers[:-1]),
+        np.int32(numbers.closed),
         np.int64(count),
         *map(np.int64, lines or (0, 0)),
         index.data.ptr,

@@ -55,8 +55,14 @@ def look_up(
     counter_bytes : int
         What a bin takes of the shared memory beside.
     """
-    if isinstance(bins, Integers):
-        return Lookup(programs.finder("unit", samples, samples), (np.int32(bins.n),))
+    match bins:
+        case Integers():
+            return Lookup(programs.finder("unit", samples, samples), (np.int32(bins.n),))
+        case Bins():
+            return _look_up(gpu, samples, bins, counter_bytes)
+
+
+def _look_up(gpu: Device, samples: np.dtype[Any], bins: Bins, counter_bytes: int) -> Lookup:
     edge, limits = _comparison_dtype(samples, bins.dtype), bins.whole_limits(samples)
     low, high = (end.astype(edge) for end in bins.ends)
     outer, more = (low, high), ()
@@ -110,7 +116,7 @@ def _comparison_dtype(samples: np.dtype[Any], edges: np.dtype[Any]) -> np.dtype[
 def _arithmetic(
     edge: np.dtype[Any], whole: bool, n: int, low: float, high: float, step: float, start: float
 ) -> tuple[float, float, tuple[Any, ...] | None]:
-    """Return the bins per unit, how many bins a place by it is off, and a GuessedBins' numbers.
+    """Return the bins per unit, how many bins an index by it is off, and a GuessedBins' numbers.
 
     These are None where edges are too close or too far away for it. Samples may be `whole` numbers.
     """
@@ -133,13 +139,13 @@ def _guess(
     exact = 1 / Fraction(step)
     scale = real(float(exact))
     scale_low = real(float(exact - Fraction(float(scale))))
-    place = -Fraction(start) * exact
-    base = math.floor(place)
-    fraction, gap = float(place - base), float(scale) * 2.0**-24
+    origin = -Fraction(start) * exact
+    base = math.floor(origin)
+    fraction, gap = float(origin - base), float(scale) * 2.0**-24
     # A double's edges are rounded three times; where a float's would be is known.
     doubt = 2.0**-50 * (size + n) + 2.0**-49 if is_double else 2.0**-20
     last = Fraction(start) + Fraction(step) * n
-    if exact == Fraction(float(scale)) and place == base and high == last and (whole or step <= 1):
+    if exact == Fraction(float(scale)) and origin == base and high == last and (whole or step <= 1):
         # The step is a power of two and all edges are its multiples: nothing is rounded, unless
         # tiny samples are made smaller.
         gap, doubt = 0.0, -1.0
@@ -160,5 +166,5 @@ def _guide(edges: Any, cells: int) -> tuple[Any, Any]:
         per_unit = np.divide(cells, distances[-1], dtype=distance)
         if not (np.isfinite(distances[-1]) and np.isfinite(per_unit) and per_unit > 0):
             cells, per_unit = 1, np.zeros((), distance)
-        places = np.minimum(np.nan_to_num(distances * per_unit), cells - 1).astype("i4")
-    return np.searchsorted(places, np.arange(cells + 1)).astype("i4"), per_unit[()]
+        cell = np.minimum(np.nan_to_num(distances * per_unit), cells - 1).astype("i4")
+    return np.searchsorted(cell, np.arange(cells + 1)).astype("i4"), per_unit[()]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dask_coop.algebra.bins import Grid
+from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -50,7 +50,7 @@ def objection_to_scan(op: Operation, spec: ScanSpec) -> Objection | None:
     return objection_to_operation(op)
 
 
-def objection_to_histogram(op: Operation, grid: Any) -> Objection | None:
+def objection_to_histogram(op: Operation, grid: BinSpec) -> Objection | None:
     """Say why no launch counts several chunks into one table; None if one does."""
     return objection_to_counting(op) or objection_to_grid(grid)
 
@@ -62,11 +62,11 @@ def objection_to_counting(op: Operation) -> Objection | None:
     return None
 
 
-def objection_to_grid(grid: Any) -> Objection | None:
+def objection_to_grid(grid: BinSpec) -> Objection | None:
     """Say why no launch counts into such bins, or None."""
-    if not isinstance(grid, Grid):
+    if grid.entries is None:
         return Objection("the largest integer is not known before")
-    if len(grid.bins) > 1 or grid.axes is not None or grid.flow:
+    if grid.ndim > 1 or grid.has_lines or grid.flow:
         return Objection("it has more than one table of bins")
     return None
 

@@ -13,7 +13,6 @@ from dask_coop.algebra.monoids import (
     ANY,
     COMPENSATED_SUM,
     COUNT_NONZERO,
-    COUNTS,
     LOGADDEXP,
     MAX,
     MEAN,
@@ -234,7 +233,7 @@ def histograms(samples: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
 
 
 def tallies(integers: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
-    """Yield what counts integers of that dtype, or places in a table, which are uint32."""
+    """Yield what counts integers of that dtype, or bin indices, which are uint32."""
     integers = np.dtype("u1") if integers.kind == "b" else integers
     find = histogram.finder("unit", integers, integers)
     yield from counts(find)
@@ -282,7 +281,7 @@ def multichunks(dtype: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
     """
     full = dtype in _FULLY_LISTED
     for monoid in MONOIDS:
-        if monoid is SUM or (full and dtype.kind in monoid.kinds and monoid is not COUNTS):
+        if monoid is SUM or (full and dtype.kind in monoid.kinds):
             for skipna in skips(monoid) if full else (False,):
                 op = compensated(bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna))
                 yield multichunk.reduce(functor(op), element(op), layout(op))
@@ -336,7 +335,7 @@ def everything() -> list[str]:
     for name in CTYPES:
         dtype = np.dtype(name)
         for monoid in MONOIDS:
-            if dtype.kind in monoid.kinds and monoid is not COUNTS:
+            if dtype.kind in monoid.kinds:
                 for skipna in skips(monoid):
                     op = bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna)
                     sources.update(dict.fromkeys(reductions(op)))

@@ -20,18 +20,18 @@ Array = Any
 _ROWS = 32
 
 
-def fold_lines(op: Operation, x: Array, shape: Shape) -> Array:
+def reduce_in_order(op: Operation, x: Array, shape: Shape) -> Array:
     """Reduce `x`, seen as (outer, n, inner), over n; return the states as bytes, on the GPU."""
     scan, layout = programs_list.scanned(op), programs_list.layout(op)
     if shape[0] * shape[2] == 0:
         return cupy.empty(0, "u1")
-    states, left = _fold(scan, layout, x, shape)
+    states, left = _reduce_pieces(scan, layout, x, shape)
     while left[1] > 1:
-        states, left = _fold(programs.of_states(scan), layout, states, left)
+        states, left = _reduce_pieces(programs.of_states(scan), layout, states, left)
     return states
 
 
-def _fold(
+def _reduce_pieces(
     scan: programs.Scan, layout: np.dtype[Any], x: Array, shape: Shape
 ) -> tuple[Array, Shape]:
     """Reduce pieces of lines; return their states, and their shape as lines of pieces."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_coop.algebra.bins import Grid, Integers, Steps
+from dask_coop.algebra.bins import BinSpec, Grid, Integers, Steps
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -81,7 +81,7 @@ def lift_segments(
 
 
 def histogram(
-    op: Operation, samples: Sequence[Array], grid: Grid | Integers, weights: Array | None
+    op: Operation, samples: Sequence[Array], grid: BinSpec, weights: Array | None
 ) -> State:
     """Count the samples of a chunk, or sum their `weights`, by bin.
 
@@ -98,12 +98,14 @@ def histogram(
     (dtype,) = op.monoid.dtypes(op.element)
     if weights is not None:
         weights = weights.astype(op.element, copy=False).astype(dtype, copy=False)
-    if isinstance(grid, Integers):
-        return (histograms.tally(samples[0], grid, weights, dtype),)
-    if len(grid.bins) > len(samples):
-        samples = [samples[0][..., i] for i in range(len(grid.bins))]
-    samples = [x.view("u1") if x.dtype.kind == "b" else x for x in samples]
-    return (histograms.count(samples, grid, weights, dtype),)
+    match grid:
+        case Integers():
+            return (histograms.tally(samples[0], grid, weights, dtype),)
+        case Grid():
+            if grid.ndim > len(samples):
+                samples = [samples[0][..., i] for i in range(grid.ndim)]
+            samples = [x.view("u1") if x.dtype.kind == "b" else x for x in samples]
+            return (histograms.count(samples, grid, weights, dtype),)
 
 
 def digitize(x: Array, steps: Steps) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
-from dask_coop.chunks.states import accumulate, as_lines, blocks, fold
+from dask_coop.chunks.states import accumulate, as_lines, blocks, reduce_along
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +32,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     if x.size == 0:
         return tuple(np.full(shape, value)[()] for value in op.monoid.identity(op.element))
     cuts = blocks(x.shape, axis)
-    parts = (_fold(op, _lift_block(op, x, axis, cut, where), axis) for cut in cuts)
+    parts = (_reduce(op, _lift_block(op, x, axis, cut, where), axis) for cut in cuts)
     return tuple(field[()] for field in reduce(op.monoid.combine, parts))
 
 
@@ -105,9 +105,9 @@ def _lift_block(
     return tuple(np.where(where[at], *pair) for pair in zip(states, identity, strict=True))
 
 
-def _fold(op: Operation, states: State, axis: int) -> State:
+def _reduce(op: Operation, states: State, axis: int) -> State:
     if op.monoid.merge is not None:
-        return fold(op.monoid.combine, states, axis)
+        return reduce_along(op.monoid.combine, states, axis)
     with np.errstate(all="ignore"):
         return (op.monoid.fields[0].ufunc.reduce(states[0], axis, dtype=states[0].dtype),)
 

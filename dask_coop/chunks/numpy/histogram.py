@@ -1,8 +1,8 @@
-"""Counting in NumPy chunks: samples get places, and places are counted or weighed.
+"""Counting in NumPy chunks: samples get bin indices, and these are counted or weighed.
 
-A *place* is an integer, negative where a sample counts nowhere. Samples are taken in blocks that
-stay in the cache between the steps: the line of each, folded with its bin along each coordinate,
-is its place in the flat table. Where Numba is there and chunks are large enough to pay for its
+A bin index is negative where a sample counts nowhere. Samples are taken in blocks that stay in the
+cache between the steps: the line of each and its bins along all coordinates together are its index
+in the flat table. Where Numba is there and chunks are large enough to pay for its
 compiler, the steps are loops of `dask_coop.chunks.numpy.loops`; the results are the same.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_coop.algebra.bins import Grid, Integers, Places, Steps
+from dask_coop.algebra.bins import Grid, Integers, Numbering, Steps
 from dask_coop.algebra.edges import Bins
 
 Array = np.ndarray[Any, Any]
@@ -45,7 +45,7 @@ class _Finder(NamedTuple):
 
     n: int
     ends: tuple[Any, Any]
-    places: Places
+    numbering: Numbering
     # Empty where edges are on a line: its step and start, and whether sums are rounded to float32.
     edges: Array = np.empty(0)
     line: tuple[float, float, bool] | None = None
@@ -60,14 +60,14 @@ class _Finder(NamedTuple):
     limits: tuple[int, int] | None = None
 
     def find(self, x: Array, index: Array, compiled: bool) -> None:
-        """Write the places of one-dimensional samples to `index`, perhaps by Numba's loops."""
+        """Write the bin indices of one-dimensional samples to `index`, perhaps by Numba's loops."""
         loops = _loops() if compiled else None
         # The loops widen float32 themselves.
         v = x if loops is not None and x.dtype == "f4" else self._convert(x)
         if loops is None:
             self._locate(v, index)
             return
-        first, step = self.places.first, self.places.step
+        first, step = self.numbering.first, self.numbering.step
         low, high = self.ends
         if self.guide.size:
             unsure = loops.guess_by_guide(v, low, high, self.cells, self.guide, first, step, index)
@@ -76,11 +76,11 @@ class _Finder(NamedTuple):
         else:
             unsure = len(v)
             index.fill(loops.UNSURE)
-        places = tuple(self.places)
+        numbers = tuple(self.numbering)
         if unsure and self.line is not None:
-            loops.search_on_line(v, self.n, low, high, self.scale, *self.line, places, index)
+            loops.search_on_line(v, self.n, low, high, self.scale, *self.line, numbers, index)
         elif unsure:
-            loops.search(v, self.edges, self.scale, self.guide, self.cells, places, index)
+            loops.search(v, self.edges, self.scale, self.guide, self.cells, numbers, index)
 
     def _convert(self, x: Array) -> Array:
         v = x.astype(self.edges.dtype, copy=False)
@@ -90,18 +90,18 @@ class _Finder(NamedTuple):
         return v
 
     def _locate(self, v: Array, index: Array) -> None:
-        (low, high), n, places = self.ends, self.n, self.places
+        (low, high), n, numbers = self.ends, self.n, self.numbering
         if self.line is None:
             bin_ = np.searchsorted(self.edges, v, "right") - 1
         else:
             bin_ = self._step_to(np.where((v >= low) & (v < high), v, low))
-        np.copyto(index, places.first + places.step * bin_)
-        index[v < low] = places.below
+        np.copyto(index, numbers.first + numbers.step * bin_)
+        index[v < low] = numbers.below
         outside = ~(v < high)
         if outside.any():
             rest = v[outside]
-            last = places.first + places.step * (n - 1) if places.closed else places.above
-            beyond = np.where(rest > high, places.above, places.missing)
+            last = numbers.first + numbers.step * (n - 1) if numbers.closed else numbers.above
+            beyond = np.where(rest > high, numbers.above, numbers.missing)
             index[outside] = np.where(rest == high, last, beyond)
 
     def _step_to(self, v: Array) -> Array:
@@ -122,7 +122,7 @@ class _Finder(NamedTuple):
         return edges.astype("f4").astype("f8") if single else edges
 
 
-def _finder(bins: Bins, samples: np.dtype[Any], places: Places, compiled: bool) -> _Finder:
+def _finder(bins: Bins, samples: np.dtype[Any], numbering: Numbering, compiled: bool) -> _Finder:
     common, n, limits = np.result_type(samples, bins.dtype), bins.n, bins.whole_limits(samples)
     low, high = (float(end) for end in bins.ends)
     with np.errstate(all="ignore"):
@@ -143,10 +143,10 @@ def _finder(bins: Bins, samples: np.dtype[Any], places: Places, compiled: bool) 
                 doubt = -1.0 if exact and not far else doubt
             line = step, start, bins.dtype == "f4"
             ends = low, high
-            return _Finder(n, ends, places, np.empty(0), line, scale, doubt, limits=limits)
+            return _Finder(n, ends, numbering, np.empty(0), line, scale, doubt, limits=limits)
         wide = common.kind in "iu" and common.itemsize == 8
         edges = bins.cuts.astype(common).astype(common if wide else "f8")
-        finder = _Finder(n, (edges[0], edges[-1]), places, edges, limits=limits)
+        finder = _Finder(n, (edges[0], edges[-1]), numbering, edges, limits=limits)
         if not compiled:
             return finder
         if 0 < scale < math.inf:
@@ -194,21 +194,21 @@ def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: An
     arrays = [*samples] if weights is None else [*samples, weights]
     arrays, run = _flatten(arrays, kept, axes)
     finders = [
-        _finder(bins, array.dtype, places, compiled)
-        for bins, array, places in zip(grid.bins, samples, grid.places, strict=True)
+        _finder(bins, array.dtype, numbering, compiled)
+        for bins, array, numbering in zip(grid.bins, samples, grid.numberings, strict=True)
     ]
-    index, found = np.empty((2, BLOCK), "i8")
+    indices, along = np.empty((2, BLOCK), "i8")
     for start in range(0, size, BLOCK):
         blocks = [array[start : start + BLOCK] for array in arrays]
-        places, more = (buffer[: len(blocks[0])] for buffer in (index, found))
+        index, more = (buffer[: len(blocks[0])] for buffer in (indices, along))
         if kept:
-            _number_lines(places, start, run, compiled)
+            _number_lines(index, start, run, compiled)
         for i, finder in enumerate(finders):
-            folds = bool(i or kept)
-            finder.find(blocks[i], more if folds else places, compiled)
-            if folds:
-                _fold(more, grid.shape[i], places, compiled)
-        _add(places, None if weights is None else blocks[-1], flat, compiled)
+            is_first = i == 0 and not kept
+            finder.find(blocks[i], index if is_first else more, compiled)
+            if not is_first:
+                _refine(more, grid.shape[i], index, compiled)
+        _add(index, None if weights is None else blocks[-1], flat, compiled)
     return table
 
 
@@ -228,44 +228,44 @@ def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Ar
     arrays, _ = _flatten([x] if weights is None else [x, weights], (), ())
     for start in range(0, x.size, BLOCK):
         blocks = [array[start : start + BLOCK] for array in arrays]
-        places = blocks[0].astype("i8", copy=False)
-        _add(places, None if weights is None else blocks[-1], table, compiled)
+        index = blocks[0].astype("i8", copy=False)
+        _add(index, None if weights is None else blocks[-1], table, compiled)
     return table
 
 
 def locate(x: Array, steps: Steps) -> Array:
-    """Return the places of samples, int64 of the shape of `x`."""
+    """Return the numbers that samples get, int64 of the shape of `x`."""
     result = np.empty(x.shape, "i8")
     compiled = x.size >= WORTH_COMPILING and _loops() is not None
-    finder = _finder(steps.bins, x.dtype, steps.places, compiled)
-    samples, places = x.reshape(-1), result.reshape(-1)
+    finder = _finder(steps.bins, x.dtype, steps.numbering, compiled)
+    samples, index = x.reshape(-1), result.reshape(-1)
     for start in range(0, x.size, BLOCK):
         part = slice(start, start + BLOCK)
-        finder.find(samples[part], places[part], compiled)
+        finder.find(samples[part], index[part], compiled)
     return result
 
 
-def _fold(places: Array, count: int, index: Array, compiled: bool) -> None:
+def _refine(along: Array, count: int, index: Array, compiled: bool) -> None:
     loops = _loops() if compiled else None
     if loops is not None:
-        loops.fold(places, count, index)
+        loops.refine(along, count, index)
     else:
-        np.copyto(index, np.where((index < 0) | (places < 0), -1, index * count + places))
+        np.copyto(index, np.where((index < 0) | (along < 0), -1, index * count + along))
 
 
-def _add(places: Array, weights: Array | None, table: Array, compiled: bool) -> None:
-    """Add ones or weights to the entries of a flat table; other places are left out."""
+def _add(index: Array, weights: Array | None, table: Array, compiled: bool) -> None:
+    """Add ones or weights to the entries of a flat table; other indices are left out."""
     loops = _loops() if compiled else None
     if loops is not None and weights is None:
-        loops.count_places(places, table)
+        loops.count(index, table)
     elif loops is not None:
-        loops.weigh_places(places, weights, table)
+        loops.weigh(index, weights, table)
     else:
-        inside = (places >= 0) & (places < len(table))
+        inside = (index >= 0) & (index < len(table))
         if not inside.all():
-            places = places[inside]
+            index = index[inside]
             weights = weights if weights is None else weights[inside]
-        np.add.at(table, places, 1 if weights is None else weights)
+        np.add.at(table, index, 1 if weights is None else weights)
 
 
 def _count_values(x: Array, grid: Grid, dtype: Any) -> Array:

@@ -16,8 +16,8 @@ from dask_coop.chunks.numpy.jit import jit
 Array = Any
 
 
-#: The place of a sample that is looked for in a second loop: the first has no branches, so that the
-#: compiler can make it work on several samples at a time.
+#: The bin index of a sample that is looked for in a second loop: the first has no branches, so that
+#: the compiler can make it work on several samples at a time.
 UNSURE = -(2**62)
 
 
@@ -32,16 +32,16 @@ def guess_on_line(
     step: int,
     index: Array,
 ) -> int:
-    """Write the places of samples that are further than `doubt` bins from edges on a line.
+    """Write the bin indices of samples that are further than `doubt` bins from edges on a line.
 
     Return how many are not, or outside.
     """
     unsure = 0
     for i in range(len(x)):
         v = x[i]
-        place = (v - low) * scale
-        bin_ = np.int32(place)
-        rest = place - bin_
+        at = (v - low) * scale
+        bin_ = np.int32(at)
+        rest = at - bin_
         sure = (v >= low) & (v < high) & (rest > doubt) & (rest < 1 - doubt)
         index[i] = first + step * np.int64(bin_) if sure else UNSURE
         unsure += 0 if sure else 1
@@ -59,7 +59,7 @@ def guess_by_guide(
     step: int,
     index: Array,
 ) -> int:
-    """Write the places of samples in cells of which `guide` has the only bin.
+    """Write the bin indices of samples in cells of which `guide` has the only bin.
 
     Return how many are in others, or outside.
     """
@@ -85,15 +85,15 @@ def search(
     scale: float,
     guide: Array,
     cells: float,
-    places: tuple[int, int, int, int, int, bool],
+    numbers: tuple[int, int, int, int, int, bool],
     index: Array,
 ) -> None:
-    """Write the places that are unsure yet.
+    """Write the bin indices that are unsure yet.
 
     Edges are about ``1 / scale`` apart if that is not 0; else `guide` tells where to begin, if it
     has any cells.
     """
-    below, above, missing, first, step, closed = places
+    below, above, missing, first, step, closed = numbers
     n = len(edges) - 1
     low, high = edges[0], edges[n]
     for i in range(len(x)):
@@ -136,14 +136,14 @@ def search_on_line(
     width: float,
     start: float,
     single: bool,
-    places: tuple[int, int, int, int, int, bool],
+    numbers: tuple[int, int, int, int, int, bool],
     index: Array,
 ) -> None:
-    """Write the places that are unsure yet, by edges at ``i * width + start``.
+    """Write the bin indices that are unsure yet, by edges at ``i * width + start``.
 
     With `single` these are rounded to float32.
     """
-    below, above, missing, first, step, closed = places
+    below, above, missing, first, step, closed = numbers
     for i in range(len(x)):
         if index[i] != UNSURE:
             continue
@@ -168,11 +168,11 @@ def _edge_at(i: int, width: float, start: float, single: bool) -> float:
 
 
 @jit
-def fold(places: Array, count: int, index: Array) -> None:
+def refine(along: Array, count: int, index: Array) -> None:
     """Make `index` that of a table with `count` entries more for each that it was in."""
     for i in range(len(index)):
-        inside = (index[i] >= 0) & (places[i] >= 0)
-        index[i] = index[i] * count + places[i] if inside else -1
+        inside = (index[i] >= 0) & (along[i] >= 0)
+        index[i] = index[i] * count + along[i] if inside else -1
 
 
 @jit
@@ -192,8 +192,8 @@ def number_lines(index: Array, start: int, n: int, inner: int) -> None:
 
 
 @jit
-def count_places(index: Array, table: Array) -> None:
-    """Add one to the table for each place in it."""
+def count(index: Array, table: Array) -> None:
+    """Add one to the table for each index in it."""
     n = len(table)
     for i in range(len(index)):
         if 0 <= index[i] < n:
@@ -201,8 +201,8 @@ def count_places(index: Array, table: Array) -> None:
 
 
 @jit
-def weigh_places(index: Array, weights: Array, table: Array) -> None:
-    """Add each weight to its place in the table."""
+def weigh(index: Array, weights: Array, table: Array) -> None:
+    """Add each weight to its entry of the table."""
     n = len(table)
     for i in range(len(index)):
         if 0 <= index[i] < n:

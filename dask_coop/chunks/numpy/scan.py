@@ -224,8 +224,9 @@ def _accumulate(
             return _accumulate_segments(op, x, before, begins)
     before = None if cuts[:1] == [0] else before
     out = np.empty_like(x) if out is None else out
+    has_excess = op.monoid.has_excess
     for begin, end in pairwise([*([] if cuts[:1] == [0] else [0]), *cuts, x.shape[1]]):
-        if op.monoid.has_excess:
+        if has_excess:
             state = compensated.accumulate(x[:, begin:end], before, out[:, begin:end])
         else:
             state = _accumulate_run(op, x[:, begin:end], before, out[:, begin:end])
