@@ -1,18 +1,12 @@
-"""CuPy chunks as the kernels read them, without gaps and where their dtype may stand; states."""
+"""CuPy chunks as the kernels read them, without gaps and where their dtype may stand."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import cupy
-import numpy as np
-
-from dask_coop.chunks.cupy import programs_list
 
 Array = Any
-
-#: States up to this many bytes travel as NumPy arrays; larger ones stay on the GPU.
-HOST_STATE_BYTES = 1 << 18
 
 
 def dense(x: Array) -> tuple[Array, list[int]]:
@@ -40,20 +34,3 @@ def aligned(x: Array) -> Array:
     copy = cupy.empty_like(x)
     copy.data.copy_from_device_async(x.data, x.nbytes)
     return copy
-
-
-def room_for(states: int, layout: np.dtype[Any], pieces: int = 0) -> Array:
-    """Return room, as bytes, for states, and behind them for those of so many pieces of each.
-
-    What kernels leave out between the fields of states that go to the host is zero.
-    """
-    nbytes = states * layout.itemsize
-    room = cupy.empty(nbytes * (1 + pieces), "u1")
-    if 0 < nbytes <= HOST_STATE_BYTES and programs_list.has_gaps(layout):
-        room.data.memset_async(0, nbytes)
-    return room
-
-
-def deliver(x: Array) -> Any:
-    """Return a small array on the host, a large one where it is."""
-    return cupy.asnumpy(x)[()] if x.nbytes <= HOST_STATE_BYTES else x

@@ -1,38 +1,25 @@
-"""Reductions of CuPy chunks: picks a kernel of kernel_reduce.cuh, pieces and a grid.
-
-What a mask leaves out becomes a neutral element, or goes along marked. Sums of powers of deviations
-are two kernels of ours around CuPy's own arithmetic.
-"""
+"""Reductions of CuPy chunks: picks a kernel of kernel_reduce.cuh, pieces and a grid."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
-from dask_coop.algebra.monoids import (
-    MEAN,
-    REPRODUCIBLE_COMPLEX_MEAN,
-    REPRODUCIBLE_MEAN,
-    SUM,
-    State,
-)
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.chunks.cupy.arrays import room_for
+from dask_coop.chunks.cupy.states import room_for
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import reduce as programs
+from dask_coop.cuda.programs.base import Functor
 
 Array = Any
 Shape = tuple[int, int, int]
-Lift = Callable[..., State]
 
 #: Blocks of `programs.THREADS` that keep a multiprocessor busy.
 _BLOCKS = 8
@@ -63,9 +50,6 @@ _ROW_COSTS, _COLUMN_COSTS = (1 << 13, 0.04), (1 << 15, 0.0)
 #: The fewest rows of strided lines that a thread takes, and the bytes of a row that a block takes.
 _ROWS, _ROW_BYTES = 16, 512
 
-#: Plain dtypes as large as a Masked<T> of kernels/monoids.cuh, by the size of T.
-_PAIRS = {1: "u2", 2: "u4", 4: "u8", 8: "c16"}
-
 
 def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
     """Reduce `x`, seen as (outer, n, inner), over n.
@@ -75,85 +59,104 @@ def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
     cupy.ndarray
         The outer * inner states as bytes, on the GPU.
     """
-    outer, n, inner = shape
-    itemsize, layout = programs_list.element(op).itemsize, programs_list.layout(op)
+    outer, _, inner = shape
+    layout = programs_list.layout(op)
     if outer * inner == 0:
         return cupy.empty(0, "u1")
+    how = _choose(op, x.data.ptr, shape)
+    states, addresses = _meeting(outer * inner, how.parts, layout, how.meetings)
+    launch(how.source, how.blocks, programs.THREADS, x.data.ptr, *addresses, *how.sizes)
+    return states
+
+
+class _Reduction(NamedTuple):
+    """How lines are reduced.
+
+    Attributes
+    ----------
+    source : str
+        A program of `dask_coop.cuda.programs.reduce`.
+    blocks : int
+    sizes : tuple
+        The kernel's last arguments.
+    meetings, parts : int
+        Where lines are cut into `parts`, how many times blocks meet over those of one; else 0.
+    """
+
+    source: str
+    blocks: int
+    sizes: tuple[Any, ...]
+    meetings: int = 0
+    parts: int = 1
+
+
+def _choose(op: Operation, address: int, shape: Shape) -> _Reduction:
+    """Return how the lines at an address are reduced, at least one."""
+    outer, n, inner = shape
+    itemsize, layout = programs_list.element(op).itemsize, programs_list.layout(op)
     if inner > 1:
         v = programs.columns_per_thread(programs_list.element(op), layout)
-        if inner % v or x.data.ptr % (v * itemsize):
+        if inner % v or address % (v * itemsize):
             v = 1
         crowd = 2 * programs.THREADS * _slots(programs.BLOCKS)
         if inner * itemsize >= _COALESCED_BYTES and outer * inner >= v * crowd:
-            return _threads(op, x, shape, v)
+            return _threads(op, shape, v)
         if outer > 1 and n * inner * itemsize <= programs.slab_bytes(layout):
-            return _slabs(op, x, shape)
-        return _columns(op, x, shape)
+            return _slabs(op, shape)
+        return _columns(op, address, shape)
     if outer > 1:
         if n * itemsize <= _SHORT_BYTES:
-            return _slabs(op, x, shape)
+            return _slabs(op, shape)
         crowd = 2 * programs.THREADS // 32 * _slots(programs.BLOCKS)
         if n * itemsize <= (_WARP_BYTES if outer < crowd else _MOST_WARP_BYTES):
-            return _rows(op, x, shape)
-    return _long_rows(op, x, shape)
+            return _rows(op, shape)
+    return _long_rows(op, shape)
 
 
-def _slabs(op: Operation, x: Array, shape: Shape) -> Array:
+def _of(op: Operation) -> tuple[Functor, np.dtype[Any], np.dtype[Any]]:
+    """Return what all programs are made of."""
+    return programs_list.functor(op), programs_list.element(op), programs_list.layout(op)
+
+
+def _slabs(op: Operation, shape: Shape) -> _Reduction:
     outer, n, inner = shape
-    functor, layout = programs_list.functor(op), programs_list.layout(op)
-    slabs = programs.slab_bytes(layout) // max(1, n * inner * programs_list.element(op).itemsize)
+    nbytes = max(1, n * inner * programs_list.element(op).itemsize)
+    slabs = programs.slab_bytes(programs_list.layout(op)) // nbytes
     # As many threads a line as find enough to do before they combine what they have.
     team = 1
     while team < 32 and _SLAB_SHARE * team <= n and slabs * inner * team < programs.THREADS:
         team *= 2
-    source = programs.slabs(functor, programs_list.element(op), layout)
-    states = room_for(outer * inner, layout)
     sizes = (np.int64(outer), np.int32(n), np.int32(inner), np.int32(slabs), np.int32(team))
     blocks = min(-(-outer // slabs), _slots(programs.BLOCKS))
-    launch(source, blocks, programs.THREADS, x.data.ptr, states.data.ptr, *sizes)
-    return states
+    return _Reduction(programs.slabs(*_of(op)), blocks, sizes)
 
 
-def _rows(op: Operation, x: Array, shape: Shape) -> Array:
+def _rows(op: Operation, shape: Shape) -> _Reduction:
     outer, n, _ = shape
-    functor, layout = programs_list.functor(op), programs_list.layout(op)
-    source = programs.rows(functor, programs_list.element(op), layout)
-    states = room_for(outer, layout)
-    sizes = (np.int64(outer), np.int32(n))
     blocks = -(-outer * 32 // programs.THREADS)
-    launch(source, blocks, programs.THREADS, x.data.ptr, states.data.ptr, *sizes)
-    return states
+    return _Reduction(programs.rows(*_of(op)), blocks, (np.int64(outer), np.int32(n)))
 
 
-def _long_rows(op: Operation, x: Array, shape: Shape) -> Array:
+def _long_rows(op: Operation, shape: Shape) -> _Reduction:
     outer, n, _ = shape
-    functor, layout = programs_list.functor(op), programs_list.layout(op)
     nbytes = n * programs_list.element(op).itemsize
     parts = _cut(outer, nbytes, nbytes // PART_BYTES, _slots(programs.BLOCKS), *_ROW_COSTS)
-    source = programs.long_rows(functor, programs_list.element(op), layout)
-    states, addresses = _meeting(outer, parts, layout, outer)
     sizes = (np.int64(n), np.int64(parts))
-    launch(source, outer * parts, programs.THREADS, x.data.ptr, *addresses, *sizes)
-    return states
+    return _Reduction(programs.long_rows(*_of(op)), outer * parts, sizes, outer, parts)
 
 
-def _threads(op: Operation, x: Array, shape: Shape, v: int) -> Array:
+def _threads(op: Operation, shape: Shape, v: int) -> _Reduction:
     outer, n, inner = shape
-    functor, layout = programs_list.functor(op), programs_list.layout(op)
-    source = programs.threads(functor, programs_list.element(op), layout, v)
-    states = room_for(outer * inner, layout)
     sizes = (np.int64(outer * inner), np.int32(n), np.int64(inner))
     blocks = -(-outer * inner // (v * programs.THREADS))
-    launch(source, blocks, programs.THREADS, x.data.ptr, states.data.ptr, *sizes)
-    return states
+    return _Reduction(programs.threads(*_of(op), v), blocks, sizes)
 
 
-def _columns(op: Operation, x: Array, shape: Shape) -> Array:
+def _columns(op: Operation, address: int, shape: Shape) -> _Reduction:
     outer, n, inner = shape
-    functor, layout = programs_list.functor(op), programs_list.layout(op)
-    itemsize = programs_list.element(op).itemsize
-    v = programs.columns_per_thread(programs_list.element(op), layout)
-    aligned = x.data.ptr % (v * itemsize) == 0 and (outer == 1 or n * inner % v == 0)
+    element, layout = programs_list.element(op), programs_list.layout(op)
+    itemsize, v = element.itemsize, programs.columns_per_thread(element, layout)
+    aligned = address % (v * itemsize) == 0 and (outer == 1 or n * inner % v == 0)
     width = math.lcm(inner, v) if aligned else inner
     if not aligned or (width > inner and width > v * programs.THREADS // 2):
         width, v = inner, 1
@@ -162,12 +165,9 @@ def _columns(op: Operation, x: Array, shape: Shape) -> Array:
     nbytes = n * inner * itemsize // tiles
     most, slots = n // (rows * _ROWS), _slots(programs.COLUMN_BLOCKS)
     parts = _cut(outer * tiles, nbytes, most, slots, *_COLUMN_COSTS)
-    source = programs.long_columns(functor, programs_list.element(op), layout, v)
-    states, addresses = _meeting(outer * inner, parts, layout, outer * tiles)
     sizes = (np.int64(n), np.int64(inner), np.int64(width), np.int64(parts), np.int32(lanes))
-    blocks = outer * tiles * parts
-    launch(source, blocks, programs.THREADS, x.data.ptr, *addresses, *sizes)
-    return states
+    source = programs.long_columns(*_of(op), v)
+    return _Reduction(source, outer * tiles * parts, sizes, outer * tiles, parts)
 
 
 def _tiles(vectors: int, n: int, nbytes: int) -> tuple[int, int]:
@@ -205,14 +205,18 @@ def _cut(
 
 
 def _meeting(
-    lines: int, parts: int, layout: np.dtype[Any], tickets: int
-) -> tuple[Array, tuple[int, int, int]]:
+    lines: int, parts: int, layout: np.dtype[Any], meetings: int
+) -> tuple[Array, tuple[int, ...]]:
     """Return room for the states of lines, and where they, their parts' and the tickets are."""
     nbytes = lines * layout.itemsize
     # One allocation holds both; a state's size is a multiple of its alignment.
     room = room_for(lines, layout, parts if parts > 1 else 0)
     start = room.data.ptr
-    return room[:nbytes], (start, start + nbytes, _tickets(tickets)) if parts > 1 else (start, 0, 0)
+    if not meetings:
+        return room, (start,)
+    if parts == 1:
+        return room, (start, 0, 0)
+    return room[:nbytes], (start, start + nbytes, _tickets(meetings))
 
 
 _local = threading.local()
@@ -235,61 +239,3 @@ def parts_of(blocks: int, most: int) -> int:
     """Return into how many parts to cut lines that alone would make `blocks` blocks."""
     busy = _slots(_BLOCKS)
     return max(1, min(-(-busy // max(1, blocks)), most))
-
-
-def apply_mask(op: Operation, x: Array, where: Array) -> tuple[Operation, Array]:
-    """Return an operation and an array that reduce what of `x` is where `where` holds."""
-    where = cupy.asarray(where)
-    if op.neutral is not None:
-        kept = cupy.where(where, x, op.neutral)
-        return op, kept.astype(op.element, copy=False)
-    pairs = cupy.empty((*x.shape, 2), x.dtype)
-    pairs[..., 0] = x
-    pairs.view(f"u{x.dtype.itemsize}")[..., 1] = where
-    return replace(op, masked=True), pairs.view(_PAIRS[x.dtype.itemsize])[..., 0]
-
-
-def lift_parts(lift: Lift, op: Operation, x: Array, axes: tuple[int, ...], where: Array) -> State:
-    """Reduce the real and the imaginary parts of `x` each, where `where` holds.
-
-    A mask beside a complex128 would be more than one load.
-    """
-    if op.monoid is REPRODUCIBLE_COMPLEX_MEAN:
-        half = replace(op, monoid=REPRODUCIBLE_MEAN, element=x.real.dtype)
-        real, imag = (lift(half, part, axes, where) for part in (x.real, x.imag))
-        return (_join("float", real[0], imag[0]), *real[1:-1], *imag[1:-1], real[-1])
-    part = replace(op, element=x.real.dtype)
-    fields = zip(
-        op.monoid.fields,
-        lift(part, x.real, axes, where),
-        lift(part, x.imag, axes, where),
-        strict=True,
-    )
-    return tuple(_join(field.role, real, imag) for field, real, imag in fields)
-
-
-def _join(role: Any, real: Any, imag: Any) -> Any:
-    if role == "count":
-        return real
-    if role == "real":
-        return real + imag
-    return np.stack([real, imag], -1).view("c16")[..., 0][()]
-
-
-def lift_powers(lift: Lift, op: Operation, x: Array, axes: tuple[int, ...]) -> State:
-    """Reduce the chunk `x` over `axes` to a state of `dask_coop.algebra.central_moments`."""
-    real = np.dtype("f8")
-    total, count = lift(Operation(MEAN, op.element, real), x, axes)
-    mean = total / np.maximum(count, 1)
-    kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
-    deviation = x.astype(real) - cupy.asarray(mean).reshape(kept)
-    power = deviation
-    sums: list[Any] = []
-    for _ in op.monoid.fields[2:]:
-        power = power * deviation
-        sums += lift(Operation(SUM, real, real), power, axes)
-    fields = (count, mean, *sums)
-    # States differ in size, so some may have stayed on the GPU; all go where one is.
-    if any(isinstance(field, cupy.ndarray) for field in fields):
-        return tuple(map(cupy.asarray, fields))
-    return fields

@@ -9,8 +9,8 @@ import numpy as np
 
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.chunks.cupy.arrays import room_for
 from dask_coop.chunks.cupy.reduce import PART_BYTES, Shape, parts_of
+from dask_coop.chunks.cupy.states import room_for
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import scan as programs
 

@@ -1,0 +1,149 @@
+"""States of CuPy chunks over any of their axes, under masks, and of powers of deviations.
+
+What a mask leaves out becomes a neutral element, or goes along marked. Sums of powers of deviations
+are two kernels of ours around CuPy's own arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_coop.algebra.central_moments import Powers
+from dask_coop.algebra.monoids import (
+    MEAN,
+    REPRODUCIBLE_COMPLEX_MEAN,
+    REPRODUCIBLE_MEAN,
+    SUM,
+    State,
+)
+from dask_coop.algebra.operation import Operation
+from dask_coop.chunks.cupy.arrays import contiguous, dense
+from dask_coop.chunks.cupy.reduce import reduce_lines
+from dask_coop.chunks.cupy.reduce_ordered import reduce_in_order
+from dask_coop.chunks.cupy.states import fields_of
+from dask_coop.chunks.states import reduce_along
+
+Array = Any
+
+#: Plain dtypes as large as a Masked<T> of kernels/monoids.cuh, by the size of T.
+_PAIRS = {1: "u2", 2: "u4", 4: "u8", 8: "c16"}
+
+
+def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
+    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
+    with x.device:
+        x = x.astype(op.element, copy=False)
+        if isinstance(op.monoid, Powers):
+            return _lift_powers(op, x, axes)
+        if where is not None:
+            if op.neutral is None and op.element.kind == "c":
+                return _lift_parts(op, x, axes, where)
+            op, x = _apply_mask(op, x, where)
+        if op.monoid.positional and len(axes) > 1:
+            # Indices count in C order along axes side by side, whatever the order in memory.
+            kept = [d for d in range(x.ndim) if d not in axes]
+            if axes[-1] - axes[0] >= len(axes):
+                x, axes = x.transpose([*kept, *axes]), tuple(range(len(kept), x.ndim))
+            x = contiguous(x)
+        x, order = dense(x)
+        reduced = [d for d in range(x.ndim) if order[d] in axes]
+        start, stop = _longest_run(x.shape, reduced)
+        shape = (
+            math.prod(x.shape[:start]),
+            math.prod(x.shape[start:stop]),
+            math.prod(x.shape[stop:]),
+        )
+        lines = (reduce_lines if op.monoid.commutative else reduce_in_order)(op, x, shape)
+        fields = fields_of(op, lines, x.shape[:start] + x.shape[stop:])
+        rest = [d if d < start else d - (stop - start) for d in reduced if not start <= d < stop]
+        for axis in reversed(rest):
+            fields = _reduce_rest(op, fields, axis)
+        kept = [order[d] for d in range(x.ndim) if d not in reduced]
+        if kept != sorted(kept):
+            fields = tuple(field.transpose(np.argsort(kept)) for field in fields)
+        return fields
+
+
+def _longest_run(shape: tuple[int, ...], axes: list[int]) -> tuple[int, int]:
+    """Return the bounds of the neighbouring `axes` that hold the most elements."""
+    runs, start = [(0, 0)], 0
+    for i, axis in enumerate(axes):
+        if i == 0 or axis != axes[i - 1] + 1:
+            start = axis
+        runs.append((start, axis + 1))
+    return max(runs, key=lambda run: (run[1] > run[0], math.prod(shape[run[0] : run[1]]), run))
+
+
+def _reduce_rest(op: Operation, fields: State, axis: int) -> State:
+    """Combine states along `axis`, neighbours first."""
+    n = fields[0].shape[axis]
+    if n == 0:
+        shape = fields[0].shape[:axis] + fields[0].shape[axis + 1 :]
+        return tuple(
+            np.full_like(field, value, shape=shape)
+            for field, value in zip(fields, op.monoid.identity(op.element), strict=True)
+        )
+    return reduce_along(op.monoid.combine, fields, axis)
+
+
+def _apply_mask(op: Operation, x: Array, where: Array) -> tuple[Operation, Array]:
+    """Return an operation and an array that reduce what of `x` is where `where` holds."""
+    where = cupy.asarray(where)
+    if op.neutral is not None:
+        kept = cupy.where(where, x, op.neutral)
+        return op, kept.astype(op.element, copy=False)
+    pairs = cupy.empty((*x.shape, 2), x.dtype)
+    pairs[..., 0] = x
+    pairs.view(f"u{x.dtype.itemsize}")[..., 1] = where
+    return replace(op, masked=True), pairs.view(_PAIRS[x.dtype.itemsize])[..., 0]
+
+
+def _lift_parts(op: Operation, x: Array, axes: tuple[int, ...], where: Array) -> State:
+    """Reduce the real and the imaginary parts of `x` each, where `where` holds.
+
+    A mask beside a complex128 would be more than one load.
+    """
+    if op.monoid is REPRODUCIBLE_COMPLEX_MEAN:
+        half = replace(op, monoid=REPRODUCIBLE_MEAN, element=x.real.dtype)
+        real, imag = (lift(half, part, axes, where) for part in (x.real, x.imag))
+        return (_join("float", real[0], imag[0]), *real[1:-1], *imag[1:-1], real[-1])
+    part = replace(op, element=x.real.dtype)
+    fields = zip(
+        op.monoid.fields,
+        lift(part, x.real, axes, where),
+        lift(part, x.imag, axes, where),
+        strict=True,
+    )
+    return tuple(_join(field.role, real, imag) for field, real, imag in fields)
+
+
+def _join(role: Any, real: Any, imag: Any) -> Any:
+    if role == "count":
+        return real
+    if role == "real":
+        return real + imag
+    return np.stack([real, imag], -1).view("c16")[..., 0][()]
+
+
+def _lift_powers(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
+    """Reduce the chunk `x` over `axes` to a state of `dask_coop.algebra.central_moments`."""
+    real = np.dtype("f8")
+    total, count = lift(Operation(MEAN, op.element, real), x, axes)
+    mean = total / np.maximum(count, 1)
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    deviation = x.astype(real) - cupy.asarray(mean).reshape(kept)
+    power = deviation
+    sums: list[Any] = []
+    for _ in op.monoid.fields[2:]:
+        power = power * deviation
+        sums += lift(Operation(SUM, real, real), power, axes)
+    fields = (count, mean, *sums)
+    # States differ in size, so some may have stayed on the GPU; all go where one is.
+    if any(isinstance(field, cupy.ndarray) for field in fields):
+        return tuple(map(cupy.asarray, fields))
+    return fields
