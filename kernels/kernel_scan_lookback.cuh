@@ -3,7 +3,7 @@
 //
 // Blocks take tiles in order. A block publishes the total of its tile, looks back over the tiles before
 // it until one has published its prefix, and publishes its own. Which totals are combined to a prefix
-// depends on who was first, so the results of inexact operations would change from run to run.
+// depends on which was first, so the results of inexact operations would change from run to run.
 #pragma once
 
 #include "kernel_scan.cuh"

@@ -11,8 +11,8 @@ is copied there first (`cuda.peers`). Kernels are only queued, so a GPU has work
 looks for more.
 
 Reductions, scans and histograms are found in the graph (`find`) and become one task each, which
-works on all GPUs at a time (`chunks.cupy.multichunk`), or runs the tasks that it replaces where the
-chunks do not suit.
+is one multi-chunk launch on all GPUs (`chunks.cupy.multichunk`), or runs the tasks that it replaces
+where the chunks do not suit.
 """
 
 from __future__ import annotations

@@ -68,8 +68,15 @@ def test_histograms_that_do_not_suit(op: Operation, grid: Any, text: str) -> Non
     assert text in str(eligibility.objection_to_histogram(op, grid))
 
 
+def test_what_keeps_a_team_from_launches_keeps_all_chunks_from_them() -> None:
+    team = SimpleNamespace(objection="there is one GPU")
+    assert str(eligibility.objection_to_team(team)) == "there is one GPU"
+    assert str(eligibility.objection_to_chunks([np.ones(2)], team)) == "there is one GPU"
+    assert eligibility.objection_to_team(SimpleNamespace(objection="")) is None
+
+
 @pytest.mark.parametrize(
-    ("places", "dtypes", "text"),
+    ("devices", "dtypes", "text"),
     [
         ((0, 1), ("f8", "f8"), "the chunks lie on several GPUs"),
         ((0, 0), ("f8", "f4"), "its chunks are of several dtypes"),
@@ -78,11 +85,11 @@ def test_histograms_that_do_not_suit(op: Operation, grid: Any, text: str) -> Non
     ],
 )
 def test_chunks_of_one_gpu(
-    monkeypatch: pytest.MonkeyPatch, places: Any, dtypes: Any, text: str
+    monkeypatch: pytest.MonkeyPatch, devices: Any, dtypes: Any, text: str
 ) -> None:
     monkeypatch.setattr(eligibility, "attribute", lambda ordinal, name: ordinal != 2)
     xs = [
-        SimpleNamespace(device=SimpleNamespace(id=place), dtype=np.dtype(dtype))
-        for place, dtype in zip(places, dtypes, strict=True)
+        SimpleNamespace(device=SimpleNamespace(id=device), dtype=np.dtype(dtype))
+        for device, dtype in zip(devices, dtypes, strict=True)
     ]
     assert str(eligibility.objection_to_chunks_of_one_gpu(xs)) == text

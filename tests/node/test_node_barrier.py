@@ -230,9 +230,9 @@ class Row:
             cupy.cuda.Device(gpu).synchronize()
 
     @staticmethod
-    def read(array: Any, place: int) -> int:
+    def read(array: Any, index: int) -> int:
         with array.device:
-            return int(array.get()[place])
+            return int(array.get()[index])
 
     def held(self) -> list[float]:
         """Return how many barriers held on every GPU."""
@@ -243,7 +243,7 @@ class Row:
         return [self.read(out, 1) for out in self.out]
 
     def waited_for(self) -> list[int]:
-        """Return what every GPU says of whom it waited for in vain."""
+        """Return what every GPU says about which others it waited for in vain."""
         return [self.read(failed, 0) for failed in self.failed]
 
 

@@ -51,7 +51,7 @@ def test_a_block_takes_little_shared_memory_besides(arch: str, packed: bool) -> 
 
 
 class Gpus:
-    """Some GPUs that count together."""
+    """Some GPUs that count in one launch."""
 
     def __init__(self, count: int | None = None) -> None:
         import cupy
@@ -73,11 +73,11 @@ class Gpus:
     def work(self, ordinal: int, chunks: list[Any], blocks: int, rng: Any) -> tuple[Any, Any]:
         """Return a GPU's Work, its chunks cut at random, and what that points to."""
         stretches = []
-        for place, chunk in enumerate(chunks):
+        for number, chunk in enumerate(chunks):
             cuts = np.sort(rng.integers(0, chunk.size + 1, rng.integers(2, 2 * blocks + 3)))
             for begin, end in zip([0, *cuts], [*cuts, chunk.size], strict=True):
                 start = chunk.data.ptr + int(begin) * chunk.itemsize
-                stretches.append((start, 0, end - begin, begin, place))
+                stretches.append((start, 0, end - begin, begin, number))
         inner = np.sort(rng.integers(0, len(stretches) + 1, blocks - 1))
         first = np.array([0, *inner, len(stretches)], "i4")
         listed = np.array(stretches or [(0,) * 5], STRETCH).view("u1")

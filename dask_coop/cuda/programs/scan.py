@@ -35,7 +35,7 @@ class Scan:
         The C++ names of what is scanned and of what is written.
     element_bytes, result_bytes, state_bytes : int
         Their sizes.
-    part_bytes : int
+    narrow_bytes : int
         The size of the states of what is short, ``Within<M>`` in compensated.cuh.
     exclusive : bool
         Whether a result leaves out its own element.
@@ -53,7 +53,7 @@ class Scan:
     element_bytes: int
     result_bytes: int
     state_bytes: int
-    part_bytes: int
+    narrow_bytes: int
     exclusive: bool = False
     reverse: bool = False
     marked: bool = False
@@ -66,7 +66,7 @@ class Scan:
 
     @property
     def widest(self) -> int:
-        """The bytes that an element takes in shared memory, where its result takes its place."""
+        """The bytes that an element takes in shared memory, where its result is written over it."""
         return max(self.element_bytes, self.result_bytes)
 
     @property
@@ -75,7 +75,7 @@ class Scan:
 
         They are odd in number, against bank conflicts.
         """
-        itemsize = max(self.widest, self.part_bytes)
+        itemsize = max(self.widest, self.narrow_bytes)
         if itemsize > 32:
             return 3 if itemsize <= 48 else 1
         return 15 if itemsize <= 4 else 11 if itemsize <= 8 else 5
@@ -104,13 +104,13 @@ def of(
     state: np.dtype[Any],
     exclusive: bool = False,
     reverse: bool = False,
-    part: np.dtype[Any] | None = None,
+    narrow: np.dtype[Any] | None = None,
 ) -> Scan:
     """Return the scan of arrays of `element` into those of `result`, which may be the `state`.
 
-    `part` is the layout of the states of what is short, if it is not `state`.
+    `narrow` is the layout of the states of what is short, if it is not `state`.
     """
-    sizes = element.itemsize, result.itemsize, state.itemsize, (part or state).itemsize
+    sizes = element.itemsize, result.itemsize, state.itemsize, (narrow or state).itemsize
     written = f"{functor}::State" if result.names else ctype(result)
     return Scan(functor, ctype(element), written, *sizes, exclusive, reverse)
 
@@ -122,7 +122,7 @@ def segmented(scan: Scan, state: np.dtype[Any]) -> Scan:
     functor = scan.functor.within("Segmented")
     size = layout.itemsize
     return replace(
-        scan, functor=functor, state_bytes=size, part_bytes=size, marked=True, ordered=True
+        scan, functor=functor, state_bytes=size, narrow_bytes=size, marked=True, ordered=True
     )
 
 
@@ -297,7 +297,7 @@ def short_rows(scan: Scan) -> str:
     return _unit(
         "kernel_scan.cuh",
         scan,
-        f"{THREADS}, 4" if scan.part_bytes <= 16 else str(THREADS),
+        f"{THREADS}, 4" if scan.narrow_bytes <= 16 else str(THREADS),
         "i64 outer, int n",
         f"{call}(x, y, base, outer, n);",
     )
