@@ -14,7 +14,7 @@
 //   spine      as above, over the totals
 //   fan        every tile is combined with its base: N read, N written
 //
-// Where restarts are marked (segments.cuh), states do not commute, and tiles are reduced in order, by a
+// Where a scan restarts (segments.cuh), states do not commute, and tiles are reduced in order, by a
 // scan that writes nothing. Lines that are not cut need the downsweep only. A base comes from device memory,
 // one for every (outer, tile, inner); without one the scan starts at the identity. A reverse scan runs from
 // the end of a line to its beginning, through the same tiles. Every result is made in a fixed order. x and

@@ -352,8 +352,8 @@ struct ScanWaves {
         }
       }
       // An inclusive scan over the lanes, each from the last restart on.
-      unsigned marks = __ballot_sync(full_mask, restarts);
-      unsigned until = marks & (full_mask >> (warp_size - 1 - lane));
+      unsigned heads = __ballot_sync(full_mask, restarts);
+      unsigned until = heads & (full_mask >> (warp_size - 1 - lane));
       int head = until ? warp_size - 1 - __clz(until) : 0;
 #pragma unroll
       for (int offset = 1; offset < warp_size; offset *= 2) {
@@ -363,10 +363,10 @@ struct ScanWaves {
       Narrow prior = shuffle_up(sum, 1);
       if (lane == 0) prior = P::identity();
       if (!mine_restarts) mine = P::combine(prior, mine);
-      bool carried = !mine_restarts && !(marks & ((1u << lane) - 1));
+      bool carried = !mine_restarts && !(heads & ((1u << lane) - 1));
       State start = broadcast(carried ? W::after(carry, mine) : W::widen(mine), owner);
       Narrow all = broadcast(sum, warp_size - 1);
-      carry = marks ? W::widen(all) : W::after(carry, all);
+      carry = heads ? W::widen(all) : W::after(carry, all);
       if (lane < warps) {
         reinterpret_cast<State*>(s.bases[stage])[lane] = lane ? W::after(start, within) : start;
         s.based[stage].arrive();

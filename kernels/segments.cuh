@@ -1,4 +1,4 @@
-// Scans that restart where a mark says so.
+// Scans that restart where a head flag says so.
 #pragma once
 
 #include "compensated.cuh"
@@ -6,18 +6,18 @@
 namespace coop {
 
 // An element, and whether a segment begins with it.
-template <typename T> struct Marked {
+template <typename T> struct Flagged {
   T value;
   bool begins;
 };
 
-// Elements and their marks, read as one array.
-template <typename T> struct MarkedPointer {
+// Elements and their head flags, read as one array.
+template <typename T> struct FlaggedPointer {
   const T* values;
-  const bool* marks;
+  const bool* heads;
 
-  __device__ MarkedPointer operator+(i64 n) const { return {values + n, marks + n}; }
-  __device__ Marked<T> operator[](i64 i) const { return {values[i], marks[i]}; }
+  __device__ FlaggedPointer operator+(i64 n) const { return {values + n, heads + n}; }
+  __device__ Flagged<T> operator[](i64 i) const { return {values[i], heads[i]}; }
 };
 
 // What is behind the last restart, and whether there was one. This does not commute.
@@ -27,7 +27,7 @@ template <typename M> struct Segmented {
     int restarts;
   };
   __device__ static State identity() { return {M::identity(), 0}; }
-  template <typename T> __device__ static State lift(Marked<T> x) { return {M::lift(x.value), x.begins}; }
+  template <typename T> __device__ static State lift(Flagged<T> x) { return {M::lift(x.value), x.begins}; }
   __device__ static State combine(State a, State b) {
     return {b.restarts ? b.value : M::combine(a.value, b.value), a.restarts | b.restarts};
   }

@@ -105,8 +105,8 @@ def cases() -> None:
             for base in (None, cupy.ones(shape[::2], state)):
                 y = cupy.empty_like(x)
                 every_strategy(scan, partial(scan.scan_lines, op, x, y, base, shape))
-                marks = cupy.asarray(rng.random(shape) < 0.01)
-                scan.scan_lines(op, x, y, base, shape, segments=marks)
+                heads = cupy.asarray(rng.random(shape) < 0.01)
+                scan.scan_lines(op, x, y, base, shape, segments=heads)
     # In the order of elements, as states of two fields.
     affine = dask_coop.Monoid(
         "affine",

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.monoids import VAR, Field, Monoid, State
+from dask_coop.algebra.monoids import VAR, Field, MonoidRow, State
 
 
 @dataclass(frozen=True)
-class Powers(Monoid):
+class Powers(MonoidRow):
     """The monoid of central moments up to an order; it has no functor."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:

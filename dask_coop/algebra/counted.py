@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.monoids import COUNT_NONZERO, Monoid, State
+from dask_coop.algebra.monoids import COUNT_NONZERO, MonoidRow, State
 
 
 @dataclass(frozen=True, eq=False)
-class Counted(Monoid):
+class Counted(MonoidRow):
     """A monoid whose state ends with the number of elements; it has no functor."""
 
-    inner: Monoid = COUNT_NONZERO
+    inner: MonoidRow = COUNT_NONZERO
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle as the call that makes it: tasks stay small and `is` holds."""
@@ -39,7 +39,7 @@ class Counted(Monoid):
 
 
 @lru_cache
-def counted(monoid: Monoid) -> Counted:
+def counted(monoid: MonoidRow) -> Counted:
     """Return the monoid of states of `monoid` and of how many elements they have."""
     (count,) = COUNT_NONZERO.fields
     fields = (*monoid.fields, replace(count, name="elements"))

@@ -11,7 +11,7 @@ A state is a tuple with one NumPy scalar or array per field; arrays have the chu
 its reduced axes.  ``combine`` is written with NumPy's ufuncs, which CuPy arrays answer too, so that
 one definition serves the NumPy chunks, the CUDA chunks and the cross-chunk step.  How a chunk is
 lifted is the business of ``dask_coop.chunks``; the CUDA functor of a monoid is the struct of
-kernels/monoids.cuh that ``Monoid.functor`` names.
+kernels/monoids.cuh that ``MonoidRow.functor`` names.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Monoid:
+class MonoidRow:
     """A row of the table below.
 
     Attributes
@@ -187,9 +187,9 @@ class Monoid:
     fills_masked : bool
         Whether every line has a result, as of NumPy's argmin: masked elements are filled, and take
         part, where otherwise they are left out.
-    compensated : Monoid, optional
+    compensated : MonoidRow, optional
         The row that adds up the same and keeps what additions in float64 round off.
-    reproducible : tuple of Monoid
+    reproducible : tuple of MonoidRow
         The rows that add up the same to the same bits in any order: of each kind of elements one.
 
     Notes
@@ -210,8 +210,8 @@ class Monoid:
     neutral: Callable[[np.dtype[Any]], Any] | None = field(default=None, compare=False, repr=False)
     options: tuple[Literal["skipna", "masked"], ...] = field(default=(), compare=False, repr=False)
     fills_masked: bool = field(default=False, compare=False, repr=False)
-    compensated: Monoid | None = field(default=None, compare=False, repr=False)
-    reproducible: tuple[Monoid, ...] = field(default=(), compare=False, repr=False)
+    compensated: MonoidRow | None = field(default=None, compare=False, repr=False)
+    reproducible: tuple[MonoidRow, ...] = field(default=(), compare=False, repr=False)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a row of the table as a reference to it: tasks stay small and `is` holds."""
@@ -270,7 +270,7 @@ _LOWEST, _HIGHEST = partial(merge_extrema, np.less), partial(merge_extrema, np.g
 
 # Other ways of summing, which the rows of sums below name.
 _SUMS = (_TOTAL, Field("excess", "excess", _zero, np.add))
-COMPENSATED_SUM = Monoid(
+COMPENSATED_SUM = MonoidRow(
     "compensated_sum",
     _SUMS,
     "fc",
@@ -297,7 +297,7 @@ _PARTS = tuple(
     for part in ("real", "imag")
 )
 _REAL, _COMPLEX = (_SPECIAL, *_PARTS[0]), (_SPECIAL, *_PARTS[0], *_PARTS[1])
-REPRODUCIBLE_SUM = Monoid(
+REPRODUCIBLE_SUM = MonoidRow(
     "reproducible_sum",
     _REAL,
     "f",
@@ -329,11 +329,11 @@ REPRODUCIBLE_COMPLEX_MEAN = replace(
     merge=partial(digits.merge, 2),
 )
 #: Tables of sums: those of `REPRODUCIBLE_SUM`, over an exponent that is one for many entries.
-REPRODUCIBLE_COUNTS = Monoid(
+REPRODUCIBLE_COUNTS = MonoidRow(
     "reproducible_counts", _REAL, "f", "ReproducibleSum", digits.merge_tables
 )
 
-SUM = Monoid(
+SUM = MonoidRow(
     "sum",
     (_TOTAL,),
     "biufc",
@@ -343,10 +343,10 @@ SUM = Monoid(
     compensated=COMPENSATED_SUM,
     reproducible=(REPRODUCIBLE_SUM, REPRODUCIBLE_COMPLEX_SUM),
 )
-SQUARES = Monoid(
+SQUARES = MonoidRow(
     "squares", (Field("total", "real", _zero, np.add),), "biufc", "Squares", output=size_dtype
 )
-PROD = Monoid(
+PROD = MonoidRow(
     "prod",
     (Field("product", "accumulator", _one, np.multiply),),
     "biufc",
@@ -354,13 +354,13 @@ PROD = Monoid(
     output=sum_dtype,
     options=("skipna",),
 )
-MIN = Monoid("min", (_LOW,), "biuf", "Min")
-MAX = Monoid("max", (_HIGH,), "biuf", "Max")
-MINMAX = Monoid("minmax", (_LOW, _HIGH), "biuf", "MinMax", options=("skipna",))
+MIN = MonoidRow("min", (_LOW,), "biuf", "Min")
+MAX = MonoidRow("max", (_HIGH,), "biuf", "Max")
+MINMAX = MonoidRow("minmax", (_LOW, _HIGH), "biuf", "MinMax", options=("skipna",))
 # NaN is neutral to these two, so it is what is left where there is nothing else.
-NANMIN = Monoid("nanmin", (Field("min", "element", _nan, np.fmin),), "f", "NanMin")
-NANMAX = Monoid("nanmax", (Field("max", "element", _nan, np.fmax),), "f", "NanMax")
-ARGMIN = Monoid(
+NANMIN = MonoidRow("nanmin", (Field("min", "element", _nan, np.fmin),), "f", "NanMin")
+NANMAX = MonoidRow("nanmax", (Field("max", "element", _nan, np.fmax),), "f", "NanMax")
+ARGMIN = MonoidRow(
     "argmin",
     (_LOW, _INDEX),
     "biufc",
@@ -372,12 +372,16 @@ ARGMIN = Monoid(
 )
 ARGMAX = replace(ARGMIN, name="argmax", fields=(_HIGH, _INDEX), functor="ArgMax", merge=_HIGHEST)
 # NumPy keeps the first NaN of several, which differ: an index, if only the chunk's, tells which.
-FIRST_MIN = Monoid("first_min", (_LOW, _INDEX), "c", "ArgMin", _LOWEST, neutral=highest)
-FIRST_MAX = Monoid("first_max", (_HIGH, _INDEX), "c", "ArgMax", _HIGHEST, neutral=lowest)
-ANY = Monoid("any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any", output=_truth)
-ALL = Monoid("all", (Field("all", "truth", _one, np.logical_and),), "biufc", "All", output=_truth)
-COUNT_NONZERO = Monoid("count_nonzero", (_COUNT,), "biufc", "CountNonzero", output=_integer)
-MEAN = Monoid(
+FIRST_MIN = MonoidRow("first_min", (_LOW, _INDEX), "c", "ArgMin", _LOWEST, neutral=highest)
+FIRST_MAX = MonoidRow("first_max", (_HIGH, _INDEX), "c", "ArgMax", _HIGHEST, neutral=lowest)
+ANY = MonoidRow(
+    "any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any", output=_truth
+)
+ALL = MonoidRow(
+    "all", (Field("all", "truth", _one, np.logical_and),), "biufc", "All", output=_truth
+)
+COUNT_NONZERO = MonoidRow("count_nonzero", (_COUNT,), "biufc", "CountNonzero", output=_integer)
+MEAN = MonoidRow(
     "mean",
     (Field("total", "float", _zero, np.add), _COUNT),
     "biufc",
@@ -387,7 +391,7 @@ MEAN = Monoid(
     compensated=COMPENSATED_MEAN,
     reproducible=(REPRODUCIBLE_MEAN, REPRODUCIBLE_COMPLEX_MEAN),
 )
-VAR = Monoid(
+VAR = MonoidRow(
     "var",
     (_COUNT, _MEAN, _M2),
     "biufc",
@@ -396,15 +400,15 @@ VAR = Monoid(
     output=size_dtype,
     options=("skipna", "masked"),
 )
-MOMENTS = Monoid(
+MOMENTS = MonoidRow(
     "moments",
     (_COUNT, Field("nans", "count", _zero, np.add), _LOW, _HIGH, _TOTAL, _MEAN, _M2),
     "biuf",
     "Moments",
     merge_moments,
 )
-LOGADDEXP = Monoid("logaddexp", (Field("log", "real", lowest, np.logaddexp),), "f", "LogAddExp")
-COUNTS = Monoid(
+LOGADDEXP = MonoidRow("logaddexp", (Field("log", "real", lowest, np.logaddexp),), "f", "LogAddExp")
+COUNTS = MonoidRow(
     "counts",
     (Field("counts", "accumulator", _zero, np.add),),
     "biufc",
@@ -417,7 +421,7 @@ COUNTS = Monoid(
 _TICKS = {name: _zero for name in ("count", "nats", "min", "max", "high", "low")}
 _TICKS |= {"min": highest, "max": lowest}
 _WORDS = tuple(Field(name, np.dtype("i8"), of, np.add) for name, of in _TICKS.items())
-TICKS = Monoid("ticks", (*_WORDS, _M2), "", "", ticks.merge)
+TICKS = MonoidRow("ticks", (*_WORDS, _M2), "", "", ticks.merge)
 
 #: The rows by which chunks of numbers are reduced, on either kind.
 MONOIDS = (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.merges import choose
-from dask_coop.algebra.monoids import NO_INDEX, Monoid, State, floating
+from dask_coop.algebra.monoids import NO_INDEX, MonoidRow, State, floating
 from dask_coop.errors import Refused, remedy
 
 #: The start of a chunk and the length of the array, along each reduced axis.
@@ -22,7 +22,7 @@ class Operation:
 
     Attributes
     ----------
-    monoid : Monoid
+    monoid : MonoidRow
     element : numpy.dtype
         What a chunk's elements are converted to before they are lifted.
     output : numpy.dtype
@@ -33,7 +33,7 @@ class Operation:
         Whether elements lie beside what tells whether they count.
     """
 
-    monoid: Monoid
+    monoid: MonoidRow
     element: np.dtype[Any]
     output: np.dtype[Any]
     skipna: bool = False
@@ -81,7 +81,7 @@ def _shift(index: Any, lengths: tuple[int, ...], origin: Origin) -> Any:
 
 
 def bind(
-    monoid: Monoid,
+    monoid: MonoidRow,
     element: np.dtype[Any],
     output: np.dtype[Any],
     caller: str,

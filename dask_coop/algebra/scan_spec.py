@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from dask_coop.algebra.merges import choose
-from dask_coop.algebra.monoids import Field, Monoid, State, _zero
+from dask_coop.algebra.monoids import Field, MonoidRow, State, _zero
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class ScanSpec:
         return self if first or not self.initial else replace(self, initial=False)
 
 
-def segmented(monoid: Monoid) -> Monoid:
+def segmented(monoid: MonoidRow) -> MonoidRow:
     """Return the monoid of what is behind the last restart, and of whether there was one."""
     restarts = Field("restarts", "truth", _zero, np.logical_or)
     merge = partial(_merge_segments, monoid)
     name, functor = f"segmented {monoid.name}", "Segmented"
     fields = (*monoid.fields, restarts)
-    return Monoid(name, fields, monoid.kinds, functor, merge, commutative=False)
+    return MonoidRow(name, fields, monoid.kinds, functor, merge, commutative=False)
 
 
-def _merge_segments(monoid: Monoid, a: State, b: State) -> State:
+def _merge_segments(monoid: MonoidRow, a: State, b: State) -> State:
     restarts = b[-1]
     merged = zip(b[:-1], monoid.combine(a[:-1], b[:-1]), strict=True)
     return (*(choose(restarts, *pair) for pair in merged), np.logical_or(a[-1], restarts))

@@ -18,7 +18,7 @@ from dask.base import is_dask_collection
 from dask_coop import chunks
 from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.monoids import Monoid, State, accumulator
+from dask_coop.algebra.monoids import MonoidRow, State, accumulator
 from dask_coop.algebra.operation import Operation, bind, compensated, reproducible
 from dask_coop.graph import reduce as graph_reduce
 
@@ -41,7 +41,7 @@ class ReductionArguments(NamedTuple):
 
 
 def reduce_array(
-    monoid: Monoid,
+    monoid: MonoidRow,
     name: str,
     finalize: graph_reduce.Finalize,
     x: da.Array,
@@ -55,7 +55,7 @@ def reduce_array(
 
     Parameters
     ----------
-    monoid : Monoid
+    monoid : MonoidRow
     name : str
         What messages and keys call the reduction.
     finalize : callable
@@ -85,7 +85,7 @@ def reduce_array(
     return handle_out(given.out, lazy)
 
 
-def replace_nan(monoid: Monoid, name: str, x: da.Array) -> da.Array:
+def replace_nan(monoid: MonoidRow, name: str, x: da.Array) -> da.Array:
     """Return `x` with an element that changes no state in the place of NaN.
 
     It has to go before elements become numbers of a kind that has none.

@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, Monoid
+from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, MonoidRow
 from dask_coop.api.arguments import replace_nan
 from dask_coop.api.public import Engine, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
@@ -461,7 +461,7 @@ def logcumsumexp(
 
 
 def _scan(
-    monoid: Monoid,
+    monoid: MonoidRow,
     name: str,
     x: Any,
     dtype: Any,
@@ -477,7 +477,7 @@ def _scan(
 
 
 def _extrema(
-    monoid: Monoid,
+    monoid: MonoidRow,
     name: str,
     x: Any,
     dtype: Any,

@@ -23,7 +23,7 @@ from dask_coop.algebra.monoids import (
     NANMAX,
     NANMIN,
     NO_INDEX,
-    Monoid,
+    MonoidRow,
     State,
 )
 from dask_coop.algebra.operation import bind
@@ -405,7 +405,7 @@ def nanargmax(
 
 
 def _extremum(
-    monoid: Monoid,
+    monoid: MonoidRow,
     name: str,
     a: Any,
     given: ReductionArguments,
@@ -430,8 +430,8 @@ def _extremum(
 
 
 def _nan_extremum(
-    monoid: Monoid,
-    plain: Monoid,
+    monoid: MonoidRow,
+    plain: MonoidRow,
     name: str,
     a: Any,
     given: ReductionArguments,
@@ -444,7 +444,7 @@ def _nan_extremum(
 
 
 def _extremal_index(
-    monoid: Monoid,
+    monoid: MonoidRow,
     name: str,
     a: Any,
     given: ReductionArguments,

@@ -27,7 +27,7 @@ from dask_coop.api.scan_arguments import ScanArguments, scan_array, scan_bound
 from dask_coop.graph import reduce as graph_reduce
 
 
-class Monoid(monoids.Monoid):
+class Monoid(monoids.MonoidRow):
     """An associative operation of one's own, for :func:`reduce` and :func:`scan`.
 
     Parameters
@@ -319,7 +319,7 @@ def reduce(
 @public("scan", dask=False)
 def scan(
     x: Any,
-    monoid: monoids.Monoid | np.ufunc,
+    monoid: monoids.MonoidRow | np.ufunc,
     axis: int | None = None,
     dtype: Any = None,
     out: da.Array | None = None,
@@ -379,7 +379,7 @@ def scan(
             if dtype is None and monoid is np.logaddexp:
                 dtype = ufuncs.logaddexp_dtype(array.dtype)
             return function(array, dtype=dtype, **given._asdict())
-        rows: dict[np.ufunc, monoids.Monoid] = {np.logical_or: ANY, np.logical_and: ALL}
+        rows: dict[np.ufunc, monoids.MonoidRow] = {np.logical_or: ANY, np.logical_and: ALL}
         monoid = rows.get(monoid) or Monoid(**ufuncs.parts(monoid, array.dtype, "scan"))
     if isinstance(monoid, Monoid):
         op, parts = bind(monoid, array, "scan"), [monoid]
@@ -392,7 +392,7 @@ def scan(
             for part, output in zip(parts, outputs, strict=True)
         )
         return results if monoid.several else results[0]
-    if not isinstance(monoid, monoids.Monoid):
+    if not isinstance(monoid, monoids.MonoidRow):
         raise ufuncs.refusal("scan", monoid)
     if len(monoid.fields) != 1:
         names = ", ".join(field.name for field in monoid.fields)

@@ -11,7 +11,7 @@ from dask.array.core import asanyarray, handle_out
 from dask.array.creation import empty_like
 from dask.array.utils import validate_axis
 
-from dask_coop.algebra.monoids import Monoid
+from dask_coop.algebra.monoids import MonoidRow
 from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.api.arguments import rechunk, require_one_kind
@@ -33,7 +33,7 @@ class ScanArguments(NamedTuple):
 
 
 def scan_array(
-    monoid: Monoid,
+    monoid: MonoidRow,
     name: str,
     x: da.Array,
     element: np.dtype[Any],
@@ -47,7 +47,7 @@ def scan_array(
 
     Parameters
     ----------
-    monoid : Monoid
+    monoid : MonoidRow
         With one field.
     name : str
         What messages and keys call the scan.
@@ -71,11 +71,11 @@ def scan_bound(op: Operation, name: str, x: da.Array, given: ScanArguments) -> d
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
     if exclusive and include_initial:
         raise ValueError("exclusive and include_initial exclude one another")
-    marks = None if segments is None else _bool_chunks(segments, x)
+    heads = None if segments is None else _bool_chunks(segments, x)
     if axis is None:
         flat, axis = _flatten(x), 0
-        if marks is not None and _fits(marks, x):
-            marks = _flatten(marks)
+        if heads is not None and _fits(heads, x):
+            heads = _flatten(heads)
     else:
         if not isinstance(axis, Integral):
             raise TypeError(
@@ -83,38 +83,38 @@ def scan_bound(op: Operation, name: str, x: da.Array, given: ScanArguments) -> d
             )
         axis = validate_axis(axis, x.ndim)
         flat = x
-    if marks is not None:
-        marks = _align(marks, flat, axis)
+    if heads is not None:
+        heads = _align(heads, flat, axis)
     spec = ScanSpec(axis, bool(exclusive), bool(reverse), bool(include_initial))
-    source = flat, marks
+    source = flat, heads
     if method == "sequential":
         return handle_out(out, graph_scan.chain(op, spec, source, name))
     return handle_out(out, graph_scan.scan(op, spec, source, name, method == "recompute"))
 
 
 def _bool_chunks(segments: Any, x: da.Array) -> da.Array:
-    marks = asanyarray(segments)
-    if marks.dtype != np.dtype("?"):
-        raise TypeError(f"segments must be of dtype bool, got {marks.dtype}")
-    require_one_kind("x", x, "segments", marks)
-    return marks
+    heads = asanyarray(segments)
+    if heads.dtype != np.dtype("?"):
+        raise TypeError(f"segments must be of dtype bool, got {heads.dtype}")
+    require_one_kind("x", x, "segments", heads)
+    return heads
 
 
-def _align(marks: da.Array, x: da.Array, axis: int) -> da.Array:
-    """Return marks, of the elements or of one line, in the chunks of `x`."""
+def _align(heads: da.Array, x: da.Array, axis: int) -> da.Array:
+    """Return head flags, of the elements or of one line, in the chunks of `x`."""
     wanted = x.chunks
-    if not _fits(marks, x):
+    if not _fits(heads, x):
         wanted = (x.chunks[axis],)
-        if marks.ndim != 1 or not _same_size(marks.shape[0], x.shape[axis]):
+        if heads.ndim != 1 or not _same_size(heads.shape[0], x.shape[axis]):
             raise ValueError(
                 f"segments must have the shape of x, {x.shape}, or of its axis {axis}, "
-                f"({x.shape[axis]},); got {marks.shape}"
+                f"({x.shape[axis]},); got {heads.shape}"
             )
-    if any(n != n for n in (*x.shape, *marks.shape)):
-        if marks.numblocks != tuple(map(len, wanted)):
+    if any(n != n for n in (*x.shape, *heads.shape)):
+        if heads.numblocks != tuple(map(len, wanted)):
             raise ValueError("segments must have the chunks of x where their sizes are not known")
-        return marks
-    return rechunk(marks, wanted)
+        return heads
+    return rechunk(heads, wanted)
 
 
 def _fits(a: da.Array, b: da.Array) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from dask.array.core import asanyarray
 
 from dask_coop.algebra import reproducible as digits
-from dask_coop.algebra.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, Monoid
+from dask_coop.algebra.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, MonoidRow
 from dask_coop.api.arguments import (
     Axis,
     ReductionArguments,
@@ -344,7 +344,7 @@ def count_nonzero(
 
 
 def _accumulate(
-    monoid: Monoid,
+    monoid: MonoidRow,
     name: str,
     a: Any,
     dtype: Any,
@@ -362,5 +362,5 @@ def _accumulate(
     return reduce_array(monoid, name, finalize, x, given, dtype=output, skipna=skipna)
 
 
-def _truth(monoid: Monoid, a: Any, given: ReductionArguments) -> da.Array:
+def _truth(monoid: MonoidRow, a: Any, given: ReductionArguments) -> da.Array:
     return reduce_array(monoid, monoid.name, only_field, asanyarray(a), given)

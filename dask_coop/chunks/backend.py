@@ -64,7 +64,7 @@ class ChunkBackend(Protocol):
         x: Array,
         spec: ScanSpec,
         base: State | None = None,
-        marks: Array | None = None,
+        heads: Array | None = None,
     ) -> Array:
         """Return the scan of the chunk `x` along ``spec.axis``.
 
@@ -77,7 +77,7 @@ class ChunkBackend(Protocol):
             The direction, and what the results include.
         base : tuple of arrays, optional
             The state of what comes before the chunk, in the shape of `x` without ``spec.axis``.
-        marks : array of bool, optional
+        heads : array of bool, optional
             Where the scan restarts: in the shape of `x`, or of one line for all.
 
         Returns
@@ -93,19 +93,19 @@ class ChunkBackend(Protocol):
         x: Array,
         spec: ScanSpec,
         base: State | None = None,
-        marks: Array | None = None,
+        heads: Array | None = None,
     ) -> tuple[Array, State]:
         """Return what `scan` does, and the state behind the chunk, which is the next one's base."""
 
-    def lift_segments(self, op: Operation, x: Array, spec: ScanSpec, marks: Array) -> State:
-        """Reduce what is behind the last mark of every line of the chunk `x` to a state.
+    def lift_segments(self, op: Operation, x: Array, spec: ScanSpec, heads: Array) -> State:
+        """Reduce what is behind the last head flag of every line of the chunk `x` to a state.
 
         The arguments are those of `scan`.
 
         Returns
         -------
         tuple of arrays
-            One field more than a state of ``op``, the last one: bool, whether the line has a mark.
+            One field more than a state of ``op``, the last one: bool, whether the line has one.
         """
 
     def histogram(

@@ -59,37 +59,37 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
 
 
 def scan(
-    op: Operation, x: Array, spec: ScanSpec, base: State | None = None, marks: Array | None = None
+    op: Operation, x: Array, spec: ScanSpec, base: State | None = None, heads: Array | None = None
 ) -> Array:
     """Return the scan of the chunk `x` from `base` on, masked where `x` is."""
-    return scan_on(op, x, spec, base, marks)[0]
+    return scan_on(op, x, spec, base, heads)[0]
 
 
 def scan_on(
-    op: Operation, x: Array, spec: ScanSpec, base: State | None = None, marks: Array | None = None
+    op: Operation, x: Array, spec: ScanSpec, base: State | None = None, heads: Array | None = None
 ) -> tuple[Array, State]:
     """Return the scan of the chunk `x`, masked where `x` is, and the state behind it."""
     mask, data, valid = np.ma.getmaskarray(x), np.ma.getdata(x), _valid(x)
-    marks = None if marks is None else np.ma.filled(marks, False)
+    heads = None if heads is None else np.ma.filled(heads, False)
     with np.errstate(all="ignore"):
         if op.monoid.lift is not None:
             data = data.astype(op.element, copy=False)
-            result, state = custom_monoid.scan(op, data, spec, base, marks, valid)
+            result, state = custom_monoid.scan(op, data, spec, base, heads, valid)
         else:
             if valid is not None:
                 data = np.where(mask, op.neutral, data.astype(op.element, copy=False))
-            result, state = numpy.scan_on(op, data, spec, base, marks)
+            result, state = numpy.scan_on(op, data, spec, base, heads)
     if spec.initial:
         one = np.zeros((*x.shape[: spec.axis], 1, *x.shape[spec.axis + 1 :]), "?")
         mask = np.concatenate([mask, one] if spec.reverse else [one, mask], spec.axis)
     return np.ma.array(result, mask=mask if spec.initial else mask.copy()), state
 
 
-def lift_segments(op: Operation, x: Array, spec: ScanSpec, marks: Array) -> State:
-    """Reduce what is behind the last mark of every line of the chunk `x` to a state."""
-    marks = np.ma.filled(marks, False)
+def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> State:
+    """Reduce what is behind the last head flag of every line of the chunk `x` to a state."""
+    heads = np.ma.filled(heads, False)
     with np.errstate(all="ignore"):
-        return numpy.lift_segments(op, np.ma.getdata(x), spec, marks, _valid(x))
+        return numpy.lift_segments(op, np.ma.getdata(x), spec, heads, _valid(x))
 
 
 def histogram(

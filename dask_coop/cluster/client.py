@@ -95,12 +95,12 @@ class Collective:
         self, op: Operation, spec: ScanSpec, source: tuple[Array, Array | None], name: str
     ) -> Array:
         """Scan the lines of an array."""
-        x, marks = source
+        x, heads = source
         _require_small(op, x, (spec.axis,))
-        arrays = [x] if marks is None else [x, marks]
+        arrays = [x] if heads is None else [x, heads]
         of_lines = [blocks for _, blocks in lines(x, spec)]
         indices = [index for line in of_lines for index in line]
-        bases = Spine(op, tuple(map(len, of_lines)), marks is not None)
+        bases = Spine(op, tuple(map(len, of_lines)), heads is not None)
         name = f"{name}-{uuid.uuid4().hex}"
         wrapped = partial(wrap, HighLevelGraph({}, {}), set(), name)
         like = wrapped({}, op, spec, x)

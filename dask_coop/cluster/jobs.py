@@ -22,7 +22,7 @@ from dask_coop.chunks.states import reduce_along
 from dask_coop.graph import tasks
 from dask_coop.graph.prefixes import base_of, stacked
 
-#: The blocks of one chunk: of the array, then of its mask, weights, marks or other coordinates.
+#: The blocks of one chunk: of the array, then of its mask, weights, head flags or coordinates.
 Blocks = Sequence[Any]
 
 #: States of more bytes than this are combined where they are made.
@@ -110,8 +110,8 @@ class Upsweep:
                 fields, memo = swept
                 return [Stacked(np.arange(len(blocks)), fields)], memo
         states = (
-            tasks.upsweep(op=self.op, spec=self.spec, block=x, marks=marks)
-            for x, marks in map(_two, blocks)
+            tasks.upsweep(op=self.op, spec=self.spec, block=x, heads=heads)
+            for x, heads in map(_two, blocks)
         )
         return stack(range(len(blocks)), states), b""
 
@@ -173,9 +173,9 @@ class Downsweep:
             return results
         return [
             tasks.scan_from(
-                op=self.op, spec=self.spec.part(base is None), block=x, marks=marks, base=base
+                op=self.op, spec=self.spec.part(base is None), block=x, heads=heads, base=base
             )
-            for (x, marks), base in zip(map(_two, blocks), bases, strict=True)
+            for (x, heads), base in zip(map(_two, blocks), bases, strict=True)
         ]
 
 

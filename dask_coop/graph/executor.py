@@ -40,7 +40,7 @@ class Runner(Protocol):
         """Return tables of samples, the last array their weights if they are `weighted`."""
 
     def scan(self, op: Operation, spec: ScanSpec, source: tuple[Any, Any], name: str) -> Any:
-        """Return the scan of an array, and of its marks if any, as an array in memory."""
+        """Return the scan of an array, and of its head flags if any, as an array in memory."""
 
 
 class _Graphs:

@@ -50,11 +50,11 @@ from dask_coop.graph.prefixes import GROUP, two_levels
 from dask_coop.graph.reduce import Key, Layer, array
 from dask_coop.graph.tasks import refs
 
-#: Elements and, where a scan restarts, marks in the same chunks.
-Marked = tuple[Array, Array | None]
+#: Elements and, where a scan restarts, head flags in the same chunks.
+Flagged = tuple[Array, Array | None]
 
 
-def scan(op: Operation, spec: ScanSpec, source: Marked, name: str, twice: bool = False) -> Array:
+def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool = False) -> Array:
     """Scan the lines of an array by reduce-then-scan.
 
     Parameters
@@ -62,20 +62,20 @@ def scan(op: Operation, spec: ScanSpec, source: Marked, name: str, twice: bool =
     op : Operation
     spec : ScanSpec
     source : tuple of dask.array.Array
-        The elements and their marks, if any.
+        The elements and their head flags, if any.
     name : str
         What keys begin with.
     twice : bool
         Whether chunks are made for each of the two passes, and not kept between them.
     """
-    x, marks = source
+    x, heads = source
     chunks.kind(x._meta)
     if (run := executor.runner()) is not None:
         return run.scan(op, spec, source, name)
     token = tokenize(op, spec, source, twice)
-    partial = op if marks is None else replace(op, monoid=segmented(op.monoid))
+    partial = op if heads is None else replace(op, monoid=segmented(op.monoid))
     # Under other keys, or the scheduler would keep what several chunks of both passes are made of.
-    first = (copy(x), None if marks is None else copy(marks)) if twice else source
+    first = (copy(x), None if heads is None else copy(heads)) if twice else source
     take_first, take = _taker(first, twice), _taker(source, twice)
     states: Layer = {}
     layer: Layer = {}
@@ -101,7 +101,7 @@ def scan(op: Operation, spec: ScanSpec, source: Marked, name: str, twice: bool =
     return wrap(graph, below, f"{name}-{token}", layer, op, spec, x)
 
 
-def chain(op: Operation, spec: ScanSpec, source: Marked, name: str) -> Array:
+def chain(op: Operation, spec: ScanSpec, source: Flagged, name: str) -> Array:
     """Scan the lines of an array chunk after chunk, each from the state that the last has left."""
     if executor.runner() is not None:
         raise Declined("a chain is a step a chunk")
@@ -135,26 +135,26 @@ def chain(op: Operation, spec: ScanSpec, source: Marked, name: str) -> Array:
     return wrap(graph, owners(graph, layer), f"{name}-{token}", layer, op, spec, x)
 
 
-def _taker(source: Marked, join: bool) -> Callable[..., Task]:
-    """Return what makes the task of a function that takes a chunk and its marks.
+def _taker(source: Flagged, join: bool) -> Callable[..., Task]:
+    """Return what makes the task of a function that takes a chunk and its head flags.
 
     Where they `join`, the tasks that make the chunk become part of it.
     """
-    x, marks = source
+    x, heads = source
     sources = Sources(_arrays(source)) if join else None
 
     def take(
         index: Key, key: Key, function: Any, op: Operation, spec: ScanSpec, **rest: Any
     ) -> Task:
-        block, mark = (x.name, *index), None
-        if marks is not None:
-            mark = (marks.name, *(index if marks.ndim == x.ndim else (index[spec.axis],)))
-            rest["marks"] = TaskRef(mark)
+        block, head = (x.name, *index), None
+        if heads is not None:
+            head = (heads.name, *(index if heads.ndim == x.ndim else (index[spec.axis],)))
+            rest["heads"] = TaskRef(head)
         task = Task(key, function, op=op, spec=spec, block=TaskRef(block), **rest)
         if sources is None:
             return task
-        # The marks of a line serve other lines too.
-        mine = [block, mark] if marks is not None and marks.ndim == x.ndim else [block]
+        # The heads of a line serve other lines too.
+        mine = [block, head] if heads is not None and heads.ndim == x.ndim else [block]
         return sources.join(task, mine)
 
     return take
@@ -168,7 +168,7 @@ def lines(x: Array, spec: ScanSpec) -> Iterator[tuple[Key, list[Key]]]:
         yield line, [(*line[:axis], j, *line[axis:]) for j in order]
 
 
-def _arrays(source: Marked) -> list[Array]:
+def _arrays(source: Flagged) -> list[Array]:
     return [array for array in source if array is not None]
 
 

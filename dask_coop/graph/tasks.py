@@ -110,11 +110,11 @@ def tabulate(
 # What runs inside the tasks of scans.
 
 
-def upsweep(*, op: Operation, spec: ScanSpec, block: Any, marks: Any = None) -> State:
-    """Return the state of a block along the axis of a scan, which may restart at marks."""
+def upsweep(*, op: Operation, spec: ScanSpec, block: Any, heads: Any = None) -> State:
+    """Return the state of a block along the axis of a scan, which may restart at head flags."""
     backend = chunks.backend_of(block)
-    if marks is not None:
-        segments: State = backend.lift_segments(op, block, spec, marks)
+    if heads is not None:
+        segments: State = backend.lift_segments(op, block, spec, heads)
         return segments
     if spec.reverse and not op.monoid.commutative:
         block = np.flip(block, spec.axis)
@@ -134,20 +134,20 @@ def downsweep(
     op: Operation,
     spec: ScanSpec,
     block: Any,
-    marks: Any = None,
+    heads: Any = None,
     bases: Sequence[State] = (),
     position: int = 0,
 ) -> Any:
     """Scan a block from the base at `position` in those of its group; the first has none."""
     base = base_of(op, bases[position]) if bases else None
-    return chunks.backend_of(block).scan(op, block, spec, base, marks)
+    return chunks.backend_of(block).scan(op, block, spec, base, heads)
 
 
 def scan_from(
-    *, op: Operation, spec: ScanSpec, block: Any, marks: Any = None, base: State | None = None
+    *, op: Operation, spec: ScanSpec, block: Any, heads: Any = None, base: State | None = None
 ) -> Any:
     """Scan a block from a base."""
-    return chunks.backend_of(block).scan(op, block, spec, base, marks)
+    return chunks.backend_of(block).scan(op, block, spec, base, heads)
 
 
 def step(
@@ -155,12 +155,12 @@ def step(
     op: Operation,
     spec: ScanSpec,
     block: Any,
-    marks: Any = None,
+    heads: Any = None,
     turn: None = None,
     base: State | None = None,
 ) -> tuple[Any, State]:
     """Scan a block from a base, and return the base of the next one, too."""
-    results: tuple[Any, State] = chunks.backend_of(block).scan_on(op, block, spec, base, marks)
+    results: tuple[Any, State] = chunks.backend_of(block).scan_on(op, block, spec, base, heads)
     return results
 
 
@@ -265,7 +265,7 @@ class ScanTask(OurTask):
 
     spec: ScanSpec
     block: Key
-    marks: Key | None = None
+    heads: Key | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -344,7 +344,7 @@ def read(task: Any, kind: type[Kind]) -> Kind | None:
 
 
 #: Arguments that are results of other tasks. A grid may be either.
-_OF_ONE = {"block", "where", "weights", "marks", "above", "bases", "base", "turn"}
+_OF_ONE = {"block", "where", "weights", "heads", "above", "bases", "base", "turn"}
 #: How those are found that are results of several tasks.
 _OF_SEVERAL = {"states": "given['states'].args", "samples": "task.args"}
 

@@ -337,6 +337,6 @@ def _objection_to_scan(key: Any, first: DownsweepTask, last: DownsweepTask) -> O
     """Say why no launch makes the chunks from `first`, which makes `key`, to `last`."""
     if len(index_of(key)) > 1:
         return Objection("it has several axes")
-    if last.marks is not None:
-        return Objection("it restarts at marks")
+    if last.heads is not None:
+        return Objection("it restarts at head flags")
     return objection_to_scan(first.op, first.spec) or objection_to_scan(last.op, last.spec)

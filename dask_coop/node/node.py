@@ -2,7 +2,7 @@
 
 ::
 
-    get --> launches --> _run --> dask.local.get_async -- task --> placement -- GPU --> workers
+    get --> launches --> _run --> dask.local.get_async -- task --> placement -- GPU --> threads
                                           ^                                                |
                                           '---------------- result, left on its GPU -------'
 
@@ -37,7 +37,7 @@ from dask.utils import parse_timedelta
 from dask_coop.node import threads
 from dask_coop.node.placement import deal, hands_on, is_on_all_gpus, leaves, replace
 from dask_coop.node.run import Launcher
-from dask_coop.node.threads import Job, Run, Worker
+from dask_coop.node.threads import NodeThread, Run, TaskFuture
 
 GIB = 2**30
 _WITHOUT_GPU = "without one, Dask's own schedulers compute, on NumPy chunks"
@@ -115,9 +115,9 @@ class Node:
         self._gpus.connect(self.devices)
         self._names = Counter(map(self._gpus.name, self.devices))
         self._total = sum(size.total for size in self.memory().values())
-        self._workers = [Worker(f"dask_coop GPU {ordinal}") for ordinal in self.devices]
+        self._workers = [NodeThread(f"dask_coop GPU {ordinal}") for ordinal in self.devices]
         # A launch may wait for tasks on the GPUs, so it is on none of their threads.
-        self._launches = Worker("dask_coop launches")
+        self._launches = NodeThread("dask_coop launches")
         self._explained: dict[str, str] = {}
         self._settings: list[Any] = []
         self._lock = threading.Lock()
@@ -226,7 +226,7 @@ class Node:
         run, here = Run(), self._here()
         dealt = deal(graph, len(self.devices))
 
-        def submit(execute: Any, jobs: list[Any]) -> Job:
+        def submit(execute: Any, jobs: list[Any]) -> TaskFuture:
             ((key, (task, data), dumps, _, get_id, pack),) = jobs
             worker, gpu = self._belongs(task, data, dealt[key], here)
             on_all = is_on_all_gpus(task)
@@ -248,7 +248,7 @@ class Node:
                 return done
 
             on_it = worker is None or worker.thread is threading.current_thread()
-            return Job(run, None if on_it else worker, work)
+            return TaskFuture(run, None if on_it else worker, work)
 
         try:
             try:
@@ -273,7 +273,7 @@ class Node:
 
     def _belongs(
         self, task: Any, data: Any, dealt: int, here: int | None
-    ) -> tuple[Worker | None, int | None]:
+    ) -> tuple[NodeThread | None, int | None]:
         """Return the thread and the GPU of a task; None and None for one that needs neither."""
         if hands_on(task, data):
             return None, None
@@ -366,7 +366,7 @@ def _checked(devices: Sequence[int], count: int) -> tuple[int, ...]:
     return ordinals
 
 
-def _stop(threads: list[Worker]) -> None:
+def _stop(threads: list[NodeThread]) -> None:
     for worker in threads:
         worker.stop()
 

@@ -27,39 +27,39 @@ class Run:
         self.order = itertools.count()
 
 
-class Job:
+class TaskFuture:
     """A task that was handed out; to `get_async`, a future.
 
     Parameters
     ----------
     run : Run
         The graph that it is of.
-    worker : Worker or None
+    thread : NodeThread or None
         The thread that is to do it; None for the thread that hands it out.
     work : callable
         What to do.
     """
 
-    def __init__(self, run: Run, worker: Worker | None, work: Callable[[], Any]) -> None:
+    def __init__(self, run: Run, thread: NodeThread | None, work: Callable[[], Any]) -> None:
         self.run = run
         self.rank = -run.round, next(run.order)
-        self._worker = worker
+        self._thread = thread
         self._work: Callable[[], Any] | None = work
         self._context = contextvars.copy_context()
         self._outcome: Any = None
         self._error: BaseException | None = None
 
-    def __lt__(self, other: Job) -> bool:
+    def __lt__(self, other: TaskFuture) -> bool:
         """Return whether this became ready in a later round, or comes first in the same one."""
         return self.rank < other.rank
 
-    def add_done_callback(self, callback: Callable[[Job], None]) -> None:
+    def add_done_callback(self, callback: Callable[[TaskFuture], None]) -> None:
         """Begin; `get_async` says here, and once, what to call at the end."""
-        self._callback: Callable[[Job], None] | None = callback
-        if self._worker is None:
+        self._callback: Callable[[TaskFuture], None] | None = callback
+        if self._thread is None:
             self.do()
         else:
-            self._worker.push(self)
+            self._thread.push(self)
 
     def do(self) -> None:
         """Do the work and call back."""
@@ -78,15 +78,15 @@ class Job:
     def result(self) -> Any:
         """Return what the work returned; `get_async` asks once, before it looks for new tasks."""
         self.run.round += 1
-        if self._worker is not None:
-            self._worker.saw(self.run)
+        if self._thread is not None:
+            self._thread.saw(self.run)
         if self._error is not None:
             raise self._error
         return self._outcome
 
 
-class Worker:
-    """A thread that does jobs, those of a later round first.
+class NodeThread:
+    """A thread that does tasks, those of a later round first.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Worker:
     """
 
     def __init__(self, name: str) -> None:
-        self._waiting: dict[Run, list[Job]] = {}
+        self._waiting: dict[Run, list[TaskFuture]] = {}
         self._unseen: Counter[Run] = Counter()
         self._doing: Run | None = None
         self._stopped = False
@@ -104,20 +104,20 @@ class Worker:
         self.thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self.thread.start()
 
-    def push(self, job: Job) -> None:
-        """Give the thread a job to do."""
+    def push(self, task: TaskFuture) -> None:
+        """Give the thread a task to do."""
         with self._changed:
-            heapq.heappush(self._waiting.setdefault(job.run, []), job)
+            heapq.heappush(self._waiting.setdefault(task.run, []), task)
             self._changed.notify_all()
 
     def saw(self, run: Run) -> None:
-        """Say that `get_async` has seen one more finished job of `run`."""
+        """Say that `get_async` has seen one more finished task of `run`."""
         with self._changed:
             self._unseen[run] -= 1
             self._changed.notify_all()
 
     def finish(self, run: Run) -> None:
-        """Drop the jobs of `run` that have not begun, and wait for the one that has."""
+        """Drop the tasks of `run` that have not begun, and wait for the one that has."""
         with self._changed:
             self._waiting.pop(run, None)
             try:
@@ -134,26 +134,26 @@ class Worker:
             self.thread.join()
 
     def _loop(self) -> None:
-        while (job := self._next()) is not None:
-            job.do()
-            del job
+        while (task := self._next()) is not None:
+            task.do()
+            del task
             with self._changed:
                 self._doing = None
                 self._changed.notify_all()
 
-    def _next(self) -> Job | None:
+    def _next(self) -> TaskFuture | None:
         with self._changed:
             while True:
-                for run, jobs in self._waiting.items():
+                for run, tasks in self._waiting.items():
                     if self._unseen[run] < MOST_UNSEEN:
-                        job = heapq.heappop(jobs)
+                        task = heapq.heappop(tasks)
                         # Graphs of several threads take turns.
                         del self._waiting[run]
-                        if jobs:
-                            self._waiting[run] = jobs
+                        if tasks:
+                            self._waiting[run] = tasks
                         self._unseen[run] += 1
                         self._doing = run
-                        return job
+                        return task
                 if self._stopped:
                     return None
                 self._changed.wait()

@@ -35,7 +35,7 @@ from dask_coop.algebra.monoids import (
     SUM,
     TICKS,
     VAR,
-    Monoid,
+    MonoidRow,
     State,
 )
 from dask_coop.algebra.operation import Operation, bind
@@ -49,7 +49,7 @@ ROUNDING = (MEAN, VAR, MOMENTS, SQUARES, LOGADDEXP)
 by_monoid = pytest.mark.parametrize("monoid", MONOIDS, ids=lambda monoid: monoid.name)
 
 
-def operation(monoid: Monoid, dtype: Any) -> Operation:
+def operation(monoid: MonoidRow, dtype: Any) -> Operation:
     return bind(monoid, np.dtype(dtype), np.dtype(dtype), monoid.name)
 
 
@@ -97,7 +97,7 @@ def assert_same(op: Operation, a: State, b: State, whole: Any) -> None:
 
 
 @st.composite
-def lines(draw: st.DrawFn, monoid: Monoid) -> Chunked:
+def lines(draw: st.DrawFn, monoid: MonoidRow) -> Chunked:
     """One-dimensional chunked arrays that `monoid` takes, NaN included, no overflow in squares."""
     dtype = np.dtype(draw(st.sampled_from([d for kind in monoid.kinds for d in DTYPES[kind]])))
     values = elements(dtype)
@@ -120,7 +120,7 @@ def pieces(case: Chunked) -> list[Any]:
 @by_monoid
 @given(data=st.data())
 def test_the_lift_of_a_whole_is_the_combination_of_its_parts(
-    xp: Any, monoid: Monoid, data: Any
+    xp: Any, monoid: MonoidRow, data: Any
 ) -> None:
     case = data.draw(lines(monoid))
     op = operation(monoid, case.array.dtype)
@@ -132,7 +132,7 @@ def test_the_lift_of_a_whole_is_the_combination_of_its_parts(
 
 @by_monoid
 @given(data=st.data())
-def test_any_grouping_gives_the_same(xp: Any, monoid: Monoid, data: Any) -> None:
+def test_any_grouping_gives_the_same(xp: Any, monoid: MonoidRow, data: Any) -> None:
     case = data.draw(lines(monoid))
     op = operation(monoid, case.array.dtype)
     with np.errstate(all="ignore"):
@@ -153,7 +153,7 @@ def test_any_grouping_gives_the_same(xp: Any, monoid: Monoid, data: Any) -> None
 
 @by_monoid
 @given(data=st.data())
-def test_the_identity_is_neutral_on_both_sides(xp: Any, monoid: Monoid, data: Any) -> None:
+def test_the_identity_is_neutral_on_both_sides(xp: Any, monoid: MonoidRow, data: Any) -> None:
     case = data.draw(lines(monoid))
     op = operation(monoid, case.array.dtype)
     with np.errstate(all="ignore"):
@@ -165,7 +165,7 @@ def test_the_identity_is_neutral_on_both_sides(xp: Any, monoid: Monoid, data: An
 
 
 @by_monoid
-def test_nothing_is_lifted_to_the_identity(xp: Any, monoid: Monoid) -> None:
+def test_nothing_is_lifted_to_the_identity(xp: Any, monoid: MonoidRow) -> None:
     for dtype in (d for kind in monoid.kinds for d in DTYPES[kind]):
         op = operation(monoid, dtype)
         state = on_host(lift(xp, op, np.empty(0, dtype)))
@@ -178,7 +178,7 @@ def test_nothing_is_lifted_to_the_identity(xp: Any, monoid: Monoid) -> None:
 
 
 @by_monoid
-def test_states_have_the_chunks_shape_without_the_reduced_axes(xp: Any, monoid: Monoid) -> None:
+def test_states_have_the_chunks_shape_without_the_reduced_axes(xp: Any, monoid: MonoidRow) -> None:
     chunk = np.random.default_rng(6).integers(0, 99, (3, 4, 5)).astype("f4")
     op = operation(monoid, "f4" if "f" in monoid.kinds else "c8")
     for axes, shape in [((0,), (4, 5)), ((1,), (3, 5)), ((0, 2), (4,)), ((), (3, 4, 5))]:
@@ -214,7 +214,7 @@ def test_states_of_dates_combine_in_any_grouping(ticks: list[int], data: Any) ->
 @pytest.mark.parametrize("monoid", [ARGMIN, ARGMAX], ids=lambda monoid: monoid.name)
 @given(case=arrays(dtypes=["i1", "f4"], shape=st.tuples(*[st.integers(1, 6)] * 3)))
 def test_indices_count_in_c_order_whatever_the_order_in_memory(
-    xp: Any, monoid: Monoid, case: Chunked
+    xp: Any, monoid: MonoidRow, case: Chunked
 ) -> None:
     find = getattr(np, monoid.name)
     op = operation(monoid, case.array.dtype)
@@ -283,7 +283,7 @@ def test_minima_and_maxima_pass_nan_on() -> None:
 
 
 @pytest.mark.parametrize("monoid", [*MONOIDS, COUNTS], ids=lambda monoid: monoid.name)
-def test_rows_of_the_table_pickle_as_references(monoid: Monoid) -> None:
+def test_rows_of_the_table_pickle_as_references(monoid: MonoidRow) -> None:
     assert pickle.loads(pickle.dumps(monoid)) is monoid
     op = operation(monoid, DTYPES[monoid.kinds[0]][-1])
     again = pickle.loads(pickle.dumps(op))
@@ -293,7 +293,7 @@ def test_rows_of_the_table_pickle_as_references(monoid: Monoid) -> None:
 
 
 def test_a_monoid_of_ones_own_pickles_whole() -> None:
-    own = Monoid("sum", SUM.fields, "f", "Sum")
+    own = MonoidRow("sum", SUM.fields, "f", "Sum")
     again = pickle.loads(pickle.dumps(own))
     assert again == own
     assert again is not SUM
@@ -325,7 +325,7 @@ def test_elements_are_converted_where_the_kind_of_number_changes(
 
 
 @pytest.mark.parametrize("monoid", [*MONOIDS, COUNTS], ids=lambda monoid: monoid.name)
-def test_a_monoid_takes_the_kinds_that_it_names_and_no_other(monoid: Monoid) -> None:
+def test_a_monoid_takes_the_kinds_that_it_names_and_no_other(monoid: MonoidRow) -> None:
     for dtype in np.typecodes["All"]:
         takes = np.dtype(dtype).kind in monoid.kinds and dtype not in "gG"
         # The platform's names for 64 bits are as good as any.
@@ -380,7 +380,7 @@ def test_the_extrema_of_one_value_are_that_value() -> None:
 @pytest.mark.parametrize("monoid", [SUM, PROD, MIN, MAX, MINMAX, ARGMIN, ARGMAX, MEAN, VAR])
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
 def test_skipna_leaves_nan_out_and_where_what_is_false(
-    monoid: Monoid, axes: tuple[int, ...]
+    monoid: MonoidRow, axes: tuple[int, ...]
 ) -> None:
     generator = np.random.default_rng(0)
     x = generator.integers(-3, 4, (5, 7)).astype("f8")

@@ -42,7 +42,7 @@ from dask_coop.algebra.monoids import (
     SQUARES,
     SUM,
     VAR,
-    Monoid,
+    MonoidRow,
 )
 from dask_coop.algebra.operation import Operation, bind, compensated, reproducible
 from dask_coop.chunks.numpy import backend
@@ -50,11 +50,11 @@ from dask_coop.chunks.numpy import backend
 DTYPES = {"b": "?", "i": "bhil", "u": "BHIL", "f": "efd", "c": "FD"}
 
 
-def dtypes(monoid: Monoid) -> list[np.dtype[Any]]:
+def dtypes(monoid: MonoidRow) -> list[np.dtype[Any]]:
     return [np.dtype(letter) for kind in monoid.kinds for letter in DTYPES[kind]]
 
 
-def operation(monoid: Monoid, dtype: np.dtype[Any]) -> Operation:
+def operation(monoid: MonoidRow, dtype: np.dtype[Any]) -> Operation:
     return bind(monoid, dtype, monoid.output(dtype), monoid.name)
 
 
@@ -63,7 +63,7 @@ def reproducibly(function: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 #: The public function that reduces, or scans, by a row and nothing else.
-PUBLIC: dict[Monoid, Callable[[Any], Any]] = {
+PUBLIC: dict[MonoidRow, Callable[[Any], Any]] = {
     SUM: dc.sum,
     SQUARES: dc.norm,
     PROD: dc.prod,
@@ -89,7 +89,7 @@ PUBLIC: dict[Monoid, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("monoid", PUBLIC, ids=lambda monoid: monoid.name)
-def test_results_have_the_dtype_that_the_row_says(monoid: Monoid) -> None:
+def test_results_have_the_dtype_that_the_row_says(monoid: MonoidRow) -> None:
     for dtype in dtypes(monoid):
         lazy = PUBLIC[monoid](da.ones(3, dtype=dtype, chunks=2))
         assert lazy.dtype == monoid.output(dtype)
@@ -102,7 +102,7 @@ def test_the_other_rows_have_several_results_or_stand_for_these() -> None:
 
 
 @pytest.mark.parametrize("monoid", MONOIDS, ids=lambda monoid: monoid.name)
-def test_a_neutral_element_changes_no_state(monoid: Monoid) -> None:
+def test_a_neutral_element_changes_no_state(monoid: MonoidRow) -> None:
     for dtype in dtypes(monoid):
         op = operation(monoid, dtype)
         if op.neutral is None:
@@ -136,7 +136,7 @@ TWINS = [
 @pytest.mark.parametrize(
     ("row", "twin"), TWINS, ids=[f"{row.name}-{twin.name}" for row, twin in TWINS]
 )
-def test_twins_sum_as_the_row_that_names_them(row: Monoid, twin: Monoid) -> None:
+def test_twins_sum_as_the_row_that_names_them(row: MonoidRow, twin: MonoidRow) -> None:
     assert twin.options == row.options
     assert twin.has_digits != twin.has_excess
     choose, finish = (reproducible, as_number) if twin.has_digits else (compensated, settled)
@@ -172,7 +172,7 @@ def test_sums_of_integers_need_no_twin() -> None:
 
 
 def test_facts_are_no_part_of_what_a_row_is() -> None:
-    own = Monoid("own", SUM.fields, "f", "Sum")
+    own = MonoidRow("own", SUM.fields, "f", "Sum")
     other = replace(own, output=np.dtype, options=("skipna",), fills_masked=True, compensated=SUM)
     assert own == other
     assert hash(own) == hash(other)

@@ -213,9 +213,9 @@ def test_extrema_of_times(dtype: str, method: str) -> None:
             backwards = function(x, 0, method=method, reverse=True, exclusive=True).compute()
             expected = ufunc.accumulate(array[::-1], 0)[::-1]
             np.testing.assert_array_equal(backwards[:-1], expected[1:])
-            marks = np.zeros(40, "?")
-            marks[30] = True
-            parts = function(x, 0, method=method, segments=marks).compute()
+            heads = np.zeros(40, "?")
+            heads[30] = True
+            parts = function(x, 0, method=method, segments=heads).compute()
             np.testing.assert_array_equal(parts[:30], ufunc.accumulate(array[:30], 0))
             np.testing.assert_array_equal(parts[30:], ufunc.accumulate(array[30:], 0))
 

@@ -352,7 +352,7 @@ def test_several_results_of_one_reduction(xp: Any, dtype: str) -> None:
 def test_several_results_of_one_scan(xp: Any, method: str) -> None:
     x = np.random.default_rng(0).permutation(300).reshape(100, 3).astype("f8") - 20
     lazy, restarts = to_chunks(xp, x, (13, 2)), np.arange(100) % 31 == 0
-    marks = to_chunks(xp, restarts, 13)
+    heads = to_chunks(xp, restarts, 13)
     from_nothing = np.concatenate([np.full((1, 3), -np.inf), x])
     pairs = [two_largest(from_nothing[: i + 2], 0) for i in range(len(x))]
     expected, below = (np.stack(parts) for parts in zip(*pairs, strict=True))
@@ -365,7 +365,7 @@ def test_several_results_of_one_scan(xp: Any, method: str) -> None:
     np.testing.assert_array_equal(to_numpy(xp, before)[1:], expected[:-1])
     longer, _ = dc.scan(lazy, top("f8"), 0, "f4", method=method, include_initial=True)
     np.testing.assert_array_equal(to_numpy(xp, longer)[1:], expected.astype("f4"))
-    cut, _ = dc.scan(lazy, top("f8"), 0, method=method, segments=marks)
+    cut, _ = dc.scan(lazy, top("f8"), 0, method=method, segments=heads)
     parts = [np.maximum.accumulate(part) for part in np.split(x, range(31, 100, 31))]
     np.testing.assert_array_equal(to_numpy(xp, cut), np.concatenate(parts))
 

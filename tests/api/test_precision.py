@@ -181,12 +181,12 @@ def running_sum(x: Any) -> Any:
     return np.array(pairs).reshape(-1, 2).T
 
 
-def running_sums(x: Any, axis: int, marks: Any = None) -> Any:
-    """Return those of all lines, which restart at marks, behind a first axis of two."""
+def running_sums(x: Any, axis: int, heads: Any = None) -> Any:
+    """Return those of all lines, which restart at head flags, behind a first axis of two."""
     lines = np.moveaxis(x, axis, -1)
     flags = np.zeros(lines.shape, "?")
-    if marks is not None:
-        flags[:] = marks if marks.ndim == 1 else np.moveaxis(marks, axis, -1)
+    if heads is not None:
+        flags[:] = heads if heads.ndim == 1 else np.moveaxis(heads, axis, -1)
     sums = np.empty((2, *lines.shape))
     for at in np.ndindex(lines.shape[:-1]):
         parts = np.split(lines[at], np.flatnonzero(flags[at]))
@@ -247,11 +247,11 @@ def test_running_sums_along_axes(xp: Any, axis: int) -> None:
 def test_running_sums_of_segments(xp: Any, shape: tuple[int, ...], share: float) -> None:
     x, axis = uniform(shape, 22), int(np.argmax(shape))
     for of in (shape, (shape[axis],)):
-        marks = uniform(of, 23) < share
-        exact = running_sums(x, axis, marks)
+        heads = uniform(of, 23) < share
+        exact = running_sums(x, axis, heads)
         for sizes in (shape, tuple(-(-n // 7) for n in shape)):
             lazy = chunked(xp, x, sizes)
-            begins = chunked(xp, marks, sizes if of == shape else sizes[axis])
+            begins = chunked(xp, heads, sizes if of == shape else sizes[axis])
             for method in ("reduce-then-scan", "sequential"):
                 found = computed(dc.cumsum(lazy, axis=axis, segments=begins, method=method))
                 assert scan_errors(found, exact).max() <= SCAN_ULPS

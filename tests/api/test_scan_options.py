@@ -30,11 +30,11 @@ METHODS = ("reduce-then-scan", "sequential", "recompute")
 
 
 def scan_line(
-    ufunc: Any, identity: Any, line: Any, marks: Any, exclusive: bool, include_initial: bool
+    ufunc: Any, identity: Any, line: Any, heads: Any, exclusive: bool, include_initial: bool
 ) -> list[Any]:
     """Return the scan of one line, element by element."""
     state, results = identity, [identity] if include_initial else []
-    for value, restarts in zip(line, marks, strict=True):
+    for value, restarts in zip(line, heads, strict=True):
         before = identity if restarts else state
         state = value if before is identity else ufunc(before, value)
         results.append(before if exclusive else state)
@@ -64,8 +64,8 @@ def oracle(
     step = -1 if reverse else 1
     result = np.empty((*array.shape[:-1], array.shape[-1] + include_initial), array.dtype)
     for index in np.ndindex(array.shape[:-1]):
-        line, marks = array[index][::step], segments[index][::step]
-        result[index][::step] = scan_line(ufunc, identity, line, marks, exclusive, include_initial)
+        line, heads = array[index][::step], segments[index][::step]
+        result[index][::step] = scan_line(ufunc, identity, line, heads, exclusive, include_initial)
     return np.moveaxis(result, -1, axis)
 
 
@@ -134,26 +134,26 @@ def test_lines_of_many_blocks(xp: Any, shape: tuple[int, ...], density: float | 
         chunks = tuple(n if n < 9 else n // 2 + 1 for n in shape)
         x = to_chunks(xp, array, chunks)
         for sides in [shape, shape[axis : axis + 1]] if density else [()]:
-            marks = rng.random(sides) < density if density else None
+            heads = rng.random(sides) < density if density else None
             for exclusive, reverse in ((False, False), (True, False), (False, True)):
                 options: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
-                if marks is not None:
-                    options["segments"] = marks
-                expected = running_sum(array, marks, axis, exclusive, reverse)
+                if heads is not None:
+                    options["segments"] = heads
+                expected = running_sum(array, heads, axis, exclusive, reverse)
                 result = dc.cumsum(x, axis, **with_chunks(xp, options, 9999))
                 np.testing.assert_array_equal(to_numpy(xp, result), expected)
 
 
-def running_sum(array: Any, marks: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
-    """Return what `oracle` does of integers, by sums of all that came before the last mark."""
-    marks = np.zeros(array.shape, "?") if marks is None else marks
+def running_sum(array: Any, heads: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
+    """Return what `oracle` does of integers, by sums of all that came before the last head flag."""
+    heads = np.zeros(array.shape, "?") if heads is None else heads
     array = np.moveaxis(array, axis, -1)
-    marks = np.moveaxis(marks, axis, -1) if marks.ndim == array.ndim else marks
-    marks = np.broadcast_to(marks, array.shape)
+    heads = np.moveaxis(heads, axis, -1) if heads.ndim == array.ndim else heads
+    heads = np.broadcast_to(heads, array.shape)
     if reverse:
-        array, marks = array[..., ::-1], marks[..., ::-1]
+        array, heads = array[..., ::-1], heads[..., ::-1]
     total = np.cumsum(array, -1)
-    places = np.where(marks, np.arange(array.shape[-1]), 0)
+    places = np.where(heads, np.arange(array.shape[-1]), 0)
     start = np.maximum.accumulate(places, -1)
     left = np.take_along_axis(total - array, start, -1)
     result = total - left - (array if exclusive else 0)
@@ -231,10 +231,10 @@ def test_segments_made_of_the_array_itself(xp: Any) -> None:
 def test_segments_of_many_lines_go_on_behind_an_empty_chunk(xp: Any) -> None:
     """Their states are too many to go to a GPU's host, also those of no element."""
     array = np.arange(60_000.0).reshape(3, 20_000)
-    marks = array % 7 == 0
+    heads = array % 7 == 0
     chunks = ((0, 1, 0, 2), (20_000,))
-    x, segments = to_chunks(xp, array, chunks), to_chunks(xp, marks, chunks)
-    expected = oracle(np.add, 0, array[:, :50], 0, segments=marks[:, :50])
+    x, segments = to_chunks(xp, array, chunks), to_chunks(xp, heads, chunks)
+    expected = oracle(np.add, 0, array[:, :50], 0, segments=heads[:, :50])
     for method in METHODS:
         result = dc.cumsum(x, 0, segments=segments, method=method)
         np.testing.assert_array_equal(to_numpy(xp, result)[:, :50], expected)

@@ -21,7 +21,7 @@ from dask_coop.algebra.monoids import (
     MIN,
     PROD,
     SUM,
-    Monoid,
+    MonoidRow,
 )
 from dask_coop.algebra.operation import bind
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
@@ -54,7 +54,7 @@ def values(rng: Any, shape: tuple[int, ...], dtype: str) -> Any:
     return array
 
 
-def assert_same(actual: Any, expected: Any, monoid: Monoid, case: Any) -> None:
+def assert_same(actual: Any, expected: Any, monoid: MonoidRow, case: Any) -> None:
     if monoid is LOGADDEXP:
         tolerance = 1e-6 if expected.dtype == "f4" else 1e-12
         np.testing.assert_allclose(actual, expected, tolerance, tolerance, err_msg=str(case))
@@ -66,7 +66,7 @@ def assert_same(actual: Any, expected: Any, monoid: Monoid, case: Any) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("monoid", "element", "output"), CASES)
 def test_scans_by_cuda_are_those_by_numpy(
-    monoid: Monoid, element: str, output: str, shape: tuple[int, ...]
+    monoid: MonoidRow, element: str, output: str, shape: tuple[int, ...]
 ) -> None:
     if missing := missing_for_gpu():
         pytest.skip(missing)
@@ -82,13 +82,13 @@ def test_scans_by_cuda_are_those_by_numpy(
     # NumPy takes its time over segments.
     every = [] if host.size > 1 << 20 else [rng.random(shape) < 0.001]
     for exclusive, reverse in DIRECTIONS:
-        for start, marks in product((None, base), (None, rng.random(shape[axis]) < 0.01, *every)):
+        for start, heads in product((None, base), (None, rng.random(shape[axis]) < 0.01, *every)):
             spec = ScanSpec(axis, exclusive, reverse, initial=not exclusive and start is None)
-            there = marks if marks is None else cupy.asarray(marks)
+            there = heads if heads is None else cupy.asarray(heads)
             with np.errstate(all="ignore"):
-                expected, state = on_host.scan_on(op, host, spec, start, marks)
+                expected, state = on_host.scan_on(op, host, spec, start, heads)
             actual, behind = engine.scan_on(op, x, spec, start, there)
-            case = spec, start is not None, marks is None or marks.shape
+            case = spec, start is not None, heads is None or heads.shape
             assert actual.dtype == expected.dtype
             assert actual.shape == expected.shape
             assert_same(cupy.asnumpy(actual), expected, monoid, case)
@@ -103,25 +103,25 @@ def test_the_lift_of_segments_is_what_their_scan_leaves(xp: Any, case: Chunked, 
     axis, reverse = data.draw(st.integers(0, 2)), data.draw(st.booleans())
     array = data.draw(st.sampled_from([case.array, case.array.T, case.array[:, ::-1]]))
     sides = data.draw(st.sampled_from([array.shape, array.shape[axis : axis + 1]]))
-    marks = np.random.default_rng(data.draw(st.integers(0, 99))).random(sides) < 0.3
+    heads = np.random.default_rng(data.draw(st.integers(0, 99))).random(sides) < 0.3
     op = bind(MAX, array.dtype, array.dtype, "scan")
     engine, spec = chunks.backend_of(xp.empty(0)), ScanSpec(axis, reverse=reverse)
-    x, there = xp.asarray(array), xp.asarray(marks)
+    x, there = xp.asarray(array), xp.asarray(heads)
     *value, restarts = engine.lift_segments(op, x, spec, there)
     _, state = engine.scan_on(op, x, spec, None, there)
     np.testing.assert_array_equal(
         chunks.asarray(value[0], "numpy"), chunks.asarray(state[0], "numpy")
     )
-    found = marks.any() if marks.ndim < array.ndim else marks.any(axis)
+    found = heads.any() if heads.ndim < array.ndim else heads.any(axis)
     kept = array.shape[:axis] + array.shape[axis + 1 :]
     np.testing.assert_array_equal(chunks.asarray(restarts, "numpy"), np.broadcast_to(found, kept))
     # From a base on: what the segmented monoid makes of both.
     base = op.monoid.identity(op.element)
     base = (np.full(kept, base[0]),)
     merged = segmented(op.monoid).combine(
-        (*base, np.zeros(kept, "?")), on_host.lift_segments(op, array, spec, marks)
+        (*base, np.zeros(kept, "?")), on_host.lift_segments(op, array, spec, heads)
     )
-    _, state = on_host.scan_on(op, array, spec, base, marks)
+    _, state = on_host.scan_on(op, array, spec, base, heads)
     np.testing.assert_array_equal(merged[0], state[0])
 
 
@@ -130,9 +130,9 @@ def test_a_chunk_is_left_as_it_is(xp: Any) -> None:
         op = bind(SUM, np.dtype(dtype), np.dtype("f8" if dtype == "f4" else dtype), "scan")
         for shape, axis in (((5000,), 0), ((6, 800), 0), ((800, 6), 0), ((6, 800), 1)):
             host = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-            x, marks = xp.asarray(host), xp.asarray(np.arange(shape[axis]) % 3 == 0)
+            x, heads = xp.asarray(host), xp.asarray(np.arange(shape[axis]) % 3 == 0)
             base = (np.ones(shape[:axis] + shape[axis + 1 :]),)
-            for where in (None, marks):
+            for where in (None, heads):
                 for exclusive, reverse in DIRECTIONS:
                     spec = ScanSpec(axis, exclusive, reverse)
                     chunks.backend_of(x).scan(op, x, spec, base, where)

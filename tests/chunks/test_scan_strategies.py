@@ -160,17 +160,17 @@ def test_floats_come_out_the_same_on_every_run(cuda: Any) -> None:
         assert (error <= rounding * np.spacing(np.abs(wide).max().astype("f4"))).all()
 
 
-def restart(x: Any, marks: Any, base: Any, exclusive: bool, reverse: bool) -> Any:
+def restart(x: Any, heads: Any, base: Any, exclusive: bool, reverse: bool) -> Any:
     """Return the scan along axis 1 of integers that restarts where marked."""
     if reverse:
-        return restart(x[:, ::-1], marks[:, ::-1], base, exclusive, False)[:, ::-1]
+        return restart(x[:, ::-1], heads[:, ::-1], base, exclusive, False)[:, ::-1]
     total = np.cumsum(x, 1, dtype="i8")
     before = np.zeros_like(total) if base is None else np.zeros_like(total) + base[:, None]
     # What the last restart has left behind, the negative of the base where there was none.
-    at = np.maximum.accumulate(np.where(marks, np.arange(x.shape[1])[:, None], -1), 1)
+    at = np.maximum.accumulate(np.where(heads, np.arange(x.shape[1])[:, None], -1), 1)
     left = np.take_along_axis(total - x, np.maximum(at, 0), 1)
     result = total - np.where(at >= 0, left, -before)
-    return np.where(marks, 0, result - x) if exclusive else result
+    return np.where(heads, 0, result - x) if exclusive else result
 
 
 @pytest.mark.gpu
@@ -185,14 +185,14 @@ def test_scans_restart_where_segments_begin(cuda: Any, names: str, density: floa
     rng = np.random.default_rng(0)
     for number, shape in enumerate((*((*row, 1) for row in ROWS), *COLUMNS, (1, 9_000_000, 1))):
         host = rng.integers(0, 2, shape).astype(element)
-        marks = rng.random(shape) < density
+        heads = rng.random(shape) < density
         base = rng.integers(0, 9, shape[::2]) if number % 2 else None
         start = cupy.asarray(base.astype(state)) if base is not None else None
         for exclusive, reverse in ((False, False), (True, number % 3 > 0), (number % 3 > 1, True)):
             x, y = cupy.asarray(host), cupy.full(shape, 77, output)
             options = {"exclusive": exclusive, "reverse": reverse}
-            cuda.scan_lines(op, x, y, start, shape, segments=cupy.asarray(marks), **options)
-            expected = restart(host.real.astype("i8"), marks, base, exclusive, reverse)
+            cuda.scan_lines(op, x, y, start, shape, segments=cupy.asarray(heads), **options)
+            expected = restart(host.real.astype("i8"), heads, base, exclusive, reverse)
             np.testing.assert_array_equal(cupy.asnumpy(y), expected, f"{shape} {options}")
 
 
@@ -263,7 +263,7 @@ def test_a_strategy_that_cannot_be_had_says_why(cuda: Any) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             cuda.scan_lines(op, x, x, None, shape, strategy=strategy)
-    marks = cupy.zeros(16, "?")
+    heads = cupy.zeros(16, "?")
     for strategy, shape in (("cooperative", (1, 16, 1)), ("two-level", (1, 4, 4))):
         with pytest.raises(ValueError, match="does not take segments"):
-            cuda.scan_lines(op, x, x, None, shape, segments=marks, strategy=strategy)
+            cuda.scan_lines(op, x, x, None, shape, segments=heads, strategy=strategy)

@@ -233,8 +233,8 @@ def test_scans_are_those_of_graphs_and_stay(client: Client, name: str) -> None:
 @pytest.mark.parametrize("full", [True, False])
 def test_scans_restart(client: Client, full: bool) -> None:
     x = persist(client, INTS, (4, 3))
-    marks = RNG.random(INTS.shape if full else INTS.shape[:1]) < 0.3
-    segments = persist(client, marks, (4, 3) if full else 4, everywhere=True)
+    heads = RNG.random(INTS.shape if full else INTS.shape[:1]) < 0.3
+    segments = persist(client, heads, (4, 3) if full else 4, everywhere=True)
     for options in ({}, {"reverse": True}, {"exclusive": True}, {"include_initial": True}):
         call = lambda **kw: dc.cumsum(x, 0, segments=segments, **options, **kw)  # noqa: B023, E731
         agree_in_place(client, x, call)
@@ -266,8 +266,8 @@ def test_scans_of_several_groups_of_chunks_have_the_bits_of_graphs(
         agree_in_place(client, x, lambda **kw: dc.cumsum(x, axis=-1, **options, **kw))  # noqa: B023
         agree_in_place(client, x, lambda **kw: dc.cumprod(x, axis=-1, **options, **kw))  # noqa: B023
     line = persist(client, RNG.normal(size=140).astype("f4"), 2)
-    marks = persist(client, RNG.random(140) < 0.02, 2, everywhere=True)
-    agree_in_place(client, line, lambda **kw: dc.cumsum(line, segments=marks, **options, **kw))
+    heads = persist(client, RNG.random(140) < 0.02, 2, everywhere=True)
+    agree_in_place(client, line, lambda **kw: dc.cumsum(line, segments=heads, **options, **kw))
     own = persist(client, RNG.normal(size=140) + 1j, 2)
     agree_in_place(client, own, lambda **kw: dc.scan(own, AFFINE, **options, **kw))
 

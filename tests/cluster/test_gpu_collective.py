@@ -17,7 +17,7 @@ import dask_coop as dc
 from dask_coop import chunks
 from dask_coop.algebra import monoids
 from dask_coop.algebra.bins import Grid, find_bins
-from dask_coop.algebra.monoids import Monoid
+from dask_coop.algebra.monoids import MonoidRow
 from dask_coop.algebra.operation import bind, reproducible
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.cluster import jobs
@@ -79,9 +79,11 @@ def cut(host: Any, sizes: Any = SIZES, shift: int = 0) -> list[Any]:
         (monoids.COUNT_NONZERO, "f4"),
         (monoids.REPRODUCIBLE_SUM, "f4"),
     ],
-    ids=lambda value: value.name if isinstance(value, Monoid) else value,
+    ids=lambda value: value.name if isinstance(value, MonoidRow) else value,
 )
-def test_states_of_several_chunks_are_those_of_each(monoid: Monoid, dtype: str, shift: int) -> None:
+def test_states_of_several_chunks_are_those_of_each(
+    monoid: MonoidRow, dtype: str, shift: int
+) -> None:
     if monoid is monoids.REPRODUCIBLE_SUM:
         op = reproducible(bind(monoids.SUM, np.dtype(dtype), np.dtype(dtype), "test"))
     else:
@@ -121,10 +123,10 @@ def test_samples_of_several_chunks_are_counted_into_one_table(bins: int) -> None
         (monoids.MAX, "i8"),
         (monoids.MIN, "u1"),
     ],
-    ids=lambda value: value.name if isinstance(value, Monoid) else value,
+    ids=lambda value: value.name if isinstance(value, MonoidRow) else value,
 )
 def test_a_scan_in_two_halves_is_that_of_the_whole(
-    monoid: Monoid, dtype: str, exclusive: bool, reverse: bool, workers: int
+    monoid: MonoidRow, dtype: str, exclusive: bool, reverse: bool, workers: int
 ) -> None:
     host = values(dtype, sum(SIZES))
     op = bind(monoid, host.dtype, host.dtype, "test")

@@ -17,7 +17,7 @@ from test_architecture import MODULES, PACKAGE, imports, module_name
 
 import dask_coop as dc
 from dask_coop.algebra import monoids
-from dask_coop.algebra.monoids import Field, Monoid
+from dask_coop.algebra.monoids import Field, MonoidRow
 from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
 from dask_coop.api.public import public
 
@@ -135,7 +135,7 @@ def test_a_reduction_is_a_row_a_public_function_and_a_line_in_a_table_of_tests(
     """The walk "Add a reduction" of CONTRIBUTING.md, with what each of three files would get."""
     # algebra/monoids.py
     bits = Field("bits", "element", lambda dtype: dtype.type(0), np.bitwise_or)
-    row = Monoid("bitwise_or", (bits,), "biu", "BitwiseOr")
+    row = MonoidRow("bitwise_or", (bits,), "biu", "BitwiseOr")
     monkeypatch.setattr(monoids, "BITWISE_OR", row, raising=False)
 
     # api/sums.py

@@ -82,15 +82,15 @@ def directions(rng: draw.Generator) -> dict[str, Any]:
 
 
 def segments(rng: draw.Generator, x: Operand, axis: int | None) -> dict[str, Operand]:
-    """Return marks for a scan along an axis, of the elements or of one line; or none."""
+    """Return head flags for a scan along an axis, of the elements or of one line; or none."""
     if x.array.ndim == 0 or draw.chance(rng, 0.7):
         return {}
     letters = x.axes
     if draw.chance(rng, 0.5) and (axis is not None or x.array.ndim == 1):
         letters = x.axes[axis or 0]
     sides = tuple(x.array.shape[x.axes.index(letter)] for letter in letters)
-    marks = rng.random(sides) < draw.pick(rng, [0, 0.02, 0.3, 1])
-    return {"segments": Operand(marks, draw.chunks(rng, sides), letters)}
+    heads = rng.random(sides) < draw.pick(rng, [0, 0.02, 0.3, 1])
+    return {"segments": Operand(heads, draw.chunks(rng, sides), letters)}
 
 
 def row_of(case: Case) -> str:
@@ -122,21 +122,21 @@ def _logarithms(rng: draw.Generator, dtype: str, sides: tuple[int, ...]) -> Arra
 
 def scan_lines(case: Case, array: Array, accumulate: Any, identity: Any) -> Array:
     """Return the scan by `accumulate`, a cumulative function of one line, of all segments."""
-    axis, marks = case.option("axis"), case.operand("segments")
-    marks = np.zeros(array.shape, "?") if marks is None else marks
+    axis, heads = case.option("axis"), case.operand("segments")
+    heads = np.zeros(array.shape, "?") if heads is None else heads
     if axis is None:
-        array, marks, axis = array.ravel(), marks.ravel(), 0
+        array, heads, axis = array.ravel(), heads.ravel(), 0
     array = np.moveaxis(array, axis, -1)
-    if marks.ndim == array.ndim:
-        marks = np.moveaxis(marks, axis, -1)
-    marks = np.broadcast_to(marks, array.shape)
+    if heads.ndim == array.ndim:
+        heads = np.moveaxis(heads, axis, -1)
+    heads = np.broadcast_to(heads, array.shape)
     step = -1 if case.option("reverse") else 1
     first = int(bool(case.option("include_initial")))
     n = array.shape[-1]
     result = np.full((*array.shape[:-1], n + first), identity, array.dtype)
     for index in np.ndindex(array.shape[:-1]):
         line = array[index][::step]
-        starts = np.flatnonzero(marks[index][::step])
+        starts = np.flatnonzero(heads[index][::step])
         bounds = [0, *(int(s) for s in starts if s), n]
         target = result[index][::step]
         for a, b in itertools.pairwise(bounds):

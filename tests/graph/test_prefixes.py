@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dask_coop as dc
-from dask_coop.algebra.monoids import COMPENSATED_SUM, LOGADDEXP, PROD, SUM, Monoid, State
+from dask_coop.algebra.monoids import COMPENSATED_SUM, LOGADDEXP, PROD, SUM, MonoidRow, State
 from dask_coop.algebra.scan_spec import segmented
 from dask_coop.graph.prefixes import GROUP, sequential, stacked, two_levels
 
@@ -75,7 +75,7 @@ def test_a_stack_of_no_state_has_no_prefix() -> None:
     ids=lambda given: getattr(given, "name", given),
 )
 def test_stacks_give_the_bits_of_single_states(
-    monoid: Monoid, dtype: str, shape: tuple[int, ...]
+    monoid: MonoidRow, dtype: str, shape: tuple[int, ...]
 ) -> None:
     rng, size = np.random.default_rng(len(monoid.name)), (900, *shape)
     turns = np.exp(1j * rng.uniform(0, 7, size)) if dtype == "c16" else 1

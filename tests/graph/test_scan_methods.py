@@ -85,7 +85,7 @@ def source(loads: Counter) -> da.Array:
 
 
 def marked(x: da.Array, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with marks that are made of the chunks themselves."""
+    """Return the options with head flags that are made of the chunks themselves."""
     return {**options, "segments": x % 7 == 0} if "segments" in options else options
 
 
@@ -169,10 +169,10 @@ def test_the_same_call_has_the_same_keys_and_another_others() -> None:
 
 def test_segments_of_a_line_and_of_every_element_agree() -> None:
     array = np.arange(60).reshape(6, 10)
-    x, marks = da.from_array(array, chunks=(2, 3)), np.arange(10) % 4 == 0
+    x, heads = da.from_array(array, chunks=(2, 3)), np.arange(10) % 4 == 0
     for method in METHODS:
-        line = dc.cumsum(x, 1, segments=marks, method=method)
-        every = dc.cumsum(x, 1, segments=np.tile(marks, (6, 1)), method=method)
+        line = dc.cumsum(x, 1, segments=heads, method=method)
+        every = dc.cumsum(x, 1, segments=np.tile(heads, (6, 1)), method=method)
         np.testing.assert_array_equal(line.compute(), every.compute())
 
 

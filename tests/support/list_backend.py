@@ -114,10 +114,10 @@ def scan(
     x: ListArray,
     spec: ScanSpec,
     base: State | None = None,
-    marks: ListArray | None = None,
+    heads: ListArray | None = None,
 ) -> ListArray:
-    if op.monoid not in (SUM, COMPENSATED_SUM) or spec != ScanSpec(spec.axis) or marks is not None:
-        raise _missing(f"a scan by {op.monoid.name} with {spec} and marks={marks}")
+    if op.monoid not in (SUM, COMPENSATED_SUM) or spec != ScanSpec(spec.axis) or heads is not None:
+        raise _missing(f"a scan by {op.monoid.name} with {spec} and heads={heads}")
     lines = as_lines(x.positions, (spec.axis,))
     values = [*x.values]
     for line in np.ndindex(lines.shape[:-1]):
@@ -154,12 +154,12 @@ def scan_on(
     x: ListArray,
     spec: ScanSpec,
     base: State | None = None,
-    marks: ListArray | None = None,
+    heads: ListArray | None = None,
 ) -> NoReturn:
     raise _missing("scan_on")
 
 
-def lift_segments(op: Operation, x: ListArray, spec: ScanSpec, marks: ListArray) -> NoReturn:
+def lift_segments(op: Operation, x: ListArray, spec: ScanSpec, heads: ListArray) -> NoReturn:
     raise _missing("lift_segments")
 
 

@@ -129,8 +129,8 @@ def scan_options(draw: st.DrawFn, case: Chunked, axis: int | None) -> dict[str, 
     if sides is None:
         return {**options, "method": method}
     spread = np.random.default_rng(draw(st.integers(0, 999)))
-    marks = spread.random(sides) < draw(st.sampled_from([0, 0.02, 0.3, 1]))
-    return {**options, "method": method, "segments": marks}
+    heads = spread.random(sides) < draw(st.sampled_from([0, 0.02, 0.3, 1]))
+    return {**options, "method": method, "segments": heads}
 
 
 def assert_near(actual: Any, exact: Any, slack: Any = 0, ulps: float = 1) -> None:

@@ -43,7 +43,7 @@ def scan(
     x: Array,
     spec: ScanSpec,
     base: State | None = None,
-    marks: Array | None = None,
+    heads: Array | None = None,
 ) -> Array:
     """Return the scan of the chunk `x` from `base` on.
 
@@ -58,8 +58,8 @@ def scan(
         others = [d - (d > axis) for d in order if d != axis]
         # The base has the axes of the chunk but one, in the chunk's own order.
         bases = None if base is None else pack(op, base, others)
-        if marks is not None:
-            marks = _marks(marks, x.ndim, axis, order, x.shape)
+        if heads is not None:
+            heads = _heads(heads, x.ndim, axis, order, x.shape)
         written = programs_list.written(op)
         # States of several fields are bytes until they are results.
         unit, width = ("u1", written.itemsize) if written.names else (written, 1)
@@ -89,7 +89,7 @@ def scan(
                 shape,
                 exclusive=spec.exclusive,
                 reverse=spec.reverse,
-                segments=marks,
+                segments=heads,
             )
             if spec.initial and result is not rest:
                 rest[...] = result
@@ -107,12 +107,12 @@ def scan_on(
     x: Array,
     spec: ScanSpec,
     base: State | None = None,
-    marks: Array | None = None,
+    heads: Array | None = None,
 ) -> tuple[Array, State]:
     """Return the scan of the chunk `x` from `base` on, and the state behind it: 3N of traffic."""
-    result = scan(op, x, spec, base, marks)
-    if marks is not None:
-        state = lift_segments(op, x, spec, marks)
+    result = scan(op, x, spec, base, heads)
+    if heads is not None:
+        state = lift_segments(op, x, spec, heads)
         if base is not None:
             state = segmented(op.monoid).combine((*base, np.zeros_like(state[-1])), state)
         return result, state[:-1]
@@ -122,16 +122,16 @@ def scan_on(
     return result, state if base is None else op.monoid.combine(base, state)
 
 
-def lift_segments(op: Operation, x: Array, spec: ScanSpec, marks: Array) -> State:
-    """Reduce what is behind the last mark of every line of the chunk `x` to a state.
+def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> State:
+    """Reduce what is behind the last head flag of every line of the chunk `x` to a state.
 
-    Its last field tells where there is a mark; `marks` are those of the elements or of one line.
+    Its last field tells where there is one; `heads` are the flags of the elements or of one line.
     """
     with x.device:
         axis = spec.axis
         order = [*(d for d in range(x.ndim) if d != axis), axis]
         x = aligned(contiguous(x.astype(op.element, copy=False).transpose(order)))
-        marks = _marks(marks, x.ndim, axis, order, x.shape)
+        heads = _heads(heads, x.ndim, axis, order, x.shape)
         kept, n = x.shape[:-1], x.shape[-1]
         if x.size == 0:
             # Where those of chunks with elements are, with which it is combined.
@@ -139,7 +139,7 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, marks: Array) -> Stat
             xp = np if nbytes <= HOST_STATE_BYTES else cupy
             state = (xp.full(kept, field) for field in op.monoid.identity(op.element))
             return (*(field[()] for field in state), xp.zeros(kept, "?")[()])
-        states = reduce_segments(op, x, marks, (math.prod(kept), n, 1), spec.reverse)
+        states = reduce_segments(op, x, heads, (math.prod(kept), n, 1), spec.reverse)
         layout = programs_list.segmented_layout(op)
         host = deliver(states)
         if host is not states:
@@ -167,11 +167,11 @@ def from_numpy(x: np.ndarray[Any, Any]) -> Array:
     return cupy.asarray(x)
 
 
-def _marks(marks: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:
-    """Return the marks of the elements of a chunk whose axes are in `order`, then of `shape`."""
-    if marks.ndim < ndim:
-        marks = marks.reshape([-1 if d == axis else 1 for d in range(ndim)])
-    return cupy.ascontiguousarray(cupy.broadcast_to(marks.transpose(order), shape))
+def _heads(heads: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:
+    """Return the head flags of a chunk whose axes are in `order`, and then of `shape`."""
+    if heads.ndim < ndim:
+        heads = heads.reshape([-1 if d == axis else 1 for d in range(ndim)])
+    return cupy.ascontiguousarray(cupy.broadcast_to(heads.transpose(order), shape))
 
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """States of CuPy chunks over any of their axes, under masks, and of powers of deviations.
 
-What a mask leaves out becomes a neutral element, or goes along marked. Sums of powers of deviations
-are two kernels of ours around CuPy's own arithmetic.
+What a mask leaves out becomes a neutral element, or the mask goes along with the elements. Sums of
+powers of deviations are two kernels of ours around CuPy's own arithmetic.
 """
 
 from __future__ import annotations

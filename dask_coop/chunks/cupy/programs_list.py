@@ -23,7 +23,7 @@ from dask_coop.algebra.monoids import (
     PROD,
     SUM,
     VAR,
-    Monoid,
+    MonoidRow,
     accumulator,
 )
 from dask_coop.algebra.operation import Operation, bind, compensated
@@ -108,7 +108,7 @@ def scanned(op: Operation, exclusive: bool = False, reverse: bool = False) -> sc
     return of if op.monoid.commutative else replace(of, ordered=True)
 
 
-def skips(monoid: Monoid) -> tuple[bool, ...]:
+def skips(monoid: MonoidRow) -> tuple[bool, ...]:
     """Return whether NaN is left out of a row's programs: of some both ways are listed."""
     return (False, True) if "skipna" in monoid.options else (False,)
 

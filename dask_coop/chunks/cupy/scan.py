@@ -96,83 +96,83 @@ def scan_lines(
     """
     gpu = device(cupy.cuda.runtime.getDevice())
     scan = programs_list.scanned(op, exclusive, reverse)
-    marks = 0
+    heads = 0
     if segments is not None:
         plain = scan.state_bytes
-        scan, marks = programs.segmented(scan, programs_list.layout(op)), segments.data.ptr
+        scan, heads = programs.segmented(scan, programs_list.layout(op)), segments.data.ptr
         if base is not None:
             # No restart yet.
-            lines = cupy.ascontiguousarray(base).view("u1").reshape(-1, plain)
-            base = cupy.zeros((len(lines), scan.state_bytes), "u1")
-            base[:, :plain] = lines
+            given = cupy.ascontiguousarray(base).view("u1").reshape(-1, plain)
+            base = cupy.zeros((len(given), scan.state_bytes), "u1")
+            base[:, :plain] = given
     start = base.data.ptr if base is not None else 0
-    job = _Job(scan, x.data.ptr, y.data.ptr, start, shape, marks)
+    lines = _Lines(scan, x.data.ptr, y.data.ptr, start, shape, heads)
     if strategy is None:
-        strategy = _choose(gpu, job)
-    elif reason := _objection(gpu, op, shape, strategy, scan.marked):
+        strategy = _choose(gpu, lines)
+    elif reason := _objection(gpu, op, shape, strategy, scan.flagged):
         raise ValueError(f"strategy {strategy!r} {reason}")
     outer, n, inner = shape
     match strategy:
         case "single-pass":
-            _waves(gpu, job, shared=True)
+            _waves(gpu, lines, shared=True)
         case "look-back":
-            _look_back(job)
+            _look_back(lines)
         case "lines" if inner > 1:
-            _cut_columns(gpu, job, 1)
+            _cut_columns(gpu, lines, 1)
         case "lines":
-            _rows(gpu, job)
+            _rows(gpu, lines)
         case "cooperative":
-            _cooperative(gpu, job)
+            _cooperative(gpu, lines)
         case "scan-then-fan":
-            _scan_then_fan(job)
+            _scan_then_fan(lines)
         case "reduce-then-scan":
-            _cut_rows(job, -(-n // _PIECE))
+            _cut_rows(lines, -(-n // _PIECE))
         case _ if inner > 1:
             blocks = outer * -(-inner // programs.STREAM_WIDTHS[0])
             parts = _BLOCKS * gpu.processors // blocks
-            _cut_columns(gpu, job, max(1, min(parts, n // _RING_ROWS, _COLUMN_PARTS)))
+            _cut_columns(gpu, lines, max(1, min(parts, n // _RING_ROWS, _COLUMN_PARTS)))
         case _:
-            _cut_rows(job, parts_of(outer, n * scan.element_bytes // PART_BYTES))
+            _cut_rows(lines, parts_of(outer, n * scan.element_bytes // PART_BYTES))
 
 
-def reduce_segments(op: Operation, x: Array, marks: Array, shape: Shape, reverse: bool) -> Array:
-    """Return the bytes of the states behind the last mark of every line of (outer, n, 1).
+def reduce_segments(op: Operation, x: Array, heads: Array, shape: Shape, reverse: bool) -> Array:
+    """Return the bytes of the states behind the last head flag of every line of (outer, n, 1).
 
-    `x` and `marks` are contiguous and have elements; lines are read from their ends if `reverse`.
+    `x` and `heads` are contiguous and have elements; lines are read from their ends if `reverse`.
     """
     scan = programs.segmented(programs_list.scanned(op, reverse=reverse), programs_list.layout(op))
-    job = _Job(scan, x.data.ptr, 0, 0, shape, marks.data.ptr)
-    parts = parts_of(job.outer, job.n * x.itemsize // PART_BYTES)
-    states = job.states(parts)
-    _leave_totals(job, states.data.ptr, parts)
+    lines = _Lines(scan, x.data.ptr, 0, 0, shape, heads.data.ptr)
+    parts = parts_of(lines.outer, lines.n * x.itemsize // PART_BYTES)
+    states = lines.states(parts)
+    _leave_totals(lines, states.data.ptr, parts)
     if parts == 1:
         return states
-    spine = _Job(programs.of_states(scan), states.data.ptr, 0, 0, (job.outer, parts, 1))
+    spine = _Lines(programs.of_states(scan), states.data.ptr, 0, 0, (lines.outer, parts, 1))
     totals = spine.states(1)
     _leave_totals(spine, totals.data.ptr, 1)
     return totals
 
 
-def _leave_totals(job: _Job, totals: int, parts: int) -> None:
+def _leave_totals(lines: _Lines, totals: int, parts: int) -> None:
     """Reduce the pieces of contiguous lines in order, to a state each."""
-    sizes = np.int64(job.outer), np.int64(job.n), np.int64(parts)
-    source = programs.rows(job.scan, programs.THREADS, write=False)
-    job.launch(source, job.outer * parts, programs.THREADS, totals, *sizes)
+    sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(parts)
+    source = programs.rows(lines.scan, programs.THREADS, write=False)
+    lines.launch(source, lines.outer * parts, programs.THREADS, totals, *sizes)
 
 
-class _Job:
-    """A scan and where it works: addresses and (outer, n, inner)."""
+class _Lines:
+    """Lines that are scanned: how, and where they are; addresses and (outer, n, inner)."""
 
     def __init__(
-        self, scan: programs.Scan, x: int, y: int, base: int, shape: Shape, marks: int = 0
+        self, scan: programs.Scan, x: int, y: int, base: int, shape: Shape, heads: int = 0
     ) -> None:
-        self.scan, self.x, self.y, self.base, self.marks = scan, x, y, base, marks
+        self.scan, self.x, self.y, self.base, self.heads = scan, x, y, base, heads
         self.outer, self.n, self.inner = shape
 
     def launch(self, source: str, blocks: int, threads: int, *rest: Any, **options: Any) -> None:
         """Launch a program on these addresses."""
-        marks = (self.marks,) if self.scan.marked else ()
-        launch(source, blocks, threads, self.x, self.y, self.base, *marks, *rest, **options)
+        heads = (self.heads,) if self.scan.flagged else ()
+        launch(source, blocks, threads, self.x, self.y, self.base, *heads, *rest, **options)
 
     def states(self, parts: int) -> Array:
         """Return room for the states of so many parts of every line."""
@@ -187,7 +187,7 @@ class _Job:
 
 
 def _objection(
-    gpu: Device, op: Operation, shape: Shape, strategy: str, marked: bool = False
+    gpu: Device, op: Operation, shape: Shape, strategy: str, flagged: bool = False
 ) -> str:
     """Say why a strategy can't be had; "" if it can."""
     if strategy not in STRATEGIES:
@@ -196,7 +196,7 @@ def _objection(
         return "is for the last axis of a chunk"
     if not op.monoid.commutative and strategy not in ("lines", "two-level", "reduce-then-scan"):
         return "does not keep the order of states"
-    if marked and strategy not in (("lines", "two-level") if shape[2] == 1 else ("lines",)):
+    if flagged and strategy not in (("lines", "two-level") if shape[2] == 1 else ("lines",)):
         return "does not take segments"
     if strategy == "single-pass" and not gpu.hopper:
         return f"needs compute capability 9.0, and this GPU is {gpu.arch}"
@@ -205,9 +205,9 @@ def _objection(
     return ""
 
 
-def _choose(gpu: Device, job: _Job) -> str:
-    outer, n, inner = job.outer, job.n, job.inner
-    if job.scan.marked:
+def _choose(gpu: Device, lines: _Lines) -> str:
+    outer, n, inner = lines.outer, lines.n, lines.inner
+    if lines.scan.flagged:
         long = inner == 1 and n > programs.WARP_LINE and outer < 4 * gpu.processors
         return "two-level" if long else "lines"
     if inner > 1:
@@ -216,28 +216,28 @@ def _choose(gpu: Device, job: _Job) -> str:
         return "lines" if enough or n < 2 * _RING_ROWS else "two-level"
     if n <= programs.WARP_LINE or outer >= 4 * gpu.processors:
         return "lines"
-    if gpu.hopper and job.is_bulk:
+    if gpu.hopper and lines.is_bulk:
         return "single-pass"
     return "two-level"
 
 
-def _waves(gpu: Device, job: _Job, shared: bool) -> None:
+def _waves(gpu: Device, lines: _Lines, shared: bool) -> None:
     """Scan contiguous lines with the bulk copy engine, shared by all blocks or a block each."""
-    scan, blocks = job.scan, gpu.processors
-    tuning = programs.tune(scan, job.n, blocks, gpu.shared_bytes, shared)
-    tiles = -(-job.n // tuning.tile) * job.outer
-    blocks = min(blocks, tiles if shared else job.outer)
+    scan, blocks = lines.scan, gpu.processors
+    tuning = programs.tune(scan, lines.n, blocks, gpu.shared_bytes, shared)
+    tiles = -(-lines.n // tuning.tile) * lines.outer
+    blocks = min(blocks, tiles if shared else lines.outer)
     board, lowest_tag = 0, 1
     if shared:
         words = tuning.rounds * blocks * programs.tagged_words(scan.state_bytes)
         room, lowest_tag = _board(words, -(-tiles // blocks))
         board = room.data.ptr
-    job.launch(
+    lines.launch(
         programs.waves(scan, tuning),
         blocks,
         tuning.threads,
-        np.int64(job.outer),
-        np.int64(job.n),
+        np.int64(lines.outer),
+        np.int64(lines.n),
         board,
         np.uint32(lowest_tag),
         shared=programs.waves_shared_bytes(scan, tuning),
@@ -272,119 +272,118 @@ def _cleared(words: int) -> Array:
     return room
 
 
-def _look_back(job: _Job) -> None:
-    blocks = job.outer * -(-job.n // job.scan.tile)
-    board = _cleared(blocks * programs.tagged_words(job.scan.state_bytes) + 1)
-    source = programs.lookback(job.scan)
-    job.launch(source, blocks, programs.THREADS, np.int64(job.n), board.data.ptr)
+def _look_back(lines: _Lines) -> None:
+    blocks = lines.outer * -(-lines.n // lines.scan.tile)
+    board = _cleared(blocks * programs.tagged_words(lines.scan.state_bytes) + 1)
+    source = programs.lookback(lines.scan)
+    lines.launch(source, blocks, programs.THREADS, np.int64(lines.n), board.data.ptr)
 
 
-def _rows(gpu: Device, job: _Job) -> None:
+def _rows(gpu: Device, lines: _Lines) -> None:
     """Scan whole contiguous lines."""
-    if job.scan.marked:
-        _cut_rows(job, 1)
-    elif job.n > programs.WARP_LINE and gpu.hopper and job.is_bulk:
-        _waves(gpu, job, shared=False)
-    elif job.n <= programs.SHORT_LINE and job.outer > 1:
-        lines = job.scan.tile // job.n
-        sizes = np.int64(job.outer), np.int32(job.n)
-        source = programs.short_rows(job.scan)
-        job.launch(source, -(-job.outer // lines), programs.THREADS, *sizes)
+    if lines.scan.flagged:
+        _cut_rows(lines, 1)
+    elif lines.n > programs.WARP_LINE and gpu.hopper and lines.is_bulk:
+        _waves(gpu, lines, shared=False)
+    elif lines.n <= programs.SHORT_LINE and lines.outer > 1:
+        blocks = -(-lines.outer // (lines.scan.tile // lines.n))
+        sizes = np.int64(lines.outer), np.int32(lines.n)
+        lines.launch(programs.short_rows(lines.scan), blocks, programs.THREADS, *sizes)
     else:
-        _cut_rows(job, 1)
+        _cut_rows(lines, 1)
 
 
-def _cut_rows(job: _Job, parts: int) -> None:
+def _cut_rows(lines: _Lines, parts: int) -> None:
     """Scan contiguous lines by pieces: upsweep, spine, downsweep."""
     threads = programs.THREADS
-    team = 32 if job.n <= programs.WARP_LINE else threads
-    blocks = -(-job.outer * parts // (threads // team))
-    sizes = np.int64(job.outer), np.int64(job.n), np.int64(parts)
+    team = 32 if lines.n <= programs.WARP_LINE else threads
+    blocks = -(-lines.outer * parts // (threads // team))
+    sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(parts)
     if parts > 1:
-        states = job.states(parts)
+        states = lines.states(parts)
         at = states.data.ptr
-        if job.scan.ordered:
-            bare = _Job(job.scan, job.x, job.y, 0, (job.outer, job.n, 1), job.marks)
+        if lines.scan.ordered:
+            bare = _Lines(lines.scan, lines.x, lines.y, 0, (lines.outer, lines.n, 1), lines.heads)
             _leave_totals(bare, at, parts)
         else:
-            upsweep = programs.upsweep(job.scan)
-            launch(upsweep, job.outer * parts, threads, job.x, at, 0, *sizes[1:])
-        _spine(job, at, parts)
-        job = _Job(job.scan, job.x, job.y, at, (job.outer, job.n, 1), job.marks)
-    job.launch(programs.rows(job.scan, team), blocks, threads, 0, *sizes)
+            upsweep = programs.upsweep(lines.scan)
+            launch(upsweep, lines.outer * parts, threads, lines.x, at, 0, *sizes[1:])
+        _spine(lines, at, parts)
+        lines = _Lines(lines.scan, lines.x, lines.y, at, (lines.outer, lines.n, 1), lines.heads)
+    lines.launch(programs.rows(lines.scan, team), blocks, threads, 0, *sizes)
 
 
-def _spine(job: _Job, states: int, parts: int) -> None:
+def _spine(lines: _Lines, states: int, parts: int) -> None:
     """Turn the states of pieces into their bases, in place."""
-    shape = job.outer, parts, 1
-    spine = _Job(programs.of_states(job.scan), states, states, job.base, shape)
+    shape = lines.outer, parts, 1
+    spine = _Lines(programs.of_states(lines.scan), states, states, lines.base, shape)
     _cut_rows(spine, 1 if parts <= _SPINE else -(-parts // _PIECE))
 
 
-def _scan_then_fan(job: _Job) -> None:
-    threads, parts = programs.THREADS, -(-job.n // _PIECE)
+def _scan_then_fan(lines: _Lines) -> None:
+    threads, parts = programs.THREADS, -(-lines.n // _PIECE)
     if parts == 1:
-        return _cut_rows(job, 1)
-    states = job.states(parts)
-    at, blocks = states.data.ptr, job.outer * parts
-    sizes = np.int64(job.outer), np.int64(job.n), np.int64(parts)
-    source = programs.rows(job.scan, threads)
-    launch(source, blocks, threads, job.x, job.y, 0, at, *sizes)
-    spine = programs.of_states(job.scan)
-    _scan_then_fan(_Job(spine, at, at, job.base, (job.outer, parts, 1)))
-    fan = programs.fan(job.scan)
-    return launch(fan, blocks, threads, job.x, job.y, at, np.int64(job.n), np.int64(parts))
+        return _cut_rows(lines, 1)
+    states = lines.states(parts)
+    at, blocks = states.data.ptr, lines.outer * parts
+    sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(parts)
+    source = programs.rows(lines.scan, threads)
+    launch(source, blocks, threads, lines.x, lines.y, 0, at, *sizes)
+    spine = programs.of_states(lines.scan)
+    _scan_then_fan(_Lines(spine, at, at, lines.base, (lines.outer, parts, 1)))
+    fan = programs.fan(lines.scan)
+    return launch(fan, blocks, threads, lines.x, lines.y, at, np.int64(lines.n), np.int64(parts))
 
 
-def _cooperative(gpu: Device, job: _Job) -> None:
+def _cooperative(gpu: Device, lines: _Lines) -> None:
     slots = gpu.processors * programs.COOPERATIVE_BLOCKS
-    if job.outer > slots:
-        return _cut_rows(job, 1)
-    parts = max(1, min(slots // job.outer, -(-job.n // _PIECE)))
-    states = job.states(parts)
+    if lines.outer > slots:
+        return _cut_rows(lines, 1)
+    parts = max(1, min(slots // lines.outer, -(-lines.n // _PIECE)))
+    states = lines.states(parts)
     arrived = cupy.zeros(1, "u4")
-    return job.launch(
-        programs.cooperative(job.scan),
-        job.outer * parts,
+    return lines.launch(
+        programs.cooperative(lines.scan),
+        lines.outer * parts,
         programs.THREADS,
         states.data.ptr,
         arrived.data.ptr,
-        np.int64(job.n),
+        np.int64(lines.n),
         np.int64(parts),
         cooperative=True,
     )
 
 
-def _cut_columns(gpu: Device, job: _Job, parts: int) -> None:
+def _cut_columns(gpu: Device, lines: _Lines, parts: int) -> None:
     """Scan strided lines by pieces: upsweep, spine, downsweep."""
-    scan, threads, inner = job.scan, programs.THREADS, job.inner
-    sizes = np.int64(job.n), np.int64(inner), np.int64(parts)
+    scan, threads, inner = lines.scan, programs.THREADS, lines.inner
+    sizes = np.int64(lines.n), np.int64(inner), np.int64(parts)
     if parts > 1:
         width = min(1 << (inner - 1).bit_length(), 32)
-        states = job.states(parts)
+        states = lines.states(parts)
         at = states.data.ptr
-        grid = job.outer * parts * -(-inner // width)
+        grid = lines.outer * parts * -(-inner // width)
         if scan.ordered:
-            pieces = job.outer * parts * inner
-            fold, outer = programs.fold_columns(scan), np.int64(job.outer)
-            launch(fold, -(-pieces // threads), threads, job.x, at, 0, outer, *sizes)
+            pieces = lines.outer * parts * inner
+            fold, outer = programs.fold_columns(scan), np.int64(lines.outer)
+            launch(fold, -(-pieces // threads), threads, lines.x, at, 0, outer, *sizes)
         else:
             upsweep = programs.upsweep_columns(scan)
-            launch(upsweep, grid, threads, job.x, at, 0, *sizes, np.int32(width.bit_length() - 1))
-        spine = _Job(programs.of_states(scan), at, at, job.base, (job.outer, parts, inner))
+            launch(upsweep, grid, threads, lines.x, at, 0, *sizes, np.int32(width.bit_length() - 1))
+        spine = _Lines(programs.of_states(scan), at, at, lines.base, (lines.outer, parts, inner))
         _cut_columns(gpu, spine, 1)
-        job = _Job(scan, job.x, job.y, at, (job.outer, job.n, inner), job.marks)
-    aligned = (job.x | inner * scan.element_bytes) % 16 == 0
+        lines = _Lines(scan, lines.x, lines.y, at, (lines.outer, lines.n, inner), lines.heads)
+    aligned = (lines.x | inner * scan.element_bytes) % 16 == 0
     # Copies of less than 4 bytes can't be had.
     copied = scan.is_copied and (aligned or scan.element_bytes >= 4)
-    if scan.marked or job.n // parts < _RING_ROWS or not copied:
-        lines = job.outer * parts * inner
+    if scan.flagged or lines.n // parts < _RING_ROWS or not copied:
+        blocks = -(-lines.outer * parts * inner // threads)
         source = programs.columns(scan)
-        return job.launch(source, -(-lines // threads), threads, np.int64(job.outer), *sizes)
-    width = _width(gpu, job.outer * parts, inner)
-    return job.launch(
+        return lines.launch(source, blocks, threads, np.int64(lines.outer), *sizes)
+    width = _width(gpu, lines.outer * parts, inner)
+    return lines.launch(
         programs.stream(scan, width, 16 if aligned else scan.element_bytes),
-        job.outer * parts * -(-inner // width),
+        lines.outer * parts * -(-inner // width),
         width,
         *sizes,
         shared=programs.stream_shared_bytes(scan, width),

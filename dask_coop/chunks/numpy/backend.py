@@ -31,10 +31,10 @@ def scan(
     x: Array,
     spec: ScanSpec,
     base: State | None = None,
-    marks: Array | None = None,
+    heads: Array | None = None,
 ) -> Array:
     """Return the scan of the chunk `x` from `base` on."""
-    return scan_on(op, x, spec, base, marks)[0]
+    return scan_on(op, x, spec, base, heads)[0]
 
 
 def scan_on(
@@ -42,38 +42,38 @@ def scan_on(
     x: Array,
     spec: ScanSpec,
     base: State | None = None,
-    marks: Array | None = None,
+    heads: Array | None = None,
 ) -> tuple[Array, State]:
     """Return the scan of the chunk `x` from `base` on, and the state behind it."""
     x = np.asarray(x)
     if op.monoid.lift is not None:
-        return custom_monoid.scan(op, x.astype(op.element, copy=False), spec, base, marks)
-    return numpy_scan.scan(op, x, spec, base, marks)
+        return custom_monoid.scan(op, x.astype(op.element, copy=False), spec, base, heads)
+    return numpy_scan.scan(op, x, spec, base, heads)
 
 
 def lift_segments(
-    op: Operation, x: Array, spec: ScanSpec, marks: Array, valid: Array | None = None
+    op: Operation, x: Array, spec: ScanSpec, heads: Array, valid: Array | None = None
 ) -> State:
-    """Reduce what is behind the last mark of every line of the chunk `x` to a state.
+    """Reduce what is behind the last head flag of every line of the chunk `x` to a state.
 
-    Its last field tells where there is a mark; `marks` are those of the elements or of one line.
+    Its last field tells where there is one; `heads` are the flags of the elements or of one line.
     `valid`, of the shape of `x`, tells which elements count.
     """
     axis = spec.axis
     if spec.reverse:
-        x, marks = np.flip(x, axis), np.flip(marks, axis if marks.ndim == x.ndim else 0)
+        x, heads = np.flip(x, axis), np.flip(heads, axis if heads.ndim == x.ndim else 0)
         valid = None if valid is None else np.flip(valid, axis)
-    if marks.ndim < x.ndim or marks.ndim == 1:
-        at = np.flatnonzero(marks)
+    if heads.ndim < x.ndim or heads.ndim == 1:
+        at = np.flatnonzero(heads)
         start = at[-1] if at.size else 0
         last = (*(slice(None),) * axis, slice(start, None))
         state = lift(op, x[last], (axis,), None if valid is None else valid[last])
         return (*state, np.broadcast_to(at.size > 0, state[0].shape)[()])
     n = x.shape[axis]
     if n == 0:
-        return (*lift(op, x, (axis,)), marks.any(axis))
-    start = n - 1 - np.argmax(np.flip(marks, axis), axis, keepdims=True)
-    restarts = marks.any(axis)
+        return (*lift(op, x, (axis,)), heads.any(axis))
+    start = n - 1 - np.argmax(np.flip(heads, axis), axis, keepdims=True)
+    restarts = heads.any(axis)
     along = np.arange(n).reshape([-1 if d == axis else 1 for d in range(x.ndim)])
     where = (along >= start) | ~np.expand_dims(restarts, axis)
     where = where if valid is None else where & valid

@@ -230,32 +230,32 @@ def scan(
     x: Array,
     out: Array,
     carry: Sequence[Array] | None,
-    marks: Array | None,
+    heads: Array | None,
     last: Sequence[Array],
     spec: ScanSpec,
     skipna: bool,
 ) -> None:
     """Scan (outer, n, inner) along n into `out`, by the loops, from `carry` on, and leave `last`.
 
-    `marks` are in the order of the scan, and `last` is contiguous.
+    `heads` are in the order of the scan, and `last` is contiguous.
     """
     neutral = nothing(last[0].dtype)
     for field, value in zip(last, neutral if carry is None else carry, strict=True):
         field[...] = value
-    begins = np.broadcast_to(np.False_ if marks is None else marks, x.shape)
-    flags = marks is not None, skipna, spec.exclusive
+    flags = heads is not None, skipna, spec.exclusive
+    heads = np.broadcast_to(np.False_ if heads is None else heads, x.shape)
     rest = *flags, neutral[0], *(field.reshape(-1) for field in last)
     loops, (_, n, inner) = _loops(), x.shape
     assert loops is not None
     if inner == 1:
         along = slice(None, None, -1 if spec.reverse else 1)
-        loops.scan_rows(x[:, along, 0], out[:, along, 0], begins[..., 0], *rest)
+        loops.scan_rows(x[:, along, 0], out[:, along, 0], heads[..., 0], *rest)
         return
     sides: list[Any] = []
     for memory, line, step in (flatten(x), flatten(out, writeable=True)):
         sides += [memory, (n - 1) * step if spec.reverse else 0, line]
         sides.append(-step if spec.reverse else step)
-    loops.scan_columns(*sides, n, inner, begins, *rest)
+    loops.scan_columns(*sides, n, inner, heads, *rest)
 
 
 def accumulate(x: Array, before: Sequence[Array] | None, out: Array) -> list[Array]:

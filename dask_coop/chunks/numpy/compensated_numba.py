@@ -140,8 +140,8 @@ def _scan_eights(
 def _scan_rows(
     x: Array,
     out: Array,
-    begins: Array,
-    marked: bool,
+    heads: Array,
+    flagged: bool,
     skip: bool,
     exclusive: bool,
     nothing: Any,
@@ -155,17 +155,17 @@ def _scan_rows(
         total, excess = totals[line], excesses[line]
         row, into, at = x[line], out[line], 0
         while at < n:
-            if exclusive and not skip and not marked:
+            if exclusive and not skip and not flagged:
                 into[at] = _settle(total, excess)
                 at, total, excess = _scan_eights(row[:-1], into[1:], at, nothing, total, excess)
-            elif not skip and not marked:
+            elif not skip and not flagged:
                 at, total, excess = _scan_eights(row, into, at, nothing, total, excess)
             end = min(at + 8, n)
             for i in range(at, end):
                 value = wide(row[i])
                 if skip and value != value:
                     value = zero
-                restart = marked and begins[line, i]
+                restart = flagged and heads[line, i]
                 if restart:
                     total, excess = nothing, zero
                 if exclusive:
@@ -189,8 +189,8 @@ def _scan_columns(
     out_step: int,
     n: int,
     inner: int,
-    begins: Array,
-    marked: bool,
+    heads: Array,
+    flagged: bool,
     skip: bool,
     exclusive: bool,
     nothing: Any,
@@ -207,14 +207,14 @@ def _scan_columns(
             for row in range(n):
                 part = x[first + line * line_step + row * step + column :][:width]
                 into = out[out_first + line * out_line_step + row * out_step + column :][:width]
-                if marked:
+                if flagged:
                     for i in range(width):
-                        if begins[line, row, column + i]:
+                        if heads[line, row, column + i]:
                             total[i], excess[i] = nothing, zero
                 if exclusive:
                     for i in range(width):
                         into[i] = _settle(total[i], excess[i])
-                        if marked and begins[line, row, column + i]:
+                        if flagged and heads[line, row, column + i]:
                             into[i] = zero
                 for i in range(width):
                     value = wide(part[i])
@@ -234,7 +234,7 @@ sum_rows = jit(_sum_rows)
 sum_columns = jit(_sum_columns)
 
 #: Scan the rows of `x` into those of `out`, from `totals` and `excesses` on, which become those of
-#: all. Sums restart from `nothing` where `begins`, if `marked`. With `skip`, NaN are zero.
+#: all. Sums restart from `nothing` at `heads`, if `flagged`. With `skip`, NaN are zero.
 scan_rows = jit(_scan_rows)
 
 #: Scan `inner` lines that are neighbours. `first` is where in memory the first element of a scan

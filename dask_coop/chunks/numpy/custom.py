@@ -41,7 +41,7 @@ def scan(
     x: Array,
     spec: ScanSpec,
     base: State | None,
-    marks: Array | None = None,
+    heads: Array | None = None,
     where: Array | None = None,
 ) -> tuple[Array, State]:
     """Scan the chunk `x` from `base` on, where `where` holds if it is given.
@@ -55,12 +55,12 @@ def scan(
         where = None if where is None else np.flip(where, axis)
     kept, identity = x.shape[:axis] + x.shape[axis + 1 :], monoid.identity(op.element)
     carry = tuple(np.full(kept, value) for value in identity) if base is None else base
-    if marks is not None:
-        marks = np.expand_dims(
-            marks, [d for d in range(x.ndim) if d != axis][: x.ndim - marks.ndim]
+    if heads is not None:
+        heads = np.expand_dims(
+            heads, [d for d in range(x.ndim) if d != axis][: x.ndim - heads.ndim]
         )
-        marks = np.flip(marks, axis) if spec.reverse else marks
-        marks, monoid = np.broadcast_to(marks, x.shape), segmented(monoid)
+        heads = np.flip(heads, axis) if spec.reverse else heads
+        heads, monoid = np.broadcast_to(heads, x.shape), segmented(monoid)
         carry = (*carry, np.zeros(kept, "?"))
     at = (slice(None),) * axis
     result = np.empty(
@@ -75,17 +75,17 @@ def scan(
         for block in blocks(x.shape, axis) if x.size else ():
             here = (*at, block)
             states = _lift_block(op, x, axis, block, where)
-            if marks is None:
+            if heads is None:
                 after = _accumulate(op, states, axis, carry)
             else:
-                after = accumulate(monoid.combine, (*states, marks[here]), axis, carry)
+                after = accumulate(monoid.combine, (*states, heads[here]), axis, carry)
             found = after
             if spec.exclusive:
                 pairs = zip(before, after, strict=True)
                 found = tuple(np.concatenate([b, a[(*at, slice(-1))]], axis) for b, a in pairs)
-                if marks is not None:
+                if heads is not None:
                     values = zip(identity, found, strict=False)
-                    found = tuple(np.where(marks[here], *pair) for pair in values)
+                    found = tuple(np.where(heads[here], *pair) for pair in values)
             out[here] = finalize(found[: len(identity)])
             before = tuple(field[(*at, slice(-1, None))] for field in after)
             carry = tuple(field.take(0, axis) for field in before)

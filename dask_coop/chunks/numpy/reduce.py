@@ -34,7 +34,7 @@ from dask_coop.algebra.monoids import (
     TICKS,
     VAR,
     Field,
-    Monoid,
+    MonoidRow,
     State,
 )
 from dask_coop.algebra.operation import Operation
@@ -216,7 +216,7 @@ def _but_nan(op: Operation, value: Any, index: Any) -> State:
 
 
 #: What finds the index of an extremum, what its value, and what that among others than NaN.
-_SEARCHES: dict[Monoid, tuple[Callable[..., Any], np.ufunc, np.ufunc]] = {
+_SEARCHES: dict[MonoidRow, tuple[Callable[..., Any], np.ufunc, np.ufunc]] = {
     ARGMIN: (np.argmin, np.minimum, np.fmin),
     FIRST_MIN: (np.argmin, np.minimum, np.fmin),
     ARGMAX: (np.argmax, np.maximum, np.fmax),
@@ -254,7 +254,7 @@ def _log_sum(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> Stat
     return (np.where(np.isfinite(high), log, high)[()],)
 
 
-_LIFTS: dict[Monoid, Callable[[Operation, Array, tuple[int, ...], Any], State]] = {
+_LIFTS: dict[MonoidRow, Callable[[Operation, Array, tuple[int, ...], Any], State]] = {
     ALL: _truths,
     ANY: _truths,
     ARGMAX: _index,

@@ -26,7 +26,7 @@ from dask_coop.chunks.states import accumulate
 
 Array = np.ndarray[Any, Any]
 
-#: Elements of a block, and of a line that is scanned beside no other where its marks are its own.
+#: Elements of a block, and of a line that is scanned beside no other where it has its own flags.
 _BLOCK, _LONG = 1 << 15, 1 << 12
 
 #: Columns that are combined row by row, for the price of a call a row.
@@ -40,7 +40,7 @@ _RUN = 32
 
 
 def scan(
-    op: Operation, x: Array, spec: ScanSpec, base: State | None, marks: Array | None
+    op: Operation, x: Array, spec: ScanSpec, base: State | None, heads: Array | None
 ) -> tuple[Array, State]:
     """Scan the chunk `x` from `base` on; return the results and the state behind them.
 
@@ -52,7 +52,7 @@ def scan(
     spec : ScanSpec
     base : State, optional
         What comes before the chunk, in its shape without the axis.
-    marks : numpy.ndarray, optional
+    heads : numpy.ndarray, optional
         Bool, of the shape of `x` or a line's: where the scan restarts.
     """
     axis = spec.axis
@@ -67,11 +67,11 @@ def scan(
         a = a.reshape(lines[0], length, lines[2])
         return a[:, ::-1] if spec.reverse else a
 
-    if marks is not None and marks.ndim < x.ndim:
-        marks = marks[::-1] if spec.reverse else marks
-        marks = marks[np.newaxis, :, np.newaxis]
-    elif marks is not None:
-        marks = see(marks.transpose(order))
+    if heads is not None and heads.ndim < x.ndim:
+        heads = heads[::-1] if spec.reverse else heads
+        heads = heads[np.newaxis, :, np.newaxis]
+    elif heads is not None:
+        heads = see(heads.transpose(order))
     dtypes, identity = op.monoid.dtypes(op.element), op.monoid.identity(op.element)
     carry = None
     if base is not None:
@@ -84,7 +84,7 @@ def scan(
         out[:, :1] = identity[0] if carry is None else _result(carry)
         out = out[:, 1:]
     last = [np.full((lines[0], 1, lines[2]), value) for value in identity]
-    loops = adding.compiled(x) if marks is None and lines[2] == 1 else None
+    loops = adding.compiled(x) if heads is None and lines[2] == 1 else None
     ufunc = op.monoid.fields[0].ufunc
     if loops is not None and _has_loop(op, x):
         multiply = ufunc is np.multiply
@@ -98,13 +98,13 @@ def scan(
         elements = x.astype(op.element, copy=False).transpose(order).reshape(lines)
         first = 1 if spec.initial and not spec.reverse else 0
         into = result.reshape(lines[0], n, lines[2])[:, first : first + lines[1]]
-        compensated.scan(elements, into, carry, marks, last, spec, op.skipna)
+        compensated.scan(elements, into, carry, heads, last, spec, op.skipna)
         if spec.exclusive and carry is None:
             out[:, :1] = identity[0]
     elif x.size:
         # That ufunc warns of NaN that it is given.
         with np.errstate(invalid="ignore" if ufunc is np.logaddexp else None):
-            _scan_lines(op, see(x.transpose(order)), out, carry, marks, spec.exclusive, last)
+            _scan_lines(op, see(x.transpose(order)), out, carry, heads, spec.exclusive, last)
     elif carry is not None:
         last = carry
     kept = shape[:at] + shape[at + 1 :]
@@ -124,7 +124,7 @@ def _scan_lines(
     x: Array,
     out: Array,
     carry: list[Array] | None,
-    marks: Array | None,
+    heads: Array | None,
     exclusive: bool,
     last: list[Array],
 ) -> None:
@@ -135,11 +135,11 @@ def _scan_lines(
     kept = bare and len(last) == 2 and (x.shape[2] > 1 or x.strides[1] == x.itemsize)
     bare = bare and len(last) == 1
     bare = bare and op.monoid.fields[0].role not in ("count", "truth")
-    shared = marks is None or marks.shape[0] == marks.shape[2] == 1
+    shared = heads is None or heads.shape[0] == heads.shape[2] == 1
     # Their blocks are larger: each costs some twenty calls.
     parts = _blocks(x.shape, shared, 4 * _BLOCK if kept else _BLOCK)
     plain = bare and out.dtype == dtype and not exclusive and x.shape[2] == 1
-    if plain and carry is None and marks is None:
+    if plain and carry is None and heads is None:
         # Nothing is done to elements or results, so that blocks would save nothing.
         parts = iter([(slice(None), slice(None), slice(0, x.shape[1]))])
     for lines, columns, steps in parts:
@@ -148,8 +148,8 @@ def _scan_lines(
         target = out[lines, steps, columns]
         into = target if target.dtype == dtype and not exclusive else None
         begins = None
-        if marks is not None:
-            begins = marks[:, steps] if shared else marks[lines, steps, columns]
+        if heads is not None:
+            begins = heads[:, steps] if shared else heads[lines, steps, columns]
         block = x[lines, steps, columns]
         # Where nothing is put before the first element, elements may be states as they are.
         if not kept and (before is not None or not bare):

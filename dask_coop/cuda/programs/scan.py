@@ -41,8 +41,8 @@ class Scan:
         Whether a result leaves out its own element.
     reverse : bool
         Whether lines are scanned from their ends.
-    marked : bool
-        Whether a mark an element says where the scan restarts.
+    flagged : bool
+        Whether a head flag an element says where the scan restarts.
     ordered : bool
         Whether states do not commute.
     """
@@ -56,7 +56,7 @@ class Scan:
     narrow_bytes: int
     exclusive: bool = False
     reverse: bool = False
-    marked: bool = False
+    flagged: bool = False
     ordered: bool = False
 
     @property
@@ -117,12 +117,12 @@ def of(
 
 @cache
 def segmented(scan: Scan, state: np.dtype[Any]) -> Scan:
-    """Return a scan that restarts at marks, given the layout of its states without them."""
+    """Return a scan that restarts at head flags, given the layout of its states without them."""
     layout = segmented_layout(state)
     functor = scan.functor.within("Segmented")
     size = layout.itemsize
     return replace(
-        scan, functor=functor, state_bytes=size, narrow_bytes=size, marked=True, ordered=True
+        scan, functor=functor, state_bytes=size, narrow_bytes=size, flagged=True, ordered=True
     )
 
 
@@ -274,7 +274,7 @@ def rows(scan: Scan, team: int, write: bool = True) -> str:
 
     Without `write` it leaves their totals only.
     """
-    item = "Marked<T>" if scan.marked else "T"
+    item = "Flagged<T>" if scan.flagged else "T"
     numbers = f"{THREADS}, {scan.items}, {team}, {str(write).lower()}, {scan.flags}"
     return _unit(
         "kernel_scan.cuh",
@@ -287,7 +287,7 @@ def rows(scan: Scan, team: int, write: bool = True) -> str:
 
 def _source(scan: Scan) -> str:
     """Return the C++ expression of what is scanned."""
-    return "MarkedPointer<T>{x, marks}" if scan.marked else "x"
+    return "FlaggedPointer<T>{x, heads}" if scan.flagged else "x"
 
 
 @cache
@@ -306,7 +306,7 @@ def short_rows(scan: Scan) -> str:
 @cache
 def columns(scan: Scan) -> str:
     """Return the scan of strided lines, or tiles of them."""
-    call = f"scan_columns<{'Marked<T>' if scan.marked else 'T'}, M, R, {THREADS}, {scan.flags}>"
+    call = f"scan_columns<{'Flagged<T>' if scan.flagged else 'T'}, M, R, {THREADS}, {scan.flags}>"
     return _unit(
         "kernel_scan.cuh",
         scan,
@@ -392,7 +392,7 @@ using T = {scan.element};
 using R = {result or scan.result};
 static_assert(sizeof(M::State) == {scan.state_bytes}, "Python and CUDA disagree on a state");
 extern "C" __global__ void __launch_bounds__({bounds})
-entry(const T* x, R* y, const M::State* base, {"const bool* marks, " * scan.marked}{parameters}) {{
+entry(const T* x, R* y, const M::State* base, {"const bool* heads, " * scan.flagged}{parameters}) {{
   {call}
 }}
 """
