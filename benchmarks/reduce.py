@@ -60,7 +60,7 @@ class States:
         if self.name == "reproducible":
             return (digits.total(fields, np.dtype("f8")),)
         if self.name not in ("var", "describe"):
-            return (fields[-1],)  # behind a greatest value stands its place
+            return (fields[-1],)  # behind a greatest value stands its index
         state = dict(zip(names, fields, strict=True))
         var = state["m2"] / state["count"]
         return (var,) if self.name == "var" else (*fields[:6], var, np.sqrt(var))
