@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
+from support.compiled import remember
 
 from benchmarks import PRIMITIVES, peers, report
 from benchmarks.cases import DATA, DTYPES, GPU, QUICK, Case, apart, fill
@@ -42,7 +43,8 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that a quick run wrote, of a package that lies as an installed one does."""
     pytest.importorskip("matplotlib")
     site = tmp_path_factory.mktemp("site")
-    ignored = shutil.ignore_patterns("__pycache__", "results")
+    # What Numba has compiled goes with its source; other files come and go as tests import.
+    ignored = shutil.ignore_patterns("*.pyc*", "*.tmp.*", "results")
     shutil.copytree(REPOSITORY / "dask_coop", site / "dask_coop", ignore=ignored)
     shutil.copytree(REPOSITORY / "benchmarks", site / "dask_coop" / "benchmarks", ignore=ignored)
     done = bench("--quick", "--cpu", cwd=site, path=site)
@@ -281,8 +283,15 @@ def test_nvcc_compiles_cub(tmp_path: Path) -> None:
     if nvcc is None:
         pytest.skip("nvcc is not installed")
     library = tmp_path / "cub.so"
-    subprocess.run(peers.build_command(nvcc, "long long", library, "sm_80"), check=True)
-    assert b"cub_histogram" in library.read_bytes()
+
+    def build() -> str:
+        subprocess.run(peers.build_command(nvcc, "long long", library, "sm_80"), check=True)
+        assert b"cub_histogram" in library.read_bytes()
+        return "built"
+
+    command = peers.build_command(nvcc, "long long", Path("cub.so"), "sm_80")
+    version = subprocess.run([nvcc, "--version"], capture_output=True, check=True).stdout
+    assert remember(repr(command).encode() + version + peers.SOURCE.read_bytes(), build) == "built"
 
 
 @pytest.mark.gpu
