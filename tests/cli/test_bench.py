@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
+from support.compiled import remember
 
 from benchmarks import PRIMITIVES, report
 from benchmarks.cases import DATA, DTYPES, GPU, QUICK, Case, apart, fill
-from benchmarks.contenders import Contenders, build_command, find_nvcc
+from benchmarks.contenders import SOURCE, Contenders, build_command, find_nvcc
 from benchmarks.measure import DeviceLostError, floor, measure
 from benchmarks.targets import TARGETS, Target
 from benchmarks.timers import HostTimer, inputs, times
@@ -43,7 +44,8 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that a quick run wrote, of a package that lies as an installed one does."""
     pytest.importorskip("matplotlib")
     site = tmp_path_factory.mktemp("site")
-    ignored = shutil.ignore_patterns("__pycache__", "results")
+    # What Numba has compiled goes with its source; other files come and go as tests import.
+    ignored = shutil.ignore_patterns("*.pyc*", "*.tmp.*", "results")
     shutil.copytree(REPOSITORY / "dask_coop", site / "dask_coop", ignore=ignored)
     shutil.copytree(REPOSITORY / "benchmarks", site / "dask_coop" / "benchmarks", ignore=ignored)
     done = bench("--quick", "--cpu", cwd=site, path=site)
@@ -284,8 +286,15 @@ def test_nvcc_compiles_cub(tmp_path: Path) -> None:
     if nvcc is None:
         pytest.skip("nvcc is not installed")
     library = tmp_path / "cub.so"
-    subprocess.run(build_command(nvcc, "long long", library, "sm_80"), check=True)
-    assert b"cub_histogram" in library.read_bytes()
+
+    def build() -> str:
+        subprocess.run(build_command(nvcc, "long long", library, "sm_80"), check=True)
+        assert b"cub_histogram" in library.read_bytes()
+        return "built"
+
+    command = build_command(nvcc, "long long", Path("cub.so"), "sm_80")
+    version = subprocess.run([nvcc, "--version"], capture_output=True, check=True).stdout
+    assert remember(repr(command).encode() + version + SOURCE.read_bytes(), build) == "built"
 
 
 @pytest.mark.gpu

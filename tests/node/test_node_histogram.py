@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import io
 import re
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
+from support.compiled import report_of
 
 from dask_coop.algebra.bins import Integers, find_bins
 from dask_coop.chunks.cupy.partition import STRETCH
@@ -44,9 +44,8 @@ def test_an_h200_counts_57344_bins_in_32_bits_and_114688_in_16() -> None:
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
 def test_a_block_takes_little_shared_memory_besides(arch: str, packed: bool) -> None:
     find = histogram.finder("guessed", np.dtype("f4"), np.dtype("f4"))
-    report = io.StringIO()
-    compiler.compile_program(multichunk.histogram(find, packed), arch, report=report)
-    (static,) = re.findall(r"(\d+) bytes smem", report.getvalue())
+    said = report_of(multichunk.histogram(find, packed), compiler._options(arch, verbose=True))
+    (static,) = re.findall(r"(\d+) bytes smem", said)
     assert int(static) <= multichunk.HISTOGRAM_STATIC_BYTES
 
 

@@ -6,12 +6,12 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dask_coop.cuda import compiler
+from dask_coop.cuda import compiler, linking
 
 #: Whether every program is compiled by itself, as it is when it runs, and nothing is remembered.
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
@@ -40,33 +40,48 @@ def join(sources: list[str]) -> list[tuple[str, dict[str, str]]]:
     return [("".join(unit), names[directives]) for directives, unit in units.items()]
 
 
-def report_of(unit: str, options: Any, folder: Path = FOLDER) -> str:
-    """Compile a unit, unless it was compiled before, and return what the compiler said.
+def key_of(code: str, options: Any, linked: bool = False) -> bytes:
+    """Return what stands for a program as it would be compiled now.
 
-    The name of what is remembered covers the unit, the options, the versions of the compiler and of
-    what calls it, and the text of every header. What does not compile is not remembered.
+    It covers the code, the options, the versions of the compiler and of what calls it, and the text
+    of every header.
     """
-    from cuda.core import Program
     from cuda.core.utils import make_program_cache_key
 
+    digest = compiler._headers_digest() + (linking.digest() if linked else b"")
     key = make_program_cache_key(
-        code=unit,
-        code_type="c++",
-        options=options,
-        target_type="cubin",
-        extra_digest=compiler._headers_digest(),
+        code=code, code_type="c++", options=options, target_type="cubin", extra_digest=digest
     )
+    return bytes(key)
+
+
+def remember(key: bytes, make: Callable[[], str], folder: Path = FOLDER) -> str:
+    """Return what `make` returned for the same key before, or returns now.
+
+    Where it raises an error, such as for what does not compile, nothing is remembered.
+    """
     path = folder / hashlib.sha256(key).hexdigest()
     if path.is_file() and not THOROUGH:
         return path.read_text()
-    report = io.StringIO()
-    code = Program(unit, "c++", options=options).compile("cubin", logs=report).code
-    assert code.startswith(b"\x7fELF")
+    made = make()
     folder.mkdir(parents=True, exist_ok=True)
     mine = path.with_suffix(f".{os.getpid()}")
-    mine.write_text(report.getvalue())
+    mine.write_text(made)
     mine.replace(path)
-    return report.getvalue()
+    return made
+
+
+def report_of(unit: str, options: Any, folder: Path = FOLDER) -> str:
+    """Compile a unit, unless it was compiled before, and return what the compiler said."""
+    from cuda.core import Program
+
+    def compile_unit() -> str:
+        report = io.StringIO()
+        code = Program(unit, "c++", options=options).compile("cubin", logs=report).code
+        assert code.startswith(b"\x7fELF")
+        return report.getvalue()
+
+    return remember(key_of(unit, options), compile_unit, folder)
 
 
 def compile_all(sources: list[str], arch: str) -> None:
