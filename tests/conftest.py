@@ -42,7 +42,7 @@ def pytest_runtestloop() -> None:
 
 
 # Of the session, because Hypothesis refuses fixtures that would be made anew for every example.
-@pytest.fixture(scope="session", params=["numpy", pytest.param("cupy", heads=pytest.mark.gpu)])
+@pytest.fixture(scope="session", params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
 def xp(request: pytest.FixtureRequest) -> ModuleType:
     """Return NumPy, then CuPy: the module whose arrays a test's chunks are."""
     if request.param == "cupy" and (missing := missing_for_gpu()):

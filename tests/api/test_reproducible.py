@@ -38,7 +38,7 @@ LOWEST = -41
 #: What looks for Numba's loops, before a fixture replaces it.
 find_loops = engine._compiled.__wrapped__
 
-GPU = pytest.param("cupy", heads=pytest.mark.gpu)
+GPU = pytest.param("cupy", marks=pytest.mark.gpu)
 
 
 # Of the module, because Hypothesis refuses fixtures that would be made anew for every example.

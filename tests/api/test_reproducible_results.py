@@ -27,7 +27,7 @@ from dask_coop.chunks.numpy import reproducible as engine
 # Of the module, because Hypothesis refuses fixtures that would be made anew for every example.
 @pytest.fixture(
     scope="module",
-    params=["numba", "numpy", pytest.param("cupy", heads=pytest.mark.gpu)],
+    params=["numba", "numpy", pytest.param("cupy", marks=pytest.mark.gpu)],
     name="xp",
 )
 def _xp(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
