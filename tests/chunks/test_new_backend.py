@@ -27,7 +27,7 @@ MODULES = [row.module for name, row in backend.BACKENDS.items() if name != "cupy
 @pytest.fixture
 def _row(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Add the row, and see that NumPy's functions of a chunk are not what is called."""
-    row = backend.Row("list", (backend.class_name(ListArray),), list_backend.__name__)
+    row = backend.BackendRow("list", (backend.class_name(ListArray),), list_backend.__name__)
     monkeypatch.setitem(backend.BACKENDS, "list", row)
     for name in ("lift", "scan", "histogram"):
         monkeypatch.setattr(numpy_backend, name, None)
