@@ -12,9 +12,8 @@ import pytest
 from support import compiled
 from support.compiled import THOROUGH, compile_all, spills
 
-from dask_coop.algebra.compensated import compensated
 from dask_coop.algebra.monoids import MIN, MOMENTS, REPRODUCIBLE_SUM, SUM
-from dask_coop.algebra.operation import bind
+from dask_coop.algebra.operation import bind, compensated
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda import compiler
 from dask_coop.cuda.programs import histogram, reduce
