@@ -285,6 +285,8 @@ def test_running_sums_of_mixed_signs_are_as_good_as_those_of_sizes(xp: Any) -> N
 @pytest.mark.filterwarnings("ignore:.*encountered")
 def test_running_sums_that_are_not_finite_are_numpys(xp: Any) -> None:
     rng, big = np.random.default_rng(28), np.finfo("f8").max
+    # Chunks of one element where the values are.
+    ones = (*[1] * 10, 135, *[1] * 20, 115, *[1] * 20)
     for values in ([np.inf], [-np.inf], [np.nan], [np.inf, -np.inf], [big], [big, -big / 2]):
         x = rng.integers(-9, 9, 300).astype("f8")
         for start in (3, 150, 290):
@@ -292,7 +294,7 @@ def test_running_sums_that_are_not_finite_are_numpys(xp: Any) -> None:
             y[start : start + len(values)] = values
             for array in (y, y + 1j):
                 expected = np.cumsum(array)
-                for size in (300, 60, 1):
+                for size in (300, 60, (ones,)):
                     found = computed(dc.cumsum(chunked(xp, array, size)))
                     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
                     np.testing.assert_allclose(found, expected, rtol=1e-15)
