@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import dask.array as da
@@ -316,19 +317,28 @@ def test_running_sums_are_the_same_bits_every_time(xp: Any) -> None:
 LARGE = uniform(3_000_000, 29)
 
 
-@pytest.mark.parametrize("count", [1, 10, 300])
-def test_three_million_numbers(xp: Any, count: int) -> None:
-    lazy = chunked(xp, LARGE, -(-LARGE.size // count))
-    assert ulps(computed(dc.sum(lazy)), exact_sum(LARGE)) <= SUM_ULPS
+@cache
+def sums_of_large() -> tuple[Fraction, Any, Any]:
+    """Return the exact sum of `LARGE`, its running sum after each thousand, and all of them.
+
+    These are long doubles, which between the thousands have seen few additions.
+    """
     # Blocks are exact in integers: no sum of them needs more bits than there are.
     scaled = (LARGE * 2.0**53).astype("u8").astype("O")
     ends = np.add.accumulate(np.add.reduceat(scaled, np.arange(0, LARGE.size, 1000)))
+    base = np.r_[0, ends[:-1].astype(np.longdouble) / 2**53][:, np.newaxis]
+    running = base + np.add.accumulate(LARGE.reshape(-1, 1000), 1, dtype=np.longdouble)
+    return exact_sum(LARGE), [Fraction(int(end), 2**53) for end in ends], running
+
+
+@pytest.mark.parametrize("count", [1, 10, 300])
+def test_three_million_numbers(xp: Any, count: int) -> None:
+    lazy = chunked(xp, LARGE, -(-LARGE.size // count))
+    total, ends, running = sums_of_large()
+    assert ulps(computed(dc.sum(lazy)), total) <= SUM_ULPS
     found = computed(dc.cumsum(lazy))
     for at, end in zip(range(999, LARGE.size, 1000), ends, strict=True):
-        assert ulps(found[at], Fraction(int(end), 2**53)) <= SCAN_ULPS
-    # Between them a long double is, or at least a float64 that has seen few additions.
-    base = np.r_[0, ends[:-1].astype(np.longdouble) / 2**53][:, np.newaxis]
-    exact = base + np.add.accumulate(LARGE.reshape(-1, 1000), 1, dtype=np.longdouble)
+        assert ulps(found[at], end) <= SCAN_ULPS
     if np.finfo(np.longdouble).nmant > 60:
-        errors = abs(found.reshape(exact.shape) - exact) / np.spacing(exact.astype("f8"))
+        errors = abs(found.reshape(running.shape) - running) / np.spacing(running.astype("f8"))
         assert errors.max() <= SCAN_ULPS
