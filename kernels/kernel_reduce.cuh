@@ -115,7 +115,7 @@ __device__ void reduce_threads(const T* x, typename M::State* out, i64 columns, 
 // Combines states[i + width * j] over j < count, neighbours in pairs, into states[i], for i < width.
 // Starts and ends synchronised.
 template <typename M, int nt>
-__device__ void fold_rows(typename M::State* states, int count, int width) {
+__device__ void combine_rows(typename M::State* states, int count, int width) {
   __syncthreads();
   for (int half; count > 1; count = half) {
     half = (count + 1) / 2;
@@ -195,7 +195,7 @@ __device__ void reduce_columns(const T* x, typename M::State* out, typename M::S
     }
   }
   int columns = inner < span ? int(inner) : span;
-  fold_rows<M, nt>(states, rows * span / columns, columns);
+  combine_rows<M, nt>(states, rows * span / columns, columns);
 
   int valid = inner - first < columns ? int(inner - first) : columns;
   State* target = (tiles == 1 ? out : tile_states) + item * inner + first;
@@ -209,7 +209,7 @@ __device__ void reduce_columns(const T* x, typename M::State* out, typename M::S
     }
     states[i] = s;
   }
-  fold_rows<M, nt>(states, teams, valid);
+  combine_rows<M, nt>(states, teams, valid);
   for (int i = threadIdx.x; i < valid; i += nt) out[slab * inner + first + i] = states[i];
 }
 

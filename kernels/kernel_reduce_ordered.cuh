@@ -9,7 +9,7 @@ namespace coop {
 // inner > 1. A thread reduces one column of a tile, from its end if `reverse`; neighbouring threads take
 // neighbouring columns. out has shape (outer, tiles, inner).
 template <typename T, typename M, int nt, bool reverse>
-__device__ void fold_columns(const T* x, typename M::State* out, i64 outer, i64 n, i64 inner, i64 tiles) {
+__device__ void reduce_columns_in_order(const T* x, typename M::State* out, i64 outer, i64 n, i64 inner, i64 tiles) {
   i64 i = i64(blockIdx.x) * nt + threadIdx.x;
   if (i >= outer * tiles * inner) return;
   i64 column = i % inner, item = i / inner;

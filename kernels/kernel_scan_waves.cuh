@@ -7,7 +7,7 @@
 //   publisher  writes the total of a tile to the board, as soon as the workers have it
 //   spine      reads the totals of a whole wave and turns them into the base of the block's tile
 //
-// Nobody waits for a chain of blocks: a wave's bases need the totals of that wave only, and these were
+// No block waits for a chain of others: a wave's bases need the totals of that wave only, and these were
 // published `ahead` waves ago. Totals are combined in the order of tiles, so results do not change from
 // run to run. Tiles that end early, and rows that the copy engine cannot address, are read by the
 // workers themselves.

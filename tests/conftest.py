@@ -91,13 +91,20 @@ def to_chunks(xp: ModuleType, array: Any, chunks: Any) -> da.Array:
     return x.map_blocks(xp.asarray, dtype=x.dtype, meta=xp.zeros((0,) * x.ndim, x.dtype))
 
 
+def fused_for_few() -> dask.config.set:
+    """Return a context in which Dask fuses no tasks of Hypothesis's many small examples.
+
+    They run in half the time so; those of other tests, and of a thorough run, are fused.
+    """
+    many = currently_in_test_context() and settings.get_current_profile_name() != "thorough"
+    return dask.config.set({"optimization.fuse.active": not many})
+
+
 def to_numpy(xp: ModuleType, lazy: da.Array) -> Any:
     """Compute `lazy`, hold it to the kind, dtype and shape that it promised, and return NumPy's."""
     assert type(lazy._meta) is xp.ndarray
-    # The tasks of many small examples run in half the time if Dask doesn't fuse them.
-    hasty = currently_in_test_context() and settings.get_current_profile_name() != "thorough"
     # NumPy warns of overflow and of inf - inf; the tests judge the values.
-    with np.errstate(all="ignore"), dask.config.set({"optimization.fuse.active": not hasty}):
+    with np.errstate(all="ignore"), fused_for_few():
         result = lazy.compute(scheduler="synchronous")
     assert isinstance(result, xp.ndarray) or (xp is np and isinstance(result, np.generic))
     assert result.dtype == lazy.dtype

@@ -34,7 +34,7 @@ class Counted(MonoidRow):
         return "Counted", self.inner.__dask_tokenize__()
 
     def combine(self, a: State, b: State) -> State:
-        """Combine the states of two neighbouring pieces, `a` before `b`."""
+        """Combine the states of two neighbours, `a` before `b`."""
         return (*self.inner.combine(a[:-1], b[:-1]), a[-1] + b[-1])
 
 
@@ -57,7 +57,7 @@ def masked(finalize: Callable[[State], Any], state: State) -> Any:
     *rest, count = state
     nothing = np.asarray(count == 0)
     if nothing.any():
-        # Any state will do, and this is one that nobody warns of or refuses.
+        # Any state will do, and this is one without warnings and refusals.
         rest = [np.where(nothing, np.asarray(field).dtype.type(1), field) for field in rest]
     value = np.asanyarray(finalize(tuple(rest)))
     return np.ma.array(value, mask=nothing | np.zeros(value.shape, "?"))

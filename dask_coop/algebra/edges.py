@@ -25,7 +25,7 @@ _F8 = np.dtype("f8")
 class Bins:
     """The bins of a histogram.
 
-    Those of equal width are two numbers and how many they are, until somebody asks for the edges.
+    Those of equal width are two numbers and how many they are, until the edges are asked for.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Bins:
         `numpy.histogram` guesses bins of equal width in the dtype of samples and edges, and puts a
         guess right by one bin. Where bins are nearly as fine as that dtype, guesses may be further
         off; then NumPy counts a sample at or beside an edge into another bin. What it finds grows
-        with the sample, so there are other numbers in the edges' place by which it counts.
+        with the sample, so it counts by other numbers than the edges.
         """
         edges = self.edges
         if self._is_near:

@@ -226,7 +226,7 @@ class MonoidRow:
         return type(self).__name__, *(getattr(self, f.name) for f in fields(self) if f.compare)
 
     def combine(self, a: State, b: State) -> State:
-        """Combine the states of two neighbouring pieces, `a` before `b`."""
+        """Combine the states of two neighbours, `a` before `b`."""
         with np.errstate(all="ignore"):
             if self.merge is not None:
                 return self.merge(a, b)

@@ -513,7 +513,7 @@ def _found(nothing: str, state: State) -> Any:
 
 def _warn_of_nan(state: State) -> Any:
     (value,) = state
-    # Nobody waits for a GPU to be warned.
+    # A warning is not worth waiting for a GPU.
     if isinstance(value, np.ndarray | np.generic) and np.isnan(value).any():
         warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
     return value

@@ -53,7 +53,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     valid = _valid(x)
     if valid is not None and where is not None:
         valid = valid & np.ma.filled(where, False)
-    # What is masked may be anything, of which nobody wants to be warned.
+    # What is masked may be anything, and does not matter.
     with np.errstate(all="ignore"):
         return numpy.lift(op, np.ma.getdata(x), axes, where if valid is None else valid)
 

@@ -137,7 +137,7 @@ def _name(summary: Summary) -> str:
 
 
 def _coarsen(counts: Any, edges: Any) -> tuple[Any, Any]:
-    """Merge neighbouring bins until they can be told apart on paper."""
+    """Merge neighbouring bins until they can be seen apart on paper."""
     merged = -(-len(counts) // MOST_BARS)
     starts = np.arange(0, len(counts), merged)
     return np.add.reduceat(counts, starts), np.append(edges[starts], edges[-1])

@@ -11,7 +11,7 @@ from distributed import Worker, WorkerPlugin
 
 from dask_coop.cluster.worker import attach
 
-# distributed shows what its own loggers say from INFO on, and nobody else's.
+# distributed shows what its own loggers say from INFO on, and no others.
 logger = logging.getLogger("distributed.worker.dask_coop")
 
 

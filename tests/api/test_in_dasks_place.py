@@ -15,8 +15,10 @@ import dask_coop as dc
 
 #: Loaded before the tests are; what is a method of Dask's arrays stays Dask's.
 PLUGIN = """
+import gc
 import types
 
+import dask
 import dask.array as da
 import dask_coop as dc
 from dask_coop.api import public
@@ -27,6 +29,11 @@ vars(public.da).update(vars(da))
 for name in dc.__all__:
     if hasattr(da, name):
         setattr(da, name, getattr(dc, name))
+
+# As in conftest.py: less time for looking for garbage, and for fusing tasks that run once.
+gc.freeze()
+gc.set_threshold(5000, 10, 10)
+dask.config.set({"optimization.fuse.active": False})
 """
 #: By module: what is selected of it (not what takes long or is about functions that are Dask's).
 SELECTED = {

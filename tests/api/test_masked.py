@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from conftest import fused_for_few
+from dask.multiprocessing import get_context, initialize_worker_process
 from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import FLOATS, INTS, REAL, Chunked, arrays, axes, scan_options, shapes
@@ -54,7 +58,7 @@ def bare(block: Any) -> Any:
 def compute(lazy: da.Array, kind: type = np.ma.MaskedArray) -> Any:
     """Compute `lazy`, and hold it to what it promised."""
     assert type(lazy._meta) is kind
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), fused_for_few():
         result = lazy.compute(scheduler="synchronous")
     pairs = zip(np.shape(result), lazy.shape, strict=True)
     assert all(n == size or size != size for n, size in pairs)
@@ -690,8 +694,15 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
     raise AssertionError("computed while building")
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Executor]:
+    """Return a process such as Dask would start for every call."""
+    with ProcessPoolExecutor(1, get_context(), initialize_worker_process) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize("name", CALLS)
-def test_graphs_are_lazy_and_have_the_same_keys_each_time(name: str) -> None:
+def test_graphs_are_lazy_and_have_the_same_keys_each_time(name: str, pool: Executor) -> None:
     with dask.config.set(scheduler=refuse):
         lazy, again = CALLS[name](X), CALLS[name](X)
     assert lazy.name == again.name
@@ -701,7 +712,7 @@ def test_graphs_are_lazy_and_have_the_same_keys_each_time(name: str) -> None:
     assert not any("mask" in str(key) or "getdata" in str(key) for key in mine)
     tasks = pickle.loads(pickle.dumps(dict(lazy.dask)))
     assert tasks.keys() == dict(lazy.dask).keys()
-    same(dask.compute(lazy, scheduler="processes", num_workers=1)[0], lazy.compute())
+    same(dask.compute(lazy, scheduler="processes", pool=pool)[0], lazy.compute())
 
 
 def test_sizes_may_be_unknown() -> None:

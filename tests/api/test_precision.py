@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import dask.array as da
@@ -285,6 +286,8 @@ def test_running_sums_of_mixed_signs_are_as_good_as_those_of_sizes(xp: Any) -> N
 @pytest.mark.filterwarnings("ignore:.*encountered")
 def test_running_sums_that_are_not_finite_are_numpys(xp: Any) -> None:
     rng, big = np.random.default_rng(28), np.finfo("f8").max
+    # Chunks of one element where the values are.
+    ones = (*[1] * 10, 135, *[1] * 20, 115, *[1] * 20)
     for values in ([np.inf], [-np.inf], [np.nan], [np.inf, -np.inf], [big], [big, -big / 2]):
         x = rng.integers(-9, 9, 300).astype("f8")
         for start in (3, 150, 290):
@@ -292,7 +295,7 @@ def test_running_sums_that_are_not_finite_are_numpys(xp: Any) -> None:
             y[start : start + len(values)] = values
             for array in (y, y + 1j):
                 expected = np.cumsum(array)
-                for size in (300, 60, 1):
+                for size in (300, 60, (ones,)):
                     found = computed(dc.cumsum(chunked(xp, array, size)))
                     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
                     np.testing.assert_allclose(found, expected, rtol=1e-15)
@@ -314,19 +317,28 @@ def test_running_sums_are_the_same_bits_every_time(xp: Any) -> None:
 LARGE = uniform(3_000_000, 29)
 
 
-@pytest.mark.parametrize("count", [1, 10, 300])
-def test_three_million_numbers(xp: Any, count: int) -> None:
-    lazy = chunked(xp, LARGE, -(-LARGE.size // count))
-    assert ulps(computed(dc.sum(lazy)), exact_sum(LARGE)) <= SUM_ULPS
+@cache
+def sums_of_large() -> tuple[Fraction, Any, Any]:
+    """Return the exact sum of `LARGE`, its running sum after each thousand, and all of them.
+
+    These are long doubles, which between the thousands have seen few additions.
+    """
     # Blocks are exact in integers: no sum of them needs more bits than there are.
     scaled = (LARGE * 2.0**53).astype("u8").astype("O")
     ends = np.add.accumulate(np.add.reduceat(scaled, np.arange(0, LARGE.size, 1000)))
+    base = np.r_[0, ends[:-1].astype(np.longdouble) / 2**53][:, np.newaxis]
+    running = base + np.add.accumulate(LARGE.reshape(-1, 1000), 1, dtype=np.longdouble)
+    return exact_sum(LARGE), [Fraction(int(end), 2**53) for end in ends], running
+
+
+@pytest.mark.parametrize("count", [1, 10, 300])
+def test_three_million_numbers(xp: Any, count: int) -> None:
+    lazy = chunked(xp, LARGE, -(-LARGE.size // count))
+    total, ends, running = sums_of_large()
+    assert ulps(computed(dc.sum(lazy)), total) <= SUM_ULPS
     found = computed(dc.cumsum(lazy))
     for at, end in zip(range(999, LARGE.size, 1000), ends, strict=True):
-        assert ulps(found[at], Fraction(int(end), 2**53)) <= SCAN_ULPS
-    # Between them a long double is, or at least a float64 that has seen few additions.
-    base = np.r_[0, ends[:-1].astype(np.longdouble) / 2**53][:, np.newaxis]
-    exact = base + np.add.accumulate(LARGE.reshape(-1, 1000), 1, dtype=np.longdouble)
+        assert ulps(found[at], end) <= SCAN_ULPS
     if np.finfo(np.longdouble).nmant > 60:
-        errors = abs(found.reshape(exact.shape) - exact) / np.spacing(exact.astype("f8"))
+        errors = abs(found.reshape(running.shape) - running) / np.spacing(running.astype("f8"))
         assert errors.max() <= SCAN_ULPS

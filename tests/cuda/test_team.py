@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import pytest
 
-#: Asks `_objection`, in a process of its own, with GPUs that are made up.
+#: Asks `_objection` after each change, in a process of its own, with GPUs that are made up.
 SCRIPT = """
-import os, sys
+import json, os, sys
 # Dask, which looks for CuPy, before there is one.
 from dask_coop.cuda.devices import Device
 from types import ModuleType, SimpleNamespace
 cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
-reaches = True
 cuda.runtime = SimpleNamespace(deviceCanAccessPeer=lambda a, b: reaches)
 cupy.cuda = cuda
 sys.modules.update({"cupy": cupy, "cupy.cuda": cuda})
 from dask_coop.cuda import team
-gpus = [Device("sm_90", 132, 232448, True)] * 20
 team.device = lambda ordinal: gpus[ordinal]
-team.attribute = lambda ordinal, name: 1
-team._is_sanitized = lambda: False
-os.environ.pop("CUDA_LAUNCH_BLOCKING", None)
-ordinals = (0, 1, 3)
+said = []
+for change in sys.argv[1:]:
+    reaches = True
+    gpus = [Device("sm_90", 132, 232448, True)] * 20
+    team.attribute = lambda ordinal, name: 1
+    team._is_sanitized = lambda: False
+    os.environ.pop("CUDA_LAUNCH_BLOCKING", None)
+    ordinals = (0, 1, 3)
+    exec(change)
+    said.append(team._objection(ordinals))
+print(json.dumps(said))
 """
 
 CASES = {
@@ -43,14 +49,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("change", CASES)
-def test_what_keeps_gpus_apart_is_said(change: str) -> None:
+@pytest.fixture(scope="module")
+def said() -> dict[str, str]:
+    """Return what is said after each change."""
     pytest.importorskip("cuda.bindings.driver")
     pytest.importorskip("cuda.core")
-    code = f"{SCRIPT}{change}\nprint(team._objection(ordinals))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    said = done.stdout.strip()
-    assert said.startswith(CASES[change])
-    assert bool(said) == bool(CASES[change])
+    command = [sys.executable, "-c", SCRIPT, *CASES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return dict(zip(CASES, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("change", CASES)
+def test_what_keeps_gpus_apart_is_said(change: str, said: dict[str, str]) -> None:
+    assert said[change].startswith(CASES[change])
+    assert bool(said[change]) == bool(CASES[change])

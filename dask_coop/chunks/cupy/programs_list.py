@@ -118,7 +118,7 @@ def reductions(op: Operation) -> Iterator[str]:
     if not op.monoid.commutative:
         for of in (scanned(op), scan.of_states(scanned(op))):
             yield from (scan.rows(of, team, write=False) for team in (32, scan.THREADS))
-            yield scan.fold_columns(of)
+            yield scan.reduce_columns_in_order(of)
         return
     name, read, state = functor(op), element(op), layout(op)
     yield reduce.slabs(name, read, state)
@@ -145,7 +145,7 @@ def scans(
             yield from (scan.stream(streamed, width, chunk) for chunk in sorted(chunks))
     if of.ordered:
         yield from (scan.rows(lines, scan.THREADS, write=False) for lines in (of, spine))
-        yield scan.fold_columns(of)
+        yield scan.reduce_columns_in_order(of)
         return
     yield from (scan.upsweep(of), scan.upsweep_columns(of))
     if hopper and of.is_bulk:

@@ -1,4 +1,4 @@
-"""Reductions of CuPy chunks: picks a kernel of kernel_reduce.cuh, pieces and a grid."""
+"""Reductions of CuPy chunks: picks a kernel of kernel_reduce.cuh, tiles and a grid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Shape = tuple[int, int, int]
 _BLOCKS = 8
 
 #: The fewest bytes of a line that are worth a block of their own.
-PART_BYTES = 1 << 15
+TILE_BYTES = 1 << 15
 
 #: The most bytes of a line of which a block takes many.
 _SHORT_BYTES = 1 << 10
@@ -64,7 +64,7 @@ def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
     if outer * inner == 0:
         return cupy.empty(0, "u1")
     how = _choose(op, x.data.ptr, shape)
-    states, addresses = _meeting(outer * inner, how.parts, layout, how.meetings)
+    states, addresses = _meeting(outer * inner, how.tiles, layout, how.meetings)
     launch(how.source, how.blocks, programs.THREADS, x.data.ptr, *addresses, *how.sizes)
     return states
 
@@ -79,15 +79,15 @@ class _Reduction(NamedTuple):
     blocks : int
     sizes : tuple
         The kernel's last arguments.
-    meetings, parts : int
-        Where lines are cut into `parts`, how many times blocks meet over those of one; else 0.
+    meetings, tiles : int
+        Where lines are cut into `tiles`, how many times blocks meet over those of one; else 0.
     """
 
     source: str
     blocks: int
     sizes: tuple[Any, ...]
     meetings: int = 0
-    parts: int = 1
+    tiles: int = 1
 
 
 def _choose(op: Operation, address: int, shape: Shape) -> _Reduction:
@@ -140,9 +140,9 @@ def _rows(op: Operation, shape: Shape) -> _Reduction:
 def _long_rows(op: Operation, shape: Shape) -> _Reduction:
     outer, n, _ = shape
     nbytes = n * programs_list.element(op).itemsize
-    parts = _cut(outer, nbytes, nbytes // PART_BYTES, _slots(programs.BLOCKS), *_ROW_COSTS)
-    sizes = (np.int64(n), np.int64(parts))
-    return _Reduction(programs.long_rows(*_of(op)), outer * parts, sizes, outer, parts)
+    tiles = _cut(outer, nbytes, nbytes // TILE_BYTES, _slots(programs.BLOCKS), *_ROW_COSTS)
+    sizes = (np.int64(n), np.int64(tiles))
+    return _Reduction(programs.long_rows(*_of(op)), outer * tiles, sizes, outer, tiles)
 
 
 def _threads(op: Operation, shape: Shape, v: int) -> _Reduction:
@@ -160,25 +160,25 @@ def _columns(op: Operation, address: int, shape: Shape) -> _Reduction:
     width = math.lcm(inner, v) if aligned else inner
     if not aligned or (width > inner and width > v * programs.THREADS // 2):
         width, v = inner, 1
-    lanes, tiles = _tiles(width // v, n, v * itemsize)
+    lanes, slices = _slices(width // v, n, v * itemsize)
     rows = programs.THREADS // lanes * (width // inner)
-    nbytes = n * inner * itemsize // tiles
+    nbytes = n * inner * itemsize // slices
     most, slots = n // (rows * _ROWS), _slots(programs.COLUMN_BLOCKS)
-    parts = _cut(outer * tiles, nbytes, most, slots, *_COLUMN_COSTS)
-    sizes = (np.int64(n), np.int64(inner), np.int64(width), np.int64(parts), np.int32(lanes))
+    tiles = _cut(outer * slices, nbytes, most, slots, *_COLUMN_COSTS)
+    sizes = (np.int64(n), np.int64(inner), np.int64(width), np.int64(tiles), np.int32(lanes))
     source = programs.long_columns(*_of(op), v)
-    return _Reduction(source, outer * tiles * parts, sizes, outer * tiles, parts)
+    return _Reduction(source, outer * slices * tiles, sizes, outer * slices, tiles)
 
 
-def _tiles(vectors: int, n: int, nbytes: int) -> tuple[int, int]:
-    """Return how many threads stand side by side in a row of `vectors`, and the tiles."""
+def _slices(vectors: int, n: int, nbytes: int) -> tuple[int, int]:
+    """Return how many threads stand side by side in a row of `vectors`, and how often."""
     if vectors <= programs.THREADS // 2:
         return vectors, 1
     most = max(32, min(128, _ROW_BYTES // nbytes))
     while most < programs.THREADS and n * most < _ROWS * programs.THREADS:
         most *= 2
-    tiles = -(-vectors // most)
-    return -(-vectors // tiles), tiles
+    slices = -(-vectors // most)
+    return -(-vectors // slices), slices
 
 
 def _slots(blocks: int) -> int:
@@ -190,31 +190,31 @@ def _slots(blocks: int) -> int:
 def _cut(
     lines: int, nbytes: int, most: int, slots: int, block_bytes: int, straggling: float
 ) -> int:
-    """Return into how many parts to cut lines of so many bytes, each the work of one block.
+    """Return into how many tiles to cut lines of so many bytes, each the work of one block.
 
     Blocks run in waves of `slots`; the cut is the one whose waves end first, were they to run in
     step.
     """
 
-    def cost(parts: int) -> float:
-        waves = -(-lines * parts // slots)
-        return (waves + straggling) * (nbytes / parts + block_bytes)
+    def cost(tiles: int) -> float:
+        waves = -(-lines * tiles // slots)
+        return (waves + straggling) * (nbytes / tiles + block_bytes)
 
     cuts = {max(1, min(waves * slots // lines, most)) for waves in range(1, _WAVES + 1)}
     return min(sorted(cuts), key=cost)
 
 
 def _meeting(
-    lines: int, parts: int, layout: np.dtype[Any], meetings: int
+    lines: int, tiles: int, layout: np.dtype[Any], meetings: int
 ) -> tuple[Array, tuple[int, ...]]:
-    """Return room for the states of lines, and where they, their parts' and the tickets are."""
+    """Return room for the states of lines, and where they, their tiles' and the tickets are."""
     nbytes = lines * layout.itemsize
     # One allocation holds both; a state's size is a multiple of its alignment.
-    room = room_for(lines, layout, parts if parts > 1 else 0)
+    room = room_for(lines, layout, tiles if tiles > 1 else 0)
     start = room.data.ptr
     if not meetings:
         return room, (start,)
-    if parts == 1:
+    if tiles == 1:
         return room, (start, 0, 0)
     return room[:nbytes], (start, start + nbytes, _tickets(meetings))
 
@@ -235,7 +235,7 @@ def _tickets(count: int) -> int:
     return int(kept[key].data.ptr)
 
 
-def parts_of(blocks: int, most: int) -> int:
-    """Return into how many parts to cut lines that alone would make `blocks` blocks."""
+def tiles_of(blocks: int, most: int) -> int:
+    """Return into how many tiles to cut lines that alone would make `blocks` blocks."""
     busy = _slots(_BLOCKS)
     return max(1, min(-(-busy // max(1, blocks)), most))

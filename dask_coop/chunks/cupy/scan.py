@@ -6,10 +6,10 @@ strategy                 traffic lines
 ``"single-pass"``        2N      contiguous, shared by all blocks of a GPU with Device.hopper
 ``"look-back"``          2N      contiguous, of integers: its order of sums is not fixed
 ``"lines"``              2N      whole: contiguous ones by a warp or a block, 32 strided ones a warp
-``"two-level"``          3N      cut into a fixed number of pieces: three launches
+``"two-level"``          3N      cut into a fixed number of tiles: three launches
 ``"cooperative"``        3N      contiguous; the same in one cooperative launch
-``"reduce-then-scan"``   3N      contiguous, cut into pieces of a fixed length, recursively
-``"scan-then-fan"``      4N      contiguous, cut into pieces of a fixed length, recursively
+``"reduce-then-scan"``   3N      contiguous, cut into tiles of a fixed length, recursively
+``"scan-then-fan"``      4N      contiguous, cut into tiles of a fixed length, recursively
 ======================== ======= =================================================================
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.chunks.cupy.reduce import PART_BYTES, Shape, parts_of
+from dask_coop.chunks.cupy.reduce import TILE_BYTES, Shape, tiles_of
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import scan as programs
@@ -40,17 +40,17 @@ STRATEGIES = (
     "scan-then-fan",
 )
 
-#: The most parts of a strided line: one thread scans their states.
-_COLUMN_PARTS = 4096
+#: The most tiles of a strided line: one thread scans their states.
+_COLUMN_TILES = 4096
 
-#: Elements of a piece of fixed length, and the most states of a line that one block scans.
-_PIECE, _SPINE = 8192, 1 << 15
+#: Elements of a tile of fixed length, and the most states of a line that one block scans.
+_TILE, _SPINE = 8192, 1 << 15
 
 #: Blocks that stream columns: how many keep a multiprocessor's memory busy, and how few still do
-#: better with whole columns than more would with pieces.
+#: better with whole columns than more would with tiles.
 _BLOCKS, _FEW_BLOCKS = 3, 0.9
 
-#: The fewest rows of a piece that are worth a ring in shared memory.
+#: The fewest rows of a tile that are worth a ring in shared memory.
 _RING_ROWS = 128
 
 
@@ -126,13 +126,13 @@ def scan_lines(
         case "scan-then-fan":
             _scan_then_fan(lines)
         case "reduce-then-scan":
-            _cut_rows(lines, -(-n // _PIECE))
+            _cut_rows(lines, -(-n // _TILE))
         case _ if inner > 1:
             blocks = outer * -(-inner // programs.STREAM_WIDTHS[0])
-            parts = _BLOCKS * gpu.processors // blocks
-            _cut_columns(gpu, lines, max(1, min(parts, n // _RING_ROWS, _COLUMN_PARTS)))
+            tiles = _BLOCKS * gpu.processors // blocks
+            _cut_columns(gpu, lines, max(1, min(tiles, n // _RING_ROWS, _COLUMN_TILES)))
         case _:
-            _cut_rows(lines, parts_of(outer, n * scan.element_bytes // PART_BYTES))
+            _cut_rows(lines, tiles_of(outer, n * scan.element_bytes // TILE_BYTES))
 
 
 def reduce_segments(op: Operation, x: Array, heads: Array, shape: Shape, reverse: bool) -> Array:
@@ -142,22 +142,22 @@ def reduce_segments(op: Operation, x: Array, heads: Array, shape: Shape, reverse
     """
     scan = programs.segmented(programs_list.scanned(op, reverse=reverse), programs_list.layout(op))
     lines = _Lines(scan, x.data.ptr, 0, 0, shape, heads.data.ptr)
-    parts = parts_of(lines.outer, lines.n * x.itemsize // PART_BYTES)
-    states = lines.states(parts)
-    _leave_totals(lines, states.data.ptr, parts)
-    if parts == 1:
+    tiles = tiles_of(lines.outer, lines.n * x.itemsize // TILE_BYTES)
+    states = lines.states(tiles)
+    _leave_totals(lines, states.data.ptr, tiles)
+    if tiles == 1:
         return states
-    spine = _Lines(programs.of_states(scan), states.data.ptr, 0, 0, (lines.outer, parts, 1))
+    spine = _Lines(programs.of_states(scan), states.data.ptr, 0, 0, (lines.outer, tiles, 1))
     totals = spine.states(1)
     _leave_totals(spine, totals.data.ptr, 1)
     return totals
 
 
-def _leave_totals(lines: _Lines, totals: int, parts: int) -> None:
-    """Reduce the pieces of contiguous lines in order, to a state each."""
-    sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(parts)
+def _leave_totals(lines: _Lines, totals: int, tiles: int) -> None:
+    """Reduce the tiles of contiguous lines in order, to a state each."""
+    sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(tiles)
     source = programs.rows(lines.scan, programs.THREADS, write=False)
-    lines.launch(source, lines.outer * parts, programs.THREADS, totals, *sizes)
+    lines.launch(source, lines.outer * tiles, programs.THREADS, totals, *sizes)
 
 
 class _Lines:
@@ -174,16 +174,16 @@ class _Lines:
         heads = (self.heads,) if self.scan.flagged else ()
         launch(source, blocks, threads, self.x, self.y, self.base, *heads, *rest, **options)
 
-    def states(self, parts: int) -> Array:
-        """Return room for the states of so many parts of every line."""
-        return cupy.empty(self.outer * parts * self.inner * self.scan.state_bytes, "u1")
+    def states(self, tiles: int) -> Array:
+        """Return room for the states of so many tiles of every line."""
+        return cupy.empty(self.outer * tiles * self.inner * self.scan.state_bytes, "u1")
 
     @property
     def is_bulk(self) -> bool:
         """Whether the bulk copy engine can move every line, for kernels that take its elements."""
         scan, pitch = self.scan, self.n if self.outer > 1 else 0
-        places = self.x, self.y, pitch * scan.element_bytes, pitch * scan.result_bytes
-        return scan.is_bulk and all(place % 16 == 0 for place in places)
+        starts = self.x, self.y, pitch * scan.element_bytes, pitch * scan.result_bytes
+        return scan.is_bulk and all(start % 16 == 0 for start in starts)
 
 
 def _objection(
@@ -293,106 +293,106 @@ def _rows(gpu: Device, lines: _Lines) -> None:
         _cut_rows(lines, 1)
 
 
-def _cut_rows(lines: _Lines, parts: int) -> None:
-    """Scan contiguous lines by pieces: upsweep, spine, downsweep."""
+def _cut_rows(lines: _Lines, tiles: int) -> None:
+    """Scan contiguous lines by tiles: upsweep, spine, downsweep."""
     threads = programs.THREADS
     team = 32 if lines.n <= programs.WARP_LINE else threads
-    blocks = -(-lines.outer * parts // (threads // team))
-    sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(parts)
-    if parts > 1:
-        states = lines.states(parts)
+    blocks = -(-lines.outer * tiles // (threads // team))
+    sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(tiles)
+    if tiles > 1:
+        states = lines.states(tiles)
         at = states.data.ptr
         if lines.scan.ordered:
             bare = _Lines(lines.scan, lines.x, lines.y, 0, (lines.outer, lines.n, 1), lines.heads)
-            _leave_totals(bare, at, parts)
+            _leave_totals(bare, at, tiles)
         else:
             upsweep = programs.upsweep(lines.scan)
-            launch(upsweep, lines.outer * parts, threads, lines.x, at, 0, *sizes[1:])
-        _spine(lines, at, parts)
+            launch(upsweep, lines.outer * tiles, threads, lines.x, at, 0, *sizes[1:])
+        _spine(lines, at, tiles)
         lines = _Lines(lines.scan, lines.x, lines.y, at, (lines.outer, lines.n, 1), lines.heads)
     lines.launch(programs.rows(lines.scan, team), blocks, threads, 0, *sizes)
 
 
-def _spine(lines: _Lines, states: int, parts: int) -> None:
-    """Turn the states of pieces into their bases, in place."""
-    shape = lines.outer, parts, 1
+def _spine(lines: _Lines, states: int, tiles: int) -> None:
+    """Turn the states of tiles into their bases, in place."""
+    shape = lines.outer, tiles, 1
     spine = _Lines(programs.of_states(lines.scan), states, states, lines.base, shape)
-    _cut_rows(spine, 1 if parts <= _SPINE else -(-parts // _PIECE))
+    _cut_rows(spine, 1 if tiles <= _SPINE else -(-tiles // _TILE))
 
 
 def _scan_then_fan(lines: _Lines) -> None:
-    threads, parts = programs.THREADS, -(-lines.n // _PIECE)
-    if parts == 1:
+    threads, tiles = programs.THREADS, -(-lines.n // _TILE)
+    if tiles == 1:
         return _cut_rows(lines, 1)
-    states = lines.states(parts)
-    at, blocks = states.data.ptr, lines.outer * parts
-    sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(parts)
+    states = lines.states(tiles)
+    at, blocks = states.data.ptr, lines.outer * tiles
+    sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(tiles)
     source = programs.rows(lines.scan, threads)
     launch(source, blocks, threads, lines.x, lines.y, 0, at, *sizes)
     spine = programs.of_states(lines.scan)
-    _scan_then_fan(_Lines(spine, at, at, lines.base, (lines.outer, parts, 1)))
+    _scan_then_fan(_Lines(spine, at, at, lines.base, (lines.outer, tiles, 1)))
     fan = programs.fan(lines.scan)
-    return launch(fan, blocks, threads, lines.x, lines.y, at, np.int64(lines.n), np.int64(parts))
+    return launch(fan, blocks, threads, lines.x, lines.y, at, np.int64(lines.n), np.int64(tiles))
 
 
 def _cooperative(gpu: Device, lines: _Lines) -> None:
     slots = gpu.processors * programs.COOPERATIVE_BLOCKS
     if lines.outer > slots:
         return _cut_rows(lines, 1)
-    parts = max(1, min(slots // lines.outer, -(-lines.n // _PIECE)))
-    states = lines.states(parts)
+    tiles = max(1, min(slots // lines.outer, -(-lines.n // _TILE)))
+    states = lines.states(tiles)
     arrived = cupy.zeros(1, "u4")
     return lines.launch(
         programs.cooperative(lines.scan),
-        lines.outer * parts,
+        lines.outer * tiles,
         programs.THREADS,
         states.data.ptr,
         arrived.data.ptr,
         np.int64(lines.n),
-        np.int64(parts),
+        np.int64(tiles),
         cooperative=True,
     )
 
 
-def _cut_columns(gpu: Device, lines: _Lines, parts: int) -> None:
-    """Scan strided lines by pieces: upsweep, spine, downsweep."""
+def _cut_columns(gpu: Device, lines: _Lines, tiles: int) -> None:
+    """Scan strided lines by tiles: upsweep, spine, downsweep."""
     scan, threads, inner = lines.scan, programs.THREADS, lines.inner
-    sizes = np.int64(lines.n), np.int64(inner), np.int64(parts)
-    if parts > 1:
+    sizes = np.int64(lines.n), np.int64(inner), np.int64(tiles)
+    if tiles > 1:
         width = min(1 << (inner - 1).bit_length(), 32)
-        states = lines.states(parts)
+        states = lines.states(tiles)
         at = states.data.ptr
-        grid = lines.outer * parts * -(-inner // width)
+        grid = lines.outer * tiles * -(-inner // width)
         if scan.ordered:
-            pieces = lines.outer * parts * inner
-            fold, outer = programs.fold_columns(scan), np.int64(lines.outer)
-            launch(fold, -(-pieces // threads), threads, lines.x, at, 0, outer, *sizes)
+            blocks, outer = -(-lines.outer * tiles * inner // threads), np.int64(lines.outer)
+            source = programs.reduce_columns_in_order(scan)
+            launch(source, blocks, threads, lines.x, at, 0, outer, *sizes)
         else:
             upsweep = programs.upsweep_columns(scan)
             launch(upsweep, grid, threads, lines.x, at, 0, *sizes, np.int32(width.bit_length() - 1))
-        spine = _Lines(programs.of_states(scan), at, at, lines.base, (lines.outer, parts, inner))
+        spine = _Lines(programs.of_states(scan), at, at, lines.base, (lines.outer, tiles, inner))
         _cut_columns(gpu, spine, 1)
         lines = _Lines(scan, lines.x, lines.y, at, (lines.outer, lines.n, inner), lines.heads)
     aligned = (lines.x | inner * scan.element_bytes) % 16 == 0
     # Copies of less than 4 bytes can't be had.
     copied = scan.is_copied and (aligned or scan.element_bytes >= 4)
-    if scan.flagged or lines.n // parts < _RING_ROWS or not copied:
-        blocks = -(-lines.outer * parts * inner // threads)
+    if scan.flagged or lines.n // tiles < _RING_ROWS or not copied:
+        blocks = -(-lines.outer * tiles * inner // threads)
         source = programs.columns(scan)
         return lines.launch(source, blocks, threads, np.int64(lines.outer), *sizes)
-    width = _width(gpu, lines.outer * parts, inner)
+    width = _width(gpu, lines.outer * tiles, inner)
     return lines.launch(
         programs.stream(scan, width, 16 if aligned else scan.element_bytes),
-        lines.outer * parts * -(-inner // width),
+        lines.outer * tiles * -(-inner // width),
         width,
         *sizes,
         shared=programs.stream_shared_bytes(scan, width),
     )
 
 
-def _width(gpu: Device, pieces: int, inner: int) -> int:
+def _width(gpu: Device, tiles: int, inner: int) -> int:
     """Return how many columns a block takes: the most that leave no multiprocessor without one."""
     for width in programs.STREAM_WIDTHS:
-        if pieces * -(-inner // width) >= _FEW_BLOCKS * gpu.processors:
+        if tiles * -(-inner // width) >= _FEW_BLOCKS * gpu.processors:
             return width
     return programs.STREAM_WIDTHS[-1]

@@ -18,13 +18,13 @@ Array = Any
 HOST_STATE_BYTES = 1 << 18
 
 
-def room_for(states: int, layout: np.dtype[Any], pieces: int = 0) -> Array:
-    """Return room, as bytes, for states, and behind them for those of so many pieces of each.
+def room_for(states: int, layout: np.dtype[Any], tiles: int = 0) -> Array:
+    """Return room, as bytes, for states, and behind them for those of so many tiles of each.
 
     What kernels leave out between the fields of states that go to the host is zero.
     """
     nbytes = states * layout.itemsize
-    room = cupy.empty(nbytes * (1 + pieces), "u1")
+    room = cupy.empty(nbytes * (1 + tiles), "u1")
     if 0 < nbytes <= HOST_STATE_BYTES and programs_list.has_gaps(layout):
         room.data.memset_async(0, nbytes)
     return room

@@ -3,7 +3,7 @@
 ============ ======================================================================================
 strategy     for
 ============ ======================================================================================
-``"tiles"``  two long axes that exchange places: the last one of the copy and the contiguous one
+``"tiles"``  two long axes that are exchanged: the last one of the copy and the contiguous one
 ``"rows"``   contiguous rows of many words that stay rows
 ``"boxes"``  all else: short axes, short rows, strided elements
 ============ ======================================================================================
@@ -44,9 +44,9 @@ def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str | None 
     with x.device:
         view = x.transpose(axes)
         result = cupy.empty(view.shape, x.dtype)
-        places = (x.data.ptr, result.data.ptr)
-        for step in programs.plan(view.shape, view.strides, x.itemsize, places, strategy):
-            addresses = (place + offset for place, offset in zip(places, step.offsets, strict=True))
+        starts = (x.data.ptr, result.data.ptr)
+        for step in programs.plan(view.shape, view.strides, x.itemsize, starts, strategy):
+            addresses = (start + offset for start, offset in zip(starts, step.offsets, strict=True))
             launch(step.source, step.blocks, step.threads, *addresses, *step.arguments)
         return result
 

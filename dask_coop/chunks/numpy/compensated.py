@@ -72,9 +72,9 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
     order = [*range(x.ndim)]
     if not x.flags.c_contiguous:
         order.sort(key=lambda d: -abs(x.strides[d]))
-    places = [at for at, d in enumerate(order) if d in axes]
-    start, stop = (places[0], places[-1] + 1) if places else (x.ndim, x.ndim)
-    if stop - start > len(places):
+    positions = [at for at, d in enumerate(order) if d in axes]
+    start, stop = (positions[0], positions[-1] + 1) if positions else (x.ndim, x.ndim)
+    if stop - start > len(positions):
         order = [d for d in range(x.ndim) if d not in axes] + list(axes)
         start, stop = x.ndim - len(axes), x.ndim
     kept = order[:start] + order[stop:]

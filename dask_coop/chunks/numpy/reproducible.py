@@ -1,11 +1,11 @@
 """Reproducible sums of NumPy chunks: the digits that algebra/reproducible.py describes.
 
-Elements are seen as lines, in pieces that stay in the cache::
+Elements are seen as lines, in blocks that stay in the cache::
 
     rows      (lines, n)    the elements of a line are neighbours in memory
     columns   (n, lines)    the lines are
 
-A piece is read twice: for the largest magnitude of every line, then for the digits.  That is done
+A block is read twice: for the largest magnitude of every line, then for the digits.  That is done
 by the loops of reproducible_numba.py where Numba is installed, and by NumPy's functions, which find
 the same digits, where it is not.
 """
@@ -26,8 +26,8 @@ from dask_coop.algebra.reproducible import DIGITS, LOWEST, WIDTH, exponents, shi
 
 Array = np.ndarray[Any, Any]
 
-#: Elements of a piece.
-_PIECE = 1 << 15
+#: Elements of a block.
+_BLOCK = 1 << 15
 
 #: By digit: what, added to elements that are scaled to make the first unit 1, rounds them to whole
 #: units, half to even, and leaves the number of units in the low bits.
@@ -98,15 +98,15 @@ def _flat(x: Array, columns: bool, exponent: Array, digits: Array) -> tuple[Arra
 
 
 def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Yield where the pieces of an array are, in C order."""
+    """Yield where the blocks of an array are, in C order."""
     axis, below = len(shape), 1
-    while axis and below * shape[axis - 1] <= _PIECE:
+    while axis and below * shape[axis - 1] <= _BLOCK:
         axis -= 1
         below *= shape[axis]
     if axis == 0:
         yield (slice(None),) * len(shape)
         return
-    step = max(1, _PIECE // below)
+    step = max(1, _BLOCK // below)
     rest = (slice(None),) * (len(shape) - axis)
     for index in np.ndindex(*shape[: axis - 1]):
         for start in range(0, shape[axis - 1], step):

@@ -317,9 +317,9 @@ def columns(scan: Scan) -> str:
 
 
 @cache
-def fold_columns(scan: Scan) -> str:
+def reduce_columns_in_order(scan: Scan) -> str:
     """Return the reduction, in order, of tiles of strided lines to a state each."""
-    call = f"fold_columns<T, M, {THREADS}, {str(scan.reverse).lower()}>"
+    call = f"reduce_columns_in_order<T, M, {THREADS}, {str(scan.reverse).lower()}>"
     return _unit(
         "kernel_reduce_ordered.cuh",
         scan,
