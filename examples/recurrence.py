@@ -65,13 +65,15 @@ def main() -> None:
     )
     given = parser.parse_args()
 
-    with backends.start() as runner:
-        x = runner.place(signal(given.size, given.chunk))
+    with backends.start() as backend:
+        x = backend.move(signal(given.size, given.chunk))
         y = dc.scan(x, moving_average(given.half_life), axis=0)
         start = perf_counter()
-        noise, left, shown, average = runner.compute(dc.std(x), dc.std(x - y), x[:SHOWN], y[:SHOWN])
+        noise, left, shown, average = backend.compute(
+            dc.std(x), dc.std(x - y), x[:SHOWN], y[:SHOWN]
+        )
         seconds = perf_counter() - start
-        print(f"engine: {runner.name}")
+        print(f"engine: {backend.name}")
     print(f"samples: {given.size} in {x.npartitions} chunks, in {seconds:.2f} s")
     print(f"standard deviation: {float(noise):.3f}, around the average {float(left):.3f}")
     path = given.out / "moving-average.png"
