@@ -79,7 +79,7 @@ def main() -> None:
         scale = (0, 256) if before.dtype == np.uint8 else None
         counts = [dc.histogram(x, 256, scale)[0] for x in (before, after)]
         results = backend.compute(before, after, *counts)
-        print(f"engine: {backend.name}")
+        print(f"backend: {backend.name}")
     path = given.out / f"{source.stem}-equalized.png"
     given.out.mkdir(parents=True, exist_ok=True)
     save_comparison(path, source.name, *results)

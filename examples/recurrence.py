@@ -73,7 +73,7 @@ def main() -> None:
             dc.std(x), dc.std(x - y), x[:SHOWN], y[:SHOWN]
         )
         seconds = perf_counter() - start
-        print(f"engine: {backend.name}")
+        print(f"backend: {backend.name}")
     print(f"samples: {given.size} in {x.npartitions} chunks, in {seconds:.2f} s")
     print(f"standard deviation: {float(noise):.3f}, around the average {float(left):.3f}")
     path = given.out / "moving-average.png"

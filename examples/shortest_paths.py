@@ -101,7 +101,7 @@ def main() -> None:
             dc.max(minutes), average, counts, edges, minutes
         )
         seconds = perf_counter() - start
-        print(f"engine: {backend.name}")
+        print(f"backend: {backend.name}")
     centre = int(np.argmin(average))
     print(f"places: {len(roads.places)}, roads: {len(roads.ends)}")
     print(f"paths: {times.size}, in {seconds:.2f} s")

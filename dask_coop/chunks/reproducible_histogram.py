@@ -1,7 +1,7 @@
 """Reproducible sums of weights by bin: the digits of algebra/reproducible.py, counted one by one.
 
 The exponent is that of the largest weight of a line, whichever bins it meets, so that it does not
-depend on the chunks. In that window a digit of every weight is an integer, and the engines count
+depend on the chunks. In that window a digit of every weight is an integer, and the backends count
 integers exactly.
 """
 
@@ -33,7 +33,7 @@ def histogram(
     """Sum the `weights` of a chunk by bin: to tables of what is not finite and of digits.
 
     The exponent, between them, has an axis of length one for each coordinate. `lift` and `count`
-    are the engine's.
+    are the backend's.
     """
     digit = bind(COUNTS, np.dtype("i4"), np.dtype("i8"), "histogram")
     rest = weights.astype(op.element, copy=False).astype("f8")

@@ -305,7 +305,7 @@ def _figure_paths(sources: list[Source], folder: Path) -> list[Path]:
     return paths
 
 
-def _print_source(text: str, source: Source, engine: str) -> None:
+def _print_source(text: str, source: Source, backend: str) -> None:
     x = source.array
     print(f"source: {text}" + (f" ({source.name})" if source.name not in text else ""))
     print(f"shape: {_shape(x.shape)} ({format_bytes(x.size * x.dtype.itemsize)})")
@@ -314,7 +314,7 @@ def _print_source(text: str, source: Source, engine: str) -> None:
         print(note)
     largest = tuple(map(max, x.chunks))
     print(f"chunks: {math.prod(x.numblocks)} of {_shape(largest)}")
-    print(f"engine: {engine}", flush=True)
+    print(f"backend: {backend}", flush=True)
 
 
 def _print_summary(source: Source, summary: Summary) -> None:

@@ -41,7 +41,7 @@ class Stacked(NamedTuple):
         return Stacked(self.numbers[rows], tuple(field[rows] for field in self.fields))
 
 
-#: What an engine that reduces some chunks wants to see again when it scans them, if anything.
+#: What a backend that reduces some chunks wants to see again when it scans them, if anything.
 Memo = bytes
 
 Reduced = tuple[list[Stacked], Memo]
@@ -222,7 +222,7 @@ def combined(op: Operation, parts: Iterable[Stacked]) -> State:
 
 
 def _lift_all(op: Operation, blocks: Sequence[Blocks]) -> Stacked | None:
-    """Return the states of whole chunks, if the engine takes several chunks at a time."""
+    """Return the states of whole chunks, if the backend takes several chunks at a time."""
     if len(blocks) < 2 or len(blocks[0]) > 1:
         return None
     xs = [x for (x,) in blocks]

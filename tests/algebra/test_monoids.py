@@ -1,4 +1,4 @@
-"""The laws of the monoids, by every engine: what lets a chunking be any chunking."""
+"""The laws of the monoids, by every backend: what lets a chunking be any chunking."""
 
 from __future__ import annotations
 
@@ -264,10 +264,10 @@ def test_the_histogram_of_a_whole_is_the_sum_of_its_parts(
     op = operation(COUNTS, "i8")
     flat = case.array.ravel()
     bins = find_bins(data.draw(st.sampled_from([5, [0, 3, 9, 80]])), (0, 99), flat.dtype)
-    engine = chunks.backend_of(xp.empty(0))
+    backend = chunks.backend_of(xp.empty(0))
     at = data.draw(st.integers(0, flat.size))
     whole, *parts = (
-        engine.histogram(op, [xp.asarray(part)], Grid((bins,)), None)
+        backend.histogram(op, [xp.asarray(part)], Grid((bins,)), None)
         for part in (flat, flat[:at], flat[at:])
     )
     assert_same(op, whole, op.combine(parts), flat)

@@ -1,4 +1,4 @@
-"""What no engine takes goes to Dask's function of the same name, with the same arguments."""
+"""What no backend takes goes to Dask's function of the same name, with the same arguments."""
 
 from __future__ import annotations
 

@@ -31,12 +31,12 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import bind, reproducible
-from dask_coop.chunks.numpy import reproducible as engine
+from dask_coop.chunks.numpy import reproducible as digits
 
 LOWEST = -41
 
 #: What looks for Numba's loops, before a fixture replaces it.
-find_loops = engine._compiled.__wrapped__
+find_loops = digits._compiled.__wrapped__
 
 GPU = pytest.param("cupy", marks=pytest.mark.gpu)
 
@@ -49,10 +49,10 @@ def _xp(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         pytest.skip(missing)
     if request.param == "numba":
         pytest.importorskip("numba")
-        assert engine._compiled() is not None
+        assert digits._compiled() is not None
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "numpy":
-            patch.setattr(engine, "_compiled", lambda: None)
+            patch.setattr(digits, "_compiled", lambda: None)
         yield importlib.import_module("cupy" if request.param == "cupy" else "numpy")
 
 
@@ -273,7 +273,7 @@ def assert_digits(xp: Any, dtype: str, shape: tuple[int, ...], reduced: tuple[in
     x = scattered(shape, dtype)
     for array in (x, np.asfortranarray(x), x[..., ::-1]):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine, "_compiled", lambda: None)
+            patch.setattr(digits, "_compiled", lambda: None)
             expected = lift(np, np.ascontiguousarray(array), reduced)
         found = lift(xp, array, reduced)
         for a, b in zip(found, expected, strict=True):

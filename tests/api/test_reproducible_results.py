@@ -21,7 +21,7 @@ from support.sums import bits, hard_arrays, rounded, scattered
 
 import dask_coop as dc
 from dask_coop.chunks.numpy import histogram as histograms
-from dask_coop.chunks.numpy import reproducible as engine
+from dask_coop.chunks.numpy import reproducible as digits
 
 
 # Of the module, because Hypothesis refuses fixtures that would be made anew for every example.
@@ -38,7 +38,7 @@ def _xp(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         pytest.importorskip("numba")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "numpy":
-            patch.setattr(engine, "_compiled", lambda: None)
+            patch.setattr(digits, "_compiled", lambda: None)
             patch.setattr(histograms, "_loops", lambda: None)
         if request.param == "numba":
             patch.setattr(histograms, "WORTH_COMPILING", 0)

@@ -76,7 +76,7 @@ def test_scans_by_cuda_are_those_by_numpy(
     host = values(rng, shape, element)
     axis = 0 if shape == (1000, 65) else 1 if len(shape) == 3 else len(shape) - 1
     op = bind(monoid, np.dtype(element), np.dtype(output), "scan")
-    x, engine = cupy.asarray(host), chunks.backend_of(cupy.empty(0))
+    x, backend = cupy.asarray(host), chunks.backend_of(cupy.empty(0))
     kept = shape[:axis] + shape[axis + 1 :]
     base = (rng.integers(0, 2, kept).astype(op.monoid.dtypes(op.element)[0])[()],)
     # NumPy takes its time over segments.
@@ -87,7 +87,7 @@ def test_scans_by_cuda_are_those_by_numpy(
             there = heads if heads is None else cupy.asarray(heads)
             with np.errstate(all="ignore"):
                 expected, state = on_host.scan_on(op, host, spec, start, heads)
-            actual, behind = engine.scan_on(op, x, spec, start, there)
+            actual, behind = backend.scan_on(op, x, spec, start, there)
             case = spec, start is not None, heads is None or heads.shape
             assert actual.dtype == expected.dtype
             assert actual.shape == expected.shape
@@ -105,10 +105,10 @@ def test_the_lift_of_segments_is_what_their_scan_leaves(xp: Any, case: Chunked, 
     sides = data.draw(st.sampled_from([array.shape, array.shape[axis : axis + 1]]))
     heads = np.random.default_rng(data.draw(st.integers(0, 99))).random(sides) < 0.3
     op = bind(MAX, array.dtype, array.dtype, "scan")
-    engine, spec = chunks.backend_of(xp.empty(0)), ScanSpec(axis, reverse=reverse)
+    backend, spec = chunks.backend_of(xp.empty(0)), ScanSpec(axis, reverse=reverse)
     x, there = xp.asarray(array), xp.asarray(heads)
-    *value, restarts = engine.lift_segments(op, x, spec, there)
-    _, state = engine.scan_on(op, x, spec, None, there)
+    *value, restarts = backend.lift_segments(op, x, spec, there)
+    _, state = backend.scan_on(op, x, spec, None, there)
     np.testing.assert_array_equal(
         chunks.asarray(value[0], "numpy"), chunks.asarray(state[0], "numpy")
     )

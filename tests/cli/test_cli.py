@@ -145,7 +145,7 @@ def test_floats(
     assert f"source: {folder / source}" in text
     assert f"shape: {shape} (" in text
     assert f"dtype: {x.dtype}" in text
-    assert re.search(r"^engine: NumPy, \d+ threads?$", text, flags=re.MULTILINE)
+    assert re.search(r"^backend: NumPy, \d+ threads?$", text, flags=re.MULTILINE)
     assert re.search(r"^time: \d+\.\d\d s for 2 reads of .+, \S+ GB/s$", text, flags=re.MULTILINE)
 
 
@@ -638,7 +638,7 @@ def command(*arguments: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_the_module_runs(folder: Path, tmp_path: Path) -> None:
     done = command("-m", "dask_coop", "describe", folder / "normal.npy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^engine: (NumPy, \d+ thread|CuPy \S+ on )", done.stdout, re.MULTILINE)
+    assert re.search(r"^backend: (NumPy, \d+ thread|CuPy \S+ on )", done.stdout, re.MULTILINE)
     assert_describes(done.stdout, NORMAL, 256)
     assert_is_figure(tmp_path / "normal-histogram.png")
 
@@ -663,7 +663,7 @@ def test_a_cluster_of_processes(folder: Path, tmp_path: Path) -> None:
     reports = done.stdout.split("\n\n")[:3]
     assert len(reports) == 3
     for report in reports:
-        assert re.search(r"^engine: LocalCluster, \d+ process(es)?$", report, re.MULTILINE)
+        assert re.search(r"^backend: LocalCluster, \d+ process(es)?$", report, re.MULTILINE)
         assert_describes(report, WITH_NAN, 256)
     assert "% Completed" in done.stderr
     assert "Traceback" not in done.stderr
@@ -713,7 +713,7 @@ def test_ctrl_c(tmp_path: Path) -> None:
         text=True,
     ) as process:
         assert process.stdout
-        assert any(line.startswith("engine:") for line in process.stdout)
+        assert any(line.startswith("backend:") for line in process.stdout)
         process.send_signal(signal.SIGINT)
         _, text = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -728,5 +728,5 @@ def test_a_gpu_gives_the_same_table(folder: Path, tmp_path: Path) -> None:
     for options, engine in (([], "CuPy "), (["--cluster"], "LocalCUDACluster, ")):
         done = command(*("-m", "dask_coop", "describe", folder / "nan.npy", *options), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert f"engine: {engine}" in done.stdout
+        assert f"backend: {engine}" in done.stdout
         assert_describes(done.stdout, WITH_NAN, 256)

@@ -114,9 +114,9 @@ def test_describe_works_on_gpus(tmp_path: Path, source: str, cluster: bool) -> N
         np.save(tmp_path / source, host)
     text = run("describe", source, *(["--cluster"] if cluster else []), cwd=tmp_path)
     names = [gpu["name"] for gpu in gpus()]
-    engine = f"LocalCUDACluster, {len(names)} x {names[0]}" if cluster else f"on {names[0]}"
-    (said,) = re.findall(r"^engine: (.*)$", text, re.MULTILINE)
-    assert engine in said
+    expected = f"LocalCUDACluster, {len(names)} x {names[0]}" if cluster else f"on {names[0]}"
+    (said,) = re.findall(r"^backend: (.*)$", text, re.MULTILINE)
+    assert expected in said
     told = dict(re.findall(r"^  (\S.*?)  +(\S+)$", text, re.MULTILINE))
     assert int(told["count"]) == host.size
     assert float(told["max"]) == pytest.approx(host.max())

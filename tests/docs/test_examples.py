@@ -168,7 +168,7 @@ def test_the_picture_before_and_after_is_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     image = pytest.importorskip("PIL.Image")
     text = run("equalize.py", "skimage:moon", "--out", "demo", cwd=tmp_path)
-    assert text.startswith("engine: ")
+    assert text.startswith("backend: ")
     check_picture(image, tmp_path, text)
 
 
@@ -176,7 +176,7 @@ def test_the_map_of_travel_times_is_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     image = pytest.importorskip("PIL.Image")
     text = run("shortest_paths.py", "--side", "6", "--chunk", "16", "--out", "demo", cwd=tmp_path)
-    assert text.startswith("engine: ")
+    assert text.startswith("backend: ")
     assert "places: 36, roads: " in text
     for words in ("paths: 1296, in ", " on average, ", "centre: place "):
         assert words in text
@@ -198,7 +198,7 @@ def test_the_moving_average_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     image = pytest.importorskip("PIL.Image")
     text = run("recurrence.py", "--size", "5000", "--chunk", "999", "--out", "demo", cwd=tmp_path)
-    assert text.startswith("engine: ")
+    assert text.startswith("backend: ")
     assert "samples: 5000 in 6 chunks, in " in text
     check_picture(image, tmp_path, text)
 
