@@ -73,13 +73,13 @@ def main() -> None:
     if before.ndim != 2 and not (before.ndim == 3 and before.shape[2] == 3):
         parser.error(f"{given.source} has shape {before.shape}; give a grey or a colour picture")
 
-    with backends.start() as backend:
-        before = backend.move(before)
+    with backends.start() as runtime:
+        before = runtime.move(before)
         after = equalize(before)
         scale = (0, 256) if before.dtype == np.uint8 else None
         counts = [dc.histogram(x, 256, scale)[0] for x in (before, after)]
-        results = backend.compute(before, after, *counts)
-        print(f"backend: {backend.name}")
+        results = runtime.compute(before, after, *counts)
+        print(f"backend: {runtime.name}")
     path = given.out / f"{source.stem}-equalized.png"
     given.out.mkdir(parents=True, exist_ok=True)
     save_comparison(path, source.name, *results)

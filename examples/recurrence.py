@@ -65,15 +65,15 @@ def main() -> None:
     )
     given = parser.parse_args()
 
-    with backends.start() as backend:
-        x = backend.move(signal(given.size, given.chunk))
+    with backends.start() as runtime:
+        x = runtime.move(signal(given.size, given.chunk))
         y = dc.scan(x, moving_average(given.half_life), axis=0)
         start = perf_counter()
-        noise, left, shown, average = backend.compute(
+        noise, left, shown, average = runtime.compute(
             dc.std(x), dc.std(x - y), x[:SHOWN], y[:SHOWN]
         )
         seconds = perf_counter() - start
-        print(f"backend: {backend.name}")
+        print(f"backend: {runtime.name}")
     print(f"samples: {given.size} in {x.npartitions} chunks, in {seconds:.2f} s")
     print(f"standard deviation: {float(noise):.3f}, around the average {float(left):.3f}")
     path = given.out / "moving-average.png"

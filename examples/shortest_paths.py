@@ -92,16 +92,16 @@ def main() -> None:
         parser.error(f"a town has at least 2 places along a side, not {given.side}")
 
     roads = build_town(given.side)
-    with backends.start() as backend:
-        minutes = shortest_paths(backend.move(da.from_array(tabulate(roads), given.chunk))) / 60
+    with backends.start() as runtime:
+        minutes = shortest_paths(runtime.move(da.from_array(tabulate(roads), given.chunk))) / 60
         average = dc.mean(minutes, axis=1)
         counts, edges = dc.histogram(minutes, 50)
         start = perf_counter()
-        longest, average, counts, edges, times = backend.compute(
+        longest, average, counts, edges, times = runtime.compute(
             dc.max(minutes), average, counts, edges, minutes
         )
         seconds = perf_counter() - start
-        print(f"backend: {backend.name}")
+        print(f"backend: {runtime.name}")
     centre = int(np.argmin(average))
     print(f"places: {len(roads.places)}, roads: {len(roads.ends)}")
     print(f"paths: {times.size}, in {seconds:.2f} s")

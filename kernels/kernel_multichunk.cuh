@@ -45,8 +45,8 @@ template <typename T, typename R> struct Work {
 // for one a stretch. Returns whether all GPUs came.
 template <typename T, typename M, typename R, int nt, int unroll>
 __device__ bool multichunk_upsweep(const Work<T, R>& work, typename M::State* states,
-                             typename M::State* const* of_chunks, const Peers& peers, unsigned epoch,
-                             typename Cta<M, nt>::Storage& storage) {
+                                   typename M::State* const* of_chunks, const Peers& peers, unsigned epoch,
+                                   typename Cta<M, nt>::Storage& storage) {
   using State = typename M::State;
   for (int s = work.first[blockIdx.x]; s < work.first[blockIdx.x + 1]; ++s) {
     Stretch<T, R> stretch = work.stretches[s];
@@ -86,8 +86,8 @@ __device__ typename M::State reduce_in_order(const typename M::State* states, in
 // Every GPU gets the states of all chunks and, in `out`, that of the whole array.
 template <typename T, typename M, int nt, int unroll>
 __device__ void multichunk_reduce(Work<T, T> work, typename M::State* states,
-                            typename M::State* const* of_chunks, typename M::State* out, const Peers& peers,
-                            unsigned epoch) {
+                                  typename M::State* const* of_chunks, typename M::State* out, const Peers& peers,
+                                  unsigned epoch) {
   __shared__ typename Cta<M, nt>::Storage storage;
   if (!multichunk_upsweep<T, M, T, nt, unroll>(work, states, of_chunks, peers, epoch, storage)) return;
   if (blockIdx.x != 0) return;
@@ -103,8 +103,8 @@ enum Steps { up = 1, down = 2 };
 // `bases` what comes before each chunk.
 template <typename T, typename M, typename R, int nt, int unroll, typename F>
 __device__ void multichunk_scan(const Work<T, R>& work, typename M::State* states,
-                          typename M::State* const* of_chunks, const typename M::State* bases, int steps,
-                          const Peers& peers, unsigned epoch, F scan) {
+                                typename M::State* const* of_chunks, const typename M::State* bases, int steps,
+                                const Peers& peers, unsigned epoch, F scan) {
   using State = typename M::State;
   __shared__ typename Cta<M, nt>::Storage storage;
   __shared__ alignas(16) unsigned char bytes[2 * sizeof(State)];
@@ -136,8 +136,8 @@ __device__ void multichunk_scan(const Work<T, R>& work, typename M::State* state
 template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, bool exclusive,
           bool reverse, int unroll, int bytes>
 __device__ void multichunk_scan_waves(Work<T, R> work, typename M::State* states,
-                                typename M::State* const* of_chunks, const typename M::State* bases,
-                                int steps, const Peers& peers, unsigned epoch) {
+                                      typename M::State* const* of_chunks, const typename M::State* bases,
+                                      int steps, const Peers& peers, unsigned epoch) {
   using Scan = ScanWaves<T, M, R, warps, vt, stages, ahead, 0, exclusive, reverse, true>;
   alignas(128) extern __shared__ unsigned char memory[];
   static_assert(sizeof(typename Scan::Storage) <= bytes, "the launch gives a block too little memory");
@@ -154,8 +154,8 @@ __device__ void multichunk_scan_waves(Work<T, R> work, typename M::State* states
 // By tiles in static shared memory, on any GPU.
 template <typename T, typename M, typename R, int nt, int vt, bool exclusive, bool reverse, int unroll>
 __device__ void multichunk_scan_rows(Work<T, R> work, typename M::State* states,
-                               typename M::State* const* of_chunks, const typename M::State* bases, int steps,
-                               const Peers& peers, unsigned epoch) {
+                                     typename M::State* const* of_chunks, const typename M::State* bases, int steps,
+                                     const Peers& peers, unsigned epoch) {
   using Scan = RowScan<T, M, R, nt, vt, nt, exclusive, reverse>;
   __shared__ typename Scan::Storage storage;
   multichunk_scan<T, M, R, nt, unroll>(
@@ -169,7 +169,7 @@ __device__ void multichunk_scan_rows(Work<T, R> work, typename M::State* states,
 // and zero before, where every block then looks for it. The blocks add to out[0] the barriers that held, and to
 // out[1] the words that were behind.
 __device__ inline void multichunk_barriers(unsigned rounds, unsigned* const* words, u64* out,
-                                     const Peers& peers, unsigned epoch) {
+                                           const Peers& peers, unsigned epoch) {
   u64 held = 0, behind = 0;
   for (unsigned round = 1; round <= rounds; ++round) {
     bool in_time = peer_barrier(peers, epoch + round, [&] {

@@ -45,7 +45,7 @@ __device__ void count_stretches(const Work<T, T>& work, B bins, u64* table) {
 // them, and complete when the launch has ended on all.
 template <typename T, typename B, typename C, int nt, int unroll>
 __device__ void multichunk_histogram(const Work<T, T>& work, const B& bins, u64* const* tables, u64* out,
-                               const Peers& peers, unsigned epoch) {
+                                     const Peers& peers, unsigned epoch) {
   count_stretches<T, B, C, nt, unroll>(work, bins, tables[peers.rank]);
   if (!peer_barrier(peers, epoch, [] {})) return;
   int each = (bins.n + peers.count - 1) / peers.count, begin = each * peers.rank;

@@ -4,7 +4,7 @@
 //   M::State            plain data, laid out as the structured dtype that Python makes of the fields
 //   M::identity()       the neutral state
 //   M::combine(a, b)    the state of a's elements followed by b's
-//   M::Lift             what a thread folds elements into: add(x, i) for every element, where the int i
+//   M::Lift             what a thread combines elements in: add(x, i) for every element, where the int i
 //                       grows from call to call, then state(first), where first + i is the index of
 //                       an element in its line
 #pragma once
@@ -57,17 +57,17 @@ template <> struct accumulator<complex_t<double>> { using type = complex_t<doubl
 template <typename T> struct floating { using type = double; };
 template <typename F> struct floating<complex_t<F>> { using type = complex_t<double>; };
 
-// Folds elements one by one through M::lift, for monoids that need nothing better.
-template <typename M, typename T> struct Fold {
-  typename M::State folded = M::identity();
-  __device__ void add(T x, int) { folded = M::combine(folded, M::lift(x)); }
-  __device__ typename M::State state(i64) const { return folded; }
+// Combines elements one by one through M::lift, for monoids that need nothing better.
+template <typename M, typename T> struct OneByOne {
+  typename M::State combined = M::identity();
+  __device__ void add(T x, int) { combined = M::combine(combined, M::lift(x)); }
+  __device__ typename M::State state(i64) const { return combined; }
 };
 
 // Lifts states to themselves: the monoid of the second and later levels.
 template <typename M> struct Merge {
   using State = typename M::State;
-  using Lift = Fold<Merge, State>;
+  using Lift = OneByOne<Merge, State>;
   __device__ static State identity() { return M::identity(); }
   __device__ static State lift(State x) { return x; }
   __device__ static State combine(State a, State b) { return M::combine(a, b); }
@@ -104,7 +104,7 @@ template <typename M, typename T> struct Where : M {
 
 template <typename T> struct Sum {
   using State = typename accumulator<T>::type;
-  using Lift = Fold<Sum, T>;
+  using Lift = OneByOne<Sum, T>;
   __device__ static State identity() { return State{}; }
   __device__ static State lift(T x) { return convert<State>(x); }
   __device__ static State combine(State a, State b) { return a + b; }
@@ -118,7 +118,7 @@ __device__ complex_t<F> operator*(complex_t<F> a, complex_t<F> b) {
 // The product, in the accumulator of the sum.
 template <typename T> struct Prod {
   using State = typename accumulator<T>::type;
-  using Lift = Fold<Prod, T>;
+  using Lift = OneByOne<Prod, T>;
   __device__ static State identity() { return State{1}; }
   __device__ static State lift(T x) { return convert<State>(x); }
   __device__ static State combine(State a, State b) { return a * b; }
@@ -135,7 +135,7 @@ __device__ bool truth(complex_t<F> x) { return !(x.re == 0 && x.im == 0); }
 
 template <typename T> struct Any {
   using State = bool;
-  using Lift = Fold<Any, T>;
+  using Lift = OneByOne<Any, T>;
   __device__ static bool identity() { return false; }
   __device__ static bool lift(T x) { return truth(x); }
   __device__ static bool combine(bool a, bool b) { return a || b; }
@@ -143,7 +143,7 @@ template <typename T> struct Any {
 
 template <typename T> struct All {
   using State = bool;
-  using Lift = Fold<All, T>;
+  using Lift = OneByOne<All, T>;
   __device__ static bool identity() { return true; }
   __device__ static bool lift(T x) { return truth(x); }
   __device__ static bool combine(bool a, bool b) { return a && b; }
@@ -151,7 +151,7 @@ template <typename T> struct All {
 
 template <typename T> struct CountNonzero {
   using State = i64;
-  using Lift = Fold<CountNonzero, T>;
+  using Lift = OneByOne<CountNonzero, T>;
   __device__ static i64 identity() { return 0; }
   __device__ static i64 lift(T x) { return truth(x); }
   __device__ static i64 combine(i64 a, i64 b) { return a + b; }
@@ -160,7 +160,7 @@ template <typename T> struct CountNonzero {
 // NaN wins, as in NumPy.
 template <typename T> struct Min {
   using State = T;
-  using Lift = Fold<Min, T>;
+  using Lift = OneByOne<Min, T>;
   __device__ static T identity() { return limits<T>::high(); }
   __device__ static T lift(T x) { return x; }
   __device__ static T combine(T a, T b) { return b < a || is_nan(b) ? b : a; }
@@ -169,7 +169,7 @@ template <typename T> struct Min {
 
 template <typename T> struct Max {
   using State = T;
-  using Lift = Fold<Max, T>;
+  using Lift = OneByOne<Max, T>;
   __device__ static T identity() { return limits<T>::low(); }
   __device__ static T lift(T x) { return x; }
   __device__ static T combine(T a, T b) { return b > a || is_nan(b) ? b : a; }
@@ -179,7 +179,7 @@ template <typename T> struct Max {
 // NaN loses: it is what is left where there is nothing else. T is a float.
 template <typename T> struct NanMin {
   using State = T;
-  using Lift = Fold<NanMin, T>;
+  using Lift = OneByOne<NanMin, T>;
   __device__ static T identity() { return convert<T>(__longlong_as_double(0x7ff8000000000000)); }
   __device__ static T lift(T x) { return x; }
   __device__ static T combine(T a, T b) { return b < a || is_nan(a) ? b : a; }
@@ -187,7 +187,7 @@ template <typename T> struct NanMin {
 
 template <typename T> struct NanMax {
   using State = T;
-  using Lift = Fold<NanMax, T>;
+  using Lift = OneByOne<NanMax, T>;
   __device__ static T identity() { return NanMin<T>::identity(); }
   __device__ static T lift(T x) { return x; }
   __device__ static T combine(T a, T b) { return b > a || is_nan(a) ? b : a; }
@@ -195,7 +195,7 @@ template <typename T> struct NanMax {
 
 template <typename T> struct MinMax {
   struct State { T min, max; };
-  using Lift = Fold<MinMax, T>;
+  using Lift = OneByOne<MinMax, T>;
   __device__ static State identity() { return {Min<T>::identity(), Max<T>::identity()}; }
   __device__ static State lift(T x) { return {x, x}; }
   __device__ static State combine(State a, State b) {
@@ -206,7 +206,7 @@ template <typename T> struct MinMax {
 // The logarithm of the sum of exponentials, taken from the greater: nothing overflows.
 template <typename T> struct LogAddExp {
   using State = double;
-  using Lift = Fold<LogAddExp, T>;
+  using Lift = OneByOne<LogAddExp, T>;
   __device__ static double identity() { return limits<double>::low(); }
   __device__ static double lift(T x) { return convert<double>(x); }
   __device__ static double combine(double a, double b) {
@@ -252,7 +252,7 @@ template <typename T> struct ArgMax : Arg<T, Max<T>> {};
 template <typename T> struct Mean {
   using F = typename floating<T>::type;
   struct State { F total; i64 count; };
-  using Lift = Fold<Mean, T>;
+  using Lift = OneByOne<Mean, T>;
   __device__ static State identity() { return {F{}, 0}; }
   __device__ static State lift(T x) { return {convert<F>(x), 1}; }
   __device__ static State combine(State a, State b) {
@@ -274,7 +274,7 @@ __device__ inline complex_t<double> scale(complex_t<double> x, double by) {
 // The sum of squares of sizes, in float64.
 template <typename T> struct Squares {
   using State = double;
-  using Lift = Fold<Squares, T>;
+  using Lift = OneByOne<Squares, T>;
   __device__ static double identity() { return 0; }
   __device__ static double lift(T x) {
     auto value = convert<typename floating<T>::type>(x);

@@ -81,7 +81,7 @@ def refuse_nan(bins: Any, name: str = "bins") -> None:
 
 
 class Numbering(NamedTuple):
-    """The bin indices that samples get: a sample in bin i gets ``first + step * i``.
+    """The numbers that stand for bins: a sample in bin i gets ``first + step * i``.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Grid:
 
     @property
     def numberings(self) -> list[Numbering]:
-        """The bin indices of samples along each coordinate."""
+        """The numbers that samples get along each coordinate."""
         if not self.flow:
             return [Numbering()] * len(self.bins)
         # On the one edge that bounds no bin is above it.
@@ -172,7 +172,7 @@ class Integers:
 
     minlength: int
 
-    #: Only the samples tell.
+    #: Not known before the samples are: it is the largest integer that counts.
     entries: ClassVar[None] = None
     ndim: ClassVar[int] = 1
     flow: ClassVar[bool] = False

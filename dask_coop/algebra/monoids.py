@@ -41,8 +41,8 @@ State = tuple[Any, ...]
 Output = Callable[[np.dtype[Any]], np.dtype[Any]]
 
 #: What a field is, and so its dtype: a count, a truth, an index along the reduced axes, the
-#: exponent or a digit of a reproducible sum, an element, an accumulator of elements, what one holds
-#: too much, a float64 (or complex128), a real float64.
+#: exponent or a digit of a reproducible sum, an element, an accumulator of elements, what such a
+#: sum is above the exact one, a float64 (or complex128), a real float64.
 Role = Literal[
     "count", "truth", "index", "digit", "element", "accumulator", "excess", "float", "real"
 ]
@@ -219,7 +219,7 @@ class MonoidRow:
         return row if globals().get(row) is self else super().__reduce_ex__(protocol)
 
     def __dask_tokenize__(self) -> Any:
-        """Name a row of the table, for Dask's keys; of others tell all."""
+        """Name a row of the table, for Dask's keys; of others all by which rows are equal."""
         row = self.name.upper()
         if globals().get(row) is self:
             return "Monoid", row
@@ -423,7 +423,7 @@ _TICKS |= {"min": highest, "max": lowest}
 _WORDS = tuple(Field(name, np.dtype("i8"), of, np.add) for name, of in _TICKS.items())
 TICKS = MonoidRow("ticks", (*_WORDS, _M2), "", "", ticks.merge)
 
-#: The rows by which chunks of numbers are reduced, on either kind.
+#: The rows by which chunks of numbers are reduced, by either chunk backend.
 MONOIDS = (
     SUM,
     SQUARES,

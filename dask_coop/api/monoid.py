@@ -397,6 +397,9 @@ def scan(
     if len(monoid.fields) != 1:
         names = ", ".join(field.name for field in monoid.fields)
         raise TypeError(f"scan takes monoids of one field; {monoid.name} has {names}")
+    if monoid is monoids.SQUARES:
+        # Its states add up squares, and scans add up elements.
+        raise TypeError("scan does not take squares; scan x * x by sum")
     name = "cum" + monoid.name.replace("_", "-")
     element = array.dtype
     if monoid.fields[0].role == "real" and element.kind in "biu":

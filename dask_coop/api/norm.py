@@ -22,7 +22,7 @@ from dask_coop.graph.reduce import Finalize
 
 Axes = tuple[int, ...]
 
-#: What keeps the greatest of sizes, the least, and what it begins with: of no size 0 is the
+#: The row that keeps the greatest or the least of sizes, and its `initial`: of none 0 is the
 #: greatest.
 _MOST, _LEAST = (MAX, 0), (MIN, None)
 

@@ -32,8 +32,8 @@ Array = Any
 class ChunkBackend(Protocol):
     """The functions of a chunk backend, which is a module.
 
-    A state is a tuple with a NumPy scalar or an array a field, as `Monoid.fields` has them.  Fields
-    have the shape of the chunk without the axes that are reduced, and the dtypes
+    A state is a tuple with a NumPy scalar or an array a field, as `MonoidRow.fields` has them.
+    Fields have the shape of the chunk without the axes that are reduced, and the dtypes
     ``op.monoid.dtypes(op.element)``.  They are NumPy arrays, or such as NumPy's ufuncs combine.
     """
 

@@ -21,8 +21,8 @@ from dask_coop.cli import info
 
 
 @dataclass(frozen=True)
-class Backend:
-    """Where to compute.
+class Runtime:
+    """Where to compute, and on which kind of chunks.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Backend:
     _compute: Callable[..., Any]
 
     def move(self, x: da.Array) -> da.Array:
-        """Return `x` with chunks of the kind that this backend works on."""
+        """Return `x` with chunks of the kind that it works on."""
         if not self.gpu or x.dtype.kind in "mM":
             # CuPy has no dates.
             return x
@@ -52,8 +52,8 @@ class Backend:
 
 
 @contextmanager
-def start(cluster: bool = False, cpu: bool = False) -> Iterator[Backend]:
-    """Start a backend, and end it when the context ends.
+def start(cluster: bool = False, cpu: bool = False) -> Iterator[Runtime]:
+    """Start a runtime, and end it when the context ends.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def start(cluster: bool = False, cpu: bool = False) -> Iterator[Backend]:
 
     Yields
     ------
-    Backend
+    Runtime
     """
     gpus = [] if cpu else info.cupy_gpus()
     if not cluster:
@@ -73,7 +73,7 @@ def start(cluster: bool = False, cpu: bool = False) -> Iterator[Backend]:
         if gpus:
             name = f"CuPy {info.package_version('CuPy')} on {gpus[0]}"
         with dask.config.set(scheduler="threads"):
-            yield Backend(name, bool(gpus), _compute_here)
+            yield Runtime(name, bool(gpus), _compute_here)
         return
 
     from distributed import Client, LocalCluster
@@ -89,7 +89,7 @@ def start(cluster: bool = False, cpu: bool = False) -> Iterator[Backend]:
         name = f"LocalCluster, {_count(CPU_COUNT, 'process')}"
         workers = LocalCluster(CPU_COUNT, threads_per_worker=1, dashboard_address=None)
     with workers, Client(workers) as client:
-        yield Backend(name, bool(gpus), partial(_compute_there, client))
+        yield Runtime(name, bool(gpus), partial(_compute_there, client))
 
 
 def _compute_here(*arrays: da.Array) -> Any:

@@ -260,12 +260,12 @@ def _describe(given: argparse.Namespace) -> None:
     _require_writable(given.out)
     figure_paths = _figure_paths(sources, given.out)
 
-    with backends.start(given.cluster, given.cpu) as backend:
+    with backends.start(given.cluster, given.cpu) as runtime:
         for text, source, path in zip(given.sources, sources, figure_paths, strict=True):
-            _print_source(text, source, backend.name)
+            _print_source(text, source, runtime.name)
             try:
-                x = backend.move(source.array)
-                summary = summarize(x, given.bins, given.range, backend.compute)
+                x = runtime.move(source.array)
+                summary = summarize(x, given.bins, given.range, runtime.compute)
             except UserError as error:
                 raise UserError(f"{text}: {error}") from error
             except OSError as error:

@@ -1,8 +1,8 @@
 """What runs the cross-chunk steps at once, where graphs are not built.
 
-The spine builds graphs. Within `running`, it hands its steps to a runner instead, and what comes
-back is computed: that is how the public functions serve `dask_coop.cluster.client`, which this
-module knows nothing about.
+`dask_coop.graph` builds graphs. Within `running`, it hands its steps to a runner instead, and what
+comes back is computed: that is how the public functions serve `dask_coop.cluster.client`, which
+this module knows nothing about.
 """
 
 from __future__ import annotations

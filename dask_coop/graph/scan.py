@@ -146,15 +146,15 @@ def _taker(source: Flagged, join: bool) -> Callable[..., Task]:
     def take(
         index: Key, key: Key, function: Any, op: Operation, spec: ScanSpec, **rest: Any
     ) -> Task:
-        block, head = (x.name, *index), None
+        block, flags = (x.name, *index), None
         if heads is not None:
-            head = (heads.name, *(index if heads.ndim == x.ndim else (index[spec.axis],)))
-            rest["heads"] = TaskRef(head)
+            flags = (heads.name, *(index if heads.ndim == x.ndim else (index[spec.axis],)))
+            rest["heads"] = TaskRef(flags)
         task = Task(key, function, op=op, spec=spec, block=TaskRef(block), **rest)
         if sources is None:
             return task
-        # The heads of a line serve other lines too.
-        mine = [block, head] if heads is not None and heads.ndim == x.ndim else [block]
+        # Head flags of one line serve other lines too.
+        mine = [block, flags] if heads is not None and heads.ndim == x.ndim else [block]
         return sources.join(task, mine)
 
     return take

@@ -338,5 +338,5 @@ def _objection_to_scan(key: Any, first: DownsweepTask, last: DownsweepTask) -> O
     if len(index_of(key)) > 1:
         return Objection("it has several axes")
     if last.heads is not None:
-        return Objection("it restarts at head flags")
+        return Objection("it has segments")
     return objection_to_scan(first.op, first.spec) or objection_to_scan(last.op, last.spec)

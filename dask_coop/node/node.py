@@ -115,7 +115,7 @@ class Node:
         self._gpus.connect(self.devices)
         self._names = Counter(map(self._gpus.name, self.devices))
         self._total = sum(size.total for size in self.memory().values())
-        self._workers = [NodeThread(f"dask_coop GPU {ordinal}") for ordinal in self.devices]
+        self._threads = [NodeThread(f"dask_coop GPU {ordinal}") for ordinal in self.devices]
         # A launch may wait for tasks on the GPUs, so it is on none of their threads.
         self._launches = NodeThread("dask_coop launches")
         self._explained: dict[str, str] = {}
@@ -123,7 +123,7 @@ class Node:
         self._lock = threading.Lock()
         self._running = 0
         self._closed = False
-        self._stop = weakref.finalize(self, _stop, [*self._workers, self._launches])
+        self._stop = weakref.finalize(self, _stop, [*self._threads, self._launches])
 
     def __enter__(self) -> Node:
         """Make this the scheduler of everything that Dask computes."""
@@ -228,7 +228,7 @@ class Node:
 
         def submit(execute: Any, jobs: list[Any]) -> TaskFuture:
             ((key, (task, data), dumps, _, get_id, pack),) = jobs
-            worker, gpu = self._belongs(task, data, dealt[key], here)
+            thread, gpu = self._belongs(task, data, dealt[key], here)
             on_all = is_on_all_gpus(task)
 
             def work() -> Any:
@@ -247,8 +247,8 @@ class Node:
                         result[0].add_note(f"in task {key!r}{where}")
                 return done
 
-            on_it = worker is None or worker.thread is threading.current_thread()
-            return TaskFuture(run, None if on_it else worker, work)
+            on_it = thread is None or thread.is_current
+            return TaskFuture(run, None if on_it else thread, work)
 
         try:
             try:
@@ -265,8 +265,8 @@ class Node:
                 )
             finally:
                 # So that nothing writes any more when an exception is out.
-                for worker in (*self._workers, self._launches):
-                    worker.finish(run)
+                for thread in (*self._threads, self._launches):
+                    thread.finish(run)
         except BaseException as error:
             _clear(error)
             raise
@@ -291,7 +291,7 @@ class Node:
             default = self.devices[dealt]
             best = [ordinal for ordinal, size in held.items() if size == most] or [default]
             gpu = default if default in best else min(best)
-        return self._workers[self.devices.index(gpu)], gpu
+        return self._threads[self.devices.index(gpu)], gpu
 
     def _bring(self, gpu: int, work: tuple[Any, Any]) -> Any:
         """Return a task and its inputs with all of their arrays on `gpu`."""
@@ -303,9 +303,8 @@ class Node:
 
     def _here(self) -> int | None:
         """Return the GPU that this thread works for, if it works for one."""
-        thread = threading.current_thread()
-        pairs = zip(self._workers, self.devices, strict=True)
-        return next((gpu for worker, gpu in pairs if worker.thread is thread), None)
+        pairs = zip(self._threads, self.devices, strict=True)
+        return next((gpu for thread, gpu in pairs if thread.is_current), None)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -367,8 +366,8 @@ def _checked(devices: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _stop(threads: list[NodeThread]) -> None:
-    for worker in threads:
-        worker.stop()
+    for thread in threads:
+        thread.stop()
 
 
 def _thread_name() -> str:

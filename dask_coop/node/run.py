@@ -1,4 +1,4 @@
-"""Multi-chunk launches of a graph: each one launch, or the plain tasks where chunks do not suit."""
+"""Runs the multi-chunk launches of a graph, or their plain tasks where chunks do not suit."""
 
 from __future__ import annotations
 

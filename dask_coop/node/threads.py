@@ -2,7 +2,8 @@
 
 `dask.local.get_async` hands out every task that is ready. A thread takes, of the tasks of its GPU,
 one of those that became ready last, as `get_async` itself would: depth first, so that little is in
-memory. It waits where `get_async` has yet to see what it has done, and may have better ones.
+memory. It waits where `get_async` has not seen the last few tasks that it has done, and may have
+better ones to give.
 """
 
 from __future__ import annotations
@@ -101,8 +102,13 @@ class NodeThread:
         self._stopped = False
         self._changed = threading.Condition()
         # A daemon, because a program may end without closing its Node.
-        self.thread = threading.Thread(target=self._loop, name=name, daemon=True)
-        self.thread.start()
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread."""
+        return self._thread is threading.current_thread()
 
     def push(self, task: TaskFuture) -> None:
         """Give the thread a task to do."""
@@ -130,8 +136,8 @@ class NodeThread:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        if self.thread is not threading.current_thread():
-            self.thread.join()
+        if not self.is_current:
+            self._thread.join()
 
     def _loop(self) -> None:
         while (task := self._next()) is not None:

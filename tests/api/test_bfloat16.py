@@ -50,7 +50,7 @@ def test_results_are_those_of_float32_rounded(name: str, axis: int) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_truths_counts_and_places_are_numpys(name: str) -> None:
+def test_truths_counts_and_indices_are_numpys(name: str) -> None:
     x = array()
     found = getattr(dc, name)(chunked(x), axis=0)
     expected = getattr(np, name)(x.astype("f4"), axis=0)

@@ -190,7 +190,9 @@ def test_a_scan_by_the_monoid_of_a_function_is_that_function() -> None:
     np.testing.assert_allclose(logs, dc.logcumsumexp(x, 1, reverse=True))
 
 
-def test_a_scan_by_a_monoid_of_several_fields_is_refused() -> None:
+def test_a_scan_by_what_no_element_is_a_state_of_is_refused() -> None:
+    with pytest.raises(TypeError, match="scan does not take squares; scan x \\* x by sum"):
+        dc.scan(da.ones(3), monoids.SQUARES)
     with pytest.raises(TypeError, match="scan takes monoids of one field; minmax has min, max"):
         dc.scan(da.ones(3), monoids.MINMAX)
 

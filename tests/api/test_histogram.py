@@ -184,6 +184,7 @@ def test_empty_weights_in_other_chunks(xp: Any) -> None:
 def test_a_zero_dimensional_array_is_one_sample(xp: Any) -> None:
     compare(xp, Chunked(np.array(2.5), ()), 4)
     compare(xp, Chunked(np.array(2.5), ()), 4, (0, 3))
+    compare(xp, Chunked(np.array(2.5), ()), np.array([1.0]))
 
 
 @pytest.mark.parametrize("dtype", INTS)

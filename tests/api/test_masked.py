@@ -159,7 +159,7 @@ def test_extrema_of_complex_numbers_are_those_of_what_is_left(
 
 @pytest.mark.parametrize("name", ["argmin", "argmax"])
 @given(case=masked(dtypes=REAL), data=st.data())
-def test_places_of_extrema_are_those_of_numpy_ma(name: str, case: Any, data: Any) -> None:
+def test_indices_of_extrema_are_those_of_numpy_ma(name: str, case: Any, data: Any) -> None:
     (array, _), x = case
     axis = data.draw(st.none() | st.integers(0, array.ndim - 1) if array.ndim else st.none())
     if array.size == 0:
@@ -267,7 +267,7 @@ def test_extrema_of_complex_numbers_are_of_what_is_left(name: str, axis: Any, sh
         same(compute(getattr(dc, name)(x, axis)), expected)
 
 
-def test_places_leave_nan_out_beside_what_is_masked() -> None:
+def test_indices_leave_nan_out_beside_what_is_masked() -> None:
     nan = np.nan
     array = np.ma.array([[1, nan, 0, 2], [9, 9, 9, 9], [nan, 5, 4, 9]], mask=False)
     array[0, 2] = array[1] = array[2, 3] = np.ma.masked

@@ -252,9 +252,9 @@ def test_running_sums_of_segments(xp: Any, shape: tuple[int, ...], share: float)
         exact = running_sums(x, axis, heads)
         for sizes in (shape, tuple(-(-n // 7) for n in shape)):
             lazy = chunked(xp, x, sizes)
-            begins = chunked(xp, heads, sizes if of == shape else sizes[axis])
+            flags = chunked(xp, heads, sizes if of == shape else sizes[axis])
             for method in ("reduce-then-scan", "sequential"):
-                found = computed(dc.cumsum(lazy, axis=axis, segments=begins, method=method))
+                found = computed(dc.cumsum(lazy, axis=axis, segments=flags, method=method))
                 assert scan_errors(found, exact).max() <= SCAN_ULPS
 
 

@@ -153,8 +153,8 @@ def running_sum(array: Any, heads: Any, axis: int, exclusive: bool, reverse: boo
     if reverse:
         array, heads = array[..., ::-1], heads[..., ::-1]
     total = np.cumsum(array, -1)
-    places = np.where(heads, np.arange(array.shape[-1]), 0)
-    start = np.maximum.accumulate(places, -1)
+    starts = np.where(heads, np.arange(array.shape[-1]), 0)
+    start = np.maximum.accumulate(starts, -1)
     left = np.take_along_axis(total - array, start, -1)
     result = total - left - (array if exclusive else 0)
     return np.moveaxis(result[..., ::-1] if reverse else result, -1, axis)

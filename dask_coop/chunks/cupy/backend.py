@@ -1,8 +1,8 @@
-"""Chunks that are CuPy arrays: picks a strategy and launches the kernels.
+"""Chunks that are CuPy arrays: all that the graph calls.
 
 A chunk is seen as an array of shape (outer, n, inner), of which lines of n are reduced or scanned.
 Lines that are contiguous (inner == 1) go to the kernels called *rows*, the others to *columns*.
-Where there are fewer lines than the GPU can work on at a time, lines are cut into *parts*.
+Where there are fewer lines than the GPU can work on at a time, lines are cut into *tiles*.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import cupy
 import numpy as np
 
 from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.monoids import (
-    State,
-)
+from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks import ChunkBackend

@@ -17,12 +17,12 @@ from dask_coop.cuda.programs import bin_index as programs
 
 Array = Any
 
-#: The most entries of a table, of which bin indices are uint32.
+#: The most entries of a table, whose offsets are uint32.
 MOST = (1 << 31) - 1
 
 
 def find_indices(samples: Sequence[Array], grid: Grid, lines: tuple[int, int] | None) -> Array:
-    """Return the bin index of each sample in the flat table of a grid, as uint32.
+    """Return the offset of each sample in the flat table of a grid, as uint32.
 
     Parameters
     ----------

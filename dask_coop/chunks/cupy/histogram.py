@@ -101,7 +101,7 @@ def _entries(samples: Sequence[Array], weights: Array | None, grid: Grid) -> _Co
         raise ValueError(f"a table of shape {shape} has more than {MOST} entries")
     entries = Integers(math.prod(shape))
     if not x.size or not entries.n:
-        return _Counted(x[:0], None, entries, shape)
+        return _Counted(x.reshape(-1)[:0], None, entries, shape)
     if grid.ndim == 1 and not kept and not grid.flow:
         x = dense(x)[0] if weights is None else aligned(contiguous(x))
         return _Counted(x, weights, grid.bins[0], shape)

@@ -196,7 +196,8 @@ def _objection(case: _Case, strategy: str, weighted: bool) -> str:
 
 def _choose(case: _Case, weighted: bool) -> str:
     """Return the strategy that is expected to be the fastest of those that can be had."""
-    able = (name for name in STRATEGIES if not _objection(case, name, weighted))
+    names = _WEIGHED if weighted else STRATEGIES
+    able = (name for name in names if not _objection(case, name, weighted))
     return next(able) if weighted else min(able, key=lambda n: _STRATEGIES[n].picoseconds(case))
 
 

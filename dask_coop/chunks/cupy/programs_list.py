@@ -103,8 +103,8 @@ def written(op: Operation) -> np.dtype[Any]:
 @cache
 def scanned(op: Operation, exclusive: bool = False, reverse: bool = False) -> scan.Scan:
     """Return what the scans of an operation have in common."""
-    part = layout(replace(op, monoid=SUM)) if op.monoid.has_excess else None
-    of = scan.of(functor(op), op.element, written(op), layout(op), exclusive, reverse, part)
+    narrow = layout(replace(op, monoid=SUM)) if op.monoid.has_excess else None
+    of = scan.of(functor(op), op.element, written(op), layout(op), exclusive, reverse, narrow)
     return of if op.monoid.commutative else replace(of, ordered=True)
 
 

@@ -79,8 +79,11 @@ class _Reduction(NamedTuple):
     blocks : int
     sizes : tuple
         The kernel's last arguments.
-    meetings, tiles : int
-        Where lines are cut into `tiles`, how many times blocks meet over those of one; else 0.
+    meetings : int
+        How many groups of blocks meet, each over the tiles of a line or of a slice of columns; 0 of
+        programs that cut no lines.
+    tiles : int
+        Into how many tiles lines are cut.
     """
 
     source: str

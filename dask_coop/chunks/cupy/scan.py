@@ -182,8 +182,8 @@ class _Lines:
     def is_bulk(self) -> bool:
         """Whether the bulk copy engine can move every line, for kernels that take its elements."""
         scan, pitch = self.scan, self.n if self.outer > 1 else 0
-        starts = self.x, self.y, pitch * scan.element_bytes, pitch * scan.result_bytes
-        return scan.is_bulk and all(start % 16 == 0 for start in starts)
+        offsets = self.x, self.y, pitch * scan.element_bytes, pitch * scan.result_bytes
+        return scan.is_bulk and all(offset % 16 == 0 for offset in offsets)
 
 
 def _objection(

@@ -2,8 +2,8 @@
 
 A bin index is negative where a sample counts nowhere. Samples are taken in blocks that stay in the
 cache between the steps: the line of each and its bins along all coordinates together are its index
-in the flat table. Where Numba is there and chunks are large enough to pay for its
-compiler, the steps are loops of `dask_coop.chunks.numpy.loops`; the results are the same.
+in the flat table. Where Numba is there and chunks are large enough to pay for its compiler, the
+steps are loops of `dask_coop.chunks.numpy.loops`; the results are the same.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _add(x: Array, columns: bool, exponent: Array, digits: Array) -> bool:
         add = compiled.add_columns if columns else compiled.add_rows
         if x.flags.c_contiguous and x.dtype in (np.float32, np.float64):
             return add(*_flat(x, columns, exponent, digits))
-    for at in _pieces(x.shape):
+    for at in _blocks(x.shape):
         lines = at[x.ndim - exponent.ndim :] if columns else at[: exponent.ndim]
         tops, sums = np.array(exponent[lines]), np.array(digits[(slice(None), *lines)])
         if not add(*_flat(x[at].astype("f8", order="C"), columns, tops, sums)):
@@ -97,7 +97,7 @@ def _flat(x: Array, columns: bool, exponent: Array, digits: Array) -> tuple[Arra
     return x.reshape(shape), exponent.reshape(-1), digits.reshape(DIGITS, -1)
 
 
-def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
     """Yield where the blocks of an array are, in C order."""
     axis, below = len(shape), 1
     while axis and below * shape[axis - 1] <= _BLOCK:

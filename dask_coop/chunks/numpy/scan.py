@@ -137,29 +137,29 @@ def _scan_lines(
     bare = bare and op.monoid.fields[0].role not in ("count", "truth")
     shared = heads is None or heads.shape[0] == heads.shape[2] == 1
     # Their blocks are larger: each costs some twenty calls.
-    parts = _blocks(x.shape, shared, 4 * _BLOCK if kept else _BLOCK)
+    blocks = _blocks(x.shape, shared, 4 * _BLOCK if kept else _BLOCK)
     plain = bare and out.dtype == dtype and not exclusive and x.shape[2] == 1
     if plain and carry is None and heads is None:
         # Nothing is done to elements or results, so that blocks would save nothing.
-        parts = iter([(slice(None), slice(None), slice(0, x.shape[1]))])
-    for lines, columns, steps in parts:
+        blocks = iter([(slice(None), slice(None), slice(0, x.shape[1]))])
+    for lines, columns, steps in blocks:
         if steps.start == 0:
             before = None if carry is None else [field[lines, :, columns] for field in carry]
         target = out[lines, steps, columns]
         into = target if target.dtype == dtype and not exclusive else None
-        begins = None
+        flags = None
         if heads is not None:
-            begins = heads[:, steps] if shared else heads[lines, steps, columns]
+            flags = heads[:, steps] if shared else heads[lines, steps, columns]
         block = x[lines, steps, columns]
         # Where nothing is put before the first element, elements may be states as they are.
         if not kept and (before is not None or not bare):
             block = _lift(op, block, dtype, identity)
-        after, state = _accumulate(op, block, before, begins, into)
+        after, state = _accumulate(op, block, before, flags, into)
         if exclusive:
             target[:, :1] = identity if before is None else _result(before)
             target[:, 1:] = after[:, :-1]
-            if begins is not None:
-                np.copyto(target, identity, "unsafe", where=begins)
+            if flags is not None:
+                np.copyto(target, identity, "unsafe", where=flags)
         elif after is not target:
             target[...] = after
         for field, value in zip(last, state, strict=True):
@@ -209,7 +209,7 @@ def _accumulate(
     op: Operation,
     x: Array,
     before: list[Array] | None,
-    begins: Array | None,
+    flags: Array | None,
     out: Array | None,
 ) -> tuple[Array, list[Array]]:
     """Scan states along axis 1; return results, in `out` if it is given, and the last state.
@@ -217,11 +217,11 @@ def _accumulate(
     `x` may be overwritten.
     """
     cuts: list[int] = []
-    if begins is not None and begins.any():
-        if begins.shape[0] * begins.shape[2] == 1:
-            cuts = np.flatnonzero(begins).tolist()
+    if flags is not None and flags.any():
+        if flags.shape[0] * flags.shape[2] == 1:
+            cuts = np.flatnonzero(flags).tolist()
         if not 0 < len(cuts) * _RUN <= x.shape[1]:
-            return _accumulate_segments(op, x, before, begins)
+            return _accumulate_segments(op, x, before, flags)
     before = None if cuts[:1] == [0] else before
     out = np.empty_like(x) if out is None else out
     has_excess = op.monoid.has_excess
@@ -249,9 +249,9 @@ def _accumulate_run(op: Operation, x: Array, before: list[Array] | None, out: Ar
 
 
 def _accumulate_segments(
-    op: Operation, x: Array, before: list[Array] | None, begins: Array
+    op: Operation, x: Array, before: list[Array] | None, flags: Array
 ) -> tuple[Array, list[Array]]:
-    restarts = np.array(np.broadcast_to(begins, x.shape))
+    restarts = np.array(np.broadcast_to(flags, x.shape))
     rest = [np.zeros_like(x) for _ in op.monoid.fields[1:]]
     base = None
     if before is not None:

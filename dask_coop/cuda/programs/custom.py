@@ -37,7 +37,7 @@ def define(
     lift, combine = map(_body, cuda)
     return f"""template <typename T> struct {name} {{
   {f"using State = {ctype(dtypes[0])}" if single else f"struct State {{ {members}}}"};
-  using Lift = Fold<{name}, T>;
+  using Lift = OneByOne<{name}, T>;
   __device__ static State identity() {{ return {values if single else f"{{{values}}}"}; }}
   __device__ static State lift(T x) {{
     {lift}
