@@ -156,7 +156,7 @@ OTHERS = {
     "it leaves axes": lambda x: dc.sum(x, axis=0),
     "it takes a mask": lambda x: dc.sum(x, where=x > 0),
     "it has several axes": lambda x: dc.cumsum(x, axis=0),
-    "it restarts": lambda x: dc.cumsum(x[:, 0], segments=np.arange(20) % 3 == 0),
+    "it has segments": lambda x: dc.cumsum(x[:, 0], segments=np.arange(20) % 3 == 0),
     "longer by one": lambda x: dc.cumsum(x[:, 0], include_initial=True),
     "two passes read": lambda x: dc.cumsum(x[:, 0], method="recompute"),
     "weights take": lambda x: dc.histogram(x, 5, (0, 1), weights=x)[0],
