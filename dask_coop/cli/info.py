@@ -47,9 +47,9 @@ def facts() -> Facts:
         ``gpus``: one dict each, sizes in bytes; ``no_gpu``: why there is none, or None; ``peers``:
         by name of a property, a matrix with ``[i][j]`` for GPU i reaching GPU j's memory, None on
         the diagonal; ``versions``: None for what is absent; ``cache``: the folder of compiled
-        kernels.
+        kernels, or why there is none.
     """
-    from dask_coop.cuda.compiler import cache_folder
+    from dask_coop.cuda import disk_cache
 
     gpus, why = _gpus()
     return {
@@ -57,7 +57,7 @@ def facts() -> Facts:
         "no_gpu": why,
         "peers": _peers(len(gpus)) if gpus else {},
         "versions": _versions(bool(gpus)),
-        "cache": str(cache_folder()),
+        "cache": disk_cache.describe(),
     }
 
 

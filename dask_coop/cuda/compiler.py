@@ -2,20 +2,19 @@
 
 A kernel is a *program*: a few generated lines (see `dask_coop.cuda.programs`) that include a header
 of kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. The cubin
-is kept in a folder that processes share; its key covers the source, the options, the compiler's
-version and the text of every header, so that an edited header is never served from the cache.
+is kept on disk (see `dask_coop.cuda.disk_cache`); its key covers the source, the options, the
+compiler's version and the text of every header, so that an edited header is never served from it.
 A *linked* program calls CUDA's device runtime besides (see `dask_coop.cuda.linking`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dask_coop.cuda import linking
+from dask_coop.cuda import disk_cache, linking
 
 ENTRY = "entry"
 
@@ -38,13 +37,6 @@ def kernels_folder() -> Path:
         f"dask_coop's CUDA sources are neither in {folders[0]} nor in {folders[1]}; "
         "install the package again"
     )
-
-
-def cache_folder() -> Path:
-    """Return the folder of compiled kernels: $DASK_COOP_CACHE, else one in the user's cache."""
-    if folder := os.environ.get("DASK_COOP_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dask_coop"
 
 
 @cache
@@ -95,8 +87,8 @@ def compile_program(source: str, arch: str, *, linked: bool = False, report: Any
 
 
 def load_or_compile(source: str, arch: str, linked: bool = False) -> bytes:
-    """Return the cubin of `source` for `arch`, from the cache if it is there."""
-    from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
+    """Return the cubin of `source` for `arch`, from the disk if it is there."""
+    from cuda.core.utils import make_program_cache_key
 
     key = make_program_cache_key(
         code=source,
@@ -105,12 +97,11 @@ def load_or_compile(source: str, arch: str, linked: bool = False) -> bytes:
         target_type="cubin",
         extra_digest=_headers_digest() + (linking.digest() if linked else b""),
     )
-    with FileStreamProgramCache(cache_folder()) as store:
-        cubin = store.get(key)
-        if cubin is None:
-            cubin = compile_program(source, arch, linked=linked)
-            store[key] = cubin
-        return bytes(cubin)
+    if (kept := disk_cache.read(key)) is not None:
+        return kept
+    cubin = compile_program(source, arch, linked=linked)
+    disk_cache.write(key, cubin)
+    return cubin
 
 
 def _options(arch: str, linked: bool = False, verbose: bool = False) -> Any:

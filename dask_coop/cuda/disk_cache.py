@@ -1,0 +1,112 @@
+"""Compiled programs on disk, in a folder that the processes of one user share.
+
+An entry is a cubin with its SHA-256 behind it, which tools that read cubins do not mind. One that
+is damaged is as none, and is written anew. Whoever can write to the folder has code run on the
+GPU, so that of another owner, or one that everybody may write to, is not used. Where there is no
+folder to use, programs are compiled in every process, and a warning says so, once for each reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def folder() -> Path:
+    """Return the folder of compiled programs: $DASK_COOP_CACHE, else one in the user's cache.
+
+    Raises
+    ------
+    RuntimeError
+        If neither is set and the user has no home.
+    """
+    if given := os.environ.get("DASK_COOP_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dask_coop"
+
+
+def read(key: Any) -> bytes | None:
+    """Return the cubin of a key; None where there is none, or a damaged one."""
+    if (store := _open()) is None:
+        return None
+    try:
+        entry = store.get(key)
+    except OSError as error:
+        _warn(folder(), error)
+        return None
+    if entry is None:
+        return None
+    cubin, digest = entry[:-_DIGEST_BYTES], entry[-_DIGEST_BYTES:]
+    return bytes(cubin) if hashlib.sha256(cubin).digest() == digest else None
+
+
+def write(key: Any, cubin: bytes) -> None:
+    """Keep the cubin of a key, where there is a folder to keep it in."""
+    if (store := _open()) is None:
+        return
+    try:
+        store[key] = cubin + hashlib.sha256(cubin).digest()
+    except OSError as error:
+        _warn(folder(), error)
+
+
+def objection(path: Path) -> str:
+    """Say why a folder is not used; "" if it is, or may be made."""
+    if not path.exists():
+        return ""
+    found = path.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is no folder"
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        return f"it belongs to user {found.st_uid}, and this is user {os.getuid()}"
+    if found.st_mode & stat.S_IWOTH:
+        return "everybody may write to it"
+    return ""
+
+
+def describe() -> str:
+    """Return the folder, or why there is none."""
+    try:
+        path = folder()
+        reason = objection(path)
+    except (OSError, RuntimeError) as error:
+        return f"none: {error}"
+    return f"none: {path}: {reason}" if reason else str(path)
+
+
+def _open() -> Any:
+    from cuda.core.utils import FileStreamProgramCache
+
+    try:
+        path = folder()
+    except RuntimeError as error:
+        _warn(None, error)
+        return None
+    try:
+        reason: object = objection(path)
+        if not reason:
+            return FileStreamProgramCache(path)
+    except OSError as error:
+        reason = error
+    _warn(path, reason)
+    return None
+
+
+def _warn(path: Path | None, reason: object) -> None:
+    where = "the user's cache" if path is None else str(path)
+    _warn_once(
+        f"compiled kernels are not kept in {where}: {reason}. Every process compiles them anew; "
+        "set DASK_COOP_CACHE to a folder that only you can write to"
+    )
+
+
+@cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
