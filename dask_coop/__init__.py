@@ -45,6 +45,7 @@ from dask_coop.api.moments import (
 from dask_coop.api.monoid import Monoid, reduce, scan
 from dask_coop.api.norm import norm
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
+from dask_coop.api.transfer import to_gpu, to_host
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
 from dask_coop.node.node import Node
 
@@ -108,6 +109,8 @@ __all__ = [
     "scan",
     "std",
     "sum",
+    "to_gpu",
+    "to_host",
     "transpose",
     "var",
 ]

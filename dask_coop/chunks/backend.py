@@ -149,11 +149,18 @@ class ChunkBackend(Protocol):
         Its dtype is ``SEMIRINGS[semiring].dtype(a.dtype, b.dtype)``.
         """
 
-    def to_numpy(self, x: Array) -> np.ndarray[Any, Any]:
-        """Return `x` as a NumPy array, of its shape and dtype."""
+    def to_numpy(self, x: Array, nbytes: int | None = None) -> np.ndarray[Any, Any]:
+        """Return `x` as a NumPy array, of its shape and dtype.
 
-    def from_numpy(self, x: np.ndarray[Any, Any]) -> Array:
-        """Return a NumPy array as one of the backend's class, on the current device."""
+        A backend of another memory may stage copies in `nbytes` of the host's; by default in as
+        much as it takes to be fast.
+        """
+
+    def from_numpy(self, x: np.ndarray[Any, Any], nbytes: int | None = None) -> Array:
+        """Return a NumPy array as one of the backend's class, on the current device.
+
+        `nbytes` is as for `to_numpy`.
+        """
 
     # What follows is for several chunks at a time. Backends that gain nothing by it take these
     # functions from one_by_one.py.
@@ -268,12 +275,16 @@ def backend_of(*blocks: Any) -> ChunkBackend:
     return _load(_row(next(filter(is_masked, blocks), blocks[0])).module)
 
 
-def asarray(x: Any, to: str) -> Any:
-    """Return `x` as an array of the kind `to`, on the current device."""
+def asarray(x: Any, to: str, nbytes: int | None = None) -> Any:
+    """Return `x` as an array of the kind `to`, on the current device.
+
+    Copies between memories are staged in up to `nbytes` of the host's.
+    """
     row = _row(x)
     if row.kind == to:
         return x
-    return _load(BACKENDS[to].module).from_numpy(_load(row.module).to_numpy(x))
+    on_host = _load(row.module).to_numpy(x, nbytes)
+    return _load(BACKENDS[to].module).from_numpy(on_host, nbytes)
 
 
 def _row(x: Any, name: str = "an array") -> BackendRow:

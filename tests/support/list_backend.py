@@ -84,11 +84,11 @@ _FUNCTIONS: dict[Any, Callable[..., ListArray]] = {
 }
 
 
-def to_numpy(x: ListArray) -> np.ndarray[Any, Any]:
+def to_numpy(x: ListArray, nbytes: int | None = None) -> np.ndarray[Any, Any]:
     return np.array(x.values, x.dtype).reshape(x.shape)
 
 
-def from_numpy(x: np.ndarray[Any, Any]) -> ListArray:
+def from_numpy(x: np.ndarray[Any, Any], nbytes: int | None = None) -> ListArray:
     return ListArray(x.reshape(-1).tolist(), x.shape, x.dtype)
 
 

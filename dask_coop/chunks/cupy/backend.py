@@ -32,6 +32,7 @@ from dask_coop.chunks.cupy.multichunk import upsweep as upsweep
 from dask_coop.chunks.cupy.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cupy.states import HOST_STATE_BYTES, deliver, field_of, pack, views
 from dask_coop.chunks.cupy.transpose import transpose as transpose
+from dask_coop.cuda.transfer import to_device, to_host
 
 Array = Any
 
@@ -154,15 +155,14 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> Stat
         return (*fields, restarts != 0)
 
 
-def to_numpy(x: Array) -> np.ndarray[Any, Any]:
-    """Return a copy of `x` on the host."""
-    on_host: np.ndarray[Any, Any] = cupy.asnumpy(x)
-    return on_host
+def to_numpy(x: Array, nbytes: int | None = None) -> np.ndarray[Any, Any]:
+    """Return a copy of `x` on the host, by up to `nbytes` of pinned memory."""
+    return to_host(x, nbytes)
 
 
-def from_numpy(x: np.ndarray[Any, Any]) -> Array:
-    """Return a copy of `x` on the current device."""
-    return cupy.asarray(x)
+def from_numpy(x: np.ndarray[Any, Any], nbytes: int | None = None) -> Array:
+    """Return a copy of `x` on the current device, by up to `nbytes` of pinned memory."""
+    return to_device(x, nbytes)
 
 
 def _heads(heads: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:

@@ -1,0 +1,138 @@
+"""Arrays whose chunks go to the GPUs, and back to the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask import config
+from dask.array.core import asanyarray
+from dask.tokenize import tokenize
+from dask.utils import parse_bytes
+
+from dask_coop import chunks
+from dask_coop.api.public import public
+
+#: The least pinned memory of a GPU: two buffers, one that is filled and one that is copied.
+LEAST_BYTES = 8 << 20
+
+
+@public("blockwise", dask=False)
+def to_gpu(x: Any) -> da.Array:
+    """Array with its chunks on GPUs, as CuPy arrays.
+
+    Chunks of 4 MiB and more are copied by several threads through pinned memory, while chunks
+    before them are worked on.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        In NumPy chunks of bool, integers, floats or complex numbers, of any byte order; what is in
+        CuPy chunks stays where it is.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of the shape, chunks and values of `x`, in the machine's byte order. A chunk goes to
+        the GPU that is current where its task runs.
+
+    Raises
+    ------
+    RuntimeError
+        If CuPy or an NVIDIA GPU is missing.
+    TypeError
+        If elements are of another dtype, or chunks neither NumPy's nor CuPy's, or masked.
+    ValueError
+        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 8 MiB.
+
+    Notes
+    -----
+    ``coop.transfer.buffers`` in Dask's configuration is how much pinned memory a process takes for
+    each GPU, 64 MiB by default. It is taken by the first copy and kept.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.random.random((4096, 4096), chunks=(512, 4096))
+    >>> total = dc.sum(dc.to_gpu(x)).compute()  # doctest: +SKIP
+    """
+    array = asanyarray(x)
+    if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16:
+        raise TypeError(f"to_gpu does not take dtype {array.dtype}, which CuPy does not have")
+    return _move("to_gpu", array, "cupy")
+
+
+@public("blockwise", dask=False)
+def to_host(x: Any) -> da.Array:
+    """Array with its chunks on the host, as NumPy arrays.
+
+    Chunks of 4 MiB and more are copied by several threads through pinned memory.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        In CuPy chunks; what is in NumPy chunks stays as it is.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of the shape, chunks, dtype and values of `x`.
+
+    Raises
+    ------
+    TypeError
+        If chunks are neither CuPy's nor NumPy's.
+    ValueError
+        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 8 MiB.
+
+    See Also
+    --------
+    to_gpu : The other way, with notes on memory.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.to_host(da.arange(6, chunks=3)).compute()
+    array([0, 1, 2, 3, 4, 5])
+    """
+    return _move("to_host", asanyarray(x), "numpy")
+
+
+def _move(name: str, x: da.Array, to: str) -> da.Array:
+    """Return `x` with chunks of the kind `to`."""
+    nbytes = _buffers()
+    if chunks.kind(x._meta) == to:
+        return x
+    chunks.refuse_masked(name, x._meta)
+    dtype = x.dtype.newbyteorder("=")
+    like = np.empty((0,) * x.ndim, dtype)
+    try:
+        meta = chunks.asarray(like, to)
+    # CuPy's own errors are classes of CuPy, which may be missing.
+    except Exception as error:
+        raise RuntimeError(f"{name} needs CuPy and an NVIDIA GPU: {error}") from error
+    return x.map_blocks(
+        chunks.asarray,
+        to,
+        nbytes,
+        dtype=dtype,
+        meta=meta,
+        name=f"{name.replace('_', '-')}-{tokenize(x, nbytes)}",
+    )
+
+
+def _buffers() -> int | None:
+    """Return the bytes of pinned memory of a GPU, as configured."""
+    given = config.get("coop.transfer.buffers", None)
+    if given is None:
+        return None
+    try:
+        nbytes = int(parse_bytes(given))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"coop.transfer.buffers is no number of bytes, but {given!r}") from error
+    if nbytes < LEAST_BYTES:
+        raise ValueError(f"coop.transfer.buffers must be at least 8 MiB, got {given!r}")
+    return nbytes

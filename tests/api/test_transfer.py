@@ -1,0 +1,239 @@
+"""Chunks go to the GPU and back as they are, whatever their order in memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from conftest import missing_for_gpu
+
+import dask_coop as dc
+
+RNG = np.random.default_rng(17)
+#: More than some buffers of 4 MiB, and no multiple of one.
+LONG = RNG.integers(0, 256, 9_000_003).astype("u1")
+
+
+def test_what_is_on_the_host_stays_as_it_is() -> None:
+    x = da.ones((4, 4), chunks=2)
+    assert dc.to_host(x) is x
+    masked = da.ma.masked_equal(x, 1)
+    assert dc.to_host(masked) is masked
+    assert dc.to_host([1, 2, 3]).compute().tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (da.from_array(np.array(["a", "b"])), "to_gpu does not take dtype <U1"),
+        (da.from_array(np.array([None, 1]), chunks=2), "to_gpu does not take dtype object"),
+        (da.from_array(np.zeros(3, "M8[s]")), "to_gpu does not take dtype datetime64"),
+        (da.ma.masked_equal(da.ones(3), 1), "to_gpu does not take chunks of type .*MaskedArray"),
+    ],
+)
+def test_what_no_gpu_has_is_refused(x: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        dc.to_gpu(x)
+
+
+@pytest.mark.parametrize("name", ["to_gpu", "to_host"])
+@pytest.mark.parametrize("given", ["many", -1, "8 MB", 1 << 20])
+def test_the_memory_of_buffers_is_at_least_two(name: str, given: Any) -> None:
+    words = r"coop\.transfer\.buffers (is no number of bytes|must be at least 8 MiB)"
+    with dask.config.set({"coop.transfer.buffers": given}), pytest.raises(ValueError, match=words):
+        getattr(dc, name)(da.ones(3))
+
+
+@pytest.mark.skipif(not missing_for_gpu(), reason="there is a GPU")
+def test_without_a_gpu_it_is_said() -> None:
+    with pytest.raises(RuntimeError, match="to_gpu needs CuPy and an NVIDIA GPU: "):
+        dc.to_gpu(da.ones(3))
+
+
+@pytest.fixture
+def _gpu() -> None:
+    if missing := missing_for_gpu():
+        pytest.skip(missing)
+
+
+@pytest.fixture
+def transfer(_gpu: None) -> Iterator[ModuleType]:
+    """Return the module of the rings, of which there are none before and after."""
+    from dask_coop.cuda import transfer
+
+    transfer.close()
+    yield transfer
+    transfer.close()
+
+
+def memory_map(x: np.ndarray[Any, Any], folder: Path) -> Any:
+    np.save(folder / "x.npy", x)
+    return np.load(folder / "x.npy", mmap_mode="r")
+
+
+CUBE = RNG.normal(size=(70, 111, 203))
+HOSTS: dict[str, Callable[[Path], Any]] = {
+    "contiguous": lambda folder: LONG,
+    "Fortran order": lambda folder: np.asfortranarray(CUBE),
+    "every other one": lambda folder: LONG[::2],
+    "backwards": lambda folder: LONG[::-1],
+    "some columns": lambda folder: CUBE[:, :, 3:200],
+    "axes in another order": lambda folder: CUBE.transpose(1, 0, 2),
+    "rows of more than a buffer": lambda folder: np.stack([LONG, LONG])[:, 1:],
+    "big-endian": lambda folder: CUBE.astype(">f8"),
+    "big-endian, strided": lambda folder: CUBE.astype(">c16")[:, ::3],
+    "a memory map": lambda folder: memory_map(CUBE, folder),
+    "read-only": lambda folder: np.frombuffer(LONG.tobytes(), "u1"),
+    "repeated": lambda folder: np.broadcast_to(CUBE[:1], CUBE.shape),
+    "bool": lambda folder: LONG > 9,
+    "float16": lambda folder: LONG.astype("f2"),
+    "tiny": lambda folder: np.arange(7, dtype=">i2"),
+    "no axis": lambda folder: np.array(2.5),
+    "no element": lambda folder: np.ones((0, 3)),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", HOSTS)
+def test_chunks_go_and_come_back(transfer: Any, tmp_path: Path, case: str) -> None:
+    import cupy
+
+    host = HOSTS[case](tmp_path)
+    there = transfer.to_device(host)
+    assert isinstance(there, cupy.ndarray)
+    assert (there.dtype, there.shape) == (host.dtype.newbyteorder("="), host.shape)
+    np.testing.assert_array_equal(cupy.asnumpy(there), host)
+    # Not what was read a moment ago, and strided as it is.
+    for device in (there + there.dtype.type(1), there[::2] if there.ndim else there, there.T):
+        back = transfer.to_host(device)
+        assert back.flags.c_contiguous
+        assert back.dtype == device.dtype
+        np.testing.assert_array_equal(back, cupy.asnumpy(device))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("nbytes", [8 << 20, 13 << 20, None])
+def test_pinned_memory_is_bounded_and_given_back(transfer: Any, nbytes: int | None) -> None:
+    for _ in range(3):
+        transfer.to_device(LONG, nbytes)
+        transfer.to_host(transfer.to_device(np.tile(LONG, 20), nbytes), nbytes)
+    (ring,) = transfer._rings.values()
+    gc.collect()
+    buffers = sum(isinstance(thing, transfer.Buffer) for thing in gc.get_objects())
+    assert 1 <= buffers <= (nbytes or transfer.RING_BYTES) // transfer.BUFFER_BYTES
+    transfer.close()
+    del ring
+    gc.collect()
+    assert not any(isinstance(thing, transfer.Buffer) for thing in gc.get_objects())
+    # And taken again.
+    np.testing.assert_array_equal(transfer.to_device(LONG).get(), LONG)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("there", [True, False])
+def test_the_current_stream_is_waited_for_and_waits(transfer: Any, there: bool) -> None:
+    import cupy
+
+    host = RNG.integers(0, 99, 8_000_000)
+    with cupy.cuda.Stream(non_blocking=not there):
+        for i in range(5):
+            x = transfer.to_device(host + i)
+            # Long enough that what comes too early finds something else.
+            for _ in range(50):
+                x = x + 1
+            np.testing.assert_array_equal(transfer.to_host(x), host + i + 50)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("error", [MemoryError("no more"), KeyboardInterrupt()])
+def test_what_a_copy_raises_reaches_the_caller(
+    transfer: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    copy, calls = transfer.Buffer.copy, iter(range(100))
+
+    def fail(*args: Any) -> None:
+        if next(calls) == 2:
+            raise error
+        copy(*args)
+
+    monkeypatch.setattr(transfer.Buffer, "copy", fail)
+    with pytest.raises(type(error)):
+        transfer.to_device(np.tile(LONG, 5))
+    monkeypatch.undo()
+    np.testing.assert_array_equal(transfer.to_host(transfer.to_device(LONG)), LONG)
+
+
+@pytest.mark.gpu
+def test_many_threads_share_a_ring(transfer: Any) -> None:
+    hosts = [RNG.integers(0, 99, 2_000_000 + i) for i in range(12)]
+    wrong: list[int] = []
+
+    def go(i: int) -> None:
+        if not np.array_equal(transfer.to_host(transfer.to_device(hosts[i])), hosts[i]):
+            wrong.append(i)
+
+    threads = [threading.Thread(target=go, args=(i,)) for i in range(len(hosts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("_gpu")
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "node"])
+def test_arrays_are_reduced_and_scanned_there(scheduler: str) -> None:
+    import cupy
+
+    host = RNG.normal(size=(2000, 1500))
+    x = da.from_array(host, chunks=(300, 1500))
+    lazy = dc.to_gpu(x)
+    assert dc.to_gpu(x).name == lazy.name
+    assert isinstance(lazy._meta, cupy.ndarray)
+    assert lazy.chunks == x.chunks
+    assert dc.to_gpu(lazy) is lazy
+    get = {"scheduler": dc.Node().get if scheduler == "node" else scheduler}
+    total, running = dask.compute(dc.sum(lazy, axis=0), dc.to_host(dc.cumsum(lazy, 0)), **get)
+    np.testing.assert_allclose(cupy.asnumpy(total), host.sum(0))
+    assert isinstance(running, np.ndarray)
+    np.testing.assert_allclose(running, host.cumsum(0), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("_gpu")
+def test_processes_end_and_fork(tmp_path: Path) -> None:
+    code = """
+import os
+import numpy as np
+from dask_coop.cuda import transfer
+
+x = np.arange(3_000_000)
+assert (transfer.to_host(transfer.to_device(x)) == x).all()
+child = os.fork()
+if child == 0:
+    os._exit(len(transfer._rings))
+assert os.waitpid(child, 0)[1] == 0
+assert (transfer.to_host(transfer.to_device(x)) == x).all()
+print("done")
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
