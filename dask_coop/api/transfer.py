@@ -59,7 +59,8 @@ def to_gpu(x: Any) -> da.Array:
     >>> total = dc.sum(dc.to_gpu(x)).compute()  # doctest: +SKIP
     """
     array = asanyarray(x)
-    if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16:
+    kind, nbytes = array.dtype.kind, array.dtype.itemsize
+    if kind not in "biufc" or nbytes > (16 if kind == "c" else 8):
         raise TypeError(f"to_gpu does not take dtype {array.dtype}, which CuPy does not have")
     return _move("to_gpu", array, "cupy")
 

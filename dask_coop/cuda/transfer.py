@@ -1,4 +1,4 @@
-"""Copies of arrays between the host and a GPU, at the speed of the link between them.
+"""Copies of arrays between the host and a GPU, by several threads.
 
 The host's memory is pageable, and a GPU's copy engine reads pinned memory only. So a GPU has some
 threads with two pinned buffers each, which take the pieces of an array in turn::
@@ -39,7 +39,7 @@ RING_BYTES = 64 << 20
 #: Threads that copy for a GPU, at most.
 THREADS = 8
 
-#: Arrays of fewer bytes are copied by CuPy, which asks fewer threads.
+#: Arrays of fewer bytes are copied by CuPy, which needs no other thread.
 SMALL_BYTES = 4 << 20
 
 

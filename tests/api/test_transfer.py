@@ -38,6 +38,7 @@ def test_what_is_on_the_host_stays_as_it_is() -> None:
     [
         (da.from_array(np.array(["a", "b"])), "to_gpu does not take dtype <U1"),
         (da.from_array(np.array([None, 1]), chunks=2), "to_gpu does not take dtype object"),
+        (da.ones(3, dtype=np.longdouble), "to_gpu does not take dtype float128"),
         (da.from_array(np.zeros(3, "M8[s]")), "to_gpu does not take dtype datetime64"),
         (da.ma.masked_equal(da.ones(3), 1), "to_gpu does not take chunks of type .*MaskedArray"),
     ],
