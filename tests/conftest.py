@@ -27,7 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
 dask.config.refresh()
 
-# What is imported and collected stays: to look for garbage among it takes a fifth of the time.
+# What is imported and collected stays: to look for garbage among it takes much of the time.
 gc.disable()
 
 
@@ -94,7 +94,7 @@ def to_chunks(xp: ModuleType, array: Any, chunks: Any) -> da.Array:
 def fused_for_few() -> dask.config.set:
     """Return a context in which Dask fuses no tasks of Hypothesis's many small examples.
 
-    They run in half the time so; those of other tests, and of a thorough run, are fused.
+    They run faster so; those of other tests, and of a thorough run, are fused.
     """
     many = currently_in_test_context() and settings.get_current_profile_name() != "thorough"
     return dask.config.set({"optimization.fuse.active": not many})

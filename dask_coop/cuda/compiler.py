@@ -86,22 +86,30 @@ def compile_program(source: str, arch: str, *, linked: bool = False, report: Any
         raise RuntimeError(f"this does not compile for {arch}:\n{listing}\n\n{error}") from error
 
 
-def load_or_compile(source: str, arch: str, linked: bool = False) -> bytes:
-    """Return the cubin of `source` for `arch`, from the disk if it is there."""
+def key_of(source: str, options: Any, linked: bool = False) -> bytes:
+    """Return what stands for a program as it would be compiled now.
+
+    It covers the source, the options, the compiler's version and the text of every header.
+    """
     from cuda.core.utils import make_program_cache_key
 
-    key = make_program_cache_key(
-        code=source,
-        code_type="c++",
-        options=_options(arch, linked),
-        target_type="cubin",
-        extra_digest=_headers_digest() + (linking.digest() if linked else b""),
+    return bytes(
+        make_program_cache_key(
+            code=source,
+            code_type="c++",
+            options=options,
+            target_type="cubin",
+            extra_digest=_headers_digest() + (linking.digest() if linked else b""),
+        )
     )
-    if (kept := disk_cache.read(key)) is not None:
-        return kept
-    cubin = compile_program(source, arch, linked=linked)
-    disk_cache.write(key, cubin)
-    return cubin
+
+
+def load_or_compile(source: str, arch: str, linked: bool = False) -> bytes:
+    """Return the cubin of `source` for `arch`, from the disk if it is there."""
+    return disk_cache.get(
+        key_of(source, _options(arch, linked), linked),
+        lambda: compile_program(source, arch, linked=linked),
+    )
 
 
 def _options(arch: str, linked: bool = False, verbose: bool = False) -> Any:

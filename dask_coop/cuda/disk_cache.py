@@ -12,6 +12,7 @@ import hashlib
 import os
 import stat
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,29 +33,15 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dask_coop"
 
 
-def read(key: Any) -> bytes | None:
-    """Return the cubin of a key; None where there is none, or a damaged one."""
-    if (store := _open()) is None:
-        return None
-    try:
-        entry = store.get(key)
-    except OSError as error:
-        _warn(folder(), error)
-        return None
-    if entry is None:
-        return None
-    cubin, digest = entry[:-_DIGEST_BYTES], entry[-_DIGEST_BYTES:]
-    return bytes(cubin) if hashlib.sha256(cubin).digest() == digest else None
-
-
-def write(key: Any, cubin: bytes) -> None:
-    """Keep the cubin of a key, where there is a folder to keep it in."""
-    if (store := _open()) is None:
-        return
-    try:
-        store[key] = cubin + hashlib.sha256(cubin).digest()
-    except OSError as error:
-        _warn(folder(), error)
+def get(key: Any, make: Callable[[], bytes]) -> bytes:
+    """Return the cubin of a key from the disk; else what `make` makes, kept where it can be."""
+    store = _open()
+    cubin = None if store is None else _read(store, key)
+    if cubin is None:
+        cubin = make()
+        if store is not None:
+            _write(store, key, cubin)
+    return cubin
 
 
 def objection(path: Path) -> str:
@@ -97,6 +84,26 @@ def _open() -> Any:
         reason = error
     _warn(path, reason)
     return None
+
+
+def _read(store: Any, key: Any) -> bytes | None:
+    """Return the cubin of a key; None where there is none, or a damaged one."""
+    try:
+        entry = store.get(key)
+    except OSError as error:
+        _warn(folder(), error)
+        return None
+    if entry is None:
+        return None
+    cubin, digest = entry[:-_DIGEST_BYTES], entry[-_DIGEST_BYTES:]
+    return bytes(cubin) if hashlib.sha256(cubin).digest() == digest else None
+
+
+def _write(store: Any, key: Any, cubin: bytes) -> None:
+    try:
+        store[key] = cubin + hashlib.sha256(cubin).digest()
+    except OSError as error:
+        _warn(folder(), error)
 
 
 def _warn(path: Path | None, reason: object) -> None:

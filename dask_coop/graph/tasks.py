@@ -353,8 +353,8 @@ _OF_SEVERAL = {"states": "given['states'].args", "samples": "task.args"}
 def _reader(kind: Any) -> Callable[[Task], Any]:
     """Return the function that reads tasks of a kind.
 
-    Compiled, as dataclasses compile ``__init__``, it takes a quarter of the time that a loop over
-    the arguments takes.
+    Compiled, as dataclasses compile ``__init__``, it takes less time than a loop over the
+    arguments.
     """
     lines = ["def reader(task):", "given, does = task.kwargs, new(kind)"]
     names: dict[str, Any] = {"new": object.__new__, "kind": kind}
@@ -387,7 +387,7 @@ def does_any(task: Any, kinds: Set[type[OurTask] | None]) -> bool:
     """Tell whether a task, or one within it, is of one of some kinds."""
     if (found := kind_of(task)) is not None:
         return found in kinds
-    # A loop, for any() of a generator takes twice as long for a few tasks.
+    # A loop, for any() of a generator takes longer for a few tasks.
     if is_fused(task):
         for inner in task.args[0].values():
             if does_any(inner, kinds):

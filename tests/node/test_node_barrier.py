@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
-from support.compiled import key_of, remember
+from support.compiled import remember
 
 from dask_coop.algebra.monoids import SUM
 from dask_coop.algebra.operation import bind
@@ -69,7 +69,7 @@ def test_a_launch_compiles_with_either_barrier(
         return report.getvalue()
 
     options = compiler._options("sm_90", linked=multi_grid, verbose=True)
-    said = remember(key_of(source, options, linked=multi_grid), compile_source)
+    said = remember(compiler.key_of(source, options, linked=multi_grid), compile_source)
     assert "0 bytes spill stores, 0 bytes spill loads" in said
     if not multi_grid:
         # Without a call, a frame would hold a copy of the Peers.

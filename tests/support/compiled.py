@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dask_coop.cuda import compiler, linking
+from dask_coop.cuda import compiler
 
 #: Whether every program is compiled by itself, as it is when it runs, and nothing is remembered.
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
@@ -40,21 +40,6 @@ def join(sources: list[str]) -> list[tuple[str, dict[str, str]]]:
     return [("".join(unit), names[directives]) for directives, unit in units.items()]
 
 
-def key_of(code: str, options: Any, linked: bool = False) -> bytes:
-    """Return what stands for a program as it would be compiled now.
-
-    It covers the code, the options, the versions of the compiler and of what calls it, and the text
-    of every header.
-    """
-    from cuda.core.utils import make_program_cache_key
-
-    digest = compiler._headers_digest() + (linking.digest() if linked else b"")
-    key = make_program_cache_key(
-        code=code, code_type="c++", options=options, target_type="cubin", extra_digest=digest
-    )
-    return bytes(key)
-
-
 def remember(key: bytes, make: Callable[[], str], folder: Path = FOLDER) -> str:
     """Return what `make` returned for the same key before, or returns now.
 
@@ -81,11 +66,11 @@ def report_of(unit: str, options: Any, folder: Path = FOLDER) -> str:
         assert code.startswith(b"\x7fELF")
         return report.getvalue()
 
-    return remember(key_of(unit, options), compile_unit, folder)
+    return remember(compiler.key_of(unit, options), compile_unit, folder)
 
 
 def compile_all(sources: list[str], arch: str) -> None:
-    """Compile `sources` together and with less optimisation: in a fifth of the time."""
+    """Compile `sources` together and with less optimisation, which takes less time."""
     options = replace(compiler._options(arch), ofast_compile="max")
     for unit, _ in join(sources):
         report_of(unit, options)

@@ -30,8 +30,8 @@ def histogram(
 ) -> State:
     """Count the samples of a chunk, or sum their `weights`, by bin.
 
-    Samples of one coordinate are counted as they are; others get their bin indices first, and
-    these are counted as integers.
+    Samples of one coordinate are counted as they are; others get their offsets in the table
+    first, and these are counted as integers.
 
     Parameters
     ----------
