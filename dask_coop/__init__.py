@@ -125,11 +125,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def dask_setup(node: Any) -> None:
+async def dask_setup(node: Any) -> None:
     """Warm a worker that was started with ``--preload dask_coop``."""
     from distributed import Worker
 
     from dask_coop.cluster.plugin import CoopPlugin
 
     if isinstance(node, Worker):
-        CoopPlugin().setup(node)
+        await node.plugin_add(CoopPlugin(), catch_errors=False)

@@ -6,16 +6,12 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask import config
 from dask.array.core import asanyarray
 from dask.tokenize import tokenize
-from dask.utils import parse_bytes
 
 from dask_coop import chunks
 from dask_coop.api.public import public
-
-#: The least pinned memory of a GPU: two buffers, one that is filled and one that is copied.
-LEAST_BYTES = 8 << 20
+from dask_coop.graph.transfer import pinned_bytes
 
 
 @public("blockwise", dask=False)
@@ -40,7 +36,7 @@ def to_gpu(x: Any) -> da.Array:
     Raises
     ------
     RuntimeError
-        If CuPy or an NVIDIA GPU is missing.
+        If CuPy or an NVIDIA GPU is missing, here or where a task runs.
     TypeError
         If elements are of another dtype, or chunks neither NumPy's nor CuPy's, or masked.
     ValueError
@@ -59,8 +55,7 @@ def to_gpu(x: Any) -> da.Array:
     >>> total = dc.sum(dc.to_gpu(x)).compute()  # doctest: +SKIP
     """
     array = asanyarray(x)
-    kind, nbytes = array.dtype.kind, array.dtype.itemsize
-    if kind not in "biufc" or nbytes > (16 if kind == "c" else 8):
+    if not chunks.is_common(array.dtype):
         raise TypeError(f"to_gpu does not take dtype {array.dtype}, which CuPy does not have")
     return _move("to_gpu", array, "cupy")
 
@@ -104,7 +99,7 @@ def to_host(x: Any) -> da.Array:
 
 def _move(name: str, x: da.Array, to: str) -> da.Array:
     """Return `x` with chunks of the kind `to`."""
-    nbytes = _buffers()
+    nbytes = pinned_bytes()
     if chunks.kind(x._meta) == to:
         return x
     chunks.refuse_masked(name, x._meta)
@@ -123,17 +118,3 @@ def _move(name: str, x: da.Array, to: str) -> da.Array:
         meta=meta,
         name=f"{name.replace('_', '-')}-{tokenize(x, nbytes)}",
     )
-
-
-def _buffers() -> int | None:
-    """Return the bytes of pinned memory of a GPU, as configured."""
-    given = config.get("coop.transfer.buffers", None)
-    if given is None:
-        return None
-    try:
-        nbytes = int(parse_bytes(given))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"coop.transfer.buffers is no number of bytes, but {given!r}") from error
-    if nbytes < LEAST_BYTES:
-        raise ValueError(f"coop.transfer.buffers must be at least 8 MiB, got {given!r}")
-    return nbytes

@@ -279,12 +279,33 @@ def asarray(x: Any, to: str, nbytes: int | None = None) -> Any:
     """Return `x` as an array of the kind `to`, on the current device.
 
     Copies between memories are staged in up to `nbytes` of the host's.
+
+    Raises
+    ------
+    RuntimeError
+        If this process cannot make arrays of that kind.
     """
     row = _row(x)
     if row.kind == to:
         return x
     on_host = _load(row.module).to_numpy(x, nbytes)
-    return _load(BACKENDS[to].module).from_numpy(on_host, nbytes)
+    try:
+        target = _load(BACKENDS[to].module)
+    except ImportError as error:
+        message = f"a chunk is to become an array of {to}, which does not import here: {error}"
+        raise RuntimeError(message) from error
+    return target.from_numpy(on_host, nbytes)
+
+
+def is_plain(x: Any, kind: str) -> bool:
+    """Tell whether `x` is a plain array of the kind `kind`, of a dtype that every kind has."""
+    of: Any = type(x)
+    return class_name(of) in BACKENDS[kind].classes and is_common(x.dtype)
+
+
+def is_common(dtype: np.dtype[Any]) -> bool:
+    """Tell whether every kind of array has elements of that dtype."""
+    return dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
 
 
 def _row(x: Any, name: str = "an array") -> BackendRow:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from distributed import Worker, WorkerPlugin
 
 from dask_coop.cluster.worker import attach
+from dask_coop.graph.transfer import pinned_bytes, take_over
 
 # distributed shows what its own loggers say from INFO on, and no others.
 logger = logging.getLogger("distributed.worker.dask_coop")
@@ -19,7 +21,9 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
     """Compile or load the kernels for a worker's GPU before its first task.
 
     Optional: without it the same calls work, and the first of each kind compiles. On a worker
-    without a GPU it only says so, and on any it lets the worker take part in collectives.
+    without a GPU it only says so, and on any it lets the worker take part in collectives. On one
+    with a GPU ``x.to_backend("cupy")`` and ``x.to_backend("numpy")`` copy as `to_gpu` and `to_host`
+    do, until it is removed or the worker closes; that also gives their pinned memory back.
 
     Parameters
     ----------
@@ -30,6 +34,8 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
     ------
     TypeError
         If there are no kernels for one of `dtypes`.
+    ValueError
+        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 8 MiB.
 
     Examples
     --------
@@ -50,6 +56,8 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
         for dtype in self.dtypes:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
                 raise TypeError(f"dtypes must be bool, integers or floats, got {dtype}")
+        self._pinned = pinned_bytes()
+        self._give_back: Callable[[], bool] | None = None
 
     def setup(self, worker: Worker) -> None:
         """Warm the kernels; distributed calls this on every worker, before its first task."""
@@ -58,28 +66,47 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
         if missing:
             logger.info("dask_coop: no GPU on %s (%s); NumPy chunks only", worker.address, missing)
             return
-        from cupy.cuda import runtime
+        self._give_back = take_over(self._pinned)
+        _warm(worker, self.dtypes)
 
-        from dask_coop.chunks.cupy.programs_list import common
-        from dask_coop.cuda.devices import device
-        from dask_coop.cuda.launch import load
+    def teardown(self, worker: Worker) -> None:
+        """Give the pinned memory back; distributed calls this when plugin or worker goes."""
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None and give_back():
+            _close_rings()
 
-        ordinal = runtime.getDevice()
-        # Kernels attach to the device's primary context, which the runtime makes on first use.
-        runtime.free(0)
-        start = time.perf_counter()
-        sources = common(self.dtypes, device(ordinal).hopper)
-        for source in sources:
-            load(source, ordinal)
-        name = runtime.getDeviceProperties(ordinal)["name"].decode()
-        logger.info(
-            "dask_coop: %s has %s (%s); %d kernels ready in %.1f s",
-            worker.address,
-            name,
-            device(ordinal).arch,
-            len(sources),
-            time.perf_counter() - start,
-        )
+
+def _warm(worker: Worker, dtypes: tuple[np.dtype[Any], ...]) -> None:
+    """Make the kernels for those dtypes ready, and say so."""
+    from cupy.cuda import runtime
+
+    from dask_coop.chunks.cupy.programs_list import common
+    from dask_coop.cuda.devices import device
+    from dask_coop.cuda.launch import load
+
+    ordinal = runtime.getDevice()
+    # Kernels attach to the device's primary context, which the runtime makes on first use.
+    runtime.free(0)
+    start = time.perf_counter()
+    sources = common(dtypes, device(ordinal).hopper)
+    for source in sources:
+        load(source, ordinal)
+    name = runtime.getDeviceProperties(ordinal)["name"].decode()
+    logger.info(
+        "dask_coop: %s has %s (%s); %d kernels ready in %.1f s",
+        worker.address,
+        name,
+        device(ordinal).arch,
+        len(sources),
+        time.perf_counter() - start,
+    )
+
+
+def _close_rings() -> None:
+    """Give the pinned memory of this process back."""
+    from dask_coop.cuda import transfer
+
+    transfer.close()
 
 
 def _missing_gpu() -> str:

@@ -23,7 +23,7 @@ import threading
 import traceback
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType, ModuleType
@@ -34,6 +34,7 @@ from dask import local
 from dask.callbacks import Callback
 from dask.utils import parse_timedelta
 
+from dask_coop.graph.transfer import pinned_bytes, take_over
 from dask_coop.node import threads
 from dask_coop.node.placement import deal, hands_on, is_on_all_gpus, leaves, replace
 from dask_coop.node.run import Launcher
@@ -80,6 +81,9 @@ class Node:
     launch over these. The configuration's ``coop.barrier-timeout``, 30 s by default, says how long
     a GPU waits for the others there, before they all give up with `CooperativeTimeout`.
 
+    Until it is closed, ``x.to_backend("cupy")`` and ``x.to_backend("numpy")`` copy as `to_gpu` and
+    `to_host` do, under any scheduler of this process.
+
     Parameters
     ----------
     devices : sequence of int, optional
@@ -91,7 +95,8 @@ class Node:
         If CuPy does not import, or finds no GPU.
     TypeError, ValueError
         If `devices` is no sequence of ordinals, has none, or one twice, or one that is no GPU's;
-        or if the timeout is no span of time, or not positive.
+        or if the timeout is no span of time, or not positive; or ``coop.transfer.buffers`` no
+        number of bytes, or too few.
 
     Examples
     --------
@@ -111,7 +116,7 @@ class Node:
         if not count:
             raise RuntimeError(f"Node finds no NVIDIA GPU; {_WITHOUT_GPU}")
         self.devices = tuple(range(count)) if devices is None else _checked(devices, count)
-        self._launcher = Launcher(self.devices, _timeout())
+        self._launcher, pinned = Launcher(self.devices, _timeout()), pinned_bytes()
         self._gpus.connect(self.devices)
         self._names = Counter(map(self._gpus.name, self.devices))
         self._total = sum(size.total for size in self.memory().values())
@@ -123,7 +128,8 @@ class Node:
         self._lock = threading.Lock()
         self._running = 0
         self._closed = False
-        self._stop = weakref.finalize(self, _stop, [*self._threads, self._launches])
+        every = [*self._threads, self._launches]
+        self._stop = weakref.finalize(self, _stop, every, take_over(pinned))
 
     def __enter__(self) -> Node:
         """Make this the scheduler of everything that Dask computes."""
@@ -365,7 +371,8 @@ def _checked(devices: Sequence[int], count: int) -> tuple[int, ...]:
     return ordinals
 
 
-def _stop(threads: list[NodeThread]) -> None:
+def _stop(threads: list[NodeThread], give_back: Callable[[], bool]) -> None:
+    give_back()
     for thread in threads:
         thread.stop()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
+from cupy.cuda import runtime
 
 from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.monoids import State
@@ -35,6 +36,9 @@ from dask_coop.chunks.cupy.transpose import transpose as transpose
 from dask_coop.cuda.transfer import to_device, to_host
 
 Array = Any
+
+#: cudaErrorInsufficientDriver and cudaErrorNoDevice.
+_WITHOUT_GPU = (35, 100)
 
 
 def scan(
@@ -161,8 +165,20 @@ def to_numpy(x: Array, nbytes: int | None = None) -> np.ndarray[Any, Any]:
 
 
 def from_numpy(x: np.ndarray[Any, Any], nbytes: int | None = None) -> Array:
-    """Return a copy of `x` on the current device, by up to `nbytes` of pinned memory."""
-    return to_device(x, nbytes)
+    """Return a copy of `x` on the current device, by up to `nbytes` of pinned memory.
+
+    Raises
+    ------
+    RuntimeError
+        If this process has no GPU.
+    """
+    try:
+        return to_device(x, nbytes)
+    except runtime.CUDARuntimeError as error:
+        if error.status not in _WITHOUT_GPU:
+            raise
+        message = f"a chunk is to go to a GPU, and this process has none: {error}"
+        raise RuntimeError(message) from error
 
 
 def _heads(heads: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:

@@ -1,0 +1,87 @@
+"""Pinned memory as it is configured, and Dask's own `to_backend` by way of it.
+
+``x.to_backend("cupy")`` makes tasks that call `dask.array.dispatch.to_cupy_dispatch`, and the other
+way `to_numpy_dispatch`; both are of the class `Dispatch`, with a table of functions by type::
+
+    task --> Dispatch.__call__ --> CuPy's function of the table
+                  |
+                  '-- ours, while somebody wants it --> chunks.asarray, through pinned memory
+
+A function in that table would not do: Dask enters CuPy's when it first meets an array of CuPy,
+maybe after ours, and a task takes a copy of the table to its worker, from a process where ours need
+not be. So the call itself is replaced; it is Dask's again when nobody wants it any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from dask import config
+from dask.utils import Dispatch, parse_bytes
+
+from dask_coop import chunks
+
+#: The least pinned memory of a GPU: two buffers, one that is filled and one that is copied.
+LEAST_BYTES = 8 << 20
+
+#: Dask's dispatches, and the kinds of arrays that they take and make.
+_KINDS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
+
+_lock = threading.Lock()
+#: How much pinned memory each of those wants who want ours.
+_wanted: dict[object, int | None] = {}
+_dasks: Callable[..., Any] = Dispatch.__call__
+
+
+def pinned_bytes() -> int | None:
+    """Return the bytes of pinned memory of a GPU, as configured; None if nothing is said."""
+    given = config.get("coop.transfer.buffers", None)
+    if given is None:
+        return None
+    try:
+        nbytes = int(parse_bytes(given))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"coop.transfer.buffers is no number of bytes, but {given!r}") from error
+    if nbytes < LEAST_BYTES:
+        raise ValueError(f"coop.transfer.buffers must be at least 8 MiB, got {given!r}")
+    return nbytes
+
+
+def take_over(nbytes: int | None) -> Callable[[], bool]:
+    """Have `to_backend` go through `nbytes` of pinned memory, by default as much as is usual.
+
+    Returns
+    -------
+    callable
+        It ends that, and returns whether nobody else wants it; to be called once.
+    """
+    global _dasks
+    me = object()
+    with _lock:
+        if not _wanted:
+            # Another library may have a call of its own there.
+            _dasks = Dispatch.__call__
+            Dispatch.__call__ = _call
+        _wanted[me] = nbytes
+    return partial(_give_back, me)
+
+
+def _give_back(who: object) -> bool:
+    with _lock:
+        del _wanted[who]
+        if not _wanted:
+            Dispatch.__call__ = _dasks
+        return not _wanted
+
+
+def _call(dispatch: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a dispatch: its own function, but for copies that are ours."""
+    source, target = _KINDS.get(getattr(dispatch, "__name__", ""), ("", ""))
+    # Dask's functions have options that ours do not.
+    if not target or args or kwargs or not chunks.is_plain(x, source):
+        return _dasks(dispatch, x, *args, **kwargs)
+    nbytes = next(reversed([*_wanted.values()]), None)
+    return chunks.asarray(x, target, nbytes)
