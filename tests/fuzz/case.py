@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -183,6 +184,10 @@ class Case:
                 p if isinstance(p, list | tuple) else [p] for p in parts if p is not None
             )
         )
+
+    def setting(self, xp: Any) -> AbstractContextManager[None]:
+        """Return in what the call is made and computed."""
+        return nullcontext()
 
     def code(self, xp: Any) -> str:
         """Return the call as a line of Python."""

@@ -49,7 +49,8 @@ def judge(case: Case, xp: ModuleType) -> Failure | None:
     """
     with np.errstate(all="ignore"), warnings.catch_warnings(), _thresholds(case.compiled):
         warnings.simplefilter("ignore")
-        return _judge(case, xp)
+        with case.setting(xp):
+            return _judge(case, xp)
 
 
 def _judge(case: Case, xp: ModuleType) -> Failure | None:
