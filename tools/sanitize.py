@@ -1,4 +1,4 @@
-"""Runs a list of cases, with every kind of kernel among them, under compute-sanitizer's tools."""
+"""Runs a list of cases, with copies and every kind of kernel, under compute-sanitizer's tools."""
 
 from __future__ import annotations
 
@@ -177,6 +177,30 @@ def cases() -> None:
     cupy.cuda.runtime.deviceSynchronize()
 
 
+def transfers() -> None:
+    """Copy arrays to the GPU and back, in small pieces."""
+    import cupy
+    import numpy as np
+
+    from dask_coop.cuda import transfer
+
+    # So that few elements are many pieces, with a last one that is shorter.
+    transfer.BUFFER_BYTES, transfer.SMALL_BYTES = 4096, 1
+    rng = np.random.default_rng(0)
+    line, cube = rng.integers(0, 256, 100_003).astype("u1"), rng.random((33, 7, 65))
+    for x in (
+        *(line, line[::2], line[::-1], line[:1], cube, np.asfortranarray(cube)),
+        *(cube[:, :, 3:60], cube.transpose(1, 0, 2), cube.astype(">f8"), cube.astype("c16")),
+    ):
+        for stream in (cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True)):
+            with stream:
+                there = transfer.to_device(x)
+                np.testing.assert_array_equal(cupy.asnumpy(there), x)
+                for y in (there + there.dtype.type(1), there[::2], there.T):
+                    np.testing.assert_array_equal(transfer.to_host(y), cupy.asnumpy(y))
+    transfer.close()
+
+
 def run_cases() -> None:
     """Run the cases as this GPU does, and as one without clusters and bulk copies."""
     import cupy
@@ -198,6 +222,7 @@ def run_cases() -> None:
     launch.load = teams.load = recording
     # All kernels are called `entry`: only by their lines can one be told from another.
     compiler._options = lambda *how, **more: replace(options(*how, **more), lineinfo=True)
+    transfers()
     cases()
     if device(0).hopper:
         os.environ["DASK_COOP_PORTABLE"] = "1"
