@@ -35,19 +35,15 @@ def enter() -> None:
 @pytest.fixture(autouse=True)
 def _cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have ListArray be CuPy's class."""
-    row = backend.BackendRow("cupy", (backend.class_name(ListArray),), fake_cupy.__name__)
-    monkeypatch.setitem(backend.BACKENDS, "cupy", row)
-    backend._find.cache_clear()
     for dispatch in (to_cupy_dispatch, to_numpy_dispatch):
         monkeypatch.setattr(dispatch, "_lookup", dict(dispatch._lookup))
         monkeypatch.setattr(dispatch, "_lazy", dict(dispatch._lazy))
     enter()
-    fake_cupy.copies.clear()
     before = Dispatch.__call__
-    yield
+    with fake_cupy.in_cupys_place():
+        yield
     assert Dispatch.__call__ is before
     assert not transfer._wanted
-    backend._find.cache_clear()
 
 
 @pytest.fixture

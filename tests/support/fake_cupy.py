@@ -1,24 +1,40 @@
-"""Stands in for CuPy's chunk backend: arrays on a GPU that is made up, and what staged copies."""
+"""Stands in for CuPy's chunk backend: lists are on the GPU, and what was copied is noted."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
+from dask_coop.chunks import backend
+from support import list_backend
+from support.list_backend import *  # noqa: F403
 from support.list_backend import ListArray
-from support.list_backend import from_numpy as listed
-from support.list_backend import to_numpy as unlisted
 
 #: The copies that were made: where to, and in how much pinned memory.
 copies: list[tuple[str, int | None]] = []
 
 
-def from_numpy(x: np.ndarray[Any, Any], nbytes: int | None = None) -> ListArray:
+def from_numpy(x: np.ndarray[Any, Any], nbytes: int | None = None, *_: Any) -> ListArray:
     copies.append(("GPU", nbytes))
-    return listed(x)
+    return list_backend.from_numpy(x)
 
 
-def to_numpy(x: ListArray, nbytes: int | None = None) -> Any:
+def to_numpy(x: ListArray, nbytes: int | None = None) -> np.ndarray[Any, Any]:
     copies.append(("host", nbytes))
-    return unlisted(x)
+    return list_backend.to_numpy(x)
+
+
+@contextmanager
+def in_cupys_place() -> Iterator[None]:
+    """Have ListArray be CuPy's class."""
+    row = backend.BackendRow("cupy", (backend.class_name(ListArray),), __name__)
+    copies.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(backend.BACKENDS, "cupy", row)
+        backend._find.cache_clear()
+        yield
+    backend._find.cache_clear()
