@@ -10,7 +10,7 @@
     timers.py       how a call is timed, on a GPU or on the host
     measure.py      one case: call, check, time
     report.py       results/*.json -> tables and plots, docs/performance.md
-    systems/        clusters and `Node`, by themselves
+    systems/        clusters, `Node` and copies from the host, by themselves
 
 ``python -m dask_coop bench`` runs it from anywhere, ``python -m benchmarks.report`` in a checkout
 writes the page anew. No time is written down of a call whose result was not found right.

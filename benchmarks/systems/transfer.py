@@ -1,0 +1,565 @@
+"""From the host to the result: ``python -m benchmarks.systems.transfer [--gpus 1 2]``, on GPUs.
+
+An array of float32 lies on the host, in memory, in a .npy file in the page cache, and in Zarr, and
+is copied, counted, summed and scanned by the GPUs, which it reaches in chunks. A sample is the
+time from the call to its result with every GPU synchronised; a rate is that of the array's bytes.
+The rate of a copy from pinned memory, measured in the same run, is what could be had. A time is
+written down only after the result was found right. A part that fails is a row that says why.
+
+The figures of docs/transfer.md are made of benchmarks/results/transfer/*.json, by
+``python -m benchmarks.systems.transfer --write``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+import numpy as np
+
+from . import collective, node
+from .transfer_page import (
+    BY_HAND,
+    CLUSTER,
+    CUMSUM,
+    DA,
+    INTO_FILE,
+    LARGE,
+    LIMIT_BYTES,
+    LINKS,
+    NODE,
+    PAGE,
+    PINNED,
+    RESULTS,
+    SOURCES,
+    TO_GPU,
+    TO_HOST,
+    WORKS,
+    WRITING,
+    Row,
+    figures,
+)
+
+#: The array, its chunks, what is copied where that is slow, in bytes; how often large ones see it.
+NBYTES, CHUNK, SLOW, SEEN = 16 << 30, 128 << 20, 2 << 30, 6
+#: The most seconds that writing a file may take.
+WRITING_SECONDS = 15.0
+LIMITED: dict[str, Any] = {"memory_limit": LIMIT_BYTES}
+THREADS = 16
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is measured on.
+
+    Attributes
+    ----------
+    size, chunk : int
+        The elements of the array and of its chunks.
+    folder : pathlib.Path
+        Where files are written.
+    samples : int
+        How often quick parts are timed.
+    seen : int
+        How often the array is seen in the large one.
+    """
+
+    size: int
+    chunk: int
+    folder: Path
+    samples: int
+    seen: int = SEEN
+
+    @cached_property
+    def host(self) -> Any:
+        """The array: a block of random numbers below 1, rolled on in every chunk."""
+        block = np.random.default_rng(17).integers(0, 1 << 24, self.chunk).astype("f4")
+        block *= np.float32(2**-24)
+        x = np.empty((self.size // self.chunk, self.chunk), "f4")
+
+        def fill(i: int) -> None:
+            at = i * 997 % self.chunk
+            x[i, at:], x[i, :at] = block[: self.chunk - at], block[self.chunk - at :]
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(fill, range(len(x))))
+        return x.reshape(-1)
+
+    def truth(self, seen: int = 1) -> dict[str, Any]:
+        """Return what results are held to, of the array seen so often."""
+        block, count = self.host[: self.chunk], seen * (self.size // self.chunk)
+        table = np.bincount((block * 256).astype("i4"), minlength=256)
+        total = float(block.sum(dtype="f8"))
+        return {"sums": [total] * count, "min": float(block.min()), WORKS[0]: table * count}
+
+    @cached_property
+    def target(self) -> Any:
+        """Memory for results of as many elements, of which no page is new."""
+        x = np.empty((self.size // self.chunk, self.chunk), "f4")
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(lambda part: part.fill(1), x))
+        return x.reshape(-1)
+
+    @cached_property
+    def lazy(self) -> Any:
+        """The Dask array of its chunks, as from_array makes it, which would copy it."""
+        import dask.array as da
+
+        parts = self.host.reshape(-1, self.chunk)
+        graph = {("host", i): part for i, part in enumerate(parts)}
+        return da.Array(graph, "host", ((self.chunk,) * len(parts),), dtype=self.host.dtype)
+
+    def large(self, seen: int) -> Any:
+        """Return the array behind itself."""
+        import dask.array as da
+
+        return da.concatenate([self.lazy] * seen)
+
+    def npy(self) -> Any:
+        """Return the array of a file."""
+        import dask_coop
+
+        path = self.folder / "x.npy"
+        if not path.exists():
+            np.save(path, self.host)
+        return dask_coop.from_npy(path, chunks=self.chunk)
+
+    def zarr(self, **options: Any) -> Any:
+        """Return an array of Zarr, as large as others or, where it is compressed, less so."""
+        import dask.array as da
+        import zarr
+
+        size = self.size if options else min(self.size, SLOW // 4)
+        path = self.folder / f"{'plain' if options else 'zstd'}.zarr"
+        if not path.exists():
+            made = zarr.create_array(path, shape=size, chunks=self.chunk, dtype="f4", **options)
+
+            def fill(begin: int) -> None:
+                made[begin : begin + self.chunk] = self.host[begin : begin + self.chunk]
+
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(fill, range(0, size, self.chunk)))
+        return da.from_zarr(path)
+
+    def source(self, name: str) -> Any:
+        """Return the array by the name of where it is."""
+        memory, npy, plain, packed = SOURCES
+        opened: dict[str, Callable[[], Any]] = {
+            memory: lambda: self.lazy,
+            npy: self.npy,
+            plain: partial(self.zarr, compressors=None),
+            packed: self.zarr,
+        }
+        return opened[name]()
+
+
+def row(
+    work: str,
+    contender: str,
+    gpus: int,
+    nbytes: int = 0,
+    times: list[float] | None = None,
+    **more: Any,
+) -> Row:
+    """Return a row of the results, and show it."""
+    made: Row = {"work": work, "contender": contender, "gpus": gpus, "bytes": nbytes, **more}
+    if times:
+        seconds = statistics.median(times)
+        made |= {"rate": nbytes / 1e9 / seconds, "seconds": [round(t, 6) for t in times]}
+    shown = f"{made['rate']:8.4g} GB/s" if times else made.get("note")
+    print(f"{gpus} GPUs  {work:45} {contender:30} {shown}", flush=True)
+    return made
+
+
+def attempt(
+    work: str,
+    contender: str,
+    gpus: int,
+    part: Callable[[], tuple[int, list[float], dict[str, Any]]],
+) -> Row:
+    """Return the row of a part, which returns its bytes, its times and more; or why it failed."""
+    try:
+        nbytes, times, more = part()
+    except Exception as error:  # others are measured all the same
+        return row(work, contender, gpus, note=f"{type(error).__name__}: {error}"[:300])
+    return row(work, contender, gpus, nbytes, times, **more)
+
+
+def seconds(run: Callable[[], Any], check: Callable[[Any], None], samples: int) -> list[float]:
+    """Return the times of calls, after one that is held to what is right; if but one, its own."""
+    times = []
+    for turn in range(samples + (samples > 1)):
+        start = perf_counter()
+        result = run()
+        times.append(perf_counter() - start)
+        if turn == 0:
+            check(result)
+        del result
+    return times[-samples:]
+
+
+def synchronise(gpus: int) -> None:
+    """Wait for all GPUs."""
+    import cupy
+
+    for ordinal in range(gpus):
+        cupy.cuda.Device(ordinal).synchronize()
+
+
+def release(gpus: int) -> None:
+    """Give memory that is not used back to the GPUs."""
+    import cupy
+
+    for ordinal in range(gpus):
+        with cupy.cuda.Device(ordinal):
+            cupy.get_default_memory_pool().free_all_blocks()
+
+
+def used(ordinal: int) -> int:
+    """Return how many bytes of a GPU are used, by anybody."""
+    from cupy.cuda import runtime
+
+    runtime.setDevice(ordinal)
+    free, total = runtime.memGetInfo()
+    return int(total - free)
+
+
+@contextmanager
+def peak(gpus: int) -> Iterator[dict[int, int]]:
+    """Yield the most bytes that are used of each GPU meanwhile, looked at every 2 ms."""
+    most = dict.fromkeys(range(gpus), 0)
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            for ordinal in most:
+                most[ordinal] = max(most[ordinal], used(ordinal))
+            sleep(0.002)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield most
+    finally:
+        done.set()
+        thread.join()
+
+
+def link(gpus: int, way: str) -> tuple[int, list[float], dict[str, Any]]:
+    """Time copies between pinned memory and all GPUs at a time."""
+    import cupy
+    from cupy.cuda import runtime
+
+    size, rounds = 256 << 20, 8
+    copies = []
+    for ordinal in range(gpus):
+        with cupy.cuda.Device(ordinal):
+            ends = cupy.cuda.alloc_pinned_memory(size), cupy.empty(size, "u1").data
+            stream = cupy.cuda.Stream(non_blocking=True)
+        copies.append((ordinal, ends if way == LINKS[0] else ends[::-1], stream))
+
+    def run() -> None:
+        for _ in range(rounds):
+            for ordinal, (source, target), stream in copies:
+                with cupy.cuda.Device(ordinal):
+                    runtime.memcpyAsync(
+                        target.ptr, source.ptr, size, runtime.memcpyDefault, stream.ptr
+                    )
+        for _, _, stream in copies:
+            stream.synchronize()
+
+    return size * rounds * gpus, seconds(run, lambda _: None, 5), {}
+
+
+def by_hand(setting: Setting, gpus: int) -> tuple[int, list[float], dict[str, Any]]:
+    """Time cupy.asarray of one chunk after the other."""
+    import cupy
+
+    parts = setting.host[: SLOW // 4].reshape(-1, setting.chunk)
+
+    def run() -> Any:
+        for i, part in enumerate(parts):
+            with cupy.cuda.Device(i % gpus):
+                last = cupy.asarray(part)
+        synchronise(gpus)
+        return last
+
+    def check(last: Any) -> None:
+        np.testing.assert_array_equal(last.get(), parts[-1])
+
+    return parts.nbytes, seconds(run, check, setting.samples), {}
+
+
+def by_threads(setting: Setting, work: str) -> tuple[int, list[float], dict[str, Any]]:
+    """Time dask.array on CuPy chunks, on Dask's threads and one GPU."""
+    import cupy
+    import dask
+    import dask.array as da
+
+    x = setting.lazy.map_blocks(cupy.asarray, dtype="f4", meta=cupy.empty(0, "f4"))
+    lazy = collective.call(da, work, x)
+    options = {"scheduler": "threads", "num_workers": THREADS}
+    run = partial(dask.compute, *lazy, **options)
+    check = partial(right, setting.truth(), work)
+    return x.nbytes, seconds(run, check, setting.samples), {}
+
+
+def right(truth: dict[str, Any], work: str, results: Any) -> None:
+    """Raise unless results are right."""
+    collective.check(work, [collective._host(value) for value in results], truth)
+
+
+def there(setting: Setting, gpus: int) -> tuple[int, list[float], dict[str, Any]]:
+    """Time `to_gpu`."""
+    import dask_coop
+
+    x = dask_coop.to_gpu(setting.lazy)
+
+    def run() -> Any:
+        result = x.persist()
+        synchronise(gpus)
+        return result
+
+    def check(result: Any) -> None:
+        for i in (0, result.npartitions - 1):
+            part = setting.host[i * setting.chunk :][: setting.chunk]
+            np.testing.assert_array_equal(collective._host(result.blocks[i].compute()), part)
+
+    return x.nbytes, seconds(run, check, setting.samples), {}
+
+
+def back(setting: Setting) -> tuple[int, list[float], dict[str, Any]]:
+    """Time `to_host`, its results dropped."""
+    import dask_coop
+
+    x = dask_coop.to_gpu(setting.lazy).persist()
+    ends = dask_coop.to_host(x).map_blocks(
+        lambda chunk: chunk[-1:].copy(), chunks=((1,) * x.npartitions,), dtype="f4"
+    )
+    truth = setting.host[setting.chunk - 1 :: setting.chunk]
+    check = partial(np.testing.assert_array_equal, truth)
+    return x.nbytes, seconds(ends.compute, check, setting.samples), {}
+
+
+def on_node(
+    setting: Setting, gpus: int, work: str, source: str
+) -> tuple[int, list[float], dict[str, Any]]:
+    """Time one work of the node, from where the array is."""
+    import dask
+
+    import dask_coop
+
+    x = setting.source(source)
+    lazy = collective.call(dask_coop, work, dask_coop.to_gpu(x))
+
+    def run() -> Any:
+        results = dask.compute(*lazy)
+        synchronise(gpus)
+        return results
+
+    truth = setting.truth()
+    if x.size < setting.size:
+        truth = {WORKS[0]: truth[WORKS[0]] // (setting.size // x.size)}
+    return x.nbytes, seconds(run, partial(right, truth, work), setting.samples), {}
+
+
+def to_target(x: Any, target: Any, method: str | None = None) -> None:
+    """Scan an array on the GPUs into one of the host."""
+    import dask.array as da
+
+    import dask_coop
+
+    options: dict[str, Any] = {} if method is None else {"method": method}
+    scanned = dask_coop.cumsum(dask_coop.to_gpu(x), axis=0, **options)
+    da.store(dask_coop.to_host(scanned), target, lock=False)
+
+
+def host_to_host(setting: Setting, method: str | None) -> tuple[int, list[float], dict[str, Any]]:
+    """Time a running sum from the host to memory of the host that is there."""
+    target = setting.target
+
+    def check(_: None) -> None:
+        collective.check("cumsum", [target[setting.chunk - 1 :: setting.chunk]], setting.truth())
+
+    run = partial(to_target, setting.lazy, target, method)
+    return target.nbytes, seconds(run, check, setting.samples), {}
+
+
+def told(gpus: int, most: dict[int, int], before: int, told_by: Any) -> dict[str, Any]:
+    """Return what else a row of a large array says."""
+    return {"peak": max(most.values()), "before": before, "explain": str(told_by)[:600]}
+
+
+def large(setting: Setting, gpus: int) -> tuple[int, list[float], dict[str, Any]]:
+    """Time a histogram of more than the GPUs may hold."""
+    import dask
+
+    import dask_coop
+
+    x = setting.large(setting.seen)
+    before = max(map(used, range(gpus)))
+    with dask_coop.Node(range(gpus), **LIMITED) as on, peak(gpus) as most:
+        lazy = collective.call(dask_coop, WORKS[0], dask_coop.to_gpu(x))
+        check = partial(right, setting.truth(setting.seen), WORKS[0])
+        times = seconds(partial(dask.compute, *lazy), check, min(setting.samples, 2))
+        said = on.explain()
+    return x.nbytes, times, told(gpus, most, before, said)
+
+
+def writing(setting: Setting) -> tuple[int, list[float], dict[str, Any]]:
+    """Time writing a file alone, by Dask's threads."""
+    import dask.array as da
+
+    x = setting.lazy[: max(SLOW // 4, setting.chunk)]
+    path = setting.folder / "plain.npy"
+    out = np.lib.format.open_memmap(path, "w+", "f4", x.shape)
+    run = partial(da.store, x, out, lock=False, scheduler="threads", num_workers=THREADS)
+    try:
+        return x.nbytes, seconds(run, lambda _: None, 1), {}
+    finally:
+        path.unlink()
+
+
+def into_file(setting: Setting, gpus: int, rate: float) -> tuple[int, list[float], dict[str, Any]]:
+    """Time a running sum into a file, as large as the disk and its rate in GB/s let it be."""
+    import dask_coop
+
+    most = min(0.8 * shutil.disk_usage(setting.folder).free, rate * 1e9 * WRITING_SECONDS)
+    seen = int(min(setting.seen, max(1, most // (4 * setting.size))))
+    x = setting.large(seen)
+    path = setting.folder / "sums.npy"
+    out = np.lib.format.open_memmap(path, "w+", "f4", x.shape)
+
+    def check(_: None) -> None:
+        found = out[setting.chunk - 1 :: setting.chunk]
+        collective.check("cumsum", [found], setting.truth(seen))
+
+    before = max(map(used, range(gpus)))
+    try:
+        with dask_coop.Node(range(gpus), **LIMITED) as on, peak(gpus) as most_used:
+            times = seconds(partial(to_target, x, out), check, 1)
+            said = on.explain()
+    finally:
+        path.unlink()
+    return x.nbytes, times, told(gpus, most_used, before, said)
+
+
+def on_cluster(setting: Setting, workers: int) -> tuple[int, list[float], dict[str, Any]]:
+    """Time a histogram on a LocalCUDACluster, from a file."""
+    import dask
+    from dask_cuda import LocalCUDACluster
+    from distributed import Client
+
+    import dask_coop
+
+    x = dask_coop.to_gpu(setting.npy())
+    lazy = collective.call(dask_coop, WORKS[0], x)
+    devices = list(range(workers))
+    with (
+        LocalCUDACluster(CUDA_VISIBLE_DEVICES=devices, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(dask_coop.CoopPlugin(["float32"]))
+        check = partial(right, setting.truth(), WORKS[0])
+        times = seconds(partial(dask.compute, *lazy), check, setting.samples)
+    return x.nbytes, times, {}
+
+
+def measure(setting: Setting, gpus: int) -> Iterator[Row]:
+    """Measure everything on so many GPUs."""
+    import dask_coop
+
+    for way in LINKS:
+        yield attempt(way, PINNED, gpus, partial(link, gpus, way))
+    yield attempt(TO_GPU, BY_HAND, gpus, partial(by_hand, setting, gpus))
+    if gpus == 1:
+        for work in WORKS[:2]:
+            yield attempt(f"{work} from {SOURCES[0]}", DA, 1, partial(by_threads, setting, work))
+    release(gpus)
+    with dask_coop.Node(range(gpus)):
+        yield attempt(TO_GPU, NODE, gpus, partial(there, setting, gpus))
+        yield attempt(TO_HOST, NODE, gpus, partial(back, setting))
+        release(gpus)
+        for source in SOURCES:
+            # Decoding is the same whatever is made of it.
+            for work in WORKS if source in SOURCES[:2] else WORKS[:1]:
+                part = partial(on_node, setting, gpus, work, source)
+                yield attempt(f"{work} from {source}", NODE, gpus, part)
+        for method in (None, "sequential") if gpus == 1 else ():
+            name = CUMSUM if method is None else f'{CUMSUM}, method="{method}"'
+            yield attempt(name, NODE, 1, partial(host_to_host, setting, method))
+    release(gpus)
+    yield attempt(LARGE, NODE, gpus, partial(large, setting, gpus))
+    release(gpus)
+    if gpus == 2:
+        yield attempt(f"{WORKS[0]} from {SOURCES[1]}", CLUSTER, 2, partial(on_cluster, setting, 2))
+
+
+def write_files(setting: Setting, gpus: list[int]) -> Iterator[Row]:
+    """Measure what writes large files, when those that are read are gone."""
+    for path in setting.folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    plain = attempt(WRITING, "dask.array", 0, partial(writing, setting))
+    yield plain
+    for some in gpus:
+        release(some)
+        part = partial(into_file, setting, some, plain.get("rate", 1.0))
+        yield attempt(INTO_FILE, NODE, some, part)
+
+
+def run(results: Path, setting: Setting, gpus: list[int]) -> Path:
+    """Measure, and write a file of results."""
+    from ..timers import find_timer, machine_facts
+
+    start = perf_counter()
+    rows = [one for some in gpus for one in measure(setting, some)]
+    rows += write_files(setting, gpus)
+    machine = machine_facts(find_timer(False)) | {
+        "gpus": max(gpus),
+        "bytes": 4 * setting.size,
+        "chunk": 4 * setting.chunk,
+        "samples": setting.samples,
+        "seconds": round(perf_counter() - start),
+    }
+    results.mkdir(parents=True, exist_ok=True)
+    path = results / f"{max(gpus)}-gpus.json"
+    path.write_text(collective.as_text(machine, rows))
+    return path
+
+
+def main() -> None:
+    """Measure, or write the page anew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, nargs="+", help="how many at a time; 1, 2 if there are")
+    parser.add_argument("--gib", type=float, default=NBYTES / 2**30, help="GiB of the array")
+    parser.add_argument("--quick", action="store_true", help="one sample each")
+    parser.add_argument("--out", type=Path, help="folder for large files; by default a temporary")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
+    parser.add_argument("--write", action="store_true", help="only write docs/transfer.md anew")
+    given = parser.parse_args()
+    if not given.write:
+        from cupy.cuda import runtime
+
+        gpus = given.gpus or list(range(1, min(2, runtime.getDeviceCount()) + 1))
+        count = max(1, int(given.gib * 2**30) // CHUNK)
+        with tempfile.TemporaryDirectory(dir=given.out) as folder:
+            samples = 1 if given.quick else 3
+            setting = Setting(count * CHUNK // 4, CHUNK // 4, Path(folder), samples)
+            print(run(given.results, setting, gpus))
+    if given.write or given.results == RESULTS:
+        node.write(figures(RESULTS), PAGE)
+
+
+if __name__ == "__main__":
+    main()
