@@ -77,6 +77,12 @@ def _of_each_link(rates: Rates, gpus: int) -> float:
     return _rate(rates, CUMSUM, NODE, gpus) / min(links)
 
 
+def _of_file(rates: Rates, gpus: int) -> float:
+    ways = [_rate(rates, way, PINNED, gpus) for way in LINKS]
+    slowest = min([*ways, _rate(rates, WRITING, "dask.array", 0)])
+    return _rate(rates, INTO_FILE, NODE, gpus) / slowest
+
+
 AIMS = (
     Aim("to_gpu, of the pinned copy's rate", "", {1: 0.1, 2: 0.1}, {1: 0.85, 2: 0.6}, _of_link),
     Aim(
@@ -100,6 +106,13 @@ AIMS = (
         {},
         {1: 45.0, 2: 65.0},
         lambda rates, gpus: _rate(rates, LARGE, NODE, gpus),
+    ),
+    Aim(
+        f"Node in 8 GiB: {INTO_FILE}, of the slower of the link and the file system",
+        "",
+        {},
+        {1: 0.6, 2: 0.6},
+        _of_file,
     ),
     Aim(
         f"LocalCUDACluster: histogram from a {SOURCES[1]}",

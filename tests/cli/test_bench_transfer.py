@@ -79,7 +79,7 @@ def test_zarr_and_files_are_read_and_written(setting: transfer.Setting) -> None:
     with dc.Node():
         for source in transfer_page.SOURCES[2:]:
             nbytes, times, _ = transfer.on_node(setting, 1, transfer_page.WORKS[0], source)
-            assert (nbytes, len(times)) == (6400, 2)
+            assert (nbytes, len(times)) == (6400, 1)
     assert [path.name for path in sorted(setting.folder.iterdir())] == ["plain.zarr", "zstd.zarr"]
     rows = by_name(list(transfer.write_files(setting, [1, 2])))
     assert rows[transfer_page.WRITING, "dask.array"]["rate"] > 0
@@ -117,6 +117,10 @@ def test_results_become_a_page(tmp_path: Path) -> None:
         {"work": work, "contender": by, "gpus": 1, "bytes": 16 * GIB, "rate": rate}
         for (work, by), rate in rates.items()
     ]
+    files = {transfer_page.WRITING: ("dask.array", 0, 2.0), transfer_page.INTO_FILE: ("", 1, 1.5)}
+    for work, (by, gpus, rate) in files.items():
+        more = {"contender": by or transfer_page.NODE, "gpus": gpus, "rate": rate}
+        rows.insert(0, {"work": work, "bytes": GIB, **more})
     rows[-1] |= {"peak": 9 * GIB, "explain": "streamed"}
     rows.append({"work": "sum", "contender": "x", "gpus": 1, "bytes": 0, "note": "E: no\nmore"})
     machine = {"gpus": 1, "gpu": {"name": "H"}, "date": "today", "versions": {}, "samples": 3}
@@ -129,6 +133,8 @@ def test_results_become_a_page(tmp_path: Path) -> None:
         # Of which two were not measured.
         "| the same from a .npy map | 1 | 5.4 GB/s | 40.0 GB/s |  | no |",
         "| Node: cumsum from host to host, of the link each way | 1 |  | 0.60 | 0.60 | yes |",
+        "slower of the link and the file system | 1 |  | 0.60 | 0.75 | yes |",
+        "| writing a file alone | dask.array |  | 1 | 2.0 |  |",
         "| memory of a GPU: cumsum from host to host | 1 |  | 8.00 GiB | 9.00 GiB | no |",
         "| to_gpu | dask_coop.Node | 1 | 16 | 45.0 | 0.90 |",
         "| sum | x | 1 |  | failed |  |",
