@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import dask.array as da
 import numpy as np
 
 import dask_coop as dc
@@ -32,10 +33,14 @@ class Transfer(Case):
     ``piece``, the bytes of a buffer; ``small``, those below which none is needed.
     """
 
+    @property
+    def backend(self) -> bool:
+        """Whether Dask's functions are called; its arrays of expressions have none."""
+        return bool(self.option("by_backend", False)) and not da.array_expr_enabled()
+
     def call(self, xp: Any) -> tuple[Any, ...]:
         """Return the array as it comes back."""
-        x = self.inputs[0].build(np)
-        backend = self.option("by_backend", False)
+        x, backend = self.inputs[0].build(np), self.backend
         if xp is not np:
             x = x.to_backend("cupy") if backend else dc.to_gpu(x)
         x = WORKS[self.option("work", "")][0](x)
@@ -43,8 +48,7 @@ class Transfer(Case):
 
     def code(self, xp: Any) -> str:
         """Return that as a line of Python."""
-        x, on_gpu = self.inputs[0].code(np), xp is not np
-        backend = self.option("by_backend", False)
+        x, on_gpu, backend = self.inputs[0].code(np), xp is not np, self.backend
         if on_gpu:
             x = f"{x}.to_backend('cupy')" if backend else f"dc.to_gpu({x})"
         x = WORKS[self.option("work", "")][1].format(x)
