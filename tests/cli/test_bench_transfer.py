@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import fake_cupy
+from support import list_cupy
 from support.fake_gpus import FakeGpus
 
 import dask_coop as dc
@@ -39,9 +39,9 @@ def setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[transfe
     monkeypatch.setattr(
         transfer.collective,
         "_host",
-        lambda x: fake_cupy.to_numpy(x) if isinstance(x, fake_cupy.ListArray) else x,
+        lambda x: list_cupy.to_numpy(x) if isinstance(x, list_cupy.ListArray) else x,
     )
-    with fake_cupy.in_cupys_place():
+    with list_cupy.in_cupys_place():
         yield transfer.Setting(1600, 100, tmp_path / "files", 2, seen=3)
 
 
@@ -93,7 +93,7 @@ def test_a_wrong_result_has_no_time(
     setting: transfer.Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        fake_cupy, "from_numpy", lambda x, *_: fake_cupy.list_backend.from_numpy(x * 1.01)
+        list_cupy, "from_numpy", lambda x, *_: list_cupy.list_backend.from_numpy(x * 1.01)
     )
     with dc.Node():
         row = transfer.attempt("to_gpu", "Node", 1, lambda: transfer.there(setting, 1))

@@ -15,7 +15,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
-from support import fake_cupy
+from support import list_cupy
 from support.fake_gpus import FakeGpus
 from support.list_backend import ListArray
 
@@ -41,7 +41,7 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         def lists() -> Any:
             return sum(isinstance(thing, ListArray) for thing in gc.get_objects())
 
-        with fake_cupy.in_cupys_place():
+        with list_cupy.in_cupys_place():
             yield SimpleNamespace(size=100, used=lists, fake=True)
         return
     if missing := missing_for_gpu():
@@ -169,7 +169,7 @@ def test_a_gpu_that_is_full(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             return ListArray(x.tolist(), x.shape, x.dtype)
 
         with monkeypatch.context() as patch:
-            patch.setattr(fake_cupy, "from_numpy", full)
+            patch.setattr(list_cupy, "from_numpy", full)
             with dc.Node(), pytest.raises(MemoryError, match="Out of memory") as caught:
                 x.persist()
     else:
