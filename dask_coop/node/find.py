@@ -17,7 +17,7 @@ Dask's optimiser may have fused such tasks with their neighbours; those are take
 
 A launch takes all chunks at a time. So a reduction of chunks that are made on the way, and let go
 of one after the other, gets none: there may be more of them than memory. A scan holds them in any
-case.
+case, unless it can be a chain of chunks that come from the host (`dask_coop.node.streams`).
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ from dask_coop.graph.tasks import (
     refs,
     taken_apart,
 )
+from dask_coop.node import streams
 
 #: What a launch replaces, and what its results are made by.
 _REPLACED: Set[type[OurTask] | None] = frozenset(
@@ -75,6 +76,7 @@ Kinds = dict[Any, type[OurTask]]
 
 _COMPUTED = Objection("its states are computed already")
 _MADE_ON_THE_WAY = Objection("its chunks are made on the way, one after the other: persist them")
+_FROM_HOST = Objection("its chunks come from the host, one after the other")
 _NO_REDUCTION = Objection("it is not a reduction")
 _TWO_PASSES = Objection("its two passes read chunks of their own")
 
@@ -152,7 +154,15 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
     whole, homes = taken_apart(graph, _REPLACED)
     kinds = {key: kind for key, task in whole.items() if (kind := kind_of(task))}
     others: dict[str, Objection] = {}
-    scans = list(_scans(whole, kinds, others))
+    scans = []
+    chains: Graph = {}
+    for scan in _scans(whole, kinds, others):
+        parts = scan.blocks, scan.outputs, scan.plain
+        if streams.is_stream(*parts, whole, wanted):
+            others[scan.name] = _FROM_HOST
+            chains |= streams.chain(scan.name, *parts)
+        else:
+            scans.append(scan)
     made = {key for launch in scans for key in launch.outputs}
     trees: list[MultichunkLaunch] = []
     roots: Graph = {}
@@ -161,8 +171,11 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
             trees.append(launch)
             roots |= ends
         else:
-            others[launch.name] = _MADE_ON_THE_WAY
+            on_host = streams.from_host(launch.blocks[:1], whole)
+            others[launch.name] = _FROM_HOST if on_host else _MADE_ON_THE_WAY
     launches = [*trees, *scans]
+    if chains:
+        return Found(whole | roots | chains, launches, others)
     if not launches:
         return Found(graph, [], others)
     used = {key for launch in launches for key in (*launch.plain, *launch.outputs, *launch.needs)}

@@ -21,6 +21,7 @@ from dask_coop.chunks.cupy.eligibility import (
 from dask_coop.graph.tasks import Graph
 from dask_coop.node.find import MultichunkLaunch, find_launches, put_in
 from dask_coop.node.placement import OnAllGpus
+from dask_coop.node.streams import cut_copies
 
 RunPlain = Callable[[Graph, Any], Any]
 
@@ -57,7 +58,7 @@ class Launcher:
         explained = {name: _plain_because(reason) for name, reason in others.items()}
         if launches and (reason := objection_to_team(self._find_team())):
             explained |= {launch.name: _plain_because(reason) for launch in launches}
-            return whole, explained
+            return cut_copies(whole), explained
         for launch in launches:
             call = LaunchTask(launch, self, run_plain, explained)
             inputs = [graph.get(key) for key in launch.needs]
@@ -70,7 +71,9 @@ class Launcher:
             graph.update(
                 (key, DataNode(key, x)) for key, x in zip(launch.outputs, results, strict=True)
             )
-        return _culled(graph, wanted) if launches else graph, explained
+        if graph is not whole:
+            graph = _culled(graph, wanted)
+        return cut_copies(graph), explained
 
     def _find_team(self) -> Any:
         with self._lock:
