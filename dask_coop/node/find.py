@@ -134,12 +134,15 @@ class Found(NamedTuple):
     ----------
     graph : dict
         The graph, without tasks that are fused with those that a launch replaces.
+    plain : dict
+        The graph where there are to be no launches.
     launches : list of MultichunkLaunch
     others : dict of str to Objection
         Why reductions, scans and histograms have to stay as they are, by the name of their result.
     """
 
     graph: Graph
+    plain: Graph
     launches: list[MultichunkLaunch]
     others: dict[str, Objection]
 
@@ -150,7 +153,7 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
     Without any, the graph that is returned is `graph` itself.
     """
     if not any(map(tasks.does_any, graph.values(), repeat(_REPLACED))):
-        return Found(graph, [], {})
+        return Found(graph, graph, [], {})
     whole, homes = taken_apart(graph, _REPLACED)
     kinds = {key: kind for key, task in whole.items() if (kind := kind_of(task))}
     others: dict[str, Objection] = {}
@@ -175,15 +178,16 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
             others[launch.name] = _FROM_HOST if on_host else _MADE_ON_THE_WAY
     launches = [*trees, *scans]
     if chains:
-        return Found(whole | roots | chains, launches, others)
+        whole |= chains
+        return Found(whole | roots, whole, launches, others)
     if not launches:
-        return Found(graph, [], others)
+        return Found(graph, graph, [], others)
     used = {key for launch in launches for key in (*launch.plain, *launch.outputs, *launch.needs)}
     used |= roots.keys()
     opened = {homes[key] for key in used if key in homes}
     if len(opened) < len(set(homes.values())):
         whole, _ = taken_apart(graph, _REPLACED, opened)
-    return Found(whole | roots, launches, others)
+    return Found(whole | roots, graph, launches, others)
 
 
 def _are_held(launch: MultichunkLaunch, graph: Graph, kinds: Kinds, there: Set[Any]) -> bool:

@@ -54,11 +54,11 @@ class Launcher:
         wanted = set(flatten([keys]))
         whole = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
         whole = _culled(whole, wanted)
-        graph, launches, others = find_launches(whole, wanted)
+        graph, plain, launches, others = find_launches(whole, wanted)
         explained = {name: _plain_because(reason) for name, reason in others.items()}
         if launches and (reason := objection_to_team(self._find_team())):
             explained |= {launch.name: _plain_because(reason) for launch in launches}
-            return cut_copies(whole), explained
+            return _to_run(plain, whole, wanted), explained
         for launch in launches:
             call = LaunchTask(launch, self, run_plain, explained)
             inputs = [graph.get(key) for key in launch.needs]
@@ -71,9 +71,7 @@ class Launcher:
             graph.update(
                 (key, DataNode(key, x)) for key, x in zip(launch.outputs, results, strict=True)
             )
-        if graph is not whole:
-            graph = _culled(graph, wanted)
-        return cut_copies(graph), explained
+        return _to_run(graph, whole, wanted), explained
 
     def _find_team(self) -> Any:
         with self._lock:
@@ -132,6 +130,11 @@ class LaunchTask(OnAllGpus):
         inputs = zip(launch.needs, values, strict=True)
         graph = launch.plain | {key: DataNode(key, value) for key, value in inputs}
         return list(self._run_plain(graph, list(launch.outputs)))
+
+
+def _to_run(graph: Graph, whole: Graph, wanted: set[Any]) -> Graph:
+    """Return what is needed of a graph that was made of `whole`, and has streams of copies."""
+    return cut_copies(graph if graph is whole else _culled(graph, wanted))
 
 
 def _culled(graph: Graph, wanted: set[Any]) -> Graph:
