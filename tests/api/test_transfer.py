@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import gc
 import os
 import subprocess
@@ -129,12 +131,12 @@ def test_pinned_memory_is_bounded_and_given_back(transfer: Any, nbytes: int | No
     for _ in range(3):
         transfer.to_device(LONG, nbytes)
         transfer.to_host(transfer.to_device(np.tile(LONG, 20), nbytes), nbytes)
-    (ring,) = transfer._rings.values()
+    (rings,) = transfer._rings.values()
     gc.collect()
     buffers = sum(isinstance(thing, transfer.Buffer) for thing in gc.get_objects())
     assert 1 <= buffers <= (nbytes or transfer.RING_BYTES) // transfer.BUFFER_BYTES
     transfer.close()
-    del ring
+    del rings
     gc.collect()
     assert not any(isinstance(thing, transfer.Buffer) for thing in gc.get_objects())
     # And taken again.
@@ -170,8 +172,87 @@ def test_what_a_copy_raises_reaches_the_caller(
 
     monkeypatch.setattr(transfer.Buffer, "copy", fail)
     with pytest.raises(type(error)):
-        transfer.to_device(np.tile(LONG, 5))
+        transfer.to_device(np.tile(LONG, 5)[::-1])
     monkeypatch.undo()
+    np.testing.assert_array_equal(transfer.to_host(transfer.to_device(LONG)), LONG)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["cuMemcpyAsync", "cuStreamSynchronize"])
+@pytest.mark.parametrize("way", ["to_device", "to_host"])
+def test_an_error_of_the_driver_reaches_the_caller(
+    transfer: Any, monkeypatch: pytest.MonkeyPatch, name: str, way: str
+) -> None:
+    import cupy
+
+    there = transfer.to_device(np.tile(LONG, 5))
+    real = transfer._driver()
+    library, calls = ctypes.CDLL("libcuda.so.1"), iter(range(10_000))
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 4)
+    def fail(*arguments: int) -> int:
+        # Out of memory, as the driver says it.
+        return (
+            2 if next(calls) == 3 else int(getattr(library, name)(*map(ctypes.c_void_p, arguments)))
+        )
+
+    field = {"cuMemcpyAsync": "copy", "cuStreamSynchronize": "finish"}[name]
+    failing = real._replace(**{field: ctypes.cast(fail, ctypes.c_void_p).value})
+    monkeypatch.setattr(transfer, "_driver", lambda: failing)
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="OUT_OF_MEMORY"):
+        getattr(transfer, way)(there if way == "to_host" else np.tile(LONG, 5))
+    monkeypatch.undo()
+    np.testing.assert_array_equal(transfer.to_host(transfer.to_device(LONG)), LONG)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("offset", [0, 128, 5000])
+@pytest.mark.parametrize("n", [7, 1_000_003, None])
+def test_arrays_are_read_from_files(
+    transfer: Any, tmp_path: Path, direct: bool, offset: int, n: int | None
+) -> None:
+    (tmp_path / "x").write_bytes(b"-" * offset + CUBE.tobytes())
+    host = np.memmap(tmp_path / "x", CUBE.dtype, "r", offset, CUBE.shape).reshape(-1)[:n]
+    descriptor = os.open(tmp_path / "x", os.O_RDONLY | (os.O_DIRECT if direct else 0))
+    there = transfer.to_device(host, None, transfer.FileRange(descriptor, offset, direct))
+    np.testing.assert_array_equal(there.get(), host)
+    # What is read is the file, and not the array.
+    other = transfer.to_device(
+        np.zeros_like(host), None, (transfer.FileRange(descriptor, offset, direct))
+    )
+    np.testing.assert_array_equal(other.get(), host)
+    with pytest.raises(OSError, match=r"the file ends before .* from offset") as caught:
+        transfer.to_device(CUBE, None, transfer.FileRange(descriptor, offset + 1, direct))
+    assert caught.value.errno == errno.ENODATA
+    with pytest.raises(ValueError, match="C order"):
+        transfer.to_device(CUBE.T, None, transfer.FileRange(descriptor, offset, direct))
+    os.close(descriptor)
+    np.testing.assert_array_equal(transfer.to_device(LONG).get(), LONG)
+
+
+@pytest.mark.gpu
+def test_memory_of_results_is_used_again(transfer: Any) -> None:
+    there = transfer.to_device(LONG)
+    first = transfer.to_host(there)
+    address, view = first.ctypes.data, first[5:9]
+    assert first.flags.writeable
+    del first
+    assert transfer.to_host(there).ctypes.data != address
+    np.testing.assert_array_equal(view, LONG[5:9])
+    del view
+    again = transfer.to_host(there)
+    assert transfer._memory.nbytes > 0
+    transfer.close()
+    assert transfer._memory.nbytes == 0
+    np.testing.assert_array_equal(again, LONG)
+
+
+@pytest.mark.gpu
+def test_without_numba_arrays_are_copied_too(
+    transfer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "_loops", lambda: None)
     np.testing.assert_array_equal(transfer.to_host(transfer.to_device(LONG)), LONG)
 
 
