@@ -37,7 +37,7 @@ class Driver(NamedTuple):
 
     #: cuMemcpyAsync, of target, source, bytes and stream.
     copy: int
-    #: cuStreamSynchronize, of a stream.
+    #: cuEventSynchronize, of an event.
     finish: int
     #: cuStreamWaitEvent, of stream, event and flags.
     follow: int
@@ -187,17 +187,16 @@ def _read(file: Any, address: int, begin: int, nbytes: int) -> tuple[int, int]:
 def fill(driver: Driver, job: Job, file: Any, buffers: Array) -> int:
     """Copy pieces to the GPU, from the host's memory or, if it has a descriptor, from the file.
 
-    A row of `buffers` is the address of a buffer, its stream, and an event that is recorded behind
-    its copies.
+    A row of `buffers` is the address of a buffer, its stream, and the event behind its last copy.
     """
     status, turn = 0, 0
     begin = _take(job)
     while begin < job.nbytes and status == 0:
         row = turn % len(buffers)
-        address, stream = buffers[row, 0], buffers[row, 1]
+        address, stream, copied = buffers[row]
         nbytes, skip = min(job.piece, job.nbytes - begin), 0
         # The copy engine may still read the buffer.
-        status = _call(driver.finish, (stream,))
+        status = _call(driver.finish, (copied,))
         if status == 0 and file.descriptor < 0:
             _memcpy(address, job.source + begin, nbytes)
         elif status == 0:
@@ -206,11 +205,10 @@ def fill(driver: Driver, job: Job, file: Any, buffers: Array) -> int:
             status = _call(driver.follow, (stream, job.start, 0))
         if status == 0:
             status = _call(driver.copy, (job.target + begin, address + skip, nbytes, stream))
+        if status == 0:
+            status = _call(driver.record, (copied, stream))
             begin = _take(job)
         turn += 1
-    for row in range(min(turn, len(buffers))):
-        if status == 0:
-            status = _call(driver.record, (buffers[row, 2], buffers[row, 1]))
     if status != 0:
         _add(job.counter, STOPPED)
     return status
@@ -226,15 +224,17 @@ def drain(driver: Driver, job: Job, buffers: Array) -> int:
     # Where the pieces in the buffers begin; none is there yet.
     begins = np.full(len(buffers), -1)
     while begins[row] < job.nbytes and status == 0:
-        address, stream, begin = buffers[row, 0], buffers[row, 1], begins[row]
+        (address, stream, copied), begin = buffers[row], begins[row]
         if begin >= 0:
-            status = _call(driver.finish, (stream,))
+            status = _call(driver.finish, (copied,))
             if status == 0:
                 store(job.target + begin, address, min(job.piece, job.nbytes - begin))
         begin = begins[row] = _take(job)
         if begin < job.nbytes and status == 0:
             nbytes = min(job.piece, job.nbytes - begin)
             status = _call(driver.copy, (address, job.source + begin, nbytes, stream))
+            if status == 0:
+                status = _call(driver.record, (copied, stream))
         row = (row + 1) % len(buffers)
     if status != 0:
         _add(job.counter, STOPPED)

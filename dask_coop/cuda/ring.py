@@ -41,7 +41,7 @@ class FileRange(NamedTuple):
 
 
 class Buffer(Protocol):
-    """Memory of which copies are queued."""
+    """Memory, the stream of its copies, and the event behind the last one."""
 
     address: int
     stream: Any

@@ -45,6 +45,9 @@ RING_BYTES = 64 << 20
 #: Threads that copy for a GPU each way, at most.
 THREADS = 8
 
+#: Whether a thread that waits for the copy engine spins, which is the fastest, or sleeps.
+SPIN = True
+
 #: Arrays of fewer bytes are copied by CuPy, which needs no other thread.
 SMALL_BYTES = 4 << 20
 
@@ -164,12 +167,11 @@ def _fill_in_order(x: Host, target: Array, start: Any, ring: Ring, threads: int)
             if counter.stopped:
                 return
             buffer = own.buffers[turn % len(own.buffers)]
-            buffer.stream.synchronize()
+            buffer.done.synchronize()
             staged = buffer.view(target.dtype, source.shape)
             np.copyto(staged, source, casting="equiv")
             buffer.stream.wait_event(start)
             buffer.copy(target.data.ptr + offset, staged.nbytes)
-        for buffer in own.buffers:
             buffer.done.record(buffer.stream)
 
     ring.run(copy, counter, min(threads, len(every)))
@@ -196,7 +198,7 @@ class Buffer:
         self._bytes = np.frombuffer(self._memory, "u1", BUFFER_BYTES)
         self.address = self._memory.ptr
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.done = cupy.cuda.Event(disable_timing=True)
+        self.done = cupy.cuda.Event(block=not SPIN, disable_timing=True)
 
     def __del__(self) -> None:
         """Wait for the copy engine, which may still read the memory."""
@@ -219,6 +221,8 @@ class Rings(NamedTuple):
 
 
 _rings: dict[int, Rings] = {}
+#: Those of a process that forked this one, which cannot free what the driver gave the other.
+_inherited: list[dict[int, Rings]] = []
 _lock = threading.Lock()
 
 
@@ -252,7 +256,7 @@ def _loops() -> ModuleType | None:
 def _driver() -> Any:
     """Return the addresses of what the loops call."""
     library = ctypes.CDLL("libcuda.so.1")
-    names = ("cuMemcpyAsync", "cuStreamSynchronize", "cuStreamWaitEvent", "cuEventRecord")
+    names = ("cuMemcpyAsync", "cuEventSynchronize", "cuStreamWaitEvent", "cuEventRecord")
     loops = _loops()
     assert loops is not None
     return loops.Driver(*(ctypes.cast(library[name], ctypes.c_void_p).value for name in names))
@@ -272,6 +276,7 @@ def _forget() -> None:
     """Begin anew in a process that was forked: threads and streams are not in it."""
     global _lock
     _lock = threading.Lock()
+    _inherited.append(_rings.copy())
     _rings.clear()
     _memory.forget()
 

@@ -96,25 +96,22 @@ def test_copies_to_the_gpu_wait_for_the_event_and_are_behind_another(copier: Cop
     copier.fill(target, source.ctypes.data)
     streams = {arguments[3] for name, arguments in copier.driver.log if name == "copy"}
     for stream in streams:
+        at = {"copy": 3, "follow": 0, "record": 1}
         mine = [
             (name, arguments)
             for name, arguments in copier.driver.log
-            if stream in {"copy": arguments[3:], "record": arguments[1:]}.get(name, arguments[:1])
+            if name in at and arguments[at[name]] == stream
         ]
-        names = [name for name, _ in mine if name != "finish"]
-        assert names[:2] == ["follow", "copy"]
-        assert names[-1] == "record"
-        assert set(names[1:-1]) == {"copy"}
-        assert (mine[names.index("follow") + 1][1], mine[-1][1]) == (
-            (stream, 7, 0),
-            (1000 + stream, stream),
-        )
+        names = [name for name, _ in mine]
+        assert names == ["follow", *["copy", "record"] * (len(names) // 2)]
+        assert (mine[0][1], mine[-1][1]) == ((stream, 7, 0), (1000 + stream, stream))
 
 
 def test_while_a_piece_is_copied_out_the_next_comes_in() -> None:
     copier = Copier(FakeDriver(), 1)
     copier.drain(np.empty(6 * PIECE, "u1"), some(6 * PIECE).ctypes.data)
     names = [name for name, _ in copier.driver.log]
+    names = [name for name in names if name != "record"]
     assert names == ["copy", "copy"] + ["finish", "copy"] * 4 + ["finish"] * 2
     copier.close()
 
@@ -123,7 +120,7 @@ def test_while_a_piece_is_copied_out_the_next_comes_in() -> None:
     ("way", "name"),
     [
         *[("fill", name) for name in ("copy", "finish", "follow", "record")],
-        *[("drain", name) for name in ("copy", "finish")],
+        *[("drain", name) for name in ("copy", "finish", "record")],
     ],
 )
 @pytest.mark.parametrize("number", [1, 2])
@@ -133,8 +130,7 @@ def test_an_error_of_the_driver_stops_all(way: str, name: str, number: int) -> N
     getattr(copier, way)(target, source.ctypes.data)
     assert sorted(set(copier.statuses)) in ([700], [0, 700])
     assert copier.counter.stopped
-    if name != "record":
-        assert sum(name == "copy" for name, _ in copier.driver.log) < 500
+    assert sum(name == "copy" for name, _ in copier.driver.log) < 500
     copier.close()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 
 class FakeDriver:
-    """Streams and events are numbers; `addresses` are what the loops call.
+    """Streams and events are numbers; `addresses` returns what the loops call.
 
     Parameters
     ----------
@@ -20,10 +20,11 @@ class FakeDriver:
     """
 
     def __init__(self, fails: dict[tuple[str, int], int] | None = None) -> None:
-        self.waiting: dict[int, list[tuple[int, int, int]]] = {}
+        self._streams: dict[int, list[tuple[int, int, int] | None]] = {}
+        self._events: dict[int, tuple[int, int]] = {}
         self.log: list[tuple[str, tuple[int, ...]]] = []
         self.fails = fails or {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._calls: dict[str, int] = {}
         self._made: list[Any] = []
 
@@ -49,29 +50,43 @@ class FakeDriver:
         return address
 
     def _copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        self.waiting.setdefault(stream, []).append((target, source, nbytes))
+        self._streams.setdefault(stream, []).append((target, source, nbytes))
 
-    def _finish(self, stream: int) -> None:
-        for copy in self.waiting.pop(stream, []):
-            ctypes.memmove(*copy)
+    def _finish(self, event: int) -> None:
+        stream, behind = self._events.get(event, (0, 0))
+        self.finish_stream(stream, behind)
 
     def _follow(self, stream: int, event: int, flags: int) -> None:
         assert flags == 0
 
     def _record(self, event: int, stream: int) -> None:
-        pass
+        self._events[event] = stream, len(self._streams.get(stream, ()))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a copy for which nobody has waited."""
+        return any(copy is not None for copies in self._streams.values() for copy in copies)
+
+    def finish_stream(self, stream: int, behind: int | None = None) -> None:
+        """Make the copies of a stream, or as many as were queued when an event was recorded."""
+        with self._lock:
+            copies = self._streams.get(stream, [])
+            for i, copy in enumerate(copies[:behind]):
+                if copy is not None:
+                    ctypes.memmove(*copy)
+                    copies[i] = None
 
     def finish_all(self) -> None:
         """Wait for all streams, as whoever uses the arrays on the GPU does."""
-        for stream in list(self.waiting):
-            self._finish(stream)
+        for stream in list(self._streams):
+            self.finish_stream(stream)
 
     def buffer(self, nbytes: int) -> Any:
         """Return a buffer, aligned to pages as pinned memory is, with a stream of its own."""
         memory = np.full(nbytes + 4096, 0xEE, "u1")
         with self._lock:
             self._calls["buffer"] = number = self._calls.get("buffer", 0) + 1
-        stream = SimpleNamespace(ptr=number, synchronize=lambda: self._finish(number))
+        stream = SimpleNamespace(ptr=number, synchronize=lambda: self.finish_stream(number))
         return SimpleNamespace(
             memory=memory,
             address=memory.ctypes.data + -memory.ctypes.data % 4096,
