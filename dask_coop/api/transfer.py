@@ -14,7 +14,7 @@ from dask.utils import parse_bytes
 from dask_coop import chunks
 from dask_coop.api.public import public
 
-#: The least pinned memory of a GPU: two buffers, one that is filled and one that is copied.
+#: The least pinned memory of a GPU: two buffers each way, one that is filled while one is copied.
 LEAST_BYTES = 8 << 20
 
 
@@ -69,7 +69,8 @@ def to_gpu(x: Any) -> da.Array:
 def to_host(x: Any) -> da.Array:
     """Array with its chunks on the host, as NumPy arrays.
 
-    Chunks of 4 MiB and more are copied by several threads through pinned memory.
+    Chunks of 4 MiB and more are copied by several threads through pinned memory. The memory of
+    such results that were dropped is kept for others, up to 1 GiB.
 
     Parameters
     ----------
