@@ -154,7 +154,7 @@ def _any_function(task: Any, test: Callable[[Any, Any], bool]) -> bool:
 def _is_copy(func: Any, args: Any, kind: str, *names: str) -> bool:
     """Return whether a function with its arguments gives arrays of a kind: ours, Dask's, CuPy's."""
     if func is chunks.asarray:
-        return len(args) > 1 and args[1] == kind
+        return [getattr(arg, "value", arg) for arg in args[1:2]] == [kind]
     if func is _DISPATCHES[kind]:
         return True
     module, name = getattr(func, "__module__", None), getattr(func, "__name__", None)
