@@ -56,7 +56,6 @@ from .transfer_page import (
 NBYTES, CHUNK, SLOW, SEEN = 16 << 30, 128 << 20, 2 << 30, 6
 #: The most seconds that writing a file may take.
 WRITING_SECONDS = 15.0
-LIMITED: dict[str, Any] = {"memory_limit": LIMIT_BYTES}
 THREADS = 16
 
 
@@ -418,7 +417,7 @@ def large(setting: Setting, gpus: int) -> tuple[int, list[float], dict[str, Any]
 
     x = setting.large(setting.seen)
     before = max(map(used, range(gpus)))
-    with dask_coop.Node(range(gpus), **LIMITED) as on, peak(gpus) as most:
+    with dask_coop.Node(range(gpus), memory_limit=LIMIT_BYTES) as on, peak(gpus) as most:
         lazy = collective.call(dask_coop, WORKS[0], dask_coop.to_gpu(x))
         check = partial(right, setting.truth(setting.seen), WORKS[0])
         times = seconds(partial(dask.compute, *lazy), check, min(setting.samples, 2))
@@ -456,7 +455,7 @@ def into_file(setting: Setting, gpus: int, rate: float) -> tuple[int, list[float
 
     before = max(map(used, range(gpus)))
     try:
-        with dask_coop.Node(range(gpus), **LIMITED) as on, peak(gpus) as most_used:
+        with dask_coop.Node(range(gpus), memory_limit=LIMIT_BYTES) as on, peak(gpus) as most_used:
             times = seconds(partial(to_target, x, out), check, 1)
             said = on.explain()
     finally:

@@ -64,7 +64,8 @@ def to_gpu(x: Any) -> da.Array:
 def to_host(x: Any) -> da.Array:
     """Array with its chunks on the host, as NumPy arrays.
 
-    Chunks of 4 MiB and more are copied by several threads through pinned memory.
+    Chunks of 4 MiB and more are copied by several threads through pinned memory. The memory of
+    such results that were dropped is kept for others, up to 1 GiB.
 
     Parameters
     ----------

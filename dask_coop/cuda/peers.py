@@ -42,6 +42,45 @@ def memory(ordinal: int) -> tuple[int, int, int, int]:
         return pool.used_bytes(), pool.total_bytes(), free, total
 
 
+def used(ordinal: int) -> int:
+    """Return a GPU's bytes in arrays of CuPy's pool."""
+    with cupy.cuda.Device(ordinal):
+        return int(cupy.get_default_memory_pool().used_bytes())
+
+
+def outside(ordinal: int) -> int:
+    """Return a GPU's bytes that are taken, but not by CuPy's pool."""
+    _, pool, free, total = memory(ordinal)
+    return total - free - pool
+
+
+class Watch(cupy.cuda.MemoryHook):  # type: ignore[misc]
+    """What the calling thread takes of a GPU's memory, within a block.
+
+    Attributes
+    ----------
+    now, most : int
+        The bytes that it has taken and not given back, and the most of these at a time.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
+        self.now = self.most = 0
+        # CuPy takes a hook of a name only once, and a task may compute within another one.
+        self.name = f"dask_coop {id(self)}"
+
+    def malloc_postprocess(self, **what: Any) -> None:
+        """Count memory that the pool has given."""
+        if what["device_id"] == self._ordinal:
+            self.now += what["mem_size"]
+            self.most = max(self.most, self.now)
+
+    def free_postprocess(self, **what: Any) -> None:
+        """Count memory that the pool has got back."""
+        if what["device_id"] == self._ordinal:
+            self.now -= what["mem_size"]
+
+
 def connect(ordinals: Sequence[int]) -> None:
     """Let GPUs reach one another's memory where they can; elsewhere copies go through the host.
 

@@ -1,29 +1,35 @@
 """Copies of arrays between the host and a GPU, by several threads.
 
 The host's memory is pageable, and a GPU's copy engine reads pinned memory only. So a GPU has some
-threads with two pinned buffers each, which take the pieces of an array in turn::
+threads for each way with two pinned buffers each, which take the pieces of an array in turn::
 
-    to the GPU     host array --copy by the thread--> buffer --copy engine--> GPU array
+    to the GPU     host array or file --read by the thread--> buffer --copy engine--> GPU array
     to the host    GPU array --copy engine--> buffer --copy by the thread--> host array
 
-Copies of different pieces overlap one another, and the copies of other arrays. Every buffer has a
-stream of its own; these wait for what CuPy's current stream has queued before, and the current
-stream waits for them, so that an array is used as any other of that stream.
+Copies of different pieces overlap one another, the copies of other arrays, and those of the other
+way. The threads run compiled loops (copies_numba.py), except where an array has to be put in order.
+Every buffer has a stream of its own; these wait for what CuPy's current stream has queued before,
+and the current stream waits for them, so that an array is used as any other of that stream.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
-from cupy.cuda import runtime
+from cupy.cuda import driver, runtime
+
+from dask_coop.cuda.host_memory import HostMemory
+from dask_coop.cuda.ring import Counter, FileRange, Own, Ring, check_file, cores
 
 Array = Any
 Host = np.ndarray[Any, Any]
@@ -31,19 +37,27 @@ Host = np.ndarray[Any, Any]
 Piece = tuple[Host, int]
 
 #: The bytes of a buffer: large enough for the link, small enough for a processor's cache.
-BUFFER_BYTES = 4 << 20
+BUFFER_BYTES = 2 << 20
 
 #: The bytes of all buffers of a GPU where nothing else is said.
 RING_BYTES = 64 << 20
 
-#: Threads that copy for a GPU, at most.
+#: Threads that copy for a GPU each way, at most.
 THREADS = 8
+
+#: Whether a thread that waits for the copy engine spins, which is the fastest, or sleeps.
+SPIN = True
 
 #: Arrays of fewer bytes are copied by CuPy, which needs no other thread.
 SMALL_BYTES = 4 << 20
 
+#: The memory of results that were dropped is kept for others, up to so many bytes.
+KEPT_BYTES = 1 << 30
 
-def to_device(x: Host, nbytes: int | None = None) -> Array:
+_memory = HostMemory(KEPT_BYTES)
+
+
+def to_device(x: Host, nbytes: int | None = None, file: FileRange | None = None) -> Array:
     """Return a copy of `x` on the current device, which CuPy's current stream may use.
 
     `x` has been read when this returns. It may be of any byte order and strides; the copy is of the
@@ -53,25 +67,38 @@ def to_device(x: Host, nbytes: int | None = None) -> Array:
     ----------
     x : numpy.ndarray
     nbytes : int, optional
-        How much pinned memory the GPU's ring may take, if this is the first copy that needs it; by
+        How much pinned memory the GPU's rings may take, if this is the first copy that needs it; by
         default `RING_BYTES`.
+    file : FileRange, optional
+        Where the bytes of `x` are, if it is a map of a file: they are read from there, and the
+        pages of `x` are left alone. `x` is in C order then, and of the machine's byte order.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read, or ends before.
     """
     x = np.asarray(x)
     native = x.dtype.newbyteorder("=")
-    if x.nbytes < SMALL_BYTES or x.dtype.kind not in "biufc":
+    plain = x.flags.c_contiguous and x.dtype.isnative
+    if file is not None and not plain:
+        raise ValueError(f"x must be in C order and native to be read from a file, got {x.dtype}")
+    small = x.nbytes < SMALL_BYTES and file is None
+    if small or x.nbytes == 0 or x.dtype.kind not in "biufc":
         return cupy.asarray(x.astype(native, copy=False))
     if x.flags.f_contiguous and not x.flags.c_contiguous:
         return to_device(x.T, nbytes).T
     target = cupy.empty(x.shape, native)
-
-    def copy(piece: Piece, buffer: Buffer) -> None:
-        source, offset = piece
-        buffer.stream.synchronize()
-        staged = buffer.view(native, source.shape)
-        np.copyto(staged, source, casting="equiv")
-        buffer.copy(target.data.ptr + offset, buffer.address, staged.nbytes)
-
-    _ring(nbytes).run(copy, pieces(x, BUFFER_BYTES))
+    start = cupy.cuda.Event(disable_timing=True)
+    current = cupy.cuda.get_current_stream()
+    start.record(current)
+    ring, threads = _rings_of(nbytes)
+    if plain and _loops() is not None:
+        _fill(x, target, start, file, ring.inward, threads)
+    else:
+        _fill_in_order(x, target, start, ring.inward, threads)
+    for buffer in list(ring.inward.buffers):
+        current.wait_event(buffer.done)
     return target
 
 
@@ -84,22 +111,70 @@ def to_host(x: Array, nbytes: int | None = None) -> Host:
     nbytes : int, optional
         As for `to_device`.
     """
-    if x.nbytes < SMALL_BYTES:
-        small: Host = cupy.asnumpy(x)
-        return small
+    loops = _loops()
+    if x.nbytes < SMALL_BYTES or loops is None:
+        plain: Host = cupy.asnumpy(x, order="C")
+        return plain
     with x.device:
         source = cupy.ascontiguousarray(x)
-        result = np.empty(x.shape, x.dtype)
+        ready = cupy.cuda.Event(disable_timing=True)
+        ready.record()
+        result = _memory.empty(x.shape, x.dtype)
+        counter = Counter()
+        job = loops.Job(
+            result.ctypes.data, source.data.ptr, x.nbytes, BUFFER_BYTES, counter.address, 0
+        )
 
-        def copy(piece: Piece, buffer: Buffer) -> None:
-            target, offset = piece
-            staged = buffer.view(x.dtype, target.shape)
-            buffer.copy(buffer.address, source.data.ptr + offset, staged.nbytes)
-            buffer.stream.synchronize()
-            np.copyto(target, staged)
+        def copy(own: Own, holding: Any = (result, source)) -> None:
+            driver.check_status(loops.drain(_driver(), job, own.table))
 
-        _ring(nbytes).run(copy, pieces(result, BUFFER_BYTES))
+        ring, threads = _rings_of(nbytes)
+        # Here, and not in the threads, which have other arrays to copy.
+        ready.synchronize()
+        ring.outward.run(copy, counter, min(threads, math.ceil(x.nbytes / BUFFER_BYTES)))
         return result
+
+
+def _fill(
+    x: Host, target: Array, start: Any, file: FileRange | None, ring: Ring, threads: int
+) -> None:
+    """Queue copies of a contiguous array, or of its bytes in a file, after the event `start`."""
+    loops = _loops()
+    assert loops is not None
+    counter = Counter()
+    # What is read past the page cache begins and ends on other bytes than the piece does.
+    piece = BUFFER_BYTES - (loops.DIRECT_BYTES if file is not None and file.direct else 0)
+    read = file or FileRange(-1, 0, False)
+    job = loops.Job(target.data.ptr, x.ctypes.data, x.nbytes, piece, counter.address, start.ptr)
+
+    def copy(own: Own, holding: Any = (x, target, start)) -> None:
+        status = loops.fill(_driver(), job, read, own.table)
+        check_file(status, read, x.nbytes)
+        driver.check_status(status)
+
+    ring.run(copy, counter, min(threads, math.ceil(x.nbytes / piece)))
+
+
+def _fill_in_order(x: Host, target: Array, start: Any, ring: Ring, threads: int) -> None:
+    """Queue copies of an array that NumPy has to put in order, after the event `start`."""
+    counter = Counter()
+    every = list(pieces(x, BUFFER_BYTES))
+    # A list's iterator gives each item to one thread only.
+    todo = iter(every)
+
+    def copy(own: Own) -> None:
+        for turn, (source, offset) in enumerate(todo):
+            if counter.stopped:
+                return
+            buffer = own.buffers[turn % len(own.buffers)]
+            buffer.done.synchronize()
+            staged = buffer.view(target.dtype, source.shape)
+            np.copyto(staged, source, casting="equiv")
+            buffer.stream.wait_event(start)
+            buffer.copy(target.data.ptr + offset, staged.nbytes)
+            buffer.done.record(buffer.stream)
+
+    ring.run(copy, counter, min(threads, len(every)))
 
 
 def pieces(x: Host, most: int) -> Iterator[Piece]:
@@ -123,128 +198,87 @@ class Buffer:
         self._bytes = np.frombuffer(self._memory, "u1", BUFFER_BYTES)
         self.address = self._memory.ptr
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.done = cupy.cuda.Event(disable_timing=True)
+        self.done = cupy.cuda.Event(block=not SPIN, disable_timing=True)
 
     def __del__(self) -> None:
         """Wait for the copy engine, which may still read the memory."""
         self.stream.synchronize()
 
-    def copy(self, target: int, source: int, nbytes: int) -> None:
-        """Queue a copy between two addresses, of which one is the buffer's."""
-        runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDefault, self.stream.ptr)
+    def copy(self, target: int, nbytes: int) -> None:
+        """Queue a copy of its first bytes to an address."""
+        runtime.memcpyAsync(target, self.address, nbytes, runtime.memcpyDefault, self.stream.ptr)
 
     def view(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Host:
         """Return its first bytes as an array."""
         return self._bytes[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
-class Ring:
-    """The pinned buffers of a GPU and the threads that fill them, each its own.
+class Rings(NamedTuple):
+    """Those of a GPU: arrays come in while others go out."""
 
-    Parameters
-    ----------
-    ordinal : int
-    nbytes : int
-        The most bytes of all buffers, which are made as they are needed.
-    """
-
-    def __init__(self, ordinal: int, nbytes: int) -> None:
-        self.ordinal = ordinal
-        self._threads = min(THREADS, nbytes // BUFFER_BYTES, os.cpu_count() or 1)
-        # Of two, one is filled while the other is copied; more would leave the processor's cache.
-        self._each = min(2, nbytes // BUFFER_BYTES // self._threads)
-        self._own = threading.local()
-        self._pool = ThreadPoolExecutor(self._threads, f"dask_coop copies, GPU {ordinal}")
-
-    def run(self, copy: Callable[[Piece, Buffer], None], work: Iterator[Piece]) -> None:
-        """Copy all pieces; the current stream waits for what is queued when this returns.
-
-        Raises
-        ------
-        Exception
-            The first that a copy raised, once nothing is copied any more.
-        """
-        current = cupy.cuda.get_current_stream()
-        start = cupy.cuda.Event(disable_timing=True)
-        start.record(current)
-        every = list(work)
-        # A list's iterator gives each item to one thread only.
-        todo = iter(every)
-        used: list[Buffer] = []
-        failed = threading.Event()
-
-        def take() -> None:
-            with cupy.cuda.Device(self.ordinal):
-                mine: list[Buffer] = []
-                try:
-                    for turn, piece in enumerate(todo):
-                        if failed.is_set():
-                            return
-                        if turn < self._each:
-                            mine.append(self._buffer(turn))
-                            mine[turn].stream.wait_event(start)
-                        copy(piece, mine[turn % self._each])
-                    for buffer in mine:
-                        buffer.done.record(buffer.stream)
-                except BaseException:
-                    failed.set()
-                    raise
-                finally:
-                    used.extend(mine)
-
-        copies = [self._pool.submit(take) for _ in range(min(self._threads, len(every)))]
-        try:
-            for each in copies:
-                each.result()
-        except BaseException:
-            # An interrupt, too: the arrays may be gone once this is out.
-            failed.set()
-            wait(copies)
-            for buffer in used:
-                buffer.stream.synchronize()
-            raise
-        for buffer in used:
-            current.wait_event(buffer.done)
-
-    def close(self) -> None:
-        """Give the pinned memory back, once no copy needs it."""
-        # Buffers belong to the threads and go with them.
-        self._pool.shutdown()
-
-    def _buffer(self, number: int) -> Buffer:
-        """Return a buffer of this thread."""
-        buffers: list[Buffer] = self._own.__dict__.setdefault("buffers", [])
-        while len(buffers) <= number:
-            buffers.append(Buffer())
-        return buffers[number]
+    inward: Ring
+    outward: Ring
 
 
-_rings: dict[int, Ring] = {}
+_rings: dict[int, Rings] = {}
+#: Those of a process that forked this one, which cannot free what the driver gave the other.
+_inherited: list[dict[int, Rings]] = []
 _lock = threading.Lock()
 
 
-def _ring(nbytes: int | None) -> Ring:
-    """Return the ring of the current device, which is made of so many bytes if there is none."""
+def _rings_of(nbytes: int | None) -> tuple[Rings, int]:
+    """Return the rings of the current device, and how many threads of each are to copy an array.
+
+    If there are none they are made, of so many bytes together.
+    """
     ordinal = runtime.getDevice()
     with _lock:
         if ordinal not in _rings:
-            _rings[ordinal] = Ring(ordinal, nbytes or RING_BYTES)
-        return _rings[ordinal]
+            threads = max(1, min(THREADS, (nbytes or RING_BYTES) // (4 * BUFFER_BYTES)))
+            ways = [f"dask_coop copies, GPU {ordinal}, {way}" for way in ("in", "out")]
+            enter = cupy.cuda.Device(ordinal).use
+            _rings[ordinal] = Rings(*(Ring(name, threads, enter, Buffer) for name in ways))
+        # Threads of other GPUs use the same processors.
+        return _rings[ordinal], max(1, min(THREADS, cores() // len(_rings)))
+
+
+@cache
+def _loops() -> ModuleType | None:
+    """Return the loops that Numba compiles, or None where it cannot be imported."""
+    try:
+        from dask_coop.cuda import copies_numba
+    except ImportError:
+        return None
+    return copies_numba
+
+
+@cache
+def _driver() -> Any:
+    """Return the addresses of what the loops call."""
+    library = ctypes.CDLL("libcuda.so.1")
+    names = ("cuMemcpyAsync", "cuEventSynchronize", "cuStreamWaitEvent", "cuEventRecord")
+    loops = _loops()
+    assert loops is not None
+    return loops.Driver(*(ctypes.cast(library[name], ctypes.c_void_p).value for name in names))
 
 
 def close() -> None:
-    """Give back the pinned memory of all GPUs; the next copy takes it again."""
+    """Give back the pinned memory of all GPUs, and what is kept; the next copy takes it again."""
     with _lock:
-        for ring in _rings.values():
-            ring.close()
+        for rings in _rings.values():
+            for ring in rings:
+                ring.close()
         _rings.clear()
+    _memory.clear()
 
 
 def _forget() -> None:
     """Begin anew in a process that was forked: threads and streams are not in it."""
     global _lock
     _lock = threading.Lock()
+    _inherited.append(_rings.copy())
     _rings.clear()
+    _memory.forget()
 
 
 atexit.register(close)

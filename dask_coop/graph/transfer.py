@@ -24,7 +24,7 @@ from dask.utils import Dispatch, parse_bytes
 
 from dask_coop import chunks
 
-#: The least pinned memory of a GPU: two buffers, one that is filled and one that is copied.
+#: The least pinned memory of a GPU: two buffers each way, one that is filled while one is copied.
 LEAST_BYTES = 8 << 20
 
 #: Dask's dispatches, and the kinds of arrays that they take and make.

@@ -17,7 +17,7 @@ Dask's optimiser may have fused such tasks with their neighbours; those are take
 
 A launch takes all chunks at a time. So a reduction of chunks that are made on the way, and let go
 of one after the other, gets none: there may be more of them than memory. A scan holds them in any
-case.
+case, unless it can be a chain of chunks that come from the host (`dask_coop.node.streams`).
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ from dask_coop.graph.tasks import (
     refs,
     taken_apart,
 )
+from dask_coop.node import streams
 
 #: What a launch replaces, and what its results are made by.
 _REPLACED: Set[type[OurTask] | None] = frozenset(
@@ -75,6 +76,7 @@ Kinds = dict[Any, type[OurTask]]
 
 _COMPUTED = Objection("its states are computed already")
 _MADE_ON_THE_WAY = Objection("its chunks are made on the way, one after the other: persist them")
+_FROM_HOST = Objection("its chunks come from the host, one after the other")
 _NO_REDUCTION = Objection("it is not a reduction")
 _TWO_PASSES = Objection("its two passes read chunks of their own")
 
@@ -132,12 +134,15 @@ class Found(NamedTuple):
     ----------
     graph : dict
         The graph, without tasks that are fused with those that a launch replaces.
+    plain : dict
+        The graph where there are to be no launches.
     launches : list of MultichunkLaunch
     others : dict of str to Objection
         Why reductions, scans and histograms have to stay as they are, by the name of their result.
     """
 
     graph: Graph
+    plain: Graph
     launches: list[MultichunkLaunch]
     others: dict[str, Objection]
 
@@ -148,11 +153,19 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
     Without any, the graph that is returned is `graph` itself.
     """
     if not any(map(tasks.does_any, graph.values(), repeat(_REPLACED))):
-        return Found(graph, [], {})
+        return Found(graph, graph, [], {})
     whole, homes = taken_apart(graph, _REPLACED)
     kinds = {key: kind for key, task in whole.items() if (kind := kind_of(task))}
     others: dict[str, Objection] = {}
-    scans = list(_scans(whole, kinds, others))
+    scans = []
+    chains: Graph = {}
+    for scan in _scans(whole, kinds, others):
+        parts = scan.blocks, scan.outputs, scan.plain
+        if streams.is_stream(*parts, whole, wanted):
+            others[scan.name] = _FROM_HOST
+            chains |= streams.chain(scan.name, *parts)
+        else:
+            scans.append(scan)
     made = {key for launch in scans for key in launch.outputs}
     trees: list[MultichunkLaunch] = []
     roots: Graph = {}
@@ -161,16 +174,20 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
             trees.append(launch)
             roots |= ends
         else:
-            others[launch.name] = _MADE_ON_THE_WAY
+            on_host = streams.from_host(launch.blocks[:1], whole)
+            others[launch.name] = _FROM_HOST if on_host else _MADE_ON_THE_WAY
     launches = [*trees, *scans]
+    if chains:
+        whole |= chains
+        return Found(whole | roots, whole, launches, others)
     if not launches:
-        return Found(graph, [], others)
+        return Found(graph, graph, [], others)
     used = {key for launch in launches for key in (*launch.plain, *launch.outputs, *launch.needs)}
     used |= roots.keys()
     opened = {homes[key] for key in used if key in homes}
     if len(opened) < len(set(homes.values())):
         whole, _ = taken_apart(graph, _REPLACED, opened)
-    return Found(whole | roots, launches, others)
+    return Found(whole | roots, graph, launches, others)
 
 
 def _are_held(launch: MultichunkLaunch, graph: Graph, kinds: Kinds, there: Set[Any]) -> bool:

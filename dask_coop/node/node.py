@@ -2,13 +2,15 @@
 
 ::
 
-    get --> launches --> _run --> dask.local.get_async -- task --> placement -- GPU --> threads
+    get --> launches --> _run --> dask.local.get_async -- task --> placement -- GPU --> queue
                                           ^                                                |
-                                          '---------------- result, left on its GPU -------'
+                                          '---------- result, left where it is ---- thread'
 
-A task runs on the thread of the GPU that it belongs on (`placement`); what it needs of other GPUs
-is copied there first (`cuda.peers`). Kernels are only queued, so a GPU has work while its thread
-looks for more.
+A task runs for the GPU that it belongs on (`placement`); what it needs of other GPUs is copied
+there first (`cuda.peers`). On the thread of the GPU kernels are only queued, so that it has work
+while its thread looks for more. Tasks with inputs on the host, which may read, decode, generate and
+copy, run on several threads beside it, once the GPU has room for what they make (`room`), and so do
+those that copy to the host.
 
 Reductions, scans and histograms are found in the graph (`find`) and become one task each, which
 is one multi-chunk launch on all GPUs (`chunks.cupy.multichunk`), or runs the tasks that it replaces
@@ -24,7 +26,7 @@ import traceback
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
@@ -32,15 +34,28 @@ from typing import Any, NamedTuple
 import dask
 from dask import local
 from dask.callbacks import Callback
+from dask.system import CPU_COUNT
 from dask.utils import parse_timedelta
 
+from dask_coop.graph.tasks import name_of
 from dask_coop.graph.transfer import pinned_bytes, take_over
 from dask_coop.node import threads
-from dask_coop.node.placement import deal, hands_on, is_on_all_gpus, leaves, replace
+from dask_coop.node.placement import (
+    copies_to_host,
+    deal,
+    hands_on,
+    is_on_all_gpus,
+    leaves,
+    replace,
+)
+from dask_coop.node.room import Room, parsed_limit
 from dask_coop.node.run import Launcher
-from dask_coop.node.threads import NodeThread, Run, TaskFuture
+from dask_coop.node.streams import dealt_in_turn
+from dask_coop.node.threads import Run, TaskFuture, TaskQueue
 
 GIB = 2**30
+#: Threads of a GPU that work on the host, at most.
+HOST_THREADS = 8
 _WITHOUT_GPU = "without one, Dask's own schedulers compute, on NumPy chunks"
 
 
@@ -88,6 +103,10 @@ class Node:
     ----------
     devices : sequence of int, optional
         The ordinals of the GPUs, as CuPy counts them; all GPUs by default.
+    memory_limit : int, float or str, optional
+        How much of each GPU's memory may be taken, by arrays or otherwise, for a task to begin that
+        brings data from the host: bytes, such as ``"8 GiB"``, or a fraction of the GPU up to 1.0.
+        By default 0.8. Where nothing else can go on, such tasks begin one by one all the same.
 
     Raises
     ------
@@ -95,8 +114,9 @@ class Node:
         If CuPy does not import, or finds no GPU.
     TypeError, ValueError
         If `devices` is no sequence of ordinals, has none, or one twice, or one that is no GPU's;
-        or if the timeout is no span of time, or not positive; or ``coop.transfer.buffers`` no
-        number of bytes, or too few.
+        if `memory_limit` is no number of bytes and no fraction, or not positive; or if the timeout
+        is no span of time, or not positive; or ``coop.transfer.buffers`` no number of bytes, or
+        too few.
 
     Examples
     --------
@@ -107,7 +127,11 @@ class Node:
     ...     dask_coop.cumsum(x).persist()
     """
 
-    def __init__(self, devices: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        devices: Sequence[int] | None = None,
+        memory_limit: float | str | None = None,
+    ) -> None:
         self._gpus = _peers()
         try:
             count = self._gpus.count()
@@ -119,17 +143,29 @@ class Node:
         self._launcher, pinned = Launcher(self.devices, _timeout()), pinned_bytes()
         self._gpus.connect(self.devices)
         self._names = Counter(map(self._gpus.name, self.devices))
-        self._total = sum(size.total for size in self.memory().values())
-        self._threads = [NodeThread(f"dask_coop GPU {ordinal}") for ordinal in self.devices]
+        memory = self.memory()
+        self._total = sum(size.total for size in memory.values())
+        self._rooms = {
+            ordinal: Room(self._gpus, ordinal, parsed_limit(memory_limit, size.total))
+            for ordinal, size in memory.items()
+        }
+        self._queues_lock = threads.Lock()
+        names = {ordinal: f"dask_coop GPU {ordinal}" for ordinal in self.devices}
+        self._launching = {gpu: TaskQueue(name, self._queues_lock) for gpu, name in names.items()}
+        n = max(1, min(HOST_THREADS, CPU_COUNT // len(names)))
+        self._on_host = {
+            gpu: TaskQueue(f"{name}, host thread", self._queues_lock, n, self._launching[gpu])
+            for gpu, name in names.items()
+        }
         # A launch may wait for tasks on the GPUs, so it is on none of their threads.
-        self._launches = NodeThread("dask_coop launches")
+        self._launches = TaskQueue("dask_coop launches", self._queues_lock)
+        self._queues = [*self._launching.values(), *self._on_host.values(), self._launches]
         self._explained: dict[str, str] = {}
         self._settings: list[Any] = []
         self._lock = threading.Lock()
         self._running = 0
         self._closed = False
-        every = [*self._threads, self._launches]
-        self._stop = weakref.finalize(self, _stop, every, take_over(pinned))
+        self._stop = weakref.finalize(self, _stop, self._queues, take_over(pinned))
 
     def __enter__(self) -> Node:
         """Make this the scheduler of everything that Dask computes."""
@@ -226,16 +262,26 @@ class Node:
                 return run(graph)
             finally:
                 self._gpus.lead_caller(self.devices)
+                for ordinal, room in self._rooms.items():
+                    if told := room.explain():
+                        self._explained[f"GPU {ordinal}"] = told
 
-    def _run(self, graph: dict[Any, Any], keys: Any, **options: Any) -> Any:
-        """Run a graph as it is; in the thread of a GPU, all of it there."""
-        run, here = Run(), self._here()
-        dealt = deal(graph, len(self.devices))
+    def _run(self, graph: dict[Any, Any], keys: Any, callbacks: Any = None, **options: Any) -> Any:
+        """Run a graph as it is; in a thread of a GPU, all of it there."""
+        run, here = Run(self._queues, self._queues_lock), self._here()
+        dealt = deal(graph, len(self.devices), dealt_in_turn(graph))
+        most: dict[str, int] = {}
 
         def submit(execute: Any, jobs: list[Any]) -> TaskFuture:
             ((key, (task, data), dumps, _, get_id, pack),) = jobs
-            thread, gpu = self._belongs(task, data, dealt[key], here)
             on_all = is_on_all_gpus(task)
+            queue, gpu, gate = None, here, None
+            if hands_on(task, data):
+                gpu = None
+            elif here is None:
+                queue, gpu, gated = self._belongs(task, data, dealt[key])
+                if gated:
+                    gate = self._rooms[gpu].gate(name_of(key), most)
 
             def work() -> Any:
                 loads = local.identity
@@ -244,7 +290,8 @@ class Node:
                     if not on_all:
                         # Dask calls this where it catches what a task raises.
                         loads = partial(self._bring, gpu)
-                done = execute([(key, (task, data), dumps, loads, get_id, pack)])
+                with nullcontext() if gate is None else gate.passing():
+                    done = execute([(key, (task, data), dumps, loads, get_id, pack)])
                 for _, result, failed in done:
                     if failed:
                         where = (
@@ -253,51 +300,46 @@ class Node:
                         result[0].add_note(f"in task {key!r}{where}")
                 return done
 
-            on_it = thread is None or thread.is_current
-            return TaskFuture(run, None if on_it else thread, work)
+            return TaskFuture(run, queue, work, gate)
 
         try:
             try:
-                # Of all that is ready the threads take their own, so that none starves.
-                return local.get_async(
-                    submit,
-                    max(len(graph), 1),
-                    graph,
-                    keys,
-                    chunksize=1,
-                    get_id=_thread_name,
-                    pack_exception=_pack_exception,
-                    **options,
-                )
+                with local.local_callbacks(callbacks) as active:
+                    # Of all that is ready the threads take their own, so that none starves.
+                    return local.get_async(
+                        submit,
+                        max(len(graph), 1),
+                        graph,
+                        keys,
+                        chunksize=1,
+                        get_id=_thread_name,
+                        pack_exception=_pack_exception,
+                        callbacks=[(None, None, None, run.saw, None), *active],
+                        **options,
+                    )
             finally:
                 # So that nothing writes any more when an exception is out.
-                for thread in (*self._threads, self._launches):
-                    thread.finish(run)
+                run.finish()
         except BaseException as error:
             _clear(error)
             raise
 
-    def _belongs(
-        self, task: Any, data: Any, dealt: int, here: int | None
-    ) -> tuple[NodeThread | None, int | None]:
-        """Return the thread and the GPU of a task; None and None for one that needs neither."""
-        if hands_on(task, data):
-            return None, None
-        if here is not None:
-            gpu = here
-        elif is_on_all_gpus(task):
-            return self._launches, self.devices[0]
-        else:
-            held: Counter[int] = Counter()
-            for leaf in leaves((task, data)):
-                if (ordinal := self._gpus.device_of(leaf)) in self.devices:
-                    held[ordinal] += leaf.nbytes
-            most = max(held.values(), default=0)
-            # Of GPUs with as many bytes, the one that the task would be dealt to.
-            default = self.devices[dealt]
-            best = [ordinal for ordinal, size in held.items() if size == most] or [default]
-            gpu = default if default in best else min(best)
-        return self._threads[self.devices.index(gpu)], gpu
+    def _belongs(self, task: Any, data: Any, dealt: int) -> tuple[TaskQueue, int, bool]:
+        """Return the queue and the GPU of a task, and whether it may bring data to the GPU."""
+        if is_on_all_gpus(task):
+            return self._launches, self.devices[0], False
+        held: Counter[int] = Counter()
+        for leaf in leaves((task, data)):
+            if (ordinal := self._gpus.device_of(leaf)) in self.devices:
+                held[ordinal] += leaf.nbytes
+        if not held:
+            gpu = self.devices[dealt]
+            return self._on_host[gpu], gpu, True
+        most = max(held.values())
+        best = [ordinal for ordinal, size in held.items() if size == most]
+        # Of GPUs with as many bytes, the one that the task would be dealt to.
+        gpu = self.devices[dealt] if self.devices[dealt] in best else min(best)
+        return (self._on_host if copies_to_host(task) else self._launching)[gpu], gpu, False
 
     def _bring(self, gpu: int, work: tuple[Any, Any]) -> Any:
         """Return a task and its inputs with all of their arrays on `gpu`."""
@@ -309,8 +351,11 @@ class Node:
 
     def _here(self) -> int | None:
         """Return the GPU that this thread works for, if it works for one."""
-        pairs = zip(self._threads, self.devices, strict=True)
-        return next((gpu for thread, gpu in pairs if thread.is_current), None)
+        for queues in (self._launching, self._on_host):
+            for gpu, queue in queues.items():
+                if queue.is_current:
+                    return gpu
+        return None
 
     def _check_open(self) -> None:
         if self._closed:
@@ -371,10 +416,10 @@ def _checked(devices: Sequence[int], count: int) -> tuple[int, ...]:
     return ordinals
 
 
-def _stop(threads: list[NodeThread], give_back: Callable[[], bool]) -> None:
+def _stop(queues: list[TaskQueue], give_back: Callable[[], bool]) -> None:
     give_back()
-    for thread in threads:
-        thread.stop()
+    for queue in queues:
+        queue.stop()
 
 
 def _thread_name() -> str:

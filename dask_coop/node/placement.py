@@ -10,11 +10,15 @@ from __future__ import annotations
 import copy
 import operator
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from typing import Any
 
 from dask._task_spec import Alias, DataNode, NestedContainer, Task, TaskRef
+from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
+
+from dask_coop import chunks
+from dask_coop.graph.tasks import is_fused
 
 CONTAINERS = (list, tuple, set, frozenset)
 
@@ -35,7 +39,7 @@ def is_on_all_gpus(task: Any) -> bool:
     return isinstance(task, Task) and isinstance(task.func, OnAllGpus)
 
 
-def deal(keys: Iterable[Hashable], n: int) -> dict[Hashable, int]:
+def deal(keys: Iterable[Hashable], n: int, in_turn: Set[str] = frozenset()) -> dict[Hashable, int]:
     """Deal the keys of each name, in the order of their indices, out to `n` GPUs.
 
     Parameters
@@ -44,11 +48,14 @@ def deal(keys: Iterable[Hashable], n: int) -> dict[Hashable, int]:
         Tuples of a name and indices; other keys are dealt out in the order given.
     n : int
         The number of GPUs.
+    in_turn : set of str
+        Names whose neighbours go to different GPUs.
 
     Returns
     -------
     dict
-        A number in ``range(n)`` for each key; that of the k-th of m keys is ``k * n // m``.
+        A number in ``range(n)`` for each key; that of the k-th of m keys is ``k * n // m``, or
+        ``k % n``.
     """
     named: defaultdict[Any, list[Any]] = defaultdict(list)
     for key in keys:
@@ -58,7 +65,11 @@ def deal(keys: Iterable[Hashable], n: int) -> dict[Hashable, int]:
             # Indices of several types have no order but the graph's.
             with suppress(TypeError):
                 named[name] = sorted(group)
-    return {key: i * n // len(group) for group in named.values() for i, key in enumerate(group)}
+    return {
+        key: i % n if name is not None and in_turn.issuperset(name) else i * n // len(group)
+        for name, group in named.items()
+        for i, key in enumerate(group)
+    }
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -120,3 +131,34 @@ def hands_on(task: Any, data: Mapping[Any, Any]) -> bool:
         held = isinstance(of, TaskRef | Alias) and data.get(getattr(of, "target", of.key))
         return isinstance(held, list | tuple | dict) and not isinstance(index, Task | TaskRef)
     return True
+
+
+def copies_to_host(task: Any) -> bool:
+    """Return whether a task, or one that is fused into it, copies an array of a GPU to the host."""
+    return _any_function(task, lambda func, args: _is_copy(func, args, "numpy", "asnumpy"))
+
+
+def copies_to_gpu(task: Any) -> bool:
+    """Return whether a task, or one that is fused into it, copies an array of the host to a GPU."""
+    return _any_function(task, lambda func, args: _is_copy(func, args, "cupy", "asarray", "array"))
+
+
+def _any_function(task: Any, test: Callable[[Any, Any], bool]) -> bool:
+    if not isinstance(task, Task):
+        return False
+    if is_fused(task):
+        return any(_any_function(inner, test) for inner in task.args[0].values())
+    return test(task.func, task.args)
+
+
+def _is_copy(func: Any, args: Any, kind: str, *names: str) -> bool:
+    """Return whether a function with its arguments gives arrays of a kind: ours, Dask's, CuPy's."""
+    if func is chunks.asarray:
+        return [getattr(arg, "value", arg) for arg in args[1:2]] == [kind]
+    if func is _DISPATCHES[kind]:
+        return True
+    module, name = getattr(func, "__module__", None), getattr(func, "__name__", None)
+    return name in names and str(module).partition(".")[0] == "cupy"
+
+
+_DISPATCHES = {"numpy": to_numpy_dispatch, "cupy": to_cupy_dispatch}

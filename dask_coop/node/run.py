@@ -21,6 +21,7 @@ from dask_coop.chunks.cupy.eligibility import (
 from dask_coop.graph.tasks import Graph
 from dask_coop.node.find import MultichunkLaunch, find_launches, put_in
 from dask_coop.node.placement import OnAllGpus
+from dask_coop.node.streams import cut_copies
 
 RunPlain = Callable[[Graph, Any], Any]
 
@@ -53,11 +54,11 @@ class Launcher:
         wanted = set(flatten([keys]))
         whole = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
         whole = _culled(whole, wanted)
-        graph, launches, others = find_launches(whole, wanted)
+        graph, plain, launches, others = find_launches(whole, wanted)
         explained = {name: _plain_because(reason) for name, reason in others.items()}
         if launches and (reason := objection_to_team(self._find_team())):
             explained |= {launch.name: _plain_because(reason) for launch in launches}
-            return whole, explained
+            return _to_run(plain, whole, wanted), explained
         for launch in launches:
             call = LaunchTask(launch, self, run_plain, explained)
             inputs = [graph.get(key) for key in launch.needs]
@@ -70,7 +71,7 @@ class Launcher:
             graph.update(
                 (key, DataNode(key, x)) for key, x in zip(launch.outputs, results, strict=True)
             )
-        return _culled(graph, wanted) if launches else graph, explained
+        return _to_run(graph, whole, wanted), explained
 
     def _find_team(self) -> Any:
         with self._lock:
@@ -129,6 +130,11 @@ class LaunchTask(OnAllGpus):
         inputs = zip(launch.needs, values, strict=True)
         graph = launch.plain | {key: DataNode(key, value) for key, value in inputs}
         return list(self._run_plain(graph, list(launch.outputs)))
+
+
+def _to_run(graph: Graph, whole: Graph, wanted: set[Any]) -> Graph:
+    """Return what is needed of a graph that was made of `whole`, and has streams of copies."""
+    return cut_copies(graph if graph is whole else _culled(graph, wanted))
 
 
 def _culled(graph: Graph, wanted: set[Any]) -> Graph:

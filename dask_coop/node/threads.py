@@ -1,9 +1,13 @@
-"""The threads of a `Node`: one for each GPU, and what they have to do.
+"""The threads of a `Node`, and what they have to do.
 
-`dask.local.get_async` hands out every task that is ready. A thread takes, of the tasks of its GPU,
-one of those that became ready last, as `get_async` itself would: depth first, so that little is in
-memory. It waits where `get_async` has not seen the last few tasks that it has done, and may have
-better ones to give.
+`dask.local.get_async` hands out every task that is ready. It goes to a queue: of the thread that
+launches on a GPU, or of the threads that work on the host for it, which read, decode, generate and
+copy. A thread takes, of the tasks of its queue, one of those that became ready last, as `get_async`
+itself would: depth first, so that little is in memory. It waits where `get_async` has not seen the
+last few tasks that it has done, and may have better ones to give.
+
+A task that may fill a GPU has a gate, which opens when there is room (`dask_coop.node.room`), or
+when nothing else of its graph is on its way that could make some.
 """
 
 from __future__ import annotations
@@ -13,19 +17,83 @@ import heapq
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-#: Finished tasks, of one GPU and one graph, that `get_async` may not have seen yet.
+#: Reentrant, because a Node that is collected meanwhile stops its threads.
+Lock = threading.RLock
+
+#: Finished tasks, of a thread and a graph, that `get_async` may not have seen yet.
 MOST_UNSEEN = 4
 
 
-class Run:
-    """One graph on its way; it counts how often `get_async` has looked for tasks that are ready."""
+class Gate(Protocol):
+    """What a task waits for before it begins."""
 
-    def __init__(self) -> None:
+    def opens(self, stalled: bool) -> bool:
+        """Return whether the task may begin, which it then does; `stalled`: nothing else can."""
+
+
+class Run:
+    """One graph on its way.
+
+    It counts how often `get_async` has looked for tasks that are ready, and those on their way.
+    """
+
+    def __init__(self, queues: Sequence[TaskQueue], lock: Lock) -> None:
         self.round = 0
         self.order = itertools.count()
+        self._queues, self._lock = queues, lock
+        # Tasks that wait for no gate, and that `get_async` is not done with.
+        self.busy = 0
+        # Tasks that `get_async` is about to hand out.
+        self.coming = 0
+        self._last: TaskFuture | None = None
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether all that is left to do waits at gates."""
+        return not self.busy and not self.coming
+
+    def see(self, task: TaskFuture) -> None:
+        """Say that `get_async` looks at a finished task."""
+        self.round += 1
+        self._last = task
+
+    def hand_out(self, task: TaskFuture) -> None:
+        """Give a task to its queue, or do it here."""
+        with self._lock:
+            self.coming -= 1
+            if task.gate is None:
+                self.busy += 1
+            if task.queue is not None:
+                task.queue.push(task)
+            if self.is_stalled:
+                self._wake()
+        if task.queue is None:
+            task.do()
+
+    def saw(self, key: Any, value: Any, graph: Any, state: Any, worker: Any) -> None:
+        """Say that `get_async` has let go of what a task needed: its callback behind each task."""
+        task, self._last = self._last, None
+        assert task is not None
+        with self._lock:
+            self.coming = len(state["ready"])
+            self.busy -= 1
+            if task.queue is not None:
+                task.queue.saw(self)
+            self._wake()
+
+    def finish(self) -> None:
+        """Drop the tasks that have not begun, and wait for those that have."""
+        self._last = None
+        for queue in self._queues:
+            queue.finish(self)
+
+    def _wake(self) -> None:
+        """Let threads look at the gates again."""
+        for queue in self._queues:
+            queue.look_at_gates()
 
 
 class TaskFuture:
@@ -35,16 +103,25 @@ class TaskFuture:
     ----------
     run : Run
         The graph that it is of.
-    thread : NodeThread or None
-        The thread that is to do it; None for the thread that hands it out.
+    queue : TaskQueue or None
+        Where it is to be done; None for the thread that hands it out.
     work : callable
         What to do.
+    gate : Gate, optional
+        What it waits for.
     """
 
-    def __init__(self, run: Run, thread: NodeThread | None, work: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        queue: TaskQueue | None,
+        work: Callable[[], Any],
+        gate: Gate | None = None,
+    ) -> None:
         self.run = run
         self.rank = -run.round, next(run.order)
-        self._thread = thread
+        self.queue = queue
+        self.gate = gate
         self._work: Callable[[], Any] | None = work
         self._context = contextvars.copy_context()
         self._outcome: Any = None
@@ -57,19 +134,25 @@ class TaskFuture:
     def add_done_callback(self, callback: Callable[[TaskFuture], None]) -> None:
         """Begin; `get_async` says here, and once, what to call at the end."""
         self._callback: Callable[[TaskFuture], None] | None = callback
-        if self._thread is None:
-            self.do()
-        else:
-            self._thread.push(self)
+        self.run.hand_out(self)
+
+    def may_begin(self) -> bool:
+        """Return whether its gate opens; if that fails, so does the task."""
+        assert self.gate is not None
+        try:
+            return self.gate.opens(self.run.is_stalled)
+        except Exception as error:
+            self._work, self._error = None, error
+            return True
 
     def do(self) -> None:
         """Do the work and call back."""
         work, self._work = self._work, None
         callback, self._callback = self._callback, None
-        assert work is not None
         assert callback is not None
         try:
-            self._outcome = self._context.run(work)
+            if work is not None:
+                self._outcome = self._context.run(work)
         except BaseException as error:
             self._error = error
         # The callback may be the end of the graph, whose arrays should go.
@@ -78,87 +161,144 @@ class TaskFuture:
 
     def result(self) -> Any:
         """Return what the work returned; `get_async` asks once, before it looks for new tasks."""
-        self.run.round += 1
-        if self._thread is not None:
-            self._thread.saw(self.run)
+        self.run.see(self)
         if self._error is not None:
             raise self._error
         return self._outcome
 
 
-class NodeThread:
-    """A thread that does tasks, those of a later round first.
+class Waiting:
+    """The tasks of a graph in a queue: two heaps, of those that may begin and those at gates."""
+
+    def __init__(self) -> None:
+        self.free: list[TaskFuture] = []
+        self.gated: list[TaskFuture] = []
+
+    def push(self, task: TaskFuture) -> None:
+        """Add a task."""
+        heapq.heappush(self.free if task.gate is None else self.gated, task)
+
+    def pop(self, gates: bool) -> TaskFuture | None:
+        """Remove a task that may begin, if there is one, and behind a gate if that may be."""
+        if self.free:
+            return heapq.heappop(self.free)
+        # None goes before the first, which would wait for ever.
+        if not self.gated or not gates:
+            return None
+        first = self.gated[0]
+        if not first.may_begin():
+            return None
+        first.run.busy += 1
+        return heapq.heappop(self.gated)
+
+
+class TaskQueue:
+    """Threads that do tasks, those of a later round first.
 
     Parameters
     ----------
     name : str
-        The thread's name.
+        What the threads' names begin with.
+    lock : threading.RLock
+        That of all queues of a `Node`.
+    n : int
+        The number of threads, which start with the first task.
+    behind : TaskQueue, optional
+        Where tasks go on with what is made here; no gate opens while some wait there.
     """
 
-    def __init__(self, name: str) -> None:
-        self._waiting: dict[Run, list[TaskFuture]] = {}
+    def __init__(self, name: str, lock: Lock, n: int = 1, behind: TaskQueue | None = None) -> None:
+        self._behind = behind
+        self._waiting: dict[Run, Waiting] = {}
         self._unseen: Counter[Run] = Counter()
-        self._doing: Run | None = None
+        self._doing: Counter[Run] = Counter()
+        self._most_unseen = MOST_UNSEEN + n - 1
         self._stopped = False
-        self._changed = threading.Condition()
-        # A daemon, because a program may end without closing its Node.
-        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
-        self._thread.start()
+        self._changed = threading.Condition(lock)
+        self._ended = threading.Condition(lock)
+        names = [name] if n == 1 else [f"{name} {i}" for i in range(n)]
+        # Daemons, because a program may end without closing its Node.
+        self._threads = [
+            threading.Thread(target=self._loop, name=name, daemon=True) for name in names
+        ]
+        self._started = False
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread."""
-        return self._thread is threading.current_thread()
+        """Whether the caller runs in one of the threads."""
+        return threading.current_thread() in self._threads
+
+    # What `Run` calls, with the lock.
 
     def push(self, task: TaskFuture) -> None:
-        """Give the thread a task to do."""
-        with self._changed:
-            heapq.heappush(self._waiting.setdefault(task.run, []), task)
-            self._changed.notify_all()
+        """Give the threads a task to do."""
+        if not self._started:
+            self._started = True
+            for thread in self._threads:
+                thread.start()
+        self._waiting.setdefault(task.run, Waiting()).push(task)
+        self._changed.notify()
 
     def saw(self, run: Run) -> None:
-        """Say that `get_async` has seen one more finished task of `run`."""
-        with self._changed:
-            self._unseen[run] -= 1
-            self._changed.notify_all()
+        """Say that `get_async` is done with one more task of `run`."""
+        self._unseen[run] -= 1
+        self._changed.notify()
+
+    def look_at_gates(self) -> None:
+        """Look again whether tasks may begin."""
+        if any(waiting.gated for waiting in self._waiting.values()):
+            self._changed.notify()
+
+    def is_late(self, run: Run) -> bool:
+        """Return whether several tasks of `run` wait that may begin."""
+        return run in self._waiting and len(self._waiting[run].free) > MOST_UNSEEN
 
     def finish(self, run: Run) -> None:
-        """Drop the tasks of `run` that have not begun, and wait for the one that has."""
-        with self._changed:
+        """Drop the tasks of `run` that have not begun, and wait for those that have."""
+        with self._ended:
             self._waiting.pop(run, None)
             try:
-                self._changed.wait_for(lambda: self._doing is not run)
+                self._ended.wait_for(lambda: not self._doing[run])
             finally:
+                del self._doing[run]
                 self._unseen.pop(run, None)
 
     def stop(self) -> None:
-        """End the thread once it has nothing to do."""
+        """End the threads once they have nothing to do."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        if not self.is_current:
-            self._thread.join()
+            started = self._started
+        if started and not self.is_current:
+            for thread in self._threads:
+                thread.join()
 
     def _loop(self) -> None:
         while (task := self._next()) is not None:
             task.do()
+            run = task.run
             del task
-            with self._changed:
-                self._doing = None
-                self._changed.notify_all()
+            with self._ended:
+                self._doing[run] -= 1
+                self._ended.notify_all()
+            del run
 
     def _next(self) -> TaskFuture | None:
         with self._changed:
             while True:
-                for run, tasks in self._waiting.items():
-                    if self._unseen[run] < MOST_UNSEEN:
-                        task = heapq.heappop(tasks)
+                for run, waiting in self._waiting.items():
+                    if self._unseen[run] >= self._most_unseen:
+                        continue
+                    gates = self._behind is None or not self._behind.is_late(run)
+                    if task := waiting.pop(gates):
                         # Graphs of several threads take turns.
                         del self._waiting[run]
-                        if tasks:
-                            self._waiting[run] = tasks
+                        if waiting.free or waiting.gated:
+                            self._waiting[run] = waiting
                         self._unseen[run] += 1
-                        self._doing = run
+                        self._doing[run] += 1
+                        # There may be room for another one.
+                        self.look_at_gates()
                         return task
                 if self._stopped:
                     return None

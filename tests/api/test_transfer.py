@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import gc
 import os
 import subprocess
@@ -17,6 +19,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
+from support.fake_cupy import transfer_without_gpu
 
 import dask_coop as dc
 
@@ -68,9 +71,15 @@ def _gpu() -> None:
         pytest.skip(missing)
 
 
-@pytest.fixture
-def transfer(_gpu: None) -> Iterator[ModuleType]:
+@pytest.fixture(params=["fake", pytest.param("cupy", marks=pytest.mark.gpu)])
+def transfer(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     """Return the module of the rings, of which there are none before and after."""
+    if request.param == "fake":
+        pytest.importorskip("numba")
+        with transfer_without_gpu() as module:
+            yield module
+        return
+    request.getfixturevalue("_gpu")
     from dask_coop.cuda import transfer
 
     transfer.close()
@@ -105,7 +114,6 @@ HOSTS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("case", HOSTS)
 def test_chunks_go_and_come_back(transfer: Any, tmp_path: Path, case: str) -> None:
     import cupy
@@ -123,25 +131,23 @@ def test_chunks_go_and_come_back(transfer: Any, tmp_path: Path, case: str) -> No
         np.testing.assert_array_equal(back, cupy.asnumpy(device))
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("nbytes", [8 << 20, 13 << 20, None])
 def test_pinned_memory_is_bounded_and_given_back(transfer: Any, nbytes: int | None) -> None:
     for _ in range(3):
         transfer.to_device(LONG, nbytes)
         transfer.to_host(transfer.to_device(np.tile(LONG, 20), nbytes), nbytes)
-    (ring,) = transfer._rings.values()
+    (rings,) = transfer._rings.values()
     gc.collect()
-    buffers = sum(isinstance(thing, transfer.Buffer) for thing in gc.get_objects())
+    buffers = sum(type(thing) is transfer.Buffer for thing in gc.get_objects())
     assert 1 <= buffers <= (nbytes or transfer.RING_BYTES) // transfer.BUFFER_BYTES
     transfer.close()
-    del ring
+    del rings
     gc.collect()
-    assert not any(isinstance(thing, transfer.Buffer) for thing in gc.get_objects())
+    assert not any(type(thing) is transfer.Buffer for thing in gc.get_objects())
     # And taken again.
     np.testing.assert_array_equal(transfer.to_device(LONG).get(), LONG)
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("there", [True, False])
 def test_the_current_stream_is_waited_for_and_waits(transfer: Any, there: bool) -> None:
     import cupy
@@ -156,7 +162,6 @@ def test_the_current_stream_is_waited_for_and_waits(transfer: Any, there: bool) 
             np.testing.assert_array_equal(transfer.to_host(x), host + i + 50)
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("error", [MemoryError("no more"), KeyboardInterrupt()])
 def test_what_a_copy_raises_reaches_the_caller(
     transfer: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException
@@ -170,12 +175,87 @@ def test_what_a_copy_raises_reaches_the_caller(
 
     monkeypatch.setattr(transfer.Buffer, "copy", fail)
     with pytest.raises(type(error)):
-        transfer.to_device(np.tile(LONG, 5))
+        transfer.to_device(np.tile(LONG, 5)[::-1])
     monkeypatch.undo()
     np.testing.assert_array_equal(transfer.to_host(transfer.to_device(LONG)), LONG)
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("name", ["cuMemcpyAsync", "cuEventSynchronize"])
+@pytest.mark.parametrize("way", ["to_device", "to_host"])
+def test_an_error_of_the_driver_reaches_the_caller(
+    transfer: Any, monkeypatch: pytest.MonkeyPatch, name: str, way: str
+) -> None:
+    import cupy
+
+    there = transfer.to_device(np.tile(LONG, 5))
+    real = transfer._driver()
+    library, calls = ctypes.CDLL("libcuda.so.1"), iter(range(10_000))
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 4)
+    def fail(*arguments: int) -> int:
+        # Out of memory, as the driver says it.
+        return (
+            2 if next(calls) == 3 else int(getattr(library, name)(*map(ctypes.c_void_p, arguments)))
+        )
+
+    field = {"cuMemcpyAsync": "copy", "cuEventSynchronize": "finish"}[name]
+    failing = real._replace(**{field: ctypes.cast(fail, ctypes.c_void_p).value})
+    monkeypatch.setattr(transfer, "_driver", lambda: failing)
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="OUT_OF_MEMORY"):
+        getattr(transfer, way)(there if way == "to_host" else np.tile(LONG, 5))
+    monkeypatch.undo()
+    np.testing.assert_array_equal(transfer.to_host(transfer.to_device(LONG)), LONG)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("offset", [0, 128, 5000])
+@pytest.mark.parametrize("n", [7, 1_000_003, None])
+def test_arrays_are_read_from_files(
+    transfer: Any, tmp_path: Path, direct: bool, offset: int, n: int | None
+) -> None:
+    (tmp_path / "x").write_bytes(b"-" * offset + CUBE.tobytes())
+    host = np.memmap(tmp_path / "x", CUBE.dtype, "r", offset, CUBE.shape).reshape(-1)[:n]
+    descriptor = os.open(tmp_path / "x", os.O_RDONLY | (os.O_DIRECT if direct else 0))
+    there = transfer.to_device(host, None, transfer.FileRange(descriptor, offset, direct))
+    np.testing.assert_array_equal(there.get(), host)
+    # What is read is the file, and not the array.
+    other = transfer.to_device(
+        np.zeros_like(host), None, (transfer.FileRange(descriptor, offset, direct))
+    )
+    np.testing.assert_array_equal(other.get(), host)
+    with pytest.raises(OSError, match=r"the file ends before .* from offset") as caught:
+        transfer.to_device(CUBE, None, transfer.FileRange(descriptor, offset + 1, direct))
+    assert caught.value.errno == errno.ENODATA
+    with pytest.raises(ValueError, match="C order"):
+        transfer.to_device(CUBE.T, None, transfer.FileRange(descriptor, offset, direct))
+    os.close(descriptor)
+    np.testing.assert_array_equal(transfer.to_device(LONG).get(), LONG)
+
+
+def test_memory_of_results_is_used_again(transfer: Any) -> None:
+    there = transfer.to_device(LONG)
+    first = transfer.to_host(there)
+    address, view = first.ctypes.data, first[5:9]
+    assert first.flags.writeable
+    del first
+    assert transfer.to_host(there).ctypes.data != address
+    np.testing.assert_array_equal(view, LONG[5:9])
+    del view
+    again = transfer.to_host(there)
+    assert transfer._memory.nbytes > 0
+    transfer.close()
+    assert transfer._memory.nbytes == 0
+    np.testing.assert_array_equal(again, LONG)
+
+
+def test_without_numba_arrays_are_copied_too(
+    transfer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "_loops", lambda: None)
+    np.testing.assert_array_equal(transfer.to_host(transfer.to_device(LONG)), LONG)
+
+
 def test_many_threads_share_a_ring(transfer: Any) -> None:
     hosts = [RNG.integers(0, 99, 2_000_000 + i) for i in range(12)]
     wrong: list[int] = []

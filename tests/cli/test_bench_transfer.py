@@ -35,7 +35,6 @@ def setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[transfe
     monkeypatch.setattr(transfer, "synchronise", lambda gpus: None)
     monkeypatch.setattr(transfer, "release", lambda gpus: None)
     monkeypatch.setattr(transfer, "used", lambda ordinal: (ordinal + 1) << 30)
-    monkeypatch.setattr(transfer, "LIMITED", {})
     monkeypatch.setattr(
         transfer.collective,
         "_host",
@@ -59,6 +58,7 @@ def test_what_can_be_measured_is_and_the_rest_says_why_not(setting: transfer.Set
         (f"histogram, 256 bins from {memory}", 6400),
         (f"sum from {memory}", 6400),
         (transfer_page.CUMSUM, 6400),
+        (f'{transfer_page.CUMSUM}, method="sequential"', 6400),
         (transfer_page.LARGE, 3 * 6400),
     ):
         row = rows[work, transfer_page.NODE]

@@ -29,7 +29,7 @@ class Seen:
     def get(self, dsk: Any, keys: Any, **_: Any) -> Any:
         graph = convert_legacy_graph(dsk if isinstance(dsk, dict) else dsk.__dask_graph__())
         wanted = set(dask.core.flatten([keys]))
-        graph, launches, others = find_launches(graph, wanted)
+        graph, _, launches, others = find_launches(graph, wanted)
         for launch in launches:
             put_in(graph, launch, lambda values, launch=launch: self.run(launch, values))
         graph = cull(graph, wanted)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,13 +23,37 @@ class FakeArray:
         return self.value.nbytes
 
 
+class FakeWatch:
+    """Counts what the calling thread takes of a GPU."""
+
+    def __init__(self, thread: threading.local, ordinal: int) -> None:
+        self._watches = thread.__dict__.setdefault("watches", [])
+        self._ordinal = ordinal
+        self.now = self.most = 0
+
+    def __enter__(self) -> FakeWatch:
+        self._watches.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watches.remove(self)
+
+    def count(self, device: int, nbytes: int) -> None:
+        if device == self._ordinal:
+            self.now += nbytes
+            self.most = max(self.most, self.now)
+
+
 class FakeGpus:
-    """`n` GPUs; what was asked of them is in `log`."""
+    """`n` GPUs; what was asked of them is in `log`, and `most` they had of arrays from `make`."""
 
     def __init__(self, n: int) -> None:
         self.n = n
         self.log: list[Any] = []
         self._thread = threading.local()
+        self._lock = threading.Lock()
+        self._used: Counter[int] = Counter()
+        self.most: Counter[int] = Counter()
 
     def count(self) -> int:
         return self.n
@@ -67,8 +93,27 @@ class FakeGpus:
         return [entry[1:] for entry in self.log if entry[0] == "move"]
 
     def make(self, value: Any) -> FakeArray:
-        """Return an array on the calling thread's GPU."""
-        return FakeArray(value, self.current())
+        """Return an array on the calling thread's GPU, which takes memory while it lives."""
+        x = FakeArray(value, self.current())
+        self._take(x.device, x.nbytes)
+        weakref.finalize(x, self._take, x.device, -x.nbytes).atexit = False
+        return x
+
+    def _take(self, device: int, nbytes: int) -> None:
+        with self._lock:
+            self._used[device] += nbytes
+            self.most[device] = max(self.most[device], self._used[device])
+        for watch in getattr(self._thread, "watches", []):
+            watch.count(device, nbytes)
+
+    def used(self, ordinal: int) -> int:
+        return self._used[ordinal]
+
+    def outside(self, ordinal: int) -> int:
+        return 0
+
+    def Watch(self, ordinal: int) -> Any:
+        return FakeWatch(self._thread, ordinal)
 
     def add(self, *arrays: FakeArray) -> FakeArray:
         """Return a sum on the calling thread's GPU, where all of `arrays` must lie."""

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import backend
 from support import list_backend
 from support.list_backend import *  # noqa: F403
@@ -26,6 +29,18 @@ def from_numpy(x: np.ndarray[Any, Any], nbytes: int | None = None, *_: Any) -> L
 def to_numpy(x: ListArray, nbytes: int | None = None) -> np.ndarray[Any, Any]:
     copies.append(("host", nbytes))
     return list_backend.to_numpy(x)
+
+
+def scan_on(
+    op: Operation,
+    x: ListArray,
+    spec: ScanSpec,
+    base: State | None = None,
+    heads: ListArray | None = None,
+) -> tuple[ListArray, State]:
+    state = list_backend.lift(op, x, (spec.axis,))
+    behind = state if base is None else op.monoid.combine(base, state)
+    return list_backend.scan(op, x, spec, base, heads), behind
 
 
 @contextmanager

@@ -1,0 +1,116 @@
+"""Threads with buffers: whatever fails, nothing is used after the caller has it back."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from support.fake_driver import FakeDriver
+
+from dask_coop.cuda.ring import Counter, Own, Ring
+
+
+def ring(driver: FakeDriver, threads: int = 3) -> Ring:
+    return Ring("test", threads, lambda: None, lambda: driver.buffer(64))
+
+
+def test_each_thread_has_two_buffers_of_its_own() -> None:
+    rows: dict[int, Any] = {}
+    together = threading.Barrier(3)
+
+    def copy(own: Own) -> None:
+        rows[threading.get_ident()] = own.table.tolist()
+        together.wait(60)
+
+    made = ring(FakeDriver())
+    for _ in range(2):
+        made.run(copy, Counter(), 9)
+    assert len(rows) == 3
+    flat = [number for table in rows.values() for row in table for number in row]
+    assert (len(flat), len(set(flat))) == (18, 18)
+    assert len(made.buffers) == 6
+    made.close()
+    assert made.buffers == []
+
+
+def test_an_array_of_few_pieces_takes_few_threads() -> None:
+    calls: list[Own] = []
+    made = ring(FakeDriver())
+    made.run(calls.append, Counter(), 2)
+    assert len(calls) == 2
+    made.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError("no more"), KeyboardInterrupt()])
+def test_what_a_thread_raises_stops_the_others_and_reaches_the_caller(error: BaseException) -> None:
+    driver, counter, first, running = FakeDriver(), Counter(), threading.Lock(), [0]
+
+    def copy(own: Own) -> None:
+        running[0] += 1
+        driver._copy(own.buffers[0].address, own.buffers[0].address, 8, own.buffers[0].stream.ptr)
+        if first.acquire(blocking=False):
+            raise error
+        while not counter.stopped:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        running[0] -= 1
+
+    made = ring(driver)
+    with pytest.raises(type(error)):
+        made.run(copy, counter, 3)
+    # The one that raised, and nobody else.
+    assert running == [1]
+    assert not driver.waiting
+    made.run(lambda own: None, Counter(), 3)
+    made.close()
+
+
+def test_a_buffer_that_cannot_be_made_is_the_callers_error() -> None:
+    def fail() -> Any:
+        raise MemoryError("no pinned memory")
+
+    made, counter = Ring("test", 2, lambda: None, fail), Counter()
+    with pytest.raises(MemoryError, match="no pinned memory"):
+        made.run(lambda own: None, counter, 2)
+    assert counter.stopped
+    made.close()
+
+
+def test_ctrl_c_stops_loops_that_run_without_the_gil() -> None:
+    pytest.importorskip("numba")
+    code = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+import threading
+import numpy as np
+from support.fake_driver import FakeDriver
+from dask_coop.cuda import copies_numba as copies
+from dask_coop.cuda.ring import Counter, FileRange, Ring
+
+driver = FakeDriver()
+made = Ring("test", 2, lambda: None, lambda: driver.buffer(64))
+x = np.zeros(1 << 30, "u1")
+counter = Counter()
+addresses = driver.addresses()
+job = copies.Job(x.ctypes.data, x.ctypes.data, x.nbytes, 64, counter.address, 0)
+ended = []
+copy = lambda own: ended.append(copies.fill(addresses, job, FileRange(-1, 0, False), own.table))
+threading.Thread(target=lambda: (__import__("time").sleep(1), print("go", flush=True))).start()
+try:
+    made.run(copy, counter, 2)
+except KeyboardInterrupt:
+    print(ended, not driver.waiting)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "go\n"
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert output == "[0, 0] True\n", errors
