@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import missing_for_gpu
+from test_mapped_files import has_direct
 
 import dask_coop as dc
 
@@ -118,6 +119,8 @@ def test_chunks_of_files_arrive(
     np.testing.assert_array_equal(cupy.asnumpy(found), CUBE)
     large = [file for file in files if file is not None]
     assert bool(large) == (case in "CF")
+    if isinstance(direct, bool) and has_direct(tmp_path / "x.npy"):
+        assert {file.direct for file in large} <= {direct}
     np.testing.assert_allclose(dc.sum(x).compute().item(), CUBE.sum(), rtol=1e-12)
 
 

@@ -210,6 +210,16 @@ def test_a_map_that_was_closed_is_left_alone(path: Path) -> None:
     assert files.find(x) is None
 
 
+def test_what_a_shorter_map_has_left_is_not_found(path: Path) -> None:
+    with path.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+    x = np.ndarray((300_000,), "u1", mapped)
+    assert_is_there(x)
+    mapped.resize(100_000)
+    assert files.find(x) is None
+    assert files.find(x[50_000:100_001]) is None
+
+
 def test_descriptors_are_closed_with_the_map(path: Path) -> None:
     for direct in (False, True):
         x = np.memmap(path, mode="r")

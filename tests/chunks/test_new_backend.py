@@ -78,6 +78,16 @@ def test_the_row_is_found() -> None:
 
 
 @pytest.mark.usefixtures("_row")
+def test_how_an_array_is_moved_reaches_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(list_backend, "from_numpy", lambda *args: calls.append(args))
+    x = np.arange(3)
+    chunks.asarray(x, "list")
+    chunks.asarray(x, "list", 99, True)
+    assert calls == [(x, None, "auto"), (x, 99, True)]
+
+
+@pytest.mark.usefixtures("_row")
 def test_to_host_takes_what_dask_thinks_is_on_the_host() -> None:
     array = np.arange(12.0).reshape(3, 4)
     x = of_lists(array, 2)
