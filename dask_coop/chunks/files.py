@@ -121,14 +121,18 @@ def find(x: np.ndarray[Any, Any], direct: Direct = "auto") -> Place | None:
     offset = file.begin + within
     size = os.fstat(file.descriptor).st_size
     if size < offset + x.nbytes:
-        name = os.readlink(f"/proc/self/fd/{file.descriptor}")
         raise OSError(
-            f"{name} was cut while it was in use: it has {size} bytes, and {offset + x.nbytes} are "
-            "needed"
+            f"{name_of(file.descriptor)} was cut while it was in use: it has {size} bytes, and "
+            f"{offset + x.nbytes} are needed"
         )
     if _wants_direct(direct, file, offset, x.nbytes, size) and (past := file.direct()) is not None:
         return Place(past, offset, True)
     return Place(file.descriptor, offset, False)
+
+
+def name_of(descriptor: int) -> str:
+    """Return the path of an opened file, for messages."""
+    return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def map_file(descriptor: int) -> mmap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -87,6 +88,19 @@ def test_others_go_without(
     for x in (CUBE, mapped, mapped[:, ::2], small, np.asfortranarray(CUBE), np.float64(2)):
         np.testing.assert_array_equal(backend.from_numpy(x, 99), x)
         assert assert_sent(sent, x) is None
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def to_device(x: Any, nbytes: Any = None, file: Any = None) -> Any:
+        raise OSError(errno.EIO, "cannot read it")
+
+    monkeypatch.setattr(backend, "to_device", to_device)
+    np.save(tmp_path / "x.npy", CUBE)
+    with pytest.raises(OSError, match=r"x\.npy: .*cannot read it") as caught:
+        backend.from_numpy(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    assert caught.value.errno == errno.EIO
 
 
 @pytest.mark.gpu

@@ -170,7 +170,12 @@ def from_numpy(
     if x.flags.f_contiguous and not x.flags.c_contiguous:
         return from_numpy(x.T, nbytes, direct).T
     place = files.find(x, direct) if x.nbytes >= SMALL_BYTES else None
-    return to_device(x, nbytes, place and FileRange(*place))
+    if place is None:
+        return to_device(x, nbytes)
+    try:
+        return to_device(x, nbytes, FileRange(*place))
+    except OSError as error:
+        raise OSError(error.errno, f"{files.name_of(place.descriptor)}: {error}") from error
 
 
 def _heads(heads: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:
