@@ -11,7 +11,7 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.api.public import public
-from dask_coop.graph.transfer import pinned_bytes
+from dask_coop.graph.transfer import configured
 
 
 @public("blockwise", dask=False)
@@ -40,12 +40,22 @@ def to_gpu(x: Any) -> da.Array:
     TypeError
         If elements are of another dtype, or chunks neither NumPy's nor CuPy's, or masked.
     ValueError
-        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 8 MiB.
+        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 8 MiB;
+        or if ``coop.transfer.direct`` is none of its values.
+
+    See Also
+    --------
+    from_npy : Arrays of files.
 
     Notes
     -----
     ``coop.transfer.buffers`` in Dask's configuration is how much pinned memory a process takes for
     each GPU, 64 MiB by default. It is taken by the first copy and kept.
+
+    Contiguous parts of maps of files, such as `from_npy` makes, are read from the file straight
+    into pinned memory. ``coop.transfer.direct`` tells whether that goes past the page cache: True,
+    False, or "auto", the default: for files of more than half of the memory that is available,
+    unless the page cache has the chunk. File systems without O_DIRECT are read as usual.
 
     Examples
     --------
@@ -70,7 +80,8 @@ def to_host(x: Any) -> da.Array:
     Parameters
     ----------
     x : dask.array.Array or array_like
-        In CuPy chunks; what is in NumPy chunks stays as it is.
+        In CuPy chunks; what is in NumPy chunks stays as it is. What a chunk is, is seen when it is
+        there: Dask takes chunks of Zarr on the GPU for NumPy's.
 
     Returns
     -------
@@ -100,22 +111,23 @@ def to_host(x: Any) -> da.Array:
 
 def _move(name: str, x: da.Array, to: str) -> da.Array:
     """Return `x` with chunks of the kind `to`."""
-    nbytes = pinned_bytes()
-    if chunks.kind(x._meta) == to:
+    given = configured()
+    meta = x._meta
+    if chunks.kind(meta) != to:
+        chunks.refuse_masked(name, meta)
+        try:
+            meta = chunks.asarray(np.empty((0,) * x.ndim, x.dtype.newbyteorder("=")), to)
+        # CuPy's own errors are classes of CuPy, which may be missing.
+        except Exception as error:
+            raise RuntimeError(f"{name} needs CuPy and an NVIDIA GPU: {error}") from error
+    elif to != "numpy":
         return x
-    chunks.refuse_masked(name, x._meta)
-    dtype = x.dtype.newbyteorder("=")
-    like = np.empty((0,) * x.ndim, dtype)
-    try:
-        meta = chunks.asarray(like, to)
-    # CuPy's own errors are classes of CuPy, which may be missing.
-    except Exception as error:
-        raise RuntimeError(f"{name} needs CuPy and an NVIDIA GPU: {error}") from error
+    # NumPy is what Dask takes chunks for that it knows nothing of.
     return x.map_blocks(
         chunks.asarray,
         to,
-        nbytes,
-        dtype=dtype,
+        *given,
+        dtype=meta.dtype,
         meta=meta,
-        name=f"{name.replace('_', '-')}-{tokenize(x, nbytes)}",
+        name=f"{name.replace('_', '-')}-{tokenize(x, *given)}",
     )

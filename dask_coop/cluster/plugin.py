@@ -11,7 +11,7 @@ import numpy as np
 from distributed import Worker, WorkerPlugin
 
 from dask_coop.cluster.worker import attach
-from dask_coop.graph.transfer import pinned_bytes, take_over
+from dask_coop.graph.transfer import configured, take_over
 
 # distributed shows what its own loggers say from INFO on, and no others.
 logger = logging.getLogger("distributed.worker.dask_coop")
@@ -35,7 +35,7 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
     TypeError
         If there are no kernels for one of `dtypes`.
     ValueError
-        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 8 MiB.
+        If what ``coop.transfer`` configures does not suit, as for `to_gpu`.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
         for dtype in self.dtypes:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
                 raise TypeError(f"dtypes must be bool, integers or floats, got {dtype}")
-        self._pinned = pinned_bytes()
+        self._copies = configured()
         self._give_back: Callable[[], bool] | None = None
 
     def setup(self, worker: Worker) -> None:
@@ -66,7 +66,7 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
         if missing:
             logger.info("dask_coop: no GPU on %s (%s); NumPy chunks only", worker.address, missing)
             return
-        self._give_back = take_over(self._pinned)
+        self._give_back = take_over(self._copies)
         _warm(worker, self.dtypes)
 
     def teardown(self, worker: Worker) -> None:

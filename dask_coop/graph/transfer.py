@@ -1,4 +1,4 @@
-"""Pinned memory as it is configured, and Dask's own `to_backend` by way of it.
+"""How copies between the host and the GPUs are configured, and Dask's own `to_backend` by them.
 
 ``x.to_backend("cupy")`` makes tasks that call `dask.array.dispatch.to_cupy_dispatch`, and the other
 way `to_numpy_dispatch`; both are of the class `Dispatch`, with a table of functions by type::
@@ -23,6 +23,10 @@ from dask import config
 from dask.utils import Dispatch, parse_bytes
 
 from dask_coop import chunks
+from dask_coop.chunks.files import Direct
+
+#: The bytes of pinned memory for a GPU, None if nothing is said; whether files are read directly.
+Configured = tuple[int | None, Direct]
 
 #: The least pinned memory of a GPU: two buffers each way, one that is filled while one is copied.
 LEAST_BYTES = 8 << 20
@@ -31,13 +35,20 @@ LEAST_BYTES = 8 << 20
 _KINDS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
 
 _lock = threading.Lock()
-#: How much pinned memory each of those wants who want ours.
-_wanted: dict[object, int | None] = {}
+#: As those who want ours want them.
+_wanted: dict[object, Configured] = {}
 _dasks: Callable[..., Any] = Dispatch.__call__
 
 
-def pinned_bytes() -> int | None:
-    """Return the bytes of pinned memory of a GPU, as configured; None if nothing is said."""
+def configured() -> Configured:
+    """Return how copies are to be made, from Dask's configuration."""
+    direct = config.get("coop.transfer.direct", "auto")
+    if direct != "auto" and not isinstance(direct, bool):
+        raise ValueError(f"coop.transfer.direct must be 'auto', True or False, got {direct!r}")
+    return _pinned_bytes(), direct
+
+
+def _pinned_bytes() -> int | None:
     given = config.get("coop.transfer.buffers", None)
     if given is None:
         return None
@@ -50,8 +61,8 @@ def pinned_bytes() -> int | None:
     return nbytes
 
 
-def take_over(nbytes: int | None) -> Callable[[], bool]:
-    """Have `to_backend` go through `nbytes` of pinned memory, by default as much as is usual.
+def take_over(given: Configured = (None, "auto")) -> Callable[[], bool]:
+    """Have `to_backend` go through pinned memory.
 
     Returns
     -------
@@ -65,7 +76,7 @@ def take_over(nbytes: int | None) -> Callable[[], bool]:
             # Another library may have a call of its own there.
             _dasks = Dispatch.__call__
             Dispatch.__call__ = _call
-        _wanted[me] = nbytes
+        _wanted[me] = given
     return partial(_give_back, me)
 
 
@@ -83,5 +94,5 @@ def _call(dispatch: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     # Dask's functions have options that ours do not.
     if not target or args or kwargs or not chunks.is_plain(x, source):
         return _dasks(dispatch, x, *args, **kwargs)
-    nbytes = next(reversed([*_wanted.values()]), None)
-    return chunks.asarray(x, target, nbytes)
+    given = next(reversed([*_wanted.values()]), ())
+    return chunks.asarray(x, target, *given)

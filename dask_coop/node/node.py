@@ -38,7 +38,7 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_timedelta
 
 from dask_coop.graph.tasks import name_of
-from dask_coop.graph.transfer import pinned_bytes, take_over
+from dask_coop.graph.transfer import configured, take_over
 from dask_coop.node import threads
 from dask_coop.node.placement import (
     copies_to_host,
@@ -115,8 +115,8 @@ class Node:
     TypeError, ValueError
         If `devices` is no sequence of ordinals, has none, or one twice, or one that is no GPU's;
         if `memory_limit` is no number of bytes and no fraction, or not positive; or if the timeout
-        is no span of time, or not positive; or ``coop.transfer.buffers`` no number of bytes, or
-        too few.
+        is no span of time, or not positive; or what ``coop.transfer``
+        configures does not suit, as for `to_gpu`.
 
     Examples
     --------
@@ -140,7 +140,7 @@ class Node:
         if not count:
             raise RuntimeError(f"Node finds no NVIDIA GPU; {_WITHOUT_GPU}")
         self.devices = tuple(range(count)) if devices is None else _checked(devices, count)
-        self._launcher, pinned = Launcher(self.devices, _timeout()), pinned_bytes()
+        self._launcher, copies = Launcher(self.devices, _timeout()), configured()
         self._gpus.connect(self.devices)
         self._names = Counter(map(self._gpus.name, self.devices))
         memory = self.memory()
@@ -165,7 +165,7 @@ class Node:
         self._lock = threading.Lock()
         self._running = 0
         self._closed = False
-        self._stop = weakref.finalize(self, _stop, self._queues, take_over(pinned))
+        self._stop = weakref.finalize(self, _stop, self._queues, take_over(copies))
 
     def __enter__(self) -> Node:
         """Make this the scheduler of everything that Dask computes."""

@@ -58,7 +58,7 @@ class Transfer(Case):
         sizes = f"ring.BUFFER_BYTES, ring.SMALL_BYTES = {self.option('piece', 16)}, "
         sizes += f"{self.option('small', 1)}"
         if backend:
-            sizes += "; from dask_coop.graph.transfer import take_over; take_over(None)"
+            sizes += "; from dask_coop.graph.transfer import take_over; take_over()"
         return f"from dask_coop.cuda import transfer as ring; {sizes}; {line}"
 
     @contextmanager
@@ -70,7 +70,7 @@ class Transfer(Case):
         from dask_coop.cuda import transfer as ring
 
         before = ring.BUFFER_BYTES, ring.SMALL_BYTES
-        give_back = take_over(None)
+        give_back = take_over()
         # Buffers keep the size that they were made with.
         ring.close()
         try:

@@ -48,7 +48,7 @@ def _cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def _taken() -> Iterator[None]:
-    give_back = transfer.take_over(None)
+    give_back = transfer.take_over()
     yield
     assert give_back()
 
@@ -62,13 +62,13 @@ def is_ours() -> bool:
 
 def test_it_is_ours_while_somebody_wants_it() -> None:
     assert not is_ours()
-    first = transfer.take_over(8 << 20)
-    second = transfer.take_over(9 << 20)
+    first = transfer.take_over((8 << 20, "auto"))
+    second = transfer.take_over((9 << 20, True))
     there = to_cupy_dispatch(X)
     np.testing.assert_array_equal(to_numpy(there), X)
     assert not first()
     np.testing.assert_array_equal(to_numpy_dispatch(there), X)
-    assert list_cupy.copies == [("GPU", 9 << 20), ("host", 9 << 20)]
+    assert list_cupy.copies == [("GPU", 9 << 20, True), ("host", 9 << 20)]
     assert second()
     assert to_numpy_dispatch(there) == ("Dask's", {})
     assert not is_ours()
@@ -117,14 +117,14 @@ def test_options_and_arrays_of_the_host_on_the_way_back() -> None:
     assert to_numpy_dispatch(X) is X
     with pytest.raises(TypeError, match="No dispatch for"):
         to_cupy_dispatch("text")
-    assert list_cupy.copies == [("GPU", None)]
+    assert list_cupy.copies == [("GPU", None, "auto")]
 
 
 def test_other_dispatches_are_left_alone() -> None:
     unnamed, other = Dispatch(), Dispatch("other")
     for dispatch in (unnamed, other):
         dispatch.register(np.ndarray, lambda x, *args, **options: (len(x), args, options))
-    give_back = transfer.take_over(None)
+    give_back = transfer.take_over()
     try:
         for dispatch in (unnamed, other):
             assert dispatch(X, 1, a=2) == (2, (1,), {"a": 2})
@@ -134,7 +134,7 @@ def test_other_dispatches_are_left_alone() -> None:
 
 def test_names_stay_what_they_are() -> None:
     names = [tokenize(to_cupy_dispatch)]
-    give_back = transfer.take_over(None)
+    give_back = transfer.take_over()
     names.append(tokenize(to_cupy_dispatch))
     give_back()
     assert names[0] == names[1]
@@ -147,10 +147,10 @@ def _gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_gpus")
 def test_it_is_ours_until_the_last_node_is_closed() -> None:
-    with dask.config.set({"coop.transfer.buffers": "16 MiB"}):
+    with dask.config.set({"coop.transfer.buffers": "16 MiB", "coop.transfer.direct": False}):
         first, second = dc.Node(), dc.Node()
     assert is_ours()
-    assert list_cupy.copies == [("GPU", 16 << 20)]
+    assert list_cupy.copies == [("GPU", 16 << 20, False)]
     first.close()
     first.close()
     assert is_ours()
@@ -166,7 +166,7 @@ def test_tasks_of_a_node_go_our_way() -> None:
         there = x.map_blocks(to_cupy_dispatch, dtype=x.dtype, meta=x._meta)
         back = there.map_blocks(to_numpy_dispatch, dtype=x.dtype, meta=x._meta)
         np.testing.assert_array_equal(back.compute(), X)
-    assert sorted(where for where, _ in list_cupy.copies) == ["GPU", "GPU", "host", "host"]
+    assert sorted(where for where, *_ in list_cupy.copies) == ["GPU", "GPU", "host", "host"]
 
 
 @pytest.mark.usefixtures("_gpus")

@@ -81,7 +81,7 @@ def rings() -> int:
 def test_results_are_those_of_dask(name: str, options: dict[str, Any]) -> None:
     host = HOSTS[name]
     wanted = outcome(to_cupy_dispatch, host, **options)
-    give_back = take_over(None)
+    give_back = take_over()
     try:
         assert outcome(to_cupy_dispatch, host, **options) == wanted
     finally:
@@ -91,7 +91,7 @@ def test_results_are_those_of_dask(name: str, options: dict[str, Any]) -> None:
     there = to_cupy_dispatch(host)
     for x in (there, there.T, there[::-1] if there.ndim else there):
         wanted = outcome(to_numpy_dispatch, x, **options)
-        give_back = take_over(None)
+        give_back = take_over()
         try:
             assert outcome(to_numpy_dispatch, x, **options) == wanted
         finally:

@@ -13,16 +13,19 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import backend
+from dask_coop.chunks.files import Direct
 from support import list_backend
 from support.list_backend import *  # noqa: F403
 from support.list_backend import ListArray
 
-#: The copies that were made: where to, and in how much pinned memory.
-copies: list[tuple[str, int | None]] = []
+#: The copies that were made: where to, and what else was said of it.
+copies: list[tuple[Any, ...]] = []
 
 
-def from_numpy(x: np.ndarray[Any, Any], nbytes: int | None = None, *_: Any) -> ListArray:
-    copies.append(("GPU", nbytes))
+def from_numpy(
+    x: np.ndarray[Any, Any], nbytes: int | None = None, direct: Direct = "auto"
+) -> ListArray:
+    copies.append(("GPU", nbytes, direct))
     return list_backend.from_numpy(x)
 
 
