@@ -13,6 +13,7 @@ The figures of docs/transfer.md are made of benchmarks/results/transfer/*.json, 
 from __future__ import annotations
 
 import argparse
+import datetime
 import shutil
 import statistics
 import tempfile
@@ -526,17 +527,26 @@ def write_files(setting: Setting, gpus: list[int]) -> Iterator[Row]:
         yield attempt(INTO_FILE, NODE, some, part)
 
 
-def run(results: Path, setting: Setting, gpus: list[int]) -> Path:
-    """Measure, and write a file of results."""
-    from ..timers import find_timer, machine_facts
+def facts(setting: Setting, gpus: list[int]) -> dict[str, Any]:
+    """Return the machine, the versions of everything, and what is measured."""
+    from dask_coop.cli import info
 
-    start, rows = perf_counter(), list[Row]()
-    machine = machine_facts(find_timer(False)) | {
+    known = info.facts()
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "gpu": next(iter(known["gpus"]), None),
+        "versions": known["versions"],
         "gpus": max(gpus),
         "bytes": 4 * setting.size,
         "chunk": 4 * setting.chunk,
         "samples": setting.samples,
     }
+
+
+def run(results: Path, setting: Setting, gpus: list[int]) -> Path:
+    """Measure, and write a file of results."""
+    start, rows = perf_counter(), list[Row]()
+    machine = facts(setting, gpus)
     results.mkdir(parents=True, exist_ok=True)
     path = results / f"{max(gpus)}-gpus.json"
     for one in chain(*(measure(setting, some) for some in gpus), write_files(setting, gpus)):

@@ -132,7 +132,7 @@ def figures(folder: Path) -> str:
         machine, rows = found["machine"], found["rows"]
         versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
         parts += [
-            f"### {machine['gpus']} x {machine['gpu']['name']} ({path.stem})",
+            f"### {machine['gpus']} x {(machine['gpu'] or {}).get('name')} ({path.stem})",
             f"{machine['date']}. {versions}. {machine['bytes'] / 2**30:g} GiB of float32 in chunks "
             f"of {machine['chunk'] / 2**20:g} MiB; medians of up to {machine['samples']} calls, "
             f"from the call to the result with every GPU synchronised; {machine['seconds']} s in "

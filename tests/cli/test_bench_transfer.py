@@ -89,6 +89,21 @@ def test_zarr_and_files_are_read_and_written(setting: transfer.Setting) -> None:
     assert not list(setting.folder.iterdir())
 
 
+def test_a_run_keeps_what_it_knows(
+    setting: transfer.Setting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    setting.folder.mkdir()
+    monkeypatch.setattr(transfer, "back", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        transfer.run(tmp_path / "results", setting, [1])
+    told = transfer_page.figures(tmp_path / "results")
+    assert "| to_gpu | dask_coop.Node | 1 |" in told
+    assert transfer_page.LARGE not in told.partition("of the copy to the GPU |")[2]
+
+
 def test_a_wrong_result_has_no_time(
     setting: transfer.Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
