@@ -36,7 +36,7 @@ from dask.utils import parse_timedelta
 
 from dask_coop.node import threads
 from dask_coop.node.placement import deal, hands_on, is_on_all_gpus, leaves, replace
-from dask_coop.node.run import Launcher
+from dask_coop.node.run import Launcher, results_at_hand
 from dask_coop.node.threads import NodeThread, Run, TaskFuture
 
 GIB = 2**30
@@ -217,7 +217,8 @@ class Node:
                 # Callbacks see the graph that they were called for, and no other.
                 run_plain = partial(self._run, callbacks=())
                 graph, self._explained = self._launcher.plan(dsk, keys, run_plain, early)
-                return run(graph)
+                results = results_at_hand(graph, keys) if early else None
+                return run(graph) if results is None else results
             finally:
                 self._gpus.lead_caller(self.devices)
 
