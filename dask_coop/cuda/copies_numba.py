@@ -161,6 +161,24 @@ def _take(job: Job) -> int:
 
 
 @jit
+def _gather(rows: Array, run: int, source: int, address: int, begin: int, nbytes: int) -> None:
+    """Copy some bytes of an array in C order, whose memory is runs of so many bytes.
+
+    A row of `rows` is how many there are along an axis, and how many bytes are between two.
+    """
+    done = 0
+    while done < nbytes:
+        number, skip = divmod(begin + done, run)
+        at = source + skip
+        for axis in range(len(rows) - 1, -1, -1):
+            number, index = divmod(number, rows[axis, 0])
+            at += index * rows[axis, 1]
+        length = min(run - skip, nbytes - done)
+        _memcpy(address + done, at, length)
+        done += length
+
+
+@jit
 def _read(file: Any, address: int, begin: int, nbytes: int) -> tuple[int, int]:
     """Read some of a file, and return where in the memory that is, and 0 or an error."""
     at = file.offset + begin
@@ -184,10 +202,11 @@ def _read(file: Any, address: int, begin: int, nbytes: int) -> tuple[int, int]:
 
 
 @jit
-def fill(driver: Driver, job: Job, file: Any, buffers: Array) -> int:
+def fill(driver: Driver, job: Job, rows: Array, run: int, file: Any, buffers: Array) -> int:
     """Copy pieces to the GPU, from the host's memory or, if it has a descriptor, from the file.
 
-    A row of `buffers` is the address of a buffer, its stream, and the event behind its last copy.
+    A row of `buffers` is the address of a buffer, its stream, and the event behind its last copy;
+    `rows` and `run` are as for `_gather`.
     """
     status, turn = 0, 0
     begin = _take(job)
@@ -198,7 +217,7 @@ def fill(driver: Driver, job: Job, file: Any, buffers: Array) -> int:
         # The copy engine may still read the buffer.
         status = _call(driver.finish, (copied,))
         if status == 0 and file.descriptor < 0:
-            _memcpy(address, job.source + begin, nbytes)
+            _gather(rows, run, job.source, address, begin, nbytes)
         elif status == 0:
             skip, status = _read(file, address, begin, nbytes)
         if status == 0 and turn < len(buffers):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.fake_driver import FakeDriver
 
-from dask_coop.cuda.ring import Counter, FileRange, Own, Ring, check_file
+from dask_coop.cuda.ring import Counter, FileRange, Own, Ring, check_file, runs
 
 numba = pytest.importorskip("numba")
 copies = pytest.importorskip("dask_coop.cuda.copies_numba", exc_type=ImportError)
@@ -36,19 +36,21 @@ class Copier:
     def close(self) -> None:
         self._ring.close()
 
-    def job(self, target: Any, source: int, nbytes: int) -> Any:
-        return copies.Job(target.ctypes.data, source, nbytes, PIECE, self.counter.address, 7)
+    def job(self, target: Any, source: Any) -> Any:
+        addresses = target.ctypes.data, source.ctypes.data
+        return copies.Job(*addresses, target.nbytes, PIECE, self.counter.address, 7)
 
-    def fill(self, target: np.ndarray[Any, Any], source: int, file: FileRange = NO_FILE) -> None:
-        job, addresses = self.job(target, source, target.nbytes), self.driver.addresses()
+    def fill(self, target: Any, source: Any, file: FileRange = NO_FILE) -> None:
+        job, addresses = self.job(target, source), self.driver.addresses()
+        rows, run = runs(source)
 
         def copy(own: Own) -> None:
-            self.statuses.append(copies.fill(addresses, job, file, own.table))
+            self.statuses.append(copies.fill(addresses, job, rows, run, file, own.table))
 
         self._ring.run(copy, self.counter, self._threads)
 
-    def drain(self, target: np.ndarray[Any, Any], source: int) -> None:
-        job, addresses = self.job(target, source, target.nbytes), self.driver.addresses()
+    def drain(self, target: Any, source: Any) -> None:
+        job, addresses = self.job(target, source), self.driver.addresses()
 
         def copy(own: Own) -> None:
             self.statuses.append(copies.drain(addresses, job, own.table))
@@ -82,7 +84,7 @@ def untouched(memory: np.ndarray[Any, Any], nbytes: int) -> bool:
 def test_arrays_are_copied_whole(copier: Copier, way: str, nbytes: int) -> None:
     source = some(nbytes)
     memory, target = framed(nbytes)
-    getattr(copier, way)(target, source.ctypes.data)
+    getattr(copier, way)(target, source)
     if way == "fill":
         copier.driver.finish_all()
     np.testing.assert_array_equal(target, source)
@@ -91,9 +93,35 @@ def test_arrays_are_copied_whole(copier: Copier, way: str, nbytes: int) -> None:
     assert not copier.driver.waiting
 
 
+CUBE = RNG.normal(size=(20, 31, 33))
+STRIDED: dict[str, tuple[np.ndarray[Any, Any], int]] = {
+    "contiguous": (CUBE, CUBE.nbytes),
+    "no axis": (np.array(2.5), 8),
+    "one of an axis": (CUBE[:, None, 3:4, :], 33 * 8),
+    "some columns": (CUBE[:, :, 3:30], 27 * 8),
+    "some rows": (CUBE[:, 5:7], 2 * 33 * 8),
+    "backwards": (CUBE[::-1], 31 * 33 * 8),
+    "every other one": (CUBE[:, :, ::2], 8),
+    "axes in another order": (CUBE.transpose(1, 0, 2), 33 * 8),
+    "repeated": (np.broadcast_to(CUBE[:1], CUBE.shape), 31 * 33 * 8),
+    "Fortran order": (np.asfortranarray(CUBE), 8),
+    "runs of more than a piece": (np.stack([some(3 * PIECE)] * 5)[:, 7:], 3 * PIECE - 7),
+}
+
+
+@pytest.mark.parametrize("case", STRIDED)
+def test_arrays_are_copied_by_their_runs(copier: Copier, case: str) -> None:
+    source, run = STRIDED[case]
+    assert runs(source)[1] == run
+    target = np.zeros(source.shape, source.dtype)
+    copier.fill(target, source)
+    copier.driver.finish_all()
+    np.testing.assert_array_equal(target, source)
+
+
 def test_copies_to_the_gpu_wait_for_the_event_and_are_behind_another(copier: Copier) -> None:
     source, target = some(9 * PIECE), np.empty(9 * PIECE, "u1")
-    copier.fill(target, source.ctypes.data)
+    copier.fill(target, source)
     streams = {arguments[3] for name, arguments in copier.driver.log if name == "copy"}
     for stream in streams:
         at = {"copy": 3, "follow": 0, "record": 1}
@@ -109,7 +137,7 @@ def test_copies_to_the_gpu_wait_for_the_event_and_are_behind_another(copier: Cop
 
 def test_while_a_piece_is_copied_out_the_next_comes_in() -> None:
     copier = Copier(FakeDriver(), 1)
-    copier.drain(np.empty(6 * PIECE, "u1"), some(6 * PIECE).ctypes.data)
+    copier.drain(np.empty(6 * PIECE, "u1"), some(6 * PIECE))
     names = [name for name, _ in copier.driver.log]
     names = [name for name in names if name != "record"]
     assert names == ["copy", "copy"] + ["finish", "copy"] * 4 + ["finish"] * 2
@@ -127,7 +155,7 @@ def test_while_a_piece_is_copied_out_the_next_comes_in() -> None:
 def test_an_error_of_the_driver_stops_all(way: str, name: str, number: int) -> None:
     copier = Copier(FakeDriver({(name, number): 700}), 3)
     source, target = some(500 * PIECE), np.zeros(500 * PIECE, "u1")
-    getattr(copier, way)(target, source.ctypes.data)
+    getattr(copier, way)(target, source)
     assert sorted(set(copier.statuses)) in ([700], [0, 700])
     assert copier.counter.stopped
     assert sum(name == "copy" for name, _ in copier.driver.log) < 500
@@ -138,7 +166,7 @@ def test_an_error_of_the_driver_stops_all(way: str, name: str, number: int) -> N
 def test_a_stopped_copy_takes_no_piece(copier: Copier, way: str) -> None:
     copier.counter.stop()
     target = np.zeros(9 * PIECE, "u1")
-    getattr(copier, way)(target, some(9 * PIECE).ctypes.data)
+    getattr(copier, way)(target, some(9 * PIECE))
     assert copier.driver.log == []
     assert not target.any()
 
@@ -158,7 +186,7 @@ def test_files_are_read_from_any_offset(
     content = np.fromfile(file, "u1")[offset:][:nbytes]
     memory, target = framed(len(content))
     descriptor = opened(file, direct)
-    copier.fill(target, 0, FileRange(descriptor, offset, direct))
+    copier.fill(target, target, FileRange(descriptor, offset, direct))
     os.close(descriptor)
     copier.driver.finish_all()
     assert set(copier.statuses) == {0}
@@ -180,7 +208,7 @@ def test_a_file_that_ends_too_early_is_an_error(
 ) -> None:
     target = np.zeros(file.stat().st_size - 100 + beyond, "u1")
     read = FileRange(opened(file, direct), 100, direct)
-    copier.fill(target, 0, read)
+    copier.fill(target, target, read)
     os.close(read.descriptor)
     assert min(copier.statuses) == copies.ENDED
     with pytest.raises(
@@ -192,7 +220,7 @@ def test_a_file_that_ends_too_early_is_an_error(
 def test_an_error_of_a_file_has_its_number(copier: Copier, tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "write-only", os.O_WRONLY | os.O_CREAT)
     read = FileRange(descriptor, 0, False)
-    copier.fill(np.zeros(9, "u1"), 0, read)
+    copier.fill(np.zeros(9, "u1"), np.zeros(9, "u1"), read)
     os.close(descriptor)
     assert copier.statuses.count(-errno.EBADF) == 1
     with pytest.raises(OSError, match="cannot read 9 bytes from offset 0 of file") as caught:
@@ -208,7 +236,7 @@ def test_reads_that_are_cut_short_go_on(copier: Copier) -> None:
         length += got
     target = np.zeros(min(length, 9000), "u1")
     assert len(os.pread(descriptor, 9000, 0)) < len(target), "no longer cut short by the page"
-    copier.fill(target, 0, FileRange(descriptor, 0, False))
+    copier.fill(target, target, FileRange(descriptor, 0, False))
     os.close(descriptor)
     assert set(copier.statuses) == {0}
     copier.driver.finish_all()
