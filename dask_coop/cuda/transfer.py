@@ -129,7 +129,7 @@ def to_host(x: Array, nbytes: int | None = None) -> Host:
         )
 
         def copy(own: Own, holding: Any = (result, source)) -> None:
-            driver.check_status(loops.drain(_driver(), job, own.table))
+            driver.check_status(loops.drain(_functions(), job, own.table))
 
         ring, threads = _rings_of(nbytes)
         # Here, and not in the threads, which have other arrays to copy.
@@ -152,7 +152,7 @@ def _fill(
     job = loops.Job(target.data.ptr, x.ctypes.data, x.nbytes, piece, counter.address, start.ptr)
 
     def copy(own: Own, holding: Any = (x, target, start)) -> None:
-        status = loops.fill(_driver(), job, rows, run, read, own.table)
+        status = loops.fill(_functions(), job, rows, run, read, own.table)
         check_file(status, read, x.nbytes)
         driver.check_status(status)
 
@@ -257,13 +257,14 @@ def _loops() -> ModuleType | None:
 
 
 @cache
-def _driver() -> Any:
+def _functions() -> Any:
     """Return the addresses of what the loops call."""
     library = ctypes.CDLL("libcuda.so.1")
     names = ("cuMemcpyAsync", "cuEventSynchronize", "cuStreamWaitEvent", "cuEventRecord")
+    called = [*(library[name] for name in names), ctypes.CDLL(None).pread]
     loops = _loops()
     assert loops is not None
-    return loops.Driver(*(ctypes.cast(library[name], ctypes.c_void_p).value for name in names))
+    return loops.Functions(*(ctypes.cast(each, ctypes.c_void_p).value for each in called))
 
 
 def close() -> None:

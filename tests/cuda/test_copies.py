@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from collections.abc import Iterator
@@ -228,19 +229,44 @@ def test_an_error_of_a_file_has_its_number(copier: Copier, tmp_path: Path) -> No
     assert caught.value.errno == errno.EBADF
 
 
-def test_reads_that_are_cut_short_go_on(copier: Copier) -> None:
-    """A pipe has no offsets, so a file that grows in jumps: what /proc gives comes by the page."""
-    descriptor = os.open("/proc/self/maps", os.O_RDONLY)
-    length = 0
-    while got := len(os.pread(descriptor, 1 << 20, length)):
-        length += got
-    target = np.zeros(min(length, 9000), "u1")
-    assert len(os.pread(descriptor, 9000, 0)) < len(target), "no longer cut short by the page"
-    copier.fill(target, target, FileRange(descriptor, 0, False))
-    os.close(descriptor)
-    assert set(copier.statuses) == {0}
+@pytest.mark.parametrize("direct", [False, True])
+def test_reads_that_are_cut_short_go_on(file: Path, direct: bool) -> None:
+    """Direct ones at a multiple of what they are aligned to."""
+    content = np.fromfile(file, "u1")[100:]
+    copier = Copier(FakeDriver(most_read=8192 if direct else 1000), 3)
+    target, read = np.zeros_like(content), FileRange(opened(file, direct), 100, direct)
+    if direct:
+        # Not by O_DIRECT, which refuses such a read: as if the system had read less than asked.
+        os.close(read.descriptor)
+        read = FileRange(os.open(file, os.O_RDONLY), 100, True)
+        copier.driver.most_read = 5000
+    copier.fill(target, target, read)
+    os.close(read.descriptor)
     copier.driver.finish_all()
-    assert target.all()
+    np.testing.assert_array_equal(target, content)
+    reads = [arguments for name, arguments in copier.driver.log if name == "read"]
+    assert len(reads) > len(content) / copier.driver.most_read
+    if direct:
+        assert not any(number % 4096 for arguments in reads for number in arguments[1:])
+    copier.close()
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_the_system_reads(file: Path, direct: bool) -> None:
+    """What stands in for pread above is not what is called."""
+    copier, content = Copier(FakeDriver(), 2), np.fromfile(file, "u1")[5:]
+    pread = ctypes.cast(ctypes.CDLL(None).pread, ctypes.c_void_p).value
+    functions = copier.driver.addresses()._replace(read=pread)
+    copier.driver.addresses = lambda: functions
+    target, read = np.zeros_like(content), FileRange(opened(file, direct), 5, direct)
+    copier.fill(target, target, read)
+    copier.driver.finish_all()
+    np.testing.assert_array_equal(target, content)
+    os.close(read.descriptor)
+    copier.counter = Counter()
+    copier.fill(target, target, read)
+    assert copier.statuses.count(-errno.EBADF) >= 1
+    copier.close()
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 15, 63, 64, 65, 127, 128, 129, 1000, 4096 + 17])
