@@ -148,6 +148,23 @@ def test_pinned_memory_is_bounded_and_given_back(transfer: Any, nbytes: int | No
     np.testing.assert_array_equal(transfer.to_device(LONG).get(), LONG)
 
 
+@pytest.mark.parametrize(("cores", "gpus", "threads"), [(1, 1, 1), (4, 1, 4), (4, 2, 2), (3, 4, 1)])
+def test_gpus_share_the_processors(
+    transfer: Any, monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int, threads: int
+) -> None:
+    monkeypatch.setattr(transfer, "cores", lambda: cores)
+    rings, _ = transfer._rings_of(None)
+    monkeypatch.setattr(transfer, "_rings", dict.fromkeys(range(gpus), rings))
+    assert transfer._rings_of(None) == (rings, threads)
+    for _ in range(3):
+        there = transfer.to_device(np.tile(LONG, 5))
+        transfer.to_host(there)
+    assert 2 <= len(rings.inward.buffers) <= 2 * threads
+    assert 2 <= len(rings.outward.buffers) <= 2 * threads
+    for ring in rings:
+        ring.close()
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_the_current_stream_is_waited_for_and_waits(transfer: Any, there: bool) -> None:
     import cupy
