@@ -288,3 +288,17 @@ def test_what_is_stored_goes_past_the_caches() -> None:
     fresh(0, 0, 0)
     (code,) = fresh.inspect_llvm().values()
     assert "!nontemporal" in code
+
+
+def test_loops_are_compiled_where_there_is_no_folder_to_keep_them_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compile = numba.njit
+
+    def refuse(function: Any, **options: Any) -> Any:
+        if options.pop("cache", False):
+            raise RuntimeError("cannot cache function: no locator available")
+        return compile(function, **options)
+
+    monkeypatch.setattr(numba, "njit", refuse)
+    assert copies.jit(lambda x: x + 1)(2) == 3
