@@ -18,6 +18,7 @@ import asyncio
 import math
 import pickle
 import uuid
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from itertools import product
@@ -251,7 +252,8 @@ async def _ask(
         # What takes longer than messages do leaves time to make the futures.
         await asyncio.wait({asked}, timeout=0.002)
     finally:
-        futures += (Future(key, client) for key in outputs)
+        leaving = _Leaving(client)
+        futures += (_Output(key, client, leaving) for key in outputs)
     await asyncio.wait({asked})
     answer = asked.result()
     if client.status in ("closing", "closed"):
@@ -270,6 +272,63 @@ async def _ask(
         if (state := client.futures.get(key)) and state.status == "pending":
             state.finish()
     return futures if outputs else list(answer["states"])
+
+
+class _Output(Future):  # type: ignore[misc]
+    """The future of one of many results, which are mostly let go of together.
+
+    A plain one then wakes the client's event loop, and sends the scheduler a message, by itself.
+    """
+
+    _cleared: bool
+
+    def __init__(self, key: Any, client: Client, leaving: _Leaving) -> None:
+        self._leaving = leaving
+        super().__init__(key, client)
+
+    def release(self) -> None:
+        """Let go of the result; distributed calls this, from any thread."""
+        self._verify_initialized()
+        if not self._cleared and self.client.generation == self._generation:
+            self._cleared = True
+            self._leaving.add(self.key)
+
+
+class _Leaving:
+    """The keys of futures that are gone, on their way to the scheduler.
+
+    There is no lock: a thread may delete futures wherever it is, also here.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._keys: deque[Any] = deque()
+        self._is_due = False
+
+    def add(self, key: Any) -> None:
+        """Release a key soon, with all that are added until then."""
+        self._keys.append(key)
+        # What finds `_release` due has added its key before that begins to take them.
+        if not self._is_due:
+            self._is_due = True
+            self._client.loop.add_callback(self._release)
+
+    def _release(self) -> None:
+        self._is_due = False
+        client, gone = self._client, []
+        with client._refcount_lock:
+            while self._keys:
+                key = self._keys.popleft()
+                client.refcount[key] -= 1
+                if client.refcount[key] == 0:
+                    del client.refcount[key]
+                    gone.append(key)
+        for key in gone:
+            if (state := client.futures.pop(key, None)) is not None:
+                state.cancel()
+        if gone and client.status != "closed":
+            message = {"op": "client-releases-keys", "keys": gone, "client": client.id}
+            client._send_to_scheduler(message)
 
 
 def _let_go(futures: list[Future], asked: asyncio.Task[Any]) -> None:

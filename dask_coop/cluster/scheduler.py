@@ -169,15 +169,13 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
         gone = set(addresses.values()) - scheduler.workers.keys()
         if gone or client not in scheduler.clients:
             return
-        # Sizes that are not known yet are set later, and would then be on top of a guess.
-        sizes = {key: max(n, 0) for key, n in nbytes.items()}
-        scheduler.update_data(
-            who_has={key: [address] for key, address in addresses.items()}, nbytes=sizes
-        )
-        # If `update_data` told it, the client would get a message a key; it gets one answer.
         owner = scheduler.clients[client]
-        for key in addresses:
-            task = scheduler.tasks[key]
+        for key, address in addresses.items():
+            # As `update_data` does, which takes longer, and would send the client a message a key.
+            task = scheduler.new_task(key, None, "memory")
+            # A size that is not known yet is set later, and would then be on top of a guess.
+            task.set_nbytes(max(nbytes[key], 0))
+            scheduler.add_replica(task, scheduler.workers[address])
             task.who_wants = {owner}
             owner.wants_what.add(task)
 

@@ -165,7 +165,8 @@ class _WorkerSide:
         needed = room * sum(tasks[key].nbytes or 0 for key in keys if key in tasks)
         if needed > getattr(fast, "n", math.inf) and (room > 1 or any(k not in fast for k in keys)):
             raise Absent(f"{self._worker.address} would have to spill: it takes {needed} bytes")
-        return [[data[key] for key in each] for _, each, _ in items]
+        # A buffer that may spill takes its time to find even what it has in memory.
+        return [[(fast if key in fast else data)[key] for key in each] for _, each, _ in items]
 
     async def _in_threads(
         self, blocks: Sequence[Any], function: Any, job: bytes, items: Sequence[Item], *rest: Any

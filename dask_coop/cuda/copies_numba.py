@@ -20,7 +20,7 @@ import numba
 import numpy as np
 from numba import extending, types
 
-from dask_coop.cuda.ring import ENDED, STOPPED
+from dask_coop.cuda.ring import ENDED, STOPPED, FileRange
 
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,8 +32,8 @@ DIRECT_BYTES = 4096
 _LINE_BYTES = 64
 
 
-class Driver(NamedTuple):
-    """Addresses of the functions of the CUDA driver; they return 0 or an error."""
+class Functions(NamedTuple):
+    """Addresses of C functions; those of the CUDA driver return 0 or an error."""
 
     #: cuMemcpyAsync, of target, source, bytes and stream.
     copy: int
@@ -43,6 +43,8 @@ class Driver(NamedTuple):
     follow: int
     #: cuEventRecord, of event and stream.
     record: int
+    #: pread, of descriptor, address, bytes and offset.
+    read: int
 
 
 class Job(NamedTuple):
@@ -73,9 +75,6 @@ def _intrinsic(function: Callable[..., Any]) -> Any:
 
 
 _memcpy = types.ExternalFunction("memcpy", types.intp(types.intp, types.intp, types.intp))
-_pread = types.ExternalFunction(
-    "pread", types.intp(types.intc, types.intp, types.intp, types.int64)
-)
 _errno_location = types.ExternalFunction("__errno_location", types.intp())
 
 
@@ -154,22 +153,36 @@ def store(target: int, source: int, nbytes: int) -> None:
 
 
 @jit
-def _take(job: Job) -> int:
-    """Return where the next piece begins, which no other thread gets."""
-    begin: int = _add(job.counter, job.piece)
-    return begin
+def _gather(rows: Array, run: int, source: int, address: int, begin: int, nbytes: int) -> None:
+    """Copy some bytes of an array in C order, whose memory is runs of so many bytes.
+
+    A row of `rows` is how many there are along an axis, and how many bytes are between two.
+    """
+    done = 0
+    while done < nbytes:
+        number, skip = divmod(begin + done, run)
+        at = source + skip
+        for axis in range(len(rows) - 1, -1, -1):
+            number, index = divmod(number, rows[axis, 0])
+            at += index * rows[axis, 1]
+        length = min(run - skip, nbytes - done)
+        _memcpy(address + done, at, length)
+        done += length
 
 
 @jit
-def _read(file: Any, address: int, begin: int, nbytes: int) -> tuple[int, int]:
+def _read(
+    read: int, file: tuple[int, int, bool], address: int, begin: int, nbytes: int
+) -> tuple[int, int]:
     """Read some of a file, and return where in the memory that is, and 0 or an error."""
-    at = file.offset + begin
-    grain = DIRECT_BYTES if file.direct else 1
-    skip = at % grain
+    descriptor, offset, direct = file
+    grain = DIRECT_BYTES if direct else 1
+    skip = (offset + begin) % grain
+    at = offset + begin - skip
     wanted = (skip + nbytes + grain - 1) // grain * grain
     found = 0
     while True:
-        got = _pread(file.descriptor, address + found, wanted - found, at - skip + found)
+        got = _call(read, (descriptor, address + found, wanted - found, at + found))
         if got < 0:
             number = _load(_errno_location())
             if number != EINTR:
@@ -184,58 +197,81 @@ def _read(file: Any, address: int, begin: int, nbytes: int) -> tuple[int, int]:
 
 
 @jit
-def fill(driver: Driver, job: Job, file: Any, buffers: Array) -> int:
-    """Copy pieces to the GPU, from the host's memory or, if it has a descriptor, from the file.
-
-    A row of `buffers` is the address of a buffer, its stream, and the event behind its last copy.
-    """
+def _fill(
+    functions: tuple[int, ...],
+    job: tuple[int, ...],
+    rows: Array,
+    run: int,
+    file: tuple[int, int, bool],
+    buffers: Array,
+) -> int:
+    copy, finish, follow, record, read = functions
+    target, source, end, piece, counter, start = job
     status, turn = 0, 0
-    begin = _take(job)
-    while begin < job.nbytes and status == 0:
-        row = turn % len(buffers)
-        address, stream, copied = buffers[row]
-        nbytes, skip = min(job.piece, job.nbytes - begin), 0
+    begin = _add(counter, piece)
+    while begin < end and status == 0:
+        address, stream, copied = buffers[turn % len(buffers)]
+        nbytes, skip = min(piece, end - begin), 0
         # The copy engine may still read the buffer.
-        status = _call(driver.finish, (copied,))
-        if status == 0 and file.descriptor < 0:
-            _memcpy(address, job.source + begin, nbytes)
+        status = _call(finish, (copied,))
+        if status == 0 and file[0] < 0:
+            _gather(rows, run, source, address, begin, nbytes)
         elif status == 0:
-            skip, status = _read(file, address, begin, nbytes)
+            skip, status = _read(read, file, address, begin, nbytes)
         if status == 0 and turn < len(buffers):
-            status = _call(driver.follow, (stream, job.start, 0))
+            status = _call(follow, (stream, start, 0))
         if status == 0:
-            status = _call(driver.copy, (job.target + begin, address + skip, nbytes, stream))
+            status = _call(copy, (target + begin, address + skip, nbytes, stream))
         if status == 0:
-            status = _call(driver.record, (copied, stream))
-            begin = _take(job)
+            status = _call(record, (copied, stream))
+            begin = _add(counter, piece)
         turn += 1
     if status != 0:
-        _add(job.counter, STOPPED)
+        _add(counter, STOPPED)
     return status
 
 
 @jit
-def drain(driver: Driver, job: Job, buffers: Array) -> int:
+def _drain(functions: tuple[int, ...], job: tuple[int, ...], buffers: Array) -> int:
+    copy, finish, _, record, _ = functions
+    target, source, end, piece, counter, _ = job
+    status, row = 0, 0
+    # Where the pieces in the buffers begin; none is there yet.
+    begins = np.full(len(buffers), -1)
+    while begins[row] < end and status == 0:
+        (address, stream, copied), begin = buffers[row], begins[row]
+        if begin >= 0:
+            status = _call(finish, (copied,))
+            if status == 0:
+                store(target + begin, address, min(piece, end - begin))
+        begin = begins[row] = _add(counter, piece)
+        if begin < end and status == 0:
+            status = _call(copy, (address, source + begin, min(piece, end - begin), stream))
+            if status == 0:
+                status = _call(record, (copied, stream))
+        row = (row + 1) % len(buffers)
+    if status != 0:
+        _add(counter, STOPPED)
+    return status
+
+
+# Compiled loops get plain tuples: what is kept on disk shall not name classes, which may change.
+
+
+def fill(
+    functions: Functions, job: Job, rows: Array, run: int, file: FileRange, buffers: Array
+) -> int:
+    """Copy pieces to the GPU, from the host's memory or, if it has a descriptor, from the file.
+
+    A row of `buffers` is the address of a buffer, its stream, and the event behind its last copy;
+    `rows` and `run` are what `runs` returns.
+    """
+    return _fill(tuple(functions), tuple(job), rows, run, (*file,), buffers)
+
+
+def drain(functions: Functions, job: Job, buffers: Array) -> int:
     """Copy pieces from the GPU, where they are ready, to the host's memory.
 
     `buffers` are as for `fill`. While a piece is copied out of one, the next comes into another.
     """
-    status, row = 0, 0
-    # Where the pieces in the buffers begin; none is there yet.
-    begins = np.full(len(buffers), -1)
-    while begins[row] < job.nbytes and status == 0:
-        (address, stream, copied), begin = buffers[row], begins[row]
-        if begin >= 0:
-            status = _call(driver.finish, (copied,))
-            if status == 0:
-                store(job.target + begin, address, min(job.piece, job.nbytes - begin))
-        begin = begins[row] = _take(job)
-        if begin < job.nbytes and status == 0:
-            nbytes = min(job.piece, job.nbytes - begin)
-            status = _call(driver.copy, (address, job.source + begin, nbytes, stream))
-            if status == 0:
-                status = _call(driver.record, (copied, stream))
-        row = (row + 1) % len(buffers)
-    if status != 0:
-        _add(job.counter, STOPPED)
-    return status
+    return _drain(tuple(functions), tuple(job), buffers)

@@ -151,6 +151,22 @@ class Ring:
         return own
 
 
+def runs(x: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
+    """Return how an array lies in memory.
+
+    Returns
+    -------
+    rows : numpy.ndarray
+        How many runs there are along each of the outer axes, and the bytes from one to the next.
+    run : int
+        The bytes of a run, which are in one piece.
+    """
+    run, axes = x.itemsize, list(zip(x.shape, x.strides, strict=True))
+    while axes and (axes[-1][1] == run or axes[-1][0] == 1):
+        run *= axes.pop()[0]
+    return np.array(axes, "i8").reshape(-1, 2), run
+
+
 def cores() -> int:
     """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):

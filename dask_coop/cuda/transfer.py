@@ -29,7 +29,7 @@ import numpy as np
 from cupy.cuda import driver, runtime
 
 from dask_coop.cuda.host_memory import HostMemory
-from dask_coop.cuda.ring import Counter, FileRange, Own, Ring, check_file, cores
+from dask_coop.cuda.ring import Counter, FileRange, Own, Ring, check_file, cores, runs
 
 Array = Any
 Host = np.ndarray[Any, Any]
@@ -50,6 +50,9 @@ SPIN = True
 
 #: Arrays of fewer bytes are copied by CuPy, which needs no other thread.
 SMALL_BYTES = 4 << 20
+
+#: NumPy is faster at copying runs of fewer bytes.
+RUN_BYTES = 256
 
 #: The memory of results that were dropped is kept for others, up to so many bytes.
 KEPT_BYTES = 1 << 30
@@ -93,7 +96,7 @@ def to_device(x: Host, nbytes: int | None = None, file: FileRange | None = None)
     current = cupy.cuda.get_current_stream()
     start.record(current)
     ring, threads = _rings_of(nbytes)
-    if plain and _loops() is not None:
+    if x.dtype.isnative and (plain or runs(x)[1] >= RUN_BYTES) and _loops() is not None:
         _fill(x, target, start, file, ring.inward, threads)
     else:
         _fill_in_order(x, target, start, ring.inward, threads)
@@ -126,7 +129,7 @@ def to_host(x: Array, nbytes: int | None = None) -> Host:
         )
 
         def copy(own: Own, holding: Any = (result, source)) -> None:
-            driver.check_status(loops.drain(_driver(), job, own.table))
+            driver.check_status(loops.drain(_functions(), job, own.table))
 
         ring, threads = _rings_of(nbytes)
         # Here, and not in the threads, which have other arrays to copy.
@@ -138,17 +141,18 @@ def to_host(x: Array, nbytes: int | None = None) -> Host:
 def _fill(
     x: Host, target: Array, start: Any, file: FileRange | None, ring: Ring, threads: int
 ) -> None:
-    """Queue copies of a contiguous array, or of its bytes in a file, after the event `start`."""
+    """Queue copies of an array in long runs, or of its bytes in a file, after the event `start`."""
     loops = _loops()
     assert loops is not None
     counter = Counter()
     # What is read past the page cache begins and ends on other bytes than the piece does.
     piece = BUFFER_BYTES - (loops.DIRECT_BYTES if file is not None and file.direct else 0)
     read = file or FileRange(-1, 0, False)
+    rows, run = runs(x)
     job = loops.Job(target.data.ptr, x.ctypes.data, x.nbytes, piece, counter.address, start.ptr)
 
     def copy(own: Own, holding: Any = (x, target, start)) -> None:
-        status = loops.fill(_driver(), job, read, own.table)
+        status = loops.fill(_functions(), job, rows, run, read, own.table)
         check_file(status, read, x.nbytes)
         driver.check_status(status)
 
@@ -253,13 +257,14 @@ def _loops() -> ModuleType | None:
 
 
 @cache
-def _driver() -> Any:
+def _functions() -> Any:
     """Return the addresses of what the loops call."""
     library = ctypes.CDLL("libcuda.so.1")
     names = ("cuMemcpyAsync", "cuEventSynchronize", "cuStreamWaitEvent", "cuEventRecord")
+    called = [*(library[name] for name in names), ctypes.CDLL(None).pread]
     loops = _loops()
     assert loops is not None
-    return loops.Driver(*(ctypes.cast(library[name], ctypes.c_void_p).value for name in names))
+    return loops.Functions(*(ctypes.cast(each, ctypes.c_void_p).value for each in called))
 
 
 def close() -> None:

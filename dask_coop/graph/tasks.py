@@ -380,7 +380,7 @@ def on_states(root: Task, states: Iterable[Key]) -> Task:
 
 def is_fused(task: Any) -> bool:
     """Tell whether a task holds others, which Dask has fused."""
-    return isinstance(task, Task) and bool(task.has_subgraph())
+    return type(task) is Task and bool(task.has_subgraph())
 
 
 def does_any(task: Any, kinds: Set[type[OurTask] | None]) -> bool:
@@ -402,12 +402,11 @@ def taken_apart(
 
     Also where each of these tasks was, by their keys; with `only`, that is all that is taken apart.
     """
-    whole: Graph = {}
+    whole: Graph = dict(graph)
     parts: Graph = {}
     homes: dict[Any, Any] = {}
     for key, task in graph.items():
         if not is_fused(task) or not (does_any(task, kinds) if only is None else key in only):
-            whole[key] = task
             continue
         inner, last = task.args[:2]
         found, _ = taken_apart(inner, kinds)
@@ -415,6 +414,8 @@ def taken_apart(
         homes |= dict.fromkeys(found, key)
         if key != last:
             whole[key] = Alias(key, last)
+        else:
+            del whole[key]
     # A fused task has an alias by the key of its last part; what is data stays data.
     for key, part in parts.items():
         if isinstance(whole.get(key), Alias | None):

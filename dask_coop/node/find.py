@@ -25,7 +25,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any, NamedTuple
 
 from dask.task_spec import Alias, DataNode, Task, TaskRef
@@ -152,20 +151,16 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
 
     Without any, the graph that is returned is `graph` itself.
     """
-    if not any(map(tasks.does_any, graph.values(), repeat(_REPLACED))):
-        return Found(graph, graph, [], {})
     whole, homes = taken_apart(graph, _REPLACED)
     kinds = {key: kind for key, task in whole.items() if (kind := kind_of(task))}
+    if _REPLACED.isdisjoint(kinds.values()):
+        return Found(graph, graph, [], {})
     others: dict[str, Objection] = {}
-    scans = []
-    chains: Graph = {}
-    for scan in _scans(whole, kinds, others):
-        parts = scan.blocks, scan.outputs, scan.plain
-        if streams.is_stream(*parts, whole, wanted):
-            others[scan.name] = _FROM_HOST
-            chains |= streams.chain(scan.name, *parts)
-        else:
-            scans.append(scan)
+    chains = streams.chains(whole, kinds, wanted)
+    for key in chains.keys() & kinds.keys():
+        del kinds[key]
+        others[name_of(key)] = _FROM_HOST
+    scans = list(_scans(whole, kinds, others))
     made = {key for launch in scans for key in launch.outputs}
     trees: list[MultichunkLaunch] = []
     roots: Graph = {}
@@ -178,15 +173,17 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
             others[launch.name] = _FROM_HOST if on_host else _MADE_ON_THE_WAY
     launches = [*trees, *scans]
     if chains:
-        whole |= chains
+        whole = whole | chains
         return Found(whole | roots, whole, launches, others)
     if not launches:
         return Found(graph, graph, [], others)
-    used = {key for launch in launches for key in (*launch.plain, *launch.outputs, *launch.needs)}
-    used |= roots.keys()
-    opened = {homes[key] for key in used if key in homes}
-    if len(opened) < len(set(homes.values())):
-        whole, _ = taken_apart(graph, _REPLACED, opened)
+    if homes:
+        used = roots.keys() | {
+            key for one in launches for key in (*one.plain, *one.outputs, *one.needs)
+        }
+        opened = {homes[key] for key in used if key in homes}
+        if len(opened) < len(set(homes.values())):
+            whole, _ = taken_apart(graph, _REPLACED, opened)
     return Found(whole | roots, graph, launches, others)
 
 
@@ -209,12 +206,19 @@ def _is_data(graph: Graph, key: Any) -> bool:
     return isinstance(node, DataNode)
 
 
-def put_in(graph: Graph, launch: MultichunkLaunch, call: Callable[..., Any]) -> None:
+def put_in(
+    graph: Graph,
+    launch: MultichunkLaunch,
+    call: Callable[..., Any],
+    values: list[Any] | None = None,
+) -> None:
     """Put one task, which calls `call` with a list of inputs, in the place of those of a launch.
 
-    What only the tasks replaced need stays in `graph`, for Dask to cull.
+    Inputs that are there are its `values`. What only the tasks replaced need stays in `graph`, for
+    Dask to cull.
     """
-    graph[launch.key] = Task(launch.key, call, refs(launch.needs))
+    inputs = refs(launch.needs) if values is None else values
+    graph[launch.key] = Task(launch.key, call, inputs)
     for i, key in enumerate(launch.outputs):
         graph[key] = Task(key, operator.getitem, TaskRef(launch.key), i)
 

@@ -49,7 +49,7 @@ from dask_coop.node.placement import (
     replace,
 )
 from dask_coop.node.room import Room, parsed_limit
-from dask_coop.node.run import Launcher
+from dask_coop.node.run import Launcher, results_at_hand
 from dask_coop.node.streams import dealt_in_turn
 from dask_coop.node.threads import Run, TaskFuture, TaskQueue
 
@@ -259,7 +259,8 @@ class Node:
                 # Callbacks see the graph that they were called for, and no other.
                 run_plain = partial(self._run, callbacks=())
                 graph, self._explained = self._launcher.plan(dsk, keys, run_plain, early)
-                return run(graph)
+                results = results_at_hand(graph, keys) if early else None
+                return run(graph) if results is None else results
             finally:
                 self._gpus.lead_caller(self.devices)
                 for ordinal, room in self._rooms.items():

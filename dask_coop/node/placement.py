@@ -66,7 +66,7 @@ def deal(keys: Iterable[Hashable], n: int, in_turn: Set[str] = frozenset()) -> d
             with suppress(TypeError):
                 named[name] = sorted(group)
     return {
-        key: i % n if name is not None and in_turn.issuperset(name) else i * n // len(group)
+        key: i % n if name and name[0] in in_turn else i * n // len(group)
         for name, group in named.items()
         for i, key in enumerate(group)
     }

@@ -9,7 +9,6 @@ that one of them had at a time is what the next ones are taken to need::
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,8 +128,8 @@ def parsed_limit(given: Any, total: int) -> int:
         raise TypeError(problem)
     try:
         nbytes = given * total if isinstance(given, float) and given <= 1 else parse_bytes(given)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ValueError(problem) from error
-    if not 0 < nbytes < math.inf:
+    if nbytes <= 0:
         raise ValueError(problem)
     return int(nbytes)

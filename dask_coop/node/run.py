@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from types import ModuleType
 from typing import Any
 
+from dask._expr import HLGExpr, _HLGExprSequence
 from dask._task_spec import DataNode, Task, convert_legacy_graph, cull
+from dask.array.optimization import optimize as optimize_arrays
 from dask.core import flatten
+from dask.delayed import optimize as optimize_delayed
+from dask.highlevelgraph import MaterializedLayer
+from dask.local import nested_get
 
 from dask_coop.chunks.cupy.eligibility import (
     TABLE_TOO_LARGE,
@@ -18,12 +24,15 @@ from dask_coop.chunks.cupy.eligibility import (
     objection_to_grid,
     objection_to_team,
 )
-from dask_coop.graph.tasks import Graph
-from dask_coop.node.find import MultichunkLaunch, find_launches, put_in
+from dask_coop.graph.tasks import Graph, RootTask, read
+from dask_coop.node.find import Found, MultichunkLaunch, find_launches, put_in
 from dask_coop.node.placement import OnAllGpus
 from dask_coop.node.streams import cut_copies
 
 RunPlain = Callable[[Graph, Any], Any]
+
+#: What Dask optimizes the graphs of arrays and of delayed objects by, unless it is told otherwise.
+_OPTIMIZERS = (None, optimize_arrays, optimize_delayed)
 
 
 class Launcher:
@@ -47,31 +56,36 @@ class Launcher:
     ) -> tuple[Graph, dict[str, str]]:
         """Return the graph to run, with a task for each launch, and what `Node.explain` tells.
 
-        With `early`, launches of which the chunks are there and the results are wanted, or small,
-        are made at once: Dask takes longer to look at a task for each chunk than the GPUs do to
-        work. `run_plain` runs a graph as it is, for some keys. What is told grows as launches run.
+        With `early`, Dask need not look at a task for each chunk, which takes it longer than the
+        GPUs take to work: graphs of launches over chunks that are there are not optimized, these
+        chunks are arguments of the launches' tasks, and scans whose results are all wanted are made
+        at once. `run_plain` runs a graph as it is, for some keys. What is told grows as launches
+        run.
         """
         wanted = set(flatten([keys]))
-        whole = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
-        whole = _culled(whole, wanted)
-        graph, plain, launches, others = find_launches(whole, wanted)
-        explained = {name: _plain_because(reason) for name, reason in others.items()}
-        if launches and (reason := objection_to_team(self._find_team())):
-            explained |= {launch.name: _plain_because(reason) for launch in launches}
-            return _to_run(plain, whole, wanted), explained
-        for launch in launches:
+        whole: Graph = {}
+        found = _found_unoptimized(dsk, wanted) if early else None
+        if found is None or objection_to_team(self._find_team()):
+            whole = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
+            whole = _culled(whole, wanted)
+            found = find_launches(whole, wanted)
+            if found.launches and (reason := objection_to_team(self._find_team())):
+                names = [*found.others, *(launch.name for launch in found.launches)]
+                reasons = [*found.others.values(), *repeat(reason, len(found.launches))]
+                graph = found.plain if found.plain is whole else _culled(found.plain, wanted)
+                explained = dict(zip(names, map(_plain_because, reasons), strict=True))
+                return cut_copies(graph), explained
+        graph = found.graph
+        explained = {name: _plain_because(reason) for name, reason in found.others.items()}
+        for launch in found.launches:
             call = LaunchTask(launch, self, run_plain, explained)
-            inputs = [graph.get(key) for key in launch.needs]
-            values = [node.value for node in inputs if isinstance(node, DataNode)]
-            is_last = launch.spec is None or wanted.issuperset(launch.outputs)
-            if not (early and is_last and len(values) == len(inputs)):
-                put_in(graph, launch, call)
+            values = _values(graph, launch.needs) if early else None
+            if values is None or launch.spec is None or not wanted.issuperset(launch.outputs):
+                put_in(graph, launch, call, values)
                 continue
             results = run_plain({launch.key: Task(launch.key, call, values)}, launch.key)
-            graph.update(
-                (key, DataNode(key, x)) for key, x in zip(launch.outputs, results, strict=True)
-            )
-        return _to_run(graph, whole, wanted), explained
+            graph.update(zip(launch.outputs, map(DataNode, launch.outputs, results), strict=True))
+        return cut_copies(graph if graph is whole else _culled(graph, wanted)), explained
 
     def _find_team(self) -> Any:
         with self._lock:
@@ -132,15 +146,59 @@ class LaunchTask(OnAllGpus):
         return list(self._run_plain(graph, list(launch.outputs)))
 
 
-def _to_run(graph: Graph, whole: Graph, wanted: set[Any]) -> Graph:
-    """Return what is needed of a graph that was made of `whole`, and has streams of copies."""
-    return cut_copies(graph if graph is whole else _culled(graph, wanted))
+def results_at_hand(graph: Graph, keys: Any) -> Any:
+    """Return the results `keys` of a graph in which nothing is left to do; of others, None."""
+    if not all(type(node) is DataNode for node in graph.values()):
+        return None
+    return nested_get(keys, {key: node.value for key, node in graph.items()})
+
+
+def _found_unoptimized(dsk: Any, wanted: set[Any]) -> Found | None:
+    """Find the launches of a graph as it was built; None where Dask's optimizer has more to do.
+
+    It has nothing to do where there are chunks in memory, what launches replace, and results.
+    """
+    if (layers := _built(dsk)) is None:
+        return None
+    whole: Graph = {}
+    for layer in layers:
+        whole |= layer
+    found = find_launches(whole := _culled(convert_legacy_graph(whole), wanted), wanted)
+    replaced = wanted.union(*(launch.plain for launch in found.launches))
+    others = map(whole.__getitem__, whole.keys() - replaced)
+    has_more = not all(type(node) is DataNode or read(node, RootTask) for node in others)
+    if has_more or not found.launches:
+        return None
+    return found if all(_values(whole, launch.needs) for launch in found.launches) else None
+
+
+def _built(dsk: Any) -> list[Graph] | None:
+    """Return the layers of a graph that Dask has yet to optimize, if all are made of tasks."""
+    parts = dsk.operands if isinstance(dsk, _HLGExprSequence) else [dsk]
+    layers: list[Graph] = []
+    for part in parts:
+        if not isinstance(part, HLGExpr) or part.low_level_optimizer not in _OPTIMIZERS:
+            return None
+        for layer in part.hlg.layers.values():
+            if type(layer) is not MaterializedLayer:
+                return None
+            layers.append(layer.mapping)
+    return layers
+
+
+def _values(graph: Graph, keys: Iterable[Any]) -> list[Any] | None:
+    """Return what is in memory by some keys; None unless all of it is."""
+    nodes: list[Any] = [graph.get(key) for key in keys]
+    values = [node.value for node in nodes if type(node) is DataNode]
+    return values if len(values) == len(nodes) else None
 
 
 def _culled(graph: Graph, wanted: set[Any]) -> Graph:
     """Return what is needed of a graph, in its order, by which keys without an index are dealt."""
+    if all(type(graph.get(key)) is DataNode for key in wanted):
+        return {key: graph[key] for key in wanted}
     needed = cull(graph, wanted)
-    return {key: task for key, task in graph.items() if key in needed}
+    return graph if len(needed) == len(graph) else {k: graph[k] for k in graph if k in needed}
 
 
 def _plain_because(reason: Objection) -> str:

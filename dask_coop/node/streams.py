@@ -1,50 +1,82 @@
 """Graphs that copy chunks from the host to GPUs: they go through in a stream.
 
-A copy to a GPU must not wait for what only the next step needs. So it is cut out of the task that
-Dask has fused it into, if that waits for other tasks too::
+A copy must not wait for what only the next step needs. So it is cut out of the task that Dask has
+fused it into, if that waits for other tasks too::
 
     base --> [read, copy, scan from base] --> y         [read, copy] --> x -+-> scan --> y
                                                                     base --'
 
-A multi-chunk launch of a scan takes all chunks at a time. If its chunks are copied on the way, and
-what it makes goes on to other tasks, a chain takes its place, which needs a chunk at a time and
-reads each once (`dask_coop.graph.scan.chain`).
+A scan in two passes holds all chunks between them. If these are copied on the way, and what it
+makes goes on to other tasks, a chain takes its place, which needs a chunk at a time and reads each
+once (`dask_coop.graph.scan.chain`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from dask.task_spec import Task, TaskRef
 
 from dask_coop.graph import tasks
-from dask_coop.graph.tasks import DownsweepTask, Graph, StepTask, index_of, is_fused, name_of, read
-from dask_coop.node.placement import copies_to_gpu
+from dask_coop.graph.tasks import (
+    CountTask,
+    DownsweepTask,
+    Graph,
+    LiftTask,
+    StepTask,
+    UpsweepTask,
+    index_of,
+    is_fused,
+    name_of,
+    read,
+)
+from dask_coop.node.placement import copies_to_gpu, copies_to_host
 
 
 def cut_copies(graph: Graph) -> Graph:
-    """Return a graph whose copies to GPUs wait for nothing but what they copy."""
+    """Return a graph whose copies to GPUs and to the host wait for nothing but what they copy."""
     changed: Graph = {}
     for task in graph.values():
-        if is_fused(task) and copies_to_gpu(task):
-            changed |= _cut(task, graph)
+        if is_fused(task) and _copies(task):
+            changed |= _cut(task)
     return graph | changed if changed else graph
 
 
-def _cut(task: Task, graph: Graph) -> Graph:
-    inner, last = task.args[:2]
-    for copy in inner:
-        if copy == last or copy in graph or not copies_to_gpu(inner[copy]):
-            continue
+def _copies(task: Any) -> bool:
+    return copies_to_gpu(task) or copies_to_host(task)
+
+
+def _cut(task: Task) -> Graph:
+    """Return the two tasks that a fused one is cut into; none if all of it waits for the same."""
+    inner, last, names, *given = task.args
+    # Names of what it is given are keys of the graph only where Dask fused tasks of the graph.
+    outside = dict(zip(names, given, strict=True))
+    for copy in (key for key in inner if key != last and _copies(inner[key])):
         above = _above(copy, inner)
-        rest = {key: one for key, one in inner.items() if key not in above}
-        waits = {needed for key in above for needed in inner[key].dependencies} - above
-        shared = {needed for one in rest.values() for needed in one.dependencies} & above
-        if shared == {copy} and waits != task.dependencies:
-            first = Task.fuse(*(inner[key] for key in above), key=copy)
-            return {copy: first, task.key: Task.fuse(*rest.values(), key=task.key)}
+        rest = inner.keys() - above
+        needs, needed = _needs(above, inner), _needs(rest, inner)
+        if needed & above != {copy} or not (needed - needs) & outside.keys():
+            continue
+        key = (f"{name_of(task.key)}-copy", *index_of(task.key))
+        return {
+            key: _fused(task, key, inner, above, copy, outside),
+            task.key: _fused(task, task.key, inner, rest, last, outside | {copy: TaskRef(key)}),
+        }
     return {}
+
+
+def _fused(
+    task: Task, key: Any, inner: Graph, keys: Set[Any], last: Any, outside: Mapping[Any, Any]
+) -> Task:
+    needs = tuple(_needs(keys, inner) & outside.keys())
+    within = {one: inner[one] for one in inner if one in keys}
+    return Task(key, task.func, within, last, needs, *(outside[name] for name in needs))
+
+
+def _needs(keys: Iterable[Any], graph: Graph) -> set[Any]:
+    return {needed for key in keys for needed in graph[key].dependencies}
 
 
 def _above(key: Any, graph: Mapping[Any, Any]) -> set[Any]:
@@ -74,51 +106,84 @@ def from_host(keys: Iterable[Any], graph: Graph) -> set[str]:
     return names if copied else set()
 
 
-def is_stream(
-    blocks: Sequence[Any], outputs: Sequence[Any], plain: Graph, graph: Graph, wanted: Set[Any]
-) -> bool:
-    """Return whether the chunks of a scan come from the host, and none has to stay.
+def chains(graph: Graph, kinds: Mapping[Any, Any], wanted: Set[Any]) -> Graph:
+    """Return tasks that scan chunk after chunk, for those that scan what comes from the host.
+
+    They take the place of those of the same keys. Scans stay as they are of which chunks are used
+    by anything but tasks that make states of them, or of which `wanted` has results.
 
     Parameters
     ----------
-    blocks, outputs : sequences of keys
-        The chunks, and those that the scan makes.
-    plain : dict
-        The tasks of the scan.
     graph : dict
+    kinds : dict
+        What the tasks of the library do in it.
     wanted : set of keys
         What is computed.
     """
-    if len(blocks) > len(outputs) or not wanted.isdisjoint([*blocks, *outputs]):
-        return False
-    # The last one may have nothing in common with the first but its name.
-    if not from_host(blocks[:1], graph) or not from_host(blocks[-1:], graph):
-        return False
-    scanned = set(blocks)
-    others = (task for key, task in graph.items() if key not in plain)
-    return all(scanned.isdisjoint(task.dependencies) for task in others)
-
-
-def chain(name: str, blocks: Sequence[Any], outputs: Sequence[Any], plain: Graph) -> Graph:
-    """Return the tasks that scan chunk after chunk, in the place of the `plain` ones."""
     made: Graph = {}
-    rest: dict[str, TaskRef] = {}
-    for block, output in zip(blocks, outputs, strict=True):
-        scan = read(plain[output], DownsweepTask)
+    for line in _lines(graph, kinds):
+        blocks = {scan.block for scan in line.values()}
+        # The last one may have nothing in common with the first but its name.
+        ends = [next(iter(line.values())).block], [next(reversed(line.values())).block]
+        if wanted.isdisjoint([*line, *blocks]) and all(from_host(end, graph) for end in ends):
+            made |= _chain(line)
+    if not made:
+        return made
+    scanned = {scan.block: key for key in made if (scan := read(graph.get(key), DownsweepTask))}
+    for key, task in graph.items():
+        if key not in made and kinds.get(key) not in _TO_STATES:
+            for block in task.dependencies & scanned.keys():
+                name = name_of(scanned[block])
+                made = {key: one for key, one in made.items() if not _is_of(key, name)}
+    return made
+
+
+#: What lets go of a chunk once it has made a state of it.
+_TO_STATES = {LiftTask, CountTask, UpsweepTask}
+
+
+def _lines(graph: Graph, kinds: Mapping[Any, Any]) -> Iterator[dict[Any, DownsweepTask]]:
+    """Yield the scans of lines of chunks, in their order, if there are some of all chunks."""
+    lines: dict[Any, dict[Any, DownsweepTask]] = {}
+    for key in (key for key, kind in kinds.items() if kind is DownsweepTask):
+        scan = read(graph[key], DownsweepTask)
         assert scan is not None
-        given = {"op": scan.op, "spec": scan.spec, "block": TaskRef(block), **rest}
-        if output == outputs[-1]:
-            made[output] = Task(output, tasks.scan_from, **given)
+        index, axis = index_of(key), scan.spec.axis
+        others = name_of(key), *index[:axis], *index[axis + 1 :]
+        lines.setdefault(others, {})[key] = scan
+    for line in lines.values():
+        (one, *_) = line.values()
+        axis, step = one.spec.axis + 1, -1 if one.spec.reverse else 1
+        keys = sorted(line, key=lambda key: step * key[axis])
+        steps = {b[axis] - a[axis] for a, b in itertools.pairwise(keys)}
+        # The first has no base; without it, or one in between, some results are not wanted.
+        if line[keys[0]].bases is None and steps == {step}:
+            yield {key: line[key] for key in keys}
+
+
+def _chain(line: Mapping[Any, DownsweepTask]) -> Graph:
+    made: Graph = {}
+    rest: dict[str, Any] = {}
+    for left, (key, scan) in zip(reversed(range(len(line))), line.items(), strict=True):
+        given = {"op": scan.op, "spec": scan.spec, "block": TaskRef(scan.block), **rest}
+        if scan.heads is not None:
+            given["heads"] = TaskRef(scan.heads)
+        if not left:
+            made[key] = Task(key, tasks.scan_from, **given)
             break
         turn, step, state = (
-            (f"{name}-{part}", *index_of(output)) for part in ("turn", "step", "state")
+            (f"{name_of(key)}-{part}", *index_of(key)) for part in ("turn", "step", "state")
         )
         made[turn] = Task(turn, tasks.take_turn)
         made[step] = Task(step, tasks.step, turn=TaskRef(turn), **given)
-        made[output] = Task(output, tasks.results_of, step=TaskRef(step))
+        made[key] = Task(key, tasks.results_of, step=TaskRef(step))
         made[state] = Task(state, tasks.state_of, step=TaskRef(step))
         rest = {"base": TaskRef(state)}
     return made
+
+
+def _is_of(key: Any, name: str) -> bool:
+    return name_of(key) in (name, *(f"{name}-{part}" for part in ("turn", "step", "state")))
 
 
 def dealt_in_turn(graph: Graph) -> set[str]:

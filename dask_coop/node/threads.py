@@ -63,7 +63,8 @@ class Run:
     def hand_out(self, task: TaskFuture) -> None:
         """Give a task to its queue, or do it here."""
         with self._lock:
-            self.coming -= 1
+            # It is not told of those that are ready in the beginning.
+            self.coming = max(0, self.coming - 1)
             if task.gate is None:
                 self.busy += 1
             if task.queue is not None:
@@ -285,21 +286,23 @@ class TaskQueue:
 
     def _next(self) -> TaskFuture | None:
         with self._changed:
-            while True:
-                for run, waiting in self._waiting.items():
-                    if self._unseen[run] >= self._most_unseen:
-                        continue
-                    gates = self._behind is None or not self._behind.is_late(run)
-                    if task := waiting.pop(gates):
-                        # Graphs of several threads take turns.
-                        del self._waiting[run]
-                        if waiting.free or waiting.gated:
-                            self._waiting[run] = waiting
-                        self._unseen[run] += 1
-                        self._doing[run] += 1
-                        # There may be room for another one.
-                        self.look_at_gates()
-                        return task
-                if self._stopped:
-                    return None
+            while (task := self._take()) is None and not self._stopped:
                 self._changed.wait()
+            return task
+
+    def _take(self) -> TaskFuture | None:
+        for run, waiting in self._waiting.items():
+            if self._unseen[run] >= self._most_unseen:
+                continue
+            gates = self._behind is None or not self._behind.is_late(run)
+            if task := waiting.pop(gates):
+                # Graphs of several threads take turns.
+                del self._waiting[run]
+                if waiting.free or waiting.gated:
+                    self._waiting[run] = waiting
+                self._unseen[run] += 1
+                self._doing[run] += 1
+                # There may be room for another one.
+                self.look_at_gates()
+                return task
+        return None

@@ -165,11 +165,30 @@ def test_pinned_memory_is_bounded_and_given_back(transfer: Any, nbytes: int | No
     np.testing.assert_array_equal(transfer.to_device(LONG).get(), LONG)
 
 
+@pytest.mark.parametrize(("cores", "gpus", "threads"), [(1, 1, 1), (4, 1, 4), (4, 2, 2), (3, 4, 1)])
+def test_gpus_share_the_processors(
+    transfer: Any, monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int, threads: int
+) -> None:
+    monkeypatch.setattr(transfer, "cores", lambda: cores)
+    rings, _ = transfer._rings_of(None)
+    monkeypatch.setattr(transfer, "_rings", dict.fromkeys(range(gpus), rings))
+    assert transfer._rings_of(None) == (rings, threads)
+    for _ in range(3):
+        there = transfer.to_device(np.tile(LONG, 5))
+        transfer.to_host(there)
+    assert 2 <= len(rings.inward.buffers) <= 2 * threads
+    assert 2 <= len(rings.outward.buffers) <= 2 * threads
+    for ring in rings:
+        ring.close()
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_the_current_stream_is_waited_for_and_waits(transfer: Any, there: bool) -> None:
     import cupy
 
-    host = RNG.integers(0, 99, 8_000_000)
+    # Copies of what stands in for a GPU come late in any case.
+    real = transfer.__name__.startswith("dask_coop")
+    host = RNG.integers(0, 99, 8_000_000 if real else 600_000)
     with cupy.cuda.Stream(non_blocking=not there):
         for i in range(5):
             x = transfer.to_device(host + i)
@@ -206,7 +225,7 @@ def test_an_error_of_the_driver_reaches_the_caller(
     import cupy
 
     there = transfer.to_device(np.tile(LONG, 5))
-    real = transfer._driver()
+    real = transfer._functions()
     library, calls = ctypes.CDLL("libcuda.so.1"), iter(range(10_000))
 
     @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 4)
@@ -218,7 +237,7 @@ def test_an_error_of_the_driver_reaches_the_caller(
 
     field = {"cuMemcpyAsync": "copy", "cuEventSynchronize": "finish"}[name]
     failing = real._replace(**{field: ctypes.cast(fail, ctypes.c_void_p).value})
-    monkeypatch.setattr(transfer, "_driver", lambda: failing)
+    monkeypatch.setattr(transfer, "_functions", lambda: failing)
     with pytest.raises(cupy.cuda.driver.CUDADriverError, match="OUT_OF_MEMORY"):
         getattr(transfer, way)(there if way == "to_host" else np.tile(LONG, 5))
     monkeypatch.undo()

@@ -677,6 +677,35 @@ def test_results_are_data_as_scattered_data_is(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("fast")
+def test_results_are_let_go_of_by_one_message(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = persist(client, LINE, 5)
+    before, sent = on_scheduler(client), []
+    send = client._send_to_scheduler
+
+    def noting(message: Any) -> None:
+        sent.append(message)
+        send(message)
+
+    monkeypatch.setattr(client, "_send_to_scheduler", noting)
+    results = [dc.cumsum(x, engine="collective")]
+    kept = futures_of(results[0])[3]
+
+    async def drop() -> None:
+        # On the loop, so that nothing can be sent in the middle.
+        results.clear()
+
+    client.sync(drop)
+    eventually(lambda: sum(map(len, on_scheduler(client).values())) == 21 + 1)
+    assert kept.result().shape == (5,)
+    assert [len(message["keys"]) for message in sent if "keys" in message] == [20]
+    del kept
+    eventually(lambda: on_scheduler(client) == before and orphans(client) == {})
+    assert not [key for key in client.futures if str(key).startswith("('cumsum")]
+
+
+@pytest.mark.usefixtures("fast")
 def test_results_are_on_the_dashboards_pages(client: Client) -> None:
     now = dc.cumsum(persist(client, FLOATS, (13, 7)), 0, engine="collective")
     (future,) = futures_of(now)

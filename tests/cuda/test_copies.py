@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from support.fake_driver import FakeDriver
 
-from dask_coop.cuda.ring import Counter, FileRange, Own, Ring, check_file
+from dask_coop.cuda.ring import Counter, FileRange, Own, Ring, check_file, runs
 
 numba = pytest.importorskip("numba")
 copies = pytest.importorskip("dask_coop.cuda.copies_numba", exc_type=ImportError)
@@ -36,19 +37,21 @@ class Copier:
     def close(self) -> None:
         self._ring.close()
 
-    def job(self, target: Any, source: int, nbytes: int) -> Any:
-        return copies.Job(target.ctypes.data, source, nbytes, PIECE, self.counter.address, 7)
+    def job(self, target: Any, source: Any) -> Any:
+        addresses = target.ctypes.data, source.ctypes.data
+        return copies.Job(*addresses, target.nbytes, PIECE, self.counter.address, 7)
 
-    def fill(self, target: np.ndarray[Any, Any], source: int, file: FileRange = NO_FILE) -> None:
-        job, addresses = self.job(target, source, target.nbytes), self.driver.addresses()
+    def fill(self, target: Any, source: Any, file: FileRange = NO_FILE) -> None:
+        job, addresses = self.job(target, source), self.driver.addresses()
+        rows, run = runs(source)
 
         def copy(own: Own) -> None:
-            self.statuses.append(copies.fill(addresses, job, file, own.table))
+            self.statuses.append(copies.fill(addresses, job, rows, run, file, own.table))
 
         self._ring.run(copy, self.counter, self._threads)
 
-    def drain(self, target: np.ndarray[Any, Any], source: int) -> None:
-        job, addresses = self.job(target, source, target.nbytes), self.driver.addresses()
+    def drain(self, target: Any, source: Any) -> None:
+        job, addresses = self.job(target, source), self.driver.addresses()
 
         def copy(own: Own) -> None:
             self.statuses.append(copies.drain(addresses, job, own.table))
@@ -82,7 +85,7 @@ def untouched(memory: np.ndarray[Any, Any], nbytes: int) -> bool:
 def test_arrays_are_copied_whole(copier: Copier, way: str, nbytes: int) -> None:
     source = some(nbytes)
     memory, target = framed(nbytes)
-    getattr(copier, way)(target, source.ctypes.data)
+    getattr(copier, way)(target, source)
     if way == "fill":
         copier.driver.finish_all()
     np.testing.assert_array_equal(target, source)
@@ -91,9 +94,35 @@ def test_arrays_are_copied_whole(copier: Copier, way: str, nbytes: int) -> None:
     assert not copier.driver.waiting
 
 
+CUBE = RNG.normal(size=(20, 31, 33))
+STRIDED: dict[str, tuple[np.ndarray[Any, Any], int]] = {
+    "contiguous": (CUBE, CUBE.nbytes),
+    "no axis": (np.array(2.5), 8),
+    "one of an axis": (CUBE[:, None, 3:4, :], 33 * 8),
+    "some columns": (CUBE[:, :, 3:30], 27 * 8),
+    "some rows": (CUBE[:, 5:7], 2 * 33 * 8),
+    "backwards": (CUBE[::-1], 31 * 33 * 8),
+    "every other one": (CUBE[:, :, ::2], 8),
+    "axes in another order": (CUBE.transpose(1, 0, 2), 33 * 8),
+    "repeated": (np.broadcast_to(CUBE[:1], CUBE.shape), 31 * 33 * 8),
+    "Fortran order": (np.asfortranarray(CUBE), 8),
+    "runs of more than a piece": (np.stack([some(3 * PIECE)] * 5)[:, 7:], 3 * PIECE - 7),
+}
+
+
+@pytest.mark.parametrize("case", STRIDED)
+def test_arrays_are_copied_by_their_runs(copier: Copier, case: str) -> None:
+    source, run = STRIDED[case]
+    assert runs(source)[1] == run
+    target = np.zeros(source.shape, source.dtype)
+    copier.fill(target, source)
+    copier.driver.finish_all()
+    np.testing.assert_array_equal(target, source)
+
+
 def test_copies_to_the_gpu_wait_for_the_event_and_are_behind_another(copier: Copier) -> None:
     source, target = some(9 * PIECE), np.empty(9 * PIECE, "u1")
-    copier.fill(target, source.ctypes.data)
+    copier.fill(target, source)
     streams = {arguments[3] for name, arguments in copier.driver.log if name == "copy"}
     for stream in streams:
         at = {"copy": 3, "follow": 0, "record": 1}
@@ -109,7 +138,7 @@ def test_copies_to_the_gpu_wait_for_the_event_and_are_behind_another(copier: Cop
 
 def test_while_a_piece_is_copied_out_the_next_comes_in() -> None:
     copier = Copier(FakeDriver(), 1)
-    copier.drain(np.empty(6 * PIECE, "u1"), some(6 * PIECE).ctypes.data)
+    copier.drain(np.empty(6 * PIECE, "u1"), some(6 * PIECE))
     names = [name for name, _ in copier.driver.log]
     names = [name for name in names if name != "record"]
     assert names == ["copy", "copy"] + ["finish", "copy"] * 4 + ["finish"] * 2
@@ -127,7 +156,7 @@ def test_while_a_piece_is_copied_out_the_next_comes_in() -> None:
 def test_an_error_of_the_driver_stops_all(way: str, name: str, number: int) -> None:
     copier = Copier(FakeDriver({(name, number): 700}), 3)
     source, target = some(500 * PIECE), np.zeros(500 * PIECE, "u1")
-    getattr(copier, way)(target, source.ctypes.data)
+    getattr(copier, way)(target, source)
     assert sorted(set(copier.statuses)) in ([700], [0, 700])
     assert copier.counter.stopped
     assert sum(name == "copy" for name, _ in copier.driver.log) < 500
@@ -138,7 +167,7 @@ def test_an_error_of_the_driver_stops_all(way: str, name: str, number: int) -> N
 def test_a_stopped_copy_takes_no_piece(copier: Copier, way: str) -> None:
     copier.counter.stop()
     target = np.zeros(9 * PIECE, "u1")
-    getattr(copier, way)(target, some(9 * PIECE).ctypes.data)
+    getattr(copier, way)(target, some(9 * PIECE))
     assert copier.driver.log == []
     assert not target.any()
 
@@ -158,7 +187,7 @@ def test_files_are_read_from_any_offset(
     content = np.fromfile(file, "u1")[offset:][:nbytes]
     memory, target = framed(len(content))
     descriptor = opened(file, direct)
-    copier.fill(target, 0, FileRange(descriptor, offset, direct))
+    copier.fill(target, target, FileRange(descriptor, offset, direct))
     os.close(descriptor)
     copier.driver.finish_all()
     assert set(copier.statuses) == {0}
@@ -180,7 +209,7 @@ def test_a_file_that_ends_too_early_is_an_error(
 ) -> None:
     target = np.zeros(file.stat().st_size - 100 + beyond, "u1")
     read = FileRange(opened(file, direct), 100, direct)
-    copier.fill(target, 0, read)
+    copier.fill(target, target, read)
     os.close(read.descriptor)
     assert min(copier.statuses) == copies.ENDED
     with pytest.raises(
@@ -192,7 +221,7 @@ def test_a_file_that_ends_too_early_is_an_error(
 def test_an_error_of_a_file_has_its_number(copier: Copier, tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "write-only", os.O_WRONLY | os.O_CREAT)
     read = FileRange(descriptor, 0, False)
-    copier.fill(np.zeros(9, "u1"), 0, read)
+    copier.fill(np.zeros(9, "u1"), np.zeros(9, "u1"), read)
     os.close(descriptor)
     assert copier.statuses.count(-errno.EBADF) == 1
     with pytest.raises(OSError, match="cannot read 9 bytes from offset 0 of file") as caught:
@@ -200,19 +229,44 @@ def test_an_error_of_a_file_has_its_number(copier: Copier, tmp_path: Path) -> No
     assert caught.value.errno == errno.EBADF
 
 
-def test_reads_that_are_cut_short_go_on(copier: Copier) -> None:
-    """A pipe has no offsets, so a file that grows in jumps: what /proc gives comes by the page."""
-    descriptor = os.open("/proc/self/maps", os.O_RDONLY)
-    length = 0
-    while got := len(os.pread(descriptor, 1 << 20, length)):
-        length += got
-    target = np.zeros(min(length, 9000), "u1")
-    assert len(os.pread(descriptor, 9000, 0)) < len(target), "no longer cut short by the page"
-    copier.fill(target, 0, FileRange(descriptor, 0, False))
-    os.close(descriptor)
-    assert set(copier.statuses) == {0}
+@pytest.mark.parametrize("direct", [False, True])
+def test_reads_that_are_cut_short_go_on(file: Path, direct: bool) -> None:
+    """Direct ones at a multiple of what they are aligned to."""
+    content = np.fromfile(file, "u1")[100:]
+    copier = Copier(FakeDriver(most_read=8192 if direct else 1000), 3)
+    target, read = np.zeros_like(content), FileRange(opened(file, direct), 100, direct)
+    if direct:
+        # Not by O_DIRECT, which refuses such a read: as if the system had read less than asked.
+        os.close(read.descriptor)
+        read = FileRange(os.open(file, os.O_RDONLY), 100, True)
+        copier.driver.most_read = 5000
+    copier.fill(target, target, read)
+    os.close(read.descriptor)
     copier.driver.finish_all()
-    assert target.all()
+    np.testing.assert_array_equal(target, content)
+    reads = [arguments for name, arguments in copier.driver.log if name == "read"]
+    assert len(reads) > len(content) / copier.driver.most_read
+    if direct:
+        assert not any(number % 4096 for arguments in reads for number in arguments[1:])
+    copier.close()
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_the_system_reads(file: Path, direct: bool) -> None:
+    """What stands in for pread above is not what is called."""
+    copier, content = Copier(FakeDriver(), 2), np.fromfile(file, "u1")[5:]
+    pread = ctypes.cast(ctypes.CDLL(None).pread, ctypes.c_void_p).value
+    functions = copier.driver.addresses()._replace(read=pread)
+    copier.driver.addresses = lambda: functions
+    target, read = np.zeros_like(content), FileRange(opened(file, direct), 5, direct)
+    copier.fill(target, target, read)
+    copier.driver.finish_all()
+    np.testing.assert_array_equal(target, content)
+    os.close(read.descriptor)
+    copier.counter = Counter()
+    copier.fill(target, target, read)
+    assert copier.statuses.count(-errno.EBADF) >= 1
+    copier.close()
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 15, 63, 64, 65, 127, 128, 129, 1000, 4096 + 17])
@@ -234,3 +288,17 @@ def test_what_is_stored_goes_past_the_caches() -> None:
     fresh(0, 0, 0)
     (code,) = fresh.inspect_llvm().values()
     assert "!nontemporal" in code
+
+
+def test_loops_are_compiled_where_there_is_no_folder_to_keep_them_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compile = numba.njit
+
+    def refuse(function: Any, **options: Any) -> Any:
+        if options.pop("cache", False):
+            raise RuntimeError("cannot cache function: no locator available")
+        return compile(function, **options)
+
+    monkeypatch.setattr(numba, "njit", refuse)
+    assert copies.jit(lambda x: x + 1)(2) == 3

@@ -39,9 +39,14 @@ def test_each_thread_has_two_buffers_of_its_own() -> None:
 
 
 def test_an_array_of_few_pieces_takes_few_threads() -> None:
-    calls: list[Own] = []
+    calls, two = list[Own](), threading.Barrier(2)
+
+    def copy(own: Own) -> None:
+        two.wait(60)
+        calls.append(own)
+
     made = ring(FakeDriver())
-    made.run(calls.append, Counter(), 2)
+    made.run(copy, Counter(), 2)
     assert len(calls) == 2
     made.close()
 
@@ -90,16 +95,18 @@ import threading
 import numpy as np
 from support.fake_driver import FakeDriver
 from dask_coop.cuda import copies_numba as copies
-from dask_coop.cuda.ring import Counter, FileRange, Ring
+from dask_coop.cuda.ring import Counter, FileRange, Ring, runs
 
 driver = FakeDriver()
 made = Ring("test", 2, lambda: None, lambda: driver.buffer(64))
 x = np.zeros(1 << 30, "u1")
+rows, run = runs(x)
 counter = Counter()
 addresses = driver.addresses()
 job = copies.Job(x.ctypes.data, x.ctypes.data, x.nbytes, 64, counter.address, 0)
 ended = []
-copy = lambda own: ended.append(copies.fill(addresses, job, FileRange(-1, 0, False), own.table))
+given = addresses, job, rows, run, FileRange(-1, 0, False)
+copy = lambda own: ended.append(copies.fill(*given, own.table))
 threading.Thread(target=lambda: (__import__("time").sleep(1), print("go", flush=True))).start()
 try:
     made.run(copy, counter, 2)

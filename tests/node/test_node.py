@@ -22,6 +22,7 @@ from conftest import missing_for_gpu
 from dask._task_spec import Alias, DataNode, List, Task, TaskRef
 from dask.callbacks import Callback
 from dask.diagnostics import ProgressBar
+from dask.highlevelgraph import HighLevelGraph
 from support.fake_gpus import FakeArray, FakeGpus
 
 import dask_coop as dc
@@ -494,6 +495,51 @@ def test_launches_over_suitable_chunks_are_one_call(
     counted = [("counts", 4)]
     sums = ("compensated_sum", 4), ("compensated_sum", 4, [True] * 4)
     assert calls == [*sums, *counted, *counted]
+
+
+def test_dask_looks_at_no_chunk_of_launches(
+    node: dc.Node, multichunk: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer for a task a chunk than the GPUs take for the work."""
+    multichunk.objection = None
+    multichunk.scan = lambda team, op, xs, wanted, spec: [np.full(x.shape, 2.0) for x in xs]
+    multichunk.reduce = lambda team, op, xs, origins: op.monoid.identity(op.element)
+    multichunk.histogram = lambda team, op, xs, grid: (np.arange(2),)
+    graphs: list[int] = []
+    run_graph, cull = module.local.get_async, HighLevelGraph.cull
+
+    def counting(submit: Any, workers: int, dsk: Any, *args: Any, **options: Any) -> Any:
+        graphs.append(len(dsk))
+        return run_graph(submit, workers, dsk, *args, **options)
+
+    def optimizing(graph: HighLevelGraph, keys: Any) -> Any:
+        graphs.append(-1)
+        return cull(graph, keys)
+
+    monkeypatch.setattr(module.local, "get_async", counting)
+    # Dask's optimizer begins with it.
+    monkeypatch.setattr(HighLevelGraph, "cull", optimizing)
+
+    def looked_at(lazy: Any) -> list[int]:
+        graphs.clear()
+        lazy.persist(scheduler=node.get)
+        persisted = [*graphs]
+        graphs.clear()
+        lazy.compute(scheduler=node.get)
+        return [*persisted, *graphs]
+
+    for n in (4, 300):
+        x = da.ones(2 * n, chunks=2).persist(scheduler=node.get)
+        # The launch; its state and what is made of that; and Dask's own last task.
+        assert looked_at(dc.sum(x)) == looked_at(dc.histogram(x, 2, (0, 1))[0]) == [3, 4]
+        # To join the chunks takes a task a chunk.
+        assert looked_at(dc.cumsum(x)) == [1, n + 2]
+        assert node.explain().endswith(f"one launch over {n} chunks")
+        # What is not of the library may be worth optimizing, and other optimizers may be wanted.
+        assert -1 in looked_at(dc.cumsum(x) + 1)
+        assert -1 in looked_at(dc.cumsum(da.ones(2 * n, chunks=2)))
+        with dask.config.set(array_optimize=lambda dsk, keys: dsk.cull(keys)):
+            assert -1 in looked_at(dc.sum(x))
 
 
 def test_a_launch_that_fails_says_so(node: dc.Node, multichunk: SimpleNamespace) -> None:

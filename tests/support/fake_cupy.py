@@ -124,7 +124,7 @@ def transfer_without_gpu() -> Iterator[ModuleType]:
         spec.loader.exec_module(transfer)
         # One for all threads: ctypes frees its callbacks with it.
         addresses = driver.addresses()
-        transfer.__dict__["_driver"] = lambda: addresses
+        transfer.__dict__["_functions"] = lambda: addresses
         yield transfer
         transfer.close()
 

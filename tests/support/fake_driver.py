@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +19,14 @@ class FakeDriver:
     ----------
     fails : dict
         Errors by the name of a function and the number of its call.
+    most_read : int
+        What a call reads of a file, at most.
     """
 
-    def __init__(self, fails: dict[tuple[str, int], int] | None = None) -> None:
+    def __init__(
+        self, fails: dict[tuple[str, int], int] | None = None, most_read: int = 1 << 30
+    ) -> None:
+        self.most_read, self._reads = most_read, 0
         self._streams: dict[int, list[tuple[int, int, int] | None]] = {}
         self._events: dict[int, tuple[int, int]] = {}
         self.log: list[tuple[str, tuple[int, ...]]] = []
@@ -29,10 +36,10 @@ class FakeDriver:
         self._made: list[Any] = []
 
     def addresses(self) -> Any:
-        from dask_coop.cuda.copies_numba import Driver
+        from dask_coop.cuda.copies_numba import Functions
 
-        arity = {"copy": 4, "finish": 1, "follow": 3, "record": 2}
-        return Driver(**{name: self._address(name, n) for name, n in arity.items()})
+        arity = {"copy": 4, "finish": 1, "follow": 3, "record": 2, "read": 4}
+        return Functions(**{name: self._address(name, n) for name, n in arity.items()})
 
     def _address(self, name: str, arity: int) -> int:
         def call(*arguments: int) -> int:
@@ -41,10 +48,10 @@ class FakeDriver:
                 if error := self.fails.get((name, number)):
                     return error
                 self.log.append((name, arguments))
-                getattr(self, f"_{name}")(*arguments)
-                return 0
+                return int(getattr(self, f"_{name}")(*arguments) or 0)
 
-        self._made.append(ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * arity)(call))
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * arity, use_errno=True)
+        self._made.append(kind(call))
         address = ctypes.cast(self._made[-1], ctypes.c_void_p).value
         assert address is not None
         return address
@@ -61,6 +68,19 @@ class FakeDriver:
 
     def _record(self, event: int, stream: int) -> None:
         self._events[event] = stream, len(self._streams.get(stream, ()))
+
+    def _read(self, descriptor: int, address: int, nbytes: int, offset: int) -> int:
+        """Read no more than the system might, and be interrupted every third time."""
+        self._reads += 1
+        if self._reads % 3 == 0:
+            ctypes.set_errno(errno.EINTR)
+            return -1
+        memory = (ctypes.c_char * min(nbytes, self.most_read)).from_address(address)
+        try:
+            return os.preadv(descriptor, [memory], offset)
+        except OSError as error:
+            ctypes.set_errno(error.errno or 0)
+            return -1
 
     @property
     def waiting(self) -> bool:

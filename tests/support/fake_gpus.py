@@ -23,6 +23,12 @@ class FakeArray:
         return self.value.nbytes
 
 
+class DeviceArray(np.ndarray[Any, Any]):
+    """A NumPy array that lies on a GPU."""
+
+    device: int | None = None
+
+
 class FakeWatch:
     """Counts what the calling thread takes of a GPU."""
 
@@ -51,9 +57,10 @@ class FakeGpus:
         self.n = n
         self.log: list[Any] = []
         self._thread = threading.local()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._used: Counter[int] = Counter()
         self.most: Counter[int] = Counter()
+        self.puts: list[Any] = []
 
     def count(self) -> int:
         return self.n
@@ -75,12 +82,19 @@ class FakeGpus:
         return int(getattr(self._thread, "ordinal", -1))
 
     def device_of(self, x: Any) -> int | None:
-        return x.device if isinstance(x, FakeArray) else None
+        return x.device if isinstance(x, FakeArray | DeviceArray) else None
 
     def move(self, arrays: Sequence[FakeArray], ordinal: int) -> list[FakeArray]:
         assert all(x.device != ordinal for x in arrays)
         self.log.append(("move", tuple(x.device for x in arrays), ordinal))
-        return [FakeArray(x.value.copy(), ordinal) for x in arrays]
+        return [self._moved(x, ordinal) for x in arrays]
+
+    def _moved(self, x: Any, ordinal: int) -> Any:
+        if isinstance(x, FakeArray):
+            return FakeArray(x.value.copy(), ordinal)
+        copy = np.array(x).view(DeviceArray)
+        copy.device = ordinal
+        return copy
 
     def follow_caller(self, ordinals: Sequence[int]) -> None:
         self.log.append(("follow", threading.current_thread(), tuple(ordinals)))
@@ -98,6 +112,15 @@ class FakeGpus:
         self._take(x.device, x.nbytes)
         weakref.finalize(x, self._take, x.device, -x.nbytes).atexit = False
         return x
+
+    def put(self, x: Any, beside: DeviceArray | None = None, **_: Any) -> Any:
+        """Return a copy of an array on the calling thread's GPU, or on that of another array."""
+        copy = np.array(x).view(DeviceArray)
+        copy.device = self.current() if beside is None else beside.device
+        self.puts.append((copy.device, copy.nbytes))
+        self._take(copy.device, copy.nbytes)
+        weakref.finalize(copy, self._take, copy.device, -copy.nbytes).atexit = False
+        return copy
 
     def _take(self, device: int, nbytes: int) -> None:
         with self._lock:

@@ -9,6 +9,14 @@ import cupy
 Array = Any
 
 
+def is_plain(x: Array) -> bool:
+    """Tell whether an array is in C order, without gaps, and where its dtype may stand.
+
+    That needs no GPU, so it is asked before the GPU of a chunk is made the current one.
+    """
+    return bool(x.flags.c_contiguous and x.data.ptr % x.itemsize == 0)
+
+
 def dense(x: Array) -> tuple[Array, list[int]]:
     """Return `x` as a C-contiguous array with its axes in some order, and that order.
 

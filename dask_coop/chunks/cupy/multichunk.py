@@ -12,7 +12,6 @@ offers what one launch does with the chunks of one GPU, and one answer to wait f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +24,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
+from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense, is_plain
 from dask_coop.chunks.cupy.eligibility import (
     objection_to_chunks_of_one_gpu,
     objection_to_histogram,
@@ -160,11 +159,23 @@ def downsweep(
 
 
 def _results(op: Operation, xs: Sequence[Array], wanted: Sequence[bool]) -> list[Array | None]:
-    ys, here = [], cupy.cuda.runtime.getDevice()
-    for x, is_wanted in zip(xs, wanted, strict=True):
-        with nullcontext() if x.device.id == here else x.device:
-            ys.append(cupy.empty(x.shape, op.output) if is_wanted else None)
+    ys: list[Array | None] = [None] * len(xs)
+    for ordinal, own in _owners(xs).items():
+        # To change the GPU takes longer than to take memory, so it is done once. Each result has an
+        # allocation of its own, for one that is let go of frees nothing while others share it.
+        with cupy.cuda.Device(ordinal):
+            for i in own:
+                if wanted[i]:
+                    ys[i] = cupy.ndarray(xs[i].shape, op.output)
     return ys
+
+
+def _owners(xs: Sequence[Array]) -> dict[int, list[int]]:
+    """Return the numbers of the chunks on each GPU, by its ordinal."""
+    owners: dict[int, list[int]] = {}
+    for i, x in enumerate(xs):
+        owners.setdefault(x.data.device_id, []).append(i)
+    return owners
 
 
 def _scan(
@@ -209,10 +220,7 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> Sta
     grid : Grid
         The bins of one coordinate.
     """
-    ready = []
-    for x in xs:
-        with x.device:
-            ready.append(dense(x.view("u1") if x.dtype.kind == "b" else x)[0])
+    ready = [_dense(x.view("u1") if x.dtype.kind == "b" else x) for x in xs]
     bins, (total,) = grid.bins[0], op.monoid.dtypes(op.element)
     work = _Work(ready, 0)
     how = multichunk_histogram(work.ordinals, ready[0].dtype, bins)
@@ -263,12 +271,20 @@ def _team_of_one(ordinal: int) -> Team:
 
 def _prepare(op: Operation, x: Array) -> Array:
     """Return a chunk as the kernels read it."""
-    if x.flags.c_contiguous and x.dtype == op.element and x.data.ptr % x.itemsize == 0:
+    if x.dtype == op.element and is_plain(x):
         return x
     with x.device:
         x = x.astype(op.element, copy=False)
         # An argument index counts in C order, whatever the order in memory.
         return aligned(contiguous(x)) if op.monoid.positional else dense(x)[0]
+
+
+def _dense(x: Array) -> Array:
+    """Return a chunk of samples, in any order, as the kernels read it."""
+    if is_plain(x):
+        return x
+    with x.device:
+        return dense(x)[0]
 
 
 def _fields(op: Operation, states: Any) -> State:
@@ -333,10 +349,7 @@ class _Work:
         self.tables: list[Array] = []
         self.sends_states = False
         self._blocks = 0
-        owners: dict[int, list[int]] = {}
-        for i, x in enumerate(xs):
-            owners.setdefault(x.device.id, []).append(i)
-        self._gpus = [_GpuWork(ordinal, owners[ordinal]) for ordinal in sorted(owners)]
+        self._gpus = [_GpuWork(ordinal, own) for ordinal, own in sorted(_owners(xs).items())]
 
     @property
     def ordinals(self) -> tuple[int, ...]:

@@ -1,0 +1,285 @@
+"""Chunks that come from the host go through a Node in a stream, in as much memory as there may be.
+
+GPUs are made up: a chunk on one is a NumPy array that knows where it is, and its memory is counted.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask._task_spec import DataNode, Task, TaskRef
+from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
+from dask.local import get_sync
+from support.fake_gpus import DeviceArray, FakeGpus
+
+import dask_coop as dc
+from dask_coop import chunks
+from dask_coop.chunks.cupy.eligibility import Objection
+from dask_coop.graph import tasks
+from dask_coop.node import node as module
+from dask_coop.node import run
+from dask_coop.node.placement import copies_to_gpu, copies_to_host, deal
+from dask_coop.node.room import parsed_limit
+from dask_coop.node.streams import cut_copies
+
+CHUNK, CHUNKS = 1000, 60
+NBYTES = 8 * CHUNK
+HOST = np.random.default_rng(17).integers(-9, 9, CHUNK * CHUNKS).astype("f8")
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
+    """Return two GPUs of 10,000 chunks of memory, with scans that leave their results there."""
+    fake = FakeGpus(2)
+    monkeypatch.setattr(module, "_peers", lambda: fake)
+    monkeypatch.setattr(module, "CPU_COUNT", 8)
+    monkeypatch.setattr(fake, "memory", lambda _: (0, 0, 10_000 * NBYTES, 10_000 * NBYTES))
+    launches = SimpleNamespace(Team=lambda *_: SimpleNamespace(objection=""))
+    monkeypatch.setattr(run, "_multichunk", lambda: launches)
+    monkeypatch.setattr(run, "objection_to_chunks", lambda *_: Objection("GPUs are fakes"))
+    monkeypatch.setitem(to_cupy_dispatch._lookup, np.ndarray, fake.put)
+    monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, lambda x, **_: np.array(x))
+    numpy = chunks.backend_of(HOST)
+
+    def scan(op: Any, x: Any, *given: Any) -> Any:
+        return fake.put(numpy.scan(op, x, *given), x)
+
+    def scan_on(op: Any, x: Any, *given: Any) -> Any:
+        y, state = numpy.scan_on(op, x, *given)
+        return fake.put(y, x), state
+
+    names = {name: getattr(numpy, name) for name in dir(numpy) if name[0] != "_"}
+    backend = SimpleNamespace(**names | {"scan": scan, "scan_on": scan_on})
+    monkeypatch.setattr(tasks.chunks, "backend_of", lambda *_: backend)
+    return fake
+
+
+@pytest.fixture
+def node(gpus: FakeGpus) -> Iterator[Callable[..., dc.Node]]:
+    """Return what makes a Node of `n` GPUs, whose `limit` is a number of chunks."""
+    made: list[dc.Node] = []
+
+    def make(n: int, limit: int) -> dc.Node:
+        made.append(dc.Node(range(n), memory_limit=limit * NBYTES))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def to_gpu(host: Any = HOST) -> Any:
+    x = da.from_array(host, chunks=CHUNK)
+    return x.map_blocks(to_cupy_dispatch, dtype=x.dtype, meta=np.empty(0))
+
+
+def to_host(x: Any) -> Any:
+    return x.map_blocks(to_numpy_dispatch, dtype=x.dtype, meta=np.empty(0))
+
+
+WORK: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "sum": (dc.sum, HOST.sum()),
+    "histogram": (lambda x: dc.histogram(x, 5, (-9, 9))[0], np.histogram(HOST, 5, (-9, 9))[0]),
+    "two of one read": (lambda x: da.stack([dc.sum(x), dc.max(x)]), [HOST.sum(), HOST.max()]),
+    "cumsum": (lambda x: to_host(dc.cumsum(x)), HOST.cumsum()),
+    "reverse": (lambda x: to_host(dc.cumsum(x, reverse=True)), HOST[::-1].cumsum()[::-1]),
+    "exclusive": (
+        lambda x: to_host(dc.cumulative_sum(x, include_initial=True)),
+        np.concatenate([[0], HOST.cumsum()]),
+    ),
+    "sequential": (lambda x: to_host(dc.cumsum(x, method="sequential")), HOST.cumsum()),
+    "recompute": (lambda x: to_host(dc.cumsum(x, method="recompute")), HOST.cumsum()),
+    "a scan's sum": (lambda x: dc.sum(dc.cumsum(x)), HOST.cumsum().sum()),
+    "a scan's scan": (lambda x: to_host(dc.cumsum(dc.cumsum(x))), HOST.cumsum().cumsum()),
+    "rows": (
+        lambda x: to_host(dc.cumsum(x.reshape(CHUNKS, 20, 50), axis=0)),
+        HOST.reshape(CHUNKS, 20, 50).cumsum(0),
+    ),
+    "segments": (
+        lambda x: to_host(dc.cumsum(x, segments=da.zeros(len(HOST), dtype="?", chunks=CHUNK))),
+        HOST.cumsum(),
+    ),
+    "a scan and a sum": (
+        lambda x: da.concatenate([to_host(dc.cumsum(x)), dc.sum(x)[None]]),
+        np.append(HOST.cumsum(), HOST.sum()),
+    ),
+    "of what is made there": (lambda x: to_host(dc.cumsum(x * 2)), (HOST * 2).cumsum()),
+}
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("work", WORK)
+def test_few_chunks_are_on_a_gpu_at_a_time(gpus: FakeGpus, node: Any, work: str, n: int) -> None:
+    call, expected = WORK[work]
+    np.testing.assert_allclose(call(to_gpu()).compute(scheduler=node(n, 12).get), expected)
+    # The first of a kind may be let in beside others before it is known what it needs.
+    assert 0 < max(gpus.most.values()) <= 14 * NBYTES
+    assert not any(gpus.used(gpu) for gpu in range(n))
+
+
+def test_results_go_where_they_are_stored(gpus: FakeGpus, node: Any) -> None:
+    out = np.empty_like(HOST)
+    with node(2, 10):
+        da.store(to_host(dc.cumsum(to_gpu())), out, lock=False)
+    np.testing.assert_allclose(out, HOST.cumsum())
+    assert max(gpus.most.values()) <= 12 * NBYTES
+
+
+def test_a_slow_way_out_holds_up_the_way_in(
+    gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(x: Any, **_: Any) -> Any:
+        time.sleep(0.01)
+        return np.array(x)
+
+    monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, slow)
+    one = node(1, 10)
+    y = to_host(dc.cumsum(to_gpu())).compute(scheduler=one.get)
+    np.testing.assert_allclose(y, HOST.cumsum())
+    # What is made there of chunks that were let in has no gate.
+    assert max(gpus.most.values()) <= 13 * NBYTES
+    assert "tasks waited until less than" in one.explain()
+    assert "GPU 0: " in one.explain()
+
+
+def test_what_has_to_stay_goes_beyond_the_limit_and_is_told(gpus: FakeGpus, node: Any) -> None:
+    one = node(1, 10)
+    kept = to_gpu().persist(scheduler=one.get)
+    np.testing.assert_array_equal(kept.map_blocks(np.asarray).compute(scheduler="sync"), HOST)
+    assert gpus.used(0) == CHUNKS * NBYTES
+    assert " began although more was" in one.explain()
+    # And what comes next still ends.
+    assert to_gpu(HOST[:5000]).sum().compute(scheduler=one.get) == HOST[:5000].sum()
+
+
+def test_chunks_of_a_chain_are_dealt_in_turn(gpus: FakeGpus, node: Any) -> None:
+    to_host(dc.cumsum(to_gpu())).compute(scheduler=node(2, 10).get)
+    ordinals = [ordinal for ordinal, _ in gpus.puts]
+    assert abs(ordinals[: CHUNKS // 2].count(0) - ordinals[: CHUNKS // 2].count(1)) <= 12
+    keys = [("x", i) for i in range(5)]
+    assert [*deal([*keys, "x"], 2, {"x"}).values()] == [0, 1, 0, 1, 0, 0]
+
+
+def test_reads_of_a_chain_do_not_wait_for_its_steps(gpus: FakeGpus, node: Any) -> None:
+    """Two chunks are copied before the first is scanned."""
+    both = threading.Barrier(2, timeout=20)
+    (lookup, seen) = to_cupy_dispatch._lookup, []
+    put = lookup[np.ndarray]
+
+    def together(x: Any, **_: Any) -> Any:
+        seen.append(1)
+        if len(seen) in (2, 3):
+            both.wait()
+        return put(x)
+
+    lookup[np.ndarray] = together
+    y = to_host(dc.cumsum(to_gpu(), method="sequential"))
+    np.testing.assert_allclose(y.compute(scheduler=node(1, 12).get), HOST.cumsum())
+
+
+def test_what_is_explained(gpus: FakeGpus, node: Any) -> None:
+    one = node(2, 100)
+    dask.compute(dc.sum(to_gpu()), to_host(dc.cummax(to_gpu())), scheduler=one.get)
+    lines = sorted(line.partition("-")[2].partition(": ")[2] for line in one.explain().splitlines())
+    assert lines == ["plain tasks, because its chunks come from the host, one after the other"] * 2
+    persisted = dc.cumsum(to_gpu()).persist(scheduler=one.get)
+    assert one.explain().endswith("because GPUs are fakes")
+    assert persisted.npartitions == CHUNKS
+
+
+def step(block: Any, base: Any) -> Any:
+    return block + base
+
+
+def fused(*parts: Task) -> Task:
+    return Task.fuse(*parts, key=parts[-1].key)
+
+
+def test_copies_are_cut_out_of_what_waits_for_more() -> None:
+    read = Task(("h", 1), np.ones, 3)
+    copy = Task(("g", 1), to_cupy_dispatch, TaskRef(("h", 1)))
+    scan = Task(("y", 1), step, TaskRef(("g", 1)), TaskRef("base"))
+    graph = {"base": DataNode("base", 1), ("y", 1): fused(read, copy, scan)}
+    cut = cut_copies(graph)
+    assert set(cut) == {"base", ("y-copy", 1), ("y", 1)}
+    assert cut["y-copy", 1].dependencies == frozenset()
+    assert cut["y", 1].dependencies == {("y-copy", 1), "base"}
+    assert copies_to_gpu(cut["y-copy", 1])
+    assert not copies_to_gpu(cut["y", 1])
+    np.testing.assert_array_equal(get_sync(cut | {("y-copy", 1): DataNode("", 2)}, ("y", 1)), 3)
+    # What waits for nothing else stays one task, and so does what is used twice.
+    lone = {("y", 1): fused(read, copy, Task(("y", 1), abs, TaskRef(("g", 1))))}
+    assert cut_copies(lone) is lone
+    twice = Task(("y", 1), lambda *_: 1, TaskRef(("g", 1)), TaskRef(("h", 1)), TaskRef("base"))
+    both = {"base": DataNode("base", 1), ("y", 1): fused(read, copy, twice)}
+    assert cut_copies(both) is both
+
+
+def test_copies_are_known_by_what_they_call() -> None:
+    x = da.ones(3)
+    for way, copies in (("cupy", copies_to_gpu), ("numpy", copies_to_host)):
+        y = x.map_blocks(chunks.asarray, way, None, dtype="f8", meta=np.empty(0))
+        (blockwise,) = [task for key, task in dict(y.dask).items() if key[0] == y.name]
+        assert copies(blockwise)
+        assert copies(fused(blockwise, Task("y", abs, TaskRef(blockwise.key))))
+        other = copies_to_host if copies is copies_to_gpu else copies_to_gpu
+        assert not other(blockwise)
+        assert not copies(Task("y", chunks.asarray, TaskRef("x")))
+    cupy = SimpleNamespace(__module__="cupy._creation.from_data", __name__="asarray")
+    assert copies_to_gpu(Task("y", cupy, 1))
+    assert not copies_to_gpu(Task("y", np.asarray, 1))
+    assert not copies_to_gpu(DataNode("y", 1))
+
+
+def test_a_gate_that_fails_fails_its_task(
+    gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def used(_: int) -> int:
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr(gpus, "used", used)
+    with pytest.raises(RuntimeError, match="no driver"):
+        to_gpu().sum().compute(scheduler=node(1, 10).get)
+
+
+@pytest.mark.parametrize("error", [OSError("torn"), MemoryError("full"), KeyboardInterrupt()])
+def test_a_read_that_fails_ends_the_stream(gpus: FakeGpus, node: Any, error: BaseException) -> None:
+    class Source:
+        shape, ndim, dtype = HOST.shape, 1, HOST.dtype
+
+        def __getitem__(self, index: Any) -> Any:
+            if index[0].start == 20 * CHUNK:
+                raise error
+            return HOST[index]
+
+    x = da.from_array(Source(), chunks=CHUNK, meta=np.empty(0))
+    lazy = x.map_blocks(to_cupy_dispatch, dtype="f8", meta=np.empty(0))
+    one = node(2, 10)
+    for work in (dc.sum(lazy), to_host(dc.cumsum(lazy))):
+        with pytest.raises(type(error)):
+            work.compute(scheduler=one.get)
+        gc.collect()
+        assert not any(gpus.used(gpu) for gpu in range(2))
+    assert dc.sum(to_gpu()).compute(scheduler=one.get) == HOST.sum()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(None, 800), (0.25, 250), ("1 kB", 1000), (1.0, 1000), (2000, 2000)]
+)
+def test_a_limit_is_bytes_or_a_fraction(given: Any, expected: int) -> None:
+    assert parsed_limit(given, 1000) == expected
+
+
+@pytest.mark.parametrize("given", [0, -1, "much", "-1 GB", float("inf"), float("nan"), [1], True])
+def test_other_limits_are_refused(gpus: FakeGpus, given: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"memory_limit must be .* got "):
+        dc.Node(memory_limit=given)
