@@ -110,6 +110,16 @@ def test_buffers_of_maps_are_found(path: Path) -> None:
     assert_is_there(np.asarray(memoryview(mapped)[3:77]))
 
 
+def test_maps_side_by_side_are_told_apart(path: Path) -> None:
+    """The kernel puts a map before the last one, and makes one line of both where they fit."""
+    begins = [page * mmap.PAGESIZE for page in reversed(range(20))]
+    with path.open("rb") as file:
+        size, access = mmap.PAGESIZE, mmap.ACCESS_READ
+        maps = [mmap.mmap(file.fileno(), size, access=access, offset=begin) for begin in begins]
+    for begin, mapped in zip(begins, maps, strict=True):
+        assert assert_is_there(np.frombuffer(mapped, "u1")).offset == begin
+
+
 def copy_on_write(path: Path) -> Any:
     x = np.memmap(path, mode="c")
     x[5] += 1
@@ -145,9 +155,15 @@ def replace(path: Path) -> None:
     path.with_suffix(".new").replace(path)
 
 
+def replace_by_the_name_of_what_is_gone(path: Path) -> None:
+    """Make a file of the name that the kernel gives a file without one."""
+    path.unlink()
+    VALUES[::-1].tofile(f"{path} (deleted)")
+
+
 def replace_by_a_pipe(path: Path) -> None:
     path.unlink()
-    os.mkfifo(path)
+    os.mkfifo(f"{path} (deleted)")
 
 
 def rename(path: Path) -> None:
@@ -156,7 +172,11 @@ def rename(path: Path) -> None:
     VALUES.tofile(path)
 
 
-@pytest.mark.parametrize("change", [Path.unlink, replace, replace_by_a_pipe, rename])
+@pytest.mark.parametrize(
+    "change",
+    [Path.unlink, replace, replace_by_the_name_of_what_is_gone, replace_by_a_pipe, rename],
+)
+@pytest.mark.timeout(60)
 def test_another_file_of_that_name_is_not_taken(path: Path, change: Any) -> None:
     early, late = np.memmap(path, mode="r"), np.memmap(path, mode="r")
     assert_is_there(early)
