@@ -46,6 +46,8 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
     launches = SimpleNamespace(Team=lambda *_: SimpleNamespace(objection=""))
     monkeypatch.setattr(run, "_multichunk", lambda: launches)
     monkeypatch.setattr(run, "objection_to_chunks", lambda *_: Objection("GPUs are fakes"))
+    # These stand in for CuPy's functions, not for ours.
+    monkeypatch.setattr(module, "take_over", lambda _: lambda: True)
     monkeypatch.setitem(to_cupy_dispatch._lookup, np.ndarray, fake.put)
     monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, lambda x, **_: np.array(x))
     numpy = chunks.backend_of(HOST)
