@@ -157,9 +157,10 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
         return Found(graph, graph, [], {})
     others: dict[str, Objection] = {}
     chains = streams.chains(whole, kinds, wanted)
-    for key in chains.keys() & kinds.keys():
-        del kinds[key]
-        others[name_of(key)] = _FROM_HOST
+    if chains:
+        others |= {name_of(key): _FROM_HOST for key in chains.keys() & kinds.keys()}
+        whole = whole | chains
+        kinds = {key: kind for key, task in whole.items() if (kind := kind_of(task))}
     scans = list(_scans(whole, kinds, others))
     made = {key for launch in scans for key in launch.outputs}
     trees: list[MultichunkLaunch] = []
@@ -173,7 +174,6 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
             others[launch.name] = _FROM_HOST if on_host else _MADE_ON_THE_WAY
     launches = [*trees, *scans]
     if chains:
-        whole = whole | chains
         return Found(whole | roots, whole, launches, others)
     if not launches:
         return Found(graph, graph, [], others)
@@ -195,7 +195,7 @@ def _are_held(launch: MultichunkLaunch, graph: Graph, kinds: Kinds, there: Set[A
     lazy = {key for key in launch.blocks if key not in there and not _is_data(graph, key)}
     if lazy:
         for key, task in graph.items():
-            if kinds.get(key) not in (LiftTask, CountTask):
+            if kinds.get(key) not in streams.LETS_GO:
                 lazy -= task.dependencies
     return not lazy
 

@@ -25,6 +25,8 @@ from dask_coop.graph.tasks import (
     DownsweepTask,
     Graph,
     LiftTask,
+    OurTask,
+    ScanFromTask,
     StepTask,
     UpsweepTask,
     index_of,
@@ -131,15 +133,15 @@ def chains(graph: Graph, kinds: Mapping[Any, Any], wanted: Set[Any]) -> Graph:
         return made
     scanned = {scan.block: key for key in made if (scan := read(graph.get(key), DownsweepTask))}
     for key, task in graph.items():
-        if key not in made and kinds.get(key) not in _TO_STATES:
+        if key not in made and kinds.get(key) not in LETS_GO:
             for block in task.dependencies & scanned.keys():
                 name = name_of(scanned[block])
                 made = {key: one for key, one in made.items() if not _is_of(key, name)}
     return made
 
 
-#: What lets go of a chunk once it has made a state of it.
-_TO_STATES = {LiftTask, CountTask, UpsweepTask}
+#: What needs a chunk for no longer than it takes to read it once.
+LETS_GO: Set[type[OurTask] | None] = {LiftTask, CountTask, UpsweepTask, StepTask, ScanFromTask}
 
 
 def _lines(graph: Graph, kinds: Mapping[Any, Any]) -> Iterator[dict[Any, DownsweepTask]]:

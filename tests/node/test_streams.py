@@ -123,8 +123,8 @@ WORK: dict[str, tuple[Callable[[Any], Any], Any]] = {
 def test_few_chunks_are_on_a_gpu_at_a_time(gpus: FakeGpus, node: Any, work: str, n: int) -> None:
     call, expected = WORK[work]
     np.testing.assert_allclose(call(to_gpu()).compute(scheduler=node(n, 12).get), expected)
-    # The first of a kind may be let in beside others before it is known what it needs.
-    assert 0 < max(gpus.most.values()) <= 14 * NBYTES
+    # What is made there of chunks that were let in has no gate.
+    assert 0 < max(gpus.most.values()) <= 18 * NBYTES
     assert not any(gpus.used(gpu) for gpu in range(n))
 
 
@@ -133,7 +133,7 @@ def test_results_go_where_they_are_stored(gpus: FakeGpus, node: Any) -> None:
     with node(2, 10):
         da.store(to_host(dc.cumsum(to_gpu())), out, lock=False)
     np.testing.assert_allclose(out, HOST.cumsum())
-    assert max(gpus.most.values()) <= 12 * NBYTES
+    assert max(gpus.most.values()) <= 16 * NBYTES
 
 
 def test_a_slow_way_out_holds_up_the_way_in(
@@ -148,7 +148,7 @@ def test_a_slow_way_out_holds_up_the_way_in(
     y = to_host(dc.cumsum(to_gpu())).compute(scheduler=one.get)
     np.testing.assert_allclose(y, HOST.cumsum())
     # What is made there of chunks that were let in has no gate.
-    assert max(gpus.most.values()) <= 13 * NBYTES
+    assert max(gpus.most.values()) <= 16 * NBYTES
     assert "tasks waited until less than" in one.explain()
     assert "GPU 0: " in one.explain()
 
