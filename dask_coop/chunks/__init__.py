@@ -1,15 +1,15 @@
 """What is done to one chunk; backend.py says what that is, and chooses who does it."""
 
-from dask_coop.chunks.backend import ChunkBackend, asarray, backend_of, is_common, is_plain, kind
+from dask_coop.chunks.backend import ChunkBackend, asarray, backend_of, can_move, is_common, kind
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked, unmasked, zeros_like
 
 __all__ = [
     "ChunkBackend",
     "asarray",
     "backend_of",
+    "can_move",
     "is_common",
     "is_masked",
-    "is_plain",
     "keeps_mask",
     "kind",
     "refuse_masked",

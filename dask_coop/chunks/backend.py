@@ -302,8 +302,8 @@ def asarray(x: Any, to: str, nbytes: int | None = None, direct: Direct = "auto")
     return target.from_numpy(on_host, nbytes, direct)
 
 
-def is_plain(x: Any, kind: str) -> bool:
-    """Tell whether `x` is a plain array of the kind `kind`, of a dtype that every kind has."""
+def can_move(x: Any, kind: str) -> bool:
+    """Tell whether `x` is a plain array of the kind `kind`, and can become one of any other."""
     of: Any = type(x)
     return class_name(of) in BACKENDS[kind].classes and is_common(x.dtype)
 

@@ -92,7 +92,7 @@ def _call(dispatch: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a dispatch: its own function, but for copies that are ours."""
     source, target = _KINDS.get(getattr(dispatch, "__name__", ""), ("", ""))
     # Dask's functions have options that ours do not.
-    if not target or args or kwargs or not chunks.is_plain(x, source):
+    if not target or args or kwargs or not chunks.can_move(x, source):
         return _dasks(dispatch, x, *args, **kwargs)
     given = next(reversed([*_wanted.values()]), ())
     return chunks.asarray(x, target, *given)
