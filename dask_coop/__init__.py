@@ -28,6 +28,7 @@ from dask_coop.api.extrema import (
     nanmin,
     ptp,
 )
+from dask_coop.api.files import from_npy
 from dask_coop.api.histogram import histogram
 from dask_coop.api.histogramdd import histogram2d, histogramdd
 from dask_coop.api.linalg import matmul, transpose
@@ -82,6 +83,7 @@ __all__ = [
     "describe",
     "digitize",
     "explain",
+    "from_npy",
     "histogram",
     "histogram2d",
     "histogramdd",

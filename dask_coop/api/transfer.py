@@ -13,9 +13,10 @@ from dask.utils import parse_bytes
 
 from dask_coop import chunks
 from dask_coop.api.public import public
+from dask_coop.chunks.files import Direct
 
 #: The least pinned memory of a GPU: two buffers each way, one that is filled while one is copied.
-LEAST_BYTES = 8 << 20
+LEAST_BYTES = 16 << 20
 
 
 @public("blockwise", dask=False)
@@ -44,12 +45,22 @@ def to_gpu(x: Any) -> da.Array:
     TypeError
         If elements are of another dtype, or chunks neither NumPy's nor CuPy's, or masked.
     ValueError
-        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 8 MiB.
+        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 16 MiB;
+        or if ``coop.transfer.direct`` is none of its values.
+
+    See Also
+    --------
+    from_npy : Arrays of files.
 
     Notes
     -----
     ``coop.transfer.buffers`` in Dask's configuration is how much pinned memory a process takes for
-    each GPU, 64 MiB by default. It is taken by the first copy and kept.
+    each GPU, 1216 MiB by default. It is taken by the first copy and kept.
+
+    Contiguous parts of maps of files, such as `from_npy` makes, are read from the file straight
+    into pinned memory. ``coop.transfer.direct`` tells whether that goes past the page cache: True,
+    False, or "auto", the default: for files of more than half of the memory that is available,
+    unless the page cache has the chunk. File systems without O_DIRECT are read as usual.
 
     Examples
     --------
@@ -75,7 +86,8 @@ def to_host(x: Any) -> da.Array:
     Parameters
     ----------
     x : dask.array.Array or array_like
-        In CuPy chunks; what is in NumPy chunks stays as it is.
+        In CuPy chunks; what is in NumPy chunks stays as it is. What a chunk is, is seen when it is
+        there: Dask takes chunks of Zarr on the GPU for NumPy's.
 
     Returns
     -------
@@ -87,7 +99,7 @@ def to_host(x: Any) -> da.Array:
     TypeError
         If chunks are neither CuPy's nor NumPy's.
     ValueError
-        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 8 MiB.
+        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 16 MiB.
 
     See Also
     --------
@@ -105,24 +117,25 @@ def to_host(x: Any) -> da.Array:
 
 def _move(name: str, x: da.Array, to: str) -> da.Array:
     """Return `x` with chunks of the kind `to`."""
-    nbytes = _buffers()
-    if chunks.kind(x._meta) == to:
+    given = _buffers(), _direct()
+    meta = x._meta
+    if chunks.kind(meta) != to:
+        chunks.refuse_masked(name, meta)
+        try:
+            meta = chunks.asarray(np.empty((0,) * x.ndim, x.dtype.newbyteorder("=")), to)
+        # CuPy's own errors are classes of CuPy, which may be missing.
+        except Exception as error:
+            raise RuntimeError(f"{name} needs CuPy and an NVIDIA GPU: {error}") from error
+    elif to != "numpy":
         return x
-    chunks.refuse_masked(name, x._meta)
-    dtype = x.dtype.newbyteorder("=")
-    like = np.empty((0,) * x.ndim, dtype)
-    try:
-        meta = chunks.asarray(like, to)
-    # CuPy's own errors are classes of CuPy, which may be missing.
-    except Exception as error:
-        raise RuntimeError(f"{name} needs CuPy and an NVIDIA GPU: {error}") from error
+    # NumPy is what Dask takes chunks for that it knows nothing of.
     return x.map_blocks(
         chunks.asarray,
         to,
-        nbytes,
-        dtype=dtype,
+        *given,
+        dtype=meta.dtype,
         meta=meta,
-        name=f"{name.replace('_', '-')}-{tokenize(x, nbytes)}",
+        name=f"{name.replace('_', '-')}-{tokenize(x, *given)}",
     )
 
 
@@ -136,5 +149,13 @@ def _buffers() -> int | None:
     except (TypeError, ValueError) as error:
         raise ValueError(f"coop.transfer.buffers is no number of bytes, but {given!r}") from error
     if nbytes < LEAST_BYTES:
-        raise ValueError(f"coop.transfer.buffers must be at least 8 MiB, got {given!r}")
+        raise ValueError(f"coop.transfer.buffers must be at least 16 MiB, got {given!r}")
     return nbytes
+
+
+def _direct() -> Direct:
+    """Return whether files are read past the page cache, as configured."""
+    given: Direct = config.get("coop.transfer.direct", "auto")
+    if given != "auto" and not isinstance(given, bool):
+        raise ValueError(f"coop.transfer.direct must be 'auto', True or False, got {given!r}")
+    return given

@@ -22,6 +22,7 @@ from dask_coop.algebra.bins import BinSpec, Steps
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.chunks.files import Direct
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused
 
@@ -156,10 +157,13 @@ class ChunkBackend(Protocol):
         much as it takes to be fast.
         """
 
-    def from_numpy(self, x: np.ndarray[Any, Any], nbytes: int | None = None) -> Array:
+    def from_numpy(
+        self, x: np.ndarray[Any, Any], nbytes: int | None = None, direct: Direct = "auto"
+    ) -> Array:
         """Return a NumPy array as one of the backend's class, on the current device.
 
-        `nbytes` is as for `to_numpy`.
+        `nbytes` is as for `to_numpy`. What is a map of a file may be read from there instead, past
+        the page cache if `direct` says so (files.py).
         """
 
     # What follows is for several chunks at a time. Backends that gain nothing by it take these
@@ -275,16 +279,17 @@ def backend_of(*blocks: Any) -> ChunkBackend:
     return _load(_row(next(filter(is_masked, blocks), blocks[0])).module)
 
 
-def asarray(x: Any, to: str, nbytes: int | None = None) -> Any:
+def asarray(x: Any, to: str, nbytes: int | None = None, direct: Direct = "auto") -> Any:
     """Return `x` as an array of the kind `to`, on the current device.
 
-    Copies between memories are staged in up to `nbytes` of the host's.
+    Copies between memories are staged in up to `nbytes` of the host's; `direct` tells whether maps
+    of files are read past the page cache (files.py).
     """
     row = _row(x)
     if row.kind == to:
         return x
     on_host = _load(row.module).to_numpy(x, nbytes)
-    return _load(BACKENDS[to].module).from_numpy(on_host, nbytes)
+    return _load(BACKENDS[to].module).from_numpy(on_host, nbytes, direct)
 
 
 def _row(x: Any, name: str = "an array") -> BackendRow:

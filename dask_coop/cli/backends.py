@@ -16,7 +16,7 @@ import dask.array as da
 from dask.diagnostics import ProgressBar
 from dask.system import CPU_COUNT
 
-from dask_coop import chunks
+from dask_coop import chunks, to_gpu
 from dask_coop.cli import info
 
 
@@ -41,10 +41,7 @@ class Runtime:
         if not self.gpu or x.dtype.kind in "mM":
             # CuPy has no dates.
             return x
-        import cupy
-
-        meta = cupy.empty((0,) * x.ndim, x.dtype)
-        return x.map_blocks(cupy.asarray, dtype=x.dtype, meta=meta)
+        return to_gpu(x)
 
     def compute(self, *arrays: da.Array) -> list[Any]:
         """Return the arrays as NumPy arrays, computed in one go, with a progress bar on stderr."""

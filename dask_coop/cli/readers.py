@@ -10,9 +10,9 @@
 ``skimage:NAME``      a picture that comes with scikit-image
 ====================  =============================================================
 
-NumPy, HDF5 and netCDF files are opened anew for each chunk, inside the task: what travels in the
-graph is a path, so threads, processes and clusters read alike. Numbers that the attributes of an
-array say are packed are unpacked (decoding.py).
+NumPy, HDF5 and netCDF files are opened inside the task: what travels in the graph is a path, so
+threads, processes and clusters read alike. Numbers that the attributes of an array say are packed
+are unpacked (decoding.py).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import dask.array as da
 import numpy as np
 from dask.array.core import normalize_chunks
 
+from dask_coop.api.files import from_npy
+from dask_coop.chunks.npy import NpyArray, open_npy
 from dask_coop.cli.decoding import PACKING, TIMES, decode, packing
 from dask_coop.errors import Undecodable, UserError
 
@@ -124,19 +126,6 @@ def open_source(text: str, dataset: str | None = None, chunks: Chunks = "auto") 
 
 
 @dataclass(frozen=True)
-class NpyFile:
-    """An array in a ``.npy`` file, mapped anew by each access."""
-
-    path: Path
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return a part of the array."""
-        return np.lib.format.open_memmap(self.path, mode="r")[index]
-
-
-@dataclass(frozen=True)
 class Hdf5Dataset:
     """A dataset of an HDF5 file, which each access opens and closes."""
 
@@ -172,12 +161,13 @@ class Netcdf3Variable:
             return np.array(file.variables[self.variable][index])
 
 
-def _open_npy(path: Path) -> NpyFile:
+def _open_npy(path: Path) -> NpyArray:
     try:
-        mapped = np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError) as error:
+        return open_npy(path)
+    except OSError as error:
         raise UserError(f"{path}: cannot map this file as .npy: {error}") from error
-    return NpyFile(path.absolute(), mapped.shape, mapped.dtype)
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def _open_zarr(path: Path, dataset: str | None) -> tuple[Any, str, dict[str, Any]]:
@@ -336,13 +326,16 @@ def _chunked(
         # What is decoded is larger.
         before = getattr(x, "chunks", None)
         chunks = normalize_chunks(chunks, x.shape, dtype="f8", previous_chunks=before)
-    array = da.from_array(
-        x,
-        chunks=chunks,
-        # HDF5 runs one call at a time anyway, and closing a file must not meet another's reading.
-        lock=isinstance(x, Hdf5Dataset),
-        meta=np.empty((0,) * len(x.shape), dtype),
-    )
+    if isinstance(x, NpyArray):
+        array = from_npy(x.path, chunks)
+    else:
+        array = da.from_array(
+            x,
+            chunks=chunks,
+            # HDF5 runs one call at a time anyway, and closing a file must not meet a reader.
+            lock=isinstance(x, Hdf5Dataset),
+            meta=np.empty((0,) * len(x.shape), dtype),
+        )
     if packed:
         try:
             return decode(array, packed)

@@ -29,11 +29,17 @@ LONG = RNG.integers(0, 256, 9_000_003).astype("u1")
 
 
 def test_what_is_on_the_host_stays_as_it_is() -> None:
-    x = da.ones((4, 4), chunks=2)
-    assert dc.to_host(x) is x
-    masked = da.ma.masked_equal(x, 1)
-    assert dc.to_host(masked) is masked
+    x = da.from_array(np.arange(16.0), chunks=8)
+    here = dc.to_host(x)
+    assert here.name == dc.to_host(x).name
+    found = dask.get({**here.dask}, [x.__dask_keys__(), here.__dask_keys__()])
+    for before, after in zip(*found, strict=True):
+        assert np.shares_memory(before, after)
+    masked = dc.to_host(da.ma.masked_equal(da.ones((4, 4), chunks=2), 1))
+    assert isinstance(masked._meta, np.ma.MaskedArray)
+    assert masked.compute().mask.all()
     assert dc.to_host([1, 2, 3]).compute().tolist() == [1, 2, 3]
+    assert dc.to_host(da.ones(3, dtype=">i4")).dtype == ">i4"
 
 
 @pytest.mark.parametrize(
@@ -52,11 +58,22 @@ def test_what_no_gpu_has_is_refused(x: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["to_gpu", "to_host"])
-@pytest.mark.parametrize("given", ["many", -1, "8 MB", 1 << 20])
+@pytest.mark.parametrize("given", ["many", -1, "16 MB", 8 << 20])
 def test_the_memory_of_buffers_is_at_least_two(name: str, given: Any) -> None:
-    words = r"coop\.transfer\.buffers (is no number of bytes|must be at least 8 MiB)"
+    words = r"coop\.transfer\.buffers (is no number of bytes|must be at least 16 MiB)"
     with dask.config.set({"coop.transfer.buffers": given}), pytest.raises(ValueError, match=words):
         getattr(dc, name)(da.ones(3))
+
+
+@pytest.mark.parametrize("name", ["to_gpu", "to_host"])
+@pytest.mark.parametrize("given", ["always", None, 1, "True"])
+def test_the_page_cache_is_used_or_not_or_as_it_suits(name: str, given: Any) -> None:
+    words = rf"coop\.transfer\.direct must be 'auto', True or False, got {given!r}"
+    with dask.config.set({"coop.transfer.direct": given}), pytest.raises(ValueError, match=words):
+        getattr(dc, name)(da.ones(3))
+    for known in (True, False, "auto"):
+        with dask.config.set({"coop.transfer.direct": known}):
+            assert dc.to_host(da.ones(3)).compute().sum() == 3
 
 
 @pytest.mark.skipif(not missing_for_gpu(), reason="there is a GPU")
@@ -131,7 +148,7 @@ def test_chunks_go_and_come_back(transfer: Any, tmp_path: Path, case: str) -> No
         np.testing.assert_array_equal(back, cupy.asnumpy(device))
 
 
-@pytest.mark.parametrize("nbytes", [8 << 20, 13 << 20, None])
+@pytest.mark.parametrize("nbytes", [16 << 20, 37 << 20, None])
 def test_pinned_memory_is_bounded_and_given_back(transfer: Any, nbytes: int | None) -> None:
     for _ in range(3):
         transfer.to_device(LONG, nbytes)

@@ -78,6 +78,30 @@ def test_the_row_is_found() -> None:
 
 
 @pytest.mark.usefixtures("_row")
+def test_how_an_array_is_moved_reaches_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(list_backend, "from_numpy", lambda *args: calls.append(args))
+    x = np.arange(3)
+    chunks.asarray(x, "list")
+    chunks.asarray(x, "list", 99, True)
+    assert calls == [(x, None, "auto"), (x, 99, True)]
+
+
+@pytest.mark.usefixtures("_row")
+def test_to_host_takes_what_dask_thinks_is_on_the_host() -> None:
+    array = np.arange(12.0).reshape(3, 4)
+    x = of_lists(array, 2)
+    for meta in (x._meta, np.empty((0, 0))):
+        lists = da.Array(x.dask, x.name, x.chunks, meta=meta, dtype=x.dtype)
+        here = dc.to_host(lists)
+        assert type(here._meta) is np.ndarray
+        for scheduler in ("synchronous", "threads"):
+            found = here.compute(scheduler=scheduler)
+            assert type(found) is np.ndarray
+            np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.usefixtures("_row")
 @pytest.mark.parametrize("dtype", ["u1", "i8", "f4", "f8"])
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_sums(dtype: str, axis: int | None) -> None:

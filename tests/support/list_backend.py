@@ -14,6 +14,7 @@ from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import ChunkBackend
+from dask_coop.chunks.files import Direct
 from dask_coop.chunks.one_by_one import (
     downsweep,
     histogram_all,
@@ -88,7 +89,9 @@ def to_numpy(x: ListArray, nbytes: int | None = None) -> np.ndarray[Any, Any]:
     return np.array(x.values, x.dtype).reshape(x.shape)
 
 
-def from_numpy(x: np.ndarray[Any, Any], nbytes: int | None = None) -> ListArray:
+def from_numpy(
+    x: np.ndarray[Any, Any], nbytes: int | None = None, direct: Direct = "auto"
+) -> ListArray:
     return ListArray(x.reshape(-1).tolist(), x.shape, x.dtype)
 
 

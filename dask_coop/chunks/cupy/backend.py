@@ -17,7 +17,7 @@ from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
-from dask_coop.chunks import ChunkBackend
+from dask_coop.chunks import ChunkBackend, files
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
 from dask_coop.chunks.cupy.histogram import digitize as digitize
@@ -32,7 +32,7 @@ from dask_coop.chunks.cupy.multichunk import upsweep as upsweep
 from dask_coop.chunks.cupy.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cupy.states import HOST_STATE_BYTES, deliver, field_of, pack, views
 from dask_coop.chunks.cupy.transpose import transpose as transpose
-from dask_coop.cuda.transfer import to_device, to_host
+from dask_coop.cuda.transfer import SMALL_BYTES, FileRange, to_device, to_host
 
 Array = Any
 
@@ -160,9 +160,22 @@ def to_numpy(x: Array, nbytes: int | None = None) -> np.ndarray[Any, Any]:
     return to_host(x, nbytes)
 
 
-def from_numpy(x: np.ndarray[Any, Any], nbytes: int | None = None) -> Array:
-    """Return a copy of `x` on the current device, by up to `nbytes` of pinned memory."""
-    return to_device(x, nbytes)
+def from_numpy(
+    x: np.ndarray[Any, Any], nbytes: int | None = None, direct: files.Direct = "auto"
+) -> Array:
+    """Return a copy of `x` on the current device, by up to `nbytes` of pinned memory.
+
+    A map of a file is not touched: the file is read, past the page cache if `direct` says so.
+    """
+    if x.flags.f_contiguous and not x.flags.c_contiguous:
+        return from_numpy(x.T, nbytes, direct).T
+    place = files.find(x, direct) if x.nbytes >= SMALL_BYTES else None
+    if place is None:
+        return to_device(x, nbytes)
+    try:
+        return to_device(x, nbytes, FileRange(*place))
+    except OSError as error:
+        raise OSError(error.errno, f"{files.name_of(place.descriptor)}: {error}") from error
 
 
 def _heads(heads: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:

@@ -12,6 +12,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import ChunkBackend, reproducible_histogram
+from dask_coop.chunks.files import Direct
 from dask_coop.chunks.numpy import custom as custom_monoid
 from dask_coop.chunks.numpy import histogram as histograms
 from dask_coop.chunks.numpy import scan as numpy_scan
@@ -123,7 +124,7 @@ def to_numpy(x: Array, nbytes: int | None = None) -> Array:
     return x
 
 
-def from_numpy(x: Array, nbytes: int | None = None) -> Array:
+def from_numpy(x: Array, nbytes: int | None = None, direct: Direct = "auto") -> Array:
     """Return `x`, which is one."""
     return x
 

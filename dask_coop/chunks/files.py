@@ -1,0 +1,278 @@
+"""The file in which the bytes of a host array lie, for those who rather read it than its map.
+
+    array --base--> array --base--> mmap <--/proc/self/maps--> file
+
+NumPy keeps the name of a file that it maps, and another file may have that name by now. The kernel
+knows which file is mapped where. Nothing is found where it isn't sure that the file of that name is
+still the one that is mapped, where a map is private, so that it may differ from the file, or where
+elements are not in C order and native byte order; the array is then read as any other.
+
+A descriptor is opened once a map and closed with it. No lock is needed: of two threads that open
+one at the same time, the second closes its own.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+import sys
+import weakref
+from mmap import ACCESS_READ, PAGESIZE, mmap
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+#: Whether to read past the page cache: always, never, or where it would be flooded.
+Direct = bool | Literal["auto"]
+
+#: Files of more than this part of the memory that is available would flood the page cache.
+FLOODING = 0.5
+
+#: How many pages of a chunk are looked up in the page cache, at random.
+SAMPLES = 16
+
+
+class Place(NamedTuple):
+    """Where the bytes of an array are.
+
+    Attributes
+    ----------
+    descriptor : int
+        An opened file, as long as the array lives.
+    offset : int
+        Where its first byte is in the file.
+    direct : bool
+        Whether the descriptor was opened with O_DIRECT, which wants aligned reads.
+    """
+
+    descriptor: int
+    offset: int
+    direct: bool
+
+
+class MappedFile:
+    """The file of a map, opened once more.
+
+    Parameters
+    ----------
+    descriptor : int
+        Closed by `close`.
+    begin : int
+        Where the map begins in the file.
+    writable : bool
+        Whether the file may be written through the map.
+    """
+
+    def __init__(self, descriptor: int, begin: int = 0, writable: bool = False) -> None:
+        self.descriptor, self.begin, self.writable = descriptor, begin, writable
+        self._direct: dict[str, int | None] = {}
+
+    def direct(self) -> int | None:
+        """Return a descriptor that reads past the page cache, if the file system has that."""
+        if "descriptor" not in self._direct:
+            opened = _open_direct(self.descriptor)
+            if self._direct.setdefault("descriptor", opened) != opened and opened is not None:
+                os.close(opened)
+        return self._direct["descriptor"]
+
+    def close(self) -> None:
+        """Close what is open."""
+        for descriptor in (self.descriptor, self._direct.get("descriptor")):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+#: The files of maps; None for those that are not surely known.
+_files: weakref.WeakKeyDictionary[mmap, MappedFile | None] = weakref.WeakKeyDictionary()
+
+
+def find(x: np.ndarray[Any, Any], direct: Direct = "auto") -> Place | None:
+    """Return where the bytes of `x` are in a file, or None if that is not sure.
+
+    Parameters
+    ----------
+    x : numpy.ndarray
+    direct : bool or "auto"
+        Whether to read past the page cache where the file system can; "auto" is for files that are
+        large beside the available memory, unless the page cache has what `x` holds.
+
+    Raises
+    ------
+    OSError
+        If the file has become too short: to touch the map would end the process.
+    """
+    if sys.platform != "linux" or x.dtype.hasobject:
+        return None
+    if not (x.nbytes and x.flags.c_contiguous and x.dtype.isnative):
+        return None
+    mapped = _map_of(x)
+    if mapped is None or mapped.closed:
+        return None
+    start = _address(np.frombuffer(mapped, "u1"))
+    within = _address(x) - start
+    if not 0 <= within <= len(mapped) - x.nbytes:
+        return None
+    if mapped not in _files:
+        _keep(mapped, _identify(start))
+    file = _files[mapped]
+    if file is None:
+        return None
+    offset = file.begin + within
+    size = os.fstat(file.descriptor).st_size
+    if size < offset + x.nbytes:
+        raise OSError(
+            f"{name_of(file.descriptor)} was cut while it was in use: it has {size} bytes, and "
+            f"{offset + x.nbytes} are needed"
+        )
+    if _wants_direct(direct, file, offset, x.nbytes, size) and (past := file.direct()) is not None:
+        return Place(past, offset, True)
+    return Place(file.descriptor, offset, False)
+
+
+def name_of(descriptor: int) -> str:
+    """Return the path of an opened file, for messages."""
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def map_file(descriptor: int) -> mmap:
+    """Return a read-only map of all of a file; the descriptor is closed with it."""
+    try:
+        mapped = mmap(descriptor, 0, access=ACCESS_READ)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    _keep(mapped, MappedFile(descriptor))
+    return mapped
+
+
+def _keep(mapped: mmap, file: MappedFile | None) -> None:
+    """Remember the file of a map as long as the map lives, unless another thread has done so."""
+    kept = _files.setdefault(mapped, file)
+    if file is None:
+        return
+    if kept is file:
+        # At exit the system closes them, when no thread reads any more.
+        weakref.finalize(mapped, file.close).atexit = False
+    else:
+        file.close()
+
+
+def _map_of(x: np.ndarray[Any, Any]) -> mmap | None:
+    owner: Any = x
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return owner if isinstance(owner, mmap) else None
+
+
+def _address(x: np.ndarray[Any, Any]) -> int:
+    return int(x.__array_interface__["data"][0])
+
+
+def _identify(address: int) -> MappedFile | None:
+    """Return the file that is mapped to an address, the first one of a map."""
+    try:
+        region = _region(address)
+        if region is None or not region.shared:
+            return None
+        # Nobody waits for a pipe that has taken the place of the file.
+        descriptor = os.open(region.path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        if _is_file_of(region, descriptor):
+            begin = region.offset + address - region.begin
+            return MappedFile(descriptor, begin, region.writable)
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+class _Region(NamedTuple):
+    """A line of /proc/self/maps."""
+
+    begin: int
+    offset: int
+    file: tuple[bytes, bytes]
+    path: bytes
+    shared: bool
+    writable: bool
+
+
+def _region(address: int) -> _Region | None:
+    with open("/proc/self/maps", "rb") as lines:
+        for line in lines:
+            span, permissions, offset, device, inode, *path = line.rstrip(b"\n").split(None, 5)
+            begin, end = (int(limit, 16) for limit in span.split(b"-"))
+            if begin <= address < end:
+                return _Region(
+                    begin,
+                    int(offset, 16),
+                    (device, inode),
+                    path[0].replace(rb"\012", b"\n") if path else b"",
+                    permissions.endswith(b"s"),
+                    b"w" in permissions,
+                )
+    return None
+
+
+def _is_file_of(region: _Region, descriptor: int) -> bool:
+    """Tell whether an opened file is the one that is mapped.
+
+    On some file systems the kernel's maps and `os.stat` number files differently; two maps are
+    numbered alike.
+    """
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or not status.st_size:
+        return False
+    with mmap(descriptor, 1, access=ACCESS_READ) as probe:
+        page = np.frombuffer(probe, "u1")
+        other = _region(_address(page))
+        # The map can't be closed under a view of it.
+        del page
+    return other is not None and other.file == region.file
+
+
+def _wants_direct(direct: Direct, file: MappedFile, offset: int, nbytes: int, size: int) -> bool:
+    # What was written through the map may be in the page cache alone.
+    if direct is False or file.writable:
+        return False
+    if direct is True:
+        return True
+    return size > FLOODING * _available() and not _is_cached(file.descriptor, offset, nbytes)
+
+
+def _available() -> int:
+    """Return the bytes of memory that the system could give."""
+    with open("/proc/meminfo", "rb") as lines:
+        found = {name: value for name, value, *_ in map(bytes.split, lines)}
+    return int(found[b"MemAvailable:"]) << 10
+
+
+def _is_cached(descriptor: int, offset: int, nbytes: int) -> bool:
+    """Tell whether the page cache has all of some bytes, by a few of them."""
+    try:
+        # A look brings a page in, so the next look is at others.
+        return all(
+            os.preadv(descriptor, [bytearray(1)], offset + random.randrange(nbytes), os.RWF_NOWAIT)
+            for _ in range(SAMPLES)
+        )
+    except OSError:
+        return False
+
+
+def _open_direct(descriptor: int) -> int | None:
+    """Open a file once more, with O_DIRECT; None where the file system refuses that."""
+    try:
+        opened = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_DIRECT)
+    except OSError:
+        return None
+    try:
+        # Some refuse only when they are read.
+        with mmap(-1, PAGESIZE) as page:
+            os.preadv(opened, [page], 0)
+    except OSError:
+        os.close(opened)
+        return None
+    return opened
