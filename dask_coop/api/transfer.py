@@ -40,7 +40,7 @@ def to_gpu(x: Any) -> da.Array:
     TypeError
         If elements are of another dtype, or chunks neither NumPy's nor CuPy's, or masked.
     ValueError
-        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 8 MiB;
+        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 16 MiB;
         or if ``coop.transfer.direct`` is none of its values.
 
     See Also
@@ -50,7 +50,7 @@ def to_gpu(x: Any) -> da.Array:
     Notes
     -----
     ``coop.transfer.buffers`` in Dask's configuration is how much pinned memory a process takes for
-    each GPU, 64 MiB by default. It is taken by the first copy and kept.
+    each GPU, 1216 MiB by default. It is taken by the first copy and kept.
 
     Contiguous parts of maps of files, such as `from_npy` makes, are read from the file straight
     into pinned memory. ``coop.transfer.direct`` tells whether that goes past the page cache: True,
@@ -93,7 +93,7 @@ def to_host(x: Any) -> da.Array:
     TypeError
         If chunks are neither CuPy's nor NumPy's.
     ValueError
-        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 8 MiB.
+        If the configuration's ``coop.transfer.buffers`` is no number of bytes, or less than 16 MiB.
 
     See Also
     --------

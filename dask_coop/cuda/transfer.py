@@ -29,7 +29,8 @@ import numpy as np
 from cupy.cuda import driver, runtime
 
 from dask_coop.cuda.host_memory import HostMemory
-from dask_coop.cuda.ring import Counter, FileRange, Own, Ring, check_file, cores, runs
+from dask_coop.cuda.ring import Counter, Own, Ring, check_file, cores, runs
+from dask_coop.cuda.ring import FileRange as FileRange
 
 Array = Any
 Host = np.ndarray[Any, Any]
@@ -37,10 +38,10 @@ Host = np.ndarray[Any, Any]
 Piece = tuple[Host, int]
 
 #: The bytes of a buffer: large enough for the link, small enough for a processor's cache.
-BUFFER_BYTES = 2 << 20
+BUFFER_BYTES = 4 << 20
 
 #: The bytes of all buffers of a GPU where nothing else is said.
-RING_BYTES = 64 << 20
+RING_BYTES = 128 << 20
 
 #: Threads that copy for a GPU each way, at most.
 THREADS = 8

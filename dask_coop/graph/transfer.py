@@ -29,7 +29,7 @@ from dask_coop.chunks.files import Direct
 Configured = tuple[int | None, Direct]
 
 #: The least pinned memory of a GPU: two buffers each way, one that is filled while one is copied.
-LEAST_BYTES = 8 << 20
+LEAST_BYTES = 16 << 20
 
 #: Dask's dispatches, and the kinds of arrays that they take and make.
 _KINDS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
@@ -57,7 +57,7 @@ def _pinned_bytes() -> int | None:
     except (TypeError, ValueError) as error:
         raise ValueError(f"coop.transfer.buffers is no number of bytes, but {given!r}") from error
     if nbytes < LEAST_BYTES:
-        raise ValueError(f"coop.transfer.buffers must be at least 8 MiB, got {given!r}")
+        raise ValueError(f"coop.transfer.buffers must be at least 16 MiB, got {given!r}")
     return nbytes
 
 

@@ -58,9 +58,9 @@ def test_what_no_gpu_has_is_refused(x: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["to_gpu", "to_host"])
-@pytest.mark.parametrize("given", ["many", -1, "8 MB", 1 << 20])
+@pytest.mark.parametrize("given", ["many", -1, "16 MB", 8 << 20])
 def test_the_memory_of_buffers_is_at_least_two(name: str, given: Any) -> None:
-    words = r"coop\.transfer\.buffers (is no number of bytes|must be at least 8 MiB)"
+    words = r"coop\.transfer\.buffers (is no number of bytes|must be at least 16 MiB)"
     with dask.config.set({"coop.transfer.buffers": given}), pytest.raises(ValueError, match=words):
         getattr(dc, name)(da.ones(3))
 
@@ -148,7 +148,7 @@ def test_chunks_go_and_come_back(transfer: Any, tmp_path: Path, case: str) -> No
         np.testing.assert_array_equal(back, cupy.asnumpy(device))
 
 
-@pytest.mark.parametrize("nbytes", [8 << 20, 13 << 20, None])
+@pytest.mark.parametrize("nbytes", [16 << 20, 37 << 20, None])
 def test_pinned_memory_is_bounded_and_given_back(transfer: Any, nbytes: int | None) -> None:
     for _ in range(3):
         transfer.to_device(LONG, nbytes)
