@@ -50,7 +50,7 @@ def to_gpu(x: Any) -> da.Array:
     Notes
     -----
     ``coop.transfer.buffers`` in Dask's configuration is how much pinned memory a process takes for
-    each GPU, 1216 MiB by default. It is taken by the first copy and kept.
+    each GPU, 128 MiB by default. It is taken by the first copy and kept.
 
     Contiguous parts of maps of files, such as `from_npy` makes, are read from the file straight
     into pinned memory. ``coop.transfer.direct`` tells whether that goes past the page cache: True,
