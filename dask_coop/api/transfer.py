@@ -11,7 +11,7 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.api.public import public
-from dask_coop.graph.transfer import configured
+from dask_coop.graph.transfer import configured, copy_to_gpu, copy_to_host
 
 
 @public("blockwise", dask=False)
@@ -124,8 +124,7 @@ def _move(name: str, x: da.Array, to: str) -> da.Array:
         return x
     # NumPy is what Dask takes chunks for that it knows nothing of.
     return x.map_blocks(
-        chunks.asarray,
-        to,
+        copy_to_host if to == "numpy" else copy_to_gpu,
         *given,
         dtype=meta.dtype,
         meta=meta,

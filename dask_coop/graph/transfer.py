@@ -32,12 +32,22 @@ Configured = tuple[int | None, Direct]
 LEAST_BYTES = 16 << 20
 
 #: Dask's dispatches, and the kinds of arrays that they take and make.
-_KINDS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
+_WAYS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
 
 _lock = threading.Lock()
 #: As those who want ours want them.
 _wanted: dict[object, Configured] = {}
 _dasks: Callable[..., Any] = Dispatch.__call__
+
+
+def copy_to_gpu(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> Any:
+    """Return a chunk on the current GPU; the arguments are as `configured` returns them."""
+    return chunks.asarray(x, "cupy", nbytes, direct)
+
+
+def copy_to_host(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> Any:
+    """Return a chunk on the host."""
+    return chunks.asarray(x, "numpy", nbytes, direct)
 
 
 def configured() -> Configured:
@@ -90,7 +100,7 @@ def _give_back(who: object) -> bool:
 
 def _call(dispatch: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a dispatch: its own function, but for copies that are ours."""
-    source, target = _KINDS.get(getattr(dispatch, "__name__", ""), ("", ""))
+    source, target = _WAYS.get(getattr(dispatch, "__name__", ""), ("", ""))
     # Dask's functions have options that ours do not.
     if not target or args or kwargs or not chunks.can_move(x, source):
         return _dasks(dispatch, x, *args, **kwargs)

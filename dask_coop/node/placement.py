@@ -10,15 +10,15 @@ from __future__ import annotations
 import copy
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from typing import Any
 
 from dask._task_spec import Alias, DataNode, NestedContainer, Task, TaskRef
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 
-from dask_coop import chunks
 from dask_coop.graph.tasks import is_fused
+from dask_coop.graph.transfer import copy_to_gpu, copy_to_host
 
 CONTAINERS = (list, tuple, set, frozenset)
 
@@ -135,30 +135,21 @@ def hands_on(task: Any, data: Mapping[Any, Any]) -> bool:
 
 def copies_to_host(task: Any) -> bool:
     """Return whether a task, or one that is fused into it, copies an array of a GPU to the host."""
-    return _any_function(task, lambda func, args: _is_copy(func, args, "numpy", "asnumpy"))
+    return _calls(task, (copy_to_host, to_numpy_dispatch), "asnumpy")
 
 
 def copies_to_gpu(task: Any) -> bool:
     """Return whether a task, or one that is fused into it, copies an array of the host to a GPU."""
-    return _any_function(task, lambda func, args: _is_copy(func, args, "cupy", "asarray", "array"))
+    return _calls(task, (copy_to_gpu, to_cupy_dispatch), "asarray")
 
 
-def _any_function(task: Any, test: Callable[[Any, Any], bool]) -> bool:
+def _calls(task: Any, functions: tuple[Any, ...], of_cupy: str) -> bool:
+    """Return whether a task calls one of some functions, or that of CuPy."""
     if not isinstance(task, Task):
         return False
     if is_fused(task):
-        return any(_any_function(inner, test) for inner in task.args[0].values())
-    return test(task.func, task.args)
-
-
-def _is_copy(func: Any, args: Any, kind: str, *names: str) -> bool:
-    """Return whether a function with its arguments gives arrays of a kind: ours, Dask's, CuPy's."""
-    if func is chunks.asarray:
-        return [getattr(arg, "value", arg) for arg in args[1:2]] == [kind]
-    if func is _DISPATCHES[kind]:
-        return True
-    module, name = getattr(func, "__module__", None), getattr(func, "__name__", None)
-    return name in names and str(module).partition(".")[0] == "cupy"
-
-
-_DISPATCHES = {"numpy": to_numpy_dispatch, "cupy": to_cupy_dispatch}
+        return any(_calls(inner, functions, of_cupy) for inner in task.args[0].values())
+    func = task.func
+    if getattr(func, "__name__", None) == of_cupy:
+        return str(getattr(func, "__module__", None)).partition(".")[0] == "cupy"
+    return any(func is one for one in functions)

@@ -16,7 +16,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import DataNode, Task, TaskRef
+from dask._task_spec import DataNode, Task, TaskRef, convert_legacy_graph
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 from dask.local import get_sync
 from support.fake_gpus import DeviceArray, FakeGpus
@@ -25,13 +25,14 @@ import dask_coop as dc
 from dask_coop import chunks
 from dask_coop.chunks.cupy.eligibility import Objection
 from dask_coop.graph import tasks
+from dask_coop.graph.transfer import copy_to_gpu, copy_to_host
 from dask_coop.node import node as module
 from dask_coop.node import run
 from dask_coop.node.placement import copies_to_gpu, copies_to_host, deal
 from dask_coop.node.room import parsed_limit
 from dask_coop.node.streams import cut_copies
 
-CHUNK, CHUNKS = 1000, 60
+CHUNK, CHUNKS = 1000, 100
 NBYTES = 8 * CHUNK
 HOST = np.random.default_rng(17).integers(-9, 9, CHUNK * CHUNKS).astype("f8")
 
@@ -124,7 +125,7 @@ def test_few_chunks_are_on_a_gpu_at_a_time(gpus: FakeGpus, node: Any, work: str,
     call, expected = WORK[work]
     np.testing.assert_allclose(call(to_gpu()).compute(scheduler=node(n, 12).get), expected)
     # What is made there of chunks that were let in has no gate.
-    assert 0 < max(gpus.most.values()) <= 18 * NBYTES
+    assert 0 < max(gpus.most.values()) <= 24 * NBYTES
     assert not any(gpus.used(gpu) for gpu in range(n))
 
 
@@ -133,7 +134,7 @@ def test_results_go_where_they_are_stored(gpus: FakeGpus, node: Any) -> None:
     with node(2, 10):
         da.store(to_host(dc.cumsum(to_gpu())), out, lock=False)
     np.testing.assert_allclose(out, HOST.cumsum())
-    assert max(gpus.most.values()) <= 16 * NBYTES
+    assert max(gpus.most.values()) <= 24 * NBYTES
 
 
 def test_a_slow_way_out_holds_up_the_way_in(
@@ -148,7 +149,7 @@ def test_a_slow_way_out_holds_up_the_way_in(
     y = to_host(dc.cumsum(to_gpu())).compute(scheduler=one.get)
     np.testing.assert_allclose(y, HOST.cumsum())
     # What is made there of chunks that were let in has no gate.
-    assert max(gpus.most.values()) <= 16 * NBYTES
+    assert max(gpus.most.values()) <= 24 * NBYTES
     assert "tasks waited until less than" in one.explain()
     assert "GPU 0: " in one.explain()
 
@@ -228,14 +229,15 @@ def test_copies_are_cut_out_of_what_waits_for_more() -> None:
 
 def test_copies_are_known_by_what_they_call() -> None:
     x = da.ones(3)
-    for way, copies in (("cupy", copies_to_gpu), ("numpy", copies_to_host)):
-        y = x.map_blocks(chunks.asarray, way, None, dtype="f8", meta=np.empty(0))
-        (blockwise,) = [task for key, task in dict(y.dask).items() if key[0] == y.name]
-        assert copies(blockwise)
-        assert copies(fused(blockwise, Task("y", abs, TaskRef(blockwise.key))))
-        other = copies_to_host if copies is copies_to_gpu else copies_to_gpu
-        assert not other(blockwise)
-        assert not copies(Task("y", chunks.asarray, TaskRef("x")))
+    for copy, copies in ((copy_to_gpu, copies_to_gpu), (copy_to_host, copies_to_host)):
+        y = x.map_blocks(copy, None, dtype="f8", meta=np.empty(0))
+        stored = da.store(y + 1, np.empty(3), compute=False)
+        for lazy in (y, y + 1, stored):
+            (graph,) = (convert_legacy_graph(dict(one.dask)) for one in dask.optimize(lazy))
+            found = [copies(task) for task in graph.values() if isinstance(task, Task)]
+            assert found == [True]
+            other = copies_to_host if copies is copies_to_gpu else copies_to_gpu
+            assert not any(map(other, graph.values()))
     cupy = SimpleNamespace(__module__="cupy._creation.from_data", __name__="asarray")
     assert copies_to_gpu(Task("y", cupy, 1))
     assert not copies_to_gpu(Task("y", np.asarray, 1))

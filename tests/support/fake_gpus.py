@@ -28,6 +28,10 @@ class DeviceArray(np.ndarray[Any, Any]):
 
     device: int | None = None
 
+    def __array_finalize__(self, of: Any) -> None:
+        """Lie where that lies which this is made of."""
+        self.device = getattr(of, "device", None)
+
 
 class FakeWatch:
     """Counts what the calling thread takes of a GPU."""
