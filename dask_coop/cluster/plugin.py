@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import random
+import threading
 import time
 from typing import Any
 
@@ -16,10 +18,11 @@ logger = logging.getLogger("distributed.worker.dask_coop")
 
 
 class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
-    """Compile or load the kernels for a worker's GPU before its first task.
+    """Compile or load the kernels for a worker's GPU, from its start on and beside its tasks.
 
     Optional: without it the same calls work, and the first of each kind compiles. On a worker
-    without a GPU it only says so, and on any it lets the worker take part in collectives.
+    without a GPU it only says so, and on any it lets the worker take part in collectives. What
+    goes wrong while it warms is a warning in the worker's log.
 
     Parameters
     ----------
@@ -47,36 +50,63 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
 
     def __init__(self, dtypes: Any = ("float32", "float64")) -> None:
         self.dtypes = tuple(np.dtype(dtype) for dtype in dtypes)
+        self._stop: threading.Event | None = None
         for dtype in self.dtypes:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
                 raise TypeError(f"dtypes must be bool, integers or floats, got {dtype}")
 
     def setup(self, worker: Worker) -> None:
-        """Warm the kernels; distributed calls this on every worker, before its first task."""
+        """Begin to warm the kernels; distributed calls this on every worker that starts."""
         attach(worker)
         missing = _missing_gpu()
         if missing:
             logger.info("dask_coop: no GPU on %s (%s); NumPy chunks only", worker.address, missing)
             return
+        self._stop = threading.Event()
+        given = worker.address, self._stop
+        threading.Thread(target=self._warm, args=given, name="dask_coop-warm").start()
+
+    def teardown(self, worker: Worker) -> None:
+        """Stop warming; distributed calls this when the worker closes."""
+        if self._stop is not None:
+            self._stop.set()
+
+    def _warm(self, address: str, stop: threading.Event) -> None:
+        """Compile or load the kernels, and say so."""
+        try:
+            self._load(address, stop)
+        except Exception as error:
+            # The calls that need what failed say so again.
+            logger.warning("dask_coop: %s could not warm its kernels: %s", address, error)
+
+    def _load(self, address: str, stop: threading.Event) -> None:
         from cupy.cuda import runtime
 
         from dask_coop.chunks.cupy.programs_list import common
         from dask_coop.cuda.devices import device
         from dask_coop.cuda.launch import load
+        from dask_coop.cuda.sharing import for_each
 
-        ordinal = runtime.getDevice()
-        # Kernels attach to the device's primary context, which the runtime makes on first use.
-        runtime.free(0)
         start = time.perf_counter()
-        sources = common(self.dtypes, device(ordinal).hopper)
-        for source in sources:
+        ordinal = runtime.getDevice()
+        gpu = device(ordinal)
+        sources = common(self.dtypes, gpu)
+        # Workers of one machine share what is on the disk: each begins elsewhere.
+        random.Random(address).shuffle(sources)
+
+        def ready(source: str) -> None:
+            # Kernels attach to the device's primary context, which the runtime makes on first use.
+            runtime.free(0)
             load(source, ordinal)
-        name = runtime.getDeviceProperties(ordinal)["name"].decode()
+
+        for_each(ready, sources, stop)
+        if stop.is_set():
+            return
         logger.info(
             "dask_coop: %s has %s (%s); %d kernels ready in %.1f s",
-            worker.address,
-            name,
-            device(ordinal).arch,
+            address,
+            runtime.getDeviceProperties(ordinal)["name"].decode(),
+            gpu.arch,
             len(sources),
             time.perf_counter() - start,
         )
