@@ -82,6 +82,7 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
     def _load(self, address: str, stop: threading.Event) -> None:
         from cupy.cuda import runtime
 
+        import dask_coop.chunks.cupy.backend  # noqa: F401  what the first task would import
         from dask_coop.chunks.cupy.programs_list import common
         from dask_coop.cuda.devices import device
         from dask_coop.cuda.launch import load
