@@ -182,11 +182,18 @@ struct ScanWaves {
       const T* source = x + t.first + begin(t, warp);
       int count = elements(t, warp);
       if (!t.bulk) {
-#pragma unroll 8
-        for (int at = lane; at < count; at += warp_size) in[at] = source[at];
+        T loaded[vt];
+#pragma unroll
+        for (int i = 0; i < vt; ++i) {
+          if (i * warp_size + lane < count) loaded[i] = source[i * warp_size + lane];
+        }
+#pragma unroll
+        for (int i = 0; i < vt; ++i) {
+          if (i * warp_size + lane < count) in[i * warp_size + lane] = loaded[i];
+        }
       }
       __syncwarp();
-#pragma unroll 1
+#pragma unroll 4
       for (int at = lane; at < count; at += warp_size) own = P::combine(own, P::lift(in[at]));
     }
     State sum = warp_reduce<M, warp_size>(W::widen(own));
@@ -229,8 +236,11 @@ struct ScanWaves {
     __syncwarp();
     R* target = y + t.first + begin(t, warp);
     if (!t.bulk) {
-#pragma unroll 8
-      for (int at = lane; at < count; at += warp_size) target[at] = out[at];
+#pragma unroll
+      for (int i = 0; i < vt; ++i) {
+        int at = i * warp_size + lane;
+        if (at < count) target[at] = out[at];
+      }
       __syncwarp();
     }
     if (lane == 0) {
