@@ -52,7 +52,7 @@ template <typename M, int nt> struct Cta {
     __syncthreads();
     State mine = M::identity();
     total = M::identity();
-#pragma unroll
+#pragma unroll unrolled<State>()
     for (int w = 0; w < warps; ++w) {
       if (w == warp) mine = total;
       total = M::combine(total, storage.states()[w]);

@@ -45,6 +45,27 @@ __device__ void largest(const W* weights, i64 size, int* exponent) {
   if (threadIdx.x % warp_size == 0) atomicMax(exponent, most);
 }
 
+// Adds the double of these bits to the light words of a bin, as integers with its sign. A call, for there are
+// few such weights, and it would be inlined for each sample of a vector.
+__device__ __noinline__ void add_light(i64 bits, int exponent, u64* light) {
+  int power = int(bits >> 52 & 0x7ff);
+  u64 digits = u64(bits) & 0xfffffffffffffull;
+  if (power) digits |= 1ull << 52;
+  int shift = (power ? power : 1) - 1075 + unit_power(exponent) + finer;
+  if (shift < 0) {
+    digits = shift < -60 ? 0 : (digits + (1ull << (-shift - 1))) >> -shift;
+    shift = 0;
+  }
+  int word = shift / 32, by = shift % 32;
+  u64 middle = digits >> 32 << by;
+  u64 added[3] = {digits << by & 0xffffffff,
+                  (((digits & 0xffffffff) << by) >> 32) + (middle & 0xffffffff), middle >> 32};
+#pragma unroll
+  for (int k = 0; k < 3; ++k) {
+    if (added[k]) atomicAdd(light + word + k, bits < 0 ? 0 - added[k] : added[k]);
+  }
+}
+
 // Weights as integers of 64 bits.
 template <typename W, bool is_float> struct Weights {
   // Of a weight this much lighter than the largest the last bit is a multiple of the unit yet.
@@ -53,7 +74,7 @@ template <typename W, bool is_float> struct Weights {
   const W* weights;
   double* table;
   u64* light;
-  int n, exponent;
+  int exponent;
   double scale;
 
   // Returns false for what it has dealt with itself: not finite, or too light for the unit.
@@ -63,32 +84,12 @@ template <typename W, bool is_float> struct Weights {
       integer = __double2ll_rn(weight * scale);
       int mine = int(__double_as_longlong(weight) >> 52 & 0x7ff);
       if (mine == 0x7ff) atomicAdd(table + bin, weight);
-      else if (mine < exponent - depth) add_light(__double_as_longlong(weight), bin);
+      else if (mine < exponent - depth) add_light(__double_as_longlong(weight), exponent, light + i64(bin) * light_words);
       else return true;
       return false;
     } else {
       integer = i64(weights[i]);
       return true;
-    }
-  }
-
-  // Adds the double of these bits to the light words of a bin, as integers with its sign.
-  __device__ void add_light(i64 bits, unsigned bin) const {
-    int power = int(bits >> 52 & 0x7ff);
-    u64 digits = u64(bits) & 0xfffffffffffffull;
-    if (power) digits |= 1ull << 52;
-    int shift = (power ? power : 1) - 1075 + unit_power(exponent) + finer;
-    if (shift < 0) {
-      digits = shift < -60 ? 0 : (digits + (1ull << (-shift - 1))) >> -shift;
-      shift = 0;
-    }
-    int word = shift / 32, by = shift % 32;
-    u64 middle = digits >> 32 << by;
-    u64 added[3] = {digits << by & 0xffffffff,
-                    (((digits & 0xffffffff) << by) >> 32) + (middle & 0xffffffff), middle >> 32};
-#pragma unroll
-    for (int k = 0; k < 3; ++k) {
-      if (added[k]) atomicAdd(light + i64(word + k) * n + bin, bits < 0 ? 0 - added[k] : added[k]);
     }
   }
 };
@@ -104,7 +105,7 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, const int
   __syncthreads();
   SampleTile tile(size, gridDim.x, blockIdx.x);
   int most = is_float ? *exponent : 0;
-  Weights<W, is_float> weights{w + tile.begin, table, light, bins.n, most, is_float ? unit(most) : 0.0};
+  Weights<W, is_float> weights{w + tile.begin, table, light, most, is_float ? unit(most) : 0.0};
   for_each_sample<nt, unroll>(x + tile.begin, tile.size, bins, [&](unsigned bin, i64 i) {
     i64 integer;
     if (!weights.get(i, bin, integer)) return;
@@ -130,7 +131,7 @@ __device__ void weigh_global(const T* x, const W* w, i64 size, B bins, const int
                              u64* high, u64* low, u64* light) {
   SampleTile tile(size, gridDim.x, blockIdx.x);
   int most = is_float ? *exponent : 0;
-  Weights<W, is_float> weights{w + tile.begin, table, light, bins.n, most, is_float ? unit(most) : 0.0};
+  Weights<W, is_float> weights{w + tile.begin, table, light, most, is_float ? unit(most) : 0.0};
   for_each_sample<nt, unroll>(x + tile.begin, tile.size, bins, [&](unsigned bin, i64 i) {
     i64 integer;
     if (!weights.get(i, bin, integer)) return;
@@ -140,12 +141,12 @@ __device__ void weigh_global(const T* x, const W* w, i64 size, B bins, const int
   });
 }
 
-// The sum of a bin's light words, `stride` apart, in the unit of the others.
-__device__ inline double light_sum(const u64* light, int stride) {
+// The sum of a bin's light words, in the unit of the others.
+__device__ inline double light_sum(const u64* light) {
   unsigned digits[light_words];
   i64 carry = 0;
   for (int k = 0; k < light_words; ++k) {
-    carry += i64(light[i64(k) * stride]);
+    carry += i64(light[k]);
     digits[k] = unsigned(carry);
     carry >>= 32;
   }
@@ -175,7 +176,7 @@ __device__ void settle(A* table, const u64* high, const u64* low, const u64* lig
   u64 above = high[i] + (low[i] >> 32), below = low[i] & 0xffffffff;
   if constexpr (is_float<A>::value) {
     double sum = double(i64(above)) * 4294967296.0 + double(below);
-    table[i] += (sum + light_sum(light + i, n)) / unit(*exponent);
+    table[i] += (sum + light_sum(light + i * light_words)) / unit(*exponent);
   } else {
     table[i] += above << 32 | below;
   }

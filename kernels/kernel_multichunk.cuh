@@ -119,12 +119,15 @@ __device__ void multichunk_scan(const Work<T, R>& work, typename M::State* state
     Stretch<T, R> stretch = work.stretches[s];
     while (work.begin[c + 1] <= s) ++c;
     int chunk = int(stretch.chunk);
-    State before = bases ? bases[chunk] : reduce_in_order<M, nt>(of_chunks[peers.rank], chunk, storage);
-    if (threadIdx.x == 0) base[0] = before;
-    __syncthreads();
-    State within = reduce_in_order<M, nt>(states + work.begin[c], s - work.begin[c], storage);
-    if (threadIdx.x == 0) base[1] = M::combine(base[0], within);
-    __syncthreads();
+    // What comes before the chunk, and then what comes before the stretch within it.
+#pragma unroll 1
+    for (int within = 0; within < 2; ++within) {
+      const State* from = within ? states + work.begin[c] : of_chunks[peers.rank];
+      int count = within ? s - work.begin[c] : bases ? 0 : chunk;
+      State sum = reduce_in_order<M, nt>(from, count, storage);
+      if (threadIdx.x == 0) base[within] = within ? M::combine(base[0], sum) : bases ? bases[chunk] : sum;
+      __syncthreads();
+    }
     if (stretch.n && stretch.y) scan(stretch, base + 1);
     // What the next stretch writes, its barriers too, is the same memory.
     __syncthreads();

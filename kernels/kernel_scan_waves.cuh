@@ -110,6 +110,7 @@ struct ScanWaves {
   __device__ void run() {
     int warp = threadIdx.x / warp_size;
     if (threadIdx.x == 0) {
+#pragma unroll 1
       for (int i = 0; i < stages; ++i) {
         s.full[i].init(1);
         s.empty[i].init(warps * warp_size);
@@ -129,6 +130,7 @@ struct ScanWaves {
       // The memory may be used again, for barriers too.
       __syncthreads();
       if (threadIdx.x != 0) return;
+#pragma unroll 1
       for (int i = 0; i < stages; ++i) {
         s.full[i].end();
         s.empty[i].end();
@@ -160,11 +162,9 @@ struct ScanWaves {
   }
 
   __device__ void work(int warp) {
-    unsigned end = waves();
-    for (unsigned k = 0; k < ahead && k < end; ++k) reduce(warp, k);
-    for (unsigned k = 0; k < end; ++k) {
-      if (k + ahead < end) reduce(warp, k + ahead);
-      scan(warp, k);
+    for (unsigned k = 0, end = waves(); k < end + ahead; ++k) {
+      if (k < end) reduce(warp, k);
+      if (k >= ahead) scan(warp, k - ahead);
     }
     wait_for_stores<0>();
   }
@@ -181,23 +181,20 @@ struct ScanWaves {
     } else {
       const T* source = x + t.first + begin(t, warp);
       int count = elements(t, warp);
-      T loaded[vt];
+      if (!t.bulk) {
+        T loaded[vt];
 #pragma unroll
-      for (int i = 0; i < vt; ++i) {
-        int at = i * warp_size + lane;
-        if (t.bulk) {
-          // In reverse, what is behind the warp's elements may be those of another.
-          if (!reverse || at < count) loaded[i] = in[at];
-        } else if (at < count) {
-          in[at] = loaded[i] = source[at];
+        for (int i = 0; i < vt; ++i) {
+          if (i * warp_size + lane < count) loaded[i] = source[i * warp_size + lane];
+        }
+#pragma unroll
+        for (int i = 0; i < vt; ++i) {
+          if (i * warp_size + lane < count) in[i * warp_size + lane] = loaded[i];
         }
       }
       __syncwarp();
-#pragma unroll
-      for (int i = 0; i < vt; ++i) {
-        Narrow lifted = P::lift(loaded[i]);
-        if (i * warp_size + lane < count) own = P::combine(own, lifted);
-      }
+#pragma unroll 4
+      for (int at = lane; at < count; at += warp_size) own = P::combine(own, P::lift(in[at]));
     }
     State sum = warp_reduce<M, warp_size>(W::widen(own));
     if (lane == 0) {

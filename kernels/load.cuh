@@ -71,10 +71,6 @@ __device__ void for_each_ahead(const T* x, i64 n, int lane, F f) {
   using Vec = Vector<T, v>;
   i64 head = ((sizeof(Vec) - (reinterpret_cast<u64>(x) & (sizeof(Vec) - 1))) & (sizeof(Vec) - 1)) / sizeof(T);
   head = head < n ? head : n;
-  if (lane < head) {
-    T one[1] = {x[lane]};
-    f(one, i64(lane));
-  }
   const Vec* body = reinterpret_cast<const Vec*>(x + head);
   unsigned vectors = unsigned((n - head) / v);
   Vec next[unroll];
@@ -94,14 +90,20 @@ __device__ void for_each_ahead(const T* x, i64 n, int lane, F f) {
 #pragma unroll
     for (int u = 0; u < unroll; ++u) f(now[u].values, head + i64(j + u * team) * v);
   }
+  // As few copies of f as can be take the rest: code costs time to compile.
+  if constexpr (unroll > 1) {
+#pragma unroll 1
+    for (; j < vectors; j += team) {
+      f(next[0].values, head + i64(j) * v);
 #pragma unroll
-  for (int u = 0; u < unroll; ++u) {
-    if (j + u * team < vectors) f(next[u].values, head + i64(j + u * team) * v);
+      for (int u = 1; u < unroll; ++u) next[u - 1] = next[u];
+    }
   }
   i64 tail = head + i64(vectors) * v + lane;
-  if (tail < n) {
-    T one[1] = {x[tail]};
-    f(one, tail);
+#pragma unroll 1
+  for (i64 i = lane < head ? lane : tail; i < n; i = i < head ? tail : n) {
+    T one[1] = {x[i]};
+    f(one, i);
   }
 }
 

@@ -203,19 +203,23 @@ template <typename T> struct MinMax {
   }
 };
 
+// A call, for two functions of float64 inlined wherever states combine are more code than a processor's
+// cache holds, and take seconds to compile.
+__device__ __noinline__ double log_add_exp(double a, double b) {
+  // Equal infinities have no difference.
+  if (a == b) return a + 0.6931471805599453;
+  double apart = a - b;
+  // Where one of them is NaN, so is the difference.
+  return apart > 0 ? a + log1p(exp(-apart)) : apart < 0 ? b + log1p(exp(apart)) : apart;
+}
+
 // The logarithm of the sum of exponentials, taken from the greater: nothing overflows.
 template <typename T> struct LogAddExp {
   using State = double;
   using Lift = OneByOne<LogAddExp, T>;
   __device__ static double identity() { return limits<double>::low(); }
   __device__ static double lift(T x) { return convert<double>(x); }
-  __device__ static double combine(double a, double b) {
-    // Equal infinities have no difference.
-    if (a == b) return a + 0.6931471805599453;
-    double apart = a - b;
-    // Where one of them is NaN, so is the difference.
-    return apart > 0 ? a + log1p(exp(-apart)) : apart < 0 ? b + log1p(exp(apart)) : apart;
-  }
+  __device__ static double combine(double a, double b) { return log_add_exp(a, b); }
 };
 
 // The extremum and the argument index of its first occurrence, or of the first NaN. M is Min or Max.

@@ -32,10 +32,16 @@ __device__ S broadcast(S s, int lane) {
   return shuffle_words(s, [=](unsigned w) { return __shfl_sync(full_mask, w, lane); });
 }
 
+// How often loops that combine states are unrolled: large states take much code, and it time to compile.
+template <typename S>
+__device__ constexpr int unrolled() {
+  return sizeof(S) > 8 ? 1 : 32;
+}
+
 // Combines the states of `width` neighbouring lanes in order; the first of them holds the result.
 template <typename M, int width>
 __device__ typename M::State warp_reduce(typename M::State s) {
-#pragma unroll
+#pragma unroll unrolled<typename M::State>()
   for (int offset = 1; offset < width; offset *= 2) s = M::combine(s, shuffle_down(s, offset));
   return s;
 }
@@ -44,7 +50,7 @@ __device__ typename M::State warp_reduce(typename M::State s) {
 template <typename M>
 __device__ typename M::State warp_scan(typename M::State s) {
   int lane = threadIdx.x % warp_size;
-#pragma unroll
+#pragma unroll unrolled<typename M::State>()
   for (int offset = 1; offset < warp_size; offset *= 2) {
     typename M::State before = shuffle_up(s, offset);
     if (lane >= offset) s = M::combine(before, s);

@@ -23,7 +23,18 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 #: What the modules of a folder may import besides one another; "" is the package's face.
 FOLDERS = {
     "": {"api", "cli", "cluster", "node", "algebra", "errors"},
-    "cli": {"", "api", "cluster", "node", "graph", "chunks", "algebra", "cuda", "errors"},
+    "cli": {
+        "",
+        "api",
+        "cluster",
+        "node",
+        "graph",
+        "chunks",
+        "chunks.cupy",
+        "algebra",
+        "cuda",
+        "errors",
+    },
     "api": {"cluster", "node", "graph", "chunks", "algebra", "errors"},
     "cluster": {"graph", "chunks", "chunks.cupy", "algebra", "cuda", "errors"},
     "node": {"graph", "chunks", "chunks.cupy", "algebra", "cuda", "errors"},

@@ -191,6 +191,8 @@ class MonoidRow:
         The row that adds up the same and keeps what additions in float64 round off.
     reproducible : tuple of MonoidRow
         The rows that add up the same to the same bits in any order: of each kind of elements one.
+    costly : bool
+        Whether to combine two states takes a GPU much longer than to read an element.
 
     Notes
     -----
@@ -212,6 +214,7 @@ class MonoidRow:
     fills_masked: bool = field(default=False, compare=False, repr=False)
     compensated: MonoidRow | None = field(default=None, compare=False, repr=False)
     reproducible: tuple[MonoidRow, ...] = field(default=(), compare=False, repr=False)
+    costly: bool = field(default=False, compare=False, repr=False)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a row of the table as a reference to it: tasks stay small and `is` holds."""
@@ -407,7 +410,9 @@ MOMENTS = MonoidRow(
     "Moments",
     merge_moments,
 )
-LOGADDEXP = MonoidRow("logaddexp", (Field("log", "real", lowest, np.logaddexp),), "f", "LogAddExp")
+LOGADDEXP = MonoidRow(
+    "logaddexp", (Field("log", "real", lowest, np.logaddexp),), "f", "LogAddExp", costly=True
+)
 COUNTS = MonoidRow(
     "counts",
     (Field("counts", "accumulator", _zero, np.add),),

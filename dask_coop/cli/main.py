@@ -1,4 +1,4 @@
-"""The command line: ``python -m dask_coop`` with ``describe SOURCE...``, ``info`` or ``bench``.
+"""The command line: ``python -m dask_coop`` with ``describe``, ``info``, ``warm`` or ``bench``.
 
 What the user can put right ends in one line on stderr and exit status 2; anything else is a bug and
 keeps its traceback.
@@ -138,6 +138,35 @@ def _parser() -> argparse.ArgumentParser:
     info.set_defaults(run=_info)
     info.add_argument("--json", action="store_true", help="the same as JSON")
 
+    warm = commands.add_parser(
+        "warm",
+        help="compile the kernels ahead",
+        description="Compiles the kernels that public functions launch, so that no call has to "
+        "wait for the compiler, into the folder that `info` names.",
+    )
+    warm.set_defaults(run=_warm)
+    warm.add_argument(
+        "--only",
+        type=_names,
+        default=(),
+        metavar="A,B...",
+        help="some of reductions, scans, histograms, products (all)",
+    )
+    warm.add_argument(
+        "--dtypes",
+        type=_names,
+        default=(),
+        metavar="A,B...",
+        help="dtypes of the data (float32,float64,int32,int64,uint8)",
+    )
+    warm.add_argument(
+        "--arch",
+        type=_names,
+        default=(),
+        metavar="A,B...",
+        help="architectures, such as sm_90 (those of the GPUs here)",
+    )
+
     bench = commands.add_parser(
         "bench",
         help="time the kernels beside other libraries",
@@ -147,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.set_defaults(run=_bench)
     bench.add_argument(
         "--only",
-        type=lambda text: tuple(text.split(",")),
+        type=_names,
         default=(),
         metavar="NAMES",
         help="some of reduce,scan,histogram,transpose,matmul (all)",
@@ -170,6 +199,10 @@ def _parser() -> argparse.ArgumentParser:
         "./bench-results)",
     )
     return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def _bins(text: str) -> int:
@@ -242,6 +275,13 @@ def _benchmarks() -> Any:
 def _info(given: argparse.Namespace) -> None:
     facts = info.facts()
     print(json.dumps(facts, indent=2) if given.json else info.as_text(facts))
+
+
+def _warm(given: argparse.Namespace) -> None:
+    from dask_coop.cli import warm
+
+    for line in warm.run(given.only, given.dtypes, given.arch):
+        print(line, flush=True)
 
 
 def _describe(given: argparse.Namespace) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +20,13 @@ logger = logging.getLogger("distributed.worker.dask_coop")
 
 
 class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
-    """Compile or load the kernels for a worker's GPU before its first task.
+    """Compile or load the kernels for a worker's GPU, from its start on and beside its tasks.
 
     Optional: without it the same calls work, and the first of each kind compiles. On a worker
     without a GPU it only says so, and on any it lets the worker take part in collectives. On one
     with a GPU ``x.to_backend("cupy")`` and ``x.to_backend("numpy")`` copy as `to_gpu` and `to_host`
-    do, until it is removed or the worker closes; that also gives their pinned memory back.
+    do, until it is removed or the worker closes; that also gives their pinned memory back. What
+    goes wrong while it warms is a warning in the worker's log.
 
     Parameters
     ----------
@@ -53,6 +56,7 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
 
     def __init__(self, dtypes: Any = ("float32", "float64")) -> None:
         self.dtypes = tuple(np.dtype(dtype) for dtype in dtypes)
+        self._stop: threading.Event | None = None
         for dtype in self.dtypes:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
                 raise TypeError(f"dtypes must be bool, integers or floats, got {dtype}")
@@ -60,46 +64,65 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
         self._give_back: Callable[[], bool] | None = None
 
     def setup(self, worker: Worker) -> None:
-        """Warm the kernels; distributed calls this on every worker, before its first task."""
+        """Begin to warm the kernels; distributed calls this on every worker that starts."""
         attach(worker)
         missing = _missing_gpu()
         if missing:
             logger.info("dask_coop: no GPU on %s (%s); NumPy chunks only", worker.address, missing)
             return
         self._give_back = take_over(self._copies)
-        _warm(worker, self.dtypes)
+        self._stop = threading.Event()
+        given = worker.address, self._stop
+        threading.Thread(target=self._warm, args=given, name="dask_coop-warm").start()
 
     def teardown(self, worker: Worker) -> None:
-        """Give the pinned memory back; distributed calls this when plugin or worker goes."""
+        """Stop warming, give the pinned memory back; distributed calls this at the end."""
+        if self._stop is not None:
+            self._stop.set()
         give_back, self._give_back = self._give_back, None
         if give_back is not None and give_back():
             _close_rings()
 
+    def _warm(self, address: str, stop: threading.Event) -> None:
+        """Compile or load the kernels, and say so."""
+        try:
+            self._load(address, stop)
+        except Exception as error:
+            # The calls that need what failed say so again.
+            logger.warning("dask_coop: %s could not warm its kernels: %s", address, error)
 
-def _warm(worker: Worker, dtypes: tuple[np.dtype[Any], ...]) -> None:
-    """Make the kernels for those dtypes ready, and say so."""
-    from cupy.cuda import runtime
+    def _load(self, address: str, stop: threading.Event) -> None:
+        from cupy.cuda import runtime
 
-    from dask_coop.chunks.cupy.programs_list import common
-    from dask_coop.cuda.devices import device
-    from dask_coop.cuda.launch import load
+        import dask_coop.chunks.cupy.backend  # noqa: F401  what the first task would import
+        from dask_coop.chunks.cupy.programs_list import common
+        from dask_coop.cuda.devices import device
+        from dask_coop.cuda.launch import load
+        from dask_coop.cuda.sharing import for_each
 
-    ordinal = runtime.getDevice()
-    # Kernels attach to the device's primary context, which the runtime makes on first use.
-    runtime.free(0)
-    start = time.perf_counter()
-    sources = common(dtypes, device(ordinal).hopper)
-    for source in sources:
-        load(source, ordinal)
-    name = runtime.getDeviceProperties(ordinal)["name"].decode()
-    logger.info(
-        "dask_coop: %s has %s (%s); %d kernels ready in %.1f s",
-        worker.address,
-        name,
-        device(ordinal).arch,
-        len(sources),
-        time.perf_counter() - start,
-    )
+        start = time.perf_counter()
+        ordinal = runtime.getDevice()
+        gpu = device(ordinal)
+        sources = common(self.dtypes, gpu)
+        # Workers of one machine share what is on the disk: each begins elsewhere.
+        random.Random(address).shuffle(sources)
+
+        def ready(source: str) -> None:
+            # Kernels attach to the device's primary context, which the runtime makes on first use.
+            runtime.free(0)
+            load(source, ordinal)
+
+        for_each(ready, sources, stop)
+        if stop.is_set():
+            return
+        logger.info(
+            "dask_coop: %s has %s (%s); %d kernels ready in %.1f s",
+            address,
+            runtime.getDeviceProperties(ordinal)["name"].decode(),
+            gpu.arch,
+            len(sources),
+            time.perf_counter() - start,
+        )
 
 
 def _close_rings() -> None:

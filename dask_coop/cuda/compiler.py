@@ -18,6 +18,9 @@ from dask_coop.cuda import disk_cache, linking
 
 ENTRY = "entry"
 
+#: The oldest architecture that kernels are written for: Volta.
+_OLDEST = 70
+
 
 @cache
 def kernels_folder() -> Path:
@@ -110,6 +113,37 @@ def load_or_compile(source: str, arch: str, linked: bool = False) -> bytes:
         key_of(source, _options(arch, linked), linked),
         lambda: compile_program(source, arch, linked=linked),
     )
+
+
+def keep(source: str, arch: str) -> bool:
+    """Compile `source` for `arch` unless it is on the disk; return whether it was not."""
+    made: list[bytes] = []
+
+    def make() -> bytes:
+        made.append(compile_program(source, arch))
+        return made[0]
+
+    disk_cache.get(key_of(source, _options(arch)), make)
+    return bool(made)
+
+
+def architectures() -> list[str]:
+    """Return the architectures that kernels can be compiled for, such as "sm_90".
+
+    Raises
+    ------
+    ImportError
+        If there is no compiler.
+    """
+    # Threads that are first to import it get in each other's way.
+    import cuda.core  # noqa: F401
+    from cuda.bindings import nvrtc
+
+    try:
+        _, numbers = nvrtc.nvrtcGetSupportedArchs()
+    except RuntimeError as error:  # cuda-bindings' way to say that NVRTC cannot be loaded
+        raise ImportError(f"NVRTC cannot be loaded: {error}") from error
+    return [f"sm_{number}" for number in numbers if number >= _OLDEST]
 
 
 def _options(arch: str, linked: bool = False, verbose: bool = False) -> Any:

@@ -30,6 +30,16 @@ class Device:
     hopper: bool
 
 
+#: Processors, and bytes of a block's shared memory, of the usual GPU of an architecture. Programs
+#: for those without clusters do not depend on them.
+_USUAL = {"sm_90": (132, 232_448), "sm_100": (148, 232_448), "sm_120": (170, 101_376)}
+
+
+def usual(arch: str) -> Device:
+    """Return the facts about the usual GPU of an architecture, such as "sm_90", without one."""
+    return Device(arch, *_USUAL.get(arch, (132, 232_448)), int(arch.removeprefix("sm_")) >= 90)
+
+
 @cache
 def device(ordinal: int) -> Device:
     """Return the facts about the GPU that this process calls `ordinal`."""

@@ -1,4 +1,8 @@
-"""Loads programs and launches them on CuPy's current stream."""
+"""Loads programs and launches them on CuPy's current stream.
+
+A program is compiled, or read from the disk, when it is first launched. Threads that want the same
+one at a time wait for one of them; what one call needs several of is compiled beside each other.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from cuda.core import launch as launch_kernel
 
 from dask_coop.cuda.compiler import ENTRY, load_or_compile
 from dask_coop.cuda.devices import device
+from dask_coop.cuda.sharing import begin, once
 
 #: Dynamic shared memory that a block gets without asking, in bytes.
 _SHARED_BYTES = 48 << 10
@@ -23,10 +28,20 @@ _SHARED_BYTES = 48 << 10
 _PORTABLE_CLUSTER = 8
 
 
-@cache
-def _kernel(source: str, arch: str, linked: bool) -> Any:
-    # Loaded as a library, a kernel serves every device of that architecture.
-    return ObjectCode.from_cubin(load_or_compile(source, arch, linked)).get_kernel(ENTRY)
+@once
+def _code(source: str, arch: str, linked: bool) -> Any:
+    # The driver gets it with its first kernel, as a library, which serves every device of `arch`.
+    return ObjectCode.from_cubin(load_or_compile(source, arch, linked))
+
+
+def prepare(*sources: str) -> None:
+    """Compile programs, which the current device is about to launch, beside each other.
+
+    It does not wait: whoever loads one does. One that does not compile is tried again there.
+    """
+    arch = device(cupy.cuda.runtime.getDevice()).arch
+    # The caller compiles the first itself.
+    begin(_code, [(source, arch, False) for source in dict.fromkeys(sources)][1:])
 
 
 @cache
@@ -38,7 +53,7 @@ def load(
     `linked` tells whether the program is linked with the device runtime.
     """
     gpu = device(ordinal)
-    kernel = _kernel(source, gpu.arch, linked)
+    kernel = _code(source, gpu.arch, linked).get_kernel(ENTRY)
     attribute = driver.CUfunction_attribute
     if shared:
         _set(

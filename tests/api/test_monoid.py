@@ -30,6 +30,7 @@ from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.api import monoid as custom_monoid
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda import compiler
+from dask_coop.cuda.devices import usual
 from dask_coop.cuda.programs.custom import literal
 
 # States of unsigned integers wrap, so that any grouping gives the same bits.
@@ -703,7 +704,7 @@ def test_the_kernels_of_a_monoid_compile(arch: str, monoid: Any, dtype: str) -> 
     from support.compiled import compile_all
 
     op = operation(monoid, dtype)
-    sources = [*programs_list.reductions(op), *programs_list.scans(op, arch == "sm_90")]
+    sources = [*programs_list.reductions(op), *programs_list.scans(op, usual(arch))]
     compile_all([*sources, *programs_list.segmented_scans(op)], arch)
 
 

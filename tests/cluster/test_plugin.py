@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dask.array as da
 import pytest
@@ -13,11 +18,19 @@ from conftest import missing_for_gpu
 from distributed import Client, LocalCluster
 
 import dask_coop
+from dask_coop.cluster import plugin
 from dask_coop.cluster.plugin import logger
 
 
 def expected() -> str:
     return "NumPy chunks only" if missing_for_gpu() else "kernels ready"
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("preloaded", [False, True])
@@ -38,6 +51,7 @@ def test_a_worker_says_what_it_found(
             client.register_plugin(dask_coop.CoopPlugin())
             client.register_plugin(dask_coop.CoopPlugin())
         assert client.submit(int, "7").result() == 7
+        wait_until(lambda: any(expected() in r.getMessage() for r in caplog.records))
     said = [r.getMessage() for r in caplog.records if r.name == logger.name]
     assert said
     assert all(expected() in message for message in said)
@@ -59,6 +73,7 @@ def test_a_worker_started_by_hand_says_what_it_found(tmp_path: Path) -> None:
             x = da.arange(100_000, chunks=999)
             assert dask_coop.sum(x).compute() == 100_000 * 99_999 // 2
             (address,) = client.scheduler_info()["workers"]
+            wait_until(lambda: expected() in log.read_text())
         finally:
             worker.terminate()
             worker.wait(60)
@@ -70,3 +85,50 @@ def test_a_worker_started_by_hand_says_what_it_found(tmp_path: Path) -> None:
 def test_a_dtype_without_kernels_is_refused() -> None:
     with pytest.raises(TypeError, match="complex64"):
         dask_coop.CoopPlugin(["complex64"])
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
+    """Let a worker seem to have a GPU whose kernels are never ready; return what stops each."""
+    stops: list[threading.Event] = []
+
+    def load(self: Any, address: str, stop: threading.Event) -> None:
+        stops.append(stop)
+        assert stop.wait(60)
+
+    monkeypatch.setattr(plugin, "attach", lambda worker: None)
+    monkeypatch.setattr(plugin, "_missing_gpu", lambda: "")
+    monkeypatch.setattr(dask_coop.CoopPlugin, "_load", load)
+    return stops
+
+
+def test_a_worker_does_not_wait_for_its_kernels_and_stops_them(
+    begun: list[threading.Event],
+) -> None:
+    worker = SimpleNamespace(address="tcp://here")
+    warming = dask_coop.CoopPlugin()
+    warming.setup(worker)
+    wait_until(lambda: bool(begun))
+    assert not begun[0].is_set()
+    warming.teardown(worker)
+    assert begun[0].is_set()
+    # Of a worker without a GPU there is nothing to stop.
+    dask_coop.CoopPlugin().teardown(worker)
+
+
+def test_what_goes_wrong_with_the_kernels_is_a_warning(
+    begun: list[threading.Event],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(self: Any, address: str, stop: threading.Event) -> None:
+        raise RuntimeError("this does not compile")
+
+    monkeypatch.setattr(dask_coop.CoopPlugin, "_load", load)
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    dask_coop.CoopPlugin().setup(SimpleNamespace(address="tcp://here"))
+    wait_until(lambda: bool(caplog.records))
+    record, *_ = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "tcp://here" in record.getMessage()
+    assert "this does not compile" in record.getMessage()

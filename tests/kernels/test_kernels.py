@@ -16,6 +16,7 @@ from dask_coop.algebra.monoids import MIN, MOMENTS, REPRODUCIBLE_SUM, SUM
 from dask_coop.algebra.operation import bind, compensated
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda import compiler
+from dask_coop.cuda.devices import usual
 from dask_coop.cuda.programs import histogram, reduce
 
 #: Without sm_90, for which every kernel is compiled.
@@ -27,13 +28,9 @@ CHECKED = EVERYTHING[:: 1 if THOROUGH else 8]
 PARTS = 12
 
 
-def is_hopper(arch: str) -> bool:
-    return int(arch.removeprefix("sm_")) >= 90
-
-
 def common(arch: str, name: str) -> list[str]:
     dtype = np.dtype(name)
-    sources = programs_list.common((dtype,), is_hopper(arch))
+    sources = programs_list.common((dtype,), usual(arch))
     if name == "f4":
         sources += [*programs_list.transposes(dtype), *programs_list.matmuls(dtype)]
     return sources
@@ -55,7 +52,7 @@ def test_the_common_kernels_compile(arch: str, name: str) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_100"])
 def test_multichunk_launches_compile(arch: str) -> None:
-    compile_all([*programs_list.multichunks(np.dtype("f4"), is_hopper(arch))], arch)
+    compile_all([*programs_list.multichunks(np.dtype("f4"), usual(arch))], arch)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -65,9 +62,8 @@ def test_every_kernel_compiles(part: int) -> None:
 
 def test_every_kernel_is_more_than_the_common_ones() -> None:
     assert len(EVERYTHING) > 1000
-    for arch in (*ARCHITECTURES, "sm_90"):
-        for name in COMMON:
-            assert set(EVERYTHING) > set(common(arch, name))
+    for name in COMMON:
+        assert set(EVERYTHING) > set(common("sm_90", name))
 
 
 def test_volta_compiles_where_the_compiler_knows_it() -> None:
@@ -86,7 +82,7 @@ def main_kernels(arch: str, dtype: np.dtype[np.generic]) -> list[str]:
         digits = bind(REPRODUCIBLE_SUM, dtype, dtype, "sum")
         name, layout = programs_list.functor(digits), programs_list.layout(digits)
         sources += [make(name, dtype, layout) for make in (reduce.rows, reduce.long_rows)]
-    sources += programs_list.scans(total, is_hopper(arch))
+    sources += programs_list.scans(total, usual(arch))
     # Edges are compared in the dtype that uniform bins have; weights of other dtypes than these are
     # converted by the same instructions. Limits beyond 2**53, of which no benchmark is, take four
     # registers more than there are.
@@ -94,9 +90,9 @@ def main_kernels(arch: str, dtype: np.dtype[np.generic]) -> list[str]:
     other = re.compile(
         rf"using E = (?!{edge};)|const (?!(?:float|double)\*)[^,*]*\* weights|LimitedBins"
     )
-    counts = programs_list.histograms(dtype, is_hopper(arch))
+    counts = programs_list.histograms(dtype, usual(arch))
     sources += [source for source in counts if not other.search(source)]
-    launches = programs_list.multichunks(dtype, is_hopper(arch))
+    launches = programs_list.multichunks(dtype, usual(arch))
     sources += [source for source in launches if "multichunk_histogram<" in source]
     return list(dict.fromkeys(sources))
 

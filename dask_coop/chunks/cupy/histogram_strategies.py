@@ -31,7 +31,7 @@ from dask_coop.algebra.bins import Integers
 from dask_coop.algebra.edges import Bins
 from dask_coop.chunks.cupy.bin_lookup import Lookup, look_up
 from dask_coop.cuda.devices import Device, device
-from dask_coop.cuda.launch import launch
+from dask_coop.cuda.launch import launch, prepare
 from dask_coop.cuda.programs import histogram as programs
 from dask_coop.cuda.programs import multichunk
 
@@ -284,6 +284,7 @@ def _partition(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterator[
     # A block for every multiprocessor; small buckets' own blocks come on top where they are many.
     processors = case.gpu.processors
     blocks = processors + (buckets if buckets > processors // 2 else 0)
+    prepare(programs.partition(lookup.finder), programs.lists())
     for begin in range(0, x.size, most * tile):
         slab = x.reshape(-1)[begin : begin + most * tile]
         tiles = -(-slab.size // tile)
@@ -368,19 +369,21 @@ def _weigh(
     sums = cupy.zeros((2 + programs.LIGHT_WORDS * is_float) * n + 1, "u8")
     high = sums.data.ptr
     low, exponent, light = high + 8 * n, high + 16 * n, high + 16 * n + 8
+    weigh = programs.weigh(lookup.finder, weights.dtype, shared)
+    largest, settle = programs.largest(weights.dtype), programs.settle(table.dtype)
+    prepare(*(largest,) * is_float, weigh, settle)
     if is_float:
-        largest = programs.largest(weights.dtype)
         yield _Launch(largest, blocks, threads, (*_samples(weights), exponent))
     given = *_samples(x), *lookup.arguments, weights.data.ptr
     yield _Launch(
-        programs.weigh(lookup.finder, weights.dtype, shared),
+        weigh,
         blocks,
         threads,
         (*given, exponent, table.data.ptr, high, low, light),
         12 * n + case.staged if shared else 0,
     )
     settled = table.data.ptr, high, low, light, exponent, np.int32(n)
-    yield _Launch(programs.settle(table.dtype), -(-n // threads), threads, settled)
+    yield _Launch(settle, -(-n // threads), threads, settled)
 
 
 # Several chunks in one launch.

@@ -1,4 +1,7 @@
-"""The programs that CUDA chunks can ask for, listed without a GPU: for tests and for warming up."""
+"""The programs that CUDA chunks can ask for, listed without a GPU: for tests and for warming up.
+
+Some are made for a GPU's number of processors and its shared memory: by default an H200's.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ from dask_coop.algebra.monoids import (
     accumulator,
 )
 from dask_coop.algebra.operation import Operation, bind, compensated
+from dask_coop.cuda.devices import Device, usual
 from dask_coop.cuda.programs import (
     bin_index,
     histogram,
@@ -39,6 +43,8 @@ from dask_coop.cuda.programs import (
 )
 from dask_coop.cuda.programs import custom as custom_monoid
 from dask_coop.cuda.programs.base import CTYPES, Functor, ctype
+
+_H200 = usual("sm_90")
 
 #: What `common` covers.
 _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
@@ -105,7 +111,7 @@ def scanned(op: Operation, exclusive: bool = False, reverse: bool = False) -> sc
     """Return what the scans of an operation have in common."""
     narrow = layout(replace(op, monoid=SUM)) if op.monoid.has_excess else None
     of = scan.of(functor(op), op.element, written(op), layout(op), exclusive, reverse, narrow)
-    return of if op.monoid.commutative else replace(of, ordered=True)
+    return replace(of, ordered=not op.monoid.commutative, costly=op.monoid.costly)
 
 
 def skips(monoid: MonoidRow) -> tuple[bool, ...]:
@@ -130,9 +136,9 @@ def reductions(op: Operation) -> Iterator[str]:
 
 
 def scans(
-    op: Operation, hopper: bool = True, exclusive: bool = False, reverse: bool = False
+    op: Operation, gpu: Device = _H200, exclusive: bool = False, reverse: bool = False
 ) -> Iterator[str]:
-    """Yield what `scan` can launch for `op`, on a GPU with or without Device.hopper."""
+    """Yield what `scan` can launch for `op`."""
     of = scanned(op, exclusive, reverse)
     spine = scan.of_states(of)
     for team in (32, scan.THREADS):
@@ -148,10 +154,11 @@ def scans(
         yield scan.reduce_columns_in_order(of)
         return
     yield from (scan.upsweep(of), scan.upsweep_columns(of))
-    if hopper and of.is_bulk:
-        # An H200's processors and memory, and lines of two tiles.
+    if gpu.hopper and of.is_bulk:
+        # Lines of two tiles.
         for shared in (True, False):
-            yield scan.waves(of, scan.tune(of, 1 << 14, 132, 232_448, shared))
+            tuning = scan.tune(of, 1 << 14, gpu.processors, gpu.shared_bytes, shared)
+            yield scan.waves(of, tuning)
 
 
 def named_scans(op: Operation) -> Iterator[str]:
@@ -201,7 +208,7 @@ def all_scans() -> Iterator[str]:
     for monoid, dtype in ((m, np.dtype(name)) for m in directed for name in directed[m].split()):
         op = bind(monoid, dtype, monoid.output(dtype), "scan")
         for directions in ((True, False), (False, True), (True, True)):
-            yield from scans(op, True, *directions)
+            yield from scans(op, _H200, *directions)
             yield from segmented_scans(op, *directions)
 
 
@@ -217,14 +224,14 @@ _SCANNED = {
 }
 
 
-def histograms(samples: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
+def histograms(samples: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
     """Yield what `histogram` can launch for samples of that dtype, and its common weights."""
     samples = np.dtype("u1") if samples.kind == "b" else samples
     edges = {"f": "f4 f8" if samples.itemsize <= 4 else "f8", "i": "f8 i8", "u": "f8 i8 u8"}
     for edge in map(np.dtype, edges[samples.kind].split()):
         for find in finders(samples, edge):
             yield from counts(find)
-            if hopper:
+            if gpu.hopper:
                 yield histogram.distributed(find)
             yield from (bin_index.locate(find, np.dtype(index)) for index in ("u4", "i8"))
         yield from weighs(find, _WEIGHTS)
@@ -232,12 +239,12 @@ def histograms(samples: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
     yield from (histogram.settle(np.dtype(total)) for total in "Ld")
 
 
-def tallies(integers: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
+def tallies(integers: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
     """Yield what counts integers of that dtype, or bin indices, which are uint32."""
     integers = np.dtype("u1") if integers.kind == "b" else integers
     find = histogram.finder("unit", integers, integers)
     yield from counts(find)
-    if hopper:
+    if gpu.hopper:
         yield histogram.distributed(find)
     yield from weighs(find, _WEIGHTS if integers == np.dtype("u4") else "id")
 
@@ -269,12 +276,23 @@ def finders(samples: np.dtype[Any], edge: np.dtype[Any]) -> list[histogram.Finde
     ]
 
 
+def multichunk_scan(of: scan.Scan, gpu: Device) -> str:
+    """Return the scan of several chunks, as `multichunk.scan` launches it."""
+    if not (gpu.hopper and of.is_bulk):
+        return multichunk.scan(of, None)
+    # Blocks scan tiles one after the other, as they do lines without an end; some of their shared
+    # memory is the program's own.
+    return multichunk.scan(
+        of, scan.tune(of, 1 << 40, gpu.processors, gpu.shared_bytes - 2048, False)
+    )
+
+
 #: Elements of which `multichunks` lists everything.
 _FULLY_LISTED = tuple(map(np.dtype, ("i4", "f4", "c8")))
 
 
-def multichunks(dtype: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
-    """Yield multi-chunk launches for elements of `dtype`, with or without Device.hopper.
+def multichunks(dtype: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
+    """Yield multi-chunk launches for elements of `dtype`.
 
     As in `all_scans` these are sums of every dtype, and of the rest some; and one histogram or two.
     Scans by LOGADDEXP, of the same template, are left out: they take the compiler long.
@@ -290,10 +308,8 @@ def multichunks(dtype: np.dtype[Any], hopper: bool = True) -> Iterator[str]:
             for skipna in skips(monoid) if full else (False,):
                 op = compensated(bind(monoid, dtype, monoid.output(dtype), "scan", skipna))
                 of = scanned(op)
-                if hopper and of.is_bulk:
-                    # An H200's processors, and its memory but for some of the program's own.
-                    yield multichunk.scan(of, scan.tune(of, 1 << 40, 132, 232_448 - 2048, False))
-                if full or not hopper:
+                yield multichunk_scan(of, gpu)
+                if full:
                     yield multichunk.scan(of, None)
     if dtype.kind in "iuf":
         edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
@@ -315,18 +331,94 @@ def matmuls(dtype: np.dtype[Any]) -> Iterator[str]:
         yield from matmul_int8.programs(dtype)
 
 
-def common(dtypes: tuple[np.dtype[Any], ...], hopper: bool = True) -> list[str]:
-    """Return what most work on elements of `dtypes` needs, with or without Device.hopper."""
+def common(dtypes: tuple[np.dtype[Any], ...], gpu: Device = _H200) -> list[str]:
+    """Return what most work on elements of `dtypes` needs, whole arrays in one launch included."""
     sources: list[str] = []
     for dtype in dtypes:
         for monoid in _COMMON:
-            op = bind(monoid, dtype, monoid.output(dtype), monoid.name)
-            sources += reductions(compensated(op))
-        sources += scans(compensated(bind(SUM, dtype, SUM.output(dtype), "scan")), hopper)
+            op = compensated(bind(monoid, dtype, monoid.output(dtype), monoid.name))
+            sources += reductions(op)
+            sources.append(multichunk.reduce(functor(op), element(op), layout(op)))
+        total = compensated(bind(SUM, dtype, SUM.output(dtype), "scan"))
+        sources += scans(total, gpu)
+        sources.append(multichunk_scan(scanned(total), gpu))
         samples = np.dtype("u1") if dtype.kind == "b" else dtype
         edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
-        sources += counts(histogram.finder("guessed", samples, edge))
-    return sources
+        find = histogram.finder("guessed", samples, edge)
+        sources += [*counts(find), multichunk.histogram(find, False)]
+    return list(dict.fromkeys(sources))
+
+
+#: The dtypes that programs are compiled ahead for by default, and the groups that `warm` knows.
+WARM = tuple(map(np.dtype, ("f4", "f8", "i4", "i8", "u1")))
+GROUPS = ("reductions", "scans", "histograms", "products")
+
+#: What scans are by that public functions of their own take.
+_SCANS = (SUM, PROD, MAX, MIN, LOGADDEXP)
+
+
+def warm(group: str, dtype: np.dtype[Any], gpu: Device) -> list[str]:
+    """Return what the public functions of a group launch for elements of `dtype` by default.
+
+    Masks, segments, other directions of scans than forward and inclusive, and weights that are not
+    floats are left out.
+
+    Parameters
+    ----------
+    group : {"reductions", "scans", "histograms", "products"}
+    dtype : numpy.dtype
+    gpu : Device
+    """
+    match group:
+        case "reductions":
+            return list(dict.fromkeys(_warm_reductions(dtype)))
+        case "scans":
+            return list(dict.fromkeys(_warm_scans(dtype, gpu)))
+        case "histograms":
+            return list(dict.fromkeys(_warm_histograms(dtype, gpu)))
+        case _:
+            known = dtype.kind == "b" or dtype in matmul.DTYPES
+            return [*transposes(dtype), *(matmuls(dtype) if known else ())]
+
+
+def _warm_reductions(dtype: np.dtype[Any]) -> Iterator[str]:
+    for monoid in MONOIDS:
+        # Of reproducible sums, which are asked for by name, and of what has no public function.
+        if dtype.kind not in monoid.kinds or monoid.has_digits or monoid is LOGADDEXP:
+            continue
+        for skipna in skips(monoid) if dtype.kind == "f" else (False,):
+            op = compensated(bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna))
+            yield from reductions(op)
+            yield multichunk.reduce(functor(op), element(op), layout(op))
+
+
+def _warm_scans(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
+    for monoid in _SCANS:
+        if dtype.kind in monoid.kinds:
+            op = compensated(bind(monoid, dtype, monoid.output(dtype), "scan"))
+            yield from scans(op, gpu)
+            yield multichunk_scan(scanned(op), gpu)
+            # Which lifts the chunks.
+            yield reduce.long_rows(functor(op), element(op), layout(op))
+
+
+def _warm_histograms(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
+    if dtype.kind not in "biuf":
+        return
+    samples = np.dtype("u1") if dtype.kind == "b" else dtype
+    edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
+    offsets_of = np.dtype("u4")
+    tally = histogram.finder("unit", offsets_of, offsets_of)
+    for find in finders(samples, edge):
+        yield from counts(find)
+        yield from weighs(find, "fd")
+        yield bin_index.locate(find, offsets_of)
+        yield multichunk.histogram(find, False)
+    for find in (tally, *([histogram.finder("unit", samples, samples)] * (samples.kind in "iu"))):
+        yield from counts(find)
+        yield from weighs(find, "fd")
+    yield from (histogram.largest(np.dtype(weight)) for weight in "fd")
+    yield histogram.settle(np.dtype("f8"))
 
 
 def everything() -> list[str]:
@@ -350,5 +442,9 @@ def everything() -> list[str]:
         sources.update(dict.fromkeys(transposes(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:
             sources.update(dict.fromkeys(matmuls(dtype)))
+        if dtype in WARM:
+            sources.update(dict.fromkeys(common((dtype,))))
+            for group in GROUPS:
+                sources.update(dict.fromkeys(warm(group, dtype, _H200)))
     sources.update(dict.fromkeys(all_scans()))
     return list(sources)

@@ -25,7 +25,7 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.reduce import TILE_BYTES, Shape, tiles_of
 from dask_coop.cuda.devices import Device, device
-from dask_coop.cuda.launch import launch
+from dask_coop.cuda.launch import launch, prepare
 from dask_coop.cuda.programs import scan as programs
 
 Array = Any
@@ -295,22 +295,30 @@ def _rows(gpu: Device, lines: _Lines) -> None:
 
 def _cut_rows(lines: _Lines, tiles: int) -> None:
     """Scan contiguous lines by tiles: upsweep, spine, downsweep."""
-    threads = programs.THREADS
-    team = 32 if lines.n <= programs.WARP_LINE else threads
+    threads, team = programs.THREADS, _team(lines.n)
     blocks = -(-lines.outer * tiles // (threads // team))
     sizes = np.int64(lines.outer), np.int64(lines.n), np.int64(tiles)
+    source = programs.rows(lines.scan, team)
     if tiles > 1:
         states = lines.states(tiles)
         at = states.data.ptr
+        spine = programs.rows(programs.of_states(lines.scan), _team(tiles))
         if lines.scan.ordered:
+            prepare(programs.rows(lines.scan, threads, write=False), spine, source)
             bare = _Lines(lines.scan, lines.x, lines.y, 0, (lines.outer, lines.n, 1), lines.heads)
             _leave_totals(bare, at, tiles)
         else:
             upsweep = programs.upsweep(lines.scan)
+            prepare(upsweep, spine, source)
             launch(upsweep, lines.outer * tiles, threads, lines.x, at, 0, *sizes[1:])
         _spine(lines, at, tiles)
         lines = _Lines(lines.scan, lines.x, lines.y, at, (lines.outer, lines.n, 1), lines.heads)
-    lines.launch(programs.rows(lines.scan, team), blocks, threads, 0, *sizes)
+    lines.launch(source, blocks, threads, 0, *sizes)
+
+
+def _team(n: int) -> int:
+    """Return how many threads scan a contiguous line or tile."""
+    return 32 if n <= programs.WARP_LINE else programs.THREADS
 
 
 def _spine(lines: _Lines, states: int, tiles: int) -> None:
@@ -358,36 +366,47 @@ def _cut_columns(gpu: Device, lines: _Lines, tiles: int) -> None:
     """Scan strided lines by tiles: upsweep, spine, downsweep."""
     scan, threads, inner = lines.scan, programs.THREADS, lines.inner
     sizes = np.int64(lines.n), np.int64(inner), np.int64(tiles)
+    source, streamed = _column_program(gpu, lines, tiles)
     if tiles > 1:
         width = min(1 << (inner - 1).bit_length(), 32)
         states = lines.states(tiles)
         at = states.data.ptr
         grid = lines.outer * tiles * -(-inner // width)
+        spine = _Lines(programs.of_states(scan), at, at, lines.base, (lines.outer, tiles, inner))
+        scans = _column_program(gpu, spine, 1)[0], source
         if scan.ordered:
             blocks, outer = -(-lines.outer * tiles * inner // threads), np.int64(lines.outer)
-            source = programs.reduce_columns_in_order(scan)
-            launch(source, blocks, threads, lines.x, at, 0, outer, *sizes)
+            upsweep = programs.reduce_columns_in_order(scan)
+            prepare(upsweep, *scans)
+            launch(upsweep, blocks, threads, lines.x, at, 0, outer, *sizes)
         else:
             upsweep = programs.upsweep_columns(scan)
+            prepare(upsweep, *scans)
             launch(upsweep, grid, threads, lines.x, at, 0, *sizes, np.int32(width.bit_length() - 1))
-        spine = _Lines(programs.of_states(scan), at, at, lines.base, (lines.outer, tiles, inner))
         _cut_columns(gpu, spine, 1)
         lines = _Lines(scan, lines.x, lines.y, at, (lines.outer, lines.n, inner), lines.heads)
-    aligned = (lines.x | inner * scan.element_bytes) % 16 == 0
+    if not streamed:
+        blocks = -(-lines.outer * tiles * inner // threads)
+        return lines.launch(source, blocks, threads, np.int64(lines.outer), *sizes)
+    return lines.launch(
+        source,
+        lines.outer * tiles * -(-inner // streamed),
+        streamed,
+        *sizes,
+        shared=programs.stream_shared_bytes(scan, streamed),
+    )
+
+
+def _column_program(gpu: Device, lines: _Lines, tiles: int) -> tuple[str, int]:
+    """Return what scans tiles of strided lines, and the columns that a block streams, or 0."""
+    scan = lines.scan
+    aligned = (lines.x | lines.inner * scan.element_bytes) % 16 == 0
     # Copies of less than 4 bytes can't be had.
     copied = scan.is_copied and (aligned or scan.element_bytes >= 4)
     if scan.flagged or lines.n // tiles < _RING_ROWS or not copied:
-        blocks = -(-lines.outer * tiles * inner // threads)
-        source = programs.columns(scan)
-        return lines.launch(source, blocks, threads, np.int64(lines.outer), *sizes)
-    width = _width(gpu, lines.outer * tiles, inner)
-    return lines.launch(
-        programs.stream(scan, width, 16 if aligned else scan.element_bytes),
-        lines.outer * tiles * -(-inner // width),
-        width,
-        *sizes,
-        shared=programs.stream_shared_bytes(scan, width),
-    )
+        return programs.columns(scan), 0
+    width = _width(gpu, lines.outer * tiles, lines.inner)
+    return programs.stream(scan, width, 16 if aligned else scan.element_bytes), width
 
 
 def _width(gpu: Device, tiles: int, inner: int) -> int:

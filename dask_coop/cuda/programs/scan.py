@@ -45,6 +45,8 @@ class Scan:
         Whether a head flag an element says where the scan restarts.
     ordered : bool
         Whether states do not commute.
+    costly : bool
+        Whether states take long to combine.
     """
 
     functor: Functor
@@ -58,6 +60,7 @@ class Scan:
     reverse: bool = False
     flagged: bool = False
     ordered: bool = False
+    costly: bool = False
 
     @property
     def flags(self) -> str:
@@ -195,7 +198,7 @@ def tune(scan: Scan, n: int, processors: int, shared_bytes: int, shared: bool) -
     its own, tiles divide a line evenly.
     """
     warps, most = (_SHARED_TILES if shared else _OWN_TILES)[scan.widest]
-    if scan.element_bytes != scan.result_bytes:
+    if scan.element_bytes != scan.result_bytes or scan.costly:
         warps, most = 16, 7
     items = most
     if not shared:

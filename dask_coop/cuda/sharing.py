@@ -1,0 +1,110 @@
+"""Slow work that threads share: each piece is done once, and pieces beside each other.
+
+NVRTC compiles without Python's lock, so threads do for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class once(Generic[T]):
+    """Decorates a function of hashable arguments whose results are kept.
+
+    Threads that call it with the same arguments at a time wait for one of them. What raises an
+    error is not kept.
+    """
+
+    def __init__(self, make: Callable[..., T]) -> None:
+        self._make = make
+        self._results: dict[Any, Future[T]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, *given: Any) -> T:
+        """Return what the function returns."""
+        with self._lock:
+            result = self._results.get(given)
+            if is_mine := result is None:
+                result = self._results[given] = Future()
+        if not is_mine:
+            return result.result()
+        try:
+            result.set_result(self._make(*given))
+        except BaseException as error:
+            with self._lock:
+                del self._results[given]
+            result.set_exception(error)
+        return result.result()
+
+    def has(self, *given: Any) -> bool:
+        """Tell whether a call with these arguments was begun, and did not fail."""
+        return given in self._results
+
+
+def begin(work: once[Any], calls: Iterable[tuple[Any, ...]]) -> None:
+    """Begin the calls that were not begun before, in a thread each, and don't wait.
+
+    Who makes such a call meets the error that it raises.
+    """
+    for call in calls:
+        if not work.has(*call):
+            threading.Thread(target=_try, args=(work, call), name="dask_coop-compiler").start()
+
+
+def _try(work: once[Any], call: tuple[Any, ...]) -> None:
+    with suppress(Exception):
+        work(*call)
+
+
+def for_each(work: Callable[[T], object], items: Iterable[T], stop: threading.Event) -> None:
+    """Call `work` with each of the items, in as many threads as there are processors.
+
+    It ends early when `stop` is set, when the interpreter exits, and with the first error.
+
+    Raises
+    ------
+    Exception
+        What `work` raised first.
+    """
+    rest, lock = iter(items), threading.Lock()
+    errors: list[Exception] = []
+
+    def left() -> Iterator[T]:
+        while not (errors or stop.is_set()) and threading.main_thread().is_alive():
+            with lock:
+                try:
+                    item = next(rest)
+                except StopIteration:
+                    return
+            yield item
+
+    def run() -> None:
+        try:
+            for item in left():
+                work(item)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, name="dask_coop-compiler") for _ in range(_count())]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        # Such as Ctrl-C.
+        stop.set()
+        raise
+    if errors:
+        raise errors[0]
+
+
+def _count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
