@@ -99,6 +99,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
     monkeypatch.setattr(plugin, "attach", lambda worker: None)
     monkeypatch.setattr(plugin, "_missing_gpu", lambda: "")
     monkeypatch.setattr(dask_coop.CoopPlugin, "_load", load)
+    monkeypatch.setattr(plugin, "take_over", lambda given: lambda: False)
     return stops
 
 
