@@ -12,7 +12,8 @@ default stream has come to that point; what happens elsewhere waits for it by ev
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -177,6 +178,27 @@ def lead_caller(ordinals: Sequence[int]) -> None:
     _wait(_callers(ordinals), _defaults(ordinals))
 
 
+@contextmanager
+def on_default_streams(ordinals: Sequence[int]) -> Iterator[None]:
+    """Let the calling thread queue on the GPUs' default streams.
+
+    Afterwards its current GPU and its current streams are as before.
+    """
+    current, null = int(runtime.getDevice()), cupy.cuda.Stream.null
+    own = [(ordinal, cupy.cuda.get_current_stream(ordinal)) for ordinal in ordinals]
+    other = [(ordinal, stream) for ordinal, stream in own if stream != null]
+    try:
+        for ordinal, _ in other:
+            with cupy.cuda.Device(ordinal):
+                null.use()
+        yield
+    finally:
+        for ordinal, stream in other:
+            with cupy.cuda.Device(ordinal):
+                stream.use()
+        runtime.setDevice(current)
+
+
 def _defaults(ordinals: Sequence[int]) -> list[Queue]:
     return [(ordinal, cupy.cuda.Stream.null) for ordinal in ordinals]
 
@@ -187,8 +209,7 @@ def _callers(ordinals: Sequence[int]) -> list[Queue]:
     found = [(current, cupy.cuda.get_current_stream())]
     for ordinal in ordinals:
         if ordinal != current:
-            with cupy.cuda.Device(ordinal):
-                stream = cupy.cuda.get_current_stream()
+            stream = cupy.cuda.get_current_stream(ordinal)
             if stream != cupy.cuda.Stream.null:
                 found.append((ordinal, stream))
     return found

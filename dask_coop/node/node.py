@@ -14,7 +14,7 @@ those that copy to the host.
 
 Reductions, scans and histograms are found in the graph (`find`) and become one task each, which
 is one multi-chunk launch on all GPUs (`chunks.cupy.multichunk`), or runs the tasks that it replaces
-where the chunks do not suit.
+where the chunks do not suit. Over chunks in memory it is made in the calling thread.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 import dask
 from dask import local
+from dask._task_spec import DataNode
 from dask.callbacks import Callback
 from dask.system import CPU_COUNT
 from dask.utils import parse_timedelta
@@ -49,7 +50,7 @@ from dask_coop.node.placement import (
     replace,
 )
 from dask_coop.node.room import Room, parsed_limit
-from dask_coop.node.run import Launcher, results_at_hand
+from dask_coop.node.run import Launcher, last_steps, noting
 from dask_coop.node.streams import dealt_in_turn
 from dask_coop.node.threads import Run, TaskFuture, TaskQueue
 
@@ -258,9 +259,12 @@ class Node:
                 early = cache is None and not callbacks and not Callback.active
                 # Callbacks see the graph that they were called for, and no other.
                 run_plain = partial(self._run, callbacks=())
-                graph, self._explained = self._launcher.plan(dsk, keys, run_plain, early)
-                results = results_at_hand(graph, keys) if early else None
-                return run(graph) if results is None else results
+                with self._gpus.on_default_streams(self.devices):
+                    graph, self._explained = self._launcher.plan(dsk, keys, run_plain, early)
+                    steps = last_steps(graph) if early else None
+                    if steps is not None:
+                        return self._run_here(graph, steps, keys)
+                return run(graph)
             finally:
                 self._gpus.lead_caller(self.devices)
                 for ordinal, room in self._rooms.items():
@@ -324,6 +328,19 @@ class Node:
         except BaseException as error:
             _clear(error)
             raise
+
+    def _run_here(self, graph: dict[Any, Any], steps: Sequence[Any], keys: Any) -> Any:
+        """Take the last steps of a graph in the calling thread, on the GPUs where `_run` does."""
+        results = {key: node.value for key, node in graph.items() if type(node) is DataNode}
+        dealt = deal(graph, len(self.devices)) if steps else {}
+        for task in steps:
+            data = {key: results[key] for key in task.dependencies}
+            _, gpu, _ = self._belongs(task, data, dealt[task.key])
+            self._gpus.use(gpu)
+            with noting(task.key, f" on GPU {gpu}"):
+                brought, data = self._bring(gpu, (task, data))
+                results[task.key] = brought(data)
+        return local.nested_get(keys, results)
 
     def _belongs(self, task: Any, data: Any, dealt: int) -> tuple[TaskQueue, int, bool]:
         """Return the queue and the GPU of a task, and whether it may bring data to the GPU."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from types import ModuleType
 from typing import Any
 
 from dask._expr import HLGExpr, _HLGExprSequence
 from dask._task_spec import DataNode, Task, convert_legacy_graph, cull
+from dask.array.core import finalize
 from dask.array.optimization import optimize as optimize_arrays
 from dask.core import flatten
 from dask.delayed import optimize as optimize_delayed
 from dask.highlevelgraph import MaterializedLayer
-from dask.local import nested_get
 
 from dask_coop.chunks.cupy.eligibility import (
     TABLE_TOO_LARGE,
@@ -57,15 +59,16 @@ class Launcher:
         """Return the graph to run, with a task for each launch, and what `Node.explain` tells.
 
         With `early`, Dask need not look at a task for each chunk, which takes it longer than the
-        GPUs take to work: graphs of launches over chunks that are there are not optimized, these
-        chunks are arguments of the launches' tasks, and scans whose results are all wanted are made
-        at once. `run_plain` runs a graph as it is, for some keys. What is told grows as launches
-        run.
+        GPUs take to work: graphs of launches over chunks that are there are not optimized, and the
+        launches are made at once, in the calling thread; of other graphs such chunks are arguments
+        of the launches' tasks. `run_plain` runs a graph as it is, for some keys. What is told grows
+        as launches run.
         """
         wanted = set(flatten([keys]))
         whole: Graph = {}
         found = _found_unoptimized(dsk, wanted) if early else None
-        if found is None or objection_to_team(self._find_team()):
+        at_once = found is not None and not objection_to_team(self._find_team())
+        if found is None or not at_once:
             whole = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
             whole = _culled(whole, wanted)
             found = find_launches(whole, wanted)
@@ -80,10 +83,11 @@ class Launcher:
         for launch in found.launches:
             call = LaunchTask(launch, self, run_plain, explained)
             values = _values(graph, launch.needs) if early else None
-            if values is None or launch.spec is None or not wanted.issuperset(launch.outputs):
+            if values is None or not at_once:
                 put_in(graph, launch, call, values)
                 continue
-            results = run_plain({launch.key: Task(launch.key, call, values)}, launch.key)
+            with noting(launch.key, " on all GPUs"):
+                results = call(values)
             graph.update(zip(launch.outputs, map(DataNode, launch.outputs, results), strict=True))
         return stream(graph if graph is whole else _culled(graph, wanted)), explained
 
@@ -136,7 +140,8 @@ class LaunchTask(OnAllGpus):
     def __call__(self, values: list[Any]) -> list[Any]:
         """Return the outputs of the launch, given its inputs."""
         launch = self._launch
-        outcome = self._launcher.run(launch, values)
+        with _uninterrupted():
+            outcome = self._launcher.run(launch, values)
         if not isinstance(outcome, Objection):
             self._explained[launch.name] = f"one launch over {len(launch.blocks)} chunks"
             return outcome
@@ -146,11 +151,52 @@ class LaunchTask(OnAllGpus):
         return list(self._run_plain(graph, list(launch.outputs)))
 
 
-def results_at_hand(graph: Graph, keys: Any) -> Any:
-    """Return the results `keys` of a graph in which nothing is left to do; of others, None."""
-    if not all(type(node) is DataNode for node in graph.values()):
-        return None
-    return nested_get(keys, {key: node.value for key, node in graph.items()})
+@contextmanager
+def noting(key: Any, where: str) -> Iterator[None]:
+    """Tell in what is raised within the block of which task it comes."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in task {key!r}{where}")
+        raise
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off to the end of the block: nothing that kernels still use is let go of before.
+
+    Only the main thread is interrupted.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+    interrupts: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if interrupts:
+            signal.raise_signal(signal.SIGINT)
+
+
+def last_steps(graph: Graph) -> list[Task] | None:
+    """Return the tasks of a graph that are left to do, if these only make results of states.
+
+    They are small, and take less time than to hand them to a thread: in their order, those that end
+    a tree, and Dask's own that make an array of that. Where there are others: None.
+    """
+    rest = [node for node in graph.values() if type(node) is not DataNode]
+    roots = {task.key: task for task in rest if read(task, RootTask)}
+    ends = [task for task in rest if task.key not in roots]
+    for root in roots.values():
+        if not all(type(graph.get(key)) is DataNode for key in root.dependencies):
+            return None
+    for end in ends:
+        if type(end) is not Task or end.func is not finalize or end.dependencies - roots.keys():
+            return None
+    return [*roots.values(), *ends]
 
 
 def _found_unoptimized(dsk: Any, wanted: set[Any]) -> Found | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from dask.array.core import load_store_chunk
 from dask.array.dispatch import to_numpy_dispatch
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import DataNode, Task, TaskRef
 
 from dask_coop.graph import tasks
 from dask_coop.graph.tasks import (
@@ -162,6 +162,9 @@ def chains(graph: Graph, kinds: Mapping[Any, Any], wanted: Set[Any]) -> Graph:
         What is computed.
     """
     made: Graph = {}
+    if all(key in kinds or type(task) is DataNode for key, task in graph.items()):
+        # No task is left that copies.
+        return made
     for line in _lines(graph, kinds):
         blocks = {scan.block for scan in line.values()}
         # The last one may have nothing in common with the first but its name.

@@ -75,6 +75,35 @@ def launched(node: dc.Node, lazy: Any) -> Any:
     return result
 
 
+def test_the_callers_gpu_and_stream_stay_as_they_are(node: dc.Node) -> None:
+    """Although launches are made in its thread, on default streams."""
+    import cupy
+
+    host = np.arange(200_003, dtype="i8")
+    x, last = alternating(node, host), node.devices[-1]
+    there = [x.dask[x.name, i] for i in range(x.npartitions)]
+    parts = np.split(host, np.cumsum(x.chunks[0])[:-1])
+    doubled = np.concatenate(
+        [part * (1 + (chunk.device.id == last)) for part, chunk in zip(parts, there, strict=True)]
+    )
+    spin = cupy.RawKernel(SPIN, "spin")
+    with cupy.cuda.Device(last), cupy.cuda.Stream(non_blocking=True) as stream:
+        # Once to compile, so that the second time is not over before the launch.
+        for cycles in (0, 10**8):
+            spin((1,), (1,), (np.int64(cycles),))
+            for chunk in there:
+                if chunk.device.id == last:
+                    cupy.multiply(chunk, 1 + (cycles > 0), out=chunk)
+        total = launched(node, dc.sum(x))
+        running = dc.cumsum(x).persist(scheduler=node.get)
+        counts = launched(node, dc.histogram(x, 9, (0, 400_006))[0])
+        assert cupy.cuda.Device().id == last
+        assert cupy.cuda.get_current_stream() == stream
+    assert total == doubled.sum()
+    np.testing.assert_array_equal(on_host(running.compute(scheduler=node.get)), doubled.cumsum())
+    np.testing.assert_array_equal(counts, np.histogram(doubled, 9, (0, 400_006))[0])
+
+
 def values(dtype: str, n: int = 200_003) -> Any:
     rng = np.random.default_rng(11)
     kind = np.dtype(dtype).kind

@@ -7,6 +7,7 @@ import contextvars
 import gc
 import io
 import operator
+import signal
 import threading
 import time
 import weakref
@@ -26,6 +27,7 @@ from dask.highlevelgraph import HighLevelGraph
 from support.fake_gpus import FakeArray, FakeGpus
 
 import dask_coop as dc
+from dask_coop import chunks
 from dask_coop.chunks.cupy.eligibility import Objection
 from dask_coop.node import node as module
 from dask_coop.node import run
@@ -530,16 +532,72 @@ def test_dask_looks_at_no_chunk_of_launches(
 
     for n in (4, 300):
         x = da.ones(2 * n, chunks=2).persist(scheduler=node.get)
-        # The launch; its state and what is made of that; and Dask's own last task.
-        assert looked_at(dc.sum(x)) == looked_at(dc.histogram(x, 2, (0, 1))[0]) == [3, 4]
-        # To join the chunks takes a task a chunk.
-        assert looked_at(dc.cumsum(x)) == [1, n + 2]
+        assert looked_at(dc.sum(x)) == looked_at(dc.histogram(x, 2, (0, 1))[0]) == []
+        # To join the chunks is one task, which needs all of them.
+        assert looked_at(dc.cumsum(x)) == [n + 1]
         assert node.explain().endswith(f"one launch over {n} chunks")
         # What is not of the library may be worth optimizing, and other optimizers may be wanted.
         assert -1 in looked_at(dc.cumsum(x) + 1)
         assert -1 in looked_at(dc.cumsum(da.ones(2 * n, chunks=2)))
         with dask.config.set(array_optimize=lambda dsk, keys: dsk.cull(keys)):
             assert -1 in looked_at(dc.sum(x))
+
+
+def test_a_launch_over_chunks_in_memory_is_made_in_the_calling_thread(
+    gpus: FakeGpus, multichunk: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is made of its state, on the GPU where it would be made by the GPU's thread."""
+    begun: list[Any] = []
+    asarray = chunks.asarray
+
+    def reduce(team: Any, op: Any, xs: Any, origins: Any) -> Any:
+        begun.append(threading.current_thread())
+        gpus.use(0)
+        return op.monoid.identity(op.element)
+
+    def recording(x: Any, kind: str) -> Any:
+        begun.append(gpus.current())
+        return asarray(x, kind)
+
+    multichunk.objection, multichunk.reduce = None, reduce
+    node = dc.Node([3, 2])
+    x = da.ones(10, chunks=5).persist(scheduler="sync")
+    gpus.use(1)
+    monkeypatch.setattr(chunks, "asarray", recording)
+    assert dc.sum(x).compute(scheduler=node.get) == 0
+    assert begun == [threading.current_thread(), 3]
+    assert gpus.current() == 1
+    assert not [t for t in threading.enumerate() if t.name.startswith("dask_coop")]
+    monkeypatch.setattr(chunks, "asarray", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as caught:
+        dc.sum(x).compute(scheduler=node.get)
+    (note,) = caught.value.__notes__
+    assert note.startswith("in task ('sum-")
+    assert note.endswith("on GPU 3")
+    assert gpus.current() == 1
+    node.close()
+
+
+def test_a_launch_ends_before_an_interrupt_is_raised(
+    node: dc.Node, multichunk: SimpleNamespace
+) -> None:
+    ended = []
+
+    def reduce(team: Any, op: Any, xs: Any, origins: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        ended.append(1)
+        return op.monoid.identity(op.element)
+
+    multichunk.objection, multichunk.reduce = None, reduce
+    x = da.ones(10, chunks=5).persist(scheduler=node.get)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            dc.sum(x).compute(scheduler=node.get)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended == [1]
 
 
 def test_a_launch_that_fails_says_so(node: dc.Node, multichunk: SimpleNamespace) -> None:

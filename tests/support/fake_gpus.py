@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,14 @@ class FakeGpus:
 
     def lead_caller(self, ordinals: Sequence[int]) -> None:
         self.log.append(("lead", threading.current_thread(), tuple(ordinals)))
+
+    @contextmanager
+    def on_default_streams(self, ordinals: Sequence[int]) -> Iterator[None]:
+        before = self.current()
+        try:
+            yield
+        finally:
+            self.use(before)
 
     def moves(self) -> list[Any]:
         """Return the copies that were made, in order."""
