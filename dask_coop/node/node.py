@@ -421,6 +421,10 @@ def _stop(queues: list[TaskQueue], give_back: Callable[[], bool]) -> None:
     give_back()
     for queue in queues:
         queue.stop()
+    # A thread of theirs that collects the Node may have the lock, which the others need to end.
+    if not any(queue.is_current for queue in queues):
+        for queue in queues:
+            queue.join()
 
 
 def _thread_name() -> str:
