@@ -1,6 +1,14 @@
 """What is done to one chunk; backend.py says what that is, and chooses who does it."""
 
-from dask_coop.chunks.backend import ChunkBackend, asarray, backend_of, can_move, is_common, kind
+from dask_coop.chunks.backend import (
+    ChunkBackend,
+    asarray,
+    backend_of,
+    can_move,
+    is_common,
+    kind,
+    put_into,
+)
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked, unmasked, zeros_like
 
 __all__ = [
@@ -12,6 +20,7 @@ __all__ = [
     "is_masked",
     "keeps_mask",
     "kind",
+    "put_into",
     "refuse_masked",
     "unmasked",
     "zeros_like",

@@ -150,8 +150,10 @@ class ChunkBackend(Protocol):
         Its dtype is ``SEMIRINGS[semiring].dtype(a.dtype, b.dtype)``.
         """
 
-    def to_numpy(self, x: Array, nbytes: int | None = None) -> np.ndarray[Any, Any]:
-        """Return `x` as a NumPy array, of its shape and dtype.
+    def to_numpy(
+        self, x: Array, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
+    ) -> np.ndarray[Any, Any]:
+        """Return `x` as a NumPy array, of its shape and dtype, or as `out`, which it is put into.
 
         A backend of another memory may stage copies in `nbytes` of the host's; by default in as
         much as it takes to be fast.
@@ -300,6 +302,11 @@ def asarray(x: Any, to: str, nbytes: int | None = None, direct: Direct = "auto")
         message = f"a chunk is to become an array of {to}, which does not import here: {error}"
         raise RuntimeError(message) from error
     return target.from_numpy(on_host, nbytes, direct)
+
+
+def put_into(out: np.ndarray[Any, Any], x: Any, nbytes: int | None = None) -> None:
+    """Put `x` into a NumPy array of its shape; copies are staged as those of `asarray`."""
+    backend_of(x).to_numpy(x, nbytes, out)
 
 
 def can_move(x: Any, kind: str) -> bool:

@@ -11,9 +11,11 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 #: The counter of an array that nobody is to copy from any more; each thread may add as much to it.
 STOPPED = 1 << 56
@@ -95,8 +97,8 @@ class Ring:
         self._own = threading.local()
         self._pool = ThreadPoolExecutor(threads, name, enter)
 
-    def run(self, copy: Callable[[Own], None], counter: Counter, threads: int) -> None:
-        """Call `copy` in up to so many threads, and wait for them.
+    def run(self, copy: Callable[[Own], T], counter: Counter, threads: int) -> list[T]:
+        """Call `copy` in up to so many threads, wait for them, and return what it returned.
 
         Parameters
         ----------
@@ -112,19 +114,18 @@ class Ring:
             One that `copy` raised, once nothing is copied any more.
         """
 
-        def work() -> None:
+        def work() -> T:
             try:
-                copy(self._buffers())
+                return copy(self._buffers())
             except BaseException:
                 counter.stop()
                 raise
 
-        working: list[Future[None]] = []
+        working: list[Future[T]] = []
         try:
             for _ in range(min(self._threads, threads)):
                 working.append(self._pool.submit(work))
-            for each in working:
-                each.result()
+            return [each.result() for each in working]
         except BaseException:
             # An interrupt, too: the arrays may be gone once this is out.
             counter.stop()

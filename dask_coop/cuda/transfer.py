@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import itertools
 import math
 import os
 import threading
@@ -98,15 +99,16 @@ def to_device(x: Host, nbytes: int | None = None, file: FileRange | None = None)
     start.record(current)
     ring, threads = _rings_of(nbytes)
     if x.dtype.isnative and (plain or runs(x)[1] >= RUN_BYTES) and _loops() is not None:
-        _fill(x, target, start, file, ring.inward, threads)
+        copied = _fill(x, target, start, file, ring.inward, threads)
     else:
-        _fill_in_order(x, target, start, ring.inward, threads)
-    for buffer in list(ring.inward.buffers):
-        current.wait_event(buffer.done)
+        copied = _fill_in_order(x, target, start, ring.inward, threads)
+    # Not those of the buffers, behind which there may be pieces of other arrays by now.
+    for event in itertools.chain(*copied):
+        current.wait_event(event)
     return target
 
 
-def to_host(x: Array, nbytes: int | None = None) -> Host:
+def to_host(x: Array, nbytes: int | None = None, out: Host | None = None) -> Host:
     """Return a copy of `x` in NumPy, in C order, as CuPy's current stream has it.
 
     Parameters
@@ -114,16 +116,26 @@ def to_host(x: Array, nbytes: int | None = None) -> Host:
     x : cupy.ndarray
     nbytes : int, optional
         As for `to_device`.
+    out : numpy.ndarray, optional
+        An array of the shape of `x`, which is to have the copy, and is returned.
     """
     loops = _loops()
+    if out is not None and not (
+        out.shape == x.shape and out.dtype == x.dtype and out.flags.carray and loops
+    ):
+        out[...] = to_host(x, nbytes)
+        return out
     if x.nbytes < SMALL_BYTES or loops is None:
         plain: Host = cupy.asnumpy(x, order="C")
-        return plain
+        if out is None:
+            return plain
+        out[...] = plain
+        return out
     with x.device:
         source = cupy.ascontiguousarray(x)
         ready = cupy.cuda.Event(disable_timing=True)
         ready.record()
-        result = _memory.empty(x.shape, x.dtype)
+        result = _memory.empty(x.shape, x.dtype) if out is None else out
         counter = Counter()
         job = loops.Job(
             result.ctypes.data, source.data.ptr, x.nbytes, BUFFER_BYTES, counter.address, 0
@@ -141,8 +153,11 @@ def to_host(x: Array, nbytes: int | None = None) -> Host:
 
 def _fill(
     x: Host, target: Array, start: Any, file: FileRange | None, ring: Ring, threads: int
-) -> None:
-    """Queue copies of an array in long runs, or of its bytes in a file, after the event `start`."""
+) -> list[list[Any]]:
+    """Queue copies of an array in long runs, or of its bytes in a file, after the event `start`.
+
+    Returns events behind the copies.
+    """
     loops = _loops()
     assert loops is not None
     counter = Counter()
@@ -152,25 +167,34 @@ def _fill(
     rows, run = runs(x)
     job = loops.Job(target.data.ptr, x.ctypes.data, x.nbytes, piece, counter.address, start.ptr)
 
-    def copy(own: Own, holding: Any = (x, target, start)) -> None:
+    def copy(own: Own, holding: Any = (x, target, start)) -> list[Any]:
         status = loops.fill(_functions(), job, rows, run, read, own.table)
         check_file(status, read, x.nbytes)
         driver.check_status(status)
+        return _behind(own)
 
-    ring.run(copy, counter, min(threads, math.ceil(x.nbytes / piece)))
+    return ring.run(copy, counter, min(threads, math.ceil(x.nbytes / piece)))
 
 
-def _fill_in_order(x: Host, target: Array, start: Any, ring: Ring, threads: int) -> None:
-    """Queue copies of an array that NumPy has to put in order, after the event `start`."""
+def _behind(own: Own) -> list[Any]:
+    """Return events behind the copies that a thread has queued."""
+    events = [cupy.cuda.Event(disable_timing=True) for _ in own.buffers]
+    for event, buffer in zip(events, own.buffers, strict=True):
+        event.record(buffer.stream)
+    return events
+
+
+def _fill_in_order(x: Host, target: Array, start: Any, ring: Ring, threads: int) -> list[list[Any]]:
+    """Do what `_fill` does of an array that NumPy has to put in order."""
     counter = Counter()
     every = list(pieces(x, BUFFER_BYTES))
     # A list's iterator gives each item to one thread only.
     todo = iter(every)
 
-    def copy(own: Own) -> None:
+    def copy(own: Own) -> list[Any]:
         for turn, (source, offset) in enumerate(todo):
             if counter.stopped:
-                return
+                break
             buffer = own.buffers[turn % len(own.buffers)]
             buffer.done.synchronize()
             staged = buffer.view(target.dtype, source.shape)
@@ -178,8 +202,9 @@ def _fill_in_order(x: Host, target: Array, start: Any, ring: Ring, threads: int)
             buffer.stream.wait_event(start)
             buffer.copy(target.data.ptr + offset, staged.nbytes)
             buffer.done.record(buffer.stream)
+        return _behind(own)
 
-    ring.run(copy, counter, min(threads, len(every)))
+    return ring.run(copy, counter, min(threads, len(every)))
 
 
 def pieces(x: Host, most: int) -> Iterator[Piece]:

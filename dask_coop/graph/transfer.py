@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 from dask import config
+from dask.array.core import load_store_chunk
 from dask.utils import Dispatch, parse_bytes
 
 from dask_coop import chunks
@@ -50,6 +53,18 @@ def copy_to_gpu(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> A
 def copy_to_host(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> Any:
     """Return a chunk on the host."""
     return chunks.asarray(x, "numpy", nbytes, direct)
+
+
+def store_chunk(x: Any, out: Any, index: Any, nbytes: int | None = None, **options: Any) -> Any:
+    """Do what Dask's `load_store_chunk` does, of a chunk that need not be on the host.
+
+    Its copy goes into the memory of `out` if that is a NumPy array.
+    """
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray) or options["region"]:
+        return load_store_chunk(copy_to_host(x, nbytes), out, index, **options)
+    with options["lock"] or nullcontext():
+        chunks.put_into(out[index], x, nbytes)
+    return load_store_chunk(None, out, index, **options)
 
 
 def configured() -> Configured:

@@ -18,7 +18,7 @@ from dask._task_spec import Alias, DataNode, NestedContainer, Task, TaskRef
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 
 from dask_coop.graph.tasks import is_fused
-from dask_coop.graph.transfer import copy_to_gpu, copy_to_host
+from dask_coop.graph.transfer import copy_to_gpu, copy_to_host, store_chunk
 
 CONTAINERS = (list, tuple, set, frozenset)
 
@@ -135,7 +135,7 @@ def hands_on(task: Any, data: Mapping[Any, Any]) -> bool:
 
 def copies_to_host(task: Any) -> bool:
     """Return whether a task, or one that is fused into it, copies an array of a GPU to the host."""
-    return _calls(task, (copy_to_host, to_numpy_dispatch), "asnumpy")
+    return _calls(task, (copy_to_host, store_chunk, to_numpy_dispatch), "asnumpy")
 
 
 def copies_to_gpu(task: Any) -> bool:

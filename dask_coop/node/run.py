@@ -27,7 +27,7 @@ from dask_coop.chunks.cupy.eligibility import (
 from dask_coop.graph.tasks import Graph, RootTask, read
 from dask_coop.node.find import Found, MultichunkLaunch, find_launches, put_in
 from dask_coop.node.placement import OnAllGpus
-from dask_coop.node.streams import cut_copies
+from dask_coop.node.streams import stream
 
 RunPlain = Callable[[Graph, Any], Any]
 
@@ -74,7 +74,7 @@ class Launcher:
                 reasons = [*found.others.values(), *repeat(reason, len(found.launches))]
                 graph = found.plain if found.plain is whole else _culled(found.plain, wanted)
                 explained = dict(zip(names, map(_plain_because, reasons), strict=True))
-                return cut_copies(graph), explained
+                return stream(graph), explained
         graph = found.graph
         explained = {name: _plain_because(reason) for name, reason in found.others.items()}
         for launch in found.launches:
@@ -85,7 +85,7 @@ class Launcher:
                 continue
             results = run_plain({launch.key: Task(launch.key, call, values)}, launch.key)
             graph.update(zip(launch.outputs, map(DataNode, launch.outputs, results), strict=True))
-        return cut_copies(graph if graph is whole else _culled(graph, wanted)), explained
+        return stream(graph if graph is whole else _culled(graph, wanted)), explained
 
     def _find_team(self) -> Any:
         with self._lock:

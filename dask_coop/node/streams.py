@@ -17,6 +17,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
+from dask.array.core import load_store_chunk
+from dask.array.dispatch import to_numpy_dispatch
 from dask.task_spec import Task, TaskRef
 
 from dask_coop.graph import tasks
@@ -34,7 +36,44 @@ from dask_coop.graph.tasks import (
     name_of,
     read,
 )
+from dask_coop.graph.transfer import copy_to_host, store_chunk
 from dask_coop.node.placement import copies_to_gpu, copies_to_host
+
+#: What makes an array of the host of one on a GPU.
+_TO_HOST = (copy_to_host, to_numpy_dispatch)
+
+
+def stream(graph: Graph) -> Graph:
+    """Return a graph whose copies wait for nothing else, and go to where they are stored."""
+    stored = {
+        key: changed
+        for key, task in graph.items()
+        if is_fused(task) and (changed := _stored(task)) is not task
+    }
+    return cut_copies(graph | stored if stored else graph)
+
+
+def _stored(task: Task) -> Task:
+    """Return a fused task that stores chunks as they come from a GPU, with no array in between."""
+    inner, *rest = task.args
+    made: Graph = {}
+    left_out: set[Any] = set()
+    for key, one in inner.items():
+        if is_fused(one):
+            made[key] = _stored(one)
+        elif isinstance(one, Task) and one.func is load_store_chunk and one.args:
+            source = getattr(one.args[0], "key", None)
+            copy = inner.get(source)
+            users = [user for user in inner.values() if source in user.dependencies]
+            if copies_to_host(copy) and copy.func in _TO_HOST and len(users) == 1:
+                x, *given = copy.args
+                left_out.add(source)
+                options = one.kwargs | {"nbytes": given[0] if given else None}
+                made[key] = Task(key, store_chunk, x, *one.args[1:], **options)
+    if all(made[key] is inner[key] for key in made):
+        return task
+    kept = {key: made.get(key, one) for key, one in inner.items() if key not in left_out}
+    return Task(task.key, task.func, kept, *rest)
 
 
 def cut_copies(graph: Graph) -> Graph:

@@ -148,6 +148,21 @@ def test_chunks_go_and_come_back(transfer: Any, tmp_path: Path, case: str) -> No
         np.testing.assert_array_equal(back, cupy.asnumpy(device))
 
 
+@pytest.mark.parametrize("length", [10, len(LONG)])
+def test_a_copy_goes_where_it_is_wanted(transfer: Any, length: int) -> None:
+    there = transfer.to_device(LONG[:length])
+    wide = np.zeros((length, 2), "u1")
+    outs = (np.zeros(length + 5, "u1")[5:], wide[:, 1], np.zeros(length, ">f4"))
+    for out in outs:
+        assert transfer.to_host(there, out=out) is out
+        np.testing.assert_array_equal(out, LONG[:length])
+    assert not wide[:, 0].any()
+    shared = np.zeros(length, "u1")
+    shared.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        transfer.to_host(there, out=shared)
+
+
 @pytest.mark.parametrize("nbytes", [16 << 20, 37 << 20, None])
 def test_pinned_memory_is_bounded_and_given_back(transfer: Any, nbytes: int | None) -> None:
     for _ in range(3):

@@ -199,7 +199,7 @@ def test_it_is_ours_on_workers_until_the_plugin_or_they_go(
 ) -> None:
     closed: list[bool] = []
     monkeypatch.setattr(plugin, "_missing_gpu", str)
-    monkeypatch.setattr(plugin, "_warm", lambda *_: None)
+    monkeypatch.setattr(dc.CoopPlugin, "_load", lambda *_: None)
     monkeypatch.setattr(plugin, "_close_rings", lambda: closed.append(is_ours()))
     # Workers in this process: each has its copy of the plugin.
     options: dict[str, Any] = {"n_workers": 2, "processes": False, "dashboard_address": ":0"}
@@ -231,7 +231,7 @@ def test_on_a_worker_without_a_gpu_nothing_is_taken_over(monkeypatch: pytest.Mon
 def test_a_preloaded_worker_gives_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Callable[..., Any]] = []
     monkeypatch.setattr(plugin, "_missing_gpu", str)
-    monkeypatch.setattr(plugin, "_warm", lambda *_: said.append(is_ours))
+    monkeypatch.setattr(dc.CoopPlugin, "_load", lambda *_: said.append(is_ours))
     monkeypatch.setattr(plugin, "_close_rings", lambda: None)
     with LocalCluster(
         n_workers=1, processes=False, dashboard_address=":0", preload=["dask_coop"]

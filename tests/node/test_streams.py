@@ -24,7 +24,7 @@ from support.fake_gpus import DeviceArray, FakeGpus
 import dask_coop as dc
 from dask_coop import chunks
 from dask_coop.chunks.cupy.eligibility import Objection
-from dask_coop.graph import tasks
+from dask_coop.graph import tasks, transfer
 from dask_coop.graph.transfer import copy_to_gpu, copy_to_host
 from dask_coop.node import node as module
 from dask_coop.node import run
@@ -63,6 +63,8 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
     names = {name: getattr(numpy, name) for name in dir(numpy) if name[0] != "_"}
     backend = SimpleNamespace(**names | {"scan": scan, "scan_on": scan_on})
     monkeypatch.setattr(tasks.chunks, "backend_of", lambda *_: backend)
+    monkeypatch.setattr(transfer.chunks, "asarray", lambda x, *_: np.array(x))
+    monkeypatch.setattr(transfer.chunks, "put_into", lambda out, x, *_: np.copyto(out, x))
     return fake
 
 
@@ -78,6 +80,18 @@ def node(gpus: FakeGpus) -> Iterator[Callable[..., dc.Node]]:
     yield make
     for each in made:
         each.close()
+
+
+class Target:
+    """What takes chunks, and is no array of NumPy."""
+
+    shape, dtype = HOST.shape, HOST.dtype
+
+    def __init__(self) -> None:
+        self.values = [0.0] * len(HOST)
+
+    def __setitem__(self, index: Any, x: Any) -> None:
+        self.values[index[0]] = x.tolist()
 
 
 def to_gpu(host: Any = HOST) -> Any:
@@ -135,6 +149,37 @@ def test_results_go_where_they_are_stored(gpus: FakeGpus, node: Any) -> None:
         da.store(to_host(dc.cumsum(to_gpu())), out, lock=False)
     np.testing.assert_allclose(out, HOST.cumsum())
     assert max(gpus.most.values()) <= 24 * NBYTES
+
+
+@pytest.mark.parametrize("lock", [False, True])
+def test_what_is_stored_in_memory_has_no_array_in_between(
+    gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch, lock: bool
+) -> None:
+    put: list[Any] = []
+
+    def put_into(out: Any, x: Any, nbytes: Any) -> None:
+        put.append((out.base is not None, isinstance(x, DeviceArray), nbytes))
+        out[...] = x
+
+    monkeypatch.setattr(transfer.chunks, "put_into", put_into)
+    y = dc.cumsum(to_gpu()).map_blocks(copy_to_host, 1 << 27, dtype="f8", meta=np.empty(0))
+    out = np.empty_like(HOST)
+    one = node(2, 10)
+    da.store(y, out, lock=lock, scheduler=one.get)
+    np.testing.assert_allclose(out, HOST.cumsum())
+    assert put == [(True, True, 1 << 27)] * CHUNKS
+    # With what else there is to a store, and of two users of what is copied, all is as Dask has it.
+    put.clear()
+    out[:] = 0
+    region = (slice(0, 50 * CHUNK),)
+    da.store(y[: 50 * CHUNK], out, regions=region, lock=lock, scheduler=one.get)
+    np.testing.assert_allclose(out[: 50 * CHUNK], HOST.cumsum()[: 50 * CHUNK])
+    assert not out[50 * CHUNK :].any()
+    stored = da.store(y, out, lock=lock, return_stored=True, scheduler=one.get)
+    np.testing.assert_allclose(stored.compute(scheduler=one.get), HOST.cumsum())
+    target = Target()
+    da.store(y, target, lock=lock, scheduler=one.get)
+    np.testing.assert_allclose(target.values, HOST.cumsum())
 
 
 def test_a_slow_way_out_holds_up_the_way_in(

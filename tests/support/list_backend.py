@@ -85,8 +85,14 @@ _FUNCTIONS: dict[Any, Callable[..., ListArray]] = {
 }
 
 
-def to_numpy(x: ListArray, nbytes: int | None = None) -> np.ndarray[Any, Any]:
-    return np.array(x.values, x.dtype).reshape(x.shape)
+def to_numpy(
+    x: ListArray, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
+) -> np.ndarray[Any, Any]:
+    array = np.array(x.values, x.dtype).reshape(x.shape)
+    if out is None:
+        return array
+    out[...] = array
+    return out
 
 
 def from_numpy(

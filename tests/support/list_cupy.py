@@ -29,9 +29,11 @@ def from_numpy(
     return list_backend.from_numpy(x)
 
 
-def to_numpy(x: ListArray, nbytes: int | None = None) -> np.ndarray[Any, Any]:
+def to_numpy(
+    x: ListArray, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
+) -> np.ndarray[Any, Any]:
     copies.append(("host", nbytes))
-    return list_backend.to_numpy(x)
+    return list_backend.to_numpy(x, nbytes, out)
 
 
 def scan_on(

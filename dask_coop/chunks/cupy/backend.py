@@ -160,9 +160,11 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> Stat
         return (*fields, restarts != 0)
 
 
-def to_numpy(x: Array, nbytes: int | None = None) -> np.ndarray[Any, Any]:
+def to_numpy(
+    x: Array, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
+) -> np.ndarray[Any, Any]:
     """Return a copy of `x` on the host, by up to `nbytes` of pinned memory."""
-    return to_host(x, nbytes)
+    return to_host(x, nbytes, out)
 
 
 def from_numpy(

@@ -119,9 +119,12 @@ def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     return np.array(np.transpose(x, axes), order="C")
 
 
-def to_numpy(x: Array, nbytes: int | None = None) -> Array:
-    """Return `x`, which is one."""
-    return x
+def to_numpy(x: Array, nbytes: int | None = None, out: Array | None = None) -> Array:
+    """Return `x`, which is one, or `out`, which it is put into."""
+    if out is None:
+        return x
+    out[...] = x
+    return out
 
 
 def from_numpy(x: Array, nbytes: int | None = None, direct: Direct = "auto") -> Array:
