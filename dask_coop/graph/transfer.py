@@ -60,7 +60,9 @@ def store_chunk(x: Any, out: Any, index: Any, nbytes: int | None = None, **optio
 
     Its copy goes into the memory of `out` if that is a NumPy array.
     """
-    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray) or options["region"]:
+    is_plain = isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray)
+    # Without an axis, what is at an index is no view.
+    if not is_plain or not out.ndim or options["region"]:
         return load_store_chunk(copy_to_host(x, nbytes), out, index, **options)
     with options["lock"] or nullcontext():
         chunks.put_into(out[index], x, nbytes)

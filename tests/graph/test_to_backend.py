@@ -194,6 +194,13 @@ def test_who_is_collected_meanwhile_gives_it_back() -> None:
     assert not transfer._wanted
 
 
+def test_a_chunk_without_axes_is_stored() -> None:
+    out = np.zeros(())
+    options = {"region": None, "lock": False, "return_stored": False, "load_stored": False}
+    transfer.store_chunk(np.full((), 3.0), out, (), **options)
+    assert out == 3
+
+
 def test_it_is_ours_on_workers_until_the_plugin_or_they_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
