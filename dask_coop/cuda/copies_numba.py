@@ -58,6 +58,8 @@ class Job(NamedTuple):
     counter: int
     #: The event that copies to the GPU wait for.
     start: int
+    #: The stream that waits for them, unless negative; 0 is the default stream.
+    after: int = -1
 
 
 def jit(function: F) -> F:
@@ -206,7 +208,7 @@ def _fill(
     buffers: Array,
 ) -> int:
     copy, finish, follow, record, read = functions
-    target, source, end, piece, counter, start = job
+    target, source, end, piece, counter, start, after = job
     status, turn = 0, 0
     begin = _add(counter, piece)
     while begin < end and status == 0:
@@ -226,6 +228,10 @@ def _fill(
             status = _call(record, (copied, stream))
             begin = _add(counter, piece)
         turn += 1
+    # Now, before pieces of other arrays are behind these events.
+    for row in range(min(turn, len(buffers)) if after >= 0 else 0):
+        if status == 0:
+            status = _call(follow, (after, buffers[row, 2], 0))
     if status != 0:
         _add(counter, STOPPED)
     return status
@@ -234,7 +240,7 @@ def _fill(
 @jit
 def _drain(functions: tuple[int, ...], job: tuple[int, ...], buffers: Array) -> int:
     copy, finish, _, record, _ = functions
-    target, source, end, piece, counter, _ = job
+    target, source, end, piece, counter, _, _ = job
     status, row = 0, 0
     # Where the pieces in the buffers begin; none is there yet.
     begins = np.full(len(buffers), -1)

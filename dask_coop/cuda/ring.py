@@ -11,11 +11,12 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-T = TypeVar("T")
+#: The fewest threads that copy an array beside others, if there are as many.
+SHARE = 2
 
 #: The counter of an array that nobody is to copy from any more; each thread may add as much to it.
 STOPPED = 1 << 56
@@ -95,10 +96,13 @@ class Ring:
         self._threads = threads
         self._make = make
         self._own = threading.local()
+        self._lock, self._callers = threading.Lock(), 0
         self._pool = ThreadPoolExecutor(threads, name, enter)
 
-    def run(self, copy: Callable[[Own], T], counter: Counter, threads: int) -> list[T]:
-        """Call `copy` in up to so many threads, wait for them, and return what it returned.
+    def run(self, copy: Callable[[Own], None], counter: Counter, threads: int) -> None:
+        """Call `copy` in up to so many threads, and wait for them.
+
+        Several callers share the threads, each of which takes the pieces of one array at a time.
 
         Parameters
         ----------
@@ -114,18 +118,22 @@ class Ring:
             One that `copy` raised, once nothing is copied any more.
         """
 
-        def work() -> T:
+        def work() -> None:
             try:
-                return copy(self._buffers())
+                copy(self._buffers())
             except BaseException:
                 counter.stop()
                 raise
 
-        working: list[Future[T]] = []
+        working: list[Future[None]] = []
+        with self._lock:
+            self._callers += 1
+            share = max(SHARE, -(-self._threads // self._callers))
         try:
-            for _ in range(min(self._threads, threads)):
+            for _ in range(min(self._threads, threads, share)):
                 working.append(self._pool.submit(work))
-            return [each.result() for each in working]
+            for each in working:
+                each.result()
         except BaseException:
             # An interrupt, too: the arrays may be gone once this is out.
             counter.stop()
@@ -135,6 +143,9 @@ class Ring:
             for buffer in list(self.buffers):
                 buffer.stream.synchronize()
             raise
+        finally:
+            with self._lock:
+                self._callers -= 1
 
     def close(self) -> None:
         """End the threads and forget the buffers, once no copy needs them."""

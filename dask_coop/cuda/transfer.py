@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import itertools
 import math
 import os
 import threading
@@ -35,6 +34,8 @@ from dask_coop.cuda.ring import FileRange as FileRange
 
 Array = Any
 Host = np.ndarray[Any, Any]
+#: The event that copies wait for, and the stream that waits for them, if they can see to that.
+Order = tuple[Any, Any]
 #: Some of a host array, and where it is in the array of the GPU, in bytes.
 Piece = tuple[Host, int]
 
@@ -98,13 +99,15 @@ def to_device(x: Host, nbytes: int | None = None, file: FileRange | None = None)
     current = cupy.cuda.get_current_stream()
     start.record(current)
     ring, threads = _rings_of(nbytes)
+    # A handle that means another stream in each thread is of no use to the ring's.
+    after = None if current.ptr == runtime.streamPerThread else current
     if x.dtype.isnative and (plain or runs(x)[1] >= RUN_BYTES) and _loops() is not None:
-        copied = _fill(x, target, start, file, ring.inward, threads)
+        _fill(x, target, (start, after), file, ring.inward, threads)
     else:
-        copied = _fill_in_order(x, target, start, ring.inward, threads)
-    # Not those of the buffers, behind which there may be pieces of other arrays by now.
-    for event in itertools.chain(*copied):
-        current.wait_event(event)
+        _fill_in_order(x, target, (start, after), ring.inward, threads)
+    if after is None:
+        for buffer in list(ring.inward.buffers):
+            current.wait_event(buffer.done)
     return target
 
 
@@ -152,49 +155,39 @@ def to_host(x: Array, nbytes: int | None = None, out: Host | None = None) -> Hos
 
 
 def _fill(
-    x: Host, target: Array, start: Any, file: FileRange | None, ring: Ring, threads: int
-) -> list[list[Any]]:
-    """Queue copies of an array in long runs, or of its bytes in a file, after the event `start`.
-
-    Returns events behind the copies.
-    """
+    x: Host, target: Array, order: Order, file: FileRange | None, ring: Ring, threads: int
+) -> None:
+    """Queue copies of an array in long runs, or of its bytes in a file."""
     loops = _loops()
     assert loops is not None
-    counter = Counter()
+    counter, (start, after) = Counter(), order
     # What is read past the page cache begins and ends on other bytes than the piece does.
     piece = BUFFER_BYTES - (loops.DIRECT_BYTES if file is not None and file.direct else 0)
     read = file or FileRange(-1, 0, False)
     rows, run = runs(x)
-    job = loops.Job(target.data.ptr, x.ctypes.data, x.nbytes, piece, counter.address, start.ptr)
+    ends = target.data.ptr, x.ctypes.data, x.nbytes
+    stream = -1 if after is None else after.ptr
+    job = loops.Job(*ends, piece, counter.address, start.ptr, stream)
 
-    def copy(own: Own, holding: Any = (x, target, start)) -> list[Any]:
+    def copy(own: Own, holding: Any = (x, target, order)) -> None:
         status = loops.fill(_functions(), job, rows, run, read, own.table)
         check_file(status, read, x.nbytes)
         driver.check_status(status)
-        return _behind(own)
 
-    return ring.run(copy, counter, min(threads, math.ceil(x.nbytes / piece)))
-
-
-def _behind(own: Own) -> list[Any]:
-    """Return events behind the copies that a thread has queued."""
-    events = [cupy.cuda.Event(disable_timing=True) for _ in own.buffers]
-    for event, buffer in zip(events, own.buffers, strict=True):
-        event.record(buffer.stream)
-    return events
+    ring.run(copy, counter, min(threads, math.ceil(x.nbytes / piece)))
 
 
-def _fill_in_order(x: Host, target: Array, start: Any, ring: Ring, threads: int) -> list[list[Any]]:
-    """Do what `_fill` does of an array that NumPy has to put in order."""
-    counter = Counter()
+def _fill_in_order(x: Host, target: Array, order: Order, ring: Ring, threads: int) -> None:
+    """Queue copies of an array that NumPy has to put in order."""
+    counter, (start, after) = Counter(), order
     every = list(pieces(x, BUFFER_BYTES))
     # A list's iterator gives each item to one thread only.
     todo = iter(every)
 
-    def copy(own: Own) -> list[Any]:
+    def copy(own: Own) -> None:
         for turn, (source, offset) in enumerate(todo):
             if counter.stopped:
-                break
+                return
             buffer = own.buffers[turn % len(own.buffers)]
             buffer.done.synchronize()
             staged = buffer.view(target.dtype, source.shape)
@@ -202,9 +195,10 @@ def _fill_in_order(x: Host, target: Array, start: Any, ring: Ring, threads: int)
             buffer.stream.wait_event(start)
             buffer.copy(target.data.ptr + offset, staged.nbytes)
             buffer.done.record(buffer.stream)
-        return _behind(own)
+            if after is not None:
+                after.wait_event(buffer.done)
 
-    return ring.run(copy, counter, min(threads, len(every)))
+    ring.run(copy, counter, min(threads, len(every)))
 
 
 def pieces(x: Host, most: int) -> Iterator[Piece]:

@@ -37,12 +37,12 @@ class Copier:
     def close(self) -> None:
         self._ring.close()
 
-    def job(self, target: Any, source: Any) -> Any:
+    def job(self, target: Any, source: Any, after: int = -1) -> Any:
         addresses = target.ctypes.data, source.ctypes.data
-        return copies.Job(*addresses, target.nbytes, PIECE, self.counter.address, 7)
+        return copies.Job(*addresses, target.nbytes, PIECE, self.counter.address, 7, after)
 
-    def fill(self, target: Any, source: Any, file: FileRange = NO_FILE) -> None:
-        job, addresses = self.job(target, source), self.driver.addresses()
+    def fill(self, target: Any, source: Any, file: FileRange = NO_FILE, after: int = -1) -> None:
+        job, addresses = self.job(target, source, after), self.driver.addresses()
         rows, run = runs(source)
 
         def copy(own: Own) -> None:
@@ -302,3 +302,13 @@ def test_loops_are_compiled_where_there_is_no_folder_to_keep_them_in(
 
     monkeypatch.setattr(numba, "njit", refuse)
     assert copies.jit(lambda x: x + 1)(2) == 3
+
+
+@pytest.mark.parametrize("nbytes", SIZES)
+def test_a_stream_waits_for_the_copies(copier: Copier, nbytes: int) -> None:
+    """For all of them, and before the loops return."""
+    source, target = some(nbytes), np.zeros(nbytes, "u1")
+    copier.driver.current = 99
+    copier.fill(target, source, after=99)
+    assert not copier.driver.waiting
+    np.testing.assert_array_equal(target, source)

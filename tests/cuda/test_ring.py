@@ -121,3 +121,31 @@ except KeyboardInterrupt:
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=120)
     assert output == "[0, 0] True\n", errors
+
+
+def test_several_callers_share_the_threads() -> None:
+    """None leaves the others without, and none has all of them beside others."""
+    driver = FakeDriver()
+    ring = Ring("test", 4, lambda: None, lambda: driver.buffer(64))
+    inside, out = threading.Semaphore(0), threading.Event()
+    began: dict[str, int] = {"first": 0, "second": 0}
+
+    def call(name: str) -> None:
+        def copy(own: Own) -> None:
+            began[name] += 1
+            inside.release()
+            assert out.wait(20)
+
+        ring.run(copy, Counter(), 4)
+
+    threads = [threading.Thread(target=call, args=[name]) for name in began]
+    threads[0].start()
+    for _ in range(4):
+        assert inside.acquire(timeout=20)
+    threads[1].start()
+    time.sleep(0.1)
+    out.set()
+    for thread in threads:
+        thread.join(20)
+    ring.close()
+    assert began == {"first": 4, "second": 2}

@@ -58,7 +58,7 @@ def pinned(nbytes: int) -> Any:
 @contextmanager
 def transfer_without_gpu() -> Iterator[ModuleType]:
     """Give the module, imported anew, with `cupy` as it is here."""
-    driver, made = FakeDriver(), iter(range(1, 1 << 40))
+    driver, made = FakeDriver(), iter(range(3, 1 << 40))
 
     class Event:
         def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
@@ -89,6 +89,7 @@ def transfer_without_gpu() -> Iterator[ModuleType]:
             pass
 
     current = Stream()
+    driver.current = current.ptr
     cuda = ModuleType("cupy.cuda")
     cuda.__dict__.update(
         Device=Device,
@@ -101,6 +102,7 @@ def transfer_without_gpu() -> Iterator[ModuleType]:
         runtime=SimpleNamespace(
             getDevice=lambda: 0,
             memcpyDefault=4,
+            streamPerThread=2,
             memcpyAsync=lambda to, source, n, kind, stream: driver._copy(to, source, n, stream),
         ),
     )

@@ -31,6 +31,8 @@ class FakeDriver:
         self._events: dict[int, tuple[int, int]] = {}
         self.log: list[tuple[str, tuple[int, ...]]] = []
         self.fails = fails or {}
+        #: The stream of what NumPy does, which is done at once.
+        self.current: int | None = None
         self._lock = threading.RLock()
         self._calls: dict[str, int] = {}
         self._made: list[Any] = []
@@ -64,7 +66,10 @@ class FakeDriver:
         self.finish_stream(stream, behind)
 
     def _follow(self, stream: int, event: int, flags: int) -> None:
+        """Wait, as NumPy will, if the stream is none of a buffer."""
         assert flags == 0
+        if stream == self.current:
+            self._finish(event)
 
     def _record(self, event: int, stream: int) -> None:
         self._events[event] = stream, len(self._streams.get(stream, ()))
