@@ -286,12 +286,12 @@ class Node:
 
             def work() -> Any:
                 loads = local.identity
-                if gpu is not None:
-                    self._gpus.use(gpu)
-                    if not on_all:
-                        # Dask calls this where it catches what a task raises.
-                        loads = partial(self._bring, gpu)
                 with nullcontext() if gate is None else gate.passing():
+                    if gpu is not None:
+                        self._gpus.use(gpu)
+                        if not on_all:
+                            # Dask calls this where it catches what a task raises.
+                            loads = partial(self._bring, gpu)
                     done = execute([(key, (task, data), dumps, loads, get_id, pack)])
                 for _, result, failed in done:
                     if failed:

@@ -185,6 +185,22 @@ def test_an_interrupt_while_threads_start(gpus: FakeGpus, monkeypatch: pytest.Mo
     node.close()
 
 
+def test_a_gpu_that_fails_keeps_no_room(gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise RuntimeError("no driver")
+
+    keys = [("x", i) for i in range(9)]
+    graph = {key: Task(key, make, 3, 0, False) for key in keys}
+    node = dc.Node()
+    with monkeypatch.context() as patch:
+        patch.setattr(gpus, "use", fail)
+        with pytest.raises(RuntimeError, match="no driver"):
+            node.get(graph, keys)
+    # As if another run of that name had begun, these would wait for ever.
+    assert len(node.get(graph, keys)) == 9
+    node.close()
+
+
 def test_a_thread_may_end_its_node() -> None:
     """Garbage may be collected where it has the lock, which the other threads need to end."""
     lock: Any = Lock()
