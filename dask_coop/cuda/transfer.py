@@ -217,11 +217,12 @@ class Buffer:
     """Pinned memory, and the stream of its copies."""
 
     def __init__(self) -> None:
+        # First, for whoever drops what had no memory left for it.
+        self.stream = cupy.cuda.Stream(non_blocking=True)
         # Not from CuPy's pool, which would keep it.
         self._memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(BUFFER_BYTES), 0)
         self._bytes = np.frombuffer(self._memory, "u1", BUFFER_BYTES)
         self.address = self._memory.ptr
-        self.stream = cupy.cuda.Stream(non_blocking=True)
         self.done = cupy.cuda.Event(block=not SPIN, disable_timing=True)
 
     def __del__(self) -> None:

@@ -37,10 +37,12 @@ LEAST_BYTES = 16 << 20
 #: Dask's dispatches, and the kinds of arrays that they take and make.
 _WAYS = {"to_cupy_dispatch": ("numpy", "cupy"), "to_numpy_dispatch": ("cupy", "numpy")}
 
-_lock = threading.Lock()
+#: Reentrant, because a Node that is collected meanwhile gives back what it wanted.
+_lock = threading.RLock()
 #: As those who want ours want them.
 _wanted: dict[object, Configured] = {}
 _dasks: Callable[..., Any] = Dispatch.__call__
+_is_ours = False
 
 
 def copy_to_gpu(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> Any:
@@ -58,7 +60,9 @@ def store_chunk(x: Any, out: Any, index: Any, nbytes: int | None = None, **optio
 
     Its copy goes into the memory of `out` if that is a NumPy array.
     """
-    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray) or options["region"]:
+    is_plain = isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray)
+    # Without an axis, what is at an index is no view.
+    if not is_plain or not out.ndim or options["region"]:
         return load_store_chunk(copy_to_host(x, nbytes), out, index, **options)
     with options["lock"] or nullcontext():
         chunks.put_into(out[index], x, nbytes)
@@ -94,22 +98,24 @@ def take_over(given: Configured = (None, "auto")) -> Callable[[], bool]:
     callable
         It ends that, and returns whether nobody else wants it; to be called once.
     """
-    global _dasks
+    global _dasks, _is_ours
     me = object()
     with _lock:
-        if not _wanted:
-            # Another library may have a call of its own there.
-            _dasks = Dispatch.__call__
-            Dispatch.__call__ = _call
+        # First, so that whoever is collected from here on is not the last.
         _wanted[me] = given
+        if not _is_ours:
+            # Another library may have a call of its own there.
+            _dasks, _is_ours = Dispatch.__call__, True
+            Dispatch.__call__ = _call
     return partial(_give_back, me)
 
 
 def _give_back(who: object) -> bool:
+    global _is_ours
     with _lock:
         del _wanted[who]
         if not _wanted:
-            Dispatch.__call__ = _dasks
+            Dispatch.__call__, _is_ours = _dasks, False
         return not _wanted
 
 

@@ -290,12 +290,12 @@ class Node:
 
             def work() -> Any:
                 loads = local.identity
-                if gpu is not None:
-                    self._gpus.use(gpu)
-                    if not on_all:
-                        # Dask calls this where it catches what a task raises.
-                        loads = partial(self._bring, gpu)
                 with nullcontext() if gate is None else gate.passing():
+                    if gpu is not None:
+                        self._gpus.use(gpu)
+                        if not on_all:
+                            # Dask calls this where it catches what a task raises.
+                            loads = partial(self._bring, gpu)
                     done = execute([(key, (task, data), dumps, loads, get_id, pack)])
                 for _, result, failed in done:
                     if failed:
@@ -438,6 +438,10 @@ def _stop(queues: list[TaskQueue], give_back: Callable[[], bool]) -> None:
     give_back()
     for queue in queues:
         queue.stop()
+    # A thread of theirs that collects the Node may have the lock, which the others need to end.
+    if not any(queue.is_current for queue in queues):
+        for queue in queues:
+            queue.join()
 
 
 def _thread_name() -> str:

@@ -31,6 +31,7 @@ from dask_coop.graph.tasks import (
     ScanFromTask,
     StepTask,
     UpsweepTask,
+    does_any,
     index_of,
     is_fused,
     name_of,
@@ -235,5 +236,10 @@ def dealt_in_turn(graph: Graph) -> set[str]:
 
     Were neighbours on one GPU, the others would have nothing to do until their turn.
     """
-    steps = (step for task in graph.values() if (step := read(task, StepTask)))
-    return from_host((step.block for step in steps), graph)
+    blocks: set[Any] = set()
+    for task in graph.values():
+        if step := read(task, StepTask):
+            blocks.add(step.block)
+        elif is_fused(task) and does_any(task, {StepTask}):
+            blocks |= task.dependencies
+    return from_host(blocks, graph)

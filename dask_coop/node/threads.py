@@ -18,6 +18,7 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 #: Reentrant, because a Node that is collected meanwhile stops its threads.
@@ -48,6 +49,11 @@ class Run:
         self.busy = 0
         # Tasks that `get_async` is about to hand out.
         self.coming = 0
+        # Tasks that threads have taken, and that `get_async` has not seen.
+        self.unseen: Counter[TaskQueue] = Counter()
+        # Tasks that threads are at.
+        self.doing = 0
+        self._ends: SimpleQueue[None] = SimpleQueue()
         self._last: TaskFuture | None = None
 
     @property
@@ -88,8 +94,18 @@ class Run:
     def finish(self) -> None:
         """Drop the tasks that have not begun, and wait for those that have."""
         self._last = None
-        for queue in self._queues:
-            queue.finish(self)
+        with self._lock:
+            for queue in self._queues:
+                queue.drop(self)
+        # A Condition would keep the lock if an interrupt came while it takes it.
+        while self.doing:
+            self._ends.get()
+
+    def end(self) -> None:
+        """Say that a thread is done with a task, and holds nothing of it any more."""
+        with self._lock:
+            self.doing -= 1
+        self._ends.put(None)
 
     def _wake(self) -> None:
         """Let threads look at the gates again."""
@@ -211,12 +227,10 @@ class TaskQueue:
     def __init__(self, name: str, lock: Lock, n: int = 1, behind: TaskQueue | None = None) -> None:
         self._behind = behind
         self._waiting: dict[Run, Waiting] = {}
-        self._unseen: Counter[Run] = Counter()
-        self._doing: Counter[Run] = Counter()
         self._most_unseen = MOST_UNSEEN + n - 1
         self._stopped = False
+        self._lock = lock
         self._changed = threading.Condition(lock)
-        self._ended = threading.Condition(lock)
         names = [name] if n == 1 else [f"{name} {i}" for i in range(n)]
         # Daemons, because a program may end without closing its Node.
         self._threads = [
@@ -234,15 +248,17 @@ class TaskQueue:
     def push(self, task: TaskFuture) -> None:
         """Give the threads a task to do."""
         if not self._started:
-            self._started = True
             for thread in self._threads:
-                thread.start()
+                # An interrupt may have come when some had started.
+                if thread.ident is None:
+                    thread.start()
+            self._started = True
         self._waiting.setdefault(task.run, Waiting()).push(task)
         self._changed.notify()
 
     def saw(self, run: Run) -> None:
         """Say that `get_async` is done with one more task of `run`."""
-        self._unseen[run] -= 1
+        run.unseen[self] -= 1
         self._changed.notify()
 
     def look_at_gates(self) -> None:
@@ -254,24 +270,20 @@ class TaskQueue:
         """Return whether several tasks of `run` wait that may begin."""
         return run in self._waiting and len(self._waiting[run].free) > MOST_UNSEEN
 
-    def finish(self, run: Run) -> None:
-        """Drop the tasks of `run` that have not begun, and wait for those that have."""
-        with self._ended:
-            self._waiting.pop(run, None)
-            try:
-                self._ended.wait_for(lambda: not self._doing[run])
-            finally:
-                del self._doing[run]
-                self._unseen.pop(run, None)
+    def drop(self, run: Run) -> None:
+        """Drop the tasks of `run` that have not begun."""
+        self._waiting.pop(run, None)
 
     def stop(self) -> None:
-        """End the threads once they have nothing to do."""
-        with self._changed:
+        """Let the threads end once they have nothing to do."""
+        with self._lock:
             self._stopped = True
             self._changed.notify_all()
-            started = self._started
-        if started and not self.is_current:
-            for thread in self._threads:
+
+    def join(self) -> None:
+        """Wait for the threads to end."""
+        for thread in self._threads:
+            if thread.is_alive():
                 thread.join()
 
     def _loop(self) -> None:
@@ -279,9 +291,7 @@ class TaskQueue:
             task.do()
             run = task.run
             del task
-            with self._ended:
-                self._doing[run] -= 1
-                self._ended.notify_all()
+            run.end()
             del run
 
     def _next(self) -> TaskFuture | None:
@@ -292,7 +302,7 @@ class TaskQueue:
 
     def _take(self) -> TaskFuture | None:
         for run, waiting in self._waiting.items():
-            if self._unseen[run] >= self._most_unseen:
+            if run.unseen[self] >= self._most_unseen:
                 continue
             gates = self._behind is None or not self._behind.is_late(run)
             if task := waiting.pop(gates):
@@ -300,8 +310,8 @@ class TaskQueue:
                 del self._waiting[run]
                 if waiting.free or waiting.gated:
                     self._waiting[run] = waiting
-                self._unseen[run] += 1
-                self._doing[run] += 1
+                run.unseen[self] += 1
+                run.doing += 1
                 # There may be room for another one.
                 self.look_at_gates()
                 return task

@@ -231,7 +231,26 @@ def test_what_a_copy_raises_reaches_the_caller(
     np.testing.assert_array_equal(transfer.to_host(transfer.to_device(LONG)), LONG)
 
 
+def test_pinned_memory_that_there_is_not_is_the_only_error(
+    transfer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise MemoryError("no more")
+
+    transfer.close()
+    ignored: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer.cupy.cuda, "PinnedMemory", fail)
+        patch.setattr(sys, "unraisablehook", ignored.append)
+        with pytest.raises(MemoryError, match="no more"):
+            transfer.to_device(LONG)
+        gc.collect()
+    assert not ignored
+    np.testing.assert_array_equal(transfer.to_host(transfer.to_device(LONG)), LONG)
+
+
 @pytest.mark.gpu
+@pytest.mark.parametrize("transfer", ["cupy"], indirect=True)
 @pytest.mark.parametrize("name", ["cuMemcpyAsync", "cuEventSynchronize"])
 @pytest.mark.parametrize("way", ["to_device", "to_host"])
 def test_an_error_of_the_driver_reaches_the_caller(

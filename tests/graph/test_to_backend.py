@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -177,6 +178,27 @@ def test_a_node_refuses_too_little_memory() -> None:
             dc.Node()
         with pytest.raises(ValueError, match=words):
             dc.CoopPlugin()
+
+
+def test_who_is_collected_meanwhile_gives_it_back() -> None:
+    first, given_back = transfer.take_over(), threading.Event()
+
+    def collect() -> None:
+        # As garbage is collected in `take_over`.
+        with transfer._lock:
+            first()
+        given_back.set()
+
+    threading.Thread(target=collect, daemon=True).start()
+    assert given_back.wait(20)
+    assert not transfer._wanted
+
+
+def test_a_chunk_without_axes_is_stored() -> None:
+    out = np.zeros(())
+    options = {"region": None, "lock": False, "return_stored": False, "load_stored": False}
+    transfer.store_chunk(np.full((), 3.0), out, (), **options)
+    assert out == 3
 
 
 def test_it_is_ours_on_workers_until_the_plugin_or_they_go(

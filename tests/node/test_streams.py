@@ -209,8 +209,13 @@ def test_what_has_to_stay_goes_beyond_the_limit_and_is_told(gpus: FakeGpus, node
     assert to_gpu(HOST[:5000]).sum().compute(scheduler=one.get) == HOST[:5000].sum()
 
 
-def test_chunks_of_a_chain_are_dealt_in_turn(gpus: FakeGpus, node: Any) -> None:
-    to_host(dc.cumsum(to_gpu())).compute(scheduler=node(2, 10).get)
+@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.parametrize("method", ["reduce-then-scan", "sequential"])
+def test_chunks_of_a_chain_are_dealt_in_turn(
+    gpus: FakeGpus, node: Any, method: str, factor: int
+) -> None:
+    x = to_gpu() if factor == 1 else to_gpu() * factor
+    to_host(dc.cumsum(x, method=method)).compute(scheduler=node(2, 10).get)
     ordinals = [ordinal for ordinal, _ in gpus.puts]
     assert abs(ordinals[: CHUNKS // 2].count(0) - ordinals[: CHUNKS // 2].count(1)) <= 12
     keys = [("x", i) for i in range(5)]

@@ -1,0 +1,221 @@
+"""The threads of a Node: random graphs, interrupts, and a Node that its own thread collects."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from dask._task_spec import Alias, Task, TaskRef
+from dask.array.dispatch import to_cupy_dispatch
+from dask.local import get_sync
+from support.fake_gpus import DeviceArray, FakeGpus
+
+import dask_coop as dc
+from dask_coop.node import node as module
+from dask_coop.node.threads import Lock, Run, TaskFuture, TaskQueue
+
+pytestmark = [pytest.mark.xdist_group("node"), pytest.mark.timeout(60)]
+
+
+class BrokenSource(Exception):
+    """What random tasks raise."""
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
+    fake = FakeGpus(3)
+    monkeypatch.setattr(module, "_peers", lambda: fake)
+    monkeypatch.setattr(module, "CPU_COUNT", 9)
+    monkeypatch.setattr(module, "take_over", lambda _: lambda: True)
+    monkeypatch.setattr(fake, "memory", lambda _: (0, 0, 1 << 30, 1 << 30))
+
+    def put(x: Any) -> Any:
+        return fake.put(x) if fake.current() >= 0 else np.array(x)
+
+    monkeypatch.setitem(to_cupy_dispatch._lookup, np.ndarray, put)
+    return fake
+
+
+def make(n: int, delay: float, fails: bool) -> Any:
+    time.sleep(delay)
+    if fails:
+        raise BrokenSource
+    return np.full(n, float(n))
+
+
+def add(n: int, delay: float, *xs: Any) -> Any:
+    assert len({x.device for x in xs if isinstance(x, DeviceArray)}) <= 1
+    time.sleep(delay)
+    return np.full(n, sum(float(x.sum()) for x in xs) % 1000)
+
+
+def random_graph(chance: random.Random) -> tuple[dict[Any, Any], list[Any]]:
+    """Return a graph of tasks on the host and on GPUs, fused ones too, and what is wanted."""
+    graph: dict[Any, Any] = {}
+    longest, fails = chance.choice([0, 0, 1e-3]), chance.choice([0, 0, 0.03])
+    for i in range(chance.choice([5, 20, 60])):
+        key, keys = (f"x{chance.randrange(4)}", i), list(graph)
+        used = [TaskRef(chance.choice(keys[-9:])) for _ in range(chance.randint(1, 4)) if keys]
+        n, delay = chance.choice([1, 9, 99]), chance.random() * longest
+        kind = chance.choice(["make", "put", "copy", "add", "add", "alias"]) if keys else "make"
+        read = Task(("read", i), make, n, delay, chance.random() < fails)
+        copy = Task(("copy", i), to_cupy_dispatch, TaskRef(read.key))
+        if kind == "make":
+            graph[key] = Task(key, make, *read.args)
+        elif kind == "put":
+            last = Task(key, add, n, delay, TaskRef(copy.key), *used)
+            graph[key] = Task.fuse(read, copy, last, key=key)
+        elif kind == "copy":
+            graph[key] = Task(key, to_cupy_dispatch, Task(None, add, n, delay, *used))
+        elif kind == "add":
+            graph[key] = Task(key, add, n, delay, *used)
+        else:
+            graph[key] = Alias(key, used[0].key)
+    return graph, chance.sample(list(graph), min(3, len(graph)))
+
+
+def compute(get: Any, seed: int) -> Any:
+    graph, wanted = random_graph(random.Random(seed))
+    try:
+        return [x.tolist() for x in get(graph, wanted)]
+    except BrokenSource:
+        return "broken"
+
+
+@pytest.mark.parametrize("limit", [1, 500, 5000, 1 << 20])
+def test_random_graphs_of_several_threads(gpus: FakeGpus, limit: int) -> None:
+    node, wrong = dc.Node(memory_limit=limit), []
+
+    def run(first: int) -> None:
+        for seed in range(first, first + 8):
+            if compute(node.get, seed) != compute(get_sync, seed):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=run, args=(8 * i + limit,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert not any(queue._waiting for queue in node._queues)
+    assert not any(room._begun for room in node._rooms.values())
+    node.close()
+
+
+@pytest.fixture
+def _interrupts() -> Iterator[None]:
+    assert threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted(node: dc.Node, seed: int, after: float) -> None:
+    """Compute a random graph, and interrupt that."""
+    caller = threading.get_ident()
+    timer = threading.Timer(after, signal.pthread_kill, (caller, signal.SIGINT))
+
+    def until_then() -> None:
+        timer.start()
+        compute(node.get, seed)
+        # It comes at the end of the graph, or later.
+        timer.join()
+        time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        until_then()
+
+
+@pytest.mark.usefixtures("_interrupts")
+def test_a_node_works_after_interrupts(gpus: FakeGpus) -> None:
+    node, chance = dc.Node(memory_limit=500), random.Random(17)
+    for seed in range(50):
+        interrupted(node, seed, chance.random() * 0.02)
+    assert compute(node.get, 1) == compute(get_sync, 1)
+    assert not any(queue._waiting for queue in node._queues)
+    node.close()
+
+
+def test_an_interrupt_leaves_no_lock_taken(gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Condition is entered in Python, where an interrupt may come when it has the lock."""
+    node, enter, caller = dc.Node(), threading.Condition.__enter__, threading.current_thread()
+
+    def interrupted(condition: Any) -> bool:
+        entered = enter(condition)
+        if condition._lock is node._queues_lock and threading.current_thread() is caller:
+            raise KeyboardInterrupt
+        return entered
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Condition, "__enter__", interrupted)
+        assert compute(node.get, 1) == compute(get_sync, 1)
+        node.close()
+
+
+def test_an_interrupt_while_threads_start(gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, left = threading.Thread.start, [3]
+
+    def interrupted(thread: threading.Thread) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        start(thread)
+
+    node = dc.Node()
+    keys = [("x", i) for i in range(30)]
+    graph = {key: Task(key, make, 3, 0, False) for key in keys}
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            node.get(graph, keys)
+    assert len(node.get(graph, keys)) == 30
+    left[0] = 2
+    other = dc.Node()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            other.get(graph, keys)
+    other.close()
+    node.close()
+
+
+def test_a_gpu_that_fails_keeps_no_room(gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise RuntimeError("no driver")
+
+    keys = [("x", i) for i in range(9)]
+    graph = {key: Task(key, make, 3, 0, False) for key in keys}
+    node = dc.Node()
+    with monkeypatch.context() as patch:
+        patch.setattr(gpus, "use", fail)
+        with pytest.raises(RuntimeError, match="no driver"):
+            node.get(graph, keys)
+    # As if another run of that name had begun, these would wait for ever.
+    assert len(node.get(graph, keys)) == 9
+    node.close()
+
+
+def test_a_thread_may_end_its_node() -> None:
+    """Garbage may be collected where it has the lock, which the other threads need to end."""
+    lock: Any = Lock()
+    queues = [TaskQueue(f"queue {i}", lock) for i in range(2)]
+    run, ended = Run(queues, lock), threading.Event()
+
+    def end() -> None:
+        with lock:
+            module._stop(queues, lambda: True)
+        ended.set()
+
+    begun = threading.Event()
+    TaskFuture(run, queues[1], begun.set).add_done_callback(lambda _: None)
+    assert begun.wait(20)
+    TaskFuture(run, queues[0], end).add_done_callback(lambda _: None)
+    assert ended.wait(20)
+    for queue in queues:
+        queue.join()
