@@ -96,7 +96,7 @@ class Ring:
         self._threads = threads
         self._make = make
         self._own = threading.local()
-        self._lock, self._callers = threading.Lock(), 0
+        self._callers: set[object] = set()
         self._pool = ThreadPoolExecutor(threads, name, enter)
 
     def run(self, copy: Callable[[Own], None], counter: Counter, threads: int) -> None:
@@ -126,10 +126,10 @@ class Ring:
                 raise
 
         working: list[Future[None]] = []
-        with self._lock:
-            self._callers += 1
-            share = max(SHARE, -(-self._threads // self._callers))
+        me = object()
         try:
+            self._callers.add(me)
+            share = max(SHARE, -(-self._threads // len(self._callers)))
             for _ in range(min(self._threads, threads, share)):
                 working.append(self._pool.submit(work))
             for each in working:
@@ -144,8 +144,7 @@ class Ring:
                 buffer.stream.synchronize()
             raise
         finally:
-            with self._lock:
-                self._callers -= 1
+            self._callers.discard(me)
 
     def close(self) -> None:
         """End the threads and forget the buffers, once no copy needs them."""
