@@ -479,7 +479,8 @@ def on_cluster(setting: Setting, workers: int) -> tuple[int, list[float], dict[s
         LocalCUDACluster(CUDA_VISIBLE_DEVICES=devices, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
-        client.register_plugin(dask_coop.CoopPlugin(["float32"]))
+        # Without CoopPlugin, which would compile other kernels beside the first samples.
+        client.wait_for_workers(workers)
         check = partial(right, setting.truth(), WORKS[0])
         times = seconds(partial(dask.compute, *lazy), check, setting.samples)
     return x.nbytes, times, {}

@@ -51,7 +51,7 @@ from dask_coop.node.placement import (
 )
 from dask_coop.node.room import Room, parsed_limit
 from dask_coop.node.run import Launcher, last_steps, noting
-from dask_coop.node.streams import dealt_in_turn
+from dask_coop.node.streams import dealt_in_turn, turns
 from dask_coop.node.threads import Run, TaskFuture, TaskQueue
 
 GIB = 2**30
@@ -275,6 +275,7 @@ class Node:
         """Run a graph as it is; in a thread of a GPU, all of it there."""
         run, here = Run(self._queues, self._queues_lock), self._here()
         dealt = deal(graph, len(self.devices), dealt_in_turn(graph))
+        turn = turns(graph)
         most: dict[str, int] = {}
 
         def submit(execute: Any, jobs: list[Any]) -> TaskFuture:
@@ -305,7 +306,7 @@ class Node:
                         result[0].add_note(f"in task {key!r}{where}")
                 return done
 
-            return TaskFuture(run, queue, work, gate)
+            return TaskFuture(run, queue, work, gate, turn.get(key))
 
         try:
             try:

@@ -17,7 +17,7 @@ from typing import Any
 from dask._task_spec import Alias, DataNode, NestedContainer, Task, TaskRef
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 
-from dask_coop.graph.tasks import is_fused
+from dask_coop.graph.tasks import is_fused, results_of, state_of, take_turn
 from dask_coop.graph.transfer import copy_to_gpu, copy_to_host, store_chunk
 
 CONTAINERS = (list, tuple, set, frozenset)
@@ -120,11 +120,17 @@ def replace(value: Any, by_id: Mapping[int, Any]) -> Any:
     return value
 
 
+#: Functions of a chain of scans that make nothing.
+_HANDS_ON = (results_of, state_of, take_turn)
+
+
 def hands_on(task: Any, data: Mapping[Any, Any]) -> bool:
     """Return whether a task only passes its inputs on, alone, in a container or out of one."""
     if isinstance(task, NestedContainer):
         return all(hands_on(inner, data) for inner in task.args)
     if isinstance(task, Task):
+        if task.func in _HANDS_ON:
+            return True
         if task.func is not operator.getitem or len(task.args) != 2:
             return False
         of, index = task.args

@@ -19,6 +19,7 @@ from typing import Any
 
 from dask.array.core import load_store_chunk
 from dask.array.dispatch import to_numpy_dispatch
+from dask.order import order
 from dask.task_spec import DataNode, Task, TaskRef
 
 from dask_coop.graph import tasks
@@ -243,3 +244,11 @@ def dealt_in_turn(graph: Graph) -> set[str]:
         elif is_fused(task) and does_any(task, {StepTask}):
             blocks |= task.dependencies
     return from_host(blocks, graph)
+
+
+def turns(graph: Graph) -> dict[Any, int]:
+    """Return Dask's order of the keys of a graph that copies to GPUs; nothing of others.
+
+    What is read has to come in this order, for what needs it takes no other.
+    """
+    return order(graph) if any(map(copies_to_gpu, graph.values())) else {}

@@ -126,6 +126,8 @@ class TaskFuture:
         What to do.
     gate : Gate, optional
         What it waits for.
+    turn : int, optional
+        Where it comes among the tasks at gates, if not first those that became ready last.
     """
 
     def __init__(
@@ -134,9 +136,11 @@ class TaskFuture:
         queue: TaskQueue | None,
         work: Callable[[], Any],
         gate: Gate | None = None,
+        turn: int | None = None,
     ) -> None:
         self.run = run
-        self.rank = -run.round, next(run.order)
+        at_gate = gate is not None and turn is not None
+        self.rank = (0, turn) if at_gate else (-run.round, next(run.order))
         self.queue = queue
         self.gate = gate
         self._work: Callable[[], Any] | None = work

@@ -199,6 +199,25 @@ def test_a_slow_way_out_holds_up_the_way_in(
     assert "GPU 0: " in one.explain()
 
 
+def test_chunks_that_are_the_same_data_come_in_their_turn(
+    gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan of an array behind itself does not read what is far away for being at hand."""
+
+    def slow(x: Any, **_: Any) -> Any:
+        time.sleep(0.002)
+        return np.array(x)
+
+    monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, slow)
+    x = da.concatenate([da.from_array(HOST, chunks=CHUNK)] * 3)
+    lazy = x.map_blocks(to_cupy_dispatch, dtype="f8", meta=np.empty(0))
+    one = node(1, 10)
+    y = to_host(dc.cumsum(lazy)).compute(scheduler=one.get)
+    np.testing.assert_allclose(y, np.tile(HOST, 3).cumsum())
+    assert max(gpus.most.values()) <= 24 * NBYTES
+    assert "although" not in one.explain()
+
+
 def test_what_has_to_stay_goes_beyond_the_limit_and_is_told(gpus: FakeGpus, node: Any) -> None:
     one = node(1, 10)
     kept = to_gpu().persist(scheduler=one.get)
