@@ -129,7 +129,7 @@ def hands_on(task: Any, data: Mapping[Any, Any]) -> bool:
     if isinstance(task, NestedContainer):
         return all(hands_on(inner, data) for inner in task.args)
     if isinstance(task, Task):
-        if task.func in _HANDS_ON:
+        if any(task.func is one for one in _HANDS_ON):
             return True
         if task.func is not operator.getitem or len(task.args) != 2:
             return False
