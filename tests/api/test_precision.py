@@ -342,3 +342,11 @@ def test_three_million_numbers(xp: Any, count: int) -> None:
     if np.finfo(np.longdouble).nmant > 60:
         errors = abs(found.reshape(running.shape) - running) / np.spacing(running.astype("f8"))
         assert errors.max() <= SCAN_ULPS
+
+
+@pytest.mark.parametrize("dtype", ["<f2", ">f2"])
+def test_halves_of_either_byte_order_are_summed_and_scanned(dtype: str) -> None:
+    x = np.array([0.5, np.nan, 2.0], dtype)
+    lazy = da.from_array(x, chunks=2)
+    assert computed(dc.nansum(lazy, dtype="f8")) == 2.5
+    np.testing.assert_array_equal(computed(dc.nancumsum(lazy, dtype="f8")), [0.5, 0.5, 2.5])

@@ -56,8 +56,9 @@ def _loops() -> ModuleType | None:
 def compiled(x: Array) -> ModuleType | None:
     """Return the loops for a chunk, or None where there is no Numba or they are not worth it."""
     # They save more than other loops do: what NumPy takes here is some twenty calls a chunk.
-    large = x.size > adding.WORTH_COMPILING >> 3 and x.flags.aligned and x.dtype != np.float16
-    return _loops() if large else None
+    large = x.size > adding.WORTH_COMPILING >> 3 and x.flags.aligned
+    # Numba has no float16, in either byte order.
+    return _loops() if large and x.dtype.newbyteorder("=") != np.float16 else None
 
 
 def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
