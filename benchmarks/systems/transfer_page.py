@@ -42,15 +42,14 @@ class Aim(NamedTuple):
     Attributes
     ----------
     what, unit : str
-    before, wanted : dict
-        By the number of GPUs: what was measured before there were rings, and what is to be.
+    wanted : dict
+        What it is to be, by the number of GPUs.
     found : callable
         Returns it of the rates, for a number of GPUs; NaN if it was not measured.
     """
 
     what: str
     unit: str
-    before: dict[int, float]
     wanted: dict[int, float]
     found: Callable[[Rates, int], float]
 
@@ -84,40 +83,35 @@ def _of_file(rates: Rates, gpus: int) -> float:
 
 
 AIMS = (
-    Aim("to_gpu, of the pinned copy's rate", "", {1: 0.1, 2: 0.1}, {1: 0.85, 2: 0.6}, _of_link),
+    Aim("to_gpu, of the pinned copy's rate", "", {1: 0.85, 2: 0.6}, _of_link),
     Aim(
         f"Node: histogram, sum, describe from {SOURCES[0]}, the slowest",
         "GB/s",
-        {1: 5.6, 2: 11.0},
         {1: 45.0, 2: 65.0},
         _least(SOURCES[0]),
     ),
     Aim(
         f"the same from a {SOURCES[1]}",
         "GB/s",
-        {1: 5.4, 2: 9.7},
         {1: 40.0, 2: 60.0},
         _least(SOURCES[1]),
     ),
-    Aim(f"Node: {CUMSUM}, of the link each way", "", {}, {1: 0.6}, _of_each_link),
+    Aim(f"Node: {CUMSUM}, of the link each way", "", {1: 0.6}, _of_each_link),
     Aim(
         f"Node in 8 GiB: {LARGE}",
         "GB/s",
-        {},
         {1: 45.0, 2: 65.0},
         lambda rates, gpus: _rate(rates, LARGE, NODE, gpus),
     ),
     Aim(
         f"Node in 8 GiB: {INTO_FILE}, of the slower of the link and the file system",
         "",
-        {},
         {1: 0.6, 2: 0.6},
         _of_file,
     ),
     Aim(
         f"LocalCUDACluster: histogram from a {SOURCES[1]}",
         "GB/s",
-        {},
         {2: 40.0},
         lambda rates, gpus: _rate(rates, f"{WORKS[0]} from {SOURCES[1]}", CLUSTER, gpus),
     ),
@@ -153,16 +147,15 @@ def aims(rows: list[Row]) -> str:
         for gpus in sorted({r["gpus"] for r in rows} & aim.wanted.keys()):
             value, wanted = aim.found(rates, gpus), aim.wanted[gpus]
             reached = "yes" if value >= wanted else "no"
-            before = _shown(aim.before.get(gpus), aim.unit)
-            shown = [before, _shown(wanted, aim.unit), _shown(value, aim.unit)]
+            shown = [_shown(wanted, aim.unit), _shown(value, aim.unit)]
             lines.append([aim.what, str(gpus), *shown, reached])
     for r in rows:
         if "peak" in r:
             most, limit = r["peak"], LIMIT_BYTES
-            shown = ["", *(f"{n / 2**30:.2f} GiB" for n in (limit, most))]
+            shown = [f"{n / 2**30:.2f} GiB" for n in (limit, most)]
             reached = "yes" if most <= limit else "no"
             lines.append([f"memory of a GPU: {r['work']}", str(r["gpus"]), *shown, reached])
-    return report.table(["work", "GPUs", "before", "wanted", "measured", "reached"], lines)
+    return report.table(["work", "GPUs", "wanted", "measured", "reached"], lines)
 
 
 def measured(rows: list[Row]) -> str:
