@@ -34,6 +34,7 @@ from dask_coop.api.fallback import fall_back, remember
 from dask_coop.api.planning import call_with_graphs, convert_parts
 from dask_coop.errors import Declined, Refused, RefusedByDask
 from dask_coop.graph import executor
+from dask_coop.graph.transfer import copy_to_host
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -177,7 +178,7 @@ def _to_host(x: Any) -> Any:
     if meta is None or not type(meta).__module__.startswith("cupy"):
         return x
     like = np.zeros((0,) * x.ndim, x.dtype)
-    return x.map_blocks(chunks.asarray, "numpy", dtype=x.dtype, meta=like)
+    return x.map_blocks(copy_to_host, dtype=x.dtype, meta=like)
 
 
 def _build_or_pass(

@@ -5,12 +5,13 @@ NVRTC compiles without Python's lock, so threads do for it.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
+
+from dask_coop.cuda.ring import cores
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ def for_each(work: Callable[[T], object], items: Iterable[T], stop: threading.Ev
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run, name="dask_coop-compiler") for _ in range(_count())]
+    threads = [threading.Thread(target=run, name="dask_coop-compiler") for _ in range(cores())]
     for thread in threads:
         thread.start()
     try:
@@ -104,7 +105,3 @@ def for_each(work: Callable[[T], object], items: Iterable[T], stop: threading.Ev
         raise
     if errors:
         raise errors[0]
-
-
-def _count() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

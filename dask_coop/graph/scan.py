@@ -111,24 +111,19 @@ def chain(op: Operation, spec: ScanSpec, source: Flagged, name: str) -> Array:
     take = _taker(source, join=True)
     steps: Layer = {}
     layer: Layer = {}
+
+    def part(of: str, key: Key) -> Key:
+        return (f"{name}-{of}-{token}", *key[1:])
+
     for _, blocks in lines(x, spec):
-        base: dict[str, TaskRef] = {}
-        for j, index in enumerate(blocks):
-            key = (f"{name}-{token}", *index)
-            one = spec.part(first=j == 0)
-            if j == len(blocks) - 1:
-                layer[key] = take(index, key, tasks.scan_from, op, one, **base)
-                continue
-            turn, step, state = (
-                (f"{name}-{part}-{token}", *index) for part in ("turn", "step", "state")
-            )
-            # With a root of its own Dask takes the results of a step to where they go before it
-            # turns to the next; those of a mere chain would pile up.
-            steps[turn] = Task(turn, tasks.take_turn)
-            steps[step] = take(index, step, tasks.step, op, one, turn=TaskRef(turn), **base)
-            layer[key] = Task(key, tasks.results_of, step=TaskRef(step))
-            steps[state] = Task(state, tasks.state_of, step=TaskRef(step))
-            base = {"base": TaskRef(state)}
+
+        def make(j: int, key: Key, function: Any, blocks: list[Key] = blocks, **rest: Any) -> Task:
+            return take(blocks[j], key, function, op, spec.part(first=j == 0), **rest)
+
+        keys = [(f"{name}-{token}", *index) for index in blocks]
+        stepped, made = tasks.chain(keys, part, make)
+        steps |= stepped
+        layer |= made
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(source)))
     if steps:
         graph = add(graph, f"{name}-steps-{token}", steps)

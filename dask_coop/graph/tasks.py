@@ -178,6 +178,39 @@ def state_of(*, step: tuple[Any, State]) -> State:
     return step[1]
 
 
+def chain(
+    results: Sequence[Key], part: Callable[[str, Key], Key], make: Callable[..., Task]
+) -> tuple[Graph, Graph]:
+    """Return the tasks that scan a line of blocks one after the other, and those of the results.
+
+    Parameters
+    ----------
+    results : sequence of keys
+        Those of the results, in the order of the scan.
+    part : callable
+        Returns the key of a "turn", "step" or "state" that belongs to a result.
+    make : callable
+        Returns the task of a block, of its number, a key, `step` or `scan_from`, and references to
+        what else it needs.
+    """
+    steps: Graph = {}
+    made: Graph = {}
+    base: dict[str, TaskRef] = {}
+    for j, key in enumerate(results):
+        if j == len(results) - 1:
+            made[key] = make(j, key, scan_from, **base)
+            break
+        turn, stepped, state = (part(name, key) for name in ("turn", "step", "state"))
+        # With a root of its own Dask takes the results of a step to where they go before it turns
+        # to the next; those of a mere chain would pile up.
+        steps[turn] = Task(turn, take_turn)
+        steps[stepped] = make(j, stepped, step, turn=TaskRef(turn), **base)
+        made[key] = Task(key, results_of, step=TaskRef(stepped))
+        steps[state] = Task(state, state_of, step=TaskRef(stepped))
+        base = {"base": TaskRef(state)}
+    return steps, made
+
+
 # What tasks in a graph do. Attributes have the names of arguments; chunks and states are keys. None
 # is frozen, for a graph has many, and what is frozen takes longer to make.
 

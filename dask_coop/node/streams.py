@@ -208,24 +208,20 @@ def _lines(graph: Graph, kinds: Mapping[Any, Any]) -> Iterator[dict[Any, Downswe
 
 
 def _chain(line: Mapping[Any, DownsweepTask]) -> Graph:
-    made: Graph = {}
-    rest: dict[str, Any] = {}
-    for left, (key, scan) in zip(reversed(range(len(line))), line.items(), strict=True):
-        given = {"op": scan.op, "spec": scan.spec, "block": TaskRef(scan.block), **rest}
+    scans = [*line.values()]
+
+    def make(j: int, key: Any, function: Any, **rest: Any) -> Task:
+        scan = scans[j]
         if scan.heads is not None:
-            given["heads"] = TaskRef(scan.heads)
-        if not left:
-            made[key] = Task(key, tasks.scan_from, **given)
-            break
-        turn, step, state = (
-            (f"{name_of(key)}-{part}", *index_of(key)) for part in ("turn", "step", "state")
-        )
-        made[turn] = Task(turn, tasks.take_turn)
-        made[step] = Task(step, tasks.step, turn=TaskRef(turn), **given)
-        made[key] = Task(key, tasks.results_of, step=TaskRef(step))
-        made[state] = Task(state, tasks.state_of, step=TaskRef(step))
-        rest = {"base": TaskRef(state)}
-    return made
+            rest["heads"] = TaskRef(scan.heads)
+        return Task(key, function, op=scan.op, spec=scan.spec, block=TaskRef(scan.block), **rest)
+
+    steps, made = tasks.chain([*line], _part, make)
+    return steps | made
+
+
+def _part(of: str, key: Any) -> Any:
+    return (f"{name_of(key)}-{of}", *index_of(key))
 
 
 def _is_of(key: Any, name: str) -> bool:

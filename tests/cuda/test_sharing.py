@@ -90,7 +90,7 @@ def test_calls_are_begun_beside_each_other_and_their_errors_left_to_who_makes_th
 
 
 def test_all_items_are_worked_on_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_count", lambda: 3)
+    monkeypatch.setattr(sharing, "cores", lambda: 3)
     meeting = threading.Barrier(3, timeout=SECONDS)
     seen: set[tuple[int, int]] = set()
 
@@ -104,7 +104,7 @@ def test_all_items_are_worked_on_by_several_threads(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_first_error_ends_it_and_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_count", lambda: 1)
+    monkeypatch.setattr(sharing, "cores", lambda: 1)
     seen: list[int] = []
 
     def work(item: int) -> None:
@@ -118,7 +118,7 @@ def test_the_first_error_ends_it_and_is_raised(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_it_ends_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_count", lambda: 1)
+    monkeypatch.setattr(sharing, "cores", lambda: 1)
     stop, seen = threading.Event(), []
 
     def work(item: int) -> None:
