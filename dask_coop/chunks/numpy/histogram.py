@@ -3,7 +3,7 @@
 A bin index is negative where a sample counts nowhere. Samples are taken in blocks that stay in the
 cache between the steps: the line of each and its bins along all coordinates together are its index
 in the flat table. Where Numba is there and chunks are large enough to pay for its compiler, the
-steps are loops of `dask_coop.chunks.numpy.loops`; the results are the same.
+steps are loops of `dask_coop.chunks.numpy.histogram_numba`; the results are the same.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ WORTH_COMPILING = 1 << 15
 @cache
 def _loops() -> ModuleType | None:
     try:
-        from dask_coop.chunks.numpy import loops
+        from dask_coop.chunks.numpy import histogram_numba
     except ImportError:
         return None
-    return loops
+    return histogram_numba
 
 
 class _Finder(NamedTuple):
