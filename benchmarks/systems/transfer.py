@@ -33,7 +33,7 @@ import numpy as np
 from . import collective, node
 from .transfer_page import (
     BY_HAND,
-    CLUSTER,
+    CLUSTERS,
     CUMSUM,
     DA,
     INTO_FILE,
@@ -464,7 +464,9 @@ def into_file(setting: Setting, gpus: int, rate: float) -> tuple[int, list[float
     return x.nbytes, times, told(gpus, most_used, before, said)
 
 
-def on_cluster(setting: Setting, workers: int) -> tuple[int, list[float], dict[str, Any]]:
+def on_cluster(
+    setting: Setting, workers: int, threads: int
+) -> tuple[int, list[float], dict[str, Any]]:
     """Time a histogram on a LocalCUDACluster, from a file."""
     import dask
     from dask_cuda import LocalCUDACluster
@@ -474,9 +476,9 @@ def on_cluster(setting: Setting, workers: int) -> tuple[int, list[float], dict[s
 
     x = dask_coop.to_gpu(setting.npy())
     lazy = collective.call(dask_coop, WORKS[0], x)
-    devices = list(range(workers))
+    options = {"CUDA_VISIBLE_DEVICES": list(range(workers)), "threads_per_worker": threads}
     with (
-        LocalCUDACluster(CUDA_VISIBLE_DEVICES=devices, dashboard_address=":0") as cluster,
+        LocalCUDACluster(**options, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         # Without CoopPlugin, which would compile other kernels beside the first samples.
@@ -512,8 +514,9 @@ def measure(setting: Setting, gpus: int) -> Iterator[Row]:
     release(gpus)
     yield attempt(LARGE, NODE, gpus, partial(large, setting, gpus))
     release(gpus)
-    if gpus == 2:
-        yield attempt(f"{WORKS[0]} from {SOURCES[1]}", CLUSTER, 2, partial(on_cluster, setting, 2))
+    for threads, name in CLUSTERS.items() if gpus == 2 else ():
+        part = partial(on_cluster, setting, 2, threads)
+        yield attempt(f"{WORKS[0]} from {SOURCES[1]}", name, 2, part)
 
 
 def write_files(setting: Setting, gpus: list[int]) -> Iterator[Row]:

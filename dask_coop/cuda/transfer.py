@@ -48,9 +48,6 @@ RING_BYTES = 128 << 20
 #: Threads that copy for a GPU each way, at most.
 THREADS = 8
 
-#: Whether a thread that waits for the copy engine spins, which is the fastest, or sleeps.
-SPIN = True
-
 #: Arrays of fewer bytes are copied by CuPy, which needs no other thread.
 SMALL_BYTES = 4 << 20
 
@@ -91,7 +88,8 @@ def to_device(x: Host, nbytes: int | None = None, file: FileRange | None = None)
         raise ValueError(f"x must be in C order and native to be read from a file, got {x.dtype}")
     small = x.nbytes < SMALL_BYTES and file is None
     if small or x.nbytes == 0 or x.dtype.kind not in "biufc":
-        return cupy.asarray(x.astype(native, copy=False))
+        # CuPy would fill an array of no axes, and -0.0 is as good as 0 to it.
+        return cupy.asarray(np.atleast_1d(x.astype(native, copy=False))).reshape(x.shape)
     if x.flags.f_contiguous and not x.flags.c_contiguous:
         return to_device(x.T, nbytes).T
     target = cupy.empty(x.shape, native)
@@ -123,17 +121,12 @@ def to_host(x: Array, nbytes: int | None = None, out: Host | None = None) -> Hos
         An array of the shape of `x`, which is to have the copy, and is returned.
     """
     loops = _loops()
-    if out is not None and not (
-        out.shape == x.shape and out.dtype == x.dtype and out.flags.carray and loops
-    ):
+    if out is not None and not (out.shape == x.shape and out.dtype == x.dtype and out.flags.carray):
         out[...] = to_host(x, nbytes)
         return out
     if x.nbytes < SMALL_BYTES or loops is None:
-        plain: Host = cupy.asnumpy(x, order="C")
-        if out is None:
-            return plain
-        out[...] = plain
-        return out
+        plain: Host = cupy.asnumpy(x, order="C", out=out)
+        return plain
     with x.device:
         source = cupy.ascontiguousarray(x)
         ready = cupy.cuda.Event(disable_timing=True)
@@ -223,7 +216,7 @@ class Buffer:
         self._memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(BUFFER_BYTES), 0)
         self._bytes = np.frombuffer(self._memory, "u1", BUFFER_BYTES)
         self.address = self._memory.ptr
-        self.done = cupy.cuda.Event(block=not SPIN, disable_timing=True)
+        self.done = cupy.cuda.Event(disable_timing=True)
 
     def __del__(self) -> None:
         """Wait for the copy engine, which may still read the memory."""

@@ -63,6 +63,9 @@ class Room:
         """Keep no more room for a task, which has ended."""
         with self._lock:
             self._begun.remove(gate)
+            if gate.name not in gate.most:
+                # The first of a name loads its kernels, which stay.
+                self._outside = self._gpus.outside(self._ordinal)
             gate.most[gate.name] = max(gate.most.get(gate.name, 0), gate.watch.most)
 
     def watch(self) -> Any:

@@ -19,20 +19,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
+
+from dask_coop.node.room import Gate
 
 #: Reentrant, because a Node that is collected meanwhile stops its threads.
 Lock = threading.RLock
 
 #: Finished tasks, of a thread and a graph, that `get_async` may not have seen yet.
 MOST_UNSEEN = 4
-
-
-class Gate(Protocol):
-    """What a task waits for before it begins."""
-
-    def opens(self, stalled: bool) -> bool:
-        """Return whether the task may begin, which it then does; `stalled`: nothing else can."""
 
 
 class Run:

@@ -127,6 +127,7 @@ HOSTS: dict[str, Callable[[Path], Any]] = {
     "float16": lambda folder: LONG.astype("f2"),
     "tiny": lambda folder: np.arange(7, dtype=">i2"),
     "no axis": lambda folder: np.array(2.5),
+    "negative zero": lambda folder: np.array(-0.0),
     "no element": lambda folder: np.ones((0, 3)),
 }
 
@@ -140,6 +141,8 @@ def test_chunks_go_and_come_back(transfer: Any, tmp_path: Path, case: str) -> No
     assert isinstance(there, cupy.ndarray)
     assert (there.dtype, there.shape) == (host.dtype.newbyteorder("="), host.shape)
     np.testing.assert_array_equal(cupy.asnumpy(there), host)
+    if host.dtype.kind == "f":
+        np.testing.assert_array_equal(np.signbit(cupy.asnumpy(there)), np.signbit(host))
     # Not what was read a moment ago, and strided as it is.
     for device in (there + there.dtype.type(1), there[::2] if there.ndim else there, there.T):
         back = transfer.to_host(device)

@@ -39,7 +39,7 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setattr(run, "_multichunk", lambda: SimpleNamespace(Team=lambda *_: team))
 
         def lists() -> Any:
-            return sum(isinstance(thing, ListArray) for thing in gc.get_objects())
+            return sum(type(thing) is ListArray for thing in gc.get_objects())
 
         with list_cupy.in_cupys_place():
             yield SimpleNamespace(size=100, used=lists, fake=True)

@@ -103,6 +103,11 @@ def to_host(x: Any) -> Any:
     return x.map_blocks(to_numpy_dispatch, dtype=x.dtype, meta=np.empty(0))
 
 
+def slow_copy(x: Any, **_: Any) -> Any:
+    time.sleep(0.002)
+    return np.array(x)
+
+
 WORK: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "sum": (dc.sum, HOST.sum()),
     "histogram": (lambda x: dc.histogram(x, 5, (-9, 9))[0], np.histogram(HOST, 5, (-9, 9))[0]),
@@ -203,12 +208,7 @@ def test_chunks_that_are_the_same_data_come_in_their_turn(
     gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scan of an array behind itself does not read what is far away for being at hand."""
-
-    def slow(x: Any, **_: Any) -> Any:
-        time.sleep(0.002)
-        return np.array(x)
-
-    monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, slow)
+    monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, slow_copy)
     x = da.concatenate([da.from_array(HOST, chunks=CHUNK)] * 3)
     lazy = x.map_blocks(to_cupy_dispatch, dtype="f8", meta=np.empty(0))
     one = node(1, 10)
@@ -216,6 +216,15 @@ def test_chunks_that_are_the_same_data_come_in_their_turn(
     np.testing.assert_allclose(y, np.tile(HOST, 3).cumsum())
     assert max(gpus.most.values()) <= 24 * NBYTES
     assert "although" not in one.explain()
+
+
+def test_what_kernels_take_when_they_are_loaded_counts(
+    gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "outside", lambda _: 80 * NBYTES if gpus.puts else 0)
+    monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, slow_copy)
+    to_host(dc.cumsum(to_gpu())).compute(scheduler=node(1, 90).get)
+    assert gpus.most[0] <= 24 * NBYTES
 
 
 def test_what_has_to_stay_goes_beyond_the_limit_and_is_told(gpus: FakeGpus, node: Any) -> None:

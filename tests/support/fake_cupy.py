@@ -111,8 +111,9 @@ def transfer_without_gpu() -> Iterator[ModuleType]:
         cuda=cuda,
         ndarray=DeviceArray,
         empty=lambda shape, dtype: np.full(shape, 77, dtype).view(DeviceArray),
-        asarray=lambda x: np.array(x).view(DeviceArray),
-        asnumpy=lambda x, order="C": np.array(x, order=order, subok=False),
+        # CuPy fills arrays of no axes, and puts 0 where that is equal.
+        asarray=lambda x: np.array(x if x.ndim or x != 0 else abs(x)).view(DeviceArray),
+        asnumpy=asnumpy,
         ascontiguousarray=lambda x: np.asarray(x, order="C").view(DeviceArray),
     )
     path = Path(dask_coop.__file__).parent / "cuda/transfer.py"
@@ -129,6 +130,13 @@ def transfer_without_gpu() -> Iterator[ModuleType]:
         transfer.__dict__["_functions"] = lambda: addresses
         yield transfer
         transfer.close()
+
+
+def asnumpy(x: Any, order: Any = "C", out: Any = None) -> Any:
+    if out is None:
+        return np.array(x, order=order, subok=False)
+    out[...] = x
+    return out
 
 
 def check_status(status: int) -> None:
