@@ -288,8 +288,7 @@ def test_what_is_packed_is_described_with_query_planning_too(tmp_path: Path) -> 
         file["time"] = np.arange(31)
         file["time"].attrs["units"] = "days since 2000-01-01"
     (tmp_path / "out").mkdir()
-    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "true"}
-    environment["PYTHONPATH"] = str(Path(dask_coop.__file__).parents[1])
+    environment = {**beside(), "DASK_ARRAY__QUERY_PLANNING": "true"}
     done = subprocess.run(
         [sys.executable, "-m", "dask_coop", "describe", "--cpu", "--chunks", "9", "../x.nc"],
         cwd=tmp_path / "out",
@@ -622,13 +621,18 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
 # From here on in processes of their own.
 
 
+def beside() -> dict[str, str]:
+    """Return an environment in which processes find this package, and all that this one finds."""
+    found = filter(None, (str(Path(dask_coop.__file__).parents[1]), os.environ.get("PYTHONPATH")))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
+
+
 def command(*arguments: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a Python with what follows ``python`` on a command line."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(dask_coop.__file__).parents[1])}
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
-        env=environment,
+        env=beside(),
         capture_output=True,
         text=True,
         timeout=120,
@@ -703,11 +707,10 @@ def test_ctrl_c(tmp_path: Path) -> None:
     program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program += "; from dask_coop.cli.main import main; sys.exit(main())"
     arguments = ["describe", "x.npy", "--cpu", "--chunks", "2048"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(dask_coop.__file__).parents[1])}
     with subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         cwd=tmp_path,
-        env=environment,
+        env=beside(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
