@@ -69,7 +69,7 @@ class Collective:
             groups = [tuple(0 if d in axes else i for d, i in enumerate(at)) for at in indices]
         extras: list[Any] = [None] * len(indices)
         if positional or len(axes) < x.ndim:
-            origins = (origin(x, axes, i) if positional else None for i in indices)
+            origins = (origin(x.chunks, axes, i) if positional else None for i in indices)
             extras = list(zip(groups, origins, strict=True))
         return _states(Lift(op, axes), _blocks(arrays, indices), extras, groups)
 

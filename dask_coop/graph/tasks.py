@@ -400,6 +400,9 @@ def _reader(kind: Any) -> Callable[[Task], Any]:
             value = f"tuple([ref.key for ref in {_OF_SEVERAL[name]}])"
         elif name in _OF_ONE:
             value = f"None if (ref := {value}) is None else ref.key"
+        elif name == "origin":
+            # Dask wraps what differs from block to block.
+            value = f"None if (node := {value}) is None else node.value"
         lines.append(f"does.{name} = {value}")
     exec("\n  ".join([*lines, "return does"]), names)
     made: Callable[[Task], Any] = names["reader"]
@@ -441,7 +444,7 @@ def taken_apart(
     for key, task in graph.items():
         if not is_fused(task) or not (does_any(task, kinds) if only is None else key in only):
             continue
-        inner, last = task.args[:2]
+        inner, last = _parts(task)
         found, _ = taken_apart(inner, kinds)
         parts |= found
         homes |= dict.fromkeys(found, key)
@@ -454,6 +457,18 @@ def taken_apart(
         if isinstance(whole.get(key), Alias | None):
             whole[key] = part
     return whole, homes
+
+
+def _parts(task: Task) -> tuple[Graph, Key]:
+    """Return the tasks within a fused one by keys of the graph, and the key of the last."""
+    inner, last, names, *given = task.args
+    if not isinstance(task.key, tuple) or last != task.key[0]:
+        return inner, last
+    # Where layers are fused, all blocks have the same parts, and names for what differs.
+    keys = {key: (key, *task.key[1:]) for key in inner}
+    known = keys | dict(zip(names, given, strict=True))
+    parts = {keys[key]: part.substitute(known, key=keys[key]) for key, part in inner.items()}
+    return parts, task.key
 
 
 def name_of(key: Any) -> str:
