@@ -29,6 +29,7 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Blocks
+from dask_coop.graph.parts import shared, threads_for
 from dask_coop.graph.reduce import Key, Layer, array, find_fan_in, joined, trees
 from dask_coop.graph.tasks import refs
 
@@ -79,7 +80,8 @@ def table(
             raise Declined(f"the bins of {name} are lazy")
         groups_now = run.tables(op, arrays, weights is not None, grid, axes)
         return _tabulated(op, finalize, dtype, grid, len(shape), groups_now)
-    token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in)
+    threads = threads_for(x)
+    token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in, threads > 1)
     ref, lifted = grid, f"{name}-lift-{token}"
     named, given = {}, {"grid": grid}
     if isinstance(grid, Delayed):
@@ -87,7 +89,8 @@ def table(
     needed = [*arrays, *named.values()]
     if weights is not None:
         named["weights"] = weights
-    layer = Blocks(lifted, x.ndim, tasks.count, samples, named, op=op, **given)
+    given |= {"op": op, **shared(threads)}
+    layer = Blocks(lifted, x.ndim, tasks.count, samples, named, **given)
     graph = HighLevelGraph.from_collections(lifted, layer, dependencies=needed)
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):

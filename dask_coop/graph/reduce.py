@@ -37,6 +37,7 @@ from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Blocks, add
+from dask_coop.graph.parts import shared, threads_for
 from dask_coop.graph.tasks import refs
 
 #: States that one task of a tree takes.
@@ -83,10 +84,11 @@ def reduction(
     if (run := executor.runner()) is not None:
         groups_now = run.states(op, arrays, axes)
         return [_reduced(op, axes, keepdims, of, groups_now) for of in outputs.values()]
-    token = tokenize(op, arrays, axes, keepdims, fan_in)
+    threads = threads_for(x)
+    token = tokenize(op, arrays, axes, keepdims, fan_in, threads > 1)
     # Several outputs share the last state, so the tree goes down to one.
     limit = fan_in if len(outputs) == 1 else 1
-    graph, below, groups = _states(op, arrays, axes, (name, token), fan_in, limit)
+    graph, below, groups = _states(op, arrays, axes, (name, token), threads, fan_in, limit)
 
     expand = axes if keepdims else ()
     kept = [d for d in range(x.ndim) if keepdims or d not in axes]
@@ -127,8 +129,9 @@ def value(
     if (run := executor.runner()) is not None:
         (states,) = run.states(op, [x], axes).values()
         return tasks.evaluate(op=op, finalize=finalize, states=states)
-    token = tokenize(op, x, finalize, axes)
-    graph, below, groups = _states(op, [x], axes, (name, token), FAN_IN, FAN_IN)
+    threads = threads_for(x)
+    token = tokenize(op, x, finalize, axes, threads > 1)
+    graph, below, groups = _states(op, [x], axes, (name, token), threads, FAN_IN, FAN_IN)
     (keys,) = groups.values()
     key = f"{name}-{token}"
     task = Task(key, tasks.evaluate, op=op, finalize=finalize, states=refs(keys))
@@ -169,6 +172,7 @@ def _states(
     arrays: Sequence[Array],
     axes: tuple[int, ...],
     names: tuple[str, str],
+    threads: int,
     fan_in: int,
     limit: int,
 ) -> tuple[HighLevelGraph, str, dict[Key, list[Key]]]:
@@ -181,7 +185,8 @@ def _states(
     if op.monoid.positional:
         named["origin"] = Origins(x, axes)
     lifted = f"{names[0]}-lift-{names[1]}"
-    layer = Blocks(lifted, x.ndim, tasks.lift, (), named, op=op, axes=axes)
+    given = {"op": op, "axes": axes, **shared(threads)}
+    layer = Blocks(lifted, x.ndim, tasks.lift, (), named, **given)
     graph = HighLevelGraph.from_collections(lifted, layer, dependencies=arrays)
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):

@@ -29,6 +29,7 @@ from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.graph import parts
 from dask_coop.graph.prefixes import base_of, sequential
 
 Graph = dict[Any, Any]
@@ -47,6 +48,7 @@ def lift(
     block: Any,
     where: Any = None,
     origin: Origin | None = None,
+    threads: int = 1,
 ) -> State:
     """Return the state of a block over `axes`, of its elements `where` a mask says so.
 
@@ -54,17 +56,15 @@ def lift(
     """
     if where is not None and chunks.kind(block) == "numpy":
         where = chunks.asarray(where, "numpy")
-    state: State = chunks.backend_of(block).lift(op, block, axes, where)
+    state = parts.lift(op, block, axes, where, threads)
     if origin is not None:
         state = op.shift(state, tuple(block.shape[axis] for axis in axes), origin)
     return state
 
 
-def count(*samples: Any, op: Operation, grid: Any, weights: Any = None) -> State:
+def count(*samples: Any, op: Operation, grid: Any, weights: Any = None, threads: int = 1) -> State:
     """Return the table of a block of samples, one array for each coordinate."""
-    blocks = samples if weights is None else (*samples, weights)
-    state: State = chunks.backend_of(*blocks).histogram(op, samples, grid, weights)
-    return state
+    return parts.count(op, samples, grid, weights, threads)
 
 
 def combine(*, op: Operation, states: list[State]) -> State:
@@ -110,16 +110,16 @@ def tabulate(
 # What runs inside the tasks of scans.
 
 
-def upsweep(*, op: Operation, spec: ScanSpec, block: Any, heads: Any = None) -> State:
+def upsweep(
+    *, op: Operation, spec: ScanSpec, block: Any, heads: Any = None, threads: int = 1
+) -> State:
     """Return the state of a block along the axis of a scan, which may restart at head flags."""
-    backend = chunks.backend_of(block)
     if heads is not None:
-        segments: State = backend.lift_segments(op, block, spec, heads)
+        segments: State = chunks.backend_of(block).lift_segments(op, block, spec, heads)
         return segments
     if spec.reverse and not op.monoid.commutative:
         block = np.flip(block, spec.axis)
-    state: State = backend.lift(op, block, (spec.axis,))
-    return state
+    return parts.lift(op, block, (spec.axis,), None, threads)
 
 
 def prefixes(
@@ -137,17 +137,24 @@ def downsweep(
     heads: Any = None,
     bases: Sequence[State] = (),
     position: int = 0,
+    threads: int = 1,
 ) -> Any:
     """Scan a block from the base at `position` in those of its group; the first has none."""
     base = base_of(op, bases[position]) if bases else None
-    return chunks.backend_of(block).scan(op, block, spec, base, heads)
+    return parts.scan(op, block, spec, base, heads, threads)
 
 
 def scan_from(
-    *, op: Operation, spec: ScanSpec, block: Any, heads: Any = None, base: State | None = None
+    *,
+    op: Operation,
+    spec: ScanSpec,
+    block: Any,
+    heads: Any = None,
+    base: State | None = None,
+    threads: int = 1,
 ) -> Any:
     """Scan a block from a base."""
-    return chunks.backend_of(block).scan(op, block, spec, base, heads)
+    return parts.scan(op, block, spec, base, heads, threads)
 
 
 def step(
