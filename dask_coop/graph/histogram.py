@@ -82,16 +82,12 @@ def table(
         return _tabulated(op, finalize, dtype, grid, len(shape), groups_now)
     threads = threads_for(x)
     token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in, threads > 1)
-    ref, lifted = grid, f"{name}-lift-{token}"
-    named, given = {}, {"grid": grid}
-    if isinstance(grid, Delayed):
-        ref, named, given = TaskRef(grid.key), {"grid": grid}, {}
-    needed = [*arrays, *named.values()]
-    if weights is not None:
-        named["weights"] = weights
-    given |= {"op": op, **shared(threads)}
-    layer = Blocks(lifted, x.ndim, tasks.count, samples, named, **given)
-    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=needed)
+    lazy, known = ({"grid": grid}, {}) if isinstance(grid, Delayed) else ({}, {"grid": grid})
+    weighing = {} if weights is None else {"weights": weights}
+    given = {"op": op, **known, **shared(threads)}
+    lifted = f"{name}-lift-{token}"
+    layer = Blocks(lifted, x.ndim, tasks.count, samples, lazy | weighing, **given)
+    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=[*arrays, *lazy.values()])
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
         at = tuple(i for d, i in enumerate(index) if d not in axes)
@@ -108,10 +104,10 @@ def table(
             finalize=finalize,
             dtype=dtype,
             to=to,
-            grid=ref,
+            grid=TaskRef(grid.key) if isinstance(grid, Delayed) else grid,
             states=refs(keys),
         )
-    below = {state, *(grid.__dask_layers__() if isinstance(grid, Delayed) else ())}
+    below = {state, *(name for one in lazy.values() for name in one.__dask_layers__())}
     kept = (sizes for d, sizes in enumerate(x.chunks) if d not in axes)
     sizes = (*kept, *((n,) for n in shape))
     like = chunks.unmasked(x._meta)
