@@ -446,27 +446,27 @@ def taken_apart(
     Also where each of these tasks was, by their keys; with `only`, that is all that is taken apart.
     """
     whole: Graph = dict(graph)
-    parts: Graph = {}
+    inside: Graph = {}
     homes: dict[Any, Any] = {}
     for key, task in graph.items():
         if not is_fused(task) or not (does_any(task, kinds) if only is None else key in only):
             continue
-        inner, last = _parts(task)
+        inner, last = _inner(task)
         found, _ = taken_apart(inner, kinds)
-        parts |= found
+        inside |= found
         homes |= dict.fromkeys(found, key)
         if key != last:
             whole[key] = Alias(key, last)
         else:
             del whole[key]
     # A fused task has an alias by the key of its last part; what is data stays data.
-    for key, part in parts.items():
+    for key, part in inside.items():
         if isinstance(whole.get(key), Alias | None):
             whole[key] = part
     return whole, homes
 
 
-def _parts(task: Task) -> tuple[Graph, Key]:
+def _inner(task: Task) -> tuple[Graph, Key]:
     """Return the tasks within a fused one by keys of the graph, and the key of the last."""
     inner, last, names, *given = task.args
     if not isinstance(task.key, tuple) or last != task.key[0]:
@@ -474,8 +474,8 @@ def _parts(task: Task) -> tuple[Graph, Key]:
     # Where layers are fused, all blocks have the same parts, and names for what differs.
     keys = {key: (key, *task.key[1:]) for key in inner}
     known = keys | dict(zip(names, given, strict=True))
-    parts = {keys[key]: part.substitute(known, key=keys[key]) for key, part in inner.items()}
-    return parts, task.key
+    found = {keys[key]: part.substitute(known, key=keys[key]) for key, part in inner.items()}
+    return found, task.key
 
 
 def name_of(key: Any) -> str:
