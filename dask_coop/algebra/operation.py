@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from dask_coop.algebra import monoids
 from dask_coop.algebra.merges import choose
 from dask_coop.algebra.monoids import NO_INDEX, MonoidRow, State, floating
 from dask_coop.errors import Refused, remedy
@@ -49,6 +51,13 @@ class Operation:
         first, *rest = self.monoid.fields
         return None if rest else first.identity(self.element)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Name rows and dtypes, where names say all: each task of a call is sent with it."""
+        row = self.monoid.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+        monoid = row if isinstance(row, str) else self.monoid
+        element, output = map(_named, (self.element, self.output))
+        return _unpickled, (monoid, element, output, self.skipna, self.masked)
+
     def combine(self, states: list[State]) -> State:
         """Combine `states`, first to last."""
         return reduce(self.monoid.combine, states)
@@ -67,6 +76,15 @@ class Operation:
         if self.skipna or not self.monoid.fills_masked:
             shifted = choose(index == NO_INDEX, index, shifted)
         return value, shifted, *count
+
+
+def _named(dtype: np.dtype[Any]) -> Any:
+    return dtype.str if np.dtype(dtype.str) == dtype else dtype
+
+
+def _unpickled(monoid: Any, element: Any, output: Any, *rest: bool) -> Operation:
+    row = getattr(monoids, monoid) if isinstance(monoid, str) else monoid
+    return Operation(row, np.dtype(element), np.dtype(output), *rest)
 
 
 def _shift(index: Any, lengths: tuple[int, ...], origin: Origin) -> Any:

@@ -43,6 +43,7 @@ from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.worker import REDUCE, SCAN, WorkerRounds
 from dask_coop.errors import Declined
 from dask_coop.graph.executor import Groups
+from dask_coop.graph.parts import threads_for
 from dask_coop.graph.reduce import origin
 from dask_coop.graph.scan import lines, wrap
 
@@ -69,9 +70,10 @@ class Collective:
             groups = [tuple(0 if d in axes else i for d, i in enumerate(at)) for at in indices]
         extras: list[Any] = [None] * len(indices)
         if positional or len(axes) < x.ndim:
-            origins = (origin(x, axes, i) if positional else None for i in indices)
+            origins = (origin(x.chunks, axes, i) if positional else None for i in indices)
             extras = list(zip(groups, origins, strict=True))
-        return _states(Lift(op, axes), _blocks(arrays, indices), extras, groups)
+        job = Lift(op, axes, threads_for(x))
+        return _states(job, _blocks(arrays, indices), extras, groups)
 
     def tables(
         self,
@@ -89,7 +91,7 @@ class Collective:
         is_one = len(set(groups)) == 1
         tree = is_one and op.monoid.commutative and _is_large(op, grid)
         extras = [None] * len(groups) if is_one else groups
-        job = Count(op, grid, weighted)
+        job = Count(op, grid, weighted, threads_for(arrays[0]))
         return _states(job, _blocks(arrays, indices), extras, groups, tree)
 
     def scan(
@@ -106,13 +108,14 @@ class Collective:
         wrapped = partial(wrap, HighLevelGraph({}, {}), set(), name)
         like = wrapped({}, op, spec, x)
         keys = [(name, *index) for index in indices]
+        threads = threads_for(x)
         futures = _round(
             SCAN,
             _blocks(arrays, indices, spec.axis),
             outputs=dict(zip(keys, _nbytes(like, indices), strict=True)),
-            job=dumps(Upsweep(op, spec)),
+            job=dumps(Upsweep(op, spec, threads)),
             spine=dumps(bases),
-            then=dumps(Downsweep(op, spec)),
+            then=dumps(Downsweep(op, spec, threads)),
             # The scheduler is not to wait for what is not of this library.
             inline=op.monoid.lift is None,
         )

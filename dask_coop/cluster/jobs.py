@@ -53,6 +53,7 @@ class Lift:
 
     op: Operation
     axes: tuple[int, ...]
+    threads: int = 1
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return the states."""
@@ -66,7 +67,14 @@ class Lift:
             ]
         else:
             states = [
-                tasks.lift(op=self.op, axes=self.axes, block=x, where=where, origin=origin)
+                tasks.lift(
+                    op=self.op,
+                    axes=self.axes,
+                    block=x,
+                    where=where,
+                    origin=origin,
+                    threads=self.threads,
+                )
                 for (x, where), origin in zip(map(_two, blocks), origins, strict=True)
             ]
         return _gathered(self.op, groups, states), b""
@@ -79,6 +87,7 @@ class Count:
     op: Operation
     grid: Any
     weighted: bool
+    threads: int = 1
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return the tables."""
@@ -90,7 +99,9 @@ class Count:
         states = []
         for each in blocks:
             samples, weights = (each[:-1], each[-1]) if self.weighted else (each, None)
-            state = tasks.count(*samples, op=self.op, grid=self.grid, weights=weights)
+            state = tasks.count(
+                *samples, op=self.op, grid=self.grid, weights=weights, threads=self.threads
+            )
             states.append(state)
         return _gathered(self.op, extras, states), b""
 
@@ -101,6 +112,7 @@ class Upsweep:
 
     op: Operation
     spec: ScanSpec
+    threads: int = 1
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return a state for every chunk, and a memo for `Downsweep`."""
@@ -110,7 +122,7 @@ class Upsweep:
                 fields, memo = swept
                 return [Stacked(np.arange(len(blocks)), fields)], memo
         states = (
-            tasks.upsweep(op=self.op, spec=self.spec, block=x, heads=heads)
+            tasks.upsweep(op=self.op, spec=self.spec, block=x, heads=heads, threads=self.threads)
             for x, heads in map(_two, blocks)
         )
         return stack(range(len(blocks)), states), b""
@@ -160,6 +172,7 @@ class Downsweep:
 
     op: Operation
     spec: ScanSpec
+    threads: int = 1
 
     def __call__(
         self, blocks: Sequence[Blocks], bases: Sequence[State | None], memo: Memo
@@ -173,7 +186,12 @@ class Downsweep:
             return results
         return [
             tasks.scan_from(
-                op=self.op, spec=self.spec.part(base is None), block=x, heads=heads, base=base
+                op=self.op,
+                spec=self.spec.part(base is None),
+                block=x,
+                heads=heads,
+                base=base,
+                threads=self.threads,
             )
             for (x, heads), base in zip(map(_two, blocks), bases, strict=True)
         ]

@@ -42,6 +42,7 @@ from distributed.worker_state_machine import AddKeysMsg
 from dask_coop import chunks
 from dask_coop.cluster.jobs import Stacked, combined, stack
 from dask_coop.errors import Absent
+from dask_coop.graph.parts import within
 
 #: A chunk: its number in the round, the keys of its blocks, and what goes with it, which in a scan
 #: is the key of its results.
@@ -177,7 +178,9 @@ class _WorkerSide:
         cuts = pairwise(len(items) * i // strips for i in range(strips + 1))
         loop = asyncio.get_running_loop()
         calls = (
-            loop.run_in_executor(self._executor, function, job, items[a:b], blocks[a:b], *rest)
+            loop.run_in_executor(
+                self._executor, within, self._threads, function, job, items[a:b], blocks[a:b], *rest
+            )
             for a, b in cuts
         )
         done = await asyncio.gather(*calls, return_exceptions=True)

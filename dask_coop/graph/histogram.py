@@ -28,7 +28,9 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
-from dask_coop.graph.reduce import Key, Layer, array, find_fan_in, joined, tree
+from dask_coop.graph.fusion import Blocks
+from dask_coop.graph.parts import shared, threads_for
+from dask_coop.graph.reduce import Key, Layer, array, find_fan_in, joined, trees
 from dask_coop.graph.tasks import refs
 
 
@@ -78,21 +80,22 @@ def table(
             raise Declined(f"the bins of {name} are lazy")
         groups_now = run.tables(op, arrays, weights is not None, grid, axes)
         return _tabulated(op, finalize, dtype, grid, len(shape), groups_now)
-    token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in)
-    lazy: list[Delayed] = [grid] if isinstance(grid, Delayed) else []
-    ref = TaskRef(lazy[0].key) if lazy else grid
-    layer: Layer = {}
+    threads = threads_for(x)
+    token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in, threads > 1)
+    lazy, known = ({"grid": grid}, {}) if isinstance(grid, Delayed) else ({}, {"grid": grid})
+    weighing = {} if weights is None else {"weights": weights}
+    given = {"op": op, **known, **shared(threads)}
+    lifted = f"{name}-lift-{token}"
+    layer = Blocks(lifted, x.ndim, tasks.count, samples, lazy | weighing, **given)
+    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=[*arrays, *lazy.values()])
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
-        key = (f"{name}-lift-{token}", *index)
-        blocks = [TaskRef((a.name, *index[: a.ndim])) for a in samples]
-        weight = None if weights is None else TaskRef((weights.name, *index[: weights.ndim]))
-        layer[key] = Task(key, tasks.count, *blocks, op=op, grid=ref, weights=weight)
-        groups.setdefault(tuple(i for d, i in enumerate(index) if d not in axes), []).append(key)
-    state, to, last = f"{name}-state-{token}", chunks.kind(x._meta), (0,) * len(shape)
+        at = tuple(i for d, i in enumerate(index) if d not in axes)
+        groups.setdefault(at, []).append((lifted, *index))
+    graph, state, groups = trees(graph, lifted, op, groups, (name, token), fan_in, fan_in)
+    to, last = chunks.kind(x._meta), (0,) * len(shape)
     top: Layer = {}
-    for at, lifted in groups.items():
-        keys = tree(layer, op, lifted, (f"{name}-combine-{token}", *at), fan_in, fan_in)
+    for at, keys in groups.items():
         key = (f"{name}-{token}", *at, *last)
         top[key] = Task(
             key,
@@ -101,11 +104,10 @@ def table(
             finalize=finalize,
             dtype=dtype,
             to=to,
-            grid=ref,
+            grid=TaskRef(grid.key) if isinstance(grid, Delayed) else grid,
             states=refs(keys),
         )
-    graph = HighLevelGraph.from_collections(state, layer, dependencies=[*arrays, *lazy])
-    below = {state, *(name for d in lazy for name in d.__dask_layers__())}
+    below = {state, *(name for one in lazy.values() for name in one.__dask_layers__())}
     kept = (sizes for d, sizes in enumerate(x.chunks) if d not in axes)
     sizes = (*kept, *((n,) for n in shape))
     like = chunks.unmasked(x._meta)

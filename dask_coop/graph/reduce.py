@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from dask.array.core import Array, new_da_object
+from dask.blockwise import BlockwiseDep
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
@@ -35,6 +36,8 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
+from dask_coop.graph.fusion import Blocks, add
+from dask_coop.graph.parts import shared, threads_for
 from dask_coop.graph.tasks import refs
 
 #: States that one task of a tree takes.
@@ -81,13 +84,11 @@ def reduction(
     if (run := executor.runner()) is not None:
         groups_now = run.states(op, arrays, axes)
         return [_reduced(op, axes, keepdims, of, groups_now) for of in outputs.values()]
-    token = tokenize(op, arrays, axes, keepdims, fan_in)
+    threads = threads_for(x)
+    token = tokenize(op, arrays, axes, keepdims, fan_in, threads > 1)
     # Several outputs share the last state, so the tree goes down to one.
     limit = fan_in if len(outputs) == 1 else 1
-    layer: Layer = {}
-    groups = _states(layer, op, arrays, axes, (name, token), fan_in, limit)
-    state = f"{name}-state-{token}"
-    graph = HighLevelGraph.from_collections(state, layer, dependencies=arrays)
+    graph, below, groups = _states(op, arrays, axes, (name, token), threads, fan_in, limit)
 
     expand = axes if keepdims else ()
     kept = [d for d in range(x.ndim) if keepdims or d not in axes]
@@ -109,7 +110,7 @@ def reduction(
                 to=to,
                 states=refs(keys),
             )
-        results.append(array(graph, {state}, out_name, out_layer, like, out_chunks, dtype))
+        results.append(array(graph, {below}, out_name, out_layer, like, out_chunks, dtype))
     return results
 
 
@@ -128,13 +129,13 @@ def value(
     if (run := executor.runner()) is not None:
         (states,) = run.states(op, [x], axes).values()
         return tasks.evaluate(op=op, finalize=finalize, states=states)
-    token = tokenize(op, x, finalize, axes)
-    layer: Layer = {}
-    groups = _states(layer, op, [x], axes, (name, token), FAN_IN, FAN_IN)
+    threads = threads_for(x)
+    token = tokenize(op, x, finalize, axes, threads > 1)
+    graph, below, groups = _states(op, [x], axes, (name, token), threads, FAN_IN, FAN_IN)
     (keys,) = groups.values()
     key = f"{name}-{token}"
-    layer[key] = Task(key, tasks.evaluate, op=op, finalize=finalize, states=refs(keys))
-    return Delayed(key, HighLevelGraph.from_collections(key, layer, dependencies=[x]))
+    task = Task(key, tasks.evaluate, op=op, finalize=finalize, states=refs(keys))
+    return Delayed(key, add(graph, key, {key: task}, {below}))
 
 
 def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
@@ -167,49 +168,93 @@ def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
 
 
 def _states(
-    layer: Layer,
     op: Operation,
     arrays: Sequence[Array],
     axes: tuple[int, ...],
     names: tuple[str, str],
+    threads: int,
     fan_in: int,
     limit: int,
-) -> dict[Key, list[Key]]:
-    """Add the lifts of all blocks, and of what masks them, and their trees over `axes`.
+) -> tuple[HighLevelGraph, str, dict[Key, list[Key]]]:
+    """Return a graph with the lifts of all blocks, and of what masks them, and their trees.
 
-    Return the keys of the states that are left, at most `limit`, by the index of the block that is
-    made of them (0 along `axes`).
+    Also the name of its last layer, and the keys of the states that are left, at most `limit`, by
+    the index of the block that is made of them (0 along `axes`).
     """
-    name, token = names
-    x, parts = arrays[0], [*zip(("block", "where"), arrays, strict=False)]
+    x, named = arrays[0], dict(zip(("block", "where"), arrays, strict=False))
+    if op.monoid.positional:
+        named["origin"] = Origins(x, axes)
+    lifted = f"{names[0]}-lift-{names[1]}"
+    given = {"op": op, "axes": axes, **shared(threads)}
+    layer = Blocks(lifted, x.ndim, tasks.lift, (), named, **given)
+    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=arrays)
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
-        key = (f"{name}-lift-{token}", *index)
-        blocks: dict[str, Any] = {part: TaskRef((a.name, *index)) for part, a in parts}
-        if op.monoid.positional:
-            blocks["origin"] = origin(x, axes, index)
-        layer[key] = Task(key, tasks.lift, op=op, axes=axes, **blocks)
-        groups.setdefault(tuple(0 if d in axes else i for d, i in enumerate(index)), []).append(key)
-    return {
+        group = tuple(0 if d in axes else i for d, i in enumerate(index))
+        groups.setdefault(group, []).append((lifted, *index))
+    return trees(graph, lifted, op, groups, names, fan_in, limit)
+
+
+class Origins(BlockwiseDep):  # type: ignore[misc]
+    """Where the blocks of an array begin along `axes`."""
+
+    produces_tasks = False
+
+    def __init__(self, x: Array, axes: tuple[int, ...]) -> None:
+        self._chunks, self._axes = x.chunks, axes
+        self.numblocks = x.numblocks
+
+    def __getitem__(self, index: Key) -> Origin:
+        """Return the origin of the block at an index."""
+        return origin(self._chunks, self._axes, index)
+
+    def __dask_tokenize__(self) -> Any:
+        """Return what tells it from others."""
+        return type(self).__name__, self._chunks, self._axes
+
+
+def origin(sizes: tuple[tuple[int, ...], ...], axes: tuple[int, ...], index: Key) -> Origin:
+    """Return where a block begins and how long its array is, along each of `axes`.
+
+    `sizes` are the lengths of the array's chunks.
+    """
+    found = {axis: cached_cumsum(sizes[axis], initial_zero=True) for axis in axes}
+    unknown = [axis for axis in axes if found[axis][-1] != found[axis][-1]]
+    if unknown:
+        # Chunks longer than any are in the same order, which is all that such indices are for.
+        others = math.prod(len(sizes[d]) if d in unknown else found[d][-1] for d in axes)
+        width = 1 << (62 - others.bit_length()) // len(unknown)
+    return tuple(
+        (index[axis] * width, len(sizes[axis]) * width)
+        if axis in unknown
+        else (found[axis][index[axis]], found[axis][-1])
+        for axis in axes
+    )
+
+
+def trees(
+    graph: HighLevelGraph,
+    below: str,
+    op: Operation,
+    groups: dict[Key, list[Key]],
+    names: tuple[str, str],
+    fan_in: int,
+    limit: int,
+) -> tuple[HighLevelGraph, str, dict[Key, list[Key]]]:
+    """Add a tree for each of some groups of states, those of the layer `below`.
+
+    Return what `_states` does.
+    """
+    layer: Layer = {}
+    name, token = names
+    left = {
         index: tree(layer, op, keys, (f"{name}-combine-{token}", *index), fan_in, limit)
         for index, keys in groups.items()
     }
-
-
-def origin(x: Array, axes: tuple[int, ...], index: Key) -> Origin:
-    """Return where a block begins and how long the array is, along each of `axes`."""
-    shape = x.shape
-    unknown = [axis for axis in axes if shape[axis] != shape[axis]]
-    if unknown:
-        # Chunks longer than any are in the same order, which is all that such indices are for.
-        others = math.prod(x.numblocks[d] if d in unknown else shape[d] for d in axes)
-        width = 1 << (62 - others.bit_length()) // len(unknown)
-    return tuple(
-        (index[axis] * width, x.numblocks[axis] * width)
-        if axis in unknown
-        else (cached_cumsum(x.chunks[axis], initial_zero=True)[index[axis]], shape[axis])
-        for axis in axes
-    )
+    if not layer:
+        return graph, below, left
+    state = f"{name}-combine-{token}"
+    return add(graph, state, layer, {below}), state, left
 
 
 def tree(
@@ -248,7 +293,7 @@ def array(
     dtype: Any,
 ) -> Array:
     """Put `layer` on the layers `below` of `graph` and make an array like `like` of it."""
-    graph = HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
+    graph = add(graph, name, layer, below)
     # One of no axes goes into the keys of what is made of it, so its value is the same every time.
     meta = chunks.zeros_like(like, dtype, len(out_chunks))
     return new_da_object(graph, name, out_chunks, meta=meta)

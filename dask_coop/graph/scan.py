@@ -46,6 +46,7 @@ from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Sources, add, copy, owners
+from dask_coop.graph.parts import shared, threads_for
 from dask_coop.graph.prefixes import GROUP, two_levels
 from dask_coop.graph.reduce import Key, Layer, array
 from dask_coop.graph.tasks import refs
@@ -72,7 +73,8 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
     chunks.kind(x._meta)
     if (run := executor.runner()) is not None:
         return run.scan(op, spec, source, name)
-    token = tokenize(op, spec, source, twice)
+    threads = threads_for(x)
+    token = tokenize(op, spec, source, twice, threads > 1)
     partial = op if heads is None else replace(op, monoid=segmented(op.monoid))
     # Under other keys, or the scheduler would keep what several chunks of both passes are made of.
     first = (copy(x), None if heads is None else copy(heads)) if twice else source
@@ -83,14 +85,16 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
         lifted: list[Key] = []
         for index in blocks[:-1]:
             key = (f"{name}-lift-{token}", *index)
-            states[key] = take_first(index, key, tasks.upsweep, op, spec)
+            states[key] = take_first(index, key, tasks.upsweep, op, spec, **shared(threads))
             lifted.append(key)
         groups = _spine(states, partial, lifted, name, token, line)
         for j, index in enumerate(blocks):
             key = (f"{name}-{token}", *index)
             group, position = divmod(j - 1, GROUP)
-            base = {"bases": TaskRef(groups[group]), "position": position} if j else {}
-            layer[key] = take(index, key, tasks.downsweep, op, spec.part(first=j == 0), **base)
+            rest: dict[str, Any] = shared(threads)
+            if j:
+                rest |= {"bases": TaskRef(groups[group]), "position": position}
+            layer[key] = take(index, key, tasks.downsweep, op, spec.part(first=j == 0), **rest)
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(first) + _arrays(source)))
     state = f"{name}-state-{token}"
     # What is not joined needs every chunk, and the owners of these are known.

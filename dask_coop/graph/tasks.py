@@ -29,6 +29,7 @@ from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.graph import parts
 from dask_coop.graph.prefixes import base_of, sequential
 
 Graph = dict[Any, Any]
@@ -47,6 +48,7 @@ def lift(
     block: Any,
     where: Any = None,
     origin: Origin | None = None,
+    threads: int = 1,
 ) -> State:
     """Return the state of a block over `axes`, of its elements `where` a mask says so.
 
@@ -54,17 +56,15 @@ def lift(
     """
     if where is not None and chunks.kind(block) == "numpy":
         where = chunks.asarray(where, "numpy")
-    state: State = chunks.backend_of(block).lift(op, block, axes, where)
+    state = parts.lift(op, block, axes, where, threads)
     if origin is not None:
         state = op.shift(state, tuple(block.shape[axis] for axis in axes), origin)
     return state
 
 
-def count(*samples: Any, op: Operation, grid: Any, weights: Any = None) -> State:
+def count(*samples: Any, op: Operation, grid: Any, weights: Any = None, threads: int = 1) -> State:
     """Return the table of a block of samples, one array for each coordinate."""
-    blocks = samples if weights is None else (*samples, weights)
-    state: State = chunks.backend_of(*blocks).histogram(op, samples, grid, weights)
-    return state
+    return parts.count(op, samples, grid, weights, threads)
 
 
 def combine(*, op: Operation, states: list[State]) -> State:
@@ -110,16 +110,16 @@ def tabulate(
 # What runs inside the tasks of scans.
 
 
-def upsweep(*, op: Operation, spec: ScanSpec, block: Any, heads: Any = None) -> State:
+def upsweep(
+    *, op: Operation, spec: ScanSpec, block: Any, heads: Any = None, threads: int = 1
+) -> State:
     """Return the state of a block along the axis of a scan, which may restart at head flags."""
-    backend = chunks.backend_of(block)
     if heads is not None:
-        segments: State = backend.lift_segments(op, block, spec, heads)
+        segments: State = chunks.backend_of(block).lift_segments(op, block, spec, heads)
         return segments
     if spec.reverse and not op.monoid.commutative:
         block = np.flip(block, spec.axis)
-    state: State = backend.lift(op, block, (spec.axis,))
-    return state
+    return parts.lift(op, block, (spec.axis,), None, threads)
 
 
 def prefixes(
@@ -137,17 +137,24 @@ def downsweep(
     heads: Any = None,
     bases: Sequence[State] = (),
     position: int = 0,
+    threads: int = 1,
 ) -> Any:
     """Scan a block from the base at `position` in those of its group; the first has none."""
     base = base_of(op, bases[position]) if bases else None
-    return chunks.backend_of(block).scan(op, block, spec, base, heads)
+    return parts.scan(op, block, spec, base, heads, threads)
 
 
 def scan_from(
-    *, op: Operation, spec: ScanSpec, block: Any, heads: Any = None, base: State | None = None
+    *,
+    op: Operation,
+    spec: ScanSpec,
+    block: Any,
+    heads: Any = None,
+    base: State | None = None,
+    threads: int = 1,
 ) -> Any:
     """Scan a block from a base."""
-    return chunks.backend_of(block).scan(op, block, spec, base, heads)
+    return parts.scan(op, block, spec, base, heads, threads)
 
 
 def step(
@@ -400,6 +407,9 @@ def _reader(kind: Any) -> Callable[[Task], Any]:
             value = f"tuple([ref.key for ref in {_OF_SEVERAL[name]}])"
         elif name in _OF_ONE:
             value = f"None if (ref := {value}) is None else ref.key"
+        elif name == "origin":
+            # Dask wraps what differs from block to block.
+            value = f"None if (node := {value}) is None else node.value"
         lines.append(f"does.{name} = {value}")
     exec("\n  ".join([*lines, "return does"]), names)
     made: Callable[[Task], Any] = names["reader"]
@@ -436,24 +446,36 @@ def taken_apart(
     Also where each of these tasks was, by their keys; with `only`, that is all that is taken apart.
     """
     whole: Graph = dict(graph)
-    parts: Graph = {}
+    inside: Graph = {}
     homes: dict[Any, Any] = {}
     for key, task in graph.items():
         if not is_fused(task) or not (does_any(task, kinds) if only is None else key in only):
             continue
-        inner, last = task.args[:2]
+        inner, last = _inner(task)
         found, _ = taken_apart(inner, kinds)
-        parts |= found
+        inside |= found
         homes |= dict.fromkeys(found, key)
         if key != last:
             whole[key] = Alias(key, last)
         else:
             del whole[key]
     # A fused task has an alias by the key of its last part; what is data stays data.
-    for key, part in parts.items():
+    for key, part in inside.items():
         if isinstance(whole.get(key), Alias | None):
             whole[key] = part
     return whole, homes
+
+
+def _inner(task: Task) -> tuple[Graph, Key]:
+    """Return the tasks within a fused one by keys of the graph, and the key of the last."""
+    inner, last, names, *given = task.args
+    if not isinstance(task.key, tuple) or last != task.key[0]:
+        return inner, last
+    # Where layers are fused, all blocks have the same parts, and names for what differs.
+    keys = {key: (key, *task.key[1:]) for key in inner}
+    known = keys | dict(zip(names, given, strict=True))
+    found = {keys[key]: part.substitute(known, key=keys[key]) for key, part in inner.items()}
+    return found, task.key
 
 
 def name_of(key: Any) -> str:

@@ -14,6 +14,7 @@ from dask._expr import HLGExpr, _HLGExprSequence
 from dask._task_spec import DataNode, Task, convert_legacy_graph, cull
 from dask.array.core import finalize
 from dask.array.optimization import optimize as optimize_arrays
+from dask.blockwise import Blockwise
 from dask.core import flatten
 from dask.delayed import optimize as optimize_delayed
 from dask.highlevelgraph import MaterializedLayer
@@ -26,7 +27,7 @@ from dask_coop.chunks.cupy.eligibility import (
     objection_to_grid,
     objection_to_team,
 )
-from dask_coop.graph.tasks import Graph, RootTask, read
+from dask_coop.graph.tasks import Graph, RootTask, kind_of, read
 from dask_coop.node.find import Found, MultichunkLaunch, find_launches, put_in
 from dask_coop.node.placement import OnAllGpus
 from dask_coop.node.streams import stream
@@ -219,16 +220,19 @@ def _found_unoptimized(dsk: Any, wanted: set[Any]) -> Found | None:
 
 
 def _built(dsk: Any) -> list[Graph] | None:
-    """Return the layers of a graph that Dask has yet to optimize, if all are made of tasks."""
+    """Return the layers of a graph that Dask has yet to optimize, if all are ours or of tasks."""
     parts = dsk.operands if isinstance(dsk, _HLGExprSequence) else [dsk]
     layers: list[Graph] = []
     for part in parts:
         if not isinstance(part, HLGExpr) or part.low_level_optimizer not in _OPTIMIZERS:
             return None
         for layer in part.hlg.layers.values():
-            if type(layer) is not MaterializedLayer:
+            if type(layer) is MaterializedLayer:
+                layers.append(layer.mapping)
+            elif isinstance(layer, Blockwise) and kind_of(layer.task):
+                layers.append(dict(layer))
+            else:
                 return None
-            layers.append(layer.mapping)
     return layers
 
 

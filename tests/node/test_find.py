@@ -16,6 +16,7 @@ from dask.local import get_sync
 import dask_coop as dc
 from dask_coop.chunks.cupy.eligibility import Objection
 from dask_coop.node.find import MultichunkLaunch, find_launches, put_in
+from dask_coop.node.run import _found_unoptimized
 
 
 class Seen:
@@ -233,3 +234,18 @@ def test_data_may_have_aliases() -> None:
     seen = Seen()
     assert seen.get(graph, (total.name,)) == ARRAY.sum()
     assert len(seen.launches) == 1
+
+
+@pytest.mark.parametrize("name", [*REDUCTIONS, *SCANS])
+def test_launches_over_chunks_in_memory_are_found_in_graphs_as_they_were_built(name: str) -> None:
+    lazy = (REDUCTIONS | SCANS)[name](there(ARRAY, 30))
+    counts = []
+
+    def get(dsk: Any, keys: Any, **_: Any) -> Any:
+        found = _found_unoptimized(dsk, set(dask.core.flatten([keys])))
+        counts.append(0 if found is None else len(found.launches))
+        return get_sync(dsk, keys)
+
+    lazy.persist(scheduler=get)
+    # The others have tasks of Dask's, too.
+    assert counts == [name not in ("fused", "described", "lazy range", "flat", "cumprod")]

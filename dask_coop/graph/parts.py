@@ -1,0 +1,288 @@
+"""A large chunk of NumPy, worked on by several threads where there are fewer chunks than threads.
+
+The chunk is cut into parts, which are taken for chunks: their states combine to that of the chunk,
+and parts of a line are scanned from base sums::
+
+    chunk --cut--> p0 --lift--> s0 -+                  p0 --scan---------> y0 --+
+                   p1 --lift--> s1 -+-combine--> s     p1 --scan from s0-> y1 --+--> y
+                   p2 --lift--> s2 -+                  p2 --scan from s01> y2 --+
+
+Where a chunk is cut depends on its shape alone, and whether on what the graph was built with. So
+results are the same on every run, however many threads have had nothing else to do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+from dask import config, system
+from dask.array.core import Array
+
+from dask_coop import chunks
+from dask_coop.algebra.bins import Grid
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.graph.prefixes import base_of, sequential
+
+#: The least elements of a part: what is done to it is to take far longer than to begin it.
+PART = 1 << 20
+#: Parts of a chunk, at most: so many that threads end at about the same time.
+MOST = 64
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def threads_for(x: Array) -> int:
+    """Return how many threads may work on each chunk of an array, as the configuration has it.
+
+    Raises
+    ------
+    ValueError
+        If ``coop.threads`` is neither "auto" nor a positive number.
+    """
+    given = config.get("coop.threads", "auto")
+    if given != "auto" and not (isinstance(given, int) and given > 0):
+        raise ValueError(f'coop.threads must be "auto" or a positive number, got {given!r}')
+    total = _configured() if given == "auto" else given
+    largest = math.prod(map(max, x.chunks))
+    if total <= x.npartitions or not largest >= 2 * PART or chunks.kind(x._meta) != "numpy":
+        return 1
+    return int(total // x.npartitions)
+
+
+def _configured() -> int:
+    """Return how many threads Dask itself is to use, as far as its configuration tells."""
+    if config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
+        return 1
+    return int(config.get("num_workers", None) or system.CPU_COUNT)
+
+
+def shared(threads: int) -> dict[str, int]:
+    """Return what tells a task how many threads may work on its chunk; nothing of one."""
+    return {"threads": threads} if threads > 1 else {}
+
+
+def lift(
+    op: Operation, x: Any, axes: tuple[int, ...], where: Any = None, threads: int = 1
+) -> State:
+    """Return the state of a chunk, as its backend makes it, by up to so many threads."""
+    backend = chunks.backend_of(x)
+    # Elements of some are in the order of the reduced axes.
+    in_order = op.monoid.positional or not op.monoid.commutative
+    first = axes[:1] if in_order else axes
+    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    small = math.prod(x.shape[axis] for axis in kept) <= PART // MOST
+    cut = None
+    if threads > 1 and op.monoid.lift is None:
+        cut = _cut(x.shape, {*kept, *(first if small else ())})
+    if cut is None:
+        return backend.lift(op, x, axes, where)
+    axis, parts = cut
+    valid = None if where is None else np.broadcast_to(where, x.shape)
+
+    def lifted(part: slice) -> State:
+        block = _along(x, axis, part)
+        some = None if valid is None else _along(valid, axis, part)
+        state = backend.lift(op, block, axes, some)
+        if op.monoid.positional and axis in axes:
+            starts = (part.start if d == axis else 0 for d in axes)
+            origin = tuple((start, x.shape[d]) for start, d in zip(starts, axes, strict=True))
+            return op.shift(state, tuple(block.shape[d] for d in axes), origin)
+        shape = tuple(block.shape[d] for d in kept)
+        # What all lines have in common may be one number.
+        return tuple(np.broadcast_to(field, shape) for field in state) if axis in kept else state
+
+    states = _each(lifted, parts, threads)
+    if axis in axes:
+        return op.combine(states)
+    along = kept.index(axis)
+    return tuple(np.concatenate(fields, along) for fields in zip(*states, strict=True))
+
+
+def count(op: Operation, samples: Sequence[Any], grid: Any, weights: Any, threads: int) -> State:
+    """Return the table of a chunk of samples, as its backend makes it, by up to so many threads."""
+    blocks = [*samples] if weights is None else [*samples, weights]
+    backend = chunks.backend_of(*blocks)
+    cut = None
+    if threads > 1 and isinstance(grid, Grid) and not grid.has_lines:
+        shape = samples[0].shape[: -1 if grid.ndim > len(samples) else None]
+        if grid.entries <= PART // MOST:
+            cut = _cut(shape, {*range(len(shape))})
+    if cut is None:
+        return backend.histogram(op, samples, grid, weights)
+    axis, parts = cut
+
+    def counted(part: slice) -> State:
+        some = None if weights is None else _along(weights, axis, part)
+        return backend.histogram(op, [_along(x, axis, part) for x in samples], grid, some)
+
+    return op.combine(_each(counted, parts, threads))
+
+
+def scan(
+    op: Operation,
+    x: Any,
+    spec: ScanSpec,
+    base: State | None = None,
+    heads: Any = None,
+    threads: int = 1,
+) -> Any:
+    """Return the scan of a chunk, as its backend makes it, by up to so many threads."""
+    backend = chunks.backend_of(x)
+    cut = None
+    if threads > 1 and heads is None and op.monoid.lift is None and not chunks.is_masked(x):
+        cut = _cut(x.shape, {*range(x.ndim)} - {spec.axis}) or _cut(x.shape, {spec.axis})
+    if cut is None:
+        return backend.scan(op, x, spec, base, heads)
+    axis, parts = cut
+    shape = list(x.shape)
+    shape[spec.axis] += spec.initial
+    result = np.empty(shape, op.output)
+    if axis == spec.axis:
+        _scan_parts(op, x, spec, base, parts, result, threads)
+        return result
+    at = axis - (axis > spec.axis)
+
+    def scanned(part: slice) -> None:
+        # Bases have the shape of the chunk without the axis of the scan.
+        some = None if base is None else tuple(_along(field, at, part) for field in base)
+        _along(result, axis, part)[...] = backend.scan(op, _along(x, axis, part), spec, some)
+
+    _each(scanned, parts, threads)
+    return result
+
+
+def _scan_parts(
+    op: Operation,
+    x: Any,
+    spec: ScanSpec,
+    base: State | None,
+    parts: Sequence[slice],
+    result: Any,
+    threads: int,
+) -> None:
+    """Scan the lines of a chunk part by part, as those of an array chunk by chunk."""
+    axis, backend = spec.axis, chunks.backend_of(x)
+    if spec.reverse:
+        # All from here on is in the order of the scan.
+        x, result = np.flip(x, axis), np.flip(result, axis)
+        spec = replace(spec, reverse=False)
+
+    def lifted(part: slice) -> State:
+        return backend.lift(op, _along(x, axis, part), (axis,))
+
+    states = _each(lifted, parts[:-1], threads)
+    bases = [base, *(base_of(op, s) for s in sequential(op.monoid.combine, states, base))]
+
+    def scanned(each: tuple[slice, State | None]) -> None:
+        part, before = each
+        of_part = spec.part(first=part.start == 0)
+        results = slice(part.start + spec.initial - of_part.initial, part.stop + spec.initial)
+        made = backend.scan(op, _along(x, axis, part), of_part, before)
+        _along(result, axis, results)[...] = made
+
+    _each(scanned, [*zip(parts, bases, strict=True)], threads)
+
+
+def _along(x: Any, axis: int, part: slice) -> Any:
+    return x[(*(slice(None),) * axis, part)]
+
+
+def _cut(shape: Sequence[int], axes: set[int]) -> tuple[int, list[slice]] | None:
+    """Return one of some axes, and the parts into which it cuts a large chunk; None of others."""
+    n = min(math.prod(shape) // PART, MOST)
+    for axis in sorted(axes):
+        if 2 <= n <= shape[axis]:
+            edges = [shape[axis] * i // n for i in range(n + 1)]
+            return axis, [slice(*ends) for ends in itertools.pairwise(edges)]
+    return None
+
+
+# Threads.
+
+
+#: Threads of this process that work on parts now.
+_busy = 0
+_lock = threading.Lock()
+_limit: ContextVar[int | None] = ContextVar("dask_coop.graph.parts", default=None)
+
+
+def within(threads: int, function: Callable[..., Made], *args: Any) -> Made:
+    """Call a function that may have so many threads of this process work on parts."""
+    token = _limit.set(threads)
+    try:
+        return function(*args)
+    finally:
+        _limit.reset(token)
+
+
+def _each(function: Callable[[Item], Made], items: Sequence[Item], threads: int) -> list[Made]:
+    """Call a function with each item, in the calling thread and in others that are free."""
+    results: list[Any] = [None] * len(items)
+    todo = iter(range(len(items)))
+
+    def work() -> None:
+        try:
+            for i in todo:
+                results[i] = function(items[i])
+        except BaseException:
+            # The others are to end soon.
+            for _ in todo:
+                pass
+            raise
+
+    with _granted(min(threads, len(items)) - 1) as n:
+        helpers = [_pool(os.getpid()).submit(work) for _ in range(n)]
+        try:
+            work()
+        finally:
+            # They use what the caller has.
+            wait(helpers)
+    for helper in helpers:
+        helper.result()
+    return results
+
+
+@contextmanager
+def _granted(wanted: int) -> Iterator[int]:
+    """Count the calling thread, and as many more as are wanted and free."""
+    global _busy
+    with _lock:
+        n = max(0, min(wanted, _most() - _busy - 1))
+        _busy += n + 1
+    try:
+        yield n
+    finally:
+        with _lock:
+            _busy -= n + 1
+
+
+def _most() -> int:
+    """Return how many threads of this process may work on parts."""
+    if (given := _limit.get()) is not None:
+        return given
+    # Only a process that has workers of a cluster has imported this.
+    if (worker := sys.modules.get("distributed.worker")) is not None:
+        with suppress(ValueError):
+            return int(worker.get_worker().state.nthreads)
+    return int(system.CPU_COUNT)
+
+
+@cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """Return the threads of a process, which are made when they are needed."""
+    return ThreadPoolExecutor(1 << 10, thread_name_prefix="dask_coop part")
