@@ -83,3 +83,46 @@ def read_only(x: Array) -> Array:
     memory = x.reshape(-1)
     memory.flags.writeable = False
     return memory
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The memory of a chunk as compiled loops read it.
+
+    Attributes
+    ----------
+    memory : numpy.ndarray
+        Read-only, with one axis.
+    steps : tuple of int
+        The elements from a group of columns, or a row, to the next, and along a line.
+    n, inner, count : int
+        The elements of a line, the columns side by side, and how many lines there are.
+    keep : numpy.ndarray or None
+        What counts of each element, in C order.
+    """
+
+    memory: Array
+    steps: tuple[int, int]
+    n: int
+    inner: int
+    count: int
+    keep: Array | None
+
+    def call(self, of_rows: Any, of_columns: Any, *rest: Any) -> None:
+        """Call one of two loops."""
+        if self.inner == 1:
+            of_rows(self.memory, self.steps[0], self.n, self.keep, *rest)
+        else:
+            of_columns(self.memory, *self.steps, self.n, self.inner, self.keep, *rest)
+
+
+def read(layout: Layout, x: Array, keep: Array | None) -> Lines:
+    """Return the lines of `x`, copied if rows or columns have gaps between their elements."""
+    split = layout.split(x)
+    outer, n, inner = split.shape
+    if inner == 1 and n > 1 and split.strides[1] != x.itemsize:
+        split = np.ascontiguousarray(split)
+    memory, *steps = flatten(split)
+    if keep is not None:
+        keep = read_only(np.ascontiguousarray(layout.split(keep)))
+    return Lines(memory, (steps[0], steps[1]), n, inner, outer * inner, keep)
