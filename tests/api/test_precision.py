@@ -105,6 +105,14 @@ def test_sums_along_axes(xp: Any, axis: Any) -> None:
                 assert max(errors) <= (SUM_ULPS if times == 1 else SUM_ULPS + 1)
 
 
+def test_what_is_broadcast_is_summed() -> None:
+    x = np.broadcast_to(uniform((300, 1), 5), (300, 200))
+    for axis in (0, 1, None):
+        for array in (x, x.T):
+            found = computed(dc.sum(chunked(np, array, array.shape), axis=axis))
+            np.testing.assert_allclose(found, np.sum(array, axis), 1e-13)
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4", "i4", "u8", "?"])
 def test_other_elements_are_summed_in_float64(xp: Any, dtype: str) -> None:
     x = (uniform(30_000, 6) * (2 if dtype[0] != "u" else 2.0**62)).astype(dtype)

@@ -56,8 +56,11 @@ def reduce(ufunc: np.ufunc, x: Array, axes: tuple[int, ...], dtype: Any) -> Any:
                 results = np.empty(lines.shape[1 - rows], dtype)
                 if not rows:
                     loops.combine_columns(flat, step, n, results, multiply)
+                elif multiply:
+                    loops.multiply_rows(flat, step, n, results)
                 else:
-                    (loops.multiply_rows if multiply else loops.add_rows)(flat, step, n, results)
+                    counts = np.empty(len(results), "i8")
+                    loops.add_rows(flat, step, n, *(None,) * 4, counts, results)
                 return results.reshape([m for d, m in enumerate(x.shape) if d not in axes])[()]
     return ufunc.reduce(x, axes, dtype=dtype, initial=ufunc.identity)
 

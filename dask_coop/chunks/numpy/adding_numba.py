@@ -6,31 +6,113 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit
+from dask_coop.chunks.numpy.jit import jit, jit_reassociated
 
 Array = np.ndarray[Any, Any]
 
-#: Sums of a line that are independent of one another, so that several are added to at a time.
-_LANES = 256
+#: Elements that are added up in any order before that is added to the sum.
+_BLOCK = 4096
+
+#: Columns whose sums stay in a cache.
+_COLUMNS = 4096
 
 #: Elements of a line that are multiplied as eight runs of neighbours, side by side.
 _RUNS = 1024
 
 
-def _add_rows(x: Array, step: int, n: int, sums: Array) -> None:
-    lanes = np.empty(_LANES, sums.dtype)
+@jit_reassociated
+def _add(
+    part: Array, keep: Array, skip: Any, square: Any, truth: Any, total: Any
+) -> tuple[int, Any]:
+    """Add what counts of a block to `total`, as it is or squared, or ones for what is not zero."""
+    count, zero = 0, total - total
+    for i in range(len(part)):
+        value = zero + (part[i] if truth is None else part[i] != 0)
+        if square is not None:
+            value *= value
+        if skip is not None or keep is not None:
+            counts = True
+            if skip is not None:
+                counts = part[i] == part[i]
+            if keep is not None:
+                counts &= keep[i]
+            value = value if counts else zero
+            count += counts
+        total += value
+    return count, total
+
+
+def _add_rows(
+    x: Array,
+    step: int,
+    n: int,
+    keep: Array,
+    skip: Any,
+    square: Any,
+    truth: Any,
+    counts: Array,
+    sums: Array,
+) -> None:
+    some, zero = None, sums.dtype.type(0)
     for line in range(len(sums)):
-        lanes[:] = 0
-        for start in range(line * step, line * step + n, _LANES):
-            part = x[start : min(start + _LANES, line * step + n)]
-            for i in range(len(part)):
-                lanes[i] += part[i]
-        half = _LANES // 2
-        while half:
-            for i in range(half):
-                lanes[i] += lanes[half + i]
-            half //= 2
-        sums[line] = lanes[0]
+        count, total = n, zero
+        if skip is not None or keep is not None:
+            count = 0
+        for start in range(0, n, _BLOCK):
+            part = x[line * step + start :][: min(_BLOCK, n - start)]
+            if keep is not None:
+                some = keep[line * n + start :][: len(part)]
+            found, added = _add(part, some, skip, square, truth, zero)
+            count += found
+            total += added
+        counts[line], sums[line] = count, total
+
+
+@jit_reassociated
+def _add_row(
+    part: Array, keep: Array, skip: Any, square: Any, truth: Any, counts: Array, sums: Array
+) -> None:
+    zero = sums.dtype.type(0)
+    for i in range(len(part)):
+        value = zero + (part[i] if truth is None else part[i] != 0)
+        if square is not None:
+            value *= value
+        if skip is not None or keep is not None:
+            adds = True
+            if skip is not None:
+                adds = part[i] == part[i]
+            if keep is not None:
+                adds &= keep[i]
+            value = value if adds else zero
+            counts[i] += adds
+        sums[i] += value
+
+
+def _add_columns(
+    x: Array,
+    line_step: int,
+    step: int,
+    n: int,
+    inner: int,
+    keep: Array,
+    skip: Any,
+    square: Any,
+    truth: Any,
+    counts: Array,
+    sums: Array,
+) -> None:
+    some = None
+    if skip is None and keep is None:
+        counts[:] = n
+    for begin in range(0, len(sums), inner):
+        for column in range(0, inner, _COLUMNS):
+            width = min(_COLUMNS, inner - column)
+            found, total = counts[begin + column :][:width], sums[begin + column :][:width]
+            for row in range(n):
+                part = x[begin // inner * line_step + row * step + column :][:width]
+                if keep is not None:
+                    some = keep[begin * n + row * inner + column :][:width]
+                _add_row(part, some, skip, square, truth, found, total)
 
 
 def _multiply_rows(x: Array, step: int, n: int, products: Array) -> None:
@@ -89,8 +171,14 @@ def _scan(
         totals[line] = total
 
 
-#: Write the sums of lines of `n` elements, the first of which are `step` elements apart.
+#: Write the sums of lines of `n` elements, the first of which are `step` elements apart, and how
+#: many elements count of each: those that `keep` holds for and, unless `skip` is None, that are not
+#: NaN. Unless these are None, `square` adds squares and `truth` how many are not zero.
 add_rows = jit(_add_rows)
+
+#: Do it for `inner` lines that are neighbours, whose elements are `step` elements apart. Counts and
+#: sums are zero at first.
+add_columns = jit(_add_columns)
 
 #: Write their products.
 multiply_rows = jit(_multiply_rows)

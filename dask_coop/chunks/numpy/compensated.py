@@ -23,10 +23,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.numpy import adding
+from dask_coop.chunks.numpy.lines import find_layout, flatten, read_only
 
 Array = np.ndarray[Any, Any]
 
@@ -68,57 +68,24 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
             total, above = _add_line(x.reshape(-1))
             return np.float64(total), np.float64(above)
         both = np.zeros((2, 1))
-        loops.sum_rows(_read_only(x), x.size, x.size, 1, *both)
+        loops.sum_rows(read_only(x), x.size, x.size, 1, None, None, np.empty(1, "i8"), *both)
         return both[0, 0], both[1, 0]
-    order = [*range(x.ndim)]
-    if not x.flags.c_contiguous:
-        order.sort(key=lambda d: -abs(x.strides[d]))
-    positions = [at for at, d in enumerate(order) if d in axes]
-    start, stop = (positions[0], positions[-1] + 1) if positions else (x.ndim, x.ndim)
-    if stop - start > len(positions):
-        order = [d for d in range(x.ndim) if d not in axes] + list(axes)
-        start, stop = x.ndim - len(axes), x.ndim
-    kept = order[:start] + order[stop:]
-    sizes = [x.shape[d] for d in order]
-    shape, parts = sizes[:start] + sizes[stop:], 1
-    lines = math.prod(sizes[:start]), math.prod(sizes[start:stop]), math.prod(sizes[stop:])
-    x = x.transpose(order).reshape(lines)
+    layout, shape, parts = find_layout(x, axes), x.shape, 1
+    x = layout.split(x)
     if x.dtype.kind == "c":
         narrow = x.shape[2] < 2 or x.strides[2] == x.itemsize
         x, parts = (x if narrow else np.ascontiguousarray(x)).view(f"f{x.itemsize // 2}"), 2
     sums = np.zeros((2, x.shape[0] * x.shape[2]))
+    every = None, None, np.empty(sums.shape[1], "i8")
     if (loops := compiled(x)) is None:
         _reduce(x, *sums.reshape(2, x.shape[0], x.shape[2]))
     elif x.shape[2] == parts and x.strides[1] == parts * x.itemsize:
         flat, step, _ = flatten(x)
-        loops.sum_rows(flat, step, x.shape[1] * parts, parts, *sums)
+        loops.sum_rows(flat, step, x.shape[1] * parts, parts, *every, *sums)
     else:
-        loops.sum_columns(*flatten(x), *x.shape[1:], *sums)
-    total, above = sums.view(dtype).reshape(2, *shape)
-    if kept != sorted(kept):
-        back = np.argsort(kept)
-        total, above = total.transpose(back), above.transpose(back)
-    return total[()], above[()]
-
-
-def flatten(x: Array, writeable: bool = False) -> tuple[Array, int, int]:
-    """Return the memory of (outer, n, inner), and the elements from line to line and along one."""
-    if not writeable and (x.flags.c_contiguous or x.size < _BLOCK):
-        return _read_only(x), x.shape[1] * x.shape[2], x.shape[2]
-    steps = [stride if n > 1 else 0 for n, stride in zip(x.shape, x.strides, strict=True)]
-    if any(step < 0 or step % x.itemsize for step in steps) or steps[2] > x.itemsize:
-        x = np.ascontiguousarray(x)
-        steps = list(x.strides)
-    span = 1 + sum((n - 1) * (step // x.itemsize) for n, step in zip(x.shape, steps, strict=True))
-    memory = as_strided(x, (span,), (x.itemsize,), writeable=writeable)
-    return memory, steps[0] // x.itemsize, steps[1] // x.itemsize
-
-
-def _read_only(x: Array) -> Array:
-    """Return the elements of an array in C order as a line, for which loops are compiled once."""
-    memory = x.reshape(-1)
-    memory.flags.writeable = False
-    return memory
+        loops.sum_columns(*flatten(x), *x.shape[1:], *every, *sums)
+    total, above = (layout.join(field, shape) for field in sums.view(dtype))
+    return total, above
 
 
 def _reduce(x: Array, totals: Array, excesses: Array) -> None:

@@ -1,6 +1,6 @@
 """The loops of compensated.py, compiled by Numba.
 
-Without fastmath, which would find that the error of an addition is zero.
+Those that add are without fastmath, which would find that the error of an addition is zero.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit
+from dask_coop.chunks.numpy.jit import jit, jit_reassociated
 
 Array = np.ndarray[Any, Any]
 
 #: Sums of a line that are independent of one another, so that several are added to at a time.
 _LANES = 32
+
+#: Elements of a line that are selected at a time.
+_BLOCK = 1024
 
 #: The most elements of a line whose every addition is corrected. Of more, sums of four are.
 _SHORT = 256
@@ -37,35 +40,65 @@ def _settle(total: Any, excess: Any) -> Any:
     return exact if exact - exact == 0 else total
 
 
-def _sum_rows(x: Array, step: int, n: int, parts: int, totals: Array, excesses: Array) -> None:
-    lanes, errors = np.empty(_LANES), np.empty(_LANES)
-    wide = totals.dtype.type
-    four = n // (4 * _LANES) * 4 * _LANES if n > _SHORT else 0
+@jit_reassociated
+def _select(part: Array, keep: Array, skip: Any, into: Array) -> int:
+    """Copy elements, or zeros where they do not count, and return how many do."""
+    count = 0
+    for i in range(len(part)):
+        value, counts = np.float64(part[i]), True
+        if skip is not None:
+            counts = part[i] == part[i]
+        if keep is not None:
+            counts &= keep[i]
+        into[i] = value if counts else 0.0
+        count += counts
+    return count
+
+
+def _sum_rows(
+    x: Array,
+    step: int,
+    n: int,
+    parts: int,
+    keep: Array,
+    skip: Any,
+    counts: Array,
+    totals: Array,
+    excesses: Array,
+) -> None:
+    lanes, errors, space = np.empty(_LANES), np.empty(_LANES), np.empty(_BLOCK)
+    wide, some = totals.dtype.type, None
     for line in range(len(totals) // parts):
-        begin = line * step
-        if n < _LANES:
-            for which in range(parts):
-                total, excess = 0.0, 0.0
-                for i in range(begin + which, begin + n, parts):
-                    total, error = _add(total, wide(x[i]))
-                    excess += error
-                totals[line * parts + which], excesses[line * parts + which] = total, excess
-            continue
+        count = n
+        if skip is not None or keep is not None:
+            count = 0
         lanes[:] = 0
         errors[:] = 0
-        for start in range(begin, begin + four, 4 * _LANES):
-            a, b = x[start:][:_LANES], x[start + _LANES :][:_LANES]
-            c, d = x[start + 2 * _LANES :][:_LANES], x[start + 3 * _LANES :][:_LANES]
-            for i in range(_LANES):
-                sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
-                lanes[i], error = _add(lanes[i], sums)
-                errors[i] += error
-        for start in range(begin + four, begin + n, _LANES):
-            part = x[start : min(start + _LANES, begin + n)]
-            for i in range(len(part)):
-                lanes[i], error = _add(lanes[i], wide(part[i]))
-                errors[i] += error
+        for begin in range(0, n, _BLOCK):
+            size = min(_BLOCK, n - begin)
+            block = x[line * step + begin :][:size]
+            if keep is not None:
+                some = keep[line * n + begin :][:size]
+            if skip is not None or keep is not None:
+                count += _select(block, some, skip, space)
+                block = space[:size]
+            four = size // (4 * _LANES) * 4 * _LANES if n > _SHORT else 0
+            for start in range(0, four, 4 * _LANES):
+                a, b = block[start:][:_LANES], block[start + _LANES :][:_LANES]
+                c, d = block[start + 2 * _LANES :][:_LANES], block[start + 3 * _LANES :][:_LANES]
+                for i in range(_LANES):
+                    sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
+                    lanes[i], error = _add(lanes[i], sums)
+                    errors[i] += error
+            for start in range(four, size, _LANES):
+                part = block[start : min(start + _LANES, size)]
+                for i in range(len(part)):
+                    lanes[i], error = _add(lanes[i], wide(part[i]))
+                    errors[i] += error
         half = _LANES // 2
+        while half > n:
+            # What is behind a short line is zero.
+            half //= 2
         while half >= parts:
             for i in range(half):
                 lanes[i], error = _add(lanes[i], lanes[half + i])
@@ -74,32 +107,67 @@ def _sum_rows(x: Array, step: int, n: int, parts: int, totals: Array, excesses: 
         for which in range(parts):
             totals[line * parts + which] = lanes[which]
             excesses[line * parts + which] = errors[which]
+        counts[line] = count
+
+
+@jit_reassociated
+def _select_row(part: Array, keep: Array, skip: Any, into: Array, counts: Array) -> None:
+    """Do what `_select` does for one row of columns, each of which has its own count."""
+    for i in range(len(part)):
+        value, adds = np.float64(part[i]), True
+        if skip is not None:
+            adds = part[i] == part[i]
+        if keep is not None:
+            adds &= keep[i]
+        into[i] = value if adds else 0.0
+        counts[i] += adds
 
 
 def _sum_columns(
-    x: Array, line_step: int, step: int, n: int, inner: int, totals: Array, excesses: Array
+    x: Array,
+    line_step: int,
+    step: int,
+    n: int,
+    inner: int,
+    keep: Array,
+    skip: Any,
+    counts: Array,
+    totals: Array,
+    excesses: Array,
 ) -> None:
-    wide = totals.dtype.type
-    four = n // 4 * 4 if n > _SHORT else 0
+    wide, space, some = totals.dtype.type, np.empty((4, _COLUMNS)), None
+    if skip is None and keep is None:
+        counts[:] = n
     for line in range(len(totals) // inner):
         for column in range(0, inner, _COLUMNS):
             width = min(_COLUMNS, inner - column)
-            total = totals[line * inner + column :][:width]
-            excess = excesses[line * inner + column :][:width]
-            first = line * line_step + column
-            for row in range(0, four, 4):
-                at = first + row * step
-                a, b = x[at:][:width], x[at + step :][:width]
-                c, d = x[at + 2 * step :][:width], x[at + 3 * step :][:width]
-                for i in range(width):
-                    sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
-                    total[i], error = _add(total[i], sums)
-                    excess[i] += error
-            for row in range(four, n):
-                part = x[first + row * step :][:width]
-                for i in range(width):
-                    total[i], error = _add(total[i], wide(part[i]))
-                    excess[i] += error
+            place = line * inner + column
+            total, excess = totals[place:][:width], excesses[place:][:width]
+            for row in range(0, n, 4):
+                four = min(4, n - row)
+                at, to = line * line_step + row * step + column, (line * n + row) * inner + column
+                if skip is not None or keep is not None:
+                    space[four:] = 0
+                    for k in range(four):
+                        if keep is not None:
+                            some = keep[to + k * inner :][:width]
+                        part = x[at + k * step :][:width]
+                        _select_row(part, some, skip, space[k], counts[place:])
+                    a, b, c, d = space[0], space[1], space[2], space[3]
+                else:
+                    a, b = x[at:][:width], x[at + step :][:width]
+                    c, d = x[at + 2 * step :][:width], x[at + 3 * step :][:width]
+                if four == 4 and n > _SHORT:
+                    for i in range(width):
+                        sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
+                        total[i], error = _add(total[i], sums)
+                        excess[i] += error
+                    continue
+                for k in range(four):
+                    part = a if k == 0 else b if k == 1 else c if k == 2 else d
+                    for i in range(width):
+                        total[i], error = _add(total[i], wide(part[i]))
+                        excess[i] += error
 
 
 @jit
@@ -226,11 +294,12 @@ def _scan_columns(
                         into[i] = _settle(total[i], excess[i])
 
 
-#: Write the sums of lines of `n` numbers, the first of which are `step` numbers apart, and their
-#: excesses; of lines of complex numbers, `parts` of which are neighbours.
+#: Write the sums of lines of `n` numbers, the first of which are `step` numbers apart, their
+#: excesses and how many numbers count: those that `keep` holds for and, unless `skip` is None, that
+#: are not NaN. Of lines of complex numbers `parts` are neighbours, of which all count.
 sum_rows = jit(_sum_rows)
 
-#: Add to the sums of columns and to their excesses.
+#: Add to the sums of columns, to their excesses and to their counts.
 sum_columns = jit(_sum_columns)
 
 #: Scan the rows of `x` into those of `out`, from `totals` and `excesses` on, which become those of

@@ -38,7 +38,7 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
-from dask_coop.chunks.numpy import adding, compensated
+from dask_coop.chunks.numpy import adding, compensated, compiled
 from dask_coop.chunks.numpy import custom as custom_monoid
 from dask_coop.chunks.numpy import reproducible as digits
 from dask_coop.chunks.states import as_lines
@@ -56,6 +56,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     x = np.asarray(x).astype(op.element, copy=False)
     if op.monoid.lift is not None:
         return custom_monoid.lift(op, x, axes, where)
+    if (state := compiled.lift(op, x, axes, where)) is not None:
+        return state
     valid: Any = True if where is None else np.broadcast_to(where, x.shape)
     if op.skipna and not op.monoid.positional and (nans := np.isnan(x)).any():
         valid = ~nans if valid is True else valid & ~nans

@@ -1,0 +1,183 @@
+"""Reductions of NumPy chunks by one compiled loop each, which reads a chunk once.
+
+NumPy's steps, of reduce.py, take a pass and an array as large as the chunk for each thing that they
+do: leave out NaN or what is masked, subtract the mean, square. Here that is done to one element
+after the other. What is too small to be worth compiling a loop for is left to NumPy, and so is what
+Numba has no loop for: complex numbers, float16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.monoids import (
+    ALL,
+    ANY,
+    COMPENSATED_MEAN,
+    COMPENSATED_SUM,
+    COUNT_NONZERO,
+    MAX,
+    MEAN,
+    MIN,
+    MINMAX,
+    MOMENTS,
+    SQUARES,
+    SUM,
+    VAR,
+    MonoidRow,
+    State,
+)
+from dask_coop.algebra.operation import Operation
+from dask_coop.chunks.numpy import adding, compensated
+from dask_coop.chunks.numpy.lines import Layout, Lines, find_layout, read
+
+Array = np.ndarray[Any, Any]
+
+
+@cache
+def _loops() -> ModuleType | None:
+    try:
+        from dask_coop.chunks.numpy import moments_numba
+    except ImportError:
+        return None
+    return moments_numba
+
+
+def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) -> State | None:
+    """Return the state of a chunk of `op.element`, or None where it is left to NumPy."""
+    make = _LIFTS.get(op.monoid)
+    worth = adding.WORTH_COMPILING >> 3
+    if make is None or x.size < max(worth, 1) or x.dtype.kind not in "biuf" or x.dtype == "f2":
+        return None
+    if not x.flags.aligned or _loops() is None:
+        return None
+    layout = find_layout(x, axes)
+    if where is None and not (op.skipna and x.dtype.kind == "f") and _is_numpys(op, x, layout):
+        return None
+    x = x.view("u1") if x.dtype.kind == "b" else x
+    keep = None if where is None else np.broadcast_to(where, x.shape)
+    lines = read(layout, x, keep)
+    # Of groups of columns that have few elements each, loops would begin more often than work.
+    if lines.inner > 1 and lines.n * lines.inner < worth >> 4:
+        return None
+    return tuple(layout.join(field, x.shape) for field in make(op, lines))
+
+
+def _is_numpys(op: Operation, x: Array, layout: Layout) -> bool:
+    """Tell whether other functions do as well where all elements count."""
+    if op.monoid in (ALL, ANY, COUNT_NONZERO):
+        return x.dtype.kind == "b" or layout.stop < x.ndim
+    return op.monoid in (COMPENSATED_MEAN, COMPENSATED_SUM, SUM, MIN, MAX, MINMAX) or (
+        op.monoid is MEAN and x.dtype.kind == "f"
+    )
+
+
+def _skip(op: Operation, lines: Lines) -> bool | None:
+    """Return what has NaN left out, where there may be any: None is no loop's."""
+    return True if op.skipna and lines.memory.dtype.kind == "f" else None
+
+
+def _variance(op: Operation, lines: Lines) -> State:
+    loops, state = _loops(), np.zeros((4, lines.count))
+    assert loops is not None
+    space = (np.empty((4, loops.COLUMNS)),) if lines.inner > 1 else ()
+    lines.call(loops.lift_rows, loops.lift_columns, _skip(op, lines), state, *space)
+    count, total, squares, centre = state
+    with np.errstate(all="ignore"):
+        rest = total / np.maximum(count, 1)
+        return count.astype("i8"), centre + rest, squares - rest * total
+
+
+def _add(op: Operation, lines: Lines, dtype: Any, square: Any = None, truth: Any = None) -> State:
+    loops, skip = adding._loops(), _skip(op, lines)
+    assert loops is not None
+    counts, sums = np.zeros(lines.count, "i8"), np.zeros(lines.count, dtype)
+    lines.call(loops.add_rows, loops.add_columns, skip, square, truth, counts, sums)
+    return sums, counts
+
+
+def _sum(op: Operation, lines: Lines) -> State:
+    dtype, *rest = op.monoid.dtypes(op.element)
+    return _add(op, lines, dtype)[: 1 + len(rest)]
+
+
+def _squares(op: Operation, lines: Lines) -> State:
+    return _add(op, lines, "f8", square=True)[:1]
+
+
+def _truths(op: Operation, lines: Lines) -> State:
+    truths, counts = _add(op, lines, "i8", truth=True)
+    if op.monoid is COUNT_NONZERO:
+        return (truths,)
+    return (truths > 0 if op.monoid is ANY else truths == counts,)
+
+
+def _compensated(op: Operation, lines: Lines) -> State:
+    loops, skip = compensated._loops(), _skip(op, lines)
+    assert loops is not None
+    counts, sums = np.zeros(lines.count, "i8"), np.zeros((2, lines.count))
+    if lines.inner == 1:
+        sides = lines.memory, lines.steps[0], lines.n, 1, lines.keep
+        loops.sum_rows(*sides, skip, counts, *sums)
+    else:
+        sides = lines.memory, *lines.steps, lines.n, lines.inner, lines.keep
+        loops.sum_columns(*sides, skip, counts, *sums)
+    return (*sums, counts)[: len(op.monoid.fields)]
+
+
+def _extrema(op: Operation, lines: Lines) -> tuple[Array, Array, Array]:
+    """Return how many elements are NaN, and the extrema of the others."""
+    integer = np.dtype(f"{'u' if op.element.kind in 'bu' else 'i'}{op.element.itemsize}")
+    bits, limit = replace(lines, memory=lines.memory.view(integer)), None
+    low, high = (integer.type(end) for end in (np.iinfo(integer).min, np.iinfo(integer).max))
+    if op.element.kind == "f":
+        limit = op.element.type(np.inf).view(integer)
+        low, high = ~limit, limit
+    nans, found = np.zeros(lines.count, "i8"), np.empty((2, lines.count), integer)
+    from dask_coop.chunks.numpy import extrema_numba as loops
+
+    rest = limit, low, high, nans, *found
+    bits.call(loops.extrema_of_rows, loops.extrema_of_columns, *rest)
+    if limit is not None:
+        found = np.where(found < 0, found ^ np.iinfo(integer).max, found)
+    lowest, highest = found.view(op.element)
+    return nans, lowest, highest
+
+
+def _extremum(op: Operation, lines: Lines) -> State:
+    nans, *found = _extrema(op, lines)
+    if op.element.kind == "f" and not op.skipna:
+        found = [np.where(nans > 0, op.element.type(np.nan), values) for values in found]
+    return tuple(found[which] for which in _ENDS[op.monoid])
+
+
+def _moments(op: Operation, lines: Lines) -> State:
+    op = replace(op, skipna=True)
+    count, mean, squares = _variance(op, lines)
+    total, _ = _add(op, lines, op.monoid.dtypes(op.element)[4])
+    return count, *_extrema(op, lines), total, mean, squares
+
+
+_ENDS = {MIN: (0,), MAX: (1,), MINMAX: (0, 1)}
+
+_LIFTS: dict[MonoidRow, Callable[[Operation, Lines], State]] = {
+    ALL: _truths,
+    ANY: _truths,
+    COMPENSATED_MEAN: _compensated,
+    COMPENSATED_SUM: _compensated,
+    COUNT_NONZERO: _truths,
+    MAX: _extremum,
+    MEAN: _sum,
+    MIN: _extremum,
+    MINMAX: _extremum,
+    MOMENTS: _moments,
+    SQUARES: _squares,
+    SUM: _sum,
+    VAR: _variance,
+}

@@ -1,0 +1,128 @@
+"""Chunks as compiled loops read them: lines, in the order in which they are in memory.
+
+The axes of a chunk become three, ``(outer, n, inner)``, of which the middle one is reduced. Lines
+are rows where `inner` is 1; otherwise as many columns are side by side::
+
+    sum(axis=1) of C order    rows        a b c d      sum(axis=0)    columns    a e
+                                          e f g h                                b f
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+Array = np.ndarray[Any, Any]
+
+#: The least elements of a chunk that is not copied where its memory can be read as it is.
+_LARGE = 1 << 15
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which axes of a chunk are outside the reduced ones in memory, and which within.
+
+    Attributes
+    ----------
+    order : tuple of int
+        All axes, from the one with the largest strides on; the reduced ones are neighbours.
+    start, stop : int
+        Where the reduced ones are in `order`.
+    """
+
+    order: tuple[int, ...]
+    start: int
+    stop: int
+
+    def split(self, x: Array) -> Array:
+        """Return `x`, or an array of its shape, as (outer, n, inner), a view where there is one."""
+        sizes = [x.shape[d] for d in self.order]
+        bounds = (0, self.start), (self.start, self.stop), (self.stop, x.ndim)
+        return x.transpose(self.order).reshape([math.prod(sizes[a:b]) for a, b in bounds])
+
+    def join(self, field: Array, shape: tuple[int, ...]) -> Any:
+        """Return the results of lines of an array of `shape` with the axes that are left."""
+        kept = self.order[: self.start] + self.order[self.stop :]
+        result = field.reshape([shape[d] for d in kept])
+        return (result if sorted(kept) == [*kept] else result.transpose(np.argsort(kept)))[()]
+
+
+def find_layout(x: Array, axes: tuple[int, ...]) -> Layout:
+    """Return the layout by which `x` is reduced over sorted `axes` with the fewest copies."""
+    order = [*range(x.ndim)]
+    if not x.flags.c_contiguous:
+        order.sort(key=lambda d: -abs(x.strides[d]))
+    positions = [at for at, d in enumerate(order) if d in axes]
+    start, stop = (positions[0], positions[-1] + 1) if positions else (x.ndim, x.ndim)
+    if stop - start > len(positions):
+        order = [d for d in range(x.ndim) if d not in axes] + list(axes)
+        start, stop = x.ndim - len(axes), x.ndim
+    return Layout(tuple(order), start, stop)
+
+
+def flatten(x: Array, writeable: bool = False) -> tuple[Array, int, int]:
+    """Return the memory of (outer, n, inner), and the elements from line to line and along one."""
+    if not writeable and (x.flags.c_contiguous or x.size < _LARGE):
+        return read_only(x), x.shape[1] * x.shape[2], x.shape[2]
+    steps = [stride if n > 1 else 0 for n, stride in zip(x.shape, x.strides, strict=True)]
+    apart = x.shape[2] > 1 and steps[2] != x.itemsize
+    if apart or any(step < 0 or step % x.itemsize for step in steps):
+        x = np.ascontiguousarray(x)
+        steps = list(x.strides)
+    span = 1 + sum((n - 1) * (step // x.itemsize) for n, step in zip(x.shape, steps, strict=True))
+    memory = as_strided(x, (span,), (x.itemsize,), writeable=writeable)
+    return memory, steps[0] // x.itemsize, steps[1] // x.itemsize
+
+
+def read_only(x: Array) -> Array:
+    """Return the elements of an array in C order as a line, for which loops are compiled once."""
+    memory = x.reshape(-1)
+    memory.flags.writeable = False
+    return memory
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The memory of a chunk as compiled loops read it.
+
+    Attributes
+    ----------
+    memory : numpy.ndarray
+        Read-only, with one axis.
+    steps : tuple of int
+        The elements from a group of columns, or a row, to the next, and along a line.
+    n, inner, count : int
+        The elements of a line, the columns side by side, and how many lines there are.
+    keep : numpy.ndarray or None
+        What counts of each element, in C order.
+    """
+
+    memory: Array
+    steps: tuple[int, int]
+    n: int
+    inner: int
+    count: int
+    keep: Array | None
+
+    def call(self, of_rows: Any, of_columns: Any, *rest: Any) -> None:
+        """Call one of two loops."""
+        if self.inner == 1:
+            of_rows(self.memory, self.steps[0], self.n, self.keep, *rest)
+        else:
+            of_columns(self.memory, *self.steps, self.n, self.inner, self.keep, *rest)
+
+
+def read(layout: Layout, x: Array, keep: Array | None) -> Lines:
+    """Return the lines of `x`, copied if rows or columns have gaps between their elements."""
+    split = layout.split(x)
+    outer, n, inner = split.shape
+    if inner == 1 and n > 1 and split.strides[1] != x.itemsize:
+        split = np.ascontiguousarray(split)
+    memory, *steps = flatten(split)
+    if keep is not None:
+        keep = read_only(np.ascontiguousarray(layout.split(keep)))
+    return Lines(memory, (steps[0], steps[1]), n, inner, outer * inner, keep)

@@ -1,0 +1,196 @@
+"""The loops of variances, compiled by Numba.
+
+Sums of deviations and of their squares are about a centre, which is moved to the mean so far after
+every block: what that takes off the squares is never much of what they are, so nothing cancels::
+
+    centre, count, total, squares     about the mean of what comes before this block
+    centre + total / count            is the mean of all; as far as it is rounded, `total` is left
+
+Only where a block has more elements than there are before it, its own mean is found first.
+A loop for `keep` or `skip` is compiled where that is not None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_coop.chunks.numpy.jit import jit, jit_reassociated
+
+Array = Any
+
+#: Elements of a line that are read before the centre moves, at most and at first.
+_BLOCK, _LEAST = 4096, 256
+
+#: Rows that are read before the centres of columns move, and columns whose sums stay in a cache.
+_ROWS, COLUMNS = 128, 1024
+
+
+@jit_reassociated
+def _gather(part: Array, keep: Array, skip: Any, centre: float) -> tuple[int, float, float]:
+    """Return count, sum and sum of squares of the deviations of what counts."""
+    count, total, squares = 0, 0.0, 0.0
+    for i in range(len(part)):
+        deviation = np.float64(part[i]) - centre
+        counts = True
+        if skip is not None:
+            counts = deviation == deviation
+        if keep is not None:
+            counts &= keep[i]
+        deviation = deviation if counts else 0.0
+        count += counts
+        total += deviation
+        squares += deviation * deviation
+    return count, total, squares
+
+
+@jit
+def _merge(
+    count: float,
+    total: float,
+    squares: float,
+    centre: float,
+    found: float,
+    added: float,
+    squared: float,
+    near: float,
+) -> tuple[float, float, float, float]:
+    """Add sums about `near` to those about `centre`, and move that to the mean, if it is finite."""
+    by = near - centre
+    squares += squared - by * (2 * total - by * count)
+    total += added - by * count
+    count += found
+    mean = near + total / max(count, 1.0)
+    if mean - mean == 0 and squares - squares == 0:
+        by = mean - near
+        return count, total - by * count, squares - by * (2 * total - by * count), mean
+    return count, total, squares, near
+
+
+def _lift_rows(
+    x: Array, step: int, n: int, keep: Array, skip: Any, state: Array
+) -> None:
+    some = None
+    for line in range(state.shape[1]):
+        count, total, square, centre = 0.0, 0.0, 0.0, 0.0
+        start, size = 0, 0
+        while start < n:
+            size = min(max(_LEAST, int(count)), _BLOCK, n - start)
+            part = x[line * step + start :][:size]
+            if keep is not None:
+                some = keep[line * n + start :][:size]
+            start += size
+            few = count < size
+            near = 0.0 if few else centre
+            found, added, squared = 0, 0.0, 0.0
+            for again in range(1 + few):
+                if again:
+                    near += added / max(found, 1)
+                    near = near if near - near == 0 else 0.0
+                found, added, squared = _gather(part, some, skip, near)
+            count, total, square, centre = _merge(
+                count, total, square, centre, found, added, squared, near
+            )
+        state[0, line], state[1, line] = count, total
+        state[2, line], state[3, line] = square, centre
+
+
+@jit_reassociated
+def _gather_all(
+    x: Array, at: int, step: int, rows: int, near: Array, found: Array, added: Array, squared: Array
+) -> None:
+    """Add what `_gather` returns of columns, of `rows` rows, of which all elements count."""
+    width = len(near)
+    for row in range(0, rows, 4):
+        # Sums are read and written once for four rows; the last ones count once.
+        first, last = at + row * step, rows - 1 - row
+        one, two, three = np.float64(last > 0), np.float64(last > 1), np.float64(last > 2)
+        a, b = x[first:][:width], x[first + min(last, 1) * step :][:width]
+        c, d = x[first + min(last, 2) * step :][:width], x[first + min(last, 3) * step :][:width]
+        for i in range(width):
+            e, f = np.float64(a[i]) - near[i], (np.float64(b[i]) - near[i]) * one
+            g, h = (np.float64(c[i]) - near[i]) * two, (np.float64(d[i]) - near[i]) * three
+            added[i] += (e + f) + (g + h)
+            squared[i] += (e * e + f * f) + (g * g + h * h)
+    for i in range(width):
+        found[i] += rows
+
+
+@jit_reassociated
+def _gather_some(
+    part: Array,
+    keep: Array,
+    skip: Any,
+    near: Array,
+    found: Array,
+    added: Array,
+    squared: Array,
+) -> None:
+    """Add what `_gather` returns of columns, of one row."""
+    for i in range(len(part)):
+        deviation = np.float64(part[i]) - near[i]
+        counts = True
+        if skip is not None:
+            counts = deviation == deviation
+        if keep is not None:
+            counts &= keep[i]
+        deviation = deviation if counts else 0.0
+        found[i] += 1.0 if counts else 0.0
+        added[i] += deviation
+        squared[i] += deviation * deviation
+
+
+def _lift_columns(
+    x: Array,
+    line_step: int,
+    step: int,
+    n: int,
+    inner: int,
+    keep: Array,
+    skip: Any,
+    state: Array,
+    space: Array,
+) -> None:
+    some = None
+    for begin in range(0, state.shape[1], inner):
+        for column in range(0, inner, space.shape[1]):
+            width = min(space.shape[1], inner - column)
+            first, to = begin + column, begin // inner * line_step + column
+            near, found, added, squared = space[0, :width], space[1], space[2], space[3]
+            for start in range(0, n, _ROWS):
+                rows, few = min(_ROWS, n - start), False
+                for i in range(width):
+                    fewer = state[0, first + i] < rows
+                    near[i] = 0.0 if fewer else state[3, first + i]
+                    few |= fewer
+                for again in range(1 + few):
+                    for i in range(width):
+                        if again and state[0, first + i] < rows:
+                            mean = added[i] / max(found[i], 1.0)
+                            near[i] = mean if mean - mean == 0 else 0.0
+                        found[i] = added[i] = squared[i] = 0.0
+                    if skip is None and keep is None:
+                        _gather_all(
+                            x, to + start * step, step, rows, near, found, added, squared
+                        )
+                    else:
+                        for row in range(start, start + rows):
+                            part = x[to + row * step :][:width]
+                            if keep is not None:
+                                some = keep[begin * n + row * inner + column :][:width]
+                            _gather_some(part, some, skip, near, found, added, squared)
+                for i in range(width):
+                    sums = state[:, first + i]
+                    sums[0], sums[1], sums[2], sums[3] = _merge(
+                        sums[0], sums[1], sums[2], sums[3], found[i], added[i], squared[i], near[i]
+                    )
+
+
+#: Write counts, sums and sums of squares of deviations, and the centres that they are from, of
+#: lines of `n` elements, the first of which are `step` elements apart.
+lift_rows = jit(_lift_rows)
+
+#: Do it for `inner` lines that are neighbours, whose elements are `step` elements apart. `state` is
+#: zero at first.
+lift_columns = jit(_lift_columns)
