@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.numpy import adding
 
 Array = np.ndarray[Any, Any]
@@ -101,16 +100,16 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
     return total[()], above[()]
 
 
-def flatten(x: Array, writeable: bool = False) -> tuple[Array, int, int]:
+def flatten(x: Array) -> tuple[Array, int, int]:
     """Return the memory of (outer, n, inner), and the elements from line to line and along one."""
-    if not writeable and (x.flags.c_contiguous or x.size < _BLOCK):
+    if x.flags.c_contiguous or x.size < _BLOCK:
         return _read_only(x), x.shape[1] * x.shape[2], x.shape[2]
     steps = [stride if n > 1 else 0 for n, stride in zip(x.shape, x.strides, strict=True)]
     if any(step < 0 or step % x.itemsize for step in steps) or steps[2] > x.itemsize:
         x = np.ascontiguousarray(x)
         steps = list(x.strides)
     span = 1 + sum((n - 1) * (step // x.itemsize) for n, step in zip(x.shape, steps, strict=True))
-    memory = as_strided(x, (span,), (x.itemsize,), writeable=writeable)
+    memory = as_strided(x, (span,), (x.itemsize,), writeable=False)
     return memory, steps[0] // x.itemsize, steps[1] // x.itemsize
 
 
@@ -225,38 +224,6 @@ def _add_up(x: Array) -> tuple[Array, Array]:
     # A sum of nothing but negative zeros is positive, as that of nothing.
     total = tree[:, -1] + 0.0
     return total, np.add.reduce(errors, 1) + (total - total)
-
-
-def scan(
-    x: Array,
-    out: Array,
-    carry: Sequence[Array] | None,
-    heads: Array | None,
-    last: Sequence[Array],
-    spec: ScanSpec,
-    skipna: bool,
-) -> None:
-    """Scan (outer, n, inner) along n into `out`, by the loops, from `carry` on, and leave `last`.
-
-    `heads` are in the order of the scan, and `last` is contiguous.
-    """
-    neutral = nothing(last[0].dtype)
-    for field, value in zip(last, neutral if carry is None else carry, strict=True):
-        field[...] = value
-    flags = heads is not None, skipna, spec.exclusive
-    heads = np.broadcast_to(np.False_ if heads is None else heads, x.shape)
-    rest = *flags, neutral[0], *(field.reshape(-1) for field in last)
-    loops, (_, n, inner) = _loops(), x.shape
-    assert loops is not None
-    if inner == 1:
-        along = slice(None, None, -1 if spec.reverse else 1)
-        loops.scan_rows(x[:, along, 0], out[:, along, 0], heads[..., 0], *rest)
-        return
-    sides: list[Any] = []
-    for memory, line, step in (flatten(x), flatten(out, writeable=True)):
-        sides += [memory, (n - 1) * step if spec.reverse else 0, line]
-        sides.append(-step if spec.reverse else step)
-    loops.scan_columns(*sides, n, inner, heads, *rest)
 
 
 def accumulate(x: Array, before: Sequence[Array] | None, out: Array) -> list[Array]:
