@@ -1,4 +1,4 @@
-"""The loops of adding.py and scan.py, compiled by Numba."""
+"""The loops of adding.py, compiled by Numba."""
 
 from __future__ import annotations
 
@@ -157,20 +157,6 @@ def _combine_columns(x: Array, step: int, n: int, results: Array, multiply: bool
             results[i] = results[i] * a[i] if multiply else results[i] + a[i]
 
 
-def _scan(
-    x: Array, out: Array, totals: Array, neutral: Any, multiply: bool, skip: bool, exclusive: bool
-) -> None:
-    for line in range(x.shape[0]):
-        total = totals[line]
-        for i in range(x.shape[1]):
-            element = x[line, i]
-            value = neutral if skip and element != element else element
-            before = total
-            total = total * value if multiply else total + value
-            out[line, i] = before if exclusive else total
-        totals[line] = total
-
-
 #: Write the sums of lines of `n` elements, the first of which are `step` elements apart, and how
 #: many elements count of each: those that `keep` holds for and, unless `skip` is None, that are not
 #: NaN. Unless these are None, `square` adds squares and `truth` how many are not zero.
@@ -186,7 +172,3 @@ multiply_rows = jit(_multiply_rows)
 #: Write the sums, or products, of lines that are neighbours, in `n` rows of them that are `step`
 #: elements apart.
 combine_columns = jit(_combine_columns)
-
-#: Scan the rows of `x` into `out`, from `totals` on, which become those of all. With `skip`, NaN
-#: are `neutral`.
-scan = jit(_scan)

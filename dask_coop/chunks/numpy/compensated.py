@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.numpy import adding
 from dask_coop.chunks.numpy.lines import find_layout, flatten, read_only
 
@@ -192,38 +191,6 @@ def _add_up(x: Array) -> tuple[Array, Array]:
     # A sum of nothing but negative zeros is positive, as that of nothing.
     total = tree[:, -1] + 0.0
     return total, np.add.reduce(errors, 1) + (total - total)
-
-
-def scan(
-    x: Array,
-    out: Array,
-    carry: Sequence[Array] | None,
-    heads: Array | None,
-    last: Sequence[Array],
-    spec: ScanSpec,
-    skipna: bool,
-) -> None:
-    """Scan (outer, n, inner) along n into `out`, by the loops, from `carry` on, and leave `last`.
-
-    `heads` are in the order of the scan, and `last` is contiguous.
-    """
-    neutral = nothing(last[0].dtype)
-    for field, value in zip(last, neutral if carry is None else carry, strict=True):
-        field[...] = value
-    flags = heads is not None, skipna, spec.exclusive
-    heads = np.broadcast_to(np.False_ if heads is None else heads, x.shape)
-    rest = *flags, neutral[0], *(field.reshape(-1) for field in last)
-    loops, (_, n, inner) = _loops(), x.shape
-    assert loops is not None
-    if inner == 1:
-        along = slice(None, None, -1 if spec.reverse else 1)
-        loops.scan_rows(x[:, along, 0], out[:, along, 0], heads[..., 0], *rest)
-        return
-    sides: list[Any] = []
-    for memory, line, step in (flatten(x), flatten(out, writeable=True)):
-        sides += [memory, (n - 1) * step if spec.reverse else 0, line]
-        sides.append(-step if spec.reverse else step)
-    loops.scan_columns(*sides, n, inner, heads, *rest)
 
 
 def accumulate(x: Array, before: Sequence[Array] | None, out: Array) -> list[Array]:

@@ -34,12 +34,6 @@ def _add(before: Any, x: Any) -> tuple[Any, Any]:
     return after, (added - x) + ((after - added) - before)
 
 
-@jit
-def _settle(total: Any, excess: Any) -> Any:
-    exact = total - excess
-    return exact if exact - exact == 0 else total
-
-
 @jit_reassociated
 def _select(part: Array, keep: Array, skip: Any, into: Array) -> int:
     """Copy elements, or zeros where they do not count, and return how many do."""
@@ -170,130 +164,6 @@ def _sum_columns(
                         excess[i] += error
 
 
-@jit
-def _scan_eights(
-    row: Array, into: Array, begin: int, nothing: Any, total: Any, excess: Any
-) -> tuple[Any, ...]:
-    """Scan eight elements at a time from `begin` on, while sums are finite.
-
-    The eight are added to one another, and then to the total, all at the same time. Return where
-    that ends, and the state there.
-    """
-    end = begin + (len(row) - begin) // 8 * 8
-    for i in range(begin, end, 8):
-        # What changes nothing makes a float64 of a float32.
-        a = nothing + row[i]
-        b = a + row[i + 1]
-        c = b + row[i + 2]
-        d = c + row[i + 3]
-        e = d + row[i + 4]
-        f = e + row[i + 5]
-        g = f + row[i + 6]
-        h = g + row[i + 7]
-        after, error = _add(total, h)
-        error += excess
-        a, b, c = (a - excess) + total, (b - excess) + total, (c - excess) + total
-        d, e, f = (d - excess) + total, (e - excess) + total, (f - excess) + total
-        g, h = (g - excess) + total, after - error
-        # Where one is not finite, neither is the sum.
-        checked = ((a + b) + (c + d)) + ((e + f) + (g + h))
-        if checked - checked != 0:
-            return i, total, excess
-        into[i], into[i + 1], into[i + 2], into[i + 3] = a, b, c, d
-        into[i + 4], into[i + 5], into[i + 6], into[i + 7] = e, f, g, h
-        total, excess = after, error
-    return end, total, excess
-
-
-def _scan_rows(
-    x: Array,
-    out: Array,
-    heads: Array,
-    flagged: bool,
-    skip: bool,
-    exclusive: bool,
-    nothing: Any,
-    totals: Array,
-    excesses: Array,
-) -> None:
-    wide = totals.dtype.type
-    zero = wide(0)
-    n = x.shape[1]
-    for line in range(len(totals)):
-        total, excess = totals[line], excesses[line]
-        row, into, at = x[line], out[line], 0
-        while at < n:
-            if exclusive and not skip and not flagged:
-                into[at] = _settle(total, excess)
-                at, total, excess = _scan_eights(row[:-1], into[1:], at, nothing, total, excess)
-            elif not skip and not flagged:
-                at, total, excess = _scan_eights(row, into, at, nothing, total, excess)
-            end = min(at + 8, n)
-            for i in range(at, end):
-                value = wide(row[i])
-                if skip and value != value:
-                    value = zero
-                restart = flagged and heads[line, i]
-                if restart:
-                    total, excess = nothing, zero
-                if exclusive:
-                    into[i] = zero if restart else _settle(total, excess)
-                total, error = _add(total, value)
-                excess += error
-                if not exclusive:
-                    into[i] = _settle(total, excess)
-            at = end
-        totals[line], excesses[line] = total, excess
-
-
-def _scan_columns(
-    x: Array,
-    first: int,
-    line_step: int,
-    step: int,
-    out: Array,
-    out_first: int,
-    out_line_step: int,
-    out_step: int,
-    n: int,
-    inner: int,
-    heads: Array,
-    flagged: bool,
-    skip: bool,
-    exclusive: bool,
-    nothing: Any,
-    totals: Array,
-    excesses: Array,
-) -> None:
-    wide = totals.dtype.type
-    zero = wide(0)
-    for line in range(len(totals) // inner):
-        for column in range(0, inner, _COLUMNS):
-            width = min(_COLUMNS, inner - column)
-            total = totals[line * inner + column :][:width]
-            excess = excesses[line * inner + column :][:width]
-            for row in range(n):
-                part = x[first + line * line_step + row * step + column :][:width]
-                into = out[out_first + line * out_line_step + row * out_step + column :][:width]
-                if flagged:
-                    for i in range(width):
-                        if heads[line, row, column + i]:
-                            total[i], excess[i] = nothing, zero
-                if exclusive:
-                    for i in range(width):
-                        into[i] = _settle(total[i], excess[i])
-                        if flagged and heads[line, row, column + i]:
-                            into[i] = zero
-                for i in range(width):
-                    value = wide(part[i])
-                    value = zero if skip and value != value else value
-                    total[i], error = _add(total[i], value)
-                    excess[i] += error
-                if not exclusive:
-                    for i in range(width):
-                        into[i] = _settle(total[i], excess[i])
-
-
 #: Write the sums of lines of `n` numbers, the first of which are `step` numbers apart, their
 #: excesses and how many numbers count: those that `keep` holds for and, unless `skip` is None, that
 #: are not NaN. Of lines of complex numbers `parts` are neighbours, of which all count.
@@ -301,11 +171,3 @@ sum_rows = jit(_sum_rows)
 
 #: Add to the sums of columns, to their excesses and to their counts.
 sum_columns = jit(_sum_columns)
-
-#: Scan the rows of `x` into those of `out`, from `totals` and `excesses` on, which become those of
-#: all. Sums restart from `nothing` at `heads`, if `flagged`. With `skip`, NaN are zero.
-scan_rows = jit(_scan_rows)
-
-#: Scan `inner` lines that are neighbours. `first` is where in memory the first element of a scan
-#: is; steps are in elements, from one group of such lines to the next, and along a line.
-scan_columns = jit(_scan_columns)

@@ -68,9 +68,7 @@ def _merge(
     return count, total, squares, near
 
 
-def _lift_rows(
-    x: Array, step: int, n: int, keep: Array, skip: Any, state: Array
-) -> None:
+def _lift_rows(x: Array, step: int, n: int, keep: Array, skip: Any, state: Array) -> None:
     some = None
     for line in range(state.shape[1]):
         count, total, square, centre = 0.0, 0.0, 0.0, 0.0
@@ -171,9 +169,7 @@ def _lift_columns(
                             near[i] = mean if mean - mean == 0 else 0.0
                         found[i] = added[i] = squared[i] = 0.0
                     if skip is None and keep is None:
-                        _gather_all(
-                            x, to + start * step, step, rows, near, found, added, squared
-                        )
+                        _gather_all(x, to + start * step, step, rows, near, found, added, squared)
                     else:
                         for row in range(start, start + rows):
                             part = x[to + row * step :][:width]

@@ -38,7 +38,7 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
-from dask_coop.chunks.numpy import adding, compensated, compiled
+from dask_coop.chunks.numpy import adding, compensated, compiled, logaddexp
 from dask_coop.chunks.numpy import custom as custom_monoid
 from dask_coop.chunks.numpy import reproducible as digits
 from dask_coop.chunks.states import as_lines
@@ -245,17 +245,6 @@ def _count_truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) ->
     return (_count(x, axes, x if valid is True else (x != 0) & valid),)
 
 
-def _log_sum(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
-    """Take out the maximum, which costs one logarithm for each state and not for each element."""
-    high = np.maximum.reduce(x, axes, dtype="f8", initial=-np.inf, where=valid, keepdims=True)
-    with np.errstate(all="ignore"):
-        shift = np.where(np.isfinite(high), high, 0)
-        total = np.add.reduce(np.exp(np.subtract(x, shift, dtype="f8")), axes, where=valid)
-        log = np.log(total) + np.squeeze(shift, axes)
-    high = np.squeeze(high, axes)
-    return (np.where(np.isfinite(high), log, high)[()],)
-
-
 _LIFTS: dict[MonoidRow, Callable[[Operation, Array, tuple[int, ...], Any], State]] = {
     ALL: _truths,
     ANY: _truths,
@@ -266,7 +255,7 @@ _LIFTS: dict[MonoidRow, Callable[[Operation, Array, tuple[int, ...], Any], State
     COUNT_NONZERO: _count_truths,
     FIRST_MAX: _first,
     FIRST_MIN: _first,
-    LOGADDEXP: _log_sum,
+    LOGADDEXP: logaddexp.lift,
     MOMENTS: _moments,
     REPRODUCIBLE_COMPLEX_MEAN: digits.lift,
     REPRODUCIBLE_COMPLEX_SUM: digits.lift,

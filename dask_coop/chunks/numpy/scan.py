@@ -1,19 +1,23 @@
 """Scans of NumPy chunks, by blocks that stay in the caches.
 
-A chunk is seen as an array of shape (outer, n, inner), of which lines of n are scanned. A block is
-lifted, scanned from the state that the one before has left, and written in the result's dtype, so
-that the conversions and the combination with the base cost no pass over memory of their own. Sums
-and products along the last axis in memory are made by a loop of adding_numba.py where Numba is
-there, in the same order. Sums in float64 that keep what additions round off are scanned by
+A chunk is seen as an array of shape (outer, n, inner), of which lines of n are scanned. Where Numba
+is there and a chunk is large enough to pay for its compiler, that is one call of a loop, of
+scan_numba.py, scan_compensated_numba.py or logaddexp_numba.py.
+
+Otherwise a block is lifted, scanned by NumPy from the state that the one before has left, and
+written in the result's dtype, so that the conversions and the combination with the base cost no
+pass over memory of their own. Sums in float64 that keep what additions round off are scanned by
 compensated.py, from such a state to the next.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import pairwise
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +26,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.numpy import adding, compensated
+from dask_coop.chunks.numpy.scan_lines import FEW, flatten, place
 from dask_coop.chunks.states import accumulate
 
 Array = np.ndarray[Any, Any]
@@ -33,10 +38,28 @@ _BLOCK, _LONG = 1 << 15, 1 << 12
 _WIDE = 512
 
 #: Elements and results for which there is a compiled loop.
-_LOOPED = {"f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"}
+_LOOPED = {"b1", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"}
+
+#: Which extremum loops look for: whether the least, and whether among others than NaN.
+_EXTREMA = {
+    np.maximum: (False, False),
+    np.minimum: (True, False),
+    np.fmax: (False, True),
+    np.fmin: (True, True),
+}
 
 #: Elements of a segment that are worth a call.
 _RUN = 32
+
+
+class _Loop(NamedTuple):
+    """A compiled loop over few lines side by side, one over many, and what they take besides."""
+
+    lines: Callable[..., None]
+    columns: Callable[..., None]
+    options: tuple[Any, ...]
+    #: The state that changes no element, a negative zero included.
+    nothing: State
 
 
 def scan(
@@ -84,39 +107,98 @@ def scan(
         out[:, :1] = identity[0] if carry is None else _result(carry)
         out = out[:, 1:]
     last = [np.full((lines[0], 1, lines[2]), value) for value in identity]
-    loops = adding.compiled(x) if heads is None and lines[2] == 1 else None
-    ufunc = op.monoid.fields[0].ufunc
-    if loops is not None and _has_loop(op, x):
-        multiply = ufunc is np.multiply
-        # What changes no element, a negative zero included.
-        last[0][...] = (1 if multiply else dtypes[0].type(-0.0)) if carry is None else carry[0]
-        rows = see(x.transpose(order))[..., 0], out[..., 0], last[0][:, 0, 0]
-        loops.scan(*rows, identity[0], multiply, op.skipna, spec.exclusive)
+    if not x.size:
+        last = last if carry is None else carry
+    elif (loop := _loop(op, x)) is not None:
+        for field, value in zip(last, loop.nothing if carry is None else carry, strict=True):
+            field[...] = value
+        elements = see(x.astype(op.element, copy=False).transpose(order))
+        _run(loop, elements, out, result, heads, spec.exclusive, last)
         if spec.exclusive and carry is None:
             out[:, :1] = identity[0]
-    elif op.monoid.has_excess and compensated.compiled(x) is not None:
-        elements = x.astype(op.element, copy=False).transpose(order).reshape(lines)
-        first = 1 if spec.initial and not spec.reverse else 0
-        into = result.reshape(lines[0], n, lines[2])[:, first : first + lines[1]]
-        compensated.scan(elements, into, carry, heads, last, spec, op.skipna)
-        if spec.exclusive and carry is None:
-            out[:, :1] = identity[0]
-    elif x.size:
+    else:
         # That ufunc warns of NaN that it is given.
-        with np.errstate(invalid="ignore" if ufunc is np.logaddexp else None):
+        logs = op.monoid.fields[0].ufunc is np.logaddexp
+        with np.errstate(invalid="ignore" if logs else None):
             _scan_lines(op, see(x.transpose(order)), out, carry, heads, spec.exclusive, last)
-    elif carry is not None:
-        last = carry
     kept = shape[:at] + shape[at + 1 :]
     back = np.argsort(others)
     state = (field.reshape(kept).transpose(back)[()] for field in last)
     return result.transpose(np.argsort(order)), tuple(state)
 
 
-def _has_loop(op: Operation, x: Array) -> bool:
-    first, *rest = op.monoid.fields
-    adds = not rest and first.role == "accumulator" and first.ufunc in (np.add, np.multiply)
-    return adds and x.dtype == op.element and {x.dtype.str[1:], op.output.str[1:]} <= _LOOPED
+@cache
+def _modules() -> tuple[ModuleType, ...]:
+    try:
+        from dask_coop.chunks.numpy import logaddexp_numba, scan_compensated_numba, scan_numba
+    except ImportError:
+        return ()
+    return scan_numba, scan_compensated_numba, logaddexp_numba
+
+
+def _loop(op: Operation, x: Array) -> _Loop | None:
+    """Return the loop for a chunk, or None where there is none or it is not worth it."""
+    modules, (first, *rest) = _modules(), op.monoid.fields
+    dtype, identity = op.monoid.dtypes(op.element)[0], op.monoid.identity(op.element)
+    if not modules:
+        return None
+    plain, exact, logs = modules
+    if op.monoid.has_excess:
+        nothing = compensated.nothing(dtype)
+        if compensated.compiled(x) is None:
+            return None
+        return _Loop(exact.scan_lines, exact.scan_columns, (op.skipna, nothing[0]), nothing)
+    if rest or x.size < adding.WORTH_COMPILING or not x.flags.aligned or x.dtype != op.element:
+        return None
+    if not {x.dtype.str[1:], op.output.str[1:]} <= _LOOPED:
+        return None
+    if first.role == "accumulator" and first.ufunc in (np.add, np.multiply):
+        multiply = first.ufunc is np.multiply
+        start = dtype.type(1 if multiply else -0.0)
+        besides = multiply, op.skipna, start, identity[0]
+        return _Loop(plain.add_lines, plain.add_columns, besides, (start,))
+    if op.skipna:
+        return None
+    if first.role == "element" and first.ufunc in _EXTREMA:
+        nothing = identity[0].view("u1") if dtype.kind == "b" else identity[0]
+        options = *_EXTREMA[first.ufunc], nothing
+        return _Loop(plain.extreme_lines, plain.extreme_columns, options, identity)
+    if first.role == "real" and first.ufunc is np.logaddexp:
+        return _Loop(logs.scan_lines, logs.scan_columns, (), identity)
+    return None
+
+
+def _run(
+    loop: _Loop,
+    x: Array,
+    out: Array,
+    result: Array,
+    heads: Array | None,
+    exclusive: bool,
+    states: list[Array],
+) -> None:
+    """Scan (outer, n, inner) into `out`, a view of `result`, from `states` on, and leave them."""
+    _, n, inner = x.shape
+    flags = np.empty((1, 0, 1), "?") if heads is None else heads
+    marks, where = flatten(flags)
+    kernel = loop.lines if inner <= FEW else loop.columns
+    kernel(
+        *flatten(x),
+        _numbers(result.reshape(-1)),
+        place(out, result),
+        marks,
+        (*where, int(flags.shape[2] > 1)),
+        n,
+        inner,
+        exclusive,
+        *loop.options,
+        *(_numbers(field.reshape(-1)) for field in states),
+    )
+
+
+def _numbers(x: Array) -> Array:
+    """Return bools as the integers that loops take."""
+    return x.view("u1") if x.dtype.kind == "b" else x
 
 
 def _scan_lines(

@@ -1,0 +1,253 @@
+"""The loops of scan.py and reduce.py for logarithms of sums of exponentials, compiled by Numba.
+
+What is known of some elements is their maximum, the *peak*, and the sum of the exponentials of
+their differences from it, which is at least 1: an element adds to it, or is the next peak, and the
+sum shrinks by as much as it is above the one before. So an element costs one exponential, of
+nothing positive, and a result one logarithm, of 1 or more; both are polynomials, for LLVM to
+compute several at a time. Infinities are peaks as other elements are; a NaN makes the sum one.
+
+Arrays and their places are those of scan_numba.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dask_coop.chunks.numpy.compensated_numba import _add as _two_sum
+from dask_coop.chunks.numpy.jit import jit, jit_reassociated
+from dask_coop.chunks.numpy.scan_numba import COLUMNS, Place, at, restart, run_end
+
+Array = np.ndarray[Any, Any]
+
+#: Elements of a line whose exponentials and logarithms are computed at a time.
+_BLOCK = 512
+
+#: By Taylor: of 2**-x for x of at most a half, and of log(m) / t with t = (m - 1) / (m + 1), in
+#: powers of t * t, for m from sqrt(1 / 2) to sqrt(2). What is left out is beneath a rounding.
+_POWER = tuple((-math.log(2)) ** k / math.factorial(k) for k in range(14))
+_LOGARITHM = tuple(2 / (2 * k + 1) for k in range(11))
+
+_LOG_2, _LOG2_E, _ROOT = math.log(2), 1 / math.log(2), int(np.sqrt(np.float64(0.5)).view("i8"))
+
+
+@jit_reassociated
+def _decay(x: float) -> float:
+    """Return ``exp(-x)`` of what is not negative; where that is below all normal floats, one."""
+    x *= _LOG2_E
+    x = 1022.0 if x > 1022.0 else x
+    whole = np.floor(x + 0.5)
+    x -= whole
+    p = _POWER[12] + x * _POWER[13]
+    p = _POWER[10] + x * (_POWER[11] + x * p)
+    p = _POWER[8] + x * (_POWER[9] + x * p)
+    p = _POWER[6] + x * (_POWER[7] + x * p)
+    p = _POWER[4] + x * (_POWER[5] + x * p)
+    p = _POWER[2] + x * (_POWER[3] + x * p)
+    p = _POWER[0] + x * (_POWER[1] + x * p)
+    bits = np.int64(np.int64(np.int32(1023) - np.int32(whole)) << np.int64(52))
+    return p * bits.view(np.float64)
+
+
+@jit_reassociated
+def _positive_log(x: float) -> float:
+    bits = np.float64(x).view(np.int64)
+    power = np.int64((bits - _ROOT) >> np.int64(52))
+    m = np.int64(bits - (power << np.int64(52))).view(np.float64)
+    # A division by `/` is looked at for a zero.
+    t = np.divide(m - 1, m + 1)
+    u = t * t
+    p = _LOGARITHM[9] + u * _LOGARITHM[10]
+    p = _LOGARITHM[7] + u * (_LOGARITHM[8] + u * p)
+    p = _LOGARITHM[5] + u * (_LOGARITHM[6] + u * p)
+    p = _LOGARITHM[3] + u * (_LOGARITHM[4] + u * p)
+    p = _LOGARITHM[1] + u * (_LOGARITHM[2] + u * p)
+    return np.int32(power) * _LOG_2 + t * (_LOGARITHM[0] + u * p)  # type: ignore[no-any-return]
+
+
+@jit
+def _result(peak: float, total: float) -> float:
+    """Return the logarithm of a sum, or NaN."""
+    return total if total != total else peak + _positive_log(total)
+
+
+@jit
+def _gap(x: float, peak: float) -> float:
+    """Return how far an element is above the peak, and zero where both are infinite."""
+    return 0.0 if x == peak else x - peak
+
+
+@jit
+def _add(gap: float, decay: float, total: float, excess: float) -> tuple[float, float]:
+    """Return the sum with one more element, and by how much it is above the exact one."""
+    if gap > 0:
+        return total * decay + 1, excess * decay
+    after = total + decay
+    return after, excess + ((after - total) - decay)
+
+
+@jit
+def _scan_run(
+    x: Array, sums: Array, peaks: Array, peak: float, total: float, excess: float
+) -> tuple[float, float, float]:
+    """Put results behind the first of `x`, in the place of elements, and the one before them."""
+    n, above = len(x) - 1, 0
+    peaks[0], sums[0] = peak, total - excess
+    for i in range(1, n + 1):
+        above += not x[i] <= peak
+    # Where there is no other peak, sums are made as they are, and put on top of the total.
+    for i in range(1, n + 1 if above else 0):
+        gap = _gap(x[i], peak)
+        peak = x[i] if gap > 0 else peak
+        x[i], peaks[i] = gap, peak
+    for i in range(1, 0 if above else n + 1):
+        x[i], peaks[i] = _gap(x[i], peak), peak
+    for i in range(1, n + 1):
+        sums[i] = _decay(abs(x[i]))
+    part = 0.0
+    for i in range(1, n + 1 if above else 0):
+        total, excess = _add(x[i], sums[i], total, excess)
+        sums[i] = total - excess
+    for i in range(1, 0 if above else n + 1):
+        part += sums[i]
+        sums[i] = total + (part - excess)
+    total, error = _two_sum(total, part)
+    for i in range(n + 1):
+        x[i] = _result(peaks[i], sums[i])
+    return peak, total, excess + error
+
+
+def _scan_lines(
+    x: Array,
+    place: Place,
+    out: Array,
+    out_place: Place,
+    flags: Array,
+    flag_place: Place,
+    n: int,
+    inner: int,
+    exclusive: bool,
+    logs: Array,
+) -> None:
+    values, sums, peaks = np.empty(_BLOCK + 1), np.empty(_BLOCK + 1), np.empty(_BLOCK + 1)
+    for number in range(len(logs)):
+        group, column = number // inner, number % inner
+        first = place[0] + group * place[1] + column
+        to = out_place[0] + group * out_place[1] + column
+        mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
+        peak, total, excess, begin = logs[number], 1.0, 0.0, 0
+        while begin < n:
+            end = run_end(flags, mark, flag_place[2], begin, min(begin + _BLOCK, n))
+            if len(flags) and flags[at(mark + begin * flag_place[2])]:
+                peak, total, excess = -np.inf, 1.0, 0.0
+            part = values[: end - begin + 1]
+            for i in range(1, len(part)):
+                part[i] = x[at(first + (begin + i - 1) * place[2])]
+            peak, total, excess = _scan_run(part, sums, peaks, peak, total, excess)
+            for i in range(begin, end):
+                out[at(to + i * out_place[2])] = part[i - begin + 1 - exclusive]
+            logs[number] = part[end - begin]
+            begin = end
+
+
+def _scan_columns(
+    x: Array,
+    place: Place,
+    out: Array,
+    out_place: Place,
+    flags: Array,
+    flag_place: Place,
+    n: int,
+    inner: int,
+    exclusive: bool,
+    logs: Array,
+) -> None:
+    space = np.empty((2, COLUMNS))
+    blocks = -(-inner // COLUMNS)
+    for part in range(len(logs) // inner * blocks):
+        group, column = part // blocks, part % blocks * COLUMNS
+        width = min(COLUMNS, inner - column)
+        peak = logs[group * inner + column :][:width]
+        total, excess = space[0, :width], space[1, :width]
+        total[:], excess[:] = 1, 0
+        for row in range(n):
+            first = place[0] + group * place[1] + row * place[2] + column
+            to = out_place[0] + group * out_place[1] + row * out_place[2] + column
+            mark = flag_place[0] + group * flag_place[1] + row * flag_place[2]
+            mark += column * flag_place[3]
+            restart(flags, mark, flag_place[3], peak, -np.inf)
+            restart(flags, mark, flag_place[3], total, 1.0)
+            restart(flags, mark, flag_place[3], excess, 0.0)
+            for i in range(width):
+                before = peak[i], total[i] - excess[i]
+                value = np.float64(x[at(first + i)])
+                gap = _gap(value, peak[i])
+                peak[i] = value if gap > 0 else peak[i]
+                total[i], excess[i] = _add(gap, _decay(abs(gap)), total[i], excess[i])
+                top, exact = before if exclusive else (peak[i], total[i] - excess[i])
+                out[at(to + i)] = _result(top, exact)
+        for i in range(width):
+            peak[i] = _result(peak[i], total[i] - excess[i])
+
+
+@jit_reassociated
+def _sum(x: Array) -> float:
+    total = 0.0
+    for i in range(len(x)):
+        total += x[i]
+    return total
+
+
+def _sum_lines(x: Array, place: Place, n: int, inner: int, logs: Array) -> None:
+    values = np.empty(_BLOCK)
+    for number in range(len(logs)):
+        first = place[0] + number // inner * place[1] + number % inner
+        peak, total, excess = logs[number], 1.0, 0.0
+        for begin in range(0, n, _BLOCK):
+            part, before, above = values[: min(_BLOCK, n - begin)], peak, 0
+            for i in range(len(part)):
+                part[i] = x[at(first + (begin + i) * place[2])]
+                above += not part[i] <= before
+            for i in range(len(part) if above else 0):
+                peak = part[i] if part[i] > peak else peak
+            for i in range(len(part)):
+                part[i] = _decay(0.0 if part[i] == peak else peak - part[i])
+            if peak > before:
+                shrunk = _decay(peak - before)
+                total, excess = total * shrunk, excess * shrunk
+            added = _sum(part)
+            total, error = _two_sum(total, added)
+            excess += error
+        logs[number] = _result(peak, total - excess)
+
+
+def _sum_columns(x: Array, place: Place, n: int, inner: int, logs: Array) -> None:
+    space = np.empty((2, COLUMNS))
+    blocks = -(-inner // COLUMNS)
+    for part in range(len(logs) // inner * blocks):
+        group, column = part // blocks, part % blocks * COLUMNS
+        width = min(COLUMNS, inner - column)
+        peak = logs[group * inner + column :][:width]
+        total, excess = space[0, :width], space[1, :width]
+        total[:], excess[:] = 1, 0
+        for row in range(n):
+            first = place[0] + group * place[1] + row * place[2] + column
+            for i in range(width):
+                value = np.float64(x[at(first + i)])
+                gap = _gap(value, peak[i])
+                peak[i] = value if gap > 0 else peak[i]
+                total[i], excess[i] = _add(gap, _decay(abs(gap)), total[i], excess[i])
+        for i in range(width):
+            peak[i] = _result(peak[i], total[i] - excess[i])
+
+
+#: Scan lines of `x` into those of `out`, from `logs` on, which become those of all; restart at
+#: flags.
+scan_lines = jit(_scan_lines)
+scan_columns = jit(_scan_columns)
+
+#: Reduce lines of `x`, and what `logs` are, to those of all.
+sum_lines = jit(_sum_lines)
+sum_columns = jit(_sum_columns)
