@@ -67,7 +67,7 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
             total, above = _add_line(x.reshape(-1))
             return np.float64(total), np.float64(above)
         both = np.zeros((2, 1))
-        loops.sum_rows(read_only(x), x.size, x.size, 1, None, None, np.empty(1, "i8"), *both)
+        loops.sum_rows(read_only(x), x.size, x.size, None, None, np.empty(1, "i8"), *both, 1)
         return both[0, 0], both[1, 0]
     layout, shape, parts = find_layout(x, axes), x.shape, 1
     x = layout.split(x)
@@ -80,7 +80,7 @@ def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
         _reduce(x, *sums.reshape(2, x.shape[0], x.shape[2]))
     elif x.shape[2] == parts and x.strides[1] == parts * x.itemsize:
         flat, step, _ = flatten(x)
-        loops.sum_rows(flat, step, x.shape[1] * parts, parts, *every, *sums)
+        loops.sum_rows(flat, step, x.shape[1] * parts, *every, *sums, parts)
     else:
         loops.sum_columns(*flatten(x), *x.shape[1:], *every, *sums)
     total, above = (layout.join(field, shape) for field in sums.view(dtype))

@@ -49,19 +49,37 @@ def _select(part: Array, keep: Array, skip: Any, into: Array) -> int:
     return count
 
 
+@jit
+def _add_block(block: Array, n: int, lanes: Array, errors: Array) -> None:
+    """Add a block of a line of `n` numbers to its lanes, and what that rounds off to `errors`."""
+    four = len(block) // (4 * _LANES) * 4 * _LANES if n > _SHORT else 0
+    for start in range(0, four, 4 * _LANES):
+        a, b = block[start:][:_LANES], block[start + _LANES :][:_LANES]
+        c, d = block[start + 2 * _LANES :][:_LANES], block[start + 3 * _LANES :][:_LANES]
+        for i in range(_LANES):
+            sums = (np.float64(a[i]) + np.float64(b[i])) + (np.float64(c[i]) + np.float64(d[i]))
+            lanes[i], error = _add(lanes[i], sums)
+            errors[i] += error
+    for start in range(four, len(block), _LANES):
+        part = block[start : min(start + _LANES, len(block))]
+        for i in range(len(part)):
+            lanes[i], error = _add(lanes[i], np.float64(part[i]))
+            errors[i] += error
+
+
 def _sum_rows(
     x: Array,
     step: int,
     n: int,
-    parts: int,
     keep: Array,
     skip: Any,
     counts: Array,
     totals: Array,
     excesses: Array,
+    parts: int = 1,
 ) -> None:
     lanes, errors, space = np.empty(_LANES), np.empty(_LANES), np.empty(_BLOCK)
-    wide, some = totals.dtype.type, None
+    some = None
     for line in range(len(totals) // parts):
         count = n
         if skip is not None or keep is not None:
@@ -70,25 +88,14 @@ def _sum_rows(
         errors[:] = 0
         for begin in range(0, n, _BLOCK):
             size = min(_BLOCK, n - begin)
-            block = x[line * step + begin :][:size]
+            part = x[line * step + begin :][:size]
             if keep is not None:
                 some = keep[line * n + begin :][:size]
-            if skip is not None or keep is not None:
-                count += _select(block, some, skip, space)
-                block = space[:size]
-            four = size // (4 * _LANES) * 4 * _LANES if n > _SHORT else 0
-            for start in range(0, four, 4 * _LANES):
-                a, b = block[start:][:_LANES], block[start + _LANES :][:_LANES]
-                c, d = block[start + 2 * _LANES :][:_LANES], block[start + 3 * _LANES :][:_LANES]
-                for i in range(_LANES):
-                    sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
-                    lanes[i], error = _add(lanes[i], sums)
-                    errors[i] += error
-            for start in range(four, size, _LANES):
-                part = block[start : min(start + _LANES, size)]
-                for i in range(len(part)):
-                    lanes[i], error = _add(lanes[i], wide(part[i]))
-                    errors[i] += error
+            if skip is None and keep is None:
+                _add_block(part, n, lanes, errors)
+            else:
+                count += _select(part, some, skip, space)
+                _add_block(space[:size], n, lanes, errors)
         half = _LANES // 2
         while half > n:
             # What is behind a short line is zero.
@@ -117,6 +124,24 @@ def _select_row(part: Array, keep: Array, skip: Any, into: Array, counts: Array)
         counts[i] += adds
 
 
+@jit
+def _add_rows(x: Array, step: int, rows: int, n: int, total: Array, excess: Array) -> None:
+    """Add up to four rows of columns of `n` numbers."""
+    width = len(total)
+    if rows == 4 and n > _SHORT:
+        a, b, c, d = x[:width], x[step:][:width], x[2 * step :][:width], x[3 * step :][:width]
+        for i in range(width):
+            sums = (np.float64(a[i]) + np.float64(b[i])) + (np.float64(c[i]) + np.float64(d[i]))
+            total[i], error = _add(total[i], sums)
+            excess[i] += error
+        return
+    for row in range(rows):
+        part = x[row * step :][:width]
+        for i in range(width):
+            total[i], error = _add(total[i], np.float64(part[i]))
+            excess[i] += error
+
+
 def _sum_columns(
     x: Array,
     line_step: int,
@@ -129,7 +154,7 @@ def _sum_columns(
     totals: Array,
     excesses: Array,
 ) -> None:
-    wide, space, some = totals.dtype.type, np.empty((4, _COLUMNS)), None
+    space, some = np.empty((4, _COLUMNS)), None
     if skip is None and keep is None:
         counts[:] = n
     for line in range(len(totals) // inner):
@@ -140,28 +165,15 @@ def _sum_columns(
             for row in range(0, n, 4):
                 four = min(4, n - row)
                 at, to = line * line_step + row * step + column, (line * n + row) * inner + column
-                if skip is not None or keep is not None:
-                    space[four:] = 0
-                    for k in range(four):
-                        if keep is not None:
-                            some = keep[to + k * inner :][:width]
-                        part = x[at + k * step :][:width]
-                        _select_row(part, some, skip, space[k], counts[place:])
-                    a, b, c, d = space[0], space[1], space[2], space[3]
-                else:
-                    a, b = x[at:][:width], x[at + step :][:width]
-                    c, d = x[at + 2 * step :][:width], x[at + 3 * step :][:width]
-                if four == 4 and n > _SHORT:
-                    for i in range(width):
-                        sums = (wide(a[i]) + wide(b[i])) + (wide(c[i]) + wide(d[i]))
-                        total[i], error = _add(total[i], sums)
-                        excess[i] += error
+                if skip is None and keep is None:
+                    _add_rows(x[at:], step, four, n, total, excess)
                     continue
                 for k in range(four):
-                    part = a if k == 0 else b if k == 1 else c if k == 2 else d
-                    for i in range(width):
-                        total[i], error = _add(total[i], wide(part[i]))
-                        excess[i] += error
+                    if keep is not None:
+                        some = keep[to + k * inner :][:width]
+                    part = x[at + k * step :][:width]
+                    _select_row(part, some, skip, space[k], counts[place:])
+                _add_rows(space.ravel(), _COLUMNS, four, n, total, excess)
 
 
 #: Write the sums of lines of `n` numbers, the first of which are `step` numbers apart, their

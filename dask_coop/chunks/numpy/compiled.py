@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.monoids import (
     ALL,
     ANY,
@@ -41,21 +42,21 @@ Array = np.ndarray[Any, Any]
 
 
 @cache
-def _loops() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import moments_numba
-    except ImportError:
-        return None
-    return moments_numba
+def _load() -> tuple[ModuleType, ModuleType]:
+    from dask_coop.chunks.numpy import extrema_numba, moments_numba
+
+    return moments_numba, extrema_numba
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) -> State | None:
     """Return the state of a chunk of `op.element`, or None where it is left to NumPy."""
     make = _LIFTS.get(op.monoid)
+    if isinstance(op.monoid, Powers):
+        make = _variance if op.monoid.order == 2 else _powers
     worth = adding.WORTH_COMPILING >> 3
     if make is None or x.size < max(worth, 1) or x.dtype.kind not in "biuf" or x.dtype == "f2":
         return None
-    if not x.flags.aligned or _loops() is None:
+    if not x.flags.aligned or adding._loops() is None:
         return None
     layout = find_layout(x, axes)
     if where is None and not (op.skipna and x.dtype.kind == "f") and _is_numpys(op, x, layout):
@@ -64,9 +65,10 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
     keep = None if where is None else np.broadcast_to(where, x.shape)
     lines = read(layout, x, keep)
     # Of groups of columns that have few elements each, loops would begin more often than work.
-    if lines.inner > 1 and lines.n * lines.inner < worth >> 4:
+    if lines.inner > 1 and (make is _powers or lines.n * lines.inner < worth >> 4):
         return None
-    return tuple(layout.join(field, x.shape) for field in make(op, lines))
+    state = make(op, lines)
+    return tuple(layout.join(field, x.shape) if np.ndim(field) else field for field in state)
 
 
 def _is_numpys(op: Operation, x: Array, layout: Layout) -> bool:
@@ -83,15 +85,27 @@ def _skip(op: Operation, lines: Lines) -> bool | None:
     return True if op.skipna and lines.memory.dtype.kind == "f" else None
 
 
+def _count(op: Operation, lines: Lines, counts: Array) -> Any:
+    """Return how many elements count of each line, or of all where that is every one."""
+    every = lines.keep is None and _skip(op, lines) is None
+    return np.int64(lines.n) if every else counts.astype("i8")
+
+
 def _variance(op: Operation, lines: Lines) -> State:
-    loops, state = _loops(), np.zeros((4, lines.count))
-    assert loops is not None
+    loops, state = _load()[0], np.zeros((4, lines.count))
     space = (np.empty((4, loops.COLUMNS)),) if lines.inner > 1 else ()
     lines.call(loops.lift_rows, loops.lift_columns, _skip(op, lines), state, *space)
     count, total, squares, centre = state
     with np.errstate(all="ignore"):
         rest = total / np.maximum(count, 1)
-        return count.astype("i8"), centre + rest, squares - rest * total
+        return _count(op, lines, count), centre + rest, squares - rest * total
+
+
+def _powers(op: Operation, lines: Lines) -> State:
+    powers, means = np.zeros((lines.count, len(op.monoid.fields))), np.empty(lines.count)
+    loops, space = _load()[0], np.empty((2, 1024))
+    loops.powers_of_rows(lines.memory, lines.steps[0], lines.n, lines.keep, powers, means, space)
+    return _count(op, lines, powers[:, 0]), means, *powers.T[2:]
 
 
 def _add(op: Operation, lines: Lines, dtype: Any, square: Any = None, truth: Any = None) -> State:
@@ -99,7 +113,7 @@ def _add(op: Operation, lines: Lines, dtype: Any, square: Any = None, truth: Any
     assert loops is not None
     counts, sums = np.zeros(lines.count, "i8"), np.zeros(lines.count, dtype)
     lines.call(loops.add_rows, loops.add_columns, skip, square, truth, counts, sums)
-    return sums, counts
+    return sums, _count(op, lines, counts)
 
 
 def _sum(op: Operation, lines: Lines) -> State:
@@ -122,13 +136,8 @@ def _compensated(op: Operation, lines: Lines) -> State:
     loops, skip = compensated._loops(), _skip(op, lines)
     assert loops is not None
     counts, sums = np.zeros(lines.count, "i8"), np.zeros((2, lines.count))
-    if lines.inner == 1:
-        sides = lines.memory, lines.steps[0], lines.n, 1, lines.keep
-        loops.sum_rows(*sides, skip, counts, *sums)
-    else:
-        sides = lines.memory, *lines.steps, lines.n, lines.inner, lines.keep
-        loops.sum_columns(*sides, skip, counts, *sums)
-    return (*sums, counts)[: len(op.monoid.fields)]
+    lines.call(loops.sum_rows, loops.sum_columns, skip, counts, *sums)
+    return (*sums, _count(op, lines, counts))[: len(op.monoid.fields)]
 
 
 def _extrema(op: Operation, lines: Lines) -> tuple[Array, Array, Array]:
@@ -140,9 +149,7 @@ def _extrema(op: Operation, lines: Lines) -> tuple[Array, Array, Array]:
         limit = op.element.type(np.inf).view(integer)
         low, high = ~limit, limit
     nans, found = np.zeros(lines.count, "i8"), np.empty((2, lines.count), integer)
-    from dask_coop.chunks.numpy import extrema_numba as loops
-
-    rest = limit, low, high, nans, *found
+    loops, rest = _load()[1], (limit, low, high, nans, *found)
     bits.call(loops.extrema_of_rows, loops.extrema_of_columns, *rest)
     if limit is not None:
         found = np.where(found < 0, found ^ np.iinfo(integer).max, found)
@@ -161,9 +168,10 @@ def _moments(op: Operation, lines: Lines) -> State:
     op = replace(op, skipna=True)
     count, mean, squares = _variance(op, lines)
     total, _ = _add(op, lines, op.monoid.dtypes(op.element)[4])
-    return count, *_extrema(op, lines), total, mean, squares
+    return np.full_like(mean, count, "i8"), *_extrema(op, lines), total, mean, squares
 
 
+#: Which ends a state has of the lowest and the highest element.
 _ENDS = {MIN: (0,), MAX: (1,), MINMAX: (0, 1)}
 
 _LIFTS: dict[MonoidRow, Callable[[Operation, Lines], State]] = {

@@ -129,8 +129,8 @@ def _extrema_of_columns(
                 )
 
 
-#: Write how many elements are NaN, which is beyond `limit`, and the extrema of the others, which
-#: are `high` and `low` where there is none, of lines of `n` integers that are `step` integers apart.
+#: Write how many elements are NaN, which is beyond `limit`, and the extrema of the others, `high`
+#: and `low` where there is none, of lines of `n` integers, which are `step` integers apart.
 extrema_of_rows = jit(_extrema_of_rows)
 
 #: Do it for `inner` lines that are neighbours, whose integers are `step` integers apart. `nans` are

@@ -1,4 +1,4 @@
-"""The loops of variances, compiled by Numba.
+"""The loops of variances and of higher central moments, compiled by Numba.
 
 Sums of deviations and of their squares are about a centre, which is moved to the mean so far after
 every block: what that takes off the squares is never much of what they are, so nothing cancels::
@@ -32,7 +32,7 @@ def _gather(part: Array, keep: Array, skip: Any, centre: float) -> tuple[int, fl
     """Return count, sum and sum of squares of the deviations of what counts."""
     count, total, squares = 0, 0.0, 0.0
     for i in range(len(part)):
-        deviation = np.float64(part[i]) - centre
+        deviation: Any = np.float64(part[i]) - centre
         counts = True
         if skip is not None:
             counts = deviation == deviation
@@ -127,7 +127,7 @@ def _gather_some(
 ) -> None:
     """Add what `_gather` returns of columns, of one row."""
     for i in range(len(part)):
-        deviation = np.float64(part[i]) - near[i]
+        deviation: Any = np.float64(part[i]) - near[i]
         counts = True
         if skip is not None:
             counts = deviation == deviation
@@ -183,6 +183,57 @@ def _lift_columns(
                     )
 
 
+@jit_reassociated
+def _gather_powers(part: Array, keep: Array, near: float, powers: Array, space: Array) -> None:
+    """Add count and sums of powers of the deviations of what counts."""
+    deviations, products = space[0, : len(part)], space[1, : len(part)]
+    for i in range(len(part)):
+        deviation, counts = np.float64(part[i]) - near, True
+        if keep is not None:
+            counts &= keep[i]
+        deviations[i], products[i] = deviation if counts else 0.0, 1.0 if counts else 0.0
+    for power in range(len(powers)):
+        total = 0.0
+        for i in range(len(part)):
+            total += products[i]
+            products[i] *= deviations[i]
+        powers[power] += total
+
+
+@jit
+def _move(powers: Array, by: float) -> None:
+    """Have sums of powers be about a centre that is higher by `by`."""
+    for least in range(1, len(powers)):
+        for power in range(len(powers) - 1, least - 1, -1):
+            powers[power] -= by * powers[power - 1]
+
+
+def _powers_of_rows(
+    x: Array, step: int, n: int, keep: Array, powers: Array, means: Array, space: Array
+) -> None:
+    some = None
+    for line in range(len(means)):
+        sums, centre = powers[line], 0.0
+        for start in range(0, n, space.shape[1]):
+            part = x[line * step + start :][: min(space.shape[1], n - start)]
+            if keep is not None:
+                some = keep[line * n + start :][: len(part)]
+            if sums[0] < len(part):
+                found, added, _ = _gather(part, some, None, 0.0)
+                near = added / max(found, 1)
+                near = near if near - near == 0 else 0.0
+                _move(sums, near - centre)
+                centre = near
+            _gather_powers(part, some, centre, sums, space)
+            mean = centre + sums[1] / max(sums[0], 1.0)
+            if mean - mean == 0 and sums[-1] - sums[-1] == 0:
+                _move(sums, mean - centre)
+                centre = mean
+        rest = sums[1] / max(sums[0], 1.0)
+        _move(sums, rest)
+        means[line] = centre + rest
+
+
 #: Write counts, sums and sums of squares of deviations, and the centres that they are from, of
 #: lines of `n` elements, the first of which are `step` elements apart.
 lift_rows = jit(_lift_rows)
@@ -190,3 +241,7 @@ lift_rows = jit(_lift_rows)
 #: Do it for `inner` lines that are neighbours, whose elements are `step` elements apart. `state` is
 #: zero at first.
 lift_columns = jit(_lift_columns)
+
+#: Write counts, which are zero at first, sums of powers of deviations from means, and these, of
+#: lines of `n` elements. A block of a line has room in `space` twice.
+powers_of_rows = jit(_powers_of_rows)
