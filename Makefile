@@ -8,6 +8,7 @@ PICTURES := skimage:hubble_deep_field skimage:moon
 ifeq ($(origin PY),undefined)
 PY := .venv/bin/python
 FOR_DEMO := .venv/.demo-$(EXTRA)
+FOR_BENCH := .venv/.bench-$(EXTRA)
 FOR_TEST := .venv/.test-$(EXTRA)
 endif
 
@@ -60,7 +61,7 @@ gpu-test: $(FOR_TEST)
 gpu-sanitize: $(FOR_TEST)
 	$(PY) tools/sanitize.py
 
-bench: $(FOR_DEMO)
+bench: $(FOR_BENCH)
 	$(PY) -m dask_coop bench
 
 clean:
@@ -71,8 +72,13 @@ comma := ,
 
 .venv/.demo-$(EXTRA): pyproject.toml | .venv/bin/python
 	@echo "Installing dask_coop$(if $(EXTRA), with CUDA: a gigabyte$(comma) some minutes)"
-	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[cli$(if $(EXTRA),$(comma)$(EXTRA))]"
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[cli,cpu$(if $(EXTRA),$(comma)$(EXTRA))]"
 	@touch $@
+
+.venv/.bench-$(EXTRA): pyproject.toml | .venv/bin/python
+	@echo "Installing dask_coop and what it is timed beside$(if $(EXTRA), with CUDA: a gigabyte$(comma) some minutes)"
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[bench$(if $(EXTRA),$(comma)$(EXTRA))]"
+	@touch $@ .venv/.demo-$(EXTRA)
 
 # The tests need all that the demo needs, and more.
 .venv/.test-$(EXTRA): pyproject.toml | .venv/bin/python

@@ -140,9 +140,10 @@ def _parser() -> argparse.ArgumentParser:
 
     warm = commands.add_parser(
         "warm",
-        help="compile the kernels ahead",
-        description="Compiles the kernels that public functions launch, so that no call has to "
-        "wait for the compiler, into the folder that `info` names.",
+        help="compile kernels and loops ahead",
+        description="Compiles the kernels that public functions launch, and where there is Numba "
+        "the loops over NumPy chunks, so that no call has to wait for a compiler, into the folders "
+        "that `info` names.",
     )
     warm.set_defaults(run=_warm)
     warm.add_argument(
@@ -157,14 +158,14 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         default=(),
         metavar="A,B...",
-        help="dtypes of the data (float32,float64,int32,int64,uint8)",
+        help="dtypes of the data (float32,float64,int32,int64,uint8; of loops the three wide ones)",
     )
     warm.add_argument(
         "--arch",
         type=_names,
         default=(),
         metavar="A,B...",
-        help="architectures, such as sm_90 (those of the GPUs here)",
+        help="architectures, such as sm_90, for kernels and no loops (those of the GPUs here)",
     )
 
     bench = commands.add_parser(
