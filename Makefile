@@ -24,7 +24,7 @@ help:
 	@echo "make fuzz          random cases against NumPy for a minute, or FUZZ_SECONDS=600"
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
 	@echo "make gpu-sanitize  a few cases under compute-sanitizer"
-	@echo "make bench         time the kernels beside other libraries; writes docs/performance.md"
+	@echo "make bench         time kernels, or without a GPU NumPy chunks, beside other libraries; writes docs/performance.md"
 	@echo "make clean         remove the environment and all that was built"
 	@echo
 	@echo "PYTHON=python3.12  the Python to make .venv with (now: $(PYTHON))"

@@ -6,10 +6,10 @@ and the scheduler: its tasks, called one after the other. Dask's calls are whole
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import dask.array as da
@@ -47,11 +47,20 @@ class Work:
         The others.
     numpy : callable, optional
         What NumPy has in the place of it.
+    axis : int, optional
+        None for arrays of one dimension.
+    dtypes, data : tuple of str
+    bins : tuple of int
+        Of each there is a case.
     """
 
     call: Call
     peers: dict[str, Maker] = field(default_factory=dict)
     numpy: Callable[..., Any] | None = None
+    axis: int | None = None
+    dtypes: tuple[str, ...] = ("float32", "float64")
+    data: tuple[str, ...] = ("uniform",)
+    bins: tuple[int, ...] = (0,)
 
 
 class Tasks:
@@ -122,68 +131,51 @@ _BOTH: dict[str, Maker] = {**_BOOST, "fast-histogram": _fast}
 
 
 def _works() -> Iterator[tuple[str, Work]]:
-    yield "histogram", Work(Call("histogram", _UNIT, exact=True), _BOTH)
-    yield "weighted histogram", Work(Call("histogram", _UNIT, 2, weighted=True), _BOTH)
+    wide, narrow = ("float64",), ("float32",)
+    counted = Call("histogram", _UNIT, exact=True)
+    yield "histogram", Work(counted, _BOTH, bins=(256, 4096, 65536))
+    weighted = Call("histogram", _UNIT, 2, weighted=True)
+    yield "weighted histogram", Work(weighted, _BOTH, bins=(256,))
     pairs = {"bins": (100, 100), "range": ((0.0, 1.0), (0.0, 1.0))}
-    yield "histogram2d", Work(Call("histogram2d", pairs, 2, exact=True), _BOTH)
+    yield "histogram2d", Work(Call("histogram2d", pairs, 2, exact=True), _BOTH, dtypes=wide)
     edges = Call("histogram", {"bins": EDGES}, exact=True)
-    yield "histogram between 1,001 edges", Work(edges, _BOOST)
+    yield "histogram between 1,001 edges", Work(edges, _BOOST, dtypes=wide)
     for name in ("sum", "mean", "var", "std", "min", "max"):
         yield name, Work(Call(name))
-    for name in ("argmin", "argmax", "any"):
+    for name in ("argmin", "argmax"):
         yield name, Work(Call(name, exact=True))
+    yield "any", Work(Call("any", exact=True), dtypes=("float32", "bool"), data=("zeros",))
     for name in ("nansum", "nanmean", "nanvar", "nanmax"):
-        yield name, Work(Call(name), _others(name))
-    yield "describe", Work(Call("describe", several=True), numpy=described)
+        yield name, Work(Call(name), _others(name), data=("uniform", "holes"))
+    yield "describe", Work(Call("describe", several=True), numpy=described, dtypes=narrow)
     yield "reproducible sum", Work(Call("sum", {"reproducible": True}), numpy=np.sum)
     for name in ("sum", "var", "max", "nanmean"):
-        more = _others(name) if name.startswith("nan") else {}
-        yield f"{name} axis 0", Work(Call(name, {"axis": 0}), more)
-    for axis in (None, 0):
-        place = {"axis": axis or 0}
-        end = "" if axis is None else f" axis {axis}"
-        yield f"cumsum{end}", Work(Call("cumsum", place))
-        accumulate = partial(np.maximum.accumulate, axis=axis or 0)
-        yield f"cummax{end}", Work(Call("cummax", place), numpy=accumulate)
-    logs = partial(np.logaddexp.accumulate, axis=0)
-    yield "logcumsumexp", Work(Call("logcumsumexp", {"axis": 0}), numpy=logs)
+        peers = _others(name) if name.startswith("nan") else {}
+        yield f"{name} axis 0", Work(Call(name, {"axis": 0}), peers, axis=0, dtypes=narrow)
+    for end, axis in (("", None), (" axis 0", 0)):
+        along = {"axis": 0}
+        yield f"cumsum{end}", Work(Call("cumsum", along), axis=axis)
+        yield f"cummax{end}", Work(Call("cummax", along), numpy=_running_maximum, axis=axis)
+    yield "logcumsumexp", Work(Call("logcumsumexp", {"axis": 0}), numpy=_logs, dtypes=wide)
 
 
+_running_maximum = partial(np.maximum.accumulate, axis=0)
+_logs = partial(np.logaddexp.accumulate, axis=0)
 WORKS = dict(_works())
-
-#: Works without a contender that others of the same name have.
-_ONLY_FLOAT64 = ("histogram2d", "histogram between 1,001 edges", "logcumsumexp")
-_ONLY_FLOAT32 = ("describe", "sum axis 0", "var axis 0", "max axis 0", "nanmean axis 0")
 
 
 def cases(scale: Scale) -> Iterator[Case]:
     """Yield the cases."""
-    if not scale.chunks:
-        return
-    flat, square = (scale.sizes[-1],), (scale.side,) * 2
-    for dtype in ("float32", "float64"):
-        left_out = _ONLY_FLOAT64 if dtype == "float32" else _ONLY_FLOAT32
-        case = partial(Case, "chunks", dtype=dtype)
-        for bins in (256, 4096, 65536):
-            yield case("histogram", shape=flat, bins=bins)
-        works = [work for work in WORKS if work not in left_out and work != "histogram"]
-        for work in works:
-            if WORKS[work].call.arrays == 1 and not work.endswith("axis 0") and work != "any":
-                written = flat[0] * np.dtype(dtype).itemsize if "cum" in work else 0
-                yield case(work, shape=flat, written=written)
-        for work in works:
-            if dtype == "float32" and work.startswith("nan") and not work.endswith("axis 0"):
-                yield case(work, shape=flat, data="holes")
-        for work in works:
-            if work.endswith("axis 0"):
-                written = math.prod(square) * np.dtype(dtype).itemsize if "cum" in work else 0
-                yield case(work, shape=square, axis=0, written=written)
-        for work in works:
-            if WORKS[work].call.arrays == 2:
-                bins = 256 if work == "weighted histogram" else 0
-                yield case(work, shape=flat, bins=bins, arrays=2)
-    for dtype in ("float32", "bool"):
-        yield Case("chunks", "any", dtype, flat, "zeros")
+    found = [case for name in WORKS if scale.chunks for case in _cases_of(name, scale)]
+    yield from sorted(found, key=lambda case: (case.arrays, case.dtype, case.data, case.shape))
+
+
+def _cases_of(name: str, scale: Scale) -> Iterator[Case]:
+    work = WORKS[name]
+    shape = (scale.sizes[-1],) if work.axis is None else (scale.side,) * 2
+    for dtype, data, bins in product(work.dtypes, work.data, work.bins):
+        case = Case("chunks", name, dtype, shape, data, work.axis, bins, work.call.arrays)
+        yield replace(case, written=case.nbytes) if "cum" in name else case
 
 
 def _ours(contenders: Any, case: Case) -> Callable[..., Any]:

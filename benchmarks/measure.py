@@ -66,7 +66,7 @@ def reference(timer: Timer, case: Case, primitive: Primitive, arrays: tuple[Any,
 
 
 class Ready(NamedTuple):
-    """A contender whose result is right: its call, its sets, and what it made of the first."""
+    """A contender whose result is right: its call, its sets, and what ours made of the first."""
 
     call: Any
     sets: Sets
@@ -92,7 +92,8 @@ def prepare(
         return _failed(timer, case, name, error)
     if not off <= 1:
         return {"status": "wrong", "note": f"off by {off:.2g} tolerances"}
-    return Ready(call, adopted, got)
+    # Results of others would only take room.
+    return Ready(call, adopted, got if name == OURS else ())
 
 
 def times_in_turn(timer: Timer, case: Case, outcomes: Mapping[str, Ready | Row]) -> dict[str, Row]:
