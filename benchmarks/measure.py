@@ -100,13 +100,14 @@ def times_in_turn(timer: Timer, case: Case, outcomes: Mapping[str, Ready | Row])
     """Return the times of those that are ready, sample by sample in turn.
 
     A GPU may work a tenth slower for a second; taken in turn, that befalls all contenders alike.
+    None begins with the inputs that the one before has just read.
     """
     rows: dict[str, Row] = {}
     samples: dict[str, Samples] = {}
     ready = {name: one for name, one in outcomes.items() if isinstance(one, Ready)}
-    for name, one in ready.items():
+    for turn, (name, one) in enumerate(ready.items()):
         try:
-            samples[name] = Samples(timer, one.call, one.sets)
+            samples[name] = Samples(timer, one.call, one.sets, turn)
         except Exception as error:
             rows[name] = _failed(timer, case, name, error)
     while any(taken.left for taken in samples.values()):

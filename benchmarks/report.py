@@ -48,7 +48,7 @@ Without a GPU the host's clock times NumPy chunks, and medians are of
 by one thread, without the building of a graph and without a scheduler; Dask's are whole. *threads*
 are whole calls on one large array by more and more threads, *arrays* whole calls on arrays in
 memory: from the call to the chunks of the result. In *holes* a tenth is NaN; peers that add float32
-up in float32, one after the other, may be off by {naive} times what others may.
+up in float32, one after the other, may be off by {naive:.0%}.
 
 The *floor* is the bytes that must be moved at the rate of a copy, or of a read where little is
 written, that was measured in the same run; for products it is the instructions that must be

@@ -272,11 +272,14 @@ def _make_inputs(timer: Timer, case: Case) -> Sets:
 
 
 class Samples:
-    """Samples of one call: the first says how many are taken, and of how many calls each."""
+    """Samples of one call: the first says how many are taken, and of how many calls each.
 
-    def __init__(self, timer: Timer, call: Call, sets: Sets) -> None:
-        self._timer, self._call, self._sets = timer, call, sets
-        first = timer.sample(call, sets, 0, 1, 1.0)
+    They begin with the set of the number `begin`.
+    """
+
+    def __init__(self, timer: Timer, call: Call, sets: Sets, begin: int = 0) -> None:
+        self._timer, self._call, self._sets, self._begin = timer, call, sets, begin
+        first = timer.sample(call, sets, begin, 1, 1.0)
         ms, self._host = first
         self.left = next((n for most, n in timer.samples if ms <= most), 0)
         self._samples = [] if self.left else [first]
@@ -284,7 +287,7 @@ class Samples:
 
     def sample(self) -> None:
         """Take the next sample."""
-        first = 1 + len(self._samples) * self._batch
+        first = self._begin + 1 + len(self._samples) * self._batch
         one = self._timer.sample(self._call, self._sets, first, self._batch, self._host)
         self._samples.append(one)
         self.left -= 1
