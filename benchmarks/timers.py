@@ -43,7 +43,7 @@ Sample = tuple[float, float]
 
 #: Samples of a call of at most so many milliseconds; a slower one gets a single sample.
 SAMPLES = ((100.0, 7), (300.0, 3))
-HOST_SAMPLES = ((20.0, 7), (80.0, 5), (250.0, 3))
+HOST_SAMPLES = ((20.0, 7), (60.0, 5), (150.0, 3))
 
 #: A batch lasts so many milliseconds, or has so many calls.
 BATCH_MS, MOST_CALLS = 2.0, 50
@@ -281,9 +281,11 @@ class Samples:
         self._timer, self._call, self._sets, self._begin = timer, call, sets, begin
         first = timer.sample(call, sets, begin, 1, 1.0)
         ms, self._host = first
-        self.left = next((n for most, n in timer.samples if ms <= most), 0)
-        self._samples = [] if self.left else [first]
-        self._batch = int(min(max(BATCH_MS / max(ms, 1e-6), 1), MOST_CALLS)) if self.left else 1
+        count = next((n for most, n in timer.samples if ms <= most), 1)
+        self._batch = int(min(max(BATCH_MS / max(ms, 1e-6), 1), MOST_CALLS))
+        # The first call was a sample, unless one is of several.
+        self._samples = [first] if self._batch == 1 else []
+        self.left = count - len(self._samples)
 
     def sample(self) -> None:
         """Take the next sample."""
