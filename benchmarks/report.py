@@ -104,7 +104,7 @@ def text(folder: Path, start: Path) -> str:
 def _in_words(samples: Sequence[tuple[float, int]]) -> str:
     """Return how many samples are taken of calls of how many milliseconds."""
     ends, counts = zip(*samples, strict=True)
-    fewer = (f"{n} above {end:g} ms" for n, end in zip((*counts[1:], 1), ends, strict=True))
+    fewer = (f"{n} above {end:g} ms" for end, n in zip(ends, counts[1:], strict=False))
     return f"{counts[0]} samples, " + ", ".join(fewer)
 
 

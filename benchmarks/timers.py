@@ -14,6 +14,7 @@ cache, so that no call finds its input there.
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import platform
 import shutil
@@ -41,9 +42,9 @@ Call = Callable[..., Any]
 #: The milliseconds of a call, and those that the host took to ask for it.
 Sample = tuple[float, float]
 
-#: Samples of a call of at most so many milliseconds; a slower one gets a single sample.
-SAMPLES = ((100.0, 7), (300.0, 3))
-HOST_SAMPLES = ((20.0, 7), (60.0, 5), (150.0, 3))
+#: Samples of a call of at most so many milliseconds.
+SAMPLES = ((100.0, 7), (300.0, 3), (math.inf, 1))
+HOST_SAMPLES = ((20.0, 7), (60.0, 5), (150.0, 3), (math.inf, 2))
 
 #: A batch lasts so many milliseconds, or has so many calls.
 BATCH_MS, MOST_CALLS = 2.0, 50
@@ -272,7 +273,7 @@ def _make_inputs(timer: Timer, case: Case) -> Sets:
 
 
 class Samples:
-    """Samples of one call: the first says how many are taken, and of how many calls each.
+    """Samples of one call: the first says of how many calls each is, the fastest how many they are.
 
     They begin with the set of the number `begin`.
     """
@@ -280,19 +281,23 @@ class Samples:
     def __init__(self, timer: Timer, call: Call, sets: Sets, begin: int = 0) -> None:
         self._timer, self._call, self._sets, self._begin = timer, call, sets, begin
         first = timer.sample(call, sets, begin, 1, 1.0)
-        ms, self._host = first
-        count = next((n for most, n in timer.samples if ms <= most), 1)
-        self._batch = int(min(max(BATCH_MS / max(ms, 1e-6), 1), MOST_CALLS))
+        self._least, self._host = first
+        self._batch = int(min(max(BATCH_MS / max(self._least, 1e-6), 1), MOST_CALLS))
         # The first call was a sample, unless one is of several.
         self._samples = [first] if self._batch == 1 else []
-        self.left = count - len(self._samples)
+
+    @property
+    def left(self) -> int:
+        """How many samples are still to be taken."""
+        count = next(n for most, n in self._timer.samples if self._least <= most)
+        return max(count - len(self._samples), 0)
 
     def sample(self) -> None:
         """Take the next sample."""
         first = self._begin + 1 + len(self._samples) * self._batch
         one = self._timer.sample(self._call, self._sets, first, self._batch, self._host)
         self._samples.append(one)
-        self.left -= 1
+        self._least = min(self._least, one[0])
 
     def result(self) -> dict[str, Any]:
         """Return the samples in milliseconds, and their median."""
