@@ -48,11 +48,22 @@ def run(only: Sequence[str], dtypes: Sequence[str], archs: Sequence[str]) -> Ite
     try:
         gpus = _gpus(archs)
     except UserError as error:
-        if not has_loops:
+        if archs:
             raise
+        if not has_loops:
+            raise UserError(
+                f"{error}; for loops over NumPy chunks Numba is missing: "
+                "`pip install dask-coop[cpu]`"
+            ) from None
         gpus, left_out = [], f"no kernels are compiled: {error}"
     if has_loops:
-        yield f"folder of loops over NumPy chunks: {loops.folder()}"
+        folder = loops.folder()
+        if folder.startswith("none: "):
+            raise UserError(
+                f"compiled loops are not kept anywhere ({folder.removeprefix('none: ')}); set "
+                "NUMBA_CACHE_DIR to a folder that you can write to"
+            )
+        yield f"folder of loops over NumPy chunks: {folder}"
         yield from loops.warm([g for g in only or GROUPS if g in loops.GROUPS], dtypes)
     if not gpus:
         yield left_out

@@ -95,6 +95,8 @@ def test_without_a_gpu_an_architecture_has_to_be_named(
     said = refusal(capsys)
     assert why in said
     assert "--arch sm_90" in said
+    # There is no Numba either.
+    assert "pip install dask-coop[cpu]" in said
     assert not compiled
 
 
@@ -158,6 +160,8 @@ def test_without_a_gpu_the_loops_are_compiled_and_the_rest_is_said_to_be_left_ou
     assert rest.startswith("no kernels are compiled: there is no GPU (no driver)")
     assert asked == [(["scans"], ("float32",))]
     assert not compiled
+    monkeypatch.setattr(loops, "folder", lambda: "none: no folder can be written")
+    assert "set NUMBA_CACHE_DIR to a folder" in refusal(capsys)
     # For another machine's GPU there is nothing to do with this machine's processor.
     assert run(capsys, "--arch", "sm_90", "--only", "products", "--dtypes", "uint8")[0] != first
     assert len(asked) == 1
