@@ -174,6 +174,8 @@ def _cases_of(name: str, scale: Scale) -> Iterator[Case]:
     work = WORKS[name]
     shape = (scale.sizes[-1],) if work.axis is None else (scale.side,) * 2
     for dtype, data, bins in product(work.dtypes, work.data, work.bins):
+        if (dtype, data) == ("float64", "holes"):
+            continue  # what a tenth NaN costs is the same
         case = Case("chunks", name, dtype, shape, data, work.axis, bins, work.call.arrays)
         yield replace(case, written=case.nbytes) if "cum" in name else case
 

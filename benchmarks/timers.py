@@ -44,7 +44,7 @@ Sample = tuple[float, float]
 
 #: Samples of a call of at most so many milliseconds.
 SAMPLES = ((100.0, 7), (300.0, 3), (math.inf, 1))
-HOST_SAMPLES = ((20.0, 7), (60.0, 5), (150.0, 3), (math.inf, 2))
+HOST_SAMPLES = ((20.0, 7), (60.0, 5), (150.0, 3), (1000.0, 2), (math.inf, 1))
 
 #: A batch lasts so many milliseconds, or has so many calls.
 BATCH_MS, MOST_CALLS = 2.0, 50
