@@ -8,6 +8,7 @@ PICTURES := skimage:hubble_deep_field skimage:moon
 ifeq ($(origin PY),undefined)
 PY := .venv/bin/python
 FOR_DEMO := .venv/.demo-$(EXTRA)
+FOR_BENCH := .venv/.bench-$(EXTRA)
 FOR_TEST := .venv/.test-$(EXTRA)
 endif
 
@@ -23,7 +24,7 @@ help:
 	@echo "make fuzz          random cases against NumPy for a minute, or FUZZ_SECONDS=600"
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
 	@echo "make gpu-sanitize  a few cases under compute-sanitizer"
-	@echo "make bench         time the kernels beside other libraries; writes docs/performance.md"
+	@echo "make bench         time kernels, or without a GPU NumPy chunks, beside other libraries; writes docs/performance.md"
 	@echo "make clean         remove the environment and all that was built"
 	@echo
 	@echo "PYTHON=python3.12  the Python to make .venv with (now: $(PYTHON))"
@@ -60,7 +61,7 @@ gpu-test: $(FOR_TEST)
 gpu-sanitize: $(FOR_TEST)
 	$(PY) tools/sanitize.py
 
-bench: $(FOR_DEMO)
+bench: $(FOR_BENCH)
 	$(PY) -m dask_coop bench
 
 clean:
@@ -71,8 +72,13 @@ comma := ,
 
 .venv/.demo-$(EXTRA): pyproject.toml | .venv/bin/python
 	@echo "Installing dask_coop$(if $(EXTRA), with CUDA: a gigabyte$(comma) some minutes)"
-	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[cli$(if $(EXTRA),$(comma)$(EXTRA))]"
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[cli,cpu$(if $(EXTRA),$(comma)$(EXTRA))]"
 	@touch $@
+
+.venv/.bench-$(EXTRA): pyproject.toml | .venv/bin/python
+	@echo "Installing dask_coop and what it is timed beside$(if $(EXTRA), with CUDA: a gigabyte$(comma) some minutes)"
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[bench$(if $(EXTRA),$(comma)$(EXTRA))]"
+	@touch $@ .venv/.demo-$(EXTRA)
 
 # The tests need all that the demo needs, and more.
 .venv/.test-$(EXTRA): pyproject.toml | .venv/bin/python

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,9 @@ Array = Any
 DTYPES = ("float32", "float64", "int32", "int64")
 DATA = ("uniform", "normal", "constant", "sorted")
 
+#: Besides, without a GPU: a tenth NaN, and nothing that is true.
+HOST_DATA = ("holes", "zeros")
+
 #: Up to so many elements the reference is NumPy's on the host, above them CuPy's in float64.
 HOST_ELEMENTS = 1 << 22
 
@@ -22,6 +25,9 @@ HOST_ELEMENTS = 1 << 22
 TOLERANCE = {"float32": (1e-4, 1e-6), "float64": (1e-9, 1e-11)}
 
 _INTEGERS = 1 << 20
+
+#: Elements on the host that are compared at a time, so that they stay in the cache.
+_PIECE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Case:
     primitive, work : str
         The module of the case, and the row of its ``CONTENDERS``.
     dtype, data : str
-        Of the inputs; `data` is one of `DATA`.
+        Of the inputs; `data` is one of `DATA` or `HOST_DATA`.
     shape : tuple of int
         Of one input.
     axis : int, optional
@@ -94,7 +100,8 @@ class Case:
         if len(self.shape) == 1 and self.size & (self.size - 1) == 0:
             shape = f"2^{self.size.bit_length() - 1}"
         parts = [self.primitive, self.work, self.dtype, shape, self.data]
-        return " ".join(parts + ([f"{self.bins:,} bins"] if self.bins else []))
+        parts += [f"{self.bins:,} bins"] if self.bins else []
+        return " ".join(parts + ([f"{self.chunks} chunks"] if self.chunks else []))
 
 
 @dataclass(frozen=True)
@@ -109,28 +116,35 @@ class Scale:
         Rows of the square arrays, and of the matrices that are multiplied.
     bins : tuple of int
         Of the histograms of the largest size.
-    chunks : int
-        Of Dask arrays; 0 where whole calls are not measured.
+    chunks : tuple of int
+        Of Dask arrays whose calls are measured as a whole, beside those of dask.array.
+    whole : int
+        Elements of the arrays that more and more threads work on.
     """
 
     sizes: tuple[int, ...]
     side: int
     product: int
     bins: tuple[int, ...]
-    chunks: int = 0
+    chunks: tuple[int, ...] = ()
+    whole: int = 0
 
     def of_sizes(self, sizes: tuple[int, ...]) -> Scale:
         """Return this scale with other sizes, and nothing larger than the largest of them."""
         root = math.isqrt(sizes[-1])
         bins = tuple(n for n in self.bins if n <= sizes[-1])
-        return Scale(sizes, min(self.side, root), min(self.product, root), bins, self.chunks)
+        side, product = min(self.side, root), min(self.product, root)
+        return replace(self, sizes=sizes, side=side, product=product, bins=bins)
 
 
 _BINS = (16, 256, 2048, 16384, 49152, 65536, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 GPU = Scale(tuple(1 << n for n in range(16, 31, 2)), 16384, 8192, _BINS)
 _HOST_BINS = (16, 256, 4096, 65536, 1 << 20)
-HOST = Scale(tuple(1 << n for n in range(16, 25, 2)), 2048, 256, _HOST_BINS, 16)
-QUICK = Scale((1 << 10, 1 << 14), 64, 32, (16, 2048, 65536), 4)
+HOST = Scale(tuple(1 << n for n in range(16, 25, 2)), 4096, 256, _HOST_BINS, (16, 256), 1 << 26)
+QUICK = Scale((1 << 10, 1 << 14), 64, 32, (16, 2048, 65536), (4,), 1 << 14)
+
+#: Of the arrays that 16 threads and more work on.
+LARGE = 1 << 30
 
 #: Makes the function to be timed; an ImportError or AttributeError says that there is none.
 Maker = Callable[[Any, Case], Callable[..., Any]]
@@ -161,10 +175,14 @@ def fill(xp: Any, case: Case, seed: int) -> Array:
     if case.data == "sorted":
         ramp = xp.arange(n, dtype="f8") * ((_INTEGERS if integers else 1) / n)
         return ramp.astype(dtype).reshape(case.shape)
+    if case.data == "zeros":
+        return xp.zeros(case.shape, dtype)
     random = xp.random.default_rng(seed)
     if case.data == "normal":
         return random.standard_normal(n, dtype).reshape(case.shape)
     real = random.random(n, "f4" if dtype.itemsize == 4 else "f8").reshape(case.shape)
+    if case.data == "holes":
+        real[random.random(case.shape, "f4") < 0.1] = np.nan
     return (real * _INTEGERS).astype(dtype) if integers else real
 
 
@@ -177,6 +195,11 @@ def apart(case: Case, strict: bool, got: Any, want: Any) -> float:
     """
     if got.shape != want.shape:
         return math.inf
+    if isinstance(got, np.ndarray) and got.size > _PIECE:
+        a, b = got.reshape(-1), want.reshape(-1)
+        pieces = (slice(at, at + _PIECE) for at in range(0, got.size, _PIECE))
+        # NumPy's, for of Python's NaN may be lost.
+        return float(np.max([apart(case, strict, a[piece], b[piece]) for piece in pieces]))
     if got.dtype.kind in "iu" and want.dtype.kind in "iu":
         return 0.0 if bool((got == want.astype(got.dtype)).all()) else math.inf
     bound = abs(want).astype("f8", copy=False)

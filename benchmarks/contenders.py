@@ -63,6 +63,37 @@ class Contenders:
         return torch
 
     @cached_property
+    def bottleneck(self) -> Any:
+        """Bottleneck: NumPy's nan functions in C."""
+        return _imported("bottleneck")
+
+    @cached_property
+    def numbagg(self) -> Any:
+        """Numbagg: the same, compiled by Numba; on one thread."""
+        found = _imported("numbagg")
+        import numba
+
+        numba.set_num_threads(1)
+        return found
+
+    @cached_property
+    def boost_histogram(self) -> Any:
+        """boost-histogram."""
+        return _imported("boost_histogram")
+
+    @cached_property
+    def fast_histogram(self) -> Any:
+        """fast-histogram: histograms in C of bins of equal width."""
+        return _imported("fast_histogram")
+
+    @property
+    def processors(self) -> int:
+        """How many processors this process may use."""
+        from dask.system import CPU_COUNT
+
+        return int(CPU_COUNT)
+
+    @cached_property
     def da(self) -> Any:
         """dask.array."""
         import dask.array
@@ -93,7 +124,7 @@ class Contenders:
             return blocks(self.da, x, chunks)
         if name == "PyTorch":
             return self.torch.as_tensor(x, device="cuda")
-        return self.da.from_array(x) if name == "Dask" else x
+        return self.da.from_array(x, chunks=-1, name=False) if name == "Dask" else x
 
 
 class Cub:
@@ -158,10 +189,20 @@ class Cub:
 
 
 def blocks(da: Any, x: Any, chunks: int) -> Any:
-    """Return an array as a Dask array in so many chunks, about evenly along its axes."""
-    along = round(chunks ** (1 / x.ndim))
-    sizes = tuple(math.ceil(n / along) for n in x.shape)
+    """Return an array as a Dask array in so many chunks, about evenly along its long axes."""
+    split = [n >= chunks for n in x.shape]
+    along = round(chunks ** (1 / sum(split)))
+    sizes = tuple(math.ceil(n / along) if cut else n for n, cut in zip(x.shape, split, strict=True))
     return da.from_array(x, chunks=sizes, name=False)
+
+
+def _imported(name: str) -> Any:
+    """Return the module of that name; the message says of a missing one how to get it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        package = name.replace("_", "-")
+        raise Missing(f"{package} is not installed; `pip install dask-coop[bench]`") from None
 
 
 def find_nvcc() -> str | None:

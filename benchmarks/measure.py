@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .cases import HOST_ELEMENTS, Case, Primitive
-from .timers import Samples, Sets, Timer, inputs
+from .timers import HostTimer, Samples, Sets, Timer, inputs
 
 Row = dict[str, Any]
 
@@ -31,7 +32,7 @@ def measure(timer: Timer, case: Case, primitive: Primitive, floor: float | None)
     The ``status`` of a row is "ok", "missing" (no such function or library, see ``note``), "wrong"
     or "error".
     """
-    hidden = ("axis", "arrays", "written", "slots", "chunks")
+    hidden = ("axis", "arrays", "written", "slots")
     about = {key: value for key, value in vars(case).items() if key not in hidden}
     about |= {"bytes": case.arrays * case.nbytes + case.written, "floor_ms": floor}
     timer.release()
@@ -53,6 +54,11 @@ def measure(timer: Timer, case: Case, primitive: Primitive, floor: float | None)
 
 def reference(timer: Timer, case: Case, primitive: Primitive, arrays: tuple[Any, ...]) -> Any:
     """Return what results are held to: by NumPy, or where that takes too long in wider types."""
+    if isinstance(timer, HostTimer):
+        key = primitive, replace(case, chunks=0)
+        return timer.keep(
+            "reference", key, lambda: settle(np, primitive.reference(case, np, *arrays))
+        )
     if case.size > HOST_ELEMENTS:
         return primitive.reference(case, timer.xp, *arrays)
     on_host = (x if isinstance(x, np.ndarray) else x.get() for x in arrays)
@@ -60,7 +66,7 @@ def reference(timer: Timer, case: Case, primitive: Primitive, arrays: tuple[Any,
 
 
 class Ready(NamedTuple):
-    """A contender whose result is right: its call, its sets, and what it made of the first."""
+    """A contender whose result is right: its call, its sets, and what ours made of the first."""
 
     call: Any
     sets: Sets
@@ -86,20 +92,22 @@ def prepare(
         return _failed(timer, case, name, error)
     if not off <= 1:
         return {"status": "wrong", "note": f"off by {off:.2g} tolerances"}
-    return Ready(call, adopted, got)
+    # Results of others would only take room.
+    return Ready(call, adopted, got if name == OURS else ())
 
 
 def times_in_turn(timer: Timer, case: Case, outcomes: Mapping[str, Ready | Row]) -> dict[str, Row]:
     """Return the times of those that are ready, sample by sample in turn.
 
     A GPU may work a tenth slower for a second; taken in turn, that befalls all contenders alike.
+    None begins with the inputs that the one before has just read.
     """
     rows: dict[str, Row] = {}
     samples: dict[str, Samples] = {}
     ready = {name: one for name, one in outcomes.items() if isinstance(one, Ready)}
-    for name, one in ready.items():
+    for turn, (name, one) in enumerate(ready.items()):
         try:
-            samples[name] = Samples(timer, one.call, one.sets)
+            samples[name] = Samples(timer, one.call, one.sets, turn)
         except Exception as error:
             rows[name] = _failed(timer, case, name, error)
     while any(taken.left for taken in samples.values()):
@@ -112,7 +120,7 @@ def times_in_turn(timer: Timer, case: Case, outcomes: Mapping[str, Ready | Row])
                 del samples[name]
     for name, taken in samples.items():
         rows[name] = {"status": "ok", **taken.result()}
-        if len(rows[name]["samples_ms"]) > 1:
+        if name == OURS and not case.chunks and len(rows[name]["samples_ms"]) > 1:
             again = settle(timer.xp, ready[name].call(*ready[name].sets[0]))
             rows[name]["repeatable"] = same_bits(ready[name].got, again)
     return rows
@@ -128,7 +136,12 @@ def _failed(timer: Timer, case: Case, name: str, error: Exception) -> Row:
 
 
 def floor(timer: Timer, case: Case, ceilings: dict[str, Row]) -> float | None:
-    """Return the least milliseconds for the bytes of `case`, or for its instructions."""
+    """Return the least milliseconds for the bytes of `case`, or for its instructions.
+
+    None of whole calls: these have several threads, and what was measured of the memory has one.
+    """
+    if case.chunks:
+        return None
     if case.slots:
         rate = timer.slots_per_ms()
         return case.slots / rate if rate else None

@@ -1,13 +1,19 @@
-"""The plots of one file of results: time against size, throughput against bins."""
+"""The plots of one file of results: time against size, throughput against bins or threads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from .report import kinds
+from .targets import read
+from .threads import THREADS, most_threads, name_of
 
 Row = dict[str, Any]
 
@@ -30,14 +36,15 @@ WORKS = ("sum", "argmax", "var", "describe", "scan", "histogram")
 def draw(path: Path, found: dict[str, Any]) -> list[Path]:
     """Write the plots beside the results at `path`."""
     rows = [row for row in found["rows"] if row["status"] == "ok" and len(row["shape"]) == 1]
-    rows = [row for row in rows if row["primitive"] != "arrays"]
     rows += [{**row, "contender": "floor", "ms": row["floor_ms"]} for row in rows if _first(row)]
+    makers: dict[str, Callable[[list[Row]], Figure]]
+    makers = {"sizes": _sizes, "bins": _bins, "threads": partial(_threads, found["machine"])}
     written = []
     # The same results give the same file.
     with matplotlib.rc_context({"svg.hashsalt": "dask_coop", "svg.fonttype": "none"}):
-        for kind, figure in (("sizes", _sizes(rows)), ("bins", _bins(rows))):
+        for kind in kinds(found):
             target = path.with_name(f"{path.stem}-{kind}.svg")
-            figure.savefig(target, metadata={"Date": None})
+            makers[kind](rows).savefig(target, metadata={"Date": None})
             written.append(target)
     return written
 
@@ -77,6 +84,25 @@ def _bins(rows: list[Row]) -> Figure:
         axes.set_title({"uniform": "uniform samples", "constant": "all samples equal"}[data])
         axes.set_xlabel("bins")
         axes.set_ylabel("GB/s of samples")
+    _legend(figure)
+    return figure
+
+
+def _threads(machine: Row, rows: list[Row]) -> Figure:
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    rows = [row for row in rows if row["primitive"] == "threads"]
+    of = {name_of(n): n for n in THREADS} | {"dask_coop": most_threads(machine["processors"])}
+    for work in dict.fromkeys(row["work"] for row in rows):
+        mine = [row for row in rows if row["work"] == work and row["contender"] in of]
+        points = sorted((of[row["contender"]], read(row) / row["ms"] / 1e6) for row in mine)
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=work)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_title("Whole calls of dask_coop on NumPy chunks, float32")
+    axes.set_xlabel("threads")
+    axes.set_ylabel("GB/s of input")
+    axes.grid(alpha=0.3)
     _legend(figure)
     return figure
 

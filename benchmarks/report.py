@@ -1,6 +1,6 @@
 """From results to a page: ``python -m benchmarks.report`` writes docs/performance.md anew.
 
-Every figure on the page comes out of benchmarks/results/*.json, a section and two plots for each.
+Every figure on the page comes out of benchmarks/results/*.json, a section and its plots for each.
 Importing this does not import matplotlib; without it the page has no plots.
 """
 
@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .targets import HOST_TARGETS, TARGETS, Target
+from .targets import HOST_TARGETS, LEAST_OF_DASK, TARGETS, Target, read
+from .threads import THREADS, name_of
 
 Row = dict[str, Any]
 
@@ -22,7 +23,10 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "performance.md" if (HERE.parent / "docs").is_dir() else None
 
-PEERS = ("CUB", "CuPy", "PyTorch", "NumPy", "Dask", "Dask blelloch")
+PEERS = (
+    *("CUB", "CuPy", "PyTorch", "NumPy", "Dask", "Dask blelloch"),
+    *("bottleneck", "numbagg", "boost-histogram", "fast-histogram"),
+)
 OURS = "dask_coop"
 
 HEAD = """# Performance
@@ -35,10 +39,18 @@ the same in float64 on the GPU). On a GPU a sample is a batch of calls between t
 queued while a kernel holds the stream: the time of a call is the device's alone, launches
 following one another, without what the host needs for a call (`host_ms` in the samples). Calls
 walk through several inputs, at least {sets}, and together {caches} times the second-level cache.
-Times are medians of 7 samples, of 3 above {slow:g} ms, and one sample above {slowest:g} ms;
-contenders take them in turn. Without a GPU the host's clock times the NumPy chunks. What is
-timed of this library is the work on one chunk, its result left on the GPU as CuPy leaves it. The
-*floor* is the bytes that must be moved at the rate of a copy, or of a read where little is
+Times are medians of {samples};
+contenders take them in turn. What is timed of this library is the work on one chunk, its result
+left on the GPU as CuPy leaves it.
+
+Without a GPU the host's clock times NumPy chunks, and medians are of
+{host_samples}. *chunks* are calls on one chunk
+by one thread, without the building of a graph and without a scheduler; Dask's are whole. *threads*
+are whole calls on one large array by more and more threads, *arrays* whole calls on arrays in
+memory: from the call to the chunks of the result. In *holes* a tenth is NaN; peers that add float32
+up in float32, one after the other, may be off by {naive:.0%}.
+
+The *floor* is the bytes that must be moved at the rate of a copy, or of a read where little is
 written, that was measured in the same run; for products it is the instructions that must be
 issued, at the highest clock.
 """
@@ -65,7 +77,8 @@ def write(folder: Path) -> list[Path]:
 def text(folder: Path, start: Path) -> str:
     """Return the page of the results in `folder`, with links that are relative to `start`."""
     from .cases import HOST_ELEMENTS
-    from .timers import CACHES, LEAST_SETS, SAMPLES
+    from .chunks import NAIVE
+    from .timers import CACHES, HOST_SAMPLES, LEAST_SETS, SAMPLES
 
     def relative(path: Path) -> str:
         return Path(os.path.relpath(path.resolve(), start.resolve())).as_posix()
@@ -76,15 +89,28 @@ def text(folder: Path, start: Path) -> str:
             host=HOST_ELEMENTS,
             caches=CACHES,
             sets=LEAST_SETS,
-            slow=SAMPLES[0][0],
-            slowest=SAMPLES[1][0],
+            samples=_in_words(SAMPLES),
+            host_samples=_in_words(HOST_SAMPLES),
+            naive=NAIVE,
         )
     ]
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text())
-        pictures = [path.with_name(f"{path.stem}-{kind}.svg") for kind in ("sizes", "bins")]
+        pictures = [path.with_name(f"{path.stem}-{kind}.svg") for kind in kinds(found)]
         parts.append(section(path.stem, found, [relative(picture) for picture in pictures]))
     return "\n".join(parts)
+
+
+def _in_words(samples: Sequence[tuple[float, int]]) -> str:
+    """Return how many samples are taken of calls of how many milliseconds."""
+    ends, counts = zip(*samples, strict=True)
+    fewer = (f"{n} above {end:g} ms" for end, n in zip(ends, counts[1:], strict=False))
+    return f"{counts[0]} samples, " + ", ".join(fewer)
+
+
+def kinds(found: Row) -> tuple[str, ...]:
+    """Return which plots there are of a file of results."""
+    return ("sizes", "bins") if found["machine"]["gpu"] else ("threads",)
 
 
 def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
@@ -95,9 +121,10 @@ def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
     rates = ", ".join(
         f"{what} {c['bytes'] / c['ms'] / 1e6:,.0f} GB/s" for what, c in found["ceilings"].items()
     )
+    on = "" if gpu else f"{machine['processor']}, {machine['processors']} processors. "
     blocks = [
         f"## {gpu['name'] if gpu else 'Without a GPU'} ({name})",
-        f"{machine['date']}, {machine['seconds']} s in all. {versions}. Ceilings: {rates}.",
+        f"{machine['date']}, {machine['seconds']} s in all. {on}{versions}. Ceilings: {rates}.",
     ]
     largest = max((line["shape"][0] for line in lines if len(line["shape"]) == 1), default=0)
     blocks += ["### The aims", aims(lines, largest, TARGETS if gpu else HOST_TARGETS)]
@@ -105,8 +132,10 @@ def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
     shown = [line for line in lines if len(line["shape"]) > 1 or line["shape"][0] == largest]
     for primitive in dict.fromkeys(line["primitive"] for line in shown):
         chosen = [line for line in shown if line["primitive"] == primitive]
-        blocks += [f"### {primitive}: milliseconds", details(chosen)]
-    blocks += ["### By size: the best other time over that of dask_coop", by_size(lines)]
+        unit, show = TABLES.get(primitive, ("milliseconds", details))
+        blocks += [f"### {primitive}: {unit}", show(chosen)]
+    if sized := gpu and by_size(lines):
+        blocks += ["### By size: the best other time over that of dask_coop", sized]
     if failures := [line for line in lines if line["failures"]]:
         blocks += ["### Without a time", without(failures)]
     return "\n\n".join(blocks) + "\n"
@@ -116,7 +145,8 @@ def merged(rows: list[Row]) -> Iterator[Row]:
     """Yield a line for each case: its times by contender, and why others have none."""
     lines: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        key = (row["work"], row["dtype"], tuple(row["shape"]), row["data"], row["bins"])
+        about = ("primitive", "work", "dtype", "data", "bins")
+        key = (*map(row.get, about), tuple(row["shape"]), row.get("chunks"))
         line = lines.setdefault(key, {**row, "times": {}, "failures": {}, "repeatable": {}})
         if row["status"] == "ok":
             line["times"][row["contender"]] = row["ms"]
@@ -178,6 +208,48 @@ def detail(line: Row, peers: list[str]) -> list[str]:
         *(number(line["times"].get(peer)) for peer in peers),
         number(ratio(line)),
     ]
+
+
+def calls(lines: list[Row]) -> str:
+    """Return whole calls beside Dask's, and how many of them are as fast."""
+    beside = [r for line in lines if (r := ratio(line, ("Dask",))) is not None]
+    slow = sum(r < LEAST_OF_DASK for r in beside)
+    head = ["work", "dtype", "shape", "chunks", OURS, "Dask", "Dask / ours", "Dask blelloch"]
+    rows = []
+    for line in lines:
+        times, found = line["times"], ratio(line, ("Dask",))
+        mark = f" (below {LEAST_OF_DASK})" if found is not None and found < LEAST_OF_DASK else ""
+        rows.append(
+            [
+                *(line["work"], line["dtype"], shape(line), str(line["chunks"])),
+                *(number(times.get(OURS)), number(times.get("Dask"))),
+                *(number(found) + mark, number(times.get("Dask blelloch"))),
+            ]
+        )
+    return (
+        f"{len(beside) - slow} of {len(beside)} calls take at most 1 / {LEAST_OF_DASK} of the time "
+        f"of Dask's function of the same name.\n\n{table(head, rows)}"
+    )
+
+
+def by_threads(lines: list[Row]) -> str:
+    """Return rates of the input by the number of threads, and what the most gain on one."""
+    names = [name_of(n) for n in THREADS]
+    fewer = [name for name in names if any(name in line["times"] for line in lines)]
+    columns = (*fewer, OURS, "Dask")
+    head = ["work", "shape", *fewer, f"{OURS}, all", "all / one", "Dask, all"]
+    rows = []
+    for line in lines:
+        times = line["times"]
+        one, ours = times.get(name_of(1)), times.get(OURS)
+        rates = [number(read(line) / times[n] / 1e6) if n in times else "" for n in columns]
+        gain = number(one / ours) if one and ours else ""
+        rows.append([line["work"], shape(line), *rates[:-1], gain, rates[-1]])
+    return table(head, rows)
+
+
+#: How the times of a primitive are shown, where not as those of most.
+TABLES = {"arrays": ("milliseconds", calls), "threads": ("GB/s", by_threads)}
 
 
 def by_size(lines: list[Row]) -> str:

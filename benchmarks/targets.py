@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from .cases import LARGE
+
 Row = dict[str, Any]
+
+#: As fast as another, within what times vary.
+SAME = 0.97
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,8 @@ class Target:
     than : tuple of str
         The peers whose fastest is the other time; "uniform" stands for this library's own time of
         uniform data, "sum" for that of a plain sum, "floor" for the floor.
+    nanoseconds, gigabytes : float
+        In the place of others a time of an element, or a rate of the input in a second.
     """
 
     label: str
@@ -36,10 +47,16 @@ class Target:
     data: str = "uniform"
     bins: int = 0
     size: int = 0
+    nanoseconds: float = 0
+    gigabytes: float = 0
 
     @property
     def wanted(self) -> str:
         """The aim in words."""
+        if self.nanoseconds:
+            return f"at most {self.nanoseconds:g} ns an element"
+        if self.gigabytes:
+            return f"{self.gigabytes:g} GB/s"
         than = {
             "uniform": "its own time of uniform data",
             "sum": "its own time of a plain sum",
@@ -62,6 +79,8 @@ class Target:
     def reached(self, line: Row, lines: list[Row], largest: int) -> float | None:
         """Return the ratio, None where one of the two times is missing."""
         ours = line["times"].get("dask_coop")
+        if fixed := self._fixed(line):
+            return fixed / ours if ours else None
         times = {**line["times"], "floor": line["floor_ms"]}
         if uniform := self.find(lines, largest, "uniform"):
             times["uniform"] = uniform["times"].get("dask_coop")
@@ -69,6 +88,17 @@ class Target:
             times["sum"] = plain["times"].get("dask_coop")
         others = [times[name] for name in self.than if times.get(name)]
         return min(others) / ours if ours and others else None
+
+    def _fixed(self, line: Row) -> float:
+        """Return the milliseconds that are wanted whatever others take, or 0."""
+        if self.nanoseconds:
+            return math.prod(line["shape"]) * self.nanoseconds / 1e6
+        return read(line) / self.gigabytes / 1e6 if self.gigabytes else 0.0
+
+
+def read(line: Row) -> float:
+    """Return the bytes of the input of a line of one array."""
+    return float(math.prod(line["shape"]) * np.dtype(line["dtype"]).itemsize)
 
 
 def _targets() -> Iterator[Target]:
@@ -101,19 +131,62 @@ def _targets() -> Iterator[Target]:
     yield Target("int32 product", 3, ("CuPy",), "plus_times", "int32")
 
 
-def _host_targets() -> Iterator[Target]:
-    for dtype in ("float32", "float64"):
+def _chunk_targets() -> Iterator[Target]:
+    """Yield those of one NumPy chunk on one thread."""
+    both, floats = ("fast-histogram", "boost-histogram"), ("float32", "float64")
+    for dtype in floats:
+        counted = partial(Target, work="histogram", dtype=dtype)
+        label = f"histogram {dtype}"
+        yield counted(f"{label}, 256 bins", 1.4, both[:1], bins=256)
+        yield counted(f"{label}, 256 bins", 2, both[1:], bins=256)
+        for bins in (4096, 65536):
+            yield counted(f"{label}, {bins:,} bins", 1.2, both, bins=bins)
+        work = "weighted histogram"
+        yield Target(f"{work} {dtype}, 256 bins", 1.2, both, work, dtype, bins=256)
+    yield Target("histogram2d, 100 x 100 bins", 1.5, both, "histogram2d", "float64")
+    work = "histogram between 1,001 edges"
+    yield Target(work, 2, ("NumPy", *both[1:]), work, "float64")
+    for dtype, least in (("float32", 5), ("float64", 2.5)):
+        for work in ("var", "std"):
+            yield Target(f"{work} {dtype}", least, ("NumPy",), work, dtype)
+    for data in ("uniform", "holes"):
+        for work, least in (("nanvar", 3.5), ("nansum", 1.7), ("nanmean", 1.7)):
+            label = f"{work}, a tenth NaN" if data == "holes" else work
+            yield Target(label, least, ("bottleneck",), work, data=data)
+    for dtype in floats:
+        for work in ("sum", "mean", "min", "max", "argmin", "argmax"):
+            yield Target(f"{work} {dtype}", SAME, ("NumPy",), work, dtype)
+        nan_peers = ("NumPy", "bottleneck", "numbagg")
+        yield Target(f"nanmax {dtype}", SAME, nan_peers, "nanmax", dtype)
+    for dtype in ("float32", "bool"):
+        yield Target(f"any {dtype}, nothing true", SAME, ("NumPy",), "any", dtype, "zeros")
+    yield Target("describe", 1, (), "describe", nanoseconds=2.2)
+    for dtype, least in (("float32", 1.5), ("float64", 1.4)):
+        yield Target(f"cumsum {dtype}", least, ("NumPy",), "cumsum", dtype)
+        yield Target(f"cummax {dtype}", 3, ("NumPy",), "cummax", dtype)
+        for work in ("cumsum axis 0", "cummax axis 0"):
+            yield Target(f"{work} {dtype}", 1.5, ("NumPy",), work, dtype)
+    # A fifth of what it took when sums of logarithms were taken element by element.
+    yield Target("logcumsumexp", 1, (), "logcumsumexp", "float64", nanoseconds=10)
+    for dtype in floats:
         yield Target(f"reproducible sum {dtype}", 0.33, ("sum",), "reproducible sum", dtype)
-    for work in ("sum()", "var()"):
-        for dtype in ("float64", "float32"):
-            yield Target(f"{work} {dtype}", 1, ("Dask",), work, dtype)
-    for dtype in ("float64", "float32"):
-        yield Target(f"histogram, {dtype}", 3, ("Dask",), "histogram(bins=100)", dtype)
+
+
+def _whole_targets() -> Iterator[Target]:
+    """Yield those of whole calls on Dask arrays of NumPy chunks."""
+    rates = {"histogram of 256 bins": 20, "var": 55, "describe": 30, "nanmean": 55, "cumsum": 25}
+    for work, rate in rates.items():
+        large = partial(Target, work=f"{work}, 32 chunks", size=LARGE)
+        yield large(f"{work}, 16 threads", 1, (), gigabytes=rate)
+        yield large(f"{work}, 16 threads", 10, ("1 thread",))
     for chunks in (32, 128):
         for than, least in (("Dask", 2.5), ("Dask blelloch", 1.5)):
             work = f"cumsum, {chunks} chunks on a cluster"
             yield Target(work, least, (than,), work, "float64")
 
 
-#: Of kernels on a GPU, and of whole calls on the host.
-TARGETS, HOST_TARGETS = tuple(_targets()), tuple(_host_targets())
+#: Of kernels on a GPU, and without one.
+TARGETS, HOST_TARGETS = tuple(_targets()), (*_chunk_targets(), *_whole_targets())
+
+#: What a whole call on NumPy chunks takes, beside Dask's function of the same name.
+LEAST_OF_DASK = 0.9

@@ -14,11 +14,16 @@ cache, so that no call finds its input there.
 from __future__ import annotations
 
 import datetime
+import math
+import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -27,8 +32,9 @@ import numpy as np
 
 from dask_coop.cli import info
 
-from .cases import GPU, HOST, Case, fill
+from .cases import GPU, HOST, LARGE, Case, fill
 from .contenders import Contenders, Missing
+from .threads import THREADS, most_threads, name_of
 
 Sets = list[tuple[Any, ...]]
 Call = Callable[..., Any]
@@ -36,14 +42,18 @@ Call = Callable[..., Any]
 #: The milliseconds of a call, and those that the host took to ask for it.
 Sample = tuple[float, float]
 
-#: Samples of a call of at most so many milliseconds; a slower one gets a single sample.
-SAMPLES = ((100.0, 7), (300.0, 3))
+#: Samples of a call of at most so many milliseconds.
+SAMPLES = ((100.0, 7), (300.0, 3), (math.inf, 1))
+HOST_SAMPLES = ((20.0, 7), (60.0, 5), (150.0, 3), (1000.0, 2), (math.inf, 1))
 
 #: A batch lasts so many milliseconds, or has so many calls.
 BATCH_MS, MOST_CALLS = 2.0, 50
 
 #: The inputs are so many caches, and at least so many sets.
 CACHES, LEAST_SETS = 4, 3
+
+#: Of inputs of so many bytes one set is enough: the start of one is no more in any cache.
+ONE_SET = 1 << 32
 
 #: More sets than calls have no use; with this many, 2^16 elements are still four caches.
 MOST_SETS = 1024
@@ -75,6 +85,8 @@ class GpuTimer:
     kind = "GPU"
     names = ("dask_coop", "CUB", "CuPy", "PyTorch")
     scale = GPU
+    samples = SAMPLES
+    primitives = ("reduce", "scan", "histogram", "transpose", "matmul")
 
     def __init__(self) -> None:
         self.contenders = Contenders(gpu=True)
@@ -150,14 +162,27 @@ class HostTimer:
     """Times calls of NumPy, without a GPU."""
 
     kind = "CPU"
-    names = ("dask_coop", "NumPy", "Dask", "Dask blelloch")
-    scale = HOST
-    memory = 8 << 30
+    peers = ("bottleneck", "numbagg", "boost-histogram", "fast-histogram")
+    samples = HOST_SAMPLES
+    primitives = ("chunks", "arrays", "threads")
     cache = 0
 
     def __init__(self) -> None:
         self.contenders = Contenders(gpu=False)
         self.xp = np
+        self.memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        fewer = [name_of(n) for n in THREADS if n < most_threads(self.contenders.processors)]
+        self.names = ("dask_coop", *fewer, "NumPy", "Dask", "Dask blelloch", *self.peers)
+        large = self.contenders.processors >= THREADS[-1]
+        self.scale = replace(HOST, whole=LARGE) if large else HOST
+        self._kept: dict[str, tuple[Any, Any]] = {}
+
+    def keep(self, what: str, key: Any, make: Callable[[], Any]) -> Any:
+        """Return what was made for `key` if it was the last one of its name, else make it."""
+        if what not in self._kept or self._kept[what][0] != key:
+            self._kept.pop(what, None)
+            self._kept[what] = key, make()
+        return self._kept[what][1]
 
     def sample(self, call: Call, sets: Sets, first: int, batch: int, host: float) -> Sample:
         """Time `batch` calls from set `first` on."""
@@ -182,8 +207,8 @@ class HostTimer:
         """Return None: which instructions a CPU would run is not known."""
 
     def facts(self) -> dict[str, Any]:
-        """Return nothing more."""
-        return {}
+        """Return the versions of the peers."""
+        return {name: version_of(name) for name in (*self.peers, "numba")}
 
 
 Timer = GpuTimer | HostTimer
@@ -194,6 +219,23 @@ def find_timer(cpu: bool) -> Timer:
     return HostTimer() if cpu or not info.cupy_gpus() else GpuTimer()
 
 
+def version_of(package: str) -> str | None:
+    """Return the version of a package, None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def processor() -> str:
+    """Return the name of the processor, as far as the system tells it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
 def machine_facts(timer: Timer) -> dict[str, Any]:
     """Return the machine, the versions of everything and the date."""
     known = info.facts()
@@ -202,14 +244,25 @@ def machine_facts(timer: Timer) -> dict[str, Any]:
         "timer": timer.kind,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "gpu": gpus[0] if gpus else None,
+        "processor": processor(),
+        "processors": timer.contenders.processors,
         "versions": known["versions"] | timer.facts(),
     }
 
 
 def inputs(timer: Timer, case: Case) -> Sets:
     """Return the sets of inputs that the calls walk through."""
+    if isinstance(timer, GpuTimer):
+        return _make_inputs(timer, case)
+    key = case.dtype, case.shape, case.data, case.arrays
+    sets: Sets = timer.keep("inputs", key, lambda: _make_inputs(timer, case))
+    return sets
+
+
+def _make_inputs(timer: Timer, case: Case) -> Sets:
     nbytes = case.nbytes * case.arrays
-    n = min(max(LEAST_SETS, -(-CACHES * timer.cache // nbytes)), MOST_SETS)
+    least = LEAST_SETS if nbytes < ONE_SET else 1
+    n = min(max(least, -(-CACHES * timer.cache // nbytes)), MOST_SETS)
     if case.size < 1 << 20:
         # Views of one array: hundreds of small ones would take long to fill.
         whole = replace(case, shape=(n, *case.shape))
@@ -220,22 +273,31 @@ def inputs(timer: Timer, case: Case) -> Sets:
 
 
 class Samples:
-    """Samples of one call: the first says how many are taken, and of how many calls each."""
+    """Samples of one call: the first says of how many calls each is, the fastest how many they are.
 
-    def __init__(self, timer: Timer, call: Call, sets: Sets) -> None:
-        self._timer, self._call, self._sets = timer, call, sets
-        first = timer.sample(call, sets, 0, 1, 1.0)
-        ms, self._host = first
-        self.left = next((n for most, n in SAMPLES if ms <= most), 0)
-        self._samples = [] if self.left else [first]
-        self._batch = int(min(max(BATCH_MS / max(ms, 1e-6), 1), MOST_CALLS)) if self.left else 1
+    They begin with the set of the number `begin`.
+    """
+
+    def __init__(self, timer: Timer, call: Call, sets: Sets, begin: int = 0) -> None:
+        self._timer, self._call, self._sets, self._begin = timer, call, sets, begin
+        first = timer.sample(call, sets, begin, 1, 1.0)
+        self._least, self._host = first
+        self._batch = int(min(max(BATCH_MS / max(self._least, 1e-6), 1), MOST_CALLS))
+        # The first call was a sample, unless one is of several.
+        self._samples = [first] if self._batch == 1 else []
+
+    @property
+    def left(self) -> int:
+        """How many samples are still to be taken."""
+        count = next(n for most, n in self._timer.samples if self._least <= most)
+        return max(count - len(self._samples), 0)
 
     def sample(self) -> None:
         """Take the next sample."""
-        first = 1 + len(self._samples) * self._batch
+        first = self._begin + 1 + len(self._samples) * self._batch
         one = self._timer.sample(self._call, self._sets, first, self._batch, self._host)
         self._samples.append(one)
-        self.left -= 1
+        self._least = min(self._least, one[0])
 
     def result(self) -> dict[str, Any]:
         """Return the samples in milliseconds, and their median."""

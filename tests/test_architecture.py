@@ -31,6 +31,7 @@ FOLDERS = {
         "graph",
         "chunks",
         "chunks.cupy",
+        "chunks.numpy",
         "algebra",
         "cuda",
         "errors",

@@ -31,6 +31,7 @@ PACKAGES = {
     "distributed": ("distributed",),
     "dask-cuda": ("dask-cuda",),
     "NumPy": ("numpy",),
+    "Numba": ("numba",),
 }
 NEEDED = (
     "  needed for one: compute capability 7.0 (CUDA 12) or 7.5 (CUDA 13) or newer, NVIDIA's\n"
@@ -47,8 +48,9 @@ def facts() -> Facts:
         ``gpus``: one dict each, sizes in bytes; ``no_gpu``: why there is none, or None; ``peers``:
         by name of a property, a matrix with ``[i][j]`` for GPU i reaching GPU j's memory, None on
         the diagonal; ``versions``: None for what is absent; ``cache``: the folder of compiled
-        kernels, or why there is none.
+        kernels, or why there is none; ``loops``: the same of the loops that Numba compiles.
     """
+    from dask_coop.cli import loops
     from dask_coop.cuda import disk_cache
 
     gpus, why = _gpus()
@@ -58,6 +60,7 @@ def facts() -> Facts:
         "peers": _peers(len(gpus)) if gpus else {},
         "versions": _versions(bool(gpus)),
         "cache": disk_cache.describe(),
+        "loops": loops.folder(),
     }
 
 
@@ -99,6 +102,7 @@ def as_text(facts: Facts) -> str:
     lines.append("versions:")
     lines += [_line(key, value or "not installed") for key, value in facts["versions"].items()]
     lines.append(f"compiled kernels: {facts['cache']}")
+    lines.append(f"compiled loops over NumPy chunks: {facts['loops']}")
     return "\n".join(lines)
 
 

@@ -140,9 +140,10 @@ def _parser() -> argparse.ArgumentParser:
 
     warm = commands.add_parser(
         "warm",
-        help="compile the kernels ahead",
-        description="Compiles the kernels that public functions launch, so that no call has to "
-        "wait for the compiler, into the folder that `info` names.",
+        help="compile kernels and loops ahead",
+        description="Compiles the kernels that public functions launch, and where there is Numba "
+        "the loops over NumPy chunks, so that no call has to wait for a compiler, into the folders "
+        "that `info` names.",
     )
     warm.set_defaults(run=_warm)
     warm.add_argument(
@@ -157,21 +158,22 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         default=(),
         metavar="A,B...",
-        help="dtypes of the data (float32,float64,int32,int64,uint8)",
+        help="dtypes of the data (float32,float64,int32,int64,uint8; of loops the three wide ones)",
     )
     warm.add_argument(
         "--arch",
         type=_names,
         default=(),
         metavar="A,B...",
-        help="architectures, such as sm_90 (those of the GPUs here)",
+        help="architectures, such as sm_90, for kernels and no loops (those of the GPUs here)",
     )
 
     bench = commands.add_parser(
         "bench",
         help="time the kernels beside other libraries",
         description="Times the kernels beside CUB, CuPy and PyTorch, or without a GPU the NumPy "
-        "chunks beside NumPy and Dask; writes all samples, a page and plots.",
+        "chunks beside NumPy, Dask, bottleneck, numbagg, boost-histogram and fast-histogram; "
+        "writes all samples, a page and plots.",
     )
     bench.set_defaults(run=_bench)
     bench.add_argument(
@@ -179,7 +181,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_names,
         default=(),
         metavar="NAMES",
-        help="some of reduce,scan,histogram,transpose,matmul (all)",
+        help="some of reduce,scan,histogram,transpose,matmul (all with a GPU), "
+        "chunks,arrays,threads (all without)",
     )
     bench.add_argument(
         "--sizes",
@@ -187,6 +190,13 @@ def _parser() -> argparse.ArgumentParser:
         default=(),
         metavar="N,N...",
         help="sizes as powers of two (16,18,20,22,24,26,28,30; without a GPU up to 24)",
+    )
+    bench.add_argument(
+        "--whole",
+        type=_size,
+        metavar="N",
+        help="elements of the array that all threads work on, as a power of two (30 with 16 "
+        "processors and more, else 26)",
     )
     bench.add_argument("--quick", action="store_true", help="tiny sizes: does everything work?")
     bench.add_argument("--cpu", action="store_true", help="leave the GPU alone")
@@ -242,6 +252,12 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(1 << power for power in sorted(powers))
 
 
+def _size(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 8 to 40")
+    return _sizes(text)[0]
+
+
 def _bench(given: argparse.Namespace) -> None:
     benchmarks = _benchmarks()
     if unknown := set(given.only) - set(benchmarks.PRIMITIVES):
@@ -249,8 +265,8 @@ def _bench(given: argparse.Namespace) -> None:
         raise UserError(f"--only {','.join(sorted(unknown))}: choose among {known}")
     if given.out is not None:
         _require_writable(given.out)
-    options = {key: getattr(given, key) for key in ("only", "sizes", "quick", "cpu", "name", "out")}
-    for path in benchmarks.run(**options):
+    options = "only", "sizes", "quick", "cpu", "whole", "name", "out"
+    for path in benchmarks.run(**{key: getattr(given, key) for key in options}):
         print(f"written: {path}")
 
 

@@ -1,4 +1,7 @@
-"""Compiles programs ahead of the calls that need them, into the folder that processes share."""
+"""Compiles ahead of the calls that need it: programs for GPUs, and the loops over NumPy chunks.
+
+Both go into folders that processes share, which `info` names.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.chunks.cupy.programs_list import GROUPS, WARM, warm
-from dask_coop.cli import info
+from dask_coop.cli import info, loops
 from dask_coop.cuda import compiler, disk_cache
 from dask_coop.cuda.devices import Device, device, usual
 from dask_coop.cuda.programs.base import CTYPES
@@ -26,29 +29,53 @@ def run(only: Sequence[str], dtypes: Sequence[str], archs: Sequence[str]) -> Ite
     only : sequence of str
         Some of `GROUPS`; none for all.
     dtypes : sequence of str
-        Names of dtypes; none for `WARM`.
+        Names of dtypes; none for those that are likely.
     archs : sequence of str
-        Architectures such as "sm_90"; none for the GPUs of this machine.
+        Architectures such as "sm_90", for which programs are compiled and no loops; none for this
+        machine, with its GPUs if there are any.
 
     Raises
     ------
     UserError
-        If a name is not known, there is no GPU and no architecture is given, no compiler is
-        installed, or compiled programs cannot be kept.
+        If a name is not known, nothing that compiles is installed, there is neither a GPU nor Numba
+        and no architecture is given, or what was compiled cannot be kept.
     """
     if unknown := set(only) - set(GROUPS):
         raise UserError(f"--only {','.join(sorted(unknown))}: choose among {', '.join(GROUPS)}")
     if unknown := set(dtypes) - set(CTYPES):
         raise UserError(f"--dtypes {','.join(sorted(unknown))}: choose among {', '.join(CTYPES)}")
+    has_loops = not archs and loops.exist()
+    try:
+        gpus = _gpus(archs)
+    except UserError as error:
+        if archs:
+            raise
+        if not has_loops:
+            raise UserError(
+                f"{error}; for loops over NumPy chunks Numba is missing: "
+                "`pip install dask-coop[cpu]`"
+            ) from None
+        gpus, left_out = [], f"no kernels are compiled: {error}"
+    if has_loops:
+        folder = loops.folder()
+        if folder.startswith("none: "):
+            raise UserError(
+                f"compiled loops are not kept anywhere ({folder.removeprefix('none: ')}); set "
+                "NUMBA_CACHE_DIR to a folder that you can write to"
+            )
+        yield f"folder of loops over NumPy chunks: {folder}"
+        yield from loops.warm([g for g in only or GROUPS if g in loops.GROUPS], dtypes)
+    if not gpus:
+        yield left_out
+        return
     kinds = [np.dtype(name) for name in dtypes] or WARM
-    gpus = _gpus(archs)
     folder = disk_cache.describe()
     if folder.startswith("none: "):
         raise UserError(
             f"compiled kernels are not kept anywhere ({folder.removeprefix('none: ')}); set "
             "DASK_COOP_CACHE to a folder that only you can write to"
         )
-    yield f"folder: {folder}"
+    yield f"folder of kernels: {folder}"
     for gpu in gpus:
         for group in only or GROUPS:
             for dtype in kinds:

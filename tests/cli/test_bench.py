@@ -8,21 +8,27 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from inspect import isfunction
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
+import dask.array
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
 from support.compiled import remember
 
-from benchmarks import PRIMITIVES, report
-from benchmarks.cases import DATA, DTYPES, GPU, QUICK, Case, apart, fill
+import benchmarks
+import dask_coop
+from benchmarks import PRIMITIVES, arrays, chunks, report, threads
+from benchmarks.cases import DATA, DTYPES, GPU, HOST, LARGE, QUICK, Case, apart, fill
 from benchmarks.contenders import SOURCE, Contenders, build_command, find_nvcc
 from benchmarks.measure import DeviceLostError, floor, measure
-from benchmarks.targets import TARGETS, Target
+from benchmarks.targets import HOST_TARGETS, TARGETS, Target, read
 from benchmarks.timers import HostTimer, inputs, times
 
 # One worker makes the run that most of these tests look at.
@@ -51,14 +57,20 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = bench("--quick", "--cpu", cwd=site, path=site)
     assert done.returncode == 0, done.stderr
     folder = site / "bench-results"
-    written = {line.removeprefix("written: ") for line in done.stdout.splitlines()[-4:]}
+    written = {line.removeprefix("written: ") for line in done.stdout.splitlines()[-3:]}
     assert written == {str(path.relative_to(site)) for path in folder.iterdir()}
     return folder
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((folder / "cpu.json").read_text())["rows"]
+    rows: list[dict[str, Any]] = results_of(folder)["rows"]
     return rows
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    (path,) = folder.glob("*.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
 
 
 def test_a_quick_run_finds_every_result_right(quick: Path) -> None:
@@ -66,13 +78,17 @@ def test_a_quick_run_finds_every_result_right(quick: Path) -> None:
     assert {row["primitive"] for row in rows} == set(PRIMITIVES)
     bad = [row for row in rows if row["status"] not in ("ok", "missing")]
     assert bad == []
-    assert {row["contender"] for row in rows if row["status"] == "ok"} == {*HostTimer.names}
+    timed = {row["contender"] for row in rows if row["status"] == "ok"}
+    missing = {row["contender"]: row["note"] for row in rows if row["status"] == "missing"}
+    assert timed | missing.keys() == {*HostTimer().names}
+    assert missing.keys() <= {*HostTimer.peers}
+    assert all("pip install dask-coop[bench]" in note for note in missing.values())
 
 
 def test_every_time_is_the_median_of_its_samples(quick: Path) -> None:
     for row in rows_of(quick):
         if row["status"] == "ok":
-            assert len(row["samples_ms"]) in (1, 3, 7)
+            assert len(row["samples_ms"]) in (1, 2, 3, 5, 7)
             assert row["ms"] == median(row["samples_ms"]) > 0
         else:
             assert "ms" not in row
@@ -80,8 +96,10 @@ def test_every_time_is_the_median_of_its_samples(quick: Path) -> None:
 
 
 def test_a_run_says_on_which_machine_and_with_what(quick: Path) -> None:
-    found = json.loads((quick / "cpu.json").read_text())
+    found = results_of(quick)
     assert found["machine"]["versions"]["NumPy"] == np.__version__
+    assert found["machine"]["processors"] == Contenders(gpu=False).processors
+    assert (quick / f"cpu-{found['machine']['processors']}-cores.json").is_file()
     assert found["machine"]["date"]
     assert all(ceiling["ms"] > 0 for ceiling in found["ceilings"].values())
 
@@ -91,17 +109,20 @@ def test_the_page_holds_every_time_of_the_largest_size(quick: Path) -> None:
     assert page == report.text(quick, quick)
     for row in rows_of(quick):
         if row["status"] == "ok" and row["shape"] != [QUICK.sizes[0]]:
-            assert f" {report.number(row['ms'])} |" in page
-    for kind in ("sizes", "bins"):
-        assert f"(cpu-{kind}.svg)" in page
-        assert "</svg>" in (quick / f"cpu-{kind}.svg").read_text()
+            rate = row["primitive"] == "threads"
+            shown = read(row) / row["ms"] / 1e6 if rate else row["ms"]
+            assert f" {report.number(shown)} " in page
+    (plot,) = quick.glob("*.svg")
+    assert plot.name.endswith("-threads.svg")
+    assert f"({plot.name})" in page
+    assert "</svg>" in plot.read_text()
 
 
 def test_docs_are_what_the_results_say() -> None:
     assert report.PAGE is not None
     assert report.PAGE.read_text() == report.text(report.RESULTS, report.PAGE.parent)
     for path in report.RESULTS.glob("*.json"):
-        for kind in ("sizes", "bins"):
+        for kind in report.kinds(json.loads(path.read_text())):
             assert path.with_name(f"{path.stem}-{kind}.svg").is_file()
 
 
@@ -109,6 +130,7 @@ def test_an_unknown_primitive_or_size_is_refused(tmp_path: Path) -> None:
     for arguments, message in (
         (("--only", "sum"), "choose among reduce, scan"),
         (("--sizes", "2^20"), "whole numbers from 8 to 40"),
+        (("--whole", "26,28"), "a whole number from 8 to 40"),
     ):
         done = bench(*arguments, cwd=tmp_path, path=REPOSITORY)
         assert done.returncode == 2
@@ -155,6 +177,16 @@ def test_what_is_not_right_gets_no_time(ours: Any, status: str, note: str) -> No
     assert not {"ms", "samples_ms"} & set(row)
 
 
+def test_large_arrays_are_compared_piece_by_piece() -> None:
+    want = np.linspace(1, 2, (1 << 17) * 2 + 1).reshape(1, -1)
+    assert apart(CASE, True, want, want) == 0
+    for at in (0, 1 << 17, -1):
+        for value, off in ((want[0, at] * (1 + 5e-11), 5), (np.nan, np.nan)):
+            got = want.copy()
+            got[0, at] = value
+            np.testing.assert_allclose(apart(CASE, True, got, want), off, 1e-3)
+
+
 def test_a_result_that_varies_is_told_from_one_that_does_not() -> None:
     assert outcome(lambda p, c: lambda x: 2 * x)["repeatable"]
     noise = iter(range(10**6))
@@ -171,7 +203,7 @@ def test_nothing_is_measured_after_a_kernel_broke_the_gpu() -> None:
         list(measure(timer, CASE, ours, 1.0))
 
 
-@pytest.mark.parametrize(("ms", "samples"), [(0.01, 7), (99, 7), (200, 3), (301, 1)])
+@pytest.mark.parametrize(("ms", "samples"), [(0.01, 7), (59, 5), (149, 3), (301, 2), (1001, 1)])
 def test_slow_calls_get_few_samples(ms: float, samples: int) -> None:
     timer, calls = HostTimer(), []
     timer.sample = lambda call, sets, first, batch, host: calls.append(batch) or (ms, 0.0)
@@ -221,6 +253,76 @@ def test_the_cases_of_a_gpu_are_those_that_were_promised() -> None:
     assert all(target.find(lines, 1 << 30) for target in TARGETS)
 
 
+def test_the_cases_of_a_host_are_those_that_were_promised() -> None:
+    scale = replace(HOST, whole=LARGE)
+    cases = [case for name in HostTimer.primitives for case in PRIMITIVES[name].cases(scale)]
+    assert len(set(cases)) == len(cases)
+    lines = [{**vars(c), "times": {}, "floor_ms": 1} for c in cases]
+    assert not [target.label for target in HOST_TARGETS if not target.find(lines, 1 << 24)]
+    for case in cases:
+        makers = PRIMITIVES[case.primitive].CONTENDERS[case.work]
+        assert {*makers} <= {*HostTimer().names, *map(threads.name_of, threads.THREADS)}
+
+
+def test_every_public_function_is_called_beside_that_of_dask() -> None:
+    functions = {name for name in dask_coop.__all__ if isfunction(getattr(dask_coop, name))}
+    # Which compute nothing, and what only moves chunks.
+    functions -= {"explain", "from_npy", "to_gpu", "to_host"}
+    assert functions == {call.name for call in arrays.CALLS.values()}
+    for work, makers in arrays.CONTENDERS.items():
+        assert ("Dask" in makers) == arrays.in_dask(arrays.CALLS[work].name)
+
+
+@pytest.mark.parametrize("work", ["histogram", "describe", "nanvar", "cummax axis 0"])
+def test_the_tasks_of_one_chunk_give_what_the_call_gives(work: str) -> None:
+    axis, bins = (0, 0) if work.endswith("0") else (None, 8 if work == "histogram" else 0)
+    case = Case("chunks", work, "float32", (30, 40), "uniform", axis, bins)
+    call = chunks.WORKS[work].call.with_bins(bins)
+    x = fill(np, case, 0)
+    lazy = call.bind(dask_coop)(dask.array.from_array(x, chunks=-1))
+    wanted = dask.compute(*lazy) if call.several else (lazy.compute(),)
+    found = chunks.Tasks(call, case)
+    found(x + 1)  # which leaves nothing behind
+    for a, b in zip(found(x), wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_run_that_is_interrupted_keeps_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cases(scale: Any) -> Any:
+        yield from islice(chunks.cases(scale), 2)
+        raise KeyboardInterrupt
+
+    stopped = SimpleNamespace(**{**vars(chunks), "cases": cases})
+    monkeypatch.setitem(benchmarks.PRIMITIVES, "chunks", stopped)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        benchmarks.run(only=("chunks",), sizes=(1 << 10,), cpu=True)
+    rows = rows_of(tmp_path / "bench-results")
+    assert {row["work"] for row in rows} == {case.work for case in islice(chunks.cases(HOST), 2)}
+
+
+def test_a_missing_library_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bottleneck", None)
+    case = Case("chunks", "nansum", "float32", (1024,))
+    found = {row["contender"]: row for row in measure(HostTimer(), case, chunks, 1.0)}
+    assert found["bottleneck"]["status"] == "missing"
+    assert "pip install dask-coop[bench]" in found["bottleneck"]["note"]
+    assert found["dask_coop"]["status"] == "ok"
+
+
+def test_inputs_and_references_are_made_once_for_cases_that_share_them() -> None:
+    timer, seen = HostTimer(), []
+    double = contenders()
+    double.reference = lambda case, xp, x: seen.append(x) or (x + x,)
+    for n in (4, 16, 16):
+        (row,) = measure(timer, replace(CASE, chunks=n), double, 1.0)
+    assert row["status"] == "ok"
+    assert len(seen) == 1
+    assert inputs(timer, CASE)[0][0] is seen[0]
+
+
 def test_floors_are_bytes_at_the_measured_rate() -> None:
     ceilings = {"copy": {"bytes": 2000, "ms": 1.0}, "read": {"bytes": 4000, "ms": 1.0}}
     assert floor(HostTimer(), CASE, ceilings) == 8192 / 4000
@@ -246,6 +348,45 @@ def test_ratios_are_to_the_fastest_of_the_others() -> None:
         verdict = "yes" if reached >= 0.7 else "no"
         assert report.aim(target, lines, 1024)[-1].endswith(verdict)
     assert report.aim(Target("x", 1, ("CUB",), "sum", "int8"), lines, 1024)[-1] == "not measured"
+
+
+def test_a_target_may_be_a_time_of_an_element_or_a_rate() -> None:
+    # 1,024 float32 in 2 microseconds.
+    lines = [line(dask_coop=2e-3)]
+    for target, wanted, reached in (
+        (Target("a sum", 1, (), "sum", nanoseconds=4), "at most 4 ns an element", 2.048),
+        (Target("a sum", 1, (), "sum", gigabytes=4), "4 GB/s", 0.512),
+    ):
+        assert target.wanted == wanted
+        assert target.reached(lines[0], lines, 1024) == pytest.approx(reached)
+
+
+def test_whole_calls_below_nine_tenths_of_dask_are_marked() -> None:
+    def whole(work: str, **ms: float) -> dict[str, Any]:
+        return {**line(**ms), "work": work, "chunks": 16}
+
+    slow, fast = whole("a", dask_coop=2, Dask=1.7), whole("b", dask_coop=2, Dask=1.8)
+    alone = whole("c", dask_coop=2)
+    text = report.calls([slow, fast, alone])
+    assert text.startswith("1 of 2 calls")
+    assert "0.850 (below 0.9)" in text
+    assert text.count("below") == 1
+
+
+def test_one_slow_call_of_a_fast_function_does_not_keep_it_from_its_samples() -> None:
+    timer, taken = HostTimer(), iter([300.0, *[10.0] * 20])
+    timer.sample = lambda call, sets, first, batch, host: (next(taken), 0.0)
+    found = times(timer, lambda: None, [()])
+    assert found["samples_ms"] == [300.0, *[10.0] * 6]
+    assert found["ms"] == 10.0
+
+
+def test_rates_are_shown_by_the_number_of_threads() -> None:
+    # 4,096 bytes.
+    of = {"1 thread": 1e-3, "2 threads": 6e-4, "dask_coop": 4e-4, "Dask": 2e-3}
+    text = report.by_threads([line(**of)]).splitlines()
+    assert text[0].split(" | ")[2:5] == ["1 thread", "2 threads", "dask_coop, all"]
+    assert text[2] == "| sum | 2^10 | 4.10 | 6.83 | 10.2 | 2.50 | 2.05 |"
 
 
 def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

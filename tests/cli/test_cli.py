@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import dask_coop
-from dask_coop.cli import info, main
+from dask_coop.cli import info, loops, main
 from dask_coop.cli.readers import open_source
 from dask_coop.cli.summaries import summarize
 
@@ -537,9 +538,34 @@ def test_info_of_this_machine_as_json(capsys: pytest.CaptureFixture[str]) -> Non
     assert main.main(["info", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts == info.facts()
-    assert set(facts) == {"gpus", "no_gpu", "peers", "versions", "cache"}
+    assert set(facts) == {"gpus", "no_gpu", "peers", "versions", "cache", "loops"}
     assert bool(facts["gpus"]) == (facts["no_gpu"] is None)
     assert facts["versions"]["NumPy"] == np.__version__
+
+
+def test_info_says_where_numba_keeps_its_loops(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    code = "from dask_coop.cli.main import main; main(['info'])"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    (folder,) = re.findall(r"^compiled loops over NumPy chunks: (.*)$", done.stdout, re.MULTILINE)
+    assert Path(folder).parent == tmp_path
+    assert re.search(rf"^  Numba +{re.escape(version('numba'))}$", done.stdout, re.MULTILINE)
+
+
+def test_info_says_what_numba_would_give(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "find_spec", lambda name: None)
+    monkeypatch.setitem(info.PACKAGES, "Numba", ("there-is-no-such-package",))
+    assert main.main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^  Numba +not installed$", text, re.MULTILINE)
+    (said,) = [line for line in text.splitlines() if line.startswith("compiled loops")]
+    assert "`pip install dask-coop[cpu]`" in said
+    assert "histograms, statistics and scans" in said
 
 
 def test_a_gpu_is_asked_through_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -595,6 +621,7 @@ def test_info_of_two_gpus() -> None:
             "peers": {"access": [[None, True], [True, None]]},
             "versions": {"CuPy": "14.2.0", "NVRTC": None},
             "cache": "/cache",
+            "loops": "/loops",
         }
     )
     for line in (

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("cuda.core")
 
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.cli import info, main, warm
+from dask_coop.cli import info, loops, main, warm
 from dask_coop.cuda import compiler
 from dask_coop.cuda.devices import Device, usual
 
@@ -27,6 +27,8 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
 
     monkeypatch.setattr(compiler, "compile_program", compile_program)
     monkeypatch.setenv("DASK_COOP_CACHE", str(tmp_path / "kernels"))
+    # Loops have tests of their own.
+    monkeypatch.setattr(loops, "exist", lambda: False)
     return programs
 
 
@@ -45,7 +47,7 @@ def test_what_it_compiles_is_kept_and_counted(
 ) -> None:
     given = "--arch", "sm_90", "--only", "histograms,scans", "--dtypes", "float32"
     folder, *lines = run(capsys, *given)
-    assert folder == f"folder: {tmp_path / 'kernels'}"
+    assert folder == f"folder of kernels: {tmp_path / 'kernels'}"
     sources = {
         group: programs_list.warm(group, np.dtype("f4"), usual("sm_90"))
         for group in ("histograms", "scans")
@@ -93,6 +95,8 @@ def test_without_a_gpu_an_architecture_has_to_be_named(
     said = refusal(capsys)
     assert why in said
     assert "--arch sm_90" in said
+    # There is no Numba either.
+    assert "pip install dask-coop[cpu]" in said
     assert not compiled
 
 
@@ -138,3 +142,26 @@ def test_without_a_compiler_it_says_what_to_install(
 
     monkeypatch.setattr(compiler, "architectures", architectures)
     assert "pip install dask-coop[nvrtc]" in refusal(capsys, "--arch", "sm_90")
+
+
+def test_without_a_gpu_the_loops_are_compiled_and_the_rest_is_said_to_be_left_out(
+    compiled: list[tuple[str, str]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(info, "facts", lambda: {"gpus": [], "no_gpu": "no driver"})
+    monkeypatch.setattr(loops, "exist", lambda: True)
+    monkeypatch.setattr(loops, "folder", lambda: "/loops")
+    asked: list[tuple[list[str], tuple[str, ...]]] = []
+    monkeypatch.setattr(loops, "warm", lambda *given: asked.append(given) or ["a line"])
+    first, line, rest = run(capsys, "--only", "scans,products", "--dtypes", "float32")
+    assert first == "folder of loops over NumPy chunks: /loops"
+    assert line == "a line"
+    assert rest.startswith("no kernels are compiled: there is no GPU (no driver)")
+    assert asked == [(["scans"], ("float32",))]
+    assert not compiled
+    monkeypatch.setattr(loops, "folder", lambda: "none: no folder can be written")
+    assert "set NUMBA_CACHE_DIR to a folder" in refusal(capsys)
+    # For another machine's GPU there is nothing to do with this machine's processor.
+    assert run(capsys, "--arch", "sm_90", "--only", "products", "--dtypes", "uint8")[0] != first
+    assert len(asked) == 1

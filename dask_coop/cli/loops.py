@@ -1,0 +1,162 @@
+"""Compiles the loops over NumPy chunks ahead, and says where Numba keeps them.
+
+No loop is named here: the public functions are called, on chunks that are large enough for their
+loops and lie in memory in each of the ways that these are compiled for.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+import dask_coop
+
+#: Of the groups that `warm` knows, those that have loops.
+GROUPS = ("reductions", "scans", "histograms")
+
+#: The dtypes for which loops are compiled if none are named.
+DTYPES = ("float32", "float64", "int64")
+
+ABSENT = (
+    "Numba is not installed; with `pip install dask-coop[cpu]` histograms, statistics and scans of "
+    "NumPy chunks are compiled loops: fast, and on all threads at a time"
+)
+
+#: The rows and columns of a chunk. Loops are compiled for no fewer elements, in lines of as many.
+_CHUNK = (128, 1024)
+
+_RANGE, _EDGES = (0, 100), np.linspace(0, 10, 101) ** 2
+
+
+def folder() -> str:
+    """Return the folder in which Numba keeps the compiled loops, or "none: " and the reason."""
+    if not exist():
+        return f"none: {ABSENT}"
+    from dask_coop.chunks.numpy.jit import jit
+
+    # Any function of that folder tells it; this one is never compiled.
+    loop: Any = jit(jit)
+    path = loop.stats.cache_path
+    return str(path) if path else "none: no folder can be written, so every process compiles them"
+
+
+def exist() -> bool:
+    """Tell whether there is Numba, and so loops."""
+    return find_spec("numba") is not None
+
+
+def warm(groups: Sequence[str], dtypes: Sequence[str]) -> Iterator[str]:
+    """Compile what is not kept yet, and yield lines that say what was done.
+
+    Parameters
+    ----------
+    groups : sequence of str
+        Some of `GROUPS`.
+    dtypes : sequence of str
+        Names of dtypes; none for `DTYPES`.
+    """
+    from numba.core import event
+
+    for dtype in dtypes or DTYPES:
+        for group in groups:
+            began = time.perf_counter()
+            # Products of many elements overflow, and nobody looks at them.
+            quiet = np.errstate(all="ignore")
+            with quiet, event.install_recorder("numba:compile") as recorder:
+                for x in _arrays(np.dtype(dtype)):
+                    dask.compute(*_CALLS[group](x), scheduler="synchronous")
+            compiled = sum(recorded.is_start for _, recorded in recorder.buffer)
+            seconds = time.perf_counter() - began
+            yield f"NumPy {dtype} {group}: {compiled} loops compiled now, in {seconds:.1f} s"
+
+
+def _arrays(dtype: np.dtype[Any]) -> Iterator[da.Array]:
+    """Yield arrays of four chunks: one that owns them, views of one array, and read-only ones."""
+    rows, columns = _CHUNK
+    x = (np.arange(4 * rows * columns) % 97).reshape(2 * rows, 2 * columns).astype(dtype)
+    views = da.from_array(x, chunks=_CHUNK, name=False)
+    yield views.map_blocks(np.array, dtype=dtype)
+    yield views
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    yield da.from_array(fixed, chunks=_CHUNK, name=False).map_blocks(_fixed, dtype=dtype)
+
+
+def _fixed(x: Any) -> Any:
+    x = np.ascontiguousarray(x)
+    x.flags.writeable = False
+    return x
+
+
+def _functions() -> Iterator[tuple[Callable[..., Any], set[str]]]:
+    """Yield the public functions that take an array alone, with their parameters."""
+    for name in dask_coop.__all__:
+        function = getattr(dask_coop, name)
+        if inspect.isfunction(function):
+            _, *rest = inspect.signature(function).parameters.values()
+            if "engine" in (p.name for p in rest) and all(p.default is not p.empty for p in rest):
+                yield function, {p.name for p in rest}
+
+
+def _reductions(x: da.Array) -> Iterator[Any]:
+    for function, takes in _functions():
+        if "axis" not in takes or takes & {"include_initial", "bins"}:
+            continue
+        for axis in (None, 0, 1):
+            yield from _results(function(x, axis=axis))
+            if "reproducible" in takes:
+                yield from _results(function(x, axis=axis, reproducible=True))
+            if "where" in takes:
+                start = {"initial": 1} if "initial" in takes else {}
+                yield from _results(function(x, axis=axis, where=x > 3, **start))
+    yield from _results(dask_coop.moment(x, 4))
+    yield dask_coop.norm(x, 1, axis=0)
+
+
+def _scans(x: da.Array) -> Iterator[Any]:
+    for function, takes in _functions():
+        if "include_initial" in takes:
+            for axis in (0, 1):
+                yield function(x, axis=axis)
+                yield function(x, axis=axis, include_initial=True)
+                if "segments" in takes:
+                    yield function(x, axis=axis, reverse=True)
+                    yield function(x, axis=axis, exclusive=True)
+                    yield function(x, axis=axis, segments=x > 90)
+
+
+def _histograms(x: da.Array) -> Iterator[Any]:
+    flat = x.ravel()
+    for bins in (100, _EDGES):
+        for axis in (None, 0, 1):
+            yield dask_coop.histogram(x, bins, _RANGE, axis=axis)[0]
+            yield dask_coop.histogram(x, bins, _RANGE, axis=axis, weights=x)[0]
+    yield dask_coop.histogram(x, 1 << 16, _RANGE)[0]
+    yield dask_coop.histogram(x, 10)[0]
+    pairs = [_RANGE] * 2
+    for each in (100, [_EDGES, _EDGES]):
+        yield dask_coop.histogram2d(flat, flat, each, pairs)[0]
+        yield dask_coop.histogram2d(flat, flat, each, pairs, weights=flat)[0]
+    rows = da.stack([flat, flat], axis=1).rechunk({1: 2})
+    yield dask_coop.histogramdd(rows, 100, pairs)[0]
+    yield dask_coop.digitize(x, _EDGES)
+    yield dask_coop.bincount(x.astype("i8"))
+    yield dask_coop.bincount(x.astype("i8"), weights=x)
+
+
+def _results(found: Any) -> Sequence[Any]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+_CALLS: dict[str, Callable[[da.Array], Iterator[Any]]] = {
+    "reductions": _reductions,
+    "scans": _scans,
+    "histograms": _histograms,
+}
