@@ -80,6 +80,11 @@ class Case:
         return self.size * np.dtype(self.dtype).itemsize
 
     @property
+    def inputs(self) -> tuple[Any, ...]:
+        """What its inputs are filled by: cases that have the same have equal ones."""
+        return self.dtype, self.shape, self.data, self.arrays
+
+    @property
     def lines(self) -> tuple[int, int, int]:
         """The shape as (outer, n, inner), of which lines of n are reduced or scanned."""
         if self.axis is None:

@@ -79,8 +79,7 @@ def prepare(
     """Return the contender `name` ready to be timed, or what keeps it from that."""
     try:
         call = primitive.CONTENDERS[case.work][name](timer.contenders, case)
-        adopt = partial(timer.contenders.adopt, name, chunks=case.chunks)
-        adopted = [tuple(map(adopt, arrays)) for arrays in sets]
+        adopted = adopt(timer, case, name, sets)
     except (ImportError, AttributeError) as error:
         return {"status": "missing", "note": "not built" if name == OURS else _line(error)}
     except Exception as error:
@@ -94,6 +93,17 @@ def prepare(
         return {"status": "wrong", "note": f"off by {off:.2g} tolerances"}
     # Results of others would only take room.
     return Ready(call, adopted, got if name == OURS else ())
+
+
+def adopt(timer: Timer, case: Case, name: str, sets: Sets) -> Sets:
+    """Return the sets as the library `name` takes them; Dask copies chunks, which all share."""
+    one = partial(timer.contenders.adopt, name, chunks=case.chunks)
+    if not isinstance(timer, HostTimer) or not case.chunks:
+        return [tuple(map(one, arrays)) for arrays in sets]
+    adopted: Sets = timer.keep(
+        f"in {case.chunks} chunks", case.inputs, lambda: [tuple(map(one, x)) for x in sets]
+    )
+    return adopted
 
 
 def times_in_turn(timer: Timer, case: Case, outcomes: Mapping[str, Ready | Row]) -> dict[str, Row]:

@@ -254,8 +254,7 @@ def inputs(timer: Timer, case: Case) -> Sets:
     """Return the sets of inputs that the calls walk through."""
     if isinstance(timer, GpuTimer):
         return _make_inputs(timer, case)
-    key = case.dtype, case.shape, case.data, case.arrays
-    sets: Sets = timer.keep("inputs", key, lambda: _make_inputs(timer, case))
+    sets: Sets = timer.keep("inputs", case.inputs, lambda: _make_inputs(timer, case))
     return sets
 
 

@@ -27,7 +27,7 @@ import dask_coop
 from benchmarks import PRIMITIVES, arrays, chunks, report, threads
 from benchmarks.cases import DATA, DTYPES, GPU, HOST, LARGE, QUICK, Case, apart, fill
 from benchmarks.contenders import SOURCE, Contenders, build_command, find_nvcc
-from benchmarks.measure import DeviceLostError, floor, measure
+from benchmarks.measure import DeviceLostError, adopt, floor, measure
 from benchmarks.targets import HOST_TARGETS, TARGETS, Target, read
 from benchmarks.timers import HostTimer, inputs, times
 
@@ -321,6 +321,12 @@ def test_inputs_and_references_are_made_once_for_cases_that_share_them() -> None
     assert row["status"] == "ok"
     assert len(seen) == 1
     assert inputs(timer, CASE)[0][0] is seen[0]
+    four, sixteen, again = (
+        adopt(timer, replace(CASE, chunks=n), name, [(seen[0],)])[0][0]
+        for n, name in ((4, "Dask"), (16, "Dask"), (4, "dask_coop"))
+    )
+    assert four is again
+    assert (four.npartitions, sixteen.npartitions) == (4, 16)
 
 
 def test_floors_are_bytes_at_the_measured_rate() -> None:
