@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise, product
 from typing import Any
 
@@ -191,3 +192,47 @@ def test_loops_are_what_numpy_accumulates(
                 case = f"{spec}, {base is None}, {None if heads is None else heads.shape}"
                 assert_same(found, wanted, op, case)
                 assert_same(np.asarray(last), behind, op, case)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)])
+def test_logarithms_of_chunks_are_lifted_by_loops(axes: tuple[int, ...], dtype: str) -> None:
+    op = bind(LOGADDEXP, np.dtype(dtype), np.dtype(dtype), "scan")
+    some = np.random.default_rng(5).random((20, 30, 15)) < 0.9
+    for special in (False, True):
+        array = values(LOGADDEXP, dtype, (20, 30, 15), special)
+        array[3], array[:, 4] = -np.inf, -np.inf
+        for x in (array, array[::-1], np.asfortranarray(array), array[..., ::2]):
+            with np.errstate(invalid="ignore"):
+                wanted = np.logaddexp.reduce(x.astype("f8"), axes)
+            (found,) = backend.lift(op, x, axes)
+            np.testing.assert_allclose(found, wanted, 1e-13, 1e-13)
+        kept = np.where(some, array, -np.inf)
+        with np.errstate(invalid="ignore"):
+            wanted = np.logaddexp.reduce(kept.astype("f8"), axes)
+        (found,) = backend.lift(op, array, axes, some)
+        np.testing.assert_allclose(found, wanted, 1e-13, 1e-13)
+
+
+@pytest.mark.parametrize("shape", [(300_000,), (15_000, 20)])
+def test_logarithms_are_good_to_a_few_ulps_however_many_elements(shape: tuple[int, ...]) -> None:
+    if np.finfo(np.longdouble).nmant < 60:
+        pytest.skip("long doubles are no longer than doubles here")
+    op = bind(LOGADDEXP, np.dtype("f8"), np.dtype("f8"), "scan")
+    rng = np.random.default_rng(6)
+    n = math.prod(shape)
+    rising = np.linspace(-40, 40, n).reshape(shape)
+    for x, steps in (
+        (rng.normal(0, 1, shape), 0),
+        (np.full(shape, -0.7), 0),
+        (rng.normal(0, 9, shape), 0),
+        # As many elements count beside a peak, and each rise rounds what they add up to.
+        (rising, n / 80),
+    ):
+        exact = np.log(np.add.accumulate(np.exp(x.astype(np.longdouble)), 0))
+        found, (last,) = backend.scan_on(op, x, ScanSpec(0), None, None)
+        bound = np.finfo("f8").eps * (4 + 4 * abs(exact) + steps)
+        assert (abs(found - exact) <= bound).all()
+        assert (abs(last - exact[-1]) <= bound[-1]).all()
+        (whole,) = backend.lift(op, x, (0,))
+        assert (abs(whole - exact[-1]) <= bound[-1]).all()

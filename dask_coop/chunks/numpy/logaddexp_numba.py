@@ -18,7 +18,7 @@ import numpy as np
 
 from dask_coop.chunks.numpy.compensated_numba import _add as _two_sum
 from dask_coop.chunks.numpy.jit import jit, jit_reassociated
-from dask_coop.chunks.numpy.scan_numba import COLUMNS, Place, at, restart, run_end
+from dask_coop.chunks.numpy.scan_numba import COLUMNS, Place, at, restart
 
 Array = np.ndarray[Any, Any]
 
@@ -53,6 +53,7 @@ def _decay(x: float) -> float:
 
 @jit_reassociated
 def _positive_log(x: float) -> float:
+    """Return the logarithm of what is at least 1, or NaN."""
     bits = np.float64(x).view(np.int64)
     power = np.int64((bits - _ROOT) >> np.int64(52))
     m = np.int64(bits - (power << np.int64(52))).view(np.float64)
@@ -64,19 +65,8 @@ def _positive_log(x: float) -> float:
     p = _LOGARITHM[5] + u * (_LOGARITHM[6] + u * p)
     p = _LOGARITHM[3] + u * (_LOGARITHM[4] + u * p)
     p = _LOGARITHM[1] + u * (_LOGARITHM[2] + u * p)
-    return np.int32(power) * _LOG_2 + t * (_LOGARITHM[0] + u * p)  # type: ignore[no-any-return]
-
-
-@jit
-def _result(peak: float, total: float) -> float:
-    """Return the logarithm of a sum, or NaN."""
-    return total if total != total else peak + _positive_log(total)
-
-
-@jit
-def _gap(x: float, peak: float) -> float:
-    """Return how far an element is above the peak, and zero where both are infinite."""
-    return 0.0 if x == peak else x - peak
+    log = np.int32(power) * _LOG_2 + t * (_LOGARITHM[0] + u * p)
+    return x if x != x else log
 
 
 @jit
@@ -99,11 +89,12 @@ def _scan_run(
         above += not x[i] <= peak
     # Where there is no other peak, sums are made as they are, and put on top of the total.
     for i in range(1, n + 1 if above else 0):
-        gap = _gap(x[i], peak)
+        # Of infinities that are equal, too.
+        gap = 0.0 if x[i] == peak else x[i] - peak
         peak = x[i] if gap > 0 else peak
         x[i], peaks[i] = gap, peak
     for i in range(1, 0 if above else n + 1):
-        x[i], peaks[i] = _gap(x[i], peak), peak
+        x[i], peaks[i] = 0.0 if x[i] == peak else peak - x[i], peak
     for i in range(1, n + 1):
         sums[i] = _decay(abs(x[i]))
     part = 0.0
@@ -115,7 +106,7 @@ def _scan_run(
         sums[i] = total + (part - excess)
     total, error = _two_sum(total, part)
     for i in range(n + 1):
-        x[i] = _result(peaks[i], sums[i])
+        x[i] = peaks[i] + _positive_log(sums[i])
     return peak, total, excess + error
 
 
@@ -139,7 +130,10 @@ def _scan_lines(
         mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
         peak, total, excess, begin = logs[number], 1.0, 0.0, 0
         while begin < n:
-            end = run_end(flags, mark, flag_place[2], begin, min(begin + _BLOCK, n))
+            stop = min(begin + _BLOCK, n)
+            end = begin + 1 if len(flags) else stop
+            while end < stop and not flags[at(mark + end * flag_place[2])]:
+                end += 1
             if len(flags) and flags[at(mark + begin * flag_place[2])]:
                 peak, total, excess = -np.inf, 1.0, 0.0
             part = values[: end - begin + 1]
@@ -183,13 +177,13 @@ def _scan_columns(
             for i in range(width):
                 before = peak[i], total[i] - excess[i]
                 value = np.float64(x[at(first + i)])
-                gap = _gap(value, peak[i])
+                gap = 0.0 if value == peak[i] else value - peak[i]
                 peak[i] = value if gap > 0 else peak[i]
                 total[i], excess[i] = _add(gap, _decay(abs(gap)), total[i], excess[i])
                 top, exact = before if exclusive else (peak[i], total[i] - excess[i])
-                out[at(to + i)] = _result(top, exact)
+                out[at(to + i)] = top + _positive_log(exact)
         for i in range(width):
-            peak[i] = _result(peak[i], total[i] - excess[i])
+            peak[i] = peak[i] + _positive_log(total[i] - excess[i])
 
 
 @jit_reassociated
@@ -220,7 +214,7 @@ def _sum_lines(x: Array, place: Place, n: int, inner: int, logs: Array) -> None:
             added = _sum(part)
             total, error = _two_sum(total, added)
             excess += error
-        logs[number] = _result(peak, total - excess)
+        logs[number] = peak + _positive_log(total - excess)
 
 
 def _sum_columns(x: Array, place: Place, n: int, inner: int, logs: Array) -> None:
@@ -236,11 +230,11 @@ def _sum_columns(x: Array, place: Place, n: int, inner: int, logs: Array) -> Non
             first = place[0] + group * place[1] + row * place[2] + column
             for i in range(width):
                 value = np.float64(x[at(first + i)])
-                gap = _gap(value, peak[i])
+                gap = 0.0 if value == peak[i] else value - peak[i]
                 peak[i] = value if gap > 0 else peak[i]
                 total[i], excess[i] = _add(gap, _decay(abs(gap)), total[i], excess[i])
         for i in range(width):
-            peak[i] = _result(peak[i], total[i] - excess[i])
+            peak[i] = peak[i] + _positive_log(total[i] - excess[i])
 
 
 #: Scan lines of `x` into those of `out`, from `logs` on, which become those of all; restart at

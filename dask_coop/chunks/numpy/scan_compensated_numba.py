@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_coop.chunks.numpy.compensated_numba import _add
 from dask_coop.chunks.numpy.jit import jit
-from dask_coop.chunks.numpy.scan_numba import BLOCK, COLUMNS, Place, at, restart, run_end
+from dask_coop.chunks.numpy.scan_numba import BLOCK, COLUMNS, Place, at, restart
 
 Array = np.ndarray[Any, Any]
 
@@ -139,7 +139,9 @@ def _scan_lines(
         mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
         total, excess = totals[number], excesses[number]
         while begin < stop:
-            end = run_end(flags, mark, flag_place[2], begin, stop)
+            end = begin + 1 if len(flags) else stop
+            while end < stop and not flags[at(mark + end * flag_place[2])]:
+                end += 1
             head = len(flags) > 0 and flags[at(mark + begin * flag_place[2])] != 0
             total, excess = _add_run(
                 x,

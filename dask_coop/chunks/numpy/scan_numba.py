@@ -30,17 +30,6 @@ at = np.uint64
 
 
 @jit
-def run_end(flags: Array, first: int, step: int, begin: int, end: int) -> int:
-    """Return where the next segment begins behind `begin`, or `end`."""
-    if len(flags) == 0:
-        return end
-    i = begin + 1
-    while i < end and not flags[at(first + i * step)]:
-        i += 1
-    return i
-
-
-@jit
 def restart(flags: Array, first: int, step: int, values: Array, nothing: Any) -> None:
     """Set values of neighbours to `nothing` where their flags are set; or one, with no step."""
     if len(flags) == 0:
@@ -168,7 +157,9 @@ def _add_lines(
         mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
         total, stop = totals[group * inner + column], min(begin + BLOCK, n)
         while begin < stop:
-            end = run_end(flags, mark, flag_place[2], begin, stop)
+            end = begin + 1 if len(flags) else stop
+            while end < stop and not flags[at(mark + end * flag_place[2])]:
+                end += 1
             head = len(flags) > 0 and flags[at(mark + begin * flag_place[2])] != 0
             total = _add_run(
                 x,
@@ -214,7 +205,9 @@ def _extreme_lines(
         mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
         best, stop = totals[group * inner + column], min(begin + BLOCK, n)
         while begin < stop:
-            end = run_end(flags, mark, flag_place[2], begin, stop)
+            end = begin + 1 if len(flags) else stop
+            while end < stop and not flags[at(mark + end * flag_place[2])]:
+                end += 1
             head = len(flags) > 0 and flags[at(mark + begin * flag_place[2])] != 0
             best = _extreme_run(
                 x,
