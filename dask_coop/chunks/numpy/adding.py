@@ -23,8 +23,9 @@ WORTH_COMPILING, _LONG = 1 << 16, 1 << 9
 _WIDENED = {"f4": "f8", **dict.fromkeys(("i1", "i2", "i4"), "i8")}
 _WIDENED |= dict.fromkeys(("u1", "u2", "u4"), "u8")
 _SUMS = {(np.dtype(a), np.dtype(b)) for a, b in _WIDENED.items()}
-_PRODUCTS = _SUMS | {(np.dtype(a), np.dtype(a)) for a in ("f8", "i8", "u8")}
-#: What elements are combined in what by the loops. NumPy's sums of wide elements are as fast.
+_PRODUCTS = _SUMS | {(np.dtype("f8"), np.dtype("f8"))}
+#: What elements are combined in what by the loops. NumPy's sums of wide elements are as fast, and
+#: so are its products of wide integers.
 _PAIRS: dict[np.ufunc, Any] = {np.add: _SUMS, np.multiply: _PRODUCTS}
 
 
