@@ -50,13 +50,13 @@ def _load() -> tuple[ModuleType, ModuleType]:
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) -> State | None:
     """Return the state of a chunk of `op.element`, or None where it is left to NumPy."""
+    worth = adding.WORTH_COMPILING >> 3
+    if x.size < max(worth, 1) or x.dtype.kind not in "biuf" or x.dtype == "f2":
+        return None
     make = _LIFTS.get(op.monoid)
     if isinstance(op.monoid, Powers):
         make = _variance if op.monoid.order == 2 else _powers
-    worth = adding.WORTH_COMPILING >> 3
-    if make is None or x.size < max(worth, 1) or x.dtype.kind not in "biuf" or x.dtype == "f2":
-        return None
-    if not x.flags.aligned or adding._loops() is None:
+    if make is None or not x.flags.aligned or adding._loops() is None:
         return None
     layout = find_layout(x, axes)
     if where is None and not (op.skipna and x.dtype.kind == "f") and _is_numpys(op, x, layout):
