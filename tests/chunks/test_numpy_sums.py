@@ -15,7 +15,7 @@ import dask_coop as dc
 from dask_coop.algebra.monoids import MEAN, PROD, SUM, VAR
 from dask_coop.algebra.operation import bind
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.chunks.numpy import adding
+from dask_coop.chunks.numpy import adding, scan
 from dask_coop.chunks.numpy import backend as on_host
 
 WIDENED = ("f4", "i1", "i4", "u4")
@@ -41,6 +41,7 @@ def with_and_without(function: Any) -> tuple[Any, Any]:
     found = function()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adding, "_loops", lambda: None)
+        patch.setattr(scan, "_modules", tuple)
         return found, function()
 
 
@@ -135,10 +136,8 @@ def test_the_loops_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
         adding.reduce(ufunc, x, (1,), np.dtype("f8"))
         adding.reduce(ufunc, x, (0,), np.dtype("f8"))
         adding.reduce(ufunc, np.repeat(x, 2, 0)[::2], (1,), np.dtype("f8"))
-    op = bind(SUM, x.dtype, x.dtype, "cumsum")
-    on_host.scan(op, x, ScanSpec(1))
     rows = ["add_rows", "multiply_rows"]
-    assert called == [*(n for row in rows for n in (row, "combine_columns", row)), "scan"]
+    assert called == [n for row in rows for n in (row, "combine_columns", row)]
 
 
 def test_not_a_number_and_infinity_are_summed() -> None:
@@ -163,6 +162,8 @@ def test_scans_have_the_same_bits(monoid: Any, element: str, output: str) -> Non
         for shape, axis in (((1000,), 0), ((3, 40), 1), ((7, 1), 1), ((5, 6), 0), ((0, 3), 1)):
             x = values(element, shape)
             if x.dtype.kind == "f":
+                # Sums are then exact in any order.
+                x = np.rint(x) if monoid is SUM else x
                 x.flat[:1] = -0.0
                 x.flat[5:6] = np.nan
             kept = shape[:axis] + shape[axis + 1 :]
