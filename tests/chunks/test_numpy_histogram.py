@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_coop.algebra.bins import Grid, find_bins, find_coordinate_bins, find_steps
+from dask_coop.algebra.bins import Grid, Integers, find_bins, find_coordinate_bins, find_steps
 from dask_coop.chunks.numpy import histogram as histograms
 
 SIZE = 40_000
@@ -104,6 +104,115 @@ def test_numbers_of_bins(dtype: str, right: bool) -> None:
     for edges in (BINS[4][0], BINS[5][0], BINS[5][0][::-1], np.array([0.5]), np.array([])):
         result = histograms.locate(x, find_steps(edges, right, x.dtype))
         np.testing.assert_array_equal(result, np.digitize(x, edges, right))
+
+
+def counted(x: Any, found: Any, weights: Any = None, **options: Any) -> Any:
+    dtype = "i8" if weights is None else "f8"
+    samples = x if isinstance(x, list) else [x]
+    bins = found if isinstance(found, tuple) else (found,)
+    return histograms.count(samples, Grid(bins, **options), weights, dtype)
+
+
+#: Around these a table gets fewer copies of itself, and wider counters.
+@pytest.mark.parametrize("n", [1020, 1021, 1024, 1025, 2044, 2046, 2048, 4095, 5000, 100_000])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_tables_of_any_size_beside_edges(n: int, dtype: str) -> None:
+    found = find_bins(n, (-3, 11.7), np.dtype(dtype))
+    rng = np.random.default_rng(n)
+    x = rng.uniform(-5, 13, SIZE).astype(dtype)
+    x[::3] = rng.choice(found.edges, x[::3].size)
+    x[1::3] = np.nextafter(rng.choice(found.edges, x[1::3].size), x[1::3])
+    expected, _ = np.histogram(x, n, (-3, 11.7))
+    np.testing.assert_array_equal(counted(x, found), expected)
+    weights = rng.integers(-9, 9, SIZE)
+    weighed, _ = np.histogram(x, n, (-3, 11.7), weights=weights)
+    np.testing.assert_array_equal(counted(x, found, weights), weighed)
+    np.testing.assert_array_equal(histograms.count([x], Grid((found,)), weights, "i8"), weighed)
+
+
+def test_equal_samples_and_counters_that_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = histograms._loops()
+    if loops is not None:
+        monkeypatch.setattr(loops, "MOST_COUNTED", 1000)
+    found = find_bins(4, (0, 1), np.dtype("f8"))
+    np.testing.assert_array_equal(counted(np.full(SIZE, 0.3), found), [0, SIZE, 0, 0])
+    np.testing.assert_array_equal(counted(np.full(SIZE, 1.0), found), [0, 0, 0, SIZE])
+    np.testing.assert_array_equal(counted(np.full(SIZE, np.nan), found), [0] * 4)
+    np.testing.assert_array_equal(counted(np.empty(0), found), [0] * 4)
+
+
+LAYOUTS: list[Any] = [
+    lambda x: x[::-1],
+    lambda x: x[::3],
+    lambda x: x.reshape(50, -1)[:, 5:17],
+    lambda x: x.reshape(50, -1).T,
+    lambda x: x.reshape(10, 40, -1)[::2, ::-1, 1:],
+    lambda x: x.reshape(10, 40, -1).transpose(1, 2, 0),
+    lambda x: np.broadcast_to(x[:1000, None], (1000, 7)),
+    lambda x: x.astype(x.dtype.newbyteorder(">")),
+]
+
+
+@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "i8", "u1", "u8"])
+def test_layouts(dtype: str, layout: int) -> None:
+    x, y = (LAYOUTS[layout](samples(dtype, seed)) for seed in (0, 1))
+    weights = LAYOUTS[layout](np.arange(float(SIZE)) % 7).astype("f4")
+    flat, of = np.ascontiguousarray(x), x.dtype.newbyteorder("=")
+    finite = np.where(np.isfinite(y), y, 0).astype(of)
+    for bins, limits in ((20, (-60, 70)), (np.array([0, 1, 3, 40, 90]).astype(of), None)):
+        found = find_bins(bins, limits, of)
+        expected, _ = np.histogram(flat.astype(of), bins, limits)
+        np.testing.assert_array_equal(counted(x, found), expected)
+        weighed, _ = np.histogram(flat.astype(of), bins, limits, weights=weights.astype("f8"))
+        np.testing.assert_array_equal(counted(x, found, weights), weighed)
+        both, *_ = np.histogram2d(
+            flat.astype(of).ravel(), np.ravel(finite), [found.edges, found.edges]
+        )
+        pair = tuple(find_coordinate_bins(b, None, of) for b in [found.edges] * 2)
+        np.testing.assert_array_equal(counted([x, finite], pair), both)
+        for axis in range(x.ndim if x.ndim > 1 else 0):
+            lines = counted(x, found, axes=(axis,), flow=True)
+            assert lines.shape == (*np.delete(x.shape, axis), found.n + 2)
+            first = np.histogram(
+                np.moveaxis(flat.astype(of), axis, -1)[(1,) * (x.ndim - 1)], bins, limits
+            )
+            np.testing.assert_array_equal(lines[(1,) * (x.ndim - 1)][1:-1], first[0])
+            np.testing.assert_array_equal(lines.sum(tuple(range(x.ndim - 1)))[1:-1], expected)
+        edges = np.unique(found.edges.astype(of))
+        numbers = histograms.locate(x, find_steps(edges, False, of))
+        np.testing.assert_array_equal(numbers, np.digitize(flat.astype(of), edges))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u1", "u2", "u8"])
+@pytest.mark.parametrize("minlength", [0, 3, 500])
+def test_integers_are_tallied(dtype: str, minlength: int) -> None:
+    x = np.random.default_rng(0).integers(0, 100, (SIZE // 8, 8)).astype(dtype)
+    expected = np.bincount(x.reshape(-1).astype("i8"), minlength=minlength)
+    for chunk in (x, x.T, x[::-1]):
+        result = histograms.tally(chunk, Integers(minlength), None, "i8")
+        np.testing.assert_array_equal(result, expected)
+        for of in ("f4", "f8", "i4", "u8"):
+            result = histograms.tally(chunk, Integers(minlength), chunk.astype(of), "f8")
+            np.testing.assert_array_equal(result, expected * np.arange(len(expected)))
+    if x.dtype.kind == "i":
+        x[7, 7] = -1
+        with pytest.raises(ValueError, match="no negative elements"):
+            histograms.tally(x, Integers(minlength), None, "i8")
+
+
+def test_complex_weights_and_large_integers() -> None:
+    x, found = samples("f8"), find_bins(9, (-60, 70), np.dtype("f8"))
+    weights = (np.arange(SIZE) % 5) + 1j * (np.arange(SIZE) % 3)
+    expected, _ = np.histogram(x, 9, (-60, 70), weights=weights)
+    result = histograms.count([x], Grid((found,)), weights, "c16")
+    np.testing.assert_array_equal(result, expected)
+    near = np.array([0, 1, 2, 3, 5], "u8") + np.uint64(2**63 - 2)
+    large = np.random.default_rng(0).choice(near, SIZE)
+    edges = near[1:]
+    np.testing.assert_array_equal(
+        counted(large, find_bins(edges, None, large.dtype)), np.histogram(large, edges)[0]
+    )
 
 
 def test_threads_may_be_the_first_to_count_together() -> None:

@@ -98,7 +98,7 @@ def histogram(
         return reproducible_histogram.histogram(lift, histogram, op, samples, grid, weights)
     (dtype,) = op.monoid.dtypes(op.element)
     if weights is not None:
-        weights = weights.astype(op.element, copy=False).astype(dtype, copy=False)
+        weights = weights.astype(op.element, copy=False)
     match grid:
         case Integers():
             return (histograms.tally(samples[0], grid, weights, dtype),)

@@ -2,8 +2,9 @@
 
 A bin index is negative where a sample counts nowhere. Samples are taken in blocks that stay in the
 cache between the steps: the line of each and its bins along all coordinates together are its index
-in the flat table. Where Numba is there and chunks are large enough to pay for its compiler, the
-steps are loops of `dask_coop.chunks.numpy.histogram_numba`; the results are the same.
+in the flat table. Where Numba is there and chunks are large enough to pay for its compiler, all
+blocks of a chunk are one call of `dask_coop.chunks.numpy.histogram_calls`; the results are the
+same.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.bins import Grid, Integers, Numbering, Steps
-from dask_coop.algebra.edges import Bins
+from dask_coop.algebra.bins import Grid, Integers, Steps
+from dask_coop.chunks.numpy.bin_finder import find_finder
 
 Array = np.ndarray[Any, Any]
 
@@ -31,139 +32,10 @@ WORTH_COMPILING = 1 << 15
 @cache
 def _loops() -> ModuleType | None:
     try:
-        from dask_coop.chunks.numpy import histogram_numba
+        from dask_coop.chunks.numpy import histogram_calls
     except ImportError:
         return None
-    return histogram_numba
-
-
-class _Finder(NamedTuple):
-    """How samples find their bins, in float64 or 64-bit integers, to which all others convert.
-
-    Floats and shorter integers compare there as they do in their own dtypes.
-    """
-
-    n: int
-    ends: tuple[Any, Any]
-    numbering: Numbering
-    # Empty where edges are on a line: its step and start, and whether sums are rounded to float32.
-    edges: Array = np.empty(0)
-    line: tuple[float, float, bool] | None = None
-    # The bins per unit of uniform bins, and how far from an edge, in bins, a guess is right.
-    scale: float = 0.0
-    doubt: float = 0.0
-    # The only bin of each cell of the range, or -2 less the last of the cells before, if any; and
-    # the cells per unit.
-    guide: Array = np.empty(0, "i4")
-    cells: float = 0.0
-    # Integers as the user gave them, where float64 could not tell them from their neighbours.
-    limits: tuple[int, int] | None = None
-
-    def find(self, x: Array, index: Array, compiled: bool) -> None:
-        """Write the bin indices of one-dimensional samples to `index`, perhaps by Numba's loops."""
-        loops = _loops() if compiled else None
-        # The loops widen float32 themselves.
-        v = x if loops is not None and x.dtype == "f4" else self._convert(x)
-        if loops is None:
-            self._locate(v, index)
-            return
-        first, step = self.numbering.first, self.numbering.step
-        low, high = self.ends
-        if self.guide.size:
-            unsure = loops.guess_by_guide(v, low, high, self.cells, self.guide, first, step, index)
-        elif self.scale:
-            unsure = loops.guess_on_line(v, low, high, self.scale, self.doubt, first, step, index)
-        else:
-            unsure = len(v)
-            index.fill(loops.UNSURE)
-        numbers = tuple(self.numbering)
-        if unsure and self.line is not None:
-            loops.search_on_line(v, self.n, low, high, self.scale, *self.line, numbers, index)
-        elif unsure:
-            loops.search(v, self.edges, self.scale, self.guide, self.cells, numbers, index)
-
-    def _convert(self, x: Array) -> Array:
-        v = x.astype(self.edges.dtype, copy=False)
-        if self.limits is not None:
-            v[x < self.limits[0]] = -np.inf
-            v[x > self.limits[1]] = np.inf
-        return v
-
-    def _locate(self, v: Array, index: Array) -> None:
-        (low, high), n, numbers = self.ends, self.n, self.numbering
-        if self.line is None:
-            bin_ = np.searchsorted(self.edges, v, "right") - 1
-        else:
-            bin_ = self._step_to(np.where((v >= low) & (v < high), v, low))
-        np.copyto(index, numbers.first + numbers.step * bin_)
-        index[v < low] = numbers.below
-        outside = ~(v < high)
-        if outside.any():
-            rest = v[outside]
-            last = numbers.first + numbers.step * (n - 1) if numbers.closed else numbers.above
-            beyond = np.where(rest > high, numbers.above, numbers.missing)
-            index[outside] = np.where(rest == high, last, beyond)
-
-    def _step_to(self, v: Array) -> Array:
-        """Return the bins of samples that are in one, by steps from a guess."""
-        bin_: Array = np.minimum(((v - self.ends[0]) * self.scale).astype("i8"), self.n - 1)
-        while True:
-            below = v < self._edges_at(bin_)
-            beyond = (v >= self._edges_at(bin_ + 1)) & (bin_ < self.n - 1)
-            if not (below.any() or beyond.any()):
-                return bin_
-            bin_ += beyond
-            bin_ -= below
-
-    def _edges_at(self, index: Array) -> Array:
-        assert self.line is not None
-        step, start, single = self.line
-        edges: Array = index * step + start
-        return edges.astype("f4").astype("f8") if single else edges
-
-
-def _finder(bins: Bins, samples: np.dtype[Any], numbering: Numbering, compiled: bool) -> _Finder:
-    common, n, limits = np.result_type(samples, bins.dtype), bins.n, bins.whole_limits(samples)
-    low, high = (float(end) for end in bins.ends)
-    with np.errstate(all="ignore"):
-        width = np.subtract(high, low)
-        scale = float(n / width) if bins.limits is not None else 0.0
-        # Edges are rounded to their dtype, guesses to float64.
-        size = max(abs(low), abs(high)) * scale
-        doubt = (size + n) * 2.0**-50
-        if 0 < scale < math.inf and bins.line is not None and bins.dtype.itemsize > 2:
-            step, start = bins.line
-            eps = float(np.finfo(bins.dtype).eps)
-            doubt = min(size * eps + doubt, 1.0) if n < 1 << 31 else 1.0
-            if samples.kind in "iu" and step * scale == 1 and math.frexp(step)[0] == 0.5:
-                # Nothing is rounded if edges are whole, too, or halves, quarters and so on, and
-                # float64 has all the numbers between them.
-                exact = low == start and low.is_integer() and high == low + n * step
-                far = max(abs(low), abs(high), size * eps * 2.0**52) > 2.0**52
-                doubt = -1.0 if exact and not far else doubt
-            line = step, start, bins.dtype == "f4"
-            ends = low, high
-            return _Finder(n, ends, numbering, np.empty(0), line, scale, doubt, limits=limits)
-        wide = common.kind in "iu" and common.itemsize == 8
-        edges = bins.cuts.astype(common).astype(common if wide else "f8")
-        finder = _Finder(n, (edges[0], edges[-1]), numbering, edges, limits=limits)
-        if not compiled:
-            return finder
-        if 0 < scale < math.inf:
-            doubt += float(abs((edges - low) * scale - np.arange(n + 1)).max())
-            return finder._replace(scale=scale, doubt=min(doubt, 1.0))
-        n_cells = min(max(2 * n, min(32 * n, 1 << 16)), 1 << 20)
-        cells = float(n_cells / width)
-        if not (0 < width < math.inf and 0 < cells < math.inf):
-            return finder
-        # The same arithmetic as the loop's, so that no edge is in a later cell than what is above.
-        distances = edges.astype("f8") - low
-    cell = (distances * cells).astype("i4")
-    # The last edge may be rounded into a cell behind the last.
-    at = np.arange(n_cells + 2)
-    guide = np.searchsorted(cell, at, "right").astype("i4") - np.int32(1)
-    guide[cell] = -2 - np.maximum(np.searchsorted(cell, cell).astype("i4") - np.int32(1), 0)
-    return finder._replace(guide=guide, cells=cells)
+    return histogram_calls
 
 
 def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: Any) -> Array:
@@ -175,106 +47,99 @@ def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: An
         The coordinates, of equal shapes, not bool.
     grid : Grid
     weights : numpy.ndarray or None
-        As many as samples, of `dtype`.
+        In the shape of samples.
     dtype : dtype
-        That of the table.
+        That of the table, in which weights are added up.
     """
-    x = samples[0]
+    x, loops = samples[0], _loops_for(samples[0])
     kept, axes = grid.lines(x.shape)
-    compiled = x.size >= WORTH_COMPILING and _loops() is not None
     bins, plain = grid.bins[0], len(samples) == 1 and not kept and weights is None
-    if plain and not grid.flow and not compiled and bins.are_numpys(x.dtype):
+    if plain and not grid.flow and loops is None and bins.are_numpys(x.dtype):
         counts, _ = np.histogram(x, **bins.numpy_arguments())
         return counts.astype(dtype, copy=False)
-    if plain and x.itemsize == 1 and compiled:
-        return _count_values(x, grid, dtype)
-    lines = tuple(x.shape[axis] for axis in kept)
-    table = np.zeros((*lines, *grid.shape), dtype)
-    flat, size = table.reshape(-1), x.size
-    arrays = [*samples] if weights is None else [*samples, weights]
-    arrays, run = _flatten(arrays, kept, axes)
+    if plain and x.itemsize == 1 and loops is not None:
+        values = tally(x.view("u1"), Integers(256), None, "i8")
+        return count([np.arange(256, dtype="u1").view(x.dtype)], grid, values, dtype)
     finders = [
-        _finder(bins, array.dtype, numbering, compiled)
+        find_finder(bins, array.dtype, numbering)
         for bins, array, numbering in zip(grid.bins, samples, grid.numberings, strict=True)
     ]
+    shape = (*(x.shape[axis] for axis in kept), *grid.shape)
+    if loops is not None and loops.takes(finders, shape, dtype):
+        table: Array = loops.count(samples, finders, grid.shape, kept, weights, dtype)
+        return table.reshape(shape)
+    table = np.zeros(shape, dtype)
+    arrays, run = _flatten([*samples] if weights is None else [*samples, weights], kept, axes)
     indices, along = np.empty((2, BLOCK), "i8")
-    for start in range(0, size, BLOCK):
+    for start in range(0, x.size, BLOCK):
         blocks = [array[start : start + BLOCK] for array in arrays]
         index, more = (buffer[: len(blocks[0])] for buffer in (indices, along))
         if kept:
-            _number_lines(index, start, run, compiled)
+            _number_lines(index, start, run)
         for i, finder in enumerate(finders):
             is_first = i == 0 and not kept
-            finder.find(blocks[i], index if is_first else more, compiled)
+            finder.find(blocks[i], index if is_first else more)
             if not is_first:
-                _refine(more, grid.shape[i], index, compiled)
-        _add(index, None if weights is None else blocks[-1], flat, compiled)
+                inside = (index >= 0) & (more >= 0)
+                np.copyto(index, np.where(inside, index * grid.shape[i] + more, -1))
+        _add(index, None if weights is None else blocks[-1], table.reshape(-1))
     return table
 
 
 def tally(x: Array, integers: Integers, weights: Array | None, dtype: Any) -> Array:
-    """Return how often each integer occurs, or the sum of its `weights`, which are of `dtype`."""
-    compiled = x.size >= WORTH_COMPILING and _loops() is not None
-    # NumPy adds up weights in float64, which does not hold all sums of integers.
-    exact = weights is None or np.dtype(dtype).kind == "f"
-    if exact and (x.dtype == "i8" or not compiled) and x.dtype != "u8":
-        (flat, *more), _ = _flatten([x] if weights is None else [x, weights], (), ())
-        table = np.bincount(flat, more[0] if more else None, integers.minlength)
-        return table.astype(dtype, copy=False)
+    """Return how often each integer occurs, or the sum of its `weights`, in `dtype`."""
+    loops, n = _loops_for(x), integers.minlength
+    if weights is not None and weights.dtype == "f8" and x.dtype == "i8":
+        # NumPy converts neither, and adds up each weight where it finds it.
+        loops = None
+    if loops is not None and n and loops.takes([], (n,), dtype):
+        # One look at the integers is enough where all are below the least length.
+        table, are_all = loops.tally(x, n, weights, dtype)
+        if are_all:
+            return np.asarray(table)
     low, high = (int(x.min()), int(x.max())) if x.size else (0, -1)
     if low < 0:
         raise ValueError("'list' argument must have no negative elements")
-    table = np.zeros(max(high + 1, integers.minlength), dtype)
-    arrays, _ = _flatten([x] if weights is None else [x, weights], (), ())
+    n = max(high + 1, n)
+    if loops is not None and loops.takes([], (n,), dtype):
+        return np.asarray(loops.tally(x, n, weights, dtype)[0])
+    (flat, *more), _ = _flatten([x] if weights is None else [x, weights], (), ())
+    # NumPy adds up weights in float64, which does not hold all sums of integers.
+    if (weights is None or np.dtype(dtype).kind == "f") and x.dtype != "u8":
+        table = np.bincount(flat, more[0] if more else None, n)
+        return table.astype(dtype, copy=False)
+    table = np.zeros(n, dtype)
     for start in range(0, x.size, BLOCK):
-        blocks = [array[start : start + BLOCK] for array in arrays]
-        index = blocks[0].astype("i8", copy=False)
-        _add(index, None if weights is None else blocks[-1], table, compiled)
+        block = slice(start, start + BLOCK)
+        _add(flat[block].astype("i8"), more[0][block] if more else None, table)
     return table
 
 
 def locate(x: Array, steps: Steps) -> Array:
     """Return the numbers that samples get, int64 of the shape of `x`."""
+    finder, loops = find_finder(steps.bins, x.dtype, steps.numbering), _loops_for(x)
+    if loops is not None and loops.takes([finder], (), np.dtype("i8")):
+        return np.asarray(loops.locate(x, finder))
     result = np.empty(x.shape, "i8")
-    compiled = x.size >= WORTH_COMPILING and _loops() is not None
-    finder = _finder(steps.bins, x.dtype, steps.numbering, compiled)
     samples, index = x.reshape(-1), result.reshape(-1)
     for start in range(0, x.size, BLOCK):
         part = slice(start, start + BLOCK)
-        finder.find(samples[part], index[part], compiled)
+        finder.find(samples[part], index[part])
     return result
 
 
-def _refine(along: Array, count: int, index: Array, compiled: bool) -> None:
-    loops = _loops() if compiled else None
-    if loops is not None:
-        loops.refine(along, count, index)
-    else:
-        np.copyto(index, np.where((index < 0) | (along < 0), -1, index * count + along))
+def _loops_for(x: Array) -> ModuleType | None:
+    """Return the compiled loops where they are there and worth it."""
+    return _loops() if x.size >= WORTH_COMPILING else None
 
 
-def _add(index: Array, weights: Array | None, table: Array, compiled: bool) -> None:
+def _add(index: Array, weights: Array | None, table: Array) -> None:
     """Add ones or weights to the entries of a flat table; other indices are left out."""
-    loops = _loops() if compiled else None
-    if loops is not None and weights is None:
-        loops.count(index, table)
-    elif loops is not None:
-        loops.weigh(index, weights, table)
-    else:
-        inside = (index >= 0) & (index < len(table))
-        if not inside.all():
-            index = index[inside]
-            weights = weights if weights is None else weights[inside]
-        np.add.at(table, index, 1 if weights is None else weights)
-
-
-def _count_values(x: Array, grid: Grid, dtype: Any) -> Array:
-    """Count samples of one byte by their values, and these by bin."""
-    values = np.zeros(256, "i8")
-    flat = x.view("u1").reshape(-1, order="A")
-    for start in range(0, x.size, BLOCK):
-        _add(flat[start : start + BLOCK], None, values, True)
-    return count([np.arange(256, dtype="u1").view(x.dtype)], grid, values.astype(dtype), dtype)
+    inside = (index >= 0) & (index < len(table))
+    if not inside.all():
+        index = index[inside]
+        weights = weights if weights is None else weights[inside]
+    np.add.at(table, index, 1 if weights is None else weights.astype(table.dtype, copy=False))
 
 
 def _flatten(
@@ -295,11 +160,7 @@ def _flatten(
     return [a.transpose(kept + axes).reshape(-1) for a in arrays], (length, 1)
 
 
-def _number_lines(index: Array, start: int, run: tuple[int, int], compiled: bool) -> None:
-    loops = _loops() if compiled else None
-    if loops is not None:
-        loops.number_lines(index, start, *run)
-        return
+def _number_lines(index: Array, start: int, run: tuple[int, int]) -> None:
     length, distance = run
     at = np.arange(start, start + len(index))
     np.copyto(index, at // (length * distance) * distance + at % distance)

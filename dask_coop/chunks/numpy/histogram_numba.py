@@ -1,8 +1,9 @@
-"""The loops over samples of NumPy chunks, compiled by Numba, which is optional.
+"""The loop over the samples of a NumPy chunk, compiled by Numba, which is optional.
 
-They are written for three dtypes of samples (float64, int64, uint64), to which blocks of the others
-are converted, so that there is little to compile; histogram.py has the same in NumPy
-and says what the parameters are.
+Blocks of samples get slots for their bins, those along all coordinates and the line of each become
+an index in the flat table, and these are counted, weighed or handed out. It is one call a chunk,
+which holds no GIL. It is compiled anew for what arguments are None, so that each call waits only
+for what it needs.
 """
 
 from __future__ import annotations
@@ -11,199 +12,227 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit
+from dask_coop.chunks.numpy.bin_index_numba import (
+    CELLS,
+    LINE,
+    TABLE,
+    VALUES,
+    compare,
+    compare_on_line,
+    find_by_values,
+    guess_by_cells,
+    guess_nothing,
+    guess_on_line,
+    list_doubtful,
+    mark_missing,
+    put_in_order,
+)
+from dask_coop.chunks.numpy.jit import jit, jit_inner
+from dask_coop.chunks.numpy.strided_numba import (
+    FIRST_INTEGER,
+    load_f8,
+    load_floats,
+    load_i8,
+    load_integers,
+    offsets,
+    widen,
+)
 
 Array = Any
 
-
-#: The bin index of a sample that is looked for in a second loop: the first has no branches, so that
-#: the compiler can make it work on several samples at a time.
-UNSURE = -(2**62)
+#: Samples that are worked on at a time.
+BLOCK = 1 << 10
 
 
-@jit
-def guess_on_line(
-    x: Array,
-    low: float,
-    high: float,
-    scale: float,
-    doubt: float,
-    first: int,
-    step: int,
-    index: Array,
-) -> int:
-    """Write the bin indices of samples that are further than `doubt` bins from edges on a line.
+@jit_inner
+def _load(row: Array, at: int, floating: Any, whole: Any, integers: Array, out: Array) -> None:
+    """Write elements of a row in float64, and also to `integers` if they are some."""
+    if floating is not None and (whole is None or row[0] < FIRST_INTEGER):
+        load_floats(row, at, out)
+    if whole is not None and (floating is None or row[0] >= FIRST_INTEGER):
+        load_integers(row, at, integers)
+        widen(integers, row[0], out)
 
-    Return how many are not, or outside.
+
+@jit_inner
+def _guess_in_table(x: Array, finder: Any, slots: Array) -> Any:
+    if finder.kind == CELLS:
+        return guess_by_cells(x, finder, slots)
+    if finder.kind == TABLE:
+        return guess_on_line(x, finder, slots)
+    guess_nothing(slots)
+    return True
+
+
+@jit_inner
+def _refine(slots: Array, shift: int, count: int, index: Array) -> None:
+    """Make `index`, which is 0 for nowhere, that of a table with `count` times the entries."""
+    first, n, one = np.int32(shift), np.int32(count), np.int32(1)
+    for i in range(len(index)):
+        number = np.int32(slots[i] - first)
+        further = np.int32(np.int32(np.int32(index[i] - one) * n) + np.int32(number + one))
+        inside = (index[i] > 0) & (number >= 0) & (number < n)
+        index[i] = further if inside else np.int32(0)
+
+
+@jit_inner
+def _add(index: Array, copies: int, table: Array) -> None:
+    """Add ones to entries of the table.
+
+    It has as many copies of itself as are counted into in turn: an addition waits for the one
+    before it to the same place in memory.
     """
-    unsure = 0
-    for i in range(len(x)):
-        v = x[i]
-        at = (v - low) * scale
-        bin_ = np.int32(at)
-        rest = at - bin_
-        sure = (v >= low) & (v < high) & (rest > doubt) & (rest < 1 - doubt)
-        index[i] = first + step * np.int64(bin_) if sure else UNSURE
-        unsure += 0 if sure else 1
-    return unsure
+    n, m = np.uint64(len(table) // copies), len(index)
+    second, third = n * np.uint64(copies > 1), n * np.uint64(copies > 2) * np.uint64(2)
+    fourth, one = n * np.uint64(copies - 1), np.uint64(1)
+    four, done = np.uint64(4), np.uint64(m & ~3)
+    # Unsigned: Numba takes negative indices from the end.
+    for i in range(np.uint64(0), done, four):
+        table[np.uint32(index[i])] += 1
+        table[second + np.uint32(index[i + one])] += 1
+        table[third + np.uint32(index[i + one + one])] += 1
+        table[fourth + np.uint32(index[i + one + one + one])] += 1
+    for i in range(done, np.uint64(m)):
+        table[np.uint32(index[i])] += 1
+
+
+@jit_inner
+def _add_weights(index: Array, weights: Array, copies: int, table: Array) -> None:
+    """Add weights to entries of the table, as `_add` does ones."""
+    n, m = np.uint64(len(table) // copies), len(index)
+    second, third = n * np.uint64(copies > 1), n * np.uint64(copies > 2) * np.uint64(2)
+    fourth, one = n * np.uint64(copies - 1), np.uint64(1)
+    four, done = np.uint64(4), np.uint64(m & ~3)
+    for i in range(np.uint64(0), done, four):
+        table[np.uint32(index[i])] += weights[i]
+        table[second + np.uint32(index[i + one])] += weights[i + one]
+        table[third + np.uint32(index[i + one + one])] += weights[i + one + one]
+        table[fourth + np.uint32(index[i + one + one + one])] += weights[i + one + one + one]
+    for i in range(done, np.uint64(m)):
+        table[np.uint32(index[i])] += weights[i]
+
+
+@jit_inner
+def _number(slots: Array, n: int, numbers: Array, out: Array) -> None:
+    """Write the numbers that stand for slots."""
+    below, above, missing, first, step = numbers
+    for i in range(len(slots)):
+        number = first + step * (slots[i] - 1)
+        number = number if slots[i] <= n else above
+        number = number if slots[i] <= n + 1 else missing
+        out[i] = number if slots[i] > 0 else below
 
 
 @jit
-def guess_by_guide(
-    x: Array,
-    low: float,
-    high: float,
-    cells: float,
-    guide: Array,
-    first: int,
-    step: int,
-    index: Array,
-) -> int:
-    """Write the bin indices of samples in cells of which `guide` has the only bin.
-
-    Return how many are in others, or outside.
-    """
-    unsure = 0
-    for i in range(len(x)):
-        v = x[i]
-        cell = np.int32((float(v) - float(low)) * cells)
-        index[i] = cell if (v >= low) & (v < high) else -1
-    # A loop of its own, because this one does not work on several samples at a time.
-    for i in range(len(x)):
-        cell = index[i]
-        bin_ = guide[np.uint64(cell if cell >= 0 else 0)]
-        sure = (cell >= 0) & (bin_ >= 0)
-        index[i] = first + step * np.int64(bin_) if sure else UNSURE
-        unsure += 0 if sure else 1
-    return unsure
-
-
-@jit
-def search(
-    x: Array,
-    edges: Array,
-    scale: float,
-    guide: Array,
-    cells: float,
-    numbers: tuple[int, int, int, int, int, bool],
-    index: Array,
+def count(
+    x: Any,
+    weights: Any,
+    rows: Any,
+    summed: Any,
+    exact: Any,
+    finders: Array,
+    on_line: Any,
+    in_table: Any,
+    by_value: Any,
+    floating: Any,
+    whole: Any,
+    lines: Any,
+    entries: Any,
+    start: int,
+    end: int,
+    copies: int,
+    table: Any,
+    numbers: Any,
+    floats: Array,
+    integers: Array,
+    places: Array,
+    first: Array,
+    along: Array,
 ) -> None:
-    """Write the bin indices that are unsure yet.
+    """Count samples `start` to `end` into a table, or write their numbers to it.
 
-    Edges are about ``1 / scale`` apart if that is not 0; else `guide` tells where to begin, if it
-    has any cells.
+    Parameters
+    ----------
+    x : array or None
+        Samples with one coordinate, one-dimensional and contiguous.
+    weights : array or None
+        As many weights, in the same way.
+    rows : array or None
+        What strided_numba.py knows of each coordinate where there is no `x`, then of the weights.
+    summed, exact : bool or None
+        Whether `rows` has weights, and whether they are added up as integers.
+    finders : array of FINDER
+        One for each coordinate.
+    on_line, in_table, by_value : bool or None
+        Whether there are finders of these kinds.
+    floating, whole : bool or None
+        Whether `rows` has floats, and integers; or samples are compared as integers.
+    lines : array or None
+        The row of an array whose addresses are those of lines in the table, counted from 1.
+    entries : array or None
+        The slot of the first entry along each coordinate, and how many there are, where there are
+        several coordinates or `lines`. The table then begins with an entry for what is in none.
+    copies : int
+        How many the table has of itself: 1, 2 or 4.
+    table : array
+    numbers : array or None
+        What `table` gets instead for what is below, above, NaN, and in bins: the first number and
+        the step.
+    floats, integers, places, first, along : array
+        Room for a block of each: float64, int64, and three times int32.
     """
-    below, above, missing, first, step, closed = numbers
-    n = len(edges) - 1
-    low, high = edges[0], edges[n]
-    for i in range(len(x)):
-        if index[i] != UNSURE:
-            continue
-        v = x[i]
-        if low <= v < high:
-            bin_ = 0
-            if scale > 0:
-                bin_ = min(int((float(v) - float(low)) * scale), n - 1)
-                while v < edges[bin_]:
-                    bin_ -= 1
-            elif len(guide):
-                bin_ = max(-2 - guide[int((float(v) - float(low)) * cells)], 0)
-            end, jump = bin_ + 1, 1
-            while end < n and v >= edges[end]:
-                bin_ = end
-                end, jump = end + jump, jump * 2
-            end = min(end, n)
-            while end - bin_ > 1:
-                middle = (bin_ + end) // 2
-                if v >= edges[middle]:
-                    bin_ = middle
+    for at in range(start, end, BLOCK):
+        n = BLOCK if end - at > BLOCK else end - at
+        index = first[:n]
+        if lines is not None:
+            offsets(lines, at, index)
+        if entries is not None and lines is None:
+            for i in range(n):
+                index[i] = 1
+        for c in range(len(finders)):
+            finder, slots = finders[c], index
+            kind = finder.kind
+            if entries is not None:
+                slots = along[:n]
+            if x is not None:
+                v = x[at : at + n]
+            if rows is not None:
+                v = floats[:n]
+                _load(rows[c], at, floating, whole, integers[:n], v)
+            if on_line is not None and kind == LINE and guess_on_line(v, finder, slots):
+                compare_on_line(v, finder, places[: list_doubtful(slots, places)], slots)
+            if in_table is not None and LINE < kind < VALUES and _guess_in_table(v, finder, slots):
+                those = places[: list_doubtful(slots, places)]
+                if whole is not None and finder.whole:
+                    if x is not None:
+                        put_in_order(v, finder.flip, integers)
+                    if rows is not None:
+                        put_in_order(integers[:n], finder.flip, integers)
+                    compare(integers, load_i8, finder, those, slots)
                 else:
-                    end = middle
-            index[i] = first + step * bin_
-        elif v == high and closed:
-            index[i] = first + step * (n - 1)
-        else:
-            index[i] = below if v < low else above if v >= high else missing
-
-
-@jit
-def search_on_line(
-    x: Array,
-    n: int,
-    low: float,
-    high: float,
-    scale: float,
-    width: float,
-    start: float,
-    single: bool,
-    numbers: tuple[int, int, int, int, int, bool],
-    index: Array,
-) -> None:
-    """Write the bin indices that are unsure yet, by edges at ``i * width + start``.
-
-    With `single` these are rounded to float32.
-    """
-    below, above, missing, first, step, closed = numbers
-    for i in range(len(x)):
-        if index[i] != UNSURE:
-            continue
-        v = float(x[i])
-        if low <= v < high:
-            bin_ = min(int((v - low) * scale), n - 1)
-            while v < _edge_at(bin_, width, start, single):
-                bin_ -= 1
-            while bin_ < n - 1 and v >= _edge_at(bin_ + 1, width, start, single):
-                bin_ += 1
-            index[i] = first + step * bin_
-        elif v == high and closed:
-            index[i] = first + step * (n - 1)
-        else:
-            index[i] = below if v < low else above if v >= high else missing
-
-
-@jit
-def _edge_at(i: int, width: float, start: float, single: bool) -> float:
-    edge = i * width + start
-    return float(np.float32(edge)) if single else edge
-
-
-@jit
-def refine(along: Array, count: int, index: Array) -> None:
-    """Make `index` that of a table with `count` entries more for each that it was in."""
-    for i in range(len(index)):
-        inside = (index[i] >= 0) & (along[i] >= 0)
-        index[i] = index[i] * count + along[i] if inside else -1
-
-
-@jit
-def number_lines(index: Array, start: int, n: int, inner: int) -> None:
-    """Write the line of each element from `start` on of an array of shape (outer, n, inner)."""
-    outer, rest = divmod(start, n * inner)
-    row, column = divmod(rest, inner)
-    for i in range(len(index)):
-        index[i] = outer * inner + column
-        column += 1
-        if column == inner:
-            column = 0
-            row += 1
-            if row == n:
-                row = 0
-                outer += 1
-
-
-@jit
-def count(index: Array, table: Array) -> None:
-    """Add one to the table for each index in it."""
-    n = len(table)
-    for i in range(len(index)):
-        if 0 <= index[i] < n:
-            table[index[i]] += 1
-
-
-@jit
-def weigh(index: Array, weights: Array, table: Array) -> None:
-    """Add each weight to its entry of the table."""
-    n = len(table)
-    for i in range(len(index)):
-        if 0 <= index[i] < n:
-            table[index[i]] += weights[i]
+                    compare(v, load_f8, finder, those, slots)
+            if by_value is not None and kind >= VALUES:
+                if x is not None:
+                    find_by_values(v, finder, slots)
+                if rows is not None:
+                    find_by_values(integers, finder, slots)
+            if finder.missing:
+                mark_missing(v, finder.missing, slots)
+            if entries is not None:
+                _refine(slots, entries[c, 0], entries[c, 1], index)
+        if numbers is not None:
+            _number(index, finders[0].n, numbers, table[at : at + n])
+        if numbers is None:
+            if weights is None and summed is None:
+                _add(index, copies, table)
+            if weights is not None:
+                part = weights[at : at + n]
+                _add_weights(index, part, copies, table)
+            if summed is not None:
+                row = rows[len(finders)]
+                if exact is None:
+                    _load(row, at, floating, whole, integers[:n], floats[:n])
+                    _add_weights(index, floats[:n], copies, table)
+                if exact is not None:
+                    load_integers(row, at, integers[:n])
+                    _add_weights(index, integers[:n], copies, table)

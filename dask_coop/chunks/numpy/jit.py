@@ -27,6 +27,14 @@ def jit_reassociated(function: F) -> F:
     return _compile(function, fastmath=_REASSOCIATED)
 
 
+def jit_inner(function: F) -> F:
+    """Return what `jit` does, to be called by compiled functions only: it compiles sooner."""
+    compiled: F = numba.njit(
+        function, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy"
+    )
+    return compiled
+
+
 def _compile(function: F, **options: Any) -> F:
     try:
         compiled: F = numba.njit(function, nogil=True, cache=True, **options)

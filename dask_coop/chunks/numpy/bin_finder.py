@@ -1,0 +1,103 @@
+"""How the samples of NumPy chunks find their bins, and the bins that NumPy's steps find."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_coop.algebra.bins import Numbering
+from dask_coop.algebra.edges import Bins
+
+Array = np.ndarray[Any, Any]
+
+
+class Finder(NamedTuple):
+    """How samples find their bins, in float64 or 64-bit integers, to which all others convert.
+
+    Floats and shorter integers compare there as they do in their own dtypes.
+    """
+
+    n: int
+    ends: tuple[Any, Any]
+    numbering: Numbering
+    # Empty where edges are on a line: its step and start, and whether sums are rounded to float32.
+    edges: Array
+    line: tuple[float, float, bool] | None
+    # The bins per unit of uniform bins, and how far from an edge, in bins, a guess is right where
+    # edges are on a line, or were, but for their rounding.
+    scale: float
+    doubt: float
+    # Integers as the user gave them, where float64 could not tell them from their neighbours.
+    limits: tuple[int, int] | None
+
+    def convert(self, x: Array) -> Array:
+        """Return samples as they are compared."""
+        v = x.astype(self.edges.dtype, copy=False)
+        if self.limits is not None:
+            v[x < self.limits[0]] = -np.inf
+            v[x > self.limits[1]] = np.inf
+        return v
+
+    def find(self, x: Array, index: Array) -> None:
+        """Write the bin indices of one-dimensional samples to `index`."""
+        v = self.convert(x)
+        (low, high), n, numbers = self.ends, self.n, self.numbering
+        if self.line is None:
+            bin_ = np.searchsorted(self.edges, v, "right") - 1
+        else:
+            bin_ = self._step_to(np.where((v >= low) & (v < high), v, low))
+        np.copyto(index, numbers.first + numbers.step * bin_)
+        index[v < low] = numbers.below
+        outside = ~(v < high)
+        if outside.any():
+            rest = v[outside]
+            last = numbers.first + numbers.step * (n - 1) if numbers.closed else numbers.above
+            beyond = np.where(rest > high, numbers.above, numbers.missing)
+            index[outside] = np.where(rest == high, last, beyond)
+
+    def _step_to(self, v: Array) -> Array:
+        """Return the bins of samples that are in one, by steps from a guess."""
+        bin_: Array = np.minimum(((v - self.ends[0]) * self.scale).astype("i8"), self.n - 1)
+        while True:
+            below = v < self._edges_at(bin_)
+            beyond = (v >= self._edges_at(bin_ + 1)) & (bin_ < self.n - 1)
+            if not (below.any() or beyond.any()):
+                return bin_
+            bin_ += beyond
+            bin_ -= below
+
+    def _edges_at(self, index: Array) -> Array:
+        assert self.line is not None
+        step, start, single = self.line
+        edges: Array = index * step + start
+        return edges.astype("f4").astype("f8") if single else edges
+
+
+def find_finder(bins: Bins, samples: np.dtype[Any], numbering: Numbering) -> Finder:
+    """Return how samples of a dtype find their bins."""
+    common, n, limits = np.result_type(samples, bins.dtype), bins.n, bins.whole_limits(samples)
+    low, high = (float(end) for end in bins.ends)
+    with np.errstate(all="ignore"):
+        scale = float(n / np.subtract(high, low)) if bins.limits is not None else 0.0
+        scale = scale if scale < math.inf else 0.0
+        # Edges are rounded to their dtype, guesses to float64.
+        size = max(abs(low), abs(high)) * scale
+        doubt = (size + n) * 2.0**-50
+        if not scale or bins.line is None or bins.dtype.itemsize <= 2:
+            wide = common.kind in "iu" and common.itemsize == 8
+            edges = bins.cuts.astype(common).astype(common if wide else "f8")
+            ends = edges[0], edges[-1]
+            return Finder(n, ends, numbering, edges, None, scale, doubt, limits)
+        step, start = bins.line
+        eps = float(np.finfo(bins.dtype).eps)
+        doubt = min(size * eps + doubt, 1.0) if n < 1 << 31 else 1.0
+        if samples.kind in "iu" and step * scale == 1 and math.frexp(step)[0] == 0.5:
+            # Nothing is rounded if edges are whole, too, or halves, quarters and so on, and
+            # float64 has all the numbers between them.
+            exact = low == start and low.is_integer() and high == low + n * step
+            far = max(abs(low), abs(high), size * eps * 2.0**52) > 2.0**52
+            doubt = -1.0 if exact and not far else doubt
+        line = step, start, bins.dtype == "f4"
+        return Finder(n, (low, high), numbering, np.empty(0), line, scale, doubt, limits)
