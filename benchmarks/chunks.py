@@ -12,6 +12,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.core import flatten
@@ -78,7 +79,8 @@ class Tasks:
         lazy = [
             da.Array({key: DataNode(key, None)}, key[0], sizes, case.dtype) for key in self._inputs
         ]
-        found = call.bind(dask_coop)(*lazy)
+        with dask.config.set({"coop.threads": 1}):
+            found = call.bind(dask_coop)(*lazy)
         results = found if isinstance(found, tuple) else (found,)
         self._outputs = list(flatten([result.__dask_keys__() for result in results]))
         graph: dict[Any, Any] = {}
