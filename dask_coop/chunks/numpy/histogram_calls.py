@@ -97,14 +97,14 @@ def _count(
         for part, into in ((weights.real, table.real), (weights.imag, table.imag)):
             into[...] = _count(prepared, entries, lines, part, size, into.dtype)
         return table
-    weights = None if weights is None else _plain(weights)
+    weights = None if weights is None else _plain(np.asarray(weights))
     # Counters of 32 bits where there are many samples for each entry.
     narrow = weights is None and size < x.size // 8
     counts = np.dtype("i4") if narrow else np.dtype(dtype.str.replace("u", "i"))
     copies = max(n for n in (1, 2, 4) if n == 1 or n * size * counts.itemsize <= COPIES_BYTES)
     direct = copies == 1 and not narrow
     part = table.view(counts) if direct else np.zeros(copies * size, counts)
-    step = MOST_COUNTED if narrow else x.size
+    step = MOST_COUNTED if narrow else max(x.size, 1)
     order = _memory_order(x)
     for start in range(0, x.size, step):
         end = min(start + step, x.size)
