@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dask_coop.chunks.numpy.jit import jit, jit_reassociated
 
-Array = np.ndarray[Any, Any]
+Array = Any
 
 #: Elements that are added up in any order before that is added to the sum.
 _BLOCK = 4096
@@ -21,7 +19,7 @@ _RUNS = 1024
 
 
 @jit_reassociated
-def _add(
+def add(
     part: Array, keep: Array, skip: Any, square: Any, truth: Any, total: Any
 ) -> tuple[int, Any]:
     """Add what counts of a block to `total`, as it is or squared, or ones for what is not zero."""
@@ -62,7 +60,7 @@ def _add_rows(
             part = x[line * step + start :][: min(_BLOCK, n - start)]
             if keep is not None:
                 some = keep[line * n + start :][: len(part)]
-            found, added = _add(part, some, skip, square, truth, zero)
+            found, added = add(part, some, skip, square, truth, zero)
             count += found
             total += added
         counts[line], sums[line] = count, total

@@ -95,6 +95,11 @@ def _variance(op: Operation, lines: Lines) -> State:
     loops, state = _load()[0], np.zeros((4, lines.count))
     space = (np.empty((4, loops.COLUMNS)),) if lines.inner > 1 else ()
     lines.call(loops.lift_rows, loops.lift_columns, _skip(op, lines), state, *space)
+    return _about_means(op, lines, state)
+
+
+def _about_means(op: Operation, lines: Lines, state: Array) -> State:
+    """Return counts, means and squared deviations from them."""
     count, total, squares, centre = state
     with np.errstate(all="ignore"):
         rest = total / np.maximum(count, 1)
@@ -140,21 +145,45 @@ def _compensated(op: Operation, lines: Lines) -> State:
     return (*sums, _count(op, lines, counts))[: len(op.monoid.fields)]
 
 
+class _Ends:
+    """Extrema as loops look for them, of elements that they read as integers.
+
+    Attributes
+    ----------
+    bits : numpy.ndarray
+        The memory of the lines.
+    bounds : tuple
+        The bits of infinity, None of integers, and what is less and more than all elements.
+    nans, found : numpy.ndarray
+        How many elements of each line are NaN, and the extrema of the others: what loops write.
+    """
+
+    def __init__(self, op: Operation, lines: Lines) -> None:
+        self._element = op.element
+        integer = np.dtype(f"{'u' if op.element.kind in 'bu' else 'i'}{op.element.itemsize}")
+        self.bits, limit = lines.memory.view(integer), None
+        low, high = (integer.type(end) for end in (np.iinfo(integer).min, np.iinfo(integer).max))
+        if op.element.kind == "f":
+            limit = op.element.type(np.inf).view(integer)
+            low, high = ~limit, limit
+        self.bounds = limit, low, high
+        self.nans, self.found = np.zeros(lines.count, "i8"), np.empty((2, lines.count), integer)
+
+    def read(self) -> tuple[Array, Array, Array]:
+        """Return what loops have written, extrema as elements."""
+        found = self.found
+        if self.bounds[0] is not None:
+            found = np.where(found < 0, found ^ np.iinfo(found.dtype).max, found)
+        lowest, highest = found.view(self._element)
+        return self.nans, lowest, highest
+
+
 def _extrema(op: Operation, lines: Lines) -> tuple[Array, Array, Array]:
     """Return how many elements are NaN, and the extrema of the others."""
-    integer = np.dtype(f"{'u' if op.element.kind in 'bu' else 'i'}{op.element.itemsize}")
-    bits, limit = replace(lines, memory=lines.memory.view(integer)), None
-    low, high = (integer.type(end) for end in (np.iinfo(integer).min, np.iinfo(integer).max))
-    if op.element.kind == "f":
-        limit = op.element.type(np.inf).view(integer)
-        low, high = ~limit, limit
-    nans, found = np.zeros(lines.count, "i8"), np.empty((2, lines.count), integer)
-    loops, rest = _load()[1], (limit, low, high, nans, *found)
-    bits.call(loops.extrema_of_rows, loops.extrema_of_columns, *rest)
-    if limit is not None:
-        found = np.where(found < 0, found ^ np.iinfo(integer).max, found)
-    lowest, highest = found.view(op.element)
-    return nans, lowest, highest
+    ends, loops = _Ends(op, lines), _load()[1]
+    rest = *ends.bounds, ends.nans, *ends.found
+    replace(lines, memory=ends.bits).call(loops.extrema_of_rows, loops.extrema_of_columns, *rest)
+    return ends.read()
 
 
 def _extremum(op: Operation, lines: Lines) -> State:
@@ -166,9 +195,17 @@ def _extremum(op: Operation, lines: Lines) -> State:
 
 def _moments(op: Operation, lines: Lines) -> State:
     op = replace(op, skipna=True)
-    count, mean, squares = _variance(op, lines)
-    total, _ = _add(op, lines, op.monoid.dtypes(op.element)[4])
-    return np.full_like(mean, count, "i8"), *_extrema(op, lines), total, mean, squares
+    dtype = op.monoid.dtypes(op.element)[4]
+    if lines.inner > 1:
+        count, mean, squares = _variance(op, lines)
+        total, _ = _add(op, lines, dtype)
+        return np.full_like(mean, count, "i8"), *_extrema(op, lines), total, mean, squares
+    ends, state, total = _Ends(op, lines), np.zeros((4, lines.count)), np.zeros(lines.count, dtype)
+    written = state, ends.nans, *ends.found, total
+    given = lines.memory, lines.steps[0], lines.n, lines.keep, _skip(op, lines), ends.bits
+    _load()[0].describe_rows(*given, *ends.bounds, *written)
+    count, mean, squares = _about_means(op, lines, state)
+    return np.full_like(mean, count, "i8"), *ends.read(), total, mean, squares
 
 
 #: Which ends a state has of the lowest and the highest element.

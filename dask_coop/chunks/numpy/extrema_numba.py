@@ -26,7 +26,7 @@ _COLUMNS = 2048
 
 
 @jit
-def _find(part: Array, keep: Array, limit: Any, low: Any, high: Any) -> tuple[int, Any, Any]:
+def find(part: Array, keep: Array, limit: Any, low: Any, high: Any) -> tuple[int, Any, Any]:
     """Return how many are NaN of what `keep` holds for, and the extrema of the others."""
     integer, nans, lowest, highest = part.dtype.type, 0, high, low
     for i in range(len(part)):
@@ -62,7 +62,7 @@ def _extrema_of_rows(
             part = x[line * step + start :][: min(_BLOCK, n - start)]
             if keep is not None:
                 some = keep[line * n + start :][: len(part)]
-            count, a, b = _find(part, some, limit, low, high)
+            count, a, b = find(part, some, limit, low, high)
             found, lowest, highest = found + count, min(lowest, a), max(highest, b)
         nans[line], lows[line], highs[line] = found, lowest, highest
 
@@ -78,7 +78,7 @@ def _find_in_row(
     lows: Array,
     highs: Array,
 ) -> None:
-    """Do what `_find` does for columns, of one row."""
+    """Do what `find` does for columns, of one row."""
     integer = part.dtype.type
     for i in range(len(part)):
         value, counts = part[i], True

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.chunks.numpy.adding_numba import add
+from dask_coop.chunks.numpy.extrema_numba import find
 from dask_coop.chunks.numpy.jit import jit, jit_reassociated
 
 Array = Any
@@ -68,6 +70,22 @@ def _merge(
     return count, total, squares, near
 
 
+@jit
+def _read(
+    part: Array, keep: Array, skip: Any, count: float, total: float, squares: float, centre: float
+) -> tuple[float, float, float, float]:
+    """Return count, sums and centre with those of a block added."""
+    few = count < len(part)
+    near = 0.0 if few else centre
+    found, added, squared = 0, 0.0, 0.0
+    for again in range(1 + few):
+        if again:
+            near += added / max(found, 1)
+            near = near if near - near == 0 else 0.0
+        found, added, squared = _gather(part, keep, skip, near)
+    return _merge(count, total, squares, centre, found, added, squared, near)
+
+
 def _lift_rows(x: Array, step: int, n: int, keep: Array, skip: Any, state: Array) -> None:
     some = None
     for line in range(state.shape[1]):
@@ -79,19 +97,46 @@ def _lift_rows(x: Array, step: int, n: int, keep: Array, skip: Any, state: Array
             if keep is not None:
                 some = keep[line * n + start :][:size]
             start += size
-            few = count < size
-            near = 0.0 if few else centre
-            found, added, squared = 0, 0.0, 0.0
-            for again in range(1 + few):
-                if again:
-                    near += added / max(found, 1)
-                    near = near if near - near == 0 else 0.0
-                found, added, squared = _gather(part, some, skip, near)
-            count, total, square, centre = _merge(
-                count, total, square, centre, found, added, squared, near
-            )
+            count, total, square, centre = _read(part, some, skip, count, total, square, centre)
         state[0, line], state[1, line] = count, total
         state[2, line], state[3, line] = square, centre
+
+
+def _describe_rows(
+    x: Array,
+    step: int,
+    n: int,
+    keep: Array,
+    skip: Any,
+    bits: Array,
+    limit: Any,
+    low: Any,
+    high: Any,
+    state: Array,
+    nans: Array,
+    lows: Array,
+    highs: Array,
+    sums: Array,
+) -> None:
+    some, zero = None, sums.dtype.type(0)
+    for line in range(len(sums)):
+        count, total, square, centre = 0.0, 0.0, 0.0, 0.0
+        missing, lowest, highest, start = 0, high, low, 0
+        while start < n:
+            size = min(max(_LEAST, int(count)), _BLOCK, n - start)
+            at = line * step + start
+            if keep is not None:
+                some = keep[line * n + start :][:size]
+            start += size
+            part = x[at:][:size]
+            count, total, square, centre = _read(part, some, skip, count, total, square, centre)
+            _, added = add(part, some, skip, None, None, zero)
+            sums[line] += added
+            found, a, b = find(bits[at:][:size], some, limit, low, high)
+            missing, lowest, highest = missing + found, min(lowest, a), max(highest, b)
+        state[0, line], state[1, line] = count, total
+        state[2, line], state[3, line] = square, centre
+        nans[line], lows[line], highs[line] = missing, lowest, highest
 
 
 @jit_reassociated
@@ -238,8 +283,12 @@ def _powers_of_rows(
 #: lines of `n` elements, the first of which are `step` elements apart.
 lift_rows = jit(_lift_rows)
 
-#: Do it for `inner` lines that are neighbours, whose elements are `step` elements apart. `state` is
-#: zero at first.
+#: Do it while each block is in a cache for what `extrema_of_rows` of its `bits` and `add_rows`
+#: write, too. `sums` are zero at first.
+describe_rows = jit(_describe_rows)
+
+#: Do the first for `inner` lines that are neighbours, whose elements are `step` elements apart.
+#: `state` is zero at first.
 lift_columns = jit(_lift_columns)
 
 #: Write counts, which are zero at first, sums of powers of deviations from means, and these, of
