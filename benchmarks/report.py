@@ -126,10 +126,11 @@ def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
         f"## {gpu['name'] if gpu else 'Without a GPU'} ({name})",
         f"{machine['date']}, {machine['seconds']} s in all. {on}{versions}. Ceilings: {rates}.",
     ]
-    largest = max((line["shape"][0] for line in lines if len(line["shape"]) == 1), default=0)
+    flat = [line for line in lines if len(line["shape"]) == 1 and line["primitive"] != "threads"]
+    largest = max((line["shape"][0] for line in flat), default=0)
     blocks += ["### The aims", aims(lines, largest, TARGETS if gpu else HOST_TARGETS)]
     blocks += ["### Plots"] + [f"![{Path(p).stem}]({p})" for p in pictures]
-    shown = [line for line in lines if len(line["shape"]) > 1 or line["shape"][0] == largest]
+    shown = [line for line in lines if line not in flat or line["shape"][0] == largest]
     for primitive in dict.fromkeys(line["primitive"] for line in shown):
         chosen = [line for line in shown if line["primitive"] == primitive]
         unit, show = TABLES.get(primitive, ("milliseconds", details))

@@ -352,6 +352,12 @@ def test_the_scheduler_works_outside_of_a_block(node: dc.Node) -> None:
     assert da.ones(10, chunks=3).sum().compute(scheduler=node.get) == 10
 
 
+def threads_of_nodes() -> list[str]:
+    """Return the names of the threads of all Nodes."""
+    beginnings = "dask_coop GPU", "dask_coop launches"
+    return [t.name for t in threading.enumerate() if t.name.startswith(beginnings)]
+
+
 def test_what_runs_may_end_after_close(gpus: FakeGpus) -> None:
     node = dc.Node()
     graph = {
@@ -359,7 +365,7 @@ def test_what_runs_may_end_after_close(gpus: FakeGpus) -> None:
         "b": Task("b", lambda text: text, TaskRef("a")),
     }
     assert "closed" in node.get(graph, "b")
-    assert not [t for t in threading.enumerate() if t.name.startswith("dask_coop")]
+    assert not threads_of_nodes()
 
 
 def test_a_node_that_is_forgotten_ends_its_threads(gpus: FakeGpus) -> None:
@@ -367,7 +373,7 @@ def test_a_node_that_is_forgotten_ends_its_threads(gpus: FakeGpus) -> None:
     node.get({"a": Task("a", gpus.make, 1)}, "a")
     del node
     gc.collect()
-    assert not [t for t in threading.enumerate() if t.name.startswith("dask_coop")]
+    assert not threads_of_nodes()
 
 
 def test_the_callers_streams_are_waited_for_and_wait(gpus: FakeGpus, node: dc.Node) -> None:
@@ -567,7 +573,7 @@ def test_a_launch_over_chunks_in_memory_is_made_in_the_calling_thread(
     assert dc.sum(x).compute(scheduler=node.get) == 0
     assert begun == [threading.current_thread(), 3]
     assert gpus.current() == 1
-    assert not [t for t in threading.enumerate() if t.name.startswith("dask_coop")]
+    assert not threads_of_nodes()
     monkeypatch.setattr(chunks, "asarray", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError) as caught:
         dc.sum(x).compute(scheduler=node.get)
