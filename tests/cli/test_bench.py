@@ -463,3 +463,20 @@ def test_a_quick_run_on_a_gpu(tmp_path: Path) -> None:
     rows = rows_of(tmp_path)
     ours = [row for row in rows if row["contender"] in ("dask_coop", "CuPy")]
     assert all(row["status"] == "ok" for row in ours)
+
+
+def test_the_array_of_threads_is_no_chunk_of_the_page() -> None:
+    """It is the largest of all, and what is wanted of chunks is looked for among the others."""
+    about = {"work": "sum", "dtype": "float32", "data": "uniform", "bins": 0, "floor_ms": 1.0}
+    times = {"status": "ok", "contender": "dask_coop", "ms": 2.0}
+    rows = [
+        {**about, **times, "primitive": "threads", "shape": [1 << 30], "chunks": 32},
+        {**about, **times, "primitive": "chunks", "shape": [1 << 24], "chunks": 0},
+        {**about, **times, "primitive": "chunks", "shape": [1 << 24], "chunks": 0}
+        | {"contender": "NumPy", "ms": 3.0},
+    ]
+    machine = {"gpu": None, "versions": {}, "processor": "any", "processors": 32}
+    machine |= {"date": "2026-11-22", "seconds": 1}
+    page = report.section("x", {"machine": machine, "rows": rows, "ceilings": {}}, [])
+    (row,) = (line for line in page.splitlines() if line.startswith("| sum float32 | 2"))
+    assert "1.50, yes" in row
