@@ -25,7 +25,7 @@ CASES = [
     ((6, 200, 9), (0, 2)),
     ((1, 1), (0,)),
 ]
-DTYPES = ["f4", "f8", "i4", "u1", "?"]
+DTYPES = ["f4", "f8", "i4", "?"]
 SPREADS = [rows.VAR, rows.MOMENTS, moments_up_to(2), moments_up_to(4)]
 
 
@@ -80,10 +80,9 @@ def test_states_are_those_of_numpys_steps(monoid: Any, dtype: str) -> None:
         return
     for (shape, axes), nan in product(CASES, [False, True] if dtype[0] == "f" else [False]):
         array = values(dtype, shape, nan)
-        for x, where in [
-            *product(views(array), [None]),
-            *zip(views(array), masks(shape), strict=True),
-        ]:
+        # Each kind of mask is a loop of its own, which takes seconds to compile for each dtype.
+        some = masks(shape) if dtype == "f4" else []
+        for x, where in [*product(views(array), [None]), *zip(views(array), some, strict=False)]:
             op = operation(monoid, dtype, nan and "skipna" in monoid.options)
             found, expected = both(op, x, axes, where)
             size = np.abs(np.nan_to_num(array.astype("f8"))).sum() + 1
