@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -36,9 +38,21 @@ def jit_inner(function: F) -> F:
 
 
 def _compile(function: F, **options: Any) -> F:
+    compiled: Any
     try:
-        compiled: F = numba.njit(function, nogil=True, cache=True, **options)
+        compiled = numba.njit(function, nogil=True, cache=True, **options)
     except RuntimeError:
         # There is no folder to keep it in.
         compiled = numba.njit(function, nogil=True, **options)
-    return compiled
+    # By itself Numba looks at the function's own file, and not at those of what it calls.
+    if kept := getattr(getattr(compiled, "_cache", None), "_cache_file", None):
+        kept._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
+    result: F = compiled
+    return result
+
+
+@cache
+def _stamp(folder: Path) -> tuple[Any, ...]:
+    """Return what changes with the modules of a folder, which call one another."""
+    found = [(path.name, path.stat()) for path in sorted(folder.glob("*.py"))]
+    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in found)
