@@ -18,7 +18,7 @@ import numpy as np
 
 from dask_coop.chunks.numpy.compensated_numba import _add as _two_sum
 from dask_coop.chunks.numpy.jit import jit, jit_reassociated
-from dask_coop.chunks.numpy.scan_numba import COLUMNS, Place, at, restart
+from dask_coop.chunks.numpy.scan_numba import COLUMNS, Place, at, find_segment, restart
 
 Array = np.ndarray[Any, Any]
 
@@ -131,10 +131,8 @@ def _scan_lines(
         peak, total, excess, begin = logs[number], 1.0, 0.0, 0
         while begin < n:
             stop = min(begin + _BLOCK, n)
-            end = begin + 1 if len(flags) else stop
-            while end < stop and not flags[at(mark + end * flag_place[2])]:
-                end += 1
-            if len(flags) and flags[at(mark + begin * flag_place[2])]:
+            end, head = find_segment(flags, mark, flag_place[2], begin, stop)
+            if head:
                 peak, total, excess = -np.inf, 1.0, 0.0
             part = values[: end - begin + 1]
             for i in range(1, len(part)):

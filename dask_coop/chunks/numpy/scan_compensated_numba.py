@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_coop.chunks.numpy.compensated_numba import _add
 from dask_coop.chunks.numpy.jit import jit
-from dask_coop.chunks.numpy.scan_numba import BLOCK, COLUMNS, Place, at, restart
+from dask_coop.chunks.numpy.scan_numba import BLOCK, COLUMNS, Place, at, find_segment, restart
 
 Array = np.ndarray[Any, Any]
 
@@ -139,10 +139,7 @@ def _scan_lines(
         mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
         total, excess = totals[number], excesses[number]
         while begin < stop:
-            end = begin + 1 if len(flags) else stop
-            while end < stop and not flags[at(mark + end * flag_place[2])]:
-                end += 1
-            head = len(flags) > 0 and flags[at(mark + begin * flag_place[2])] != 0
+            end, head = find_segment(flags, mark, flag_place[2], begin, stop)
             total, excess = _add_run(
                 x,
                 first + begin * place[2],

@@ -42,6 +42,20 @@ def restart(flags: Array, first: int, step: int, values: Array, nothing: Any) ->
 
 
 @jit
+def find_segment(flags: Array, mark: int, step: int, begin: int, stop: int) -> tuple[int, bool]:
+    """Return where the next segment of a line begins, or `stop`, and whether one does at `begin`.
+
+    The flags of the line are `step` apart, from `mark` on.
+    """
+    if len(flags) == 0:
+        return stop, False
+    end = begin + 1
+    while end < stop and not flags[at(mark + end * step)]:
+        end += 1
+    return end, flags[at(mark + begin * step)] != 0
+
+
+@jit
 def _add_run(
     x: Array,
     first: int,
@@ -157,10 +171,7 @@ def _add_lines(
         mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
         total, stop = totals[group * inner + column], min(begin + BLOCK, n)
         while begin < stop:
-            end = begin + 1 if len(flags) else stop
-            while end < stop and not flags[at(mark + end * flag_place[2])]:
-                end += 1
-            head = len(flags) > 0 and flags[at(mark + begin * flag_place[2])] != 0
+            end, head = find_segment(flags, mark, flag_place[2], begin, stop)
             total = _add_run(
                 x,
                 first + begin * place[2],
@@ -205,10 +216,7 @@ def _extreme_lines(
         mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
         best, stop = totals[group * inner + column], min(begin + BLOCK, n)
         while begin < stop:
-            end = begin + 1 if len(flags) else stop
-            while end < stop and not flags[at(mark + end * flag_place[2])]:
-                end += 1
-            head = len(flags) > 0 and flags[at(mark + begin * flag_place[2])] != 0
+            end, head = find_segment(flags, mark, flag_place[2], begin, stop)
             best = _extreme_run(
                 x,
                 first + begin * place[2],
