@@ -64,9 +64,9 @@ def find_layout(x: Array, axes: tuple[int, ...]) -> Layout:
     return Layout(tuple(order), start, stop)
 
 
-def flatten(x: Array, writeable: bool = False) -> tuple[Array, int, int]:
+def flatten(x: Array) -> tuple[Array, int, int]:
     """Return the memory of (outer, n, inner), and the elements from line to line and along one."""
-    if not writeable and (x.flags.c_contiguous or x.size < _LARGE):
+    if x.flags.c_contiguous or x.size < _LARGE:
         return read_only(x), x.shape[1] * x.shape[2], x.shape[2]
     steps = [stride if n > 1 else 0 for n, stride in zip(x.shape, x.strides, strict=True)]
     apart = x.shape[2] > 1 and steps[2] != x.itemsize
@@ -74,7 +74,7 @@ def flatten(x: Array, writeable: bool = False) -> tuple[Array, int, int]:
         x = np.ascontiguousarray(x)
         steps = list(x.strides)
     span = 1 + sum((n - 1) * (step // x.itemsize) for n, step in zip(x.shape, steps, strict=True))
-    memory = as_strided(x, (span,), (x.itemsize,), writeable=writeable)
+    memory = as_strided(x, (span,), (x.itemsize,), writeable=False)
     return memory, steps[0] // x.itemsize, steps[1] // x.itemsize
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.numpy import adding
+from dask_coop.chunks.numpy.lines import find_layout
 from dask_coop.chunks.numpy.scan_lines import FEW, flatten
 
 Array = np.ndarray[Any, Any]
@@ -33,19 +33,12 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
         return _lift(x, axes, valid)
     if valid is not True:
         x = np.where(valid, x, x.dtype.type(-np.inf))
-    order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
-    positions = sorted(order.index(axis) for axis in axes)
-    at = positions[0] if positions else x.ndim
-    if positions != list(range(at, at + len(axes))):
-        return _lift(x, axes, True)
-    kept = order[:at] + order[at + len(axes) :]
-    shape = [x.shape[d] for d in order]
-    lines = math.prod(shape[:at]), -1, math.prod(shape[at + len(axes) :])
-    x = x.transpose(order).reshape(lines)
-    logs = np.full([n for d, n in zip(order, shape, strict=True) if d in kept], -np.inf)
-    kernel = loops.sum_lines if lines[2] <= FEW else loops.sum_columns
-    kernel(*flatten(x), *x.shape[1:], logs.reshape(-1))
-    return (logs.transpose(np.argsort(kept))[()],)
+    layout = find_layout(x, axes)
+    lines = layout.split(x)
+    logs = np.full(lines.shape[0] * lines.shape[2], -np.inf)
+    kernel = loops.sum_lines if lines.shape[2] <= FEW else loops.sum_columns
+    kernel(*flatten(lines), *lines.shape[1:], logs)
+    return (layout.join(logs, x.shape),)
 
 
 def _lift(x: Array, axes: tuple[int, ...], valid: Any) -> State:
