@@ -49,6 +49,18 @@ def used(ordinal: int) -> int:
         return int(cupy.get_default_memory_pool().used_bytes())
 
 
+def held(ordinal: int) -> int:
+    """Return a GPU's bytes in CuPy's pool, in arrays or free."""
+    with cupy.cuda.Device(ordinal):
+        return int(cupy.get_default_memory_pool().total_bytes())
+
+
+def trim(ordinal: int) -> None:
+    """Give a GPU back what is free in CuPy's pool; this waits for what is queued there."""
+    with cupy.cuda.Device(ordinal):
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
 def outside(ordinal: int) -> int:
     """Return a GPU's bytes that are taken, but not by CuPy's pool."""
     _, pool, free, total = memory(ordinal)

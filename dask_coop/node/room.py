@@ -73,9 +73,14 @@ class Room:
         return self._gpus.Watch(self._ordinal)
 
     def _has(self, need: int) -> bool:
-        taken = self._outside + self._gpus.used(self._ordinal)
         yet = (max(0, gate.most.get(gate.name, 0) - gate.watch.now) for gate in self._begun)
-        return bool(taken + sum(yet) + need <= self._limit)
+        left = self._limit - self._outside - sum(yet) - need
+        if self._gpus.used(self._ordinal) > left:
+            return False
+        if self._gpus.held(self._ordinal) > left:
+            # Free pieces in CuPy's pool are taken, too, and may be of no use to what comes.
+            self._gpus.trim(self._ordinal)
+        return bool(self._gpus.held(self._ordinal) <= left)
 
     def explain(self) -> str:
         """Tell what the limit has done since it was last asked, if anything."""

@@ -107,6 +107,10 @@ job = copies.Job(x.ctypes.data, x.ctypes.data, x.nbytes, 64, counter.address, 0)
 ended = []
 given = addresses, job, rows, run, FileRange(-1, 0, False)
 copy = lambda own: ended.append(copies.fill(*given, own.table))
+# An interrupt would be lost in Numba's compiler.
+first = Counter()
+nothing = job._replace(nbytes=0, counter=first.address)
+made.run(lambda own: copies.fill(addresses, nothing, *given[2:], own.table), first, 1)
 threading.Thread(target=lambda: (__import__("time").sleep(1), print("go", flush=True))).start()
 try:
     made.run(copy, counter, 2)

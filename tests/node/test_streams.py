@@ -227,6 +227,30 @@ def test_what_kernels_take_when_they_are_loaded_counts(
     assert gpus.most[0] <= 24 * NBYTES
 
 
+def test_what_the_pool_keeps_counts_and_is_given_back(
+    gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a pool that finds no use for its free pieces, no more is held than the limit."""
+    held, most = 0, 0
+    put = to_cupy_dispatch._lookup[np.ndarray]
+
+    def take_anew(x: Any, **given: Any) -> Any:
+        nonlocal held, most
+        held += x.nbytes
+        most = max(most, held)
+        return put(x, **given)
+
+    def trim(ordinal: int) -> None:
+        nonlocal held
+        held = gpus.used(ordinal)
+
+    monkeypatch.setitem(to_cupy_dispatch._lookup, np.ndarray, take_anew)
+    monkeypatch.setattr(gpus, "held", lambda _: held)
+    monkeypatch.setattr(gpus, "trim", trim)
+    assert dc.sum(to_gpu()).compute(scheduler=node(1, 10).get) == HOST.sum()
+    assert most <= 10 * NBYTES
+
+
 def test_what_has_to_stay_goes_beyond_the_limit_and_is_told(gpus: FakeGpus, node: Any) -> None:
     one = node(1, 10)
     kept = to_gpu().persist(scheduler=one.get)

@@ -145,6 +145,12 @@ class FakeGpus:
     def used(self, ordinal: int) -> int:
         return self._used[ordinal]
 
+    def held(self, ordinal: int) -> int:
+        return self._used[ordinal]
+
+    def trim(self, ordinal: int) -> None:
+        self.log.append(("trim", ordinal))
+
     def outside(self, ordinal: int) -> int:
         return 0
 
