@@ -26,7 +26,7 @@ import traceback
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
@@ -282,16 +282,20 @@ class Node:
             ((key, (task, data), dumps, _, get_id, pack),) = jobs
             on_all = is_on_all_gpus(task)
             queue, gpu, gate = None, here, None
+            watching: AbstractContextManager[Any] = nullcontext()
             if hands_on(task, data):
                 gpu = None
             elif here is None:
                 queue, gpu, gated = self._belongs(task, data, dealt[key])
                 if gated:
                     gate = self._rooms[gpu].gate(name_of(key), most)
+                    watching = gate.passing()
+                elif most:
+                    watching = self._rooms[gpu].without_gate(most)
 
             def work() -> Any:
                 loads = local.identity
-                with nullcontext() if gate is None else gate.passing():
+                with watching:
                     if gpu is not None:
                         self._gpus.use(gpu)
                         if not on_all:

@@ -1,10 +1,11 @@
 """How much of a GPU's memory tasks may take that come from the host.
 
 What a task needs is not known before it has run. So the first of a name runs alone, and the most
-that one of them had at a time is what the next ones are taken to need::
+that one of them had at a time is what the next ones are taken to need. Tasks that work on what has
+come have no gate; what a few of them make, before what they needed is gone, has to find room, too::
 
     0                                                                              limit
-    | arrays on the GPU, and what is not CuPy's | what begun tasks may yet take | next |
+    | CuPy's pool, and what is outside of it | what begun tasks may yet take | next |
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from dask.utils import format_bytes, parse_bytes
 
 #: How much of a GPU may be taken where nothing is said.
 FRACTION = 0.8
+
+#: Finished tasks, of a thread and a graph, that `get_async` may not have seen yet.
+MOST_UNSEEN = 4
+
+#: The name, among those of tasks, of all that have no gate.
+_OTHERS = ""
 
 
 class Room:
@@ -50,12 +57,14 @@ class Room:
             if need is None and any(other.name == gate.name for other in self._begun):
                 return False
             # One that takes nothing may let others give something back.
-            if need != 0 and not self._has(need or 0):
+            # Of others nothing is known before the first has run; they mostly make as much again.
+            others = gate.most.get(_OTHERS, max(gate.most.values(), default=0))
+            if need != 0 and not self._has((need or 0) + MOST_UNSEEN * others):
                 if not may_exceed:
                     self._waited += not gate.has_waited
                     gate.has_waited = True
                     return False
-                self._exceeded += 1
+                self._exceeded += not self._has(need or 0)
             self._begun.add(gate)
             return True
 
@@ -71,6 +80,14 @@ class Room:
     def watch(self) -> Any:
         """Return a block that watches what the calling thread takes of the GPU."""
         return self._gpus.Watch(self._ordinal)
+
+    @contextmanager
+    def without_gate(self, most: dict[str, int]) -> Iterator[None]:
+        """Watch what the calling thread, which does a task that has no gate, takes of the GPU."""
+        with self.watch() as watch:
+            yield
+        with self._lock:
+            most[_OTHERS] = max(most.get(_OTHERS, 0), watch.most)
 
     def _has(self, need: int) -> bool:
         yet = (max(0, gate.most.get(gate.name, 0) - gate.watch.now) for gate in self._begun)

@@ -21,13 +21,10 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
-from dask_coop.node.room import Gate
+from dask_coop.node.room import MOST_UNSEEN, Gate
 
 #: Reentrant, because a Node that is collected meanwhile stops its threads.
 Lock = threading.RLock
-
-#: Finished tasks, of a thread and a graph, that `get_async` may not have seen yet.
-MOST_UNSEEN = 4
 
 
 class Run:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +16,7 @@ from conftest import missing_for_gpu
 from dask._task_spec import DataNode, Task, TaskRef
 
 import dask_coop as dc
+from dask_coop.graph import transfer
 
 # One process at a time has all GPUs for its launches.
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("node")]
@@ -240,3 +243,45 @@ def test_ones_own_monoids_of_vectors_and_ufuncs(node: dc.Node) -> None:
     for ufunc in (np.add, np.maximum, np.bitwise_xor, np.logical_xor):
         equal(dc.reduce(x, ufunc), ufunc.reduce(host))
         equal(dc.scan(x, ufunc), ufunc.accumulate(host))
+
+
+def test_the_pool_stays_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupy
+
+    from dask_coop.cuda import peers
+
+    # Other processes may use the same GPU.
+    monkeypatch.setattr(peers, "outside", lambda ordinal: 0)
+    limit, most, done = 16 << 20, 0, threading.Event()
+
+    def look() -> None:
+        nonlocal most
+        while not done.wait(0.0005):
+            most = max(most, peers.held(0))
+
+    put_into = transfer.chunks.put_into
+
+    def put_slowly(*given: Any) -> None:
+        time.sleep(0.02)
+        put_into(*given)
+
+    monkeypatch.setattr(transfer.chunks, "put_into", put_slowly)
+
+    # Pieces of the pool that fit one chunk do not fit the next.
+    sizes = [(1 << 17) - 4096 * (i % 9) for i in range(200)]
+    host = np.random.default_rng(3).integers(-9, 9, sum(sizes)).astype("f8")
+    out = np.empty_like(host)
+    with cupy.cuda.Device(0):
+        cupy.get_default_memory_pool().free_all_blocks()
+    before, looking = peers.held(0), threading.Thread(target=look)
+    looking.start()
+    try:
+        with dc.Node([0], memory_limit=before + limit) as node:
+            there = dc.to_gpu(da.from_array(host, chunks=(tuple(sizes),)))
+            da.store(dc.to_host(dc.cumsum(there, axis=0)), out, lock=False)
+            assert "waited until less than" in node.explain()
+    finally:
+        done.set()
+        looking.join()
+    np.testing.assert_array_equal(out, host.cumsum())
+    assert limit / 3 < most - before <= limit

@@ -143,8 +143,8 @@ WORK: dict[str, tuple[Callable[[Any], Any], Any]] = {
 def test_few_chunks_are_on_a_gpu_at_a_time(gpus: FakeGpus, node: Any, work: str, n: int) -> None:
     call, expected = WORK[work]
     np.testing.assert_allclose(call(to_gpu()).compute(scheduler=node(n, 12).get), expected)
-    # What is made there of chunks that were let in has no gate.
-    assert 0 < max(gpus.most.values()) <= 24 * NBYTES
+    # A chunk that others need is let in although there is no room.
+    assert 0 < max(gpus.most.values()) <= 14 * NBYTES
     assert not any(gpus.used(gpu) for gpu in range(n))
 
 
@@ -153,7 +153,7 @@ def test_results_go_where_they_are_stored(gpus: FakeGpus, node: Any) -> None:
     with node(2, 10):
         da.store(to_host(dc.cumsum(to_gpu())), out, lock=False)
     np.testing.assert_allclose(out, HOST.cumsum())
-    assert max(gpus.most.values()) <= 24 * NBYTES
+    assert max(gpus.most.values()) <= 10 * NBYTES
 
 
 @pytest.mark.parametrize("lock", [False, True])
@@ -198,8 +198,7 @@ def test_a_slow_way_out_holds_up_the_way_in(
     one = node(1, 10)
     y = to_host(dc.cumsum(to_gpu())).compute(scheduler=one.get)
     np.testing.assert_allclose(y, HOST.cumsum())
-    # What is made there of chunks that were let in has no gate.
-    assert max(gpus.most.values()) <= 24 * NBYTES
+    assert max(gpus.most.values()) <= 10 * NBYTES
     assert "tasks waited until less than" in one.explain()
     assert "GPU 0: " in one.explain()
 
@@ -214,7 +213,7 @@ def test_chunks_that_are_the_same_data_come_in_their_turn(
     one = node(1, 10)
     y = to_host(dc.cumsum(lazy)).compute(scheduler=one.get)
     np.testing.assert_allclose(y, np.tile(HOST, 3).cumsum())
-    assert max(gpus.most.values()) <= 24 * NBYTES
+    assert max(gpus.most.values()) <= 10 * NBYTES
     assert "although" not in one.explain()
 
 
@@ -224,7 +223,7 @@ def test_what_kernels_take_when_they_are_loaded_counts(
     monkeypatch.setattr(gpus, "outside", lambda _: 80 * NBYTES if gpus.puts else 0)
     monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, slow_copy)
     to_host(dc.cumsum(to_gpu())).compute(scheduler=node(1, 90).get)
-    assert gpus.most[0] <= 24 * NBYTES
+    assert gpus.most[0] <= 10 * NBYTES
 
 
 def test_what_the_pool_keeps_counts_and_is_given_back(
