@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from dask.utils import Dispatch
 
 State = tuple[Any, ...]
+
+#: ``extremum(a, b, ufunc)``, and what compares as `a` and `b` do, for each library of arrays.
+#: CuPy's own functions take subnormal float32 for zero.
+EXTREMUM, COMPARABLE = Dispatch("extremum"), Dispatch("comparable")
+EXTREMUM.register(object, lambda a, b, ufunc: ufunc(a, b))
+COMPARABLE.register(object, lambda a, b: (a, b))
+
+
+def extremum(ufunc: np.ufunc, a: Any, b: Any) -> Any:
+    """Return the extrema that a ufunc finds of two arrays, exactly."""
+    return _of_library(EXTREMUM, a, b)(a, b, ufunc)
+
+
+def _of_library(functions: Dispatch, a: Any, b: Any) -> Callable[..., Any]:
+    """Return the function for two arrays, one of which may be NumPy's beside another library's."""
+    found: Callable[..., Any] = functions.dispatch(
+        type(b if isinstance(a, np.ndarray | np.generic) else a)
+    )
+    return found
 
 
 def merge_variances(a: State, b: State) -> State:
@@ -38,8 +59,8 @@ def merge_moments(a: State, b: State) -> State:
     return (
         count,
         a_nans + b_nans,
-        np.minimum(a_low, b_low),
-        np.maximum(a_high, b_high),
+        extremum(np.minimum, a_low, b_low),
+        extremum(np.maximum, a_high, b_high),
         a_total + b_total,
         mean,
         m2,
@@ -64,8 +85,9 @@ def merge_extrema(before: np.ufunc, a: State, b: State) -> State:
     """Keep the better value, NaN before any other, and of equals the one that comes first."""
     (a_value, a_index), (b_value, b_index) = a, b
     a_nan, b_nan = a_value != a_value, b_value != b_value
-    equal = (a_value == b_value) | (a_nan & b_nan)
-    better = (before(b_value, a_value) & ~a_nan) | (b_nan & ~a_nan)
+    a_rank, b_rank = _of_library(COMPARABLE, a_value, b_value)(a_value, b_value)
+    equal = (a_rank == b_rank) | (a_nan & b_nan)
+    better = (before(b_rank, a_rank) | b_nan) & ~a_nan
     take = better | (equal & (b_index < a_index))
     return choose(take, b_value, a_value), choose(take, b_index, a_index)
 

@@ -26,6 +26,7 @@ import numpy as np
 from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra import ticks
 from dask_coop.algebra.merges import (
+    extremum,
     highest,
     lowest,
     merge_counts,
@@ -233,7 +234,10 @@ class MonoidRow:
         with np.errstate(all="ignore"):
             if self.merge is not None:
                 return self.merge(a, b)
-            return tuple(f.ufunc(x, y) for f, x, y in zip(self.fields, a, b, strict=True))
+            return tuple(
+                extremum(f.ufunc, x, y) if f.role == "element" else f.ufunc(x, y)
+                for f, x, y in zip(self.fields, a, b, strict=True)
+            )
 
     @property
     def positional(self) -> bool:

@@ -12,13 +12,14 @@ itself: ``shape``, ``dtype``, ``ndim``, slices, ``astype``, and ``__array_functi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from dask_coop.algebra.bins import BinSpec, Steps
+from dask_coop.algebra.merges import COMPARABLE, EXTREMUM
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -255,6 +256,9 @@ BACKENDS = {
         "dask_coop.chunks.cupy.backend",
     ),
 }
+
+for functions in (COMPARABLE, EXTREMUM):
+    functions.register_lazy("cupy", partial(import_module, "dask_coop.chunks.cupy.states"))
 
 
 def kind(x: Any, name: str = "an array") -> str:

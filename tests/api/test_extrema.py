@@ -208,3 +208,32 @@ def test_indices_of_many_lines_are_those_of_each(xp: Any) -> None:
         x = to_chunks(xp, array.astype("f4"), chunks)
         for find in (operator.attrgetter("argmin"), operator.attrgetter("argmax")):
             np.testing.assert_array_equal(to_numpy(xp, find(dc)(x, axis)), find(np)(array, axis))
+
+
+#: Zeros, what is nearer to zero than normal numbers are, and others.
+_SMALL = np.array([0, -0.0, 1e-45, -1e-45, 3e-45, -3e-45, 1e-38, -1e-38, np.nan, -np.nan], "f4")
+_EXTREMA = ["max", "min", "nanmax", "nanmin", "argmax", "argmin", "nanargmax", "nanargmin"]
+_EXTREMA += ["cummax", "cummin", "describe"]
+_COMPLEX = [("max", "c8"), ("min", "c8")]
+
+
+@pytest.mark.parametrize(("name", "dtype"), [*((name, "f4") for name in _EXTREMA), *_COMPLEX])
+def test_subnormal_numbers_differ_from_zero(xp: Any, name: str, dtype: str) -> None:
+    """Also in states of so many lines that they stay on a GPU."""
+    rng = np.random.default_rng(4)
+    array = rng.choice(_SMALL, (4, 70_000)).astype(dtype)
+    if dtype == "c8":
+        array.imag = rng.choice(_SMALL[:-2], array.shape)
+    array[:, np.isnan(array).all(0)] = 0
+    x = to_chunks(xp, array, ((1, 1, 2), -1))
+    if name == "describe":
+        low, high = dc.describe(x, axis=0)[2:4]
+        np.testing.assert_array_equal(to_numpy(xp, low), np.fmin.reduce(array))
+        np.testing.assert_array_equal(to_numpy(xp, high), np.fmax.reduce(array))
+        return
+    accumulate = {"cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate}
+    with np.errstate(invalid="ignore"):
+        expected = accumulate.get(name, getattr(np, name, None))(array, axis=0)
+    result = np.asarray(to_numpy(xp, getattr(dc, name)(x, axis=0)))
+    np.testing.assert_array_equal(result.real, expected.real)
+    np.testing.assert_array_equal(result.imag, expected.imag)
