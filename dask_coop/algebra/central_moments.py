@@ -18,7 +18,7 @@ import numpy as np
 from dask_coop.algebra.monoids import VAR, Field, MonoidRow, State
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Powers(MonoidRow):
     """The monoid of central moments up to an order; it has no functor."""
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -150,7 +150,13 @@ class Field:
                 return np.dtype("f8")
 
 
-@dataclass(frozen=True)
+@cache
+def _compared(row: type[MonoidRow]) -> tuple[Any, ...]:
+    """Return the attributes by which rows are equal."""
+    return tuple(f for f in fields(row) if f.compare)
+
+
+@dataclass(frozen=True, eq=False)
 class MonoidRow:
     """A row of the table below.
 
@@ -217,6 +223,19 @@ class MonoidRow:
     reproducible: tuple[MonoidRow, ...] = field(default=(), compare=False, repr=False)
     costly: bool = field(default=False, compare=False, repr=False)
 
+    # What is made of all fields would take a good part of the time of a small chunk.
+    def __hash__(self) -> int:
+        """Return the same for rows that are equal."""
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether two rows combine the same."""
+        if self is other:
+            return True
+        if type(other) is not type(self) or other.name != self.name:
+            return False
+        return all(getattr(self, f.name) == getattr(other, f.name) for f in _compared(type(self)))
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a row of the table as a reference to it: tasks stay small and `is` holds."""
         row = self.name.upper()
@@ -227,7 +246,7 @@ class MonoidRow:
         row = self.name.upper()
         if globals().get(row) is self:
             return "Monoid", row
-        return type(self).__name__, *(getattr(self, f.name) for f in fields(self) if f.compare)
+        return type(self).__name__, *(getattr(self, f.name) for f in _compared(type(self)))
 
     def combine(self, a: State, b: State) -> State:
         """Combine the states of two neighbours, `a` before `b`."""

@@ -81,6 +81,8 @@ def as_lines(x: Any, axes: tuple[int, ...]) -> Any:
     """Return the array `x` with one axis in the place of the sorted `axes`, the last one."""
     kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
     length = math.prod(x.shape[axis] for axis in axes)
+    if axes == tuple(range(len(kept), x.ndim)):
+        return x.reshape(*kept, length)
     return np.moveaxis(x, axes, range(len(kept), x.ndim)).reshape(*kept, length)
 
 

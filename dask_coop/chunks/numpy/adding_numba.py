@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dask_coop.chunks.numpy.jit import jit, jit_reassociated
 
 Array = Any
@@ -40,6 +42,15 @@ def add(
     return count, total
 
 
+@jit_reassociated
+def _count(part: Array) -> Any:
+    """Return how many of a block are not zero, in an integer as wide as most elements."""
+    count = np.int32(0)
+    for i in range(len(part)):
+        count = np.int32(count + np.int32(part[i] != 0))
+    return count
+
+
 def _add_rows(
     x: Array,
     step: int,
@@ -60,6 +71,9 @@ def _add_rows(
             part = x[line * step + start :][: min(_BLOCK, n - start)]
             if keep is not None:
                 some = keep[line * n + start :][: len(part)]
+            if truth is not None and skip is None and keep is None:
+                total += _count(part)
+                continue
             found, added = add(part, some, skip, square, truth, zero)
             count += found
             total += added

@@ -14,7 +14,7 @@ from dask_coop.chunks.numpy.jit import jit, jit_reassociated
 Array = np.ndarray[Any, Any]
 
 #: Sums of a line that are independent of one another, so that several are added to at a time.
-_LANES = 32
+_LANES = 16
 
 #: Elements of a line that are selected at a time.
 _BLOCK = 1024

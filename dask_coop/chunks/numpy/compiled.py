@@ -73,8 +73,11 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
 
 def _is_numpys(op: Operation, x: Array, layout: Layout) -> bool:
     """Tell whether other functions do as well where all elements count."""
-    if op.monoid in (ALL, ANY, COUNT_NONZERO):
-        return x.dtype.kind == "b" or layout.stop < x.ndim
+    columns = layout.stop < x.ndim
+    if op.monoid in (ALL, ANY):
+        return columns or x.itemsize == 1
+    if op.monoid is COUNT_NONZERO:
+        return x.dtype.kind == "f" if columns else x.itemsize == 1 and not layout.start
     return op.monoid in (COMPENSATED_MEAN, COMPENSATED_SUM, SUM, MIN, MAX, MINMAX) or (
         op.monoid is MEAN and x.dtype.kind == "f"
     )

@@ -85,7 +85,9 @@ def _reduce(field: Field, x: Array, axes: tuple[int, ...], dtype: Any, valid: An
 def _count(x: Array, axes: tuple[int, ...], valid: Any) -> Any:
     if valid is True:
         return np.int64(math.prod(x.shape[axis] for axis in axes))
-    return np.asarray(np.count_nonzero(valid, axes), "i8")[()]
+    # Given axes, NumPy adds up bools.
+    counts = np.count_nonzero(valid, None if len(axes) == valid.ndim else axes)
+    return np.asarray(counts, "i8")[()]
 
 
 def _moments(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
@@ -177,8 +179,9 @@ def _index(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
         value = _ignoring(fill.reduce, lines, -1)
         return _but_nan(op, value, (lines == value[..., np.newaxis]).argmax(-1))
     index = np.asarray(find(lines, -1), "i8")
-    value = np.take_along_axis(lines, index[..., np.newaxis], -1)[..., 0]
-    return value[()], index[()]
+    if lines.ndim == 1:
+        return lines[index], index[()]
+    return np.take_along_axis(lines, index[..., np.newaxis], -1)[..., 0], index
 
 
 def _first(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
@@ -238,6 +241,9 @@ def _sum_of_squares(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) 
 
 def _truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
     (field,), (dtype,) = op.monoid.fields, op.monoid.dtypes(op.element)
+    if valid is True:
+        # Elements are looked at as they are; a copy of them as bools would take longer.
+        return (field.ufunc.reduce(x, axes),)
     return (_reduce(field, x.astype("?", copy=False), axes, dtype, valid),)
 
 
