@@ -16,9 +16,9 @@ kernels/monoids.cuh that ``MonoidRow.functor`` names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, partial
+from functools import partial, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -150,12 +150,6 @@ class Field:
                 return np.dtype("f8")
 
 
-@cache
-def _compared(row: type[MonoidRow]) -> tuple[Any, ...]:
-    """Return the attributes by which rows are equal."""
-    return tuple(f for f in fields(row) if f.compare)
-
-
 @dataclass(frozen=True, eq=False)
 class MonoidRow:
     """A row of the table below.
@@ -234,7 +228,10 @@ class MonoidRow:
             return True
         if type(other) is not type(self) or other.name != self.name:
             return False
-        return all(getattr(self, f.name) == getattr(other, f.name) for f in _compared(type(self)))
+        return self._compared() == other._compared()
+
+    def _compared(self) -> list[Any]:
+        return [getattr(self, f.name) for f in fields(self) if f.compare]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a row of the table as a reference to it: tasks stay small and `is` holds."""
@@ -246,7 +243,7 @@ class MonoidRow:
         row = self.name.upper()
         if globals().get(row) is self:
             return "Monoid", row
-        return type(self).__name__, *(getattr(self, f.name) for f in _compared(type(self)))
+        return type(self).__name__, *self._compared()
 
     def combine(self, a: State, b: State) -> State:
         """Combine the states of two neighbours, `a` before `b`."""
@@ -257,6 +254,24 @@ class MonoidRow:
                 extremum(f.ufunc, x, y) if f.role == "element" else f.ufunc(x, y)
                 for f, x, y in zip(self.fields, a, b, strict=True)
             )
+
+    def combine_all(self, states: Sequence[State]) -> State:
+        """Combine states, first to last; large ones in the memory of the first result."""
+        if len(states) < 3 or self.merge not in (None, merge_counts):
+            return reduce(self.combine, states)
+        total = self.combine(states[0], states[1])
+        for state in states[2:]:
+            plain = (
+                type(x) is type(y) is np.ndarray and (x.shape, x.dtype) == (y.shape, y.dtype)
+                for x, y in zip(total, state, strict=True)
+            )
+            if not all(plain):
+                total = self.combine(total, state)
+                continue
+            with np.errstate(all="ignore"):
+                for f, x, y in zip(self.fields, total, state, strict=True):
+                    f.ufunc(x, y, out=x)
+        return total
 
     @property
     def positional(self) -> bool:

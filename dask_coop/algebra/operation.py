@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,7 @@ class Operation:
 
     def combine(self, states: list[State]) -> State:
         """Combine `states`, first to last."""
-        return reduce(self.monoid.combine, states)
+        return self.monoid.combine_all(states)
 
     def shift(self, state: State, lengths: tuple[int, ...], origin: Origin) -> State:
         """Turn indices within a chunk of `lengths` along the reduced axes into the array's.

@@ -400,3 +400,16 @@ def test_skipna_leaves_nan_out_and_where_what_is_false(
                 if field.role == "index" and b != NO_INDEX:
                     b = indices[b]
                 np.testing.assert_allclose(np.asarray(a)[line], b, rtol=1e-14)
+
+
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.MAX, monoids.NANMAX, monoids.MOMENTS])
+def test_many_states_combine_as_two_do_and_stay_as_they_are(monoid: MonoidRow) -> None:
+    op = bind(monoid, np.dtype("f4"), np.dtype("f4"), "it")
+    blocks = np.random.default_rng(5).normal(size=(7, 50, 3)).astype("f4")
+    blocks[2, :, 1] = np.nan
+    states = [numpy_engine.lift(op, block, (0,)) for block in blocks]
+    before = pickle.dumps(states)
+    one_by_one = reduce(monoid.combine, states)
+    for got, wanted in zip(op.combine(states), one_by_one, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    assert pickle.dumps(states) == before

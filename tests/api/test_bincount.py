@@ -54,6 +54,20 @@ def test_chunks_of_very_different_integers(xp: Any) -> None:
     np.testing.assert_array_equal(computed(xp, result), np.bincount(array))
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u2", "i4", "u8"])
+@pytest.mark.parametrize("most", [50_000, 60_000])
+def test_few_integers_for_each_entry_of_a_long_table(xp: Any, dtype: str, most: int) -> None:
+    """Whether all of them are below the least length, or some are not; and none is negative."""
+    array = np.random.default_rng(6).integers(0, most, 150_000).astype(dtype)
+    x = to_chunks(xp, array, ((100_000, 50_000),))
+    result = computed(xp, dc.bincount(x, minlength=50_000))
+    np.testing.assert_array_equal(result, np.bincount(array.astype("i8"), minlength=50_000))
+    if dtype[0] == "i":
+        array[123_456] = -1
+        with pytest.raises(ValueError, match="no negative elements"):
+            dc.bincount(to_chunks(xp, array, ((100_000, 50_000),)), minlength=50_000).compute()
+
+
 @pytest.mark.parametrize(
     ("dtype", "minlength", "length"),
     [

@@ -166,6 +166,18 @@ def test_counts_are_numpys(xp: Any, size: int) -> None:
         assert_numpys(xp, draw(seed, size), seed)
 
 
+def test_edges_that_are_multiples_of_a_power_of_two(xp: Any) -> None:
+    """Most of these are not rounded, and no guess needs more than a look."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        dtype, n = rng.choice(["f4", "f8"]), int(rng.choice([1, 3, 16, 256, 1000, 65_536]))
+        step, first = 2.0 ** rng.integers(-30, 10), int(rng.normal() * 2 ** rng.integers(1, 30))
+        limits = first * step, (first + n) * step
+        edges = rng.choice(np.linspace(*limits, n + 1), WORTH_COMPILING).astype(dtype)
+        x = np.concatenate([edges, *(np.nextafter(edges, edges.dtype.type(e)) for e in limits)])
+        assert_numpys(xp, Case(x, n, limits), seed)
+
+
 @pytest.mark.parametrize("size", [0, WORTH_COMPILING])
 def test_counts_of_a_coordinate_are_numpys(xp: Any, size: int) -> None:
     for seed in range(CASES):

@@ -92,12 +92,15 @@ def find_finder(bins: Bins, samples: np.dtype[Any], numbering: Numbering) -> Fin
             return Finder(n, ends, numbering, edges, None, scale, doubt, limits)
         step, start = bins.line
         eps = float(np.finfo(bins.dtype).eps)
-        doubt = min(size * eps + doubt, 1.0) if n < 1 << 31 else 1.0
+        far = max(abs(low), abs(high))
+        # Edges that are small multiples of a power of two are not rounded.
+        rounded = math.frexp(step)[0] != 0.5 or step * scale != 1
+        rounded = rounded or low != start or not (low / step).is_integer() or far / step > 2 / eps
+        doubt = min(rounded * size * eps + doubt, 1.0) if n < 1 << 31 else 1.0
         if samples.kind in "iu" and step * scale == 1 and math.frexp(step)[0] == 0.5:
             # Nothing is rounded if edges are whole, too, or halves, quarters and so on, and
             # float64 has all the numbers between them.
             exact = low == start and low.is_integer() and high == low + n * step
-            far = max(abs(low), abs(high), size * eps * 2.0**52) > 2.0**52
-            doubt = -1.0 if exact and not far else doubt
+            doubt = -1.0 if exact and max(far, size * eps * 2.0**52) <= 2.0**52 else doubt
         line = step, start, bins.dtype == "f4"
         return Finder(n, (low, high), numbering, np.empty(0), line, scale, doubt, limits)

@@ -12,12 +12,16 @@ from dask_coop.algebra.bins import Numbering
 from dask_coop.chunks.numpy import bin_index_numba as kinds
 from dask_coop.chunks.numpy import histogram_numba
 from dask_coop.chunks.numpy.bin_finder import Finder
+from dask_coop.chunks.numpy.lines import read_only
 from dask_coop.chunks.numpy.strided_numba import CODES, TOP
 
 Array = np.ndarray[Any, Any]
 
 #: The most bytes of the copies of a table that are counted into in turn.
 COPIES_BYTES = 1 << 14
+
+#: From how many samples for each entry of a table on they are counted in 32 bits.
+NARROW = 8
 
 #: The most samples that are counted in 32 bits.
 MOST_COUNTED = (1 << 31) - 1
@@ -62,6 +66,10 @@ def count(
 
 def tally(x: Array, n: int, weights: Array | None, dtype: Any) -> tuple[Array, bool]:
     """Return how often integers below `n` occur, or sums of their weights, and whether all are."""
+    if weights is None and x.flags.c_contiguous and n >= x.size // NARROW:
+        # Few samples for each entry seldom wait for one another.
+        table = np.zeros(n, dtype)
+        return table, not histogram_numba.tally(read_only(_plain(x)), table)
     record = np.zeros((), kinds.FINDER)
     record["kind"], record["n"] = kinds.SELF, n
     table = _count([(_plain(x), record)], None, None, weights, n + 1, np.dtype(dtype))
@@ -99,7 +107,7 @@ def _count(
         return table
     weights = None if weights is None else _plain(np.asarray(weights))
     # Counters of 32 bits where there are many samples for each entry.
-    narrow = weights is None and size < x.size // 8
+    narrow = weights is None and size < x.size // NARROW
     counts = np.dtype("i4") if narrow else np.dtype(dtype.str.replace("u", "i"))
     copies = max(n for n in (1, 2, 4) if n == 1 or n * size * counts.itemsize <= COPIES_BYTES)
     direct = copies == 1 and not narrow

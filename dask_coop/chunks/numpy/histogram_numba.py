@@ -124,6 +124,20 @@ def _number(slots: Array, n: int, numbers: Array, out: Array) -> None:
 
 
 @jit
+def tally(x: Array, table: Array) -> int:
+    """Add ones to the entries of a table that integers say, and return how many say none."""
+    n, others = np.uint64(len(table)), 0
+    for i in range(len(x)):
+        # Negative ones are more than any table has.
+        v = np.uint64(x[i])
+        if v < n:
+            table[v] += 1
+        else:
+            others += 1
+    return others
+
+
+@jit
 def count(
     x: Any,
     weights: Any,
