@@ -6,28 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from dask.utils import Dispatch
 
 State = tuple[Any, ...]
 
-#: ``extremum(a, b, ufunc)``, and what compares as `a` and `b` do, for each library of arrays.
-#: CuPy's own functions take subnormal float32 for zero.
-EXTREMUM, COMPARABLE = Dispatch("extremum"), Dispatch("comparable")
-EXTREMUM.register(object, lambda a, b, ufunc: ufunc(a, b))
-COMPARABLE.register(object, lambda a, b: (a, b))
+#: What loads the module of a library whose own functions are not exact, by its name: CuPy's take
+#: subnormal float32 for zero. It has `extremum` and `comparable`, which return what a ufunc finds
+#: of two arrays, and two arrays that compare as they do.
+EXACT: dict[str, Callable[[], Any]] = {}
 
 
 def extremum(ufunc: np.ufunc, a: Any, b: Any) -> Any:
     """Return the extrema that a ufunc finds of two arrays, exactly."""
-    return _of_library(EXTREMUM, a, b)(a, b, ufunc)
+    exact = _exact(a, b)
+    return ufunc(a, b) if exact is None else exact.extremum(ufunc, a, b)
 
 
-def _of_library(functions: Dispatch, a: Any, b: Any) -> Callable[..., Any]:
-    """Return the function for two arrays, one of which may be NumPy's beside another library's."""
-    found: Callable[..., Any] = functions.dispatch(
-        type(b if isinstance(a, np.ndarray | np.generic) else a)
-    )
-    return found
+def _exact(a: Any, b: Any) -> Any:
+    """Return the module for two arrays, one of which may be NumPy's beside another library's."""
+    of = type(b if isinstance(a, np.ndarray | np.generic) else a)
+    load = EXACT.get(of.__module__.partition(".")[0])
+    return None if load is None else load()
 
 
 def merge_variances(a: State, b: State) -> State:
@@ -85,7 +83,8 @@ def merge_extrema(before: np.ufunc, a: State, b: State) -> State:
     """Keep the better value, NaN before any other, and of equals the one that comes first."""
     (a_value, a_index), (b_value, b_index) = a, b
     a_nan, b_nan = a_value != a_value, b_value != b_value
-    a_rank, b_rank = _of_library(COMPARABLE, a_value, b_value)(a_value, b_value)
+    exact = _exact(a_value, b_value)
+    a_rank, b_rank = (a_value, b_value) if exact is None else exact.comparable(a_value, b_value)
     equal = (a_rank == b_rank) | (a_nan & b_nan)
     better = (before(b_rank, a_rank) | b_nan) & ~a_nan
     take = better | (equal & (b_index < a_index))

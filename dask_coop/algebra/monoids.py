@@ -257,7 +257,8 @@ class MonoidRow:
 
     def combine_all(self, states: Sequence[State]) -> State:
         """Combine states, first to last; large ones in the memory of the first result."""
-        if len(states) < 3 or self.merge not in (None, merge_counts):
+        by_fields = type(self).combine is MonoidRow.combine and self.merge in (None, merge_counts)
+        if len(states) < 3 or not by_fields:
             return reduce(self.combine, states)
         total = self.combine(states[0], states[1])
         for state in states[2:]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from dask_coop.algebra.bins import BinSpec, Steps
-from dask_coop.algebra.merges import COMPARABLE, EXTREMUM
+from dask_coop.algebra.merges import EXACT
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -257,8 +257,7 @@ BACKENDS = {
     ),
 }
 
-for functions in (COMPARABLE, EXTREMUM):
-    functions.register_lazy("cupy", partial(import_module, "dask_coop.chunks.cupy.states"))
+EXACT["cupy"] = partial(import_module, "dask_coop.chunks.cupy.states")
 
 
 def kind(x: Any, name: str = "an array") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from functools import reduce
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from support.strategies import INTS, Chunked, arrays, chunkings, elements, wide
 
 from dask_coop import chunks
-from dask_coop.algebra import monoids
+from dask_coop.algebra import merges, monoids
 from dask_coop.algebra.bins import Grid, find_bins
 from dask_coop.algebra.monoids import (
     ARGMAX,
@@ -413,3 +414,19 @@ def test_many_states_combine_as_two_do_and_stay_as_they_are(monoid: MonoidRow) -
     for got, wanted in zip(op.combine(states), one_by_one, strict=True):
         np.testing.assert_array_equal(got, wanted)
     assert pickle.dumps(states) == before
+
+
+def test_libraries_may_compare_in_their_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(np.ndarray[Any, Any]):
+        __module__ = "other.core"
+
+    def backwards(a: Any, b: Any) -> Any:
+        return -np.asarray(a), -np.asarray(b)
+
+    exact = SimpleNamespace(extremum=lambda ufunc, a, b: (ufunc, a, b), comparable=backwards)
+    monkeypatch.setitem(merges.EXACT, "other", lambda: exact)
+    a, b = (np.array([value], "f4").view(Other) for value in (1, 2))
+    assert monoids.MAX.combine((a,), (b,)) == ((np.maximum, a, b),)
+    assert monoids.MAX.combine((np.float32(1),), (b,)) == ((np.maximum, 1, b),)
+    (value, index) = monoids.ARGMAX.combine((a, np.array([7])), (b, np.array([8])))
+    assert (value.tolist(), index.tolist()) == ([1], [7])

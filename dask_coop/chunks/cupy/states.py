@@ -8,7 +8,6 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_coop.algebra.merges import COMPARABLE, EXTREMUM
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
@@ -38,8 +37,8 @@ _BETTER = cupy.ElementwiseKernel(
 )
 
 
-def extremum(a: Array, b: Array, ufunc: np.ufunc) -> Array:
-    """Return the extrema of two arrays, one of which may be a NumPy scalar."""
+def extremum(ufunc: np.ufunc, a: Array, b: Array) -> Array:
+    """Return the extrema that a ufunc finds of two arrays, one of which may be NumPy's."""
     if a.dtype != b.dtype or a.dtype != np.float32:
         return ufunc(a, b)
     options = ufunc in (np.maximum, np.fmax), ufunc in (np.fmax, np.fmin)
@@ -54,10 +53,6 @@ def comparable(a: Array, b: Array) -> tuple[Array, Array]:
     bits = f"i{a.dtype.itemsize}"
     first, second = (rank(cupy.asarray(x).view(bits)) for x in (a, b))
     return first, second
-
-
-EXTREMUM.register(cupy.ndarray, extremum)
-COMPARABLE.register(cupy.ndarray, comparable)
 
 
 def room_for(states: int, layout: np.dtype[Any], tiles: int = 0) -> Array:

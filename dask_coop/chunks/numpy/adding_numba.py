@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit, jit_reassociated
+from dask_coop.chunks.numpy.jit import jit, jit_inner_reassociated
 
 Array = Any
 
@@ -20,7 +20,7 @@ _COLUMNS = 4096
 _RUNS = 1024
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def add(
     part: Array, keep: Array, skip: Any, square: Any, truth: Any, total: Any
 ) -> tuple[int, Any]:
@@ -42,7 +42,7 @@ def add(
     return count, total
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _count(part: Array) -> Any:
     """Return how many of a block are not zero, in an integer as wide as most elements."""
     count = np.int32(0)
@@ -80,7 +80,7 @@ def _add_rows(
         counts[line], sums[line] = count, total
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _add_row(
     part: Array, keep: Array, skip: Any, square: Any, truth: Any, counts: Array, sums: Array
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit, jit_reassociated
+from dask_coop.chunks.numpy.jit import jit, jit_inner, jit_inner_reassociated
 
 Array = np.ndarray[Any, Any]
 
@@ -26,7 +26,7 @@ _SHORT = 256
 _COLUMNS = 2048
 
 
-@jit
+@jit_inner
 def _add(before: Any, x: Any) -> tuple[Any, Any]:
     """Return a sum and its excess."""
     after = before + x
@@ -34,7 +34,7 @@ def _add(before: Any, x: Any) -> tuple[Any, Any]:
     return after, (added - x) + ((after - added) - before)
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _select(part: Array, keep: Array, skip: Any, into: Array) -> int:
     """Copy elements, or zeros where they do not count, and return how many do."""
     count = 0
@@ -49,7 +49,7 @@ def _select(part: Array, keep: Array, skip: Any, into: Array) -> int:
     return count
 
 
-@jit
+@jit_inner
 def _add_block(block: Array, n: int, lanes: Array, errors: Array) -> None:
     """Add a block of a line of `n` numbers to its lanes, and what that rounds off to `errors`."""
     four = len(block) // (4 * _LANES) * 4 * _LANES if n > _SHORT else 0
@@ -111,7 +111,7 @@ def _sum_rows(
         counts[line] = count
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _select_row(part: Array, keep: Array, skip: Any, into: Array, counts: Array) -> None:
     """Do what `_select` does for one row of columns, each of which has its own count."""
     for i in range(len(part)):
@@ -124,7 +124,7 @@ def _select_row(part: Array, keep: Array, skip: Any, into: Array, counts: Array)
         counts[i] += adds
 
 
-@jit
+@jit_inner
 def _add_rows(x: Array, step: int, rows: int, n: int, total: Array, excess: Array) -> None:
     """Add up to four rows of columns of `n` numbers."""
     width = len(total)

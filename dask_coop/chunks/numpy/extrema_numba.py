@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit
+from dask_coop.chunks.numpy.jit import jit, jit_inner
 
 Array = Any
 
@@ -25,7 +25,7 @@ _BLOCK = 4096
 _COLUMNS = 2048
 
 
-@jit
+@jit_inner
 def find(part: Array, keep: Array, limit: Any, low: Any, high: Any) -> tuple[int, Any, Any]:
     """Return how many are NaN of what `keep` holds for, and the extrema of the others."""
     integer, nans, lowest, highest = part.dtype.type, 0, high, low
@@ -67,7 +67,7 @@ def _extrema_of_rows(
         nans[line], lows[line], highs[line] = found, lowest, highest
 
 
-@jit
+@jit_inner
 def _find_in_row(
     part: Array,
     keep: Array,

@@ -1,9 +1,10 @@
-"""How Numba compiles the loops over NumPy chunks: when they are first called, without the GIL."""
+"""How Numba compiles loops: when they are first called, and without the GIL."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,34 +22,42 @@ def jit(function: F) -> F:
 
     It keeps the order of operations.
     """
-    return _compile(function, fastmath=False)
+    compiled: Any
+    try:
+        compiled = numba.njit(function, nogil=True, cache=True)
+    except RuntimeError:
+        # There is no folder to keep it in.
+        compiled = numba.njit(function, nogil=True)
+    if kept := getattr(getattr(compiled, "_cache", None), "_cache_file", None):
+        # By itself Numba looks at the function's own file, and not at those of what it calls.
+        kept._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
+        # It numbers files, and of two processes each may write its own under the same number.
+        kept._data_name = partial(_data_name, kept._index_name)
+    result: F = compiled
+    return result
 
 
-def jit_reassociated(function: F) -> F:
-    """Return what `jit` does, of additions and multiplications in any order."""
-    return _compile(function, fastmath=_REASSOCIATED)
-
-
-def jit_inner(function: F) -> F:
+def jit_inner(function: F, fastmath: bool | set[str] = False) -> F:
     """Return what `jit` does, to be called by compiled functions only: it compiles sooner."""
     compiled: F = numba.njit(
-        function, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy"
+        function,
+        nogil=True,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        error_model="numpy",
+        fastmath=fastmath,
     )
     return compiled
 
 
-def _compile(function: F, **options: Any) -> F:
-    compiled: Any
-    try:
-        compiled = numba.njit(function, nogil=True, cache=True, **options)
-    except RuntimeError:
-        # There is no folder to keep it in.
-        compiled = numba.njit(function, nogil=True, **options)
-    # By itself Numba looks at the function's own file, and not at those of what it calls.
-    if kept := getattr(getattr(compiled, "_cache", None), "_cache_file", None):
-        kept._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
-    result: F = compiled
-    return result
+def jit_inner_reassociated(function: F) -> F:
+    """Return what `jit_inner` does, of additions and multiplications in any order."""
+    return jit_inner(function, _REASSOCIATED)
+
+
+def _data_name(index: str, number: int) -> str:
+    """Return the name of a file for machine code, which no other has."""
+    return f"{index.removesuffix('.nbi')}.{uuid.uuid4().hex}.nbc"
 
 
 @cache

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.chunks.numpy.compensated_numba import _add as _two_sum
-from dask_coop.chunks.numpy.jit import jit, jit_reassociated
+from dask_coop.chunks.numpy.jit import jit, jit_inner, jit_inner_reassociated
 from dask_coop.chunks.numpy.scan_numba import COLUMNS, Place, at, find_segment, restart
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +33,7 @@ _LOGARITHM = tuple(2 / (2 * k + 1) for k in range(11))
 _LOG_2, _LOG2_E, _ROOT = math.log(2), 1 / math.log(2), int(np.sqrt(np.float64(0.5)).view("i8"))
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _decay(x: float) -> float:
     """Return ``exp(-x)`` of what is not negative; where that is below all normal floats, one."""
     x *= _LOG2_E
@@ -51,7 +51,7 @@ def _decay(x: float) -> float:
     return p * bits.view(np.float64)
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _positive_log(x: float) -> float:
     """Return the logarithm of what is at least 1, or NaN."""
     bits = np.float64(x).view(np.int64)
@@ -69,7 +69,7 @@ def _positive_log(x: float) -> float:
     return x if x != x else log
 
 
-@jit
+@jit_inner
 def _add(gap: float, decay: float, total: float, excess: float) -> tuple[float, float]:
     """Return the sum with one more element, and by how much it is above the exact one."""
     if gap > 0:
@@ -78,7 +78,7 @@ def _add(gap: float, decay: float, total: float, excess: float) -> tuple[float, 
     return after, excess + ((after - total) - decay)
 
 
-@jit
+@jit_inner
 def _scan_run(
     x: Array, sums: Array, peaks: Array, peak: float, total: float, excess: float
 ) -> tuple[float, float, float]:
@@ -184,7 +184,7 @@ def _scan_columns(
             peak[i] = peak[i] + _positive_log(total[i] - excess[i])
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _sum(x: Array) -> float:
     total = 0.0
     for i in range(len(x)):

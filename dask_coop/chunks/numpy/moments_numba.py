@@ -18,7 +18,7 @@ import numpy as np
 
 from dask_coop.chunks.numpy.adding_numba import add
 from dask_coop.chunks.numpy.extrema_numba import find
-from dask_coop.chunks.numpy.jit import jit, jit_reassociated
+from dask_coop.chunks.numpy.jit import jit, jit_inner, jit_inner_reassociated
 
 Array = Any
 
@@ -29,7 +29,7 @@ _BLOCK, _LEAST = 4096, 256
 _ROWS, COLUMNS = 128, 1024
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _gather(part: Array, keep: Array, skip: Any, centre: float) -> tuple[int, float, float]:
     """Return count, sum and sum of squares of the deviations of what counts."""
     count, total, squares = 0, 0.0, 0.0
@@ -47,7 +47,7 @@ def _gather(part: Array, keep: Array, skip: Any, centre: float) -> tuple[int, fl
     return count, total, squares
 
 
-@jit
+@jit_inner
 def _merge(
     count: float,
     total: float,
@@ -70,7 +70,7 @@ def _merge(
     return count, total, squares, near
 
 
-@jit
+@jit_inner
 def _read(
     part: Array, keep: Array, skip: Any, count: float, total: float, squares: float, centre: float
 ) -> tuple[float, float, float, float]:
@@ -139,7 +139,7 @@ def _describe_rows(
         nans[line], lows[line], highs[line] = missing, lowest, highest
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _gather_all(
     x: Array, at: int, step: int, rows: int, near: Array, found: Array, added: Array, squared: Array
 ) -> None:
@@ -160,7 +160,7 @@ def _gather_all(
         found[i] += rows
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _gather_some(
     part: Array,
     keep: Array,
@@ -228,7 +228,7 @@ def _lift_columns(
                     )
 
 
-@jit_reassociated
+@jit_inner_reassociated
 def _gather_powers(part: Array, keep: Array, near: float, powers: Array, space: Array) -> None:
     """Add count and sums of powers of the deviations of what counts."""
     deviations, products = space[0, : len(part)], space[1, : len(part)]
@@ -245,7 +245,7 @@ def _gather_powers(part: Array, keep: Array, near: float, powers: Array, space: 
         powers[power] += total
 
 
-@jit
+@jit_inner
 def _move(powers: Array, by: float) -> None:
     """Have sums of powers be about a centre that is higher by `by`."""
     for least in range(1, len(powers)):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.reproducible import DIGITS, WIDTH
-from dask_coop.chunks.numpy.jit import jit
+from dask_coop.chunks.numpy.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]
 
@@ -64,7 +64,8 @@ def _flush(sums: Array, rows: int, digits: Array, first: int, width: int) -> Non
     sums[:] = 0
 
 
-_raise, _scale, _cut, _flush = jit(_raise), jit(_scale), jit(_cut), jit(_flush)
+_raise, _scale = jit_inner(_raise), jit_inner(_scale)
+_cut, _flush = jit_inner(_cut), jit_inner(_flush)
 
 
 def _rows(x: Array, bits: Array, exponent: Array, digits: Array) -> bool:

@@ -11,26 +11,26 @@ from typing import Any
 import numpy as np
 
 from dask_coop.chunks.numpy.compensated_numba import _add
-from dask_coop.chunks.numpy.jit import jit
+from dask_coop.chunks.numpy.jit import jit, jit_inner
 from dask_coop.chunks.numpy.scan_numba import BLOCK, COLUMNS, Place, at, find_segment, restart
 
 Array = np.ndarray[Any, Any]
 
 
-@jit
+@jit_inner
 def _settle(total: Any, excess: Any) -> Any:
     exact = total - excess
     return exact if exact - exact == 0 else total
 
 
-@jit
+@jit_inner
 def _element(x: Array, i: int, skip: bool, nothing: Any) -> Any:
     # What changes nothing makes a float64 of a float32; less itself, it is a positive zero.
     value = nothing + x[at(i)]
     return nothing - nothing if skip and value != value else value
 
 
-@jit
+@jit_inner
 def _eights(
     x: Array,
     first: int,
@@ -76,7 +76,7 @@ def _eights(
     return n // 8 * 8, total, excess
 
 
-@jit
+@jit_inner
 def _add_run(
     x: Array,
     first: int,

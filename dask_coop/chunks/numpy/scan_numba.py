@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit
+from dask_coop.chunks.numpy.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]
 Place = tuple[int, ...]
@@ -29,7 +29,7 @@ BLOCK, COLUMNS = 1 << 12, 1 << 11
 at = np.uint64
 
 
-@jit
+@jit_inner
 def restart(flags: Array, first: int, step: int, values: Array, nothing: Any) -> None:
     """Set values of neighbours to `nothing` where their flags are set; or one, with no step."""
     if len(flags) == 0:
@@ -41,7 +41,7 @@ def restart(flags: Array, first: int, step: int, values: Array, nothing: Any) ->
         values[:] = nothing
 
 
-@jit
+@jit_inner
 def find_segment(flags: Array, mark: int, step: int, begin: int, stop: int) -> tuple[int, bool]:
     """Return where the next segment of a line begins, or `stop`, and whether one does at `begin`.
 
@@ -55,7 +55,7 @@ def find_segment(flags: Array, mark: int, step: int, begin: int, stop: int) -> t
     return end, flags[at(mark + begin * step)] != 0
 
 
-@jit
+@jit_inner
 def _add_run(
     x: Array,
     first: int,
@@ -100,7 +100,7 @@ def _add_run(
     return total
 
 
-@jit
+@jit_inner
 def _extreme_run(
     x: Array,
     first: int,
