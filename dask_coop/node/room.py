@@ -56,9 +56,9 @@ class Room:
             need = gate.most.get(gate.name)
             if need is None and any(other.name == gate.name for other in self._begun):
                 return False
-            # One that takes nothing may let others give something back.
             # Of others nothing is known before the first has run; they mostly make as much again.
             others = gate.most.get(_OTHERS, max(gate.most.values(), default=0))
+            # One that takes nothing may let others give something back.
             if need != 0 and not self._has((need or 0) + MOST_UNSEEN * others):
                 if not may_exceed:
                     self._waited += not gate.has_waited

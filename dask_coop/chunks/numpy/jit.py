@@ -1,4 +1,4 @@
-"""How Numba compiles loops: when they are first called, and without the GIL."""
+"""How Numba compiles the loops over NumPy chunks: when they are first called, without the GIL."""
 
 from __future__ import annotations
 

@@ -240,11 +240,10 @@ def _sum_of_squares(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) 
 
 
 def _truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
-    (field,), (dtype,) = op.monoid.fields, op.monoid.dtypes(op.element)
-    if valid is True:
-        # Elements are looked at as they are; a copy of them as bools would take longer.
-        return (field.ufunc.reduce(x, axes),)
-    return (_reduce(field, x.astype("?", copy=False), axes, dtype, valid),)
+    (field,) = op.monoid.fields
+    if valid is not True:
+        x = np.where(valid, x.astype("?", copy=False), field.identity(np.dtype("?")))
+    return (field.ufunc.reduce(x, axes),)
 
 
 def _count_truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
