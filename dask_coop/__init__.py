@@ -45,6 +45,14 @@ from dask_coop.api.moments import (
 )
 from dask_coop.api.monoid import Monoid, reduce, scan
 from dask_coop.api.norm import norm
+from dask_coop.api.order import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+)
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
 from dask_coop.api.transfer import to_gpu, to_host
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
@@ -91,6 +99,7 @@ __all__ = [
     "matmul",
     "max",
     "mean",
+    "median",
     "min",
     "moment",
     "nanargmax",
@@ -99,14 +108,19 @@ __all__ = [
     "nancumsum",
     "nanmax",
     "nanmean",
+    "nanmedian",
     "nanmin",
+    "nanpercentile",
     "nanprod",
+    "nanquantile",
     "nanstd",
     "nansum",
     "nanvar",
     "norm",
+    "percentile",
     "prod",
     "ptp",
+    "quantile",
     "reduce",
     "scan",
     "std",

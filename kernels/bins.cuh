@@ -195,6 +195,85 @@ template <typename E> struct UnitBins {
   }
 };
 
+// Unsigned integers of some bytes.
+template <int bytes> struct KeyOf { using type = u64; };
+template <> struct KeyOf<1> { using type = unsigned char; };
+template <> struct KeyOf<2> { using type = unsigned short; };
+template <> struct KeyOf<4> { using type = unsigned; };
+
+// The key of a sample: an unsigned integer; keys are in the order of samples, all NaN the last.
+template <typename T> __device__ typename KeyOf<sizeof(T)>::type key_of(T sample) {
+  using K = typename KeyOf<sizeof(T)>::type;
+  constexpr K sign = K(K(1) << (sizeof(T) * 8 - 1)), full = K(~K(0));
+  K bits = reinterpret_cast<const K&>(sample);
+  if constexpr (is_float<T>::value) {
+    return is_nan(sample) ? full : K(bits ^ (bits & sign ? full : sign));
+  } else {
+    return T(-1) < T(0) ? K(bits ^ sign) : bits;
+  }
+}
+
+// The digit of `width` bits in a sample's key that has `shift` bits behind it is its bin, if the key begins
+// with one of some prefixes, ascending; the bins of the first prefix come first. Without `several` there is one
+// prefix only. By the first `begin_bits` of a key `slots` has the first prefix that begins so, or `no_slot`.
+constexpr int begin_bits = 15;
+constexpr unsigned no_slot = 0xffff;
+
+template <typename T, bool several> struct DigitBins {
+  int n, shift, width;
+  u64 prefix;
+  int count;
+  const u64* prefixes;
+  const unsigned short* slots;
+  bool staged;
+  int first;
+
+  __device__ void begin_at(int bin) { first = bin; }
+
+  __device__ int stage(void* shared) {
+    if (!several || !staged) return 0;
+    constexpr int words = (1 << begin_bits) / 2;
+    u64* own = static_cast<u64*>(shared);
+    unsigned* own_slots = reinterpret_cast<unsigned*>(own + count);
+    for (int i = threadIdx.x; i < count; i += blockDim.x) own[i] = prefixes[i];
+    for (int i = threadIdx.x; i < words; i += blockDim.x) {
+      own_slots[i] = reinterpret_cast<const unsigned*>(slots)[i];
+    }
+    prefixes = own;
+    slots = reinterpret_cast<unsigned short*>(own_slots);
+    return count * 8 + words * 4;
+  }
+
+  template <int m> __device__ void find(const T (&samples)[m], unsigned (&bin)[m]) const {
+    using K = typename KeyOf<sizeof(T)>::type;
+    constexpr int behind = sizeof(T) > 2 ? sizeof(T) * 8 - begin_bits : 0;
+    unsigned last = (1u << width) - 1;
+#pragma unroll
+    for (int i = 0; i < m; ++i) {
+      K key = key_of(samples[i]), before = K(key >> shift) >> width;
+      unsigned digit = unsigned(key >> shift) & last, slot = 0;
+      bool found = true;
+      if constexpr (several) {
+        slot = slots[unsigned(key >> behind)];
+        found = slot != no_slot;
+        if (found && K(prefixes[slot]) != before) {
+          // Several prefixes begin so: they are longer than what `slots` knows.
+          unsigned end = count - 1;
+          while (slot < end) {
+            unsigned middle = (slot + end) / 2;
+            if (K(prefixes[middle]) < before) slot = middle + 1;
+            else end = middle;
+          }
+          found = K(prefixes[slot]) == before;
+        }
+      } else {
+        found = before == K(prefix);
+      }
+      bin[i] = found ? (slot << width | digit) - first : ~0u;
+    }
+  }
+};
+
 // Bins whose samples, integers, have to be from `least` to `most` besides: E takes some beside these for them.
 template <typename T, typename E, typename B> struct LimitedBins : B {
   T least, most;

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.edges import MANY, Bins, check_increase, given_bins
 
 #: The most bytes of a table: beyond any GPU's memory.
@@ -189,7 +190,7 @@ class Integers:
 
 
 #: What a histogram may count into.
-BinSpec = Grid | Integers
+BinSpec = Grid | Integers | Digits
 
 
 @dataclass(frozen=True)

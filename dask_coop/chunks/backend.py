@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from dask_coop.algebra.bins import BinSpec, Steps
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.merges import EXACT
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
@@ -124,7 +125,7 @@ class ChunkBackend(Protocol):
         op : Operation
         samples : sequence of arrays
             The coordinates, of equal shapes; or one array that has them along its last axis.
-        grid : Grid or Integers
+        grid : Grid, Integers or Digits
             The bins of each coordinate, and the axes that are counted.
         weights : array or None
             In the shape of a coordinate.
@@ -135,6 +136,9 @@ class ChunkBackend(Protocol):
             The table, with the axes that are not counted first and then ``grid.shape``; of
             `Integers`, as long as the largest sample asks for.  Of a reproducible sum, its digits.
         """
+
+    def collect(self, x: Array, digits: Digits) -> Array:
+        """Return the samples of the chunk `x` that `digits` counts, on one axis, in any order."""
 
     def digitize(self, x: Array, steps: Steps) -> Array:
         """Return the numbers of the bins of samples: int64, in the shape of `x`."""

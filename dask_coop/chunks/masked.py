@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from dask_coop.algebra.bins import BinSpec, Steps
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import ARGMAX, ARGMIN, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -23,6 +24,7 @@ from dask_coop.chunks.numpy.backend import from_numpy, to_numpy
 from dask_coop.chunks.one_by_one import downsweep, histogram_all, lift_all, synchronize, upsweep
 
 __all__ = [
+    "collect",
     "digitize",
     "downsweep",
     "from_numpy",
@@ -110,6 +112,11 @@ def histogram(
         # Lines keep their lengths, so what is masked adds nothing to a bin.
         weights = ~mask if weights is None else np.where(mask, weights.dtype.type(0), weights)
     return numpy.histogram(op, samples, grid, weights)
+
+
+def collect(x: Array, digits: Digits) -> Array:
+    """Return the samples of the chunk `x` that `digits` counts, on one axis."""
+    return numpy.collect(np.ma.compressed(x), digits)
 
 
 def digitize(x: Array, steps: Steps) -> NoReturn:

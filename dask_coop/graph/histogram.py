@@ -74,25 +74,14 @@ def table(
     x, fan_in = samples[0], find_fan_in(split_every, ())
     axes = tuple(range(x.ndim)) if axes is None else axes
     require_room((*(max(sizes) for d, sizes in enumerate(x.chunks) if d not in axes), *shape))
-    arrays = [*samples] if weights is None else [*samples, weights]
     if (run := executor.runner()) is not None:
         if isinstance(grid, Delayed):
             raise Declined(f"the bins of {name} are lazy")
+        arrays = [*samples] if weights is None else [*samples, weights]
         groups_now = run.tables(op, arrays, weights is not None, grid, axes)
         return _tabulated(op, finalize, dtype, grid, len(shape), groups_now)
-    threads = threads_for(x)
-    token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in, threads > 1)
-    lazy, known = ({"grid": grid}, {}) if isinstance(grid, Delayed) else ({}, {"grid": grid})
-    weighing = {} if weights is None else {"weights": weights}
-    given = {"op": op, **known, **shared(threads)}
-    lifted = f"{name}-lift-{token}"
-    layer = Blocks(lifted, x.ndim, tasks.count, samples, lazy | weighing, **given)
-    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=[*arrays, *lazy.values()])
-    groups: dict[Key, list[Key]] = {}
-    for index in itertools.product(*map(range, x.numblocks)):
-        at = tuple(i for d, i in enumerate(index) if d not in axes)
-        groups.setdefault(at, []).append((lifted, *index))
-    graph, state, groups = trees(graph, lifted, op, groups, (name, token), fan_in, fan_in)
+    token = tokenize(op, samples, weights, grid, finalize, dtype, axes, fan_in, threads_for(x) > 1)
+    graph, below, groups = tables(op, samples, weights, grid, axes, fan_in, (name, token))
     to, last = chunks.kind(x._meta), (0,) * len(shape)
     top: Layer = {}
     for at, keys in groups.items():
@@ -107,11 +96,44 @@ def table(
             grid=TaskRef(grid.key) if isinstance(grid, Delayed) else grid,
             states=refs(keys),
         )
-    below = {state, *(name for one in lazy.values() for name in one.__dask_layers__())}
     kept = (sizes for d, sizes in enumerate(x.chunks) if d not in axes)
     sizes = (*kept, *((n,) for n in shape))
     like = chunks.unmasked(x._meta)
     return array(graph, below, f"{name}-{token}", top, like, sizes, dtype)
+
+
+def tables(
+    op: Operation,
+    samples: Sequence[Array],
+    weights: Array | None,
+    grid: BinSpec | Delayed,
+    axes: tuple[int, ...],
+    fan_in: int,
+    names: tuple[str, str],
+) -> tuple[HighLevelGraph, set[str], dict[Key, list[Key]]]:
+    """Return a graph with the tables of all blocks, and their trees.
+
+    Also the layers that what is made of them stands on, the grid's among them, and the keys of the
+    tables that are left by the index of the block that is made of them.
+    """
+    x, (name, token) = samples[0], names
+    arrays = [*samples] if weights is None else [*samples, weights]
+    lazy, known = ({"grid": grid}, {}) if isinstance(grid, Delayed) else ({}, {"grid": grid})
+    weighing = {} if weights is None else {"weights": weights}
+    given = {"op": op, **known, **shared(threads_for(x))}
+    lifted = f"{name}-lift-{token}"
+    layer = Blocks(lifted, x.ndim, tasks.count, samples, lazy | weighing, **given)
+    graph = HighLevelGraph.from_collections(lifted, layer, dependencies=[*arrays, *lazy.values()])
+    groups: dict[Key, list[Key]] = {}
+    for index in itertools.product(*map(range, x.numblocks)):
+        at = tuple(i for d, i in enumerate(index) if d not in axes)
+        groups.setdefault(at, []).append((lifted, *index))
+    graph, state, groups = trees(graph, lifted, op, groups, names, fan_in, fan_in)
+    return (
+        graph,
+        {state, *(name for one in lazy.values() for name in one.__dask_layers__())},
+        groups,
+    )
 
 
 def _tabulated(

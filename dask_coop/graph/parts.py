@@ -32,6 +32,7 @@ from dask.array.core import Array
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import Grid
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -118,9 +119,9 @@ def count(op: Operation, samples: Sequence[Any], grid: Any, weights: Any, thread
     blocks = [*samples] if weights is None else [*samples, weights]
     backend = chunks.backend_of(*blocks)
     cut = None
-    if threads > 1 and isinstance(grid, Grid) and not grid.has_lines:
+    if threads > 1 and isinstance(grid, Grid | Digits) and not grid.has_lines:
         shape = samples[0].shape[: -1 if grid.ndim > len(samples) else None]
-        if grid.entries <= PART // MOST:
+        if grid.entries <= PART // MOST or isinstance(grid, Digits):
             cut = _cut(shape, {*range(len(shape))})
     if cut is None:
         return backend.histogram(op, samples, grid, weights)

@@ -26,6 +26,7 @@ from dask.task_spec import Alias, List, Task, TaskRef
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import BinSpec
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -72,9 +73,17 @@ def combine(*, op: Operation, states: list[State]) -> State:
     return op.combine(states)
 
 
-def evaluate(*, op: Operation, finalize: Finalize, states: list[State]) -> Any:
-    """Return any object that is made of the combined states."""
-    return finalize(op.combine(states))
+def collect(block: Any, *, digits: Digits) -> Any:
+    """Return a block, or those of its samples that are to be counted, if they are few."""
+    return chunks.backend_of(block).collect(block, digits) if digits.collects else block
+
+
+def evaluate(
+    *, op: Operation, finalize: Callable[..., Any], states: list[State], grid: Any = None
+) -> Any:
+    """Return any object that is made of the combined states, and of the grid if they are tables."""
+    state = op.combine(states)
+    return finalize(state) if grid is None else finalize(state, grid)
 
 
 def aggregate(
@@ -269,7 +278,9 @@ class RootTask(StatesTask):
 
 @dataclass(kw_only=True, slots=True)
 class EvaluateTask(RootTask):
-    """One that calls `evaluate`."""
+    """One that calls `evaluate`; the grid may be a reference to the task that makes it."""
+
+    grid: BinSpec | TaskRef | None = None
 
 
 @dataclass(kw_only=True, slots=True)

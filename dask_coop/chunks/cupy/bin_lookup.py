@@ -11,6 +11,7 @@ import cupy
 import numpy as np
 
 from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.edges import Bins
 from dask_coop.cuda.devices import Device
 from dask_coop.cuda.programs import histogram as programs
@@ -43,7 +44,10 @@ _STEPS = 16
 
 
 def look_up(
-    gpu: Device, samples: np.dtype[Any], bins: Bins | Integers, counter_bytes: int = 4
+    gpu: Device,
+    samples: np.dtype[Any],
+    bins: Bins | Integers | Digits,
+    counter_bytes: int = 4,
 ) -> Lookup:
     """Return how samples of a dtype find their bins.
 
@@ -51,15 +55,35 @@ def look_up(
     ----------
     gpu : Device
     samples : numpy.dtype
-    bins : Bins or Integers
+    bins : Bins, Integers or Digits
     counter_bytes : int
         What a bin takes of the shared memory beside.
     """
     match bins:
         case Integers():
             return Lookup(programs.finder("unit", samples, samples), (np.int32(bins.n),))
+        case Digits():
+            return _look_up_digits(gpu, samples, bins, counter_bytes)
         case Bins():
             return _look_up(gpu, samples, bins, counter_bytes)
+
+
+def _look_up_digits(
+    gpu: Device, samples: np.dtype[Any], digits: Digits, counter_bytes: int
+) -> Lookup:
+    several = len(digits.prefixes) > 1
+    numbers = *map(np.int32, (digits.n, digits.shift, digits.width)), np.uint64(digits.prefixes[0])
+    finder = programs.finder("digits" if several else "digit", samples, samples)
+    if not several:
+        return Lookup(finder, numbers)
+    prefixes = np.array(digits.prefixes, "u8")
+    staged = prefixes.nbytes + digits.slots.nbytes
+    if staged > gpu.shared_bytes - counter_bytes * (digits.n + 2):
+        staged = 0
+    tables = cupy.asarray(prefixes), cupy.asarray(digits.slots)
+    pointers = (table.data.ptr for table in tables)
+    arguments = *numbers, np.int32(prefixes.size), *pointers, np.int32(staged > 0)
+    return Lookup(finder, arguments, staged, tables)
 
 
 def _look_up(gpu: Device, samples: np.dtype[Any], bins: Bins, counter_bytes: int) -> Lookup:

@@ -66,6 +66,8 @@ def objection_to_grid(grid: BinSpec) -> Objection | None:
     """Say why no launch counts into such bins, or None."""
     if grid.entries is None:
         return Objection("the largest integer is not known before")
+    if not grid.entries:
+        return Objection("nothing is left to count")
     if grid.ndim > 1 or grid.has_lines or grid.flow:
         return Objection("it has more than one table of bins")
     return None

@@ -10,6 +10,7 @@ import cupy
 import numpy as np
 
 from dask_coop.algebra.bins import BinSpec, Grid, Integers, Steps
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.edges import Bins
 from dask_coop.algebra.monoids import MINMAX, State
 from dask_coop.algebra.operation import Operation, bind
@@ -38,7 +39,7 @@ def histogram(
     op : Operation
     samples : sequence of cupy.ndarray
         The coordinates, of equal shapes; or one array, with the coordinates along its last axis.
-    grid : Grid or Integers
+    grid : Grid, Integers or Digits
     weights : cupy.ndarray or None
     """
     with samples[0].device:
@@ -53,6 +54,8 @@ def histogram(
                 found = _integers(samples[0], weights, grid)
             case Grid():
                 found = _entries(samples, weights, grid)
+            case Digits():
+                found = _digits(samples[0], weights, grid)
         table = _count(found.x, found.weights, found.bins, total)
         # Tables of several lengths do not travel as NumPy arrays, large or small.
         return (table if found.shape is None else deliver(table.reshape(found.shape)),)
@@ -66,14 +69,14 @@ class _Counted(NamedTuple):
     x : cupy.ndarray
     weights : cupy.ndarray or None
         As many.
-    bins : Bins or Integers
+    bins : Bins, Integers or Digits
     shape : tuple of int or None
         That of the table, where it is known before.
     """
 
     x: Array
     weights: Array | None
-    bins: Bins | Integers
+    bins: Bins | Integers | Digits
     shape: tuple[int, ...] | None
 
 
@@ -90,6 +93,12 @@ def _integers(x: Array, weights: Array | None, integers: Integers) -> _Counted:
     if n > MOST:
         raise ValueError(f"a table of {n} entries is more than {MOST}")
     return _Counted(x, weights, Integers(n), None)
+
+
+def _digits(x: Array, weights: Array | None, digits: Digits) -> _Counted:
+    """Return what counts samples by a digit of their keys."""
+    x = dense(x)[0] if weights is None else aligned(contiguous(x))
+    return _Counted(x, weights, digits, digits.shape)
 
 
 def _entries(samples: Sequence[Array], weights: Array | None, grid: Grid) -> _Counted:
@@ -128,7 +137,12 @@ def digitize(x: Array, steps: Steps) -> Array:
         return find_numbers(aligned(contiguous(x)), steps)
 
 
-def _count(x: Array, weights: Array | None, bins: Bins | Integers, total: Any) -> Array:
+def collect(x: Array, digits: Digits) -> Array:
+    """Return the samples of the chunk `x` that `digits` counts, on one axis."""
+    return x
+
+
+def _count(x: Array, weights: Array | None, bins: Bins | Integers | Digits, total: Any) -> Array:
     """Return the table of contiguous samples."""
     table = cupy.zeros(bins.n, total)
     if not x.size or not bins.n:

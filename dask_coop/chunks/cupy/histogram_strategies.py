@@ -28,6 +28,7 @@ import cupy
 import numpy as np
 
 from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.edges import Bins
 from dask_coop.chunks.cupy.bin_lookup import Lookup, look_up
 from dask_coop.cuda.devices import Device, device
@@ -44,7 +45,14 @@ _LISTS_BYTES = 1 << 29
 _CLUSTER = 16
 
 #: Picoseconds a sample to find its bin, beside those of its strategy.
-_FINDING = {"guessed": 0.0, "unit": 0.0, "linear": 1.0, "searched": 2.5}
+_FINDING = {
+    "guessed": 0.0,
+    "unit": 0.0,
+    "digit": 0.0,
+    "digits": 0.2,
+    "linear": 1.0,
+    "searched": 2.5,
+}
 
 #: Picoseconds of a launch.
 _LAUNCHING = 5e6
@@ -53,7 +61,7 @@ _LAUNCHING = 5e6
 def count(
     x: Array,
     weights: Array | None,
-    bins: Bins | Integers,
+    bins: Bins | Integers | Digits,
     table: Array,
     *,
     strategy: str | None = None,
@@ -66,7 +74,7 @@ def count(
         Contiguous samples, at least one, not bool.
     weights : cupy.ndarray or None
         As many.
-    bins : Bins or Integers
+    bins : Bins, Integers or Digits
     table : cupy.ndarray
         A uint64 or int64 for every bin, or a float64 for weights that are floats.
     strategy : str, optional
@@ -408,7 +416,7 @@ class MultichunkHistogram(NamedTuple):
 
 
 def multichunk_histogram(
-    ordinals: Sequence[int], samples: np.dtype[Any], bins: Bins | Integers
+    ordinals: Sequence[int], samples: np.dtype[Any], bins: Bins | Integers | Digits
 ) -> MultichunkHistogram | None:
     """Return how one launch counts several chunks; None if the counters do not fit a block.
 
@@ -418,7 +426,7 @@ def multichunk_histogram(
         GPUs that are alike. Their tables of edges are copied on CuPy's current streams.
     samples : numpy.dtype
         Not bool, whose samples are counted as uint8.
-    bins : Bins or Integers
+    bins : Bins, Integers or Digits
     """
     gpu = device(ordinals[0])
     if multichunk.fit_counters(bins.n, gpu.shared_bytes) is None:

@@ -20,6 +20,7 @@ import cupy
 import numpy as np
 
 from dask_coop.algebra.bins import Grid
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -208,7 +209,7 @@ def _scan(
     return work
 
 
-def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> State | None:
+def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid | Digits) -> State | None:
     """Count the samples of the chunks `xs` into a table; None if it does not fit a block's memory.
 
     Parameters
@@ -217,11 +218,12 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid) -> Sta
     op : Operation
     xs : sequence of cupy.ndarray
         Chunks of one dtype that lie on the GPUs.
-    grid : Grid
+    grid : Grid or Digits
         The bins of one coordinate.
     """
     ready = [_dense(x.view("u1") if x.dtype.kind == "b" else x) for x in xs]
-    bins, (total,) = grid.bins[0], op.monoid.dtypes(op.element)
+    (total,) = op.monoid.dtypes(op.element)
+    bins = grid if isinstance(grid, Digits) else grid.bins[0]
     work = _Work(ready, 0)
     how = multichunk_histogram(work.ordinals, ready[0].dtype, bins)
     if how is None:

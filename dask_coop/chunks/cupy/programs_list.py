@@ -227,6 +227,8 @@ _SCANNED = {
 def histograms(samples: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
     """Yield what `histogram` can launch for samples of that dtype, and its common weights."""
     samples = np.dtype("u1") if samples.kind == "b" else samples
+    for find in digits(samples):
+        yield from (*counts(find), *weighs(find, "d"))
     edges = {"f": "f4 f8" if samples.itemsize <= 4 else "f8", "i": "f8 i8", "u": "f8 i8 u8"}
     for edge in map(np.dtype, edges[samples.kind].split()):
         for find in finders(samples, edge):
@@ -237,6 +239,12 @@ def histograms(samples: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
         yield from weighs(find, _WEIGHTS)
     yield from (histogram.largest(np.dtype(weight)) for weight in "efd")
     yield from (histogram.settle(np.dtype(total)) for total in "Ld")
+
+
+def digits(samples: np.dtype[Any]) -> list[histogram.Finder]:
+    """Return how samples are counted by digits of their keys, of one prefix and of several."""
+    samples = np.dtype("u1") if samples.kind == "b" else samples
+    return [histogram.finder(kind, samples, samples) for kind in ("digit", "digits")]
 
 
 def tallies(integers: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
@@ -311,6 +319,9 @@ def multichunks(dtype: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
                 yield multichunk_scan(of, gpu)
                 if full:
                     yield multichunk.scan(of, None)
+    if dtype.kind in "biuf":
+        one, _ = digits(dtype)
+        yield multichunk.histogram(one, dtype.itemsize > 1)
     if dtype.kind in "iuf":
         edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
         for find in finders(dtype, edge) if full else [histogram.finder("guessed", dtype, edge)]:
@@ -409,6 +420,9 @@ def _warm_histograms(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
     edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
     offsets_of = np.dtype("u4")
     tally = histogram.finder("unit", offsets_of, offsets_of)
+    one, several = digits(samples)
+    yield from (*counts(one), multichunk.histogram(one, samples.itemsize > 1))
+    yield from (histogram.everywhere(several), histogram.windows(several, True))
     for find in finders(samples, edge):
         yield from counts(find)
         yield from weighs(find, "fd")

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_coop.algebra.bins import BinSpec, Grid, Integers, Steps
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import ChunkBackend, reproducible_histogram
 from dask_coop.chunks.files import Direct
 from dask_coop.chunks.numpy import custom as custom_monoid
+from dask_coop.chunks.numpy import digits as digit_counts
 from dask_coop.chunks.numpy import histogram as histograms
 from dask_coop.chunks.numpy import scan as numpy_scan
+from dask_coop.chunks.numpy.digits import collect as collect
 from dask_coop.chunks.numpy.matmul import matmul as matmul
 from dask_coop.chunks.numpy.reduce import lift as lift
 from dask_coop.chunks.one_by_one import downsweep as downsweep
@@ -91,7 +94,7 @@ def histogram(
     op : Operation
     samples : sequence of numpy.ndarray
         The coordinates, of equal shapes; or one array, with the coordinates along its last axis.
-    grid : Grid or Integers
+    grid : Grid, Integers or Digits
     weights : numpy.ndarray or None
     """
     if op.monoid.has_digits:
@@ -102,6 +105,9 @@ def histogram(
     match grid:
         case Integers():
             return (histograms.tally(samples[0], grid, weights, dtype),)
+        case Digits():
+            x = samples[0].view("u1") if samples[0].dtype.kind == "b" else samples[0]
+            return (digit_counts.count(x, grid, weights, dtype),)
         case Grid():
             if grid.ndim > len(samples):
                 samples = [samples[0][..., i] for i in range(grid.ndim)]

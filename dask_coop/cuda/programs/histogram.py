@@ -23,7 +23,11 @@ PARTITION_THREADS, PARTITION_ITEMS = 512, 16
 BUCKET, BUCKETS = 1 << 15, PARTITION_THREADS
 
 
-Kind = Literal["guessed", "linear", "searched", "unit"]
+Kind = Literal["guessed", "linear", "searched", "unit", "digit", "digits"]
+
+
+#: Whether bins that are digits have several prefixes.
+_DIGITS: dict[Kind, bool] = {"digit": False, "digits": True}
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,9 @@ class Finder:
 
     Attributes
     ----------
-    kind : {"guessed", "linear", "searched", "unit"}
+    kind : {"guessed", "linear", "searched", "unit", "digit", "digits"}
     element, edge : str
-        The C++ names of the samples and of the edges.
+        The C++ names of the samples and of the edges, or of the samples where there are none.
     limited : bool
         Whether samples are integers that have limits of their own dtype, too.
     """
@@ -53,6 +57,10 @@ class Finder:
     def _parameters(self) -> str:
         if self.kind == "unit":
             return "int n"
+        if self.kind in _DIGITS:
+            keys = "int n, int shift, int width, u64 prefix"
+            several = ", int count, const u64* prefixes, const unsigned short* slots, int staged"
+            return keys + several * _DIGITS[self.kind]
         edge = "int n, E low, E high, "
         if self.kind == "searched":
             table = "const E* edges, const int* guide, int cells, "
@@ -71,6 +79,9 @@ class Finder:
     def _bins(self) -> str:
         if self.kind == "unit":
             return "{n}"
+        if self.kind in _DIGITS:
+            several = ", count, prefixes, slots, bool(staged)"
+            return "{n, shift, width, prefix" + several * _DIGITS[self.kind] + "}"
         if self.kind == "searched":
             return "{n, low, high, edges, guide, cells, scale, bool(staged)}"
         line = "{n, low, high, step, start, exact_scale}"
@@ -91,6 +102,8 @@ class Finder:
     @property
     def type(self) -> str:
         """The C++ type of the bins."""
+        if self.kind in _DIGITS:
+            return f"DigitBins<T, {str(_DIGITS[self.kind]).lower()}>"
         bins = f"{self.kind.capitalize()}Bins<E>"
         return f"LimitedBins<T, E, {bins}>" if self.limited else bins
 

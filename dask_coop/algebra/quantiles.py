@@ -1,0 +1,218 @@
+"""Quantiles by NumPy's rules: the ranks that they lie between, and the values in between.
+
+A method has a *virtual index* among the n elements in their order, mostly no integer. The elements
+before and behind it are interpolated by its fraction, gamma; discrete methods take one element.
+R. J. Hyndman and Y. Fan, "Sample quantiles in statistical packages", The American Statistician
+50(4), 1996.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+Method = Literal[
+    "inverted_cdf",
+    "averaged_inverted_cdf",
+    "closest_observation",
+    "interpolated_inverted_cdf",
+    "hazen",
+    "weibull",
+    "linear",
+    "median_unbiased",
+    "normal_unbiased",
+    "lower",
+    "higher",
+    "midpoint",
+    "nearest",
+]
+
+METHODS = get_args(Method)
+
+
+class Ranks(NamedTuple):
+    """The ranks of what quantiles are made of, for some numbers of elements.
+
+    Attributes
+    ----------
+    previous, next : numpy.ndarray
+        int64, of the shape of the numbers and then that of the quantiles.
+    gamma : numpy.ndarray or None
+        How far a quantile is from the previous to the next; None where it is the previous.
+    """
+
+    previous: Array
+    next: Array
+    gamma: Array | None
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Which quantiles are wanted.
+
+    Attributes
+    ----------
+    q : numpy.ndarray or None
+        Between 0 and 1, of one axis at most; None for the median as `numpy.median` has it, the mean
+        of the two in the middle.
+    method : str
+        One of `METHODS`.
+    skipna : bool
+        Whether NaN and NaT are left out; where they are not, one of them is the result.
+    weak : bool
+        Whether `q` was a Python number, which leaves the dtype of elements as it is.
+    """
+
+    q: Any
+    method: Method = "linear"
+    skipna: bool = False
+    weak: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the quantiles of one line."""
+        return () if self.q is None else tuple(self.q.shape)
+
+    def result(self, element: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the quantiles of elements of a dtype.
+
+        Raises
+        ------
+        TypeError
+            As NumPy does, if elements cannot be interpolated.
+        """
+        some = np.ones(2, element)
+        if self.q is None:
+            return np.dtype(np.asarray(np.mean(some)).dtype)
+        ranks = self.ranks(np.array(2))
+        low, high = some[ranks.previous], some[ranks.next]
+        return np.dtype(np.asarray(self.interpolate(low, high, ranks.gamma)).dtype)
+
+    def ranks(self, n: Any) -> Ranks:
+        """Return the ranks among `n` elements, int64 of any shape; of none they mean nothing."""
+        n = np.asarray(n, "i8")
+        if self.q is None:
+            return Ranks(np.maximum(n - 1, 0) // 2, n // 2, None)
+        index = _VIRTUAL[self.method](_Sample(n.reshape(n.shape + (1,) * self.q.ndim), self.q))
+        last = np.maximum(n, 1).reshape(n.shape + (1,) * self.q.ndim) - 1
+        if index.dtype.kind in "iu" and self.method in _TAKEN:
+            at = np.clip(index, 0, last).astype("i8")
+            return Ranks(at, at, None)
+        previous = np.floor(index)
+        # As NumPy numbers them, with -1 for the last.
+        previous = np.where(index >= last, -1, np.where(index < 0, 0, previous)).astype("i8")
+        following = np.where(index >= last, -1, np.where(index < 0, 0, previous + 1))
+        gamma = _GAMMA.get(self.method, _fraction)(index - previous, index)
+        gamma = np.asarray(gamma, index.dtype)
+        at, behind = (np.where(i < 0, last, i) for i in (previous, following))
+        return Ranks(at, behind, gamma)
+
+    def interpolate(self, low: Any, high: Any, gamma: Any) -> Any:
+        """Return what is between elements of the ranks before and behind, as NumPy does.
+
+        `gamma` has the shape of both, or broadcasts to it.
+        """
+        if self.q is None:
+            return _middle(low, high)
+        if gamma is None:
+            return low
+        gamma = gamma.astype("f8") if self.weak else gamma
+        rest, is_late, distance = 1 - gamma, gamma >= 0.5, high - low
+        if self.weak and low.dtype.kind == "f":
+            # So are Python numbers rounded that do not change the dtype of an array.
+            gamma, rest = gamma.astype(low.dtype), rest.astype(low.dtype)
+        return np.where(is_late, high - distance * rest, low + distance * gamma)
+
+    def end(self, low: Any, high: Any, gamma: Any, size: int) -> Any:
+        """Return the quantiles of `size` elements; of none, `low`, which is NaN.
+
+        Raises
+        ------
+        ValueError
+            If there is no element, and no NaN.
+        """
+        if not size:
+            if low.dtype.kind not in "fMm":
+                raise ValueError("there is no quantile of an array without elements")
+            if self.skipna:
+                warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
+            return low
+        with np.errstate(all="ignore"):
+            return np.asarray(self.interpolate(low, high, gamma))
+
+
+def _middle(low: Any, high: Any) -> Any:
+    """Return the mean of each two elements, as that of `numpy.mean`; of one where they are one."""
+    return np.mean(np.stack([low, high]), axis=0)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Numbers of elements, and quantiles of them."""
+
+    n: Array
+    q: Array
+
+    def times(self, n: Array) -> Array:
+        """Return n * q in the dtype of q, which that of a Python number would not change."""
+        return n.astype(self.q.dtype) * self.q if self.q.dtype.kind == "f" else n * self.q
+
+    @cached_property
+    def spread(self) -> Array:
+        """The virtual index that begins at the first element and ends at the last."""
+        return self.times(self.n - 1)
+
+    def between(self, alpha: float, beta: float) -> Array:
+        """Return Hyndman and Fan's virtual index by its two parameters."""
+        return self.times(self.n) + (alpha + self.q * (1 - alpha - beta)) - 1
+
+
+def _discrete(index: Array, is_previous: Callable[[Array, Array], Any]) -> Array:
+    previous: Array = np.floor(index)
+    chosen: Array = np.where(is_previous(index - previous, previous), previous, previous + 1)
+    return np.asarray(np.maximum(chosen.astype("i8"), 0))
+
+
+def _whole(index: Array) -> Array:
+    return index.astype("i8")
+
+
+#: The methods that take an element where their virtual index is an integer.
+_TAKEN = {"inverted_cdf", "closest_observation", "linear", "lower", "higher", "nearest"}
+
+#: The virtual indexes of each method.
+_VIRTUAL: dict[str, Callable[[_Sample], Array]] = {
+    "inverted_cdf": lambda s: _discrete(s.times(s.n) - 1, lambda gamma, at: gamma == 0),
+    "averaged_inverted_cdf": lambda s: s.times(s.n) - 1,
+    "closest_observation": lambda s: _discrete(
+        s.times(s.n) - 1 - 0.5, lambda gamma, at: (gamma == 0) & (at % 2 == 1)
+    ),
+    "interpolated_inverted_cdf": lambda s: s.between(0, 1),
+    "hazen": lambda s: s.between(0.5, 0.5),
+    "weibull": lambda s: s.between(0, 0),
+    "linear": lambda s: s.spread,
+    "median_unbiased": lambda s: s.between(1 / 3.0, 1 / 3.0),
+    "normal_unbiased": lambda s: s.between(3 / 8.0, 3 / 8.0),
+    "lower": lambda s: _whole(np.floor(s.spread)),
+    "higher": lambda s: _whole(np.ceil(s.spread)),
+    "midpoint": lambda s: 0.5 * (np.floor(s.spread) + np.ceil(s.spread)),
+    "nearest": lambda s: _whole(np.around(s.spread)),
+}
+
+
+def _fraction(gamma: Array, index: Array) -> Array:
+    return gamma
+
+
+#: What takes the place of the fraction of a virtual index.
+_GAMMA: dict[str, Callable[[Array, Array], Array]] = {
+    "averaged_inverted_cdf": lambda gamma, index: np.where(gamma == 0, 0.5, 1.0),
+    "midpoint": lambda gamma, index: np.where(index % 1 == 0, 0.0, 0.5),
+}

@@ -1,0 +1,624 @@
+"""Exact quantiles, of whole arrays and along axes: quantile, percentile, median and nan forms."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask import config
+from dask.array.core import asanyarray, handle_out
+from dask.array.utils import validate_axis
+from dask.base import is_dask_collection
+from dask.delayed import Delayed
+from dask.utils import parse_bytes
+
+from dask_coop import chunks
+from dask_coop.algebra.digits import Asked
+from dask_coop.algebra.quantiles import METHODS, Method, Quantiles
+from dask_coop.api.arguments import Axis, find_axes, has_unknown_size
+from dask_coop.api.public import Engine, public
+from dask_coop.api.sums import count_nonzero
+from dask_coop.errors import Declined, Refused
+from dask_coop.graph import executor
+from dask_coop.graph import order as graph_order
+from dask_coop.graph.reduce import derive
+
+
+@public("reduction")
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Exact quantiles of all elements, or of those along some axes, equal to NumPy's.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Integers, floats, dates or durations, in NumPy or CuPy chunks; bool for the methods that
+        take an element.
+    q : float, array_like of float, dask.array.Array or Delayed of a float
+        Between 0 and 1, of one axis at most; it may be lazy.
+    axis : int, tuple of int or None
+        The axes to take quantiles along; None for all of them.
+    out : dask.array.Array, optional
+        An array whose place the result takes.
+    overwrite_input : bool
+        For NumPy's signature; chunks are never overwritten.
+    method : str
+        How elements are interpolated: one of the 13 methods of :func:`numpy.quantile`.
+    keepdims : bool
+        Whether reduced axes stay, with length one.
+    weights : dask.array.Array or array_like, optional
+        How much each element counts, of `a`'s shape or of that along `axis`, for the method
+        "inverted_cdf".
+    split_every : int, optional
+        How many tables of counts one task adds, where all axes are reduced; 16 by default.
+    recompute : bool
+        Whether chunks are made anew for each read, and let go of in between, where all axes are
+        reduced; else they are kept. Reading twice takes little memory.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy: the axis of `q` first, if it has one, then the axes that are left. NaN where there is
+        one.
+
+    Raises
+    ------
+    TypeError
+        If elements of that dtype have no order or, for that method, no difference.
+    ValueError
+        If `q` is not between 0 and 1, there is no such method, or no element; if weights have
+        another shape or come with another method; or, when computed, are negative or all zero.
+    AxisError
+        As for :func:`sum`.
+
+    Notes
+    -----
+    Of all elements: radix selection (`dask_coop.algebra.digits`). Every read counts the samples by
+    16 bits of their keys, for all quantiles together, so elements of 32 bits are read twice; there
+    is no sort, and the chunks stay as they are. Along some axes: blocks of whole lines are made, no
+    larger than the chunks where lines are not, and elements selected in each.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.quantile(da.arange(11, chunks=4), [0.25, 0.5]).compute()
+    array([2.5, 5. ])
+    """
+    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
+    fractions = Fractions(q, 1, "Quantiles must be in the range [0, 1]")
+    return _quantiles("quantile", a, fractions, given)
+
+
+@public("reduction")
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Exact percentiles of all elements, or of those along some axes, equal to NumPy's.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`quantile`.
+    q : float, array_like of float, dask.array.Array or Delayed of a float
+        Between 0 and 100, of one axis at most; it may be lazy.
+    axis, out, overwrite_input, method, keepdims, weights, split_every, recompute, engine
+        As for :func:`quantile`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`quantile`. That of :func:`dask.array.percentile` is no percentile of the
+        array, but made of those of its chunks.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        As for :func:`quantile`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.percentile(da.arange(11, chunks=4), 25))
+    2.5
+    """
+    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
+    fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100]")
+    return _quantiles("percentile", a, fractions, given)
+
+
+@public("reduction")
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Exact quantiles of the elements that are not NaN, equal to NumPy's.
+
+    Parameters
+    ----------
+    a, q, axis, out, overwrite_input, method, keepdims, weights, split_every, recompute, engine
+        As for :func:`quantile`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`quantile`. Where every element is NaN it is NaN, with a RuntimeWarning when it
+        is computed.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        As for :func:`quantile`.
+    """
+    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
+    fractions = Fractions(q, 1, "Quantiles must be in the range [0, 1]")
+    return _quantiles("nanquantile", a, fractions, given, skipna=True)
+
+
+@public("reduction")
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: da.Array | None = None,
+    overwrite_input: bool = False,
+    method: Method = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Exact percentiles of the elements that are not NaN, equal to NumPy's.
+
+    Parameters
+    ----------
+    a, q, axis, out, overwrite_input, method, keepdims, weights, split_every, recompute, engine
+        As for :func:`percentile`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`nanquantile`.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        As for :func:`quantile`.
+    """
+    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
+    fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100]")
+    return _quantiles("nanpercentile", a, fractions, given, skipna=True)
+
+
+@public("reduction")
+def median(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: da.Array | None = None,
+    *,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Exact median of all elements, or of those along some axes, equal to NumPy's.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats or durations, in NumPy or CuPy chunks.
+    axis, keepdims, out, split_every, recompute, engine
+        As for :func:`quantile`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy: the element in the middle, or the mean of the two there. NaN where there is one.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        As for :func:`quantile`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> float(dc.median(da.from_array([3.0, 1.0, 2.0, 10.0], chunks=2)))
+    2.5
+    """
+    given = Arguments(axis, out, "linear", keepdims, None, split_every, recompute)
+    return _quantiles("median", a, None, given)
+
+
+@public("reduction")
+def nanmedian(
+    a: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: da.Array | None = None,
+    *,
+    split_every: int | None = None,
+    recompute: bool = False,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Exact median of the elements that are not NaN, equal to NumPy's.
+
+    Parameters
+    ----------
+    a, axis, keepdims, out, split_every, recompute, engine
+        As for :func:`median`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`nanquantile`.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        As for :func:`quantile`.
+    """
+    given = Arguments(axis, out, "linear", keepdims, None, split_every, recompute)
+    return _quantiles("nanmedian", a, None, given, skipna=True)
+
+
+class Arguments(NamedTuple):
+    """The arguments of a public function besides elements and quantiles, as it got them."""
+
+    axis: Axis
+    out: da.Array | None
+    method: Method
+    keepdims: bool
+    weights: Any
+    split_every: int | None
+    recompute: bool
+
+
+class Fractions:
+    """Quantiles as a public function got them.
+
+    Attributes
+    ----------
+    q : numpy.ndarray or lazy
+    divisor : int
+        What makes fractions of one of them.
+    refusal : str
+        What is said of those that are not between 0 and 1.
+    weak : bool
+        Whether it is a Python number.
+    """
+
+    def __init__(self, q: Any, divisor: int, refusal: str) -> None:
+        self.q, self.divisor, self.refusal = q, divisor, refusal
+        self.weak = type(q) in (int, float)
+        self.is_lazy = is_dask_collection(q)
+        if not self.is_lazy:
+            self.q = self.found(q)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the quantiles; what is lazy and no array is one."""
+        return () if isinstance(self.q, Delayed) else tuple(self.q.shape)
+
+    @property
+    def like(self) -> Any:
+        """Quantiles of the same dtype and number of axes."""
+        if not self.is_lazy:
+            return self.q
+        dtype = np.dtype("f8") if isinstance(self.q, Delayed) else self.q.dtype
+        return np.true_divide(np.ones((1,) * len(self.shape), dtype), self.divisor, out=...)
+
+    def found(self, q: Any) -> Any:
+        """Return the fractions, once they are known."""
+        q = np.asarray(chunks.asarray(q, "numpy") if hasattr(q, "__cuda_array_interface__") else q)
+        if q.dtype.kind not in "biuf":
+            raise TypeError(f"q takes numbers, got dtype {q.dtype}")
+        if q.ndim > 1:
+            raise ValueError(f"q must be a scalar or 1d, got {q.ndim} axes")
+        q = np.true_divide(q, self.divisor, out=...) if self.divisor > 1 else q
+        if not np.all((q >= 0) & (q <= 1)):
+            raise ValueError(self.refusal)
+        return q
+
+
+def _quantiles(
+    name: str, a: Any, fractions: Fractions | None, given: Arguments, skipna: bool = False
+) -> da.Array:
+    """Find the quantiles of the public function `name`; None stands for the median."""
+    x = asanyarray(a)
+    _check(name, x, given)
+    x = x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+    axes = find_axes(given.axis, x.ndim)
+    if any(x.shape[d] == 0 for d in axes):
+        raise ValueError(f"{name} of no element: shape {x.shape}, axes {axes}")
+    weights = None if given.weights is None else _weights(name, x, axes, given)
+    like = None if fractions is None else fractions.like
+    asked: Any = Quantiles(like, given.method, skipna, fractions is not None and fractions.weak)
+    dtype, shape = asked.result(x.dtype), () if fractions is None else fractions.shape
+    if fractions is not None and fractions.is_lazy:
+        if executor.runner() is not None:
+            raise Declined(f"the quantiles of {name} are lazy")
+        asked = derive(f"{name}-q", _ask, fractions.q, fractions, asked)
+    if len(axes) == x.ndim:
+        result = _of_all(name, x, asked, weights, shape, dtype, given)
+        if given.keepdims:
+            result = result.reshape(shape + (1,) * x.ndim)
+    else:
+        result = _along(name, x, axes, asked, weights, shape, dtype, given)
+    return handle_out(given.out, result)
+
+
+def _check(name: str, x: da.Array, given: Arguments) -> None:
+    """Refuse elements that have no order, and methods that there are not."""
+    chunks.kind(x._meta)
+    if x.dtype.kind == "c":
+        raise TypeError(f"{name} takes real numbers, got dtype {x.dtype}")
+    if x.dtype.kind not in "Mm" and not (x.dtype.kind in "biuf" and chunks.is_common(x.dtype)):
+        raise Refused(f"{name} does not take dtype {x.dtype}")
+    if given.method not in METHODS:
+        raise ValueError(f"{given.method!r} is not a valid method; there are {', '.join(METHODS)}")
+
+
+def _weights(name: str, x: da.Array, axes: tuple[int, ...], given: Arguments) -> da.Array:
+    """Return weights in the shape and the chunks of `x`, in float64."""
+    if given.method != "inverted_cdf":
+        raise ValueError(f"only method 'inverted_cdf' takes weights, not {given.method!r}")
+    weights = asanyarray(given.weights)
+    if weights.dtype.kind not in "biuf":
+        raise TypeError(f"weights are real numbers, got dtype {weights.dtype}")
+    if weights.shape != x.shape:
+        along = tuple(x.shape[d] for d in axes)
+        if given.axis is None or weights.shape != along:
+            raise ValueError(
+                f"weights of shape {weights.shape} do not fit an array of shape {x.shape}; {name} "
+                f"takes its shape, or {along}, that along axes {axes}"
+            )
+        # As the axes were given, which here are in their order.
+        order = [given.axis] if isinstance(given.axis, int) else [*given.axis]
+        weights = weights.transpose(np.argsort(validate_axis(tuple(order), x.ndim)))
+        weights = weights.reshape([n if d in axes else 1 for d, n in enumerate(x.shape)])
+    weights = da.broadcast_to(weights, x.shape) if weights.shape != x.shape else weights
+    return da.map_blocks(_valid_weights, weights.rechunk(x.chunks), dtype="f8")
+
+
+def _of_all(
+    name: str,
+    x: da.Array,
+    asked: Any,
+    weights: da.Array | None,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    given: Arguments,
+) -> da.Array:
+    """Find quantiles of all elements."""
+    missing = None
+    if x.dtype.kind in "Mm" or weights is not None:
+        # Counts of the largest digit tell NaN from floats, not NaT from dates; and weights nothing.
+        lost = da.isnan(x) if x.dtype.kind == "f" else x != x
+        missing = count_nonzero(lost)
+        if weights is not None:
+            weights = da.where(lost, 0.0, weights)
+    if executor.runner() is not None:
+        asked = Asked(asked, None if missing is None else int(missing), weights is not None)
+    elif missing is not None or is_dask_collection(asked):
+        asked = derive(f"{name}-asked", _ask_all, asked, missing, weights is not None)
+    else:
+        asked = Asked(asked)
+    return graph_order.quantiles(
+        x,
+        asked,
+        shape,
+        dtype,
+        name,
+        weights=weights,
+        split_every=given.split_every,
+        recompute=given.recompute,
+    )
+
+
+def _along(
+    name: str,
+    x: da.Array,
+    axes: tuple[int, ...],
+    asked: Any,
+    weights: da.Array | None,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    given: Arguments,
+) -> da.Array:
+    """Find quantiles of lines, in blocks that hold whole ones."""
+    chunks.refuse_masked(name, x._meta)
+    if any(x.numblocks[d] > 1 for d in axes):
+        if has_unknown_size(x):
+            raise ValueError(
+                f"{name} gathers lines along axes {axes}, which needs known chunk sizes; "
+                "x.compute_chunk_sizes() finds them"
+            )
+        limit = parse_bytes(config.get("array.chunk-size"))
+        if math.prod(x.shape[d] for d in axes) * x.dtype.itemsize > limit:
+            return _line_by_line(name, x, axes, asked, weights, shape, dtype, given)
+        x = _gathered(x, axes, limit)
+    arrays = [x] if weights is None else [x, weights.rechunk(x.chunks)]
+    inside = [d for d in range(x.ndim) if given.keepdims or d not in axes]
+    ndim, index = len(shape), tuple(range(x.ndim))
+    return da.blockwise(
+        _of_lines if weights is None else _of_weighted_lines,
+        (*range(-ndim, 0), *inside),
+        *itertools.chain.from_iterable((one, index) for one in arrays),
+        axes=axes,
+        keepdims=given.keepdims,
+        asked=asked,
+        result=dtype,
+        dtype=dtype,
+        meta=chunks.zeros_like(x._meta, dtype, ndim + len(inside)),
+        new_axes={-ndim + i: n for i, n in enumerate(shape)},
+        adjust_chunks={d: 1 for d in inside if d in axes},
+        concatenate=True,
+        token=name,
+    )
+
+
+def _gathered(x: da.Array, axes: tuple[int, ...], limit: int) -> da.Array:
+    """Return `x` in blocks of whole lines along `axes`, no larger than its chunks if lines are not.
+
+    A block takes no more than `limit` bytes.
+    """
+    largest = math.prod(max(sizes) for sizes in x.chunks) * x.dtype.itemsize
+    line = math.prod(x.shape[d] for d in axes) * x.dtype.itemsize
+    sizes = {d: -1 if d in axes else "auto" for d in range(x.ndim)}
+    return x.rechunk(sizes, block_size_limit=max(line, min(limit, largest)))
+
+
+def _line_by_line(
+    name: str,
+    x: da.Array,
+    axes: tuple[int, ...],
+    asked: Any,
+    weights: da.Array | None,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    given: Arguments,
+) -> da.Array:
+    """Find quantiles of lines that are too long to be gathered, of each as of a whole array."""
+    kept = [d for d in range(x.ndim) if d not in axes]
+    results = []
+    for index in np.ndindex(*(x.shape[d] for d in kept)):
+        at = dict(zip(kept, index, strict=True))
+        line = tuple(at.get(d, slice(None)) for d in range(x.ndim))
+        some = None if weights is None else weights[line]
+        results.append(_of_all(name, x[line], asked, some, shape, dtype, given))
+    whole = [d for d in range(x.ndim) if given.keepdims or d not in axes]
+    outer = tuple(1 if d in axes else x.shape[d] for d in whole)
+    return da.stack(results, axis=-1).reshape(shape + outer)
+
+
+# Inside the task.
+
+
+def _ask(q: Any, fractions: Fractions, like: Quantiles) -> Quantiles:
+    return replace(like, q=fractions.found(q))
+
+
+def _ask_all(quantiles: Quantiles, missing: Any, weighted: bool) -> Asked:
+    return Asked(quantiles, None if missing is None else int(missing), weighted)
+
+
+def _valid_weights(weights: Any) -> Any:
+    if (weights < 0).any():
+        raise ValueError("weights must not be negative")
+    return weights.astype("f8", copy=False)
+
+
+def _of_lines(
+    x: Any, axes: tuple[int, ...], keepdims: bool, asked: Quantiles, result: np.dtype[Any]
+) -> Any:
+    """Return the quantiles of the lines of a block."""
+    length = math.prod(x.shape[d] for d in axes)
+    # Where NaN count, only lines without it have any.
+    sizes = np.arange(length + 1) if asked.skipna else np.array([length])
+    previous, following, gamma = asked.ranks(sizes)
+    ranks = np.zeros((length + 1, 2, math.prod(asked.shape)), "i8")
+    ranks[sizes, 0], ranks[sizes, 1] = (r.reshape(len(sizes), -1) for r in (previous, following))
+    backend = chunks.backend_of(x)
+    values, counts = backend.order_statistics(x, axes, ranks.reshape(length + 1, -1))
+    low, high = values.reshape(2, *asked.shape, *counts.shape)
+    if gamma is not None:
+        gamma = chunks.asarray(np.moveaxis(gamma, 0, -1), chunks.kind(x))
+        gamma = gamma[..., counts if asked.skipna else counts * 0]
+    with np.errstate(all="ignore"):
+        made = asked.interpolate(low, high, gamma).astype(result, copy=False)
+    nothing = counts < (1 if asked.skipna else length)
+    if x.dtype.kind in "fMm" and nothing.any():
+        made = np.where(nothing, _missing(result), made)
+        if asked.skipna:
+            warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
+    return _shaped(made, x, axes, keepdims, asked)
+
+
+def _of_weighted_lines(
+    x: Any,
+    weights: Any,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    asked: Quantiles,
+    result: np.dtype[Any],
+) -> Any:
+    """Return the weighted quantiles of the lines of a block, by a sort of each."""
+    kept = [d for d in range(x.ndim) if d not in axes]
+    lines, heavy = (
+        one.transpose(*kept, *axes).reshape(*(x.shape[d] for d in kept), -1) for one in (x, weights)
+    )
+    lost = np.isnan(lines) if x.dtype.kind == "f" else lines != lines
+    heavy = np.where(lost, 0.0, heavy)
+    order = np.argsort(lines, axis=-1)
+    lines, heavy = (np.take_along_axis(one, order, -1) for one in (lines, heavy))
+    share = np.cumsum(heavy, axis=-1)
+    total = share[..., -1:]
+    if not bool(((total > 0) | lost.all(-1, keepdims=True)).all() & (total < np.inf).all()):
+        raise ValueError("weights of a line add up to zero or are not finite")
+    with np.errstate(all="ignore"):
+        share = share / total
+    q = asked.q
+    share = np.where(share == 0, -1, share.astype(q.dtype if q.dtype.kind == "f" else "f8"))
+    found = []
+    for one in q.reshape(-1).tolist():
+        at = np.minimum((share < q.dtype.type(one)).sum(-1, keepdims=True), lines.shape[-1] - 1)
+        found.append(np.take_along_axis(lines, at, -1)[..., 0])
+    nothing = lost.all(-1) if asked.skipna else lost.any(-1)
+    made = np.stack(found)
+    if x.dtype.kind in "fMm":
+        made = np.where(nothing, _missing(result), made)
+    return _shaped(made.astype(result, copy=False), x, axes, keepdims, asked)
+
+
+def _missing(dtype: np.dtype[Any]) -> Any:
+    return dtype.type("nan") if dtype.kind == "f" else np.array("NaT", dtype)
+
+
+def _shaped(result: Any, x: Any, axes: tuple[int, ...], keepdims: bool, asked: Quantiles) -> Any:
+    kept = (1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
+    return result.reshape(*asked.shape, *kept)

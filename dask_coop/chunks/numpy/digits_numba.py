@@ -1,0 +1,116 @@
+"""Loops of radix selection over NumPy chunks: samples by the digits of their keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.digits import NO_SLOT
+from dask_coop.chunks.numpy.jit import jit, jit_inner
+
+Array = np.ndarray[Any, Any]
+
+_NO_SLOT = NO_SLOT
+
+#: Samples whose keys are made at a time.
+_BLOCK = 1 << 11
+
+#: What the bits of a sample are turned into a key by.
+UNSIGNED, SIGNED, FLOAT, DATE = range(4)
+
+
+@jit_inner
+def _to_keys(bits: Any, kind: int, keys: Any) -> None:
+    """Put the keys of samples into `keys`, as uint64."""
+    one = np.uint64(1)
+    size = np.uint64(8 * bits.itemsize)
+    sign = one << (size - one)
+    full = sign - one | sign
+    if kind == UNSIGNED:
+        for i in range(len(bits)):
+            keys[i] = bits[i]
+    elif kind == SIGNED:
+        for i in range(len(bits)):
+            keys[i] = np.uint64(bits[i]) ^ sign
+    elif kind == DATE:
+        for i in range(len(bits)):
+            keys[i] = (np.uint64(bits[i]) ^ sign) - one & full
+    else:
+        mantissa = np.uint64(10 if size == 16 else 23 if size == 32 else 52)
+        infinity = (sign - one) >> mantissa << mantissa
+        for i in range(len(bits)):
+            bit = np.uint64(bits[i])
+            key = bit ^ (full if bit & sign else sign)
+            keys[i] = full if bit & (sign - one) > infinity else key
+
+
+@jit_inner
+def _find(key: Any, shift: Any, width: Any, skip: Any, prefixes: Any, slots: Any) -> Any:
+    """Return the position of the prefix that a key begins with; -1 if it is none of them."""
+    slot: Any = np.int64(slots[np.int64(key >> skip)])
+    if slot == _NO_SLOT:
+        return -1
+    prefix = key >> shift >> width
+    if prefixes[slot] != prefix:
+        # Several prefixes begin so: they are longer than what `slots` knows.
+        end = len(prefixes) - 1
+        while slot < end:
+            middle = (slot + end) // 2
+            if prefixes[middle] < prefix:
+                slot = middle + 1
+            else:
+                end = middle
+    return slot if prefixes[slot] == prefix else -1
+
+
+@jit
+def count(
+    bits: Any, kind: int, shift: Any, width: Any, skip: Any, prefixes: Any, slots: Any, table: Any
+) -> None:
+    """Add the samples that begin with one of the prefixes to the table of their digits.
+
+    Without prefixes all samples count; `skip` are the bits of a key behind those that `slots`, as
+    `Digits.slots`, is for.
+    """
+    keys = np.empty(_BLOCK, np.uint64)
+    last = (np.uint64(1) << width) - np.uint64(1)
+    for start in range(0, len(bits), _BLOCK):
+        n = min(_BLOCK, len(bits) - start)
+        _to_keys(bits[start : start + n], kind, keys)
+        if len(prefixes) == 0:
+            for i in range(n):
+                table[np.int64(keys[i] >> shift)] += 1
+        elif len(prefixes) == 1:
+            only = prefixes[0]
+            for i in range(n):
+                if keys[i] >> shift >> width == only:
+                    table[np.int64(keys[i] >> shift & last)] += 1
+        else:
+            for i in range(n):
+                slot = _find(keys[i], shift, width, skip, prefixes, slots)
+                if slot >= 0:
+                    table[slot << np.int64(width) | np.int64(keys[i] >> shift & last)] += 1
+
+
+@jit
+def collect(
+    bits: Any, kind: int, shift: Any, width: Any, skip: Any, prefixes: Any, slots: Any
+) -> Any:
+    """Return the samples that begin with one of the prefixes, in their order."""
+    keys = np.empty(_BLOCK, np.uint64)
+    found = np.empty(0, bits.dtype)
+    for writing in range(2):
+        at = 0
+        for start in range(0, len(bits), _BLOCK):
+            n = min(_BLOCK, len(bits) - start)
+            block = bits[start : start + n]
+            _to_keys(block, kind, keys)
+            for i in range(n):
+                if _find(keys[i], shift, width, skip, prefixes, slots) >= 0:
+                    if writing:
+                        found[at] = block[i]
+                    at += 1
+        if not writing:
+            found = np.empty(at, bits.dtype)
+    return found

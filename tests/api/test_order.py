@@ -1,0 +1,371 @@
+"""Quantiles, percentiles and medians: NumPy's results, bit for bit."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from conftest import to_chunks, to_numpy
+from hypothesis import given
+from hypothesis import strategies as st
+from support.strategies import FLOATS, INTS, REAL, Chunked, arrays, reducible
+
+import dask_coop as dc
+from dask_coop.algebra.digits import Asked, descend, finish, first_digit, key_bits, keys_of
+from dask_coop.algebra.quantiles import METHODS, Quantiles
+
+NAMES = ["quantile", "percentile", "median", "nanquantile", "nanpercentile", "nanmedian"]
+by_name = pytest.mark.parametrize("name", NAMES)
+
+#: As Python's and NumPy's numbers, and arrays of several dtypes.
+fractions = st.one_of(
+    st.floats(0, 1),
+    st.sampled_from([0, 1]),
+    st.floats(0, 1, width=32).map(np.float32),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5).map(np.array),
+    st.lists(st.floats(0, 1, width=32), min_size=1, max_size=3).map(lambda q: np.array(q, "f4")),
+)
+
+
+def call(module: Any, name: str, x: Any, q: Any, method: str, **options: Any) -> Any:
+    if "median" in name:
+        return getattr(module, name)(x, **options)
+    q = q * 100 if "percentile" in name else q
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return getattr(module, name)(x, q, method=method, **options)
+
+
+def numpys(name: str, x: Any, q: Any, method: str, **options: Any) -> Any:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return np.asarray(call(np, name, x, q, method, **options))
+
+
+def assert_same(result: Any, expected: Any) -> None:
+    assert result.dtype == expected.dtype
+    assert result.shape == expected.shape
+    np.testing.assert_array_equal(result, expected)
+    if result.dtype.kind == "f":
+        # NumPy, too, has no order of -0.0 and 0.0.
+        plain = ~np.isnan(result) & (result != 0)
+        assert result[plain].tobytes() == expected[plain].tobytes()
+
+
+@by_name
+@given(
+    case=arrays(dtypes=INTS + FLOATS),
+    q=fractions,
+    method=st.sampled_from(METHODS),
+    keepdims=st.booleans(),
+    recompute=st.booleans(),
+)
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_quantiles_of_all_elements_are_numpys(
+    xp: Any, name: str, case: Chunked, q: Any, method: str, keepdims: bool, recompute: bool
+) -> None:
+    array, chunks = case
+    x = to_chunks(xp, array, chunks)
+    if not array.size:
+        with pytest.raises(ValueError, match="of no element"):
+            call(dc, name, x, q, method)
+        return
+    expected = numpys(name, array, q, method, keepdims=keepdims)
+    result = call(dc, name, x, q, method, keepdims=keepdims, recompute=recompute)
+    assert_same(to_numpy(xp, result), expected)
+
+
+@by_name
+@given(
+    case=reducible(dtypes=INTS + FLOATS),
+    q=fractions,
+    method=st.sampled_from(METHODS),
+    keepdims=st.booleans(),
+)
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_quantiles_along_axes_are_numpys(
+    xp: Any, name: str, case: Any, q: Any, method: str, keepdims: bool
+) -> None:
+    (array, chunks), axis = case
+    x = to_chunks(xp, array, chunks)
+    numbers = range(array.ndim)
+    some = numbers if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if not array.size:
+        if any(array.shape[d] == 0 for d in some):
+            with pytest.raises(ValueError, match="of no element"):
+                call(dc, name, x, q, method, axis=axis)
+        return
+    if axis == ():
+        # NumPy's functions take that for no axis in some versions, and for all in others.
+        return
+    expected = numpys(name, array, q, method, axis=axis, keepdims=keepdims)
+    result = call(dc, name, x, q, method, axis=axis, keepdims=keepdims)
+    assert_same(to_numpy(xp, result), expected)
+
+
+@given(case=arrays(dtypes=["?"]), axis=st.sampled_from([None, 0]))
+def test_truths_have_medians_and_quantiles_that_are_elements(
+    xp: Any, case: Chunked, axis: Any
+) -> None:
+    array, chunks = case
+    if not array.size or not array.ndim:
+        return
+    x = to_chunks(xp, array, chunks)
+    assert_same(to_numpy(xp, dc.median(x, axis)), np.asarray(np.median(array, axis)))
+    higher = np.asarray(np.quantile(array, 0.3, axis, method="higher"))
+    assert_same(to_numpy(xp, dc.quantile(x, 0.3, axis, method="higher")), higher)
+    with pytest.raises(TypeError, match="boolean subtract"):
+        dc.quantile(x, 0.3, axis)
+
+
+@pytest.mark.parametrize("unit", ["M8[s]", "m8[ns]"])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("gaps", [0.0, 0.05])
+def test_dates_are_ordered_and_one_that_is_none_is_the_result(
+    unit: str, axis: Any, gaps: float
+) -> None:
+    rng = np.random.default_rng(3)
+    # Some so late that they share their first digit with what is no date.
+    ticks = rng.integers(-(2**62), 2**62, (30, 41))
+    ticks[0, :20] = 2**63 - 1 - np.arange(20)
+    ticks[rng.random(ticks.shape) < gaps] = -(2**63)
+    array = ticks.view(unit)
+    x = da.from_array(array, chunks=(7, 10))
+    for method in ("linear", "lower", "nearest"):
+        expected = np.asarray(np.quantile(array, [0.1, 0.5, 0.999], axis, method=method))
+        result = dc.quantile(x, [0.1, 0.5, 0.999], axis, method=method)
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(result.compute(), expected)
+    if gaps and axis is None:
+        valid = array[~np.isnat(array)]
+        skipped = dc.nanquantile(x, 0.5, method="lower").compute()
+        assert skipped == np.quantile(valid, 0.5, method="lower")
+
+
+@given(
+    case=arrays(dtypes=["f4", "f8", "i4"], values=st.integers(0, 20)),
+    q=fractions,
+    seed=st.integers(0, 99),
+    skipna=st.booleans(),
+)
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_weighted_quantiles_are_numpys(
+    xp: Any, case: Chunked, q: Any, seed: int, skipna: bool
+) -> None:
+    array, chunks = case
+    rng = np.random.default_rng(seed)
+    if not array.size or not array.ndim:
+        return
+    if array.dtype.kind == "f" and skipna:
+        array = np.where(rng.random(array.shape) < 0.2, array.dtype.type(np.nan), array)
+    # Sums of small integers are exact in any order.
+    weights = (
+        rng.integers(0, 4, array.shape)
+        + (np.arange(array.shape[0]) == 0)[(..., *(None,) * (array.ndim - 1))]
+    )
+    if np.isnan(array[0]).any() if array.dtype.kind == "f" else False:
+        array[0] = 1
+    x = to_chunks(xp, array, chunks)
+    name = "nanquantile" if skipna and array.dtype.kind == "f" else "quantile"
+    for axis in (None, 0):
+        expected = numpys(name, array, q, "inverted_cdf", weights=weights, axis=axis)
+        w = to_chunks(xp, weights, chunks)
+        result = getattr(dc, name)(x, q, axis, method="inverted_cdf", weights=w)
+        np.testing.assert_array_equal(to_numpy(xp, result), expected)
+
+
+@pytest.mark.parametrize("dtype", REAL[1:])
+@pytest.mark.parametrize("count", [1, 9])
+def test_large_chunks_are_counted_by_compiled_loops(xp: Any, dtype: str, count: int) -> None:
+    rng = np.random.default_rng(7)
+    array = (rng.standard_normal((300, 401)) * 50).astype(dtype)
+    q = np.linspace(0, 1, count + 2)[1:-1]
+    for values in (array, array[::-1, ::2], array.T, np.full_like(array, 3)):
+        x = to_chunks(xp, values, (100, 150))
+        assert_same(to_numpy(xp, dc.quantile(x, q)), np.asarray(np.quantile(values, q)))
+
+
+def test_samples_that_differ_in_their_last_bits_only_are_told_apart(xp: Any) -> None:
+    # So nothing can be left behind before the last digit.
+    rng = np.random.default_rng(8)
+    array = (np.float64(1).view("i8") + rng.integers(0, 1000, 50_000)).view("f8")
+    x = to_chunks(xp, array, 9_000)
+    q = np.array([0.01, 0.5, 0.99])
+    assert_same(to_numpy(xp, dc.quantile(x, q)), np.quantile(array, q))
+
+
+def test_a_collected_chunk_holds_only_what_is_looked_for(monkeypatch: Any) -> None:
+    from dask_coop.graph import tasks
+
+    array = np.random.default_rng(9).random(100_000)
+    left = []
+    collect = tasks.collect
+
+    def watched(block: Any, *, digits: Any) -> Any:
+        made = collect(block, digits=digits)
+        left.append((block.size, made.size))
+        return made
+
+    monkeypatch.setattr(tasks, "collect", watched)
+    x = da.from_array(array, chunks=10_000)
+    assert dc.median(x).compute(scheduler="synchronous") == np.median(array)
+    first = left[:10]
+    assert sum(before for before, _ in first) == array.size
+    assert sum(after for _, after in first) < array.size / 8
+
+
+def test_lazy_quantiles_are_found_in_the_graph(xp: Any) -> None:
+    array = np.random.default_rng(1).random((40, 50))
+    x = to_chunks(xp, array, (7, 50))
+    q = da.from_array(np.array([0.1, 0.9]), chunks=1)
+    for axis in (None, 0):
+        expected = np.quantile(array, [0.1, 0.9], axis)
+        np.testing.assert_array_equal(to_numpy(xp, dc.quantile(x, q, axis)), expected)
+    one = dask.delayed(30)
+    assert float(dc.percentile(x, one).compute()) == np.percentile(array, 30)
+    with pytest.raises(ValueError, match=r"range \[0, 1\]"):
+        dc.quantile(x, q + 1).compute()
+
+
+def test_lines_that_are_too_long_to_gather_are_read_where_they_are(xp: Any) -> None:
+    array = np.random.default_rng(2).random((3000, 3)).astype("f4")
+    x = to_chunks(xp, array, (700, 2))
+    with dask.config.set({"array.chunk-size": "8 kB"}):
+        for keepdims in (False, True):
+            result = dc.quantile(x, [0.2, 0.5], axis=0, keepdims=keepdims)
+            expected = np.quantile(array, [0.2, 0.5], axis=0, keepdims=keepdims)
+            assert_same(to_numpy(xp, result), expected)
+        assert not any("rechunk" in str(name) for name in result.dask.layers)
+
+
+def test_blocks_of_lines_are_no_larger_than_the_chunks_were() -> None:
+    x = da.ones((365, 400, 300), chunks=(20, 400, 300))
+    blocks = dc.median(x, axis=0)
+    assert blocks.chunks[0] != (400,)
+    largest = 365 * max(blocks.chunks[0]) * max(blocks.chunks[1]) * 8
+    assert largest <= 20 * 400 * 300 * 8
+
+
+def test_behind_chunks_of_unknown_sizes_all_elements_are_counted(xp: Any) -> None:
+    array = np.random.default_rng(4).random(1000)
+    x = to_chunks(xp, array, 100)
+    some = x[x > 0.5]
+    np.testing.assert_array_equal(dc.median(some).compute(), np.median(array[array > 0.5]))
+    with pytest.raises(ValueError, match="compute_chunk_sizes"):
+        dc.median(da.stack([some, some], axis=1), axis=0)
+
+
+def test_masked_elements_are_left_out() -> None:
+    array = np.ma.masked_greater(np.random.default_rng(5).random((40, 30)), 0.8)
+    x = da.from_array(array, chunks=(9, 30))
+    assert dc.median(x).compute() == np.ma.median(array)
+    with pytest.raises(TypeError, match="masked"):
+        dc.median(x, axis=0)
+
+
+def test_building_computes_nothing_and_is_the_same_every_time() -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("building computes nothing")
+
+    x = da.random.default_rng(6).random((50, 60), chunks=20)
+    with dask.config.set(scheduler=refuse):
+        for axis in (None, 0):
+            for name in NAMES:
+                one, other = (call(dc, name, x, 0.4, "linear", axis=axis) for _ in range(2))
+                assert one.name == other.name
+                assert set(one.dask) == set(other.dask)
+        assert dc.median(x).name != dc.median(x, recompute=True).name
+        assert dc.quantile(x, 0.4).name != dc.quantile(x, 0.41).name
+
+
+def test_chunks_are_made_anew_for_each_read_if_they_are_to_be() -> None:
+    made = []
+
+    def make(block_id: Any) -> Any:
+        made.append(block_id)
+        return np.random.default_rng(block_id).random(1000)
+
+    x = da.map_blocks(make, chunks=((1000,) * 5,), dtype="f8", meta=np.zeros(0))
+    once = dc.median(x).compute(scheduler="synchronous")
+    assert len(made) == 5
+    made.clear()
+    assert dc.median(x, recompute=True).compute(scheduler="synchronous") == once
+    assert len(made) > 5
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"q": 1.5}, ValueError, r"range \[0, 1\]"),
+        ({"q": [[0.5]]}, ValueError, "scalar or 1d"),
+        ({"q": "half"}, TypeError, "takes numbers"),
+        ({"q": 0.5, "method": "middle"}, ValueError, "'middle' is not a valid method"),
+        ({"q": 0.5, "weights": np.ones(10)}, ValueError, "only method 'inverted_cdf'"),
+        (
+            {"q": 0.5, "weights": np.ones(3), "method": "inverted_cdf"},
+            ValueError,
+            "do not fit an array of shape",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(options: dict[str, Any], error: Any, said: str) -> None:
+    with pytest.raises(error, match=said):
+        dc.quantile(da.ones(10, chunks=4), **options)
+
+
+def test_weights_that_are_negative_or_zero_are_refused_when_they_are_known() -> None:
+    x = da.arange(10.0, chunks=4)
+    with pytest.raises(ValueError, match="must not be negative"):
+        dc.quantile(x, 0.5, weights=-da.ones(10), method="inverted_cdf").compute()
+    with pytest.raises(ValueError, match="weights add up to 0"):
+        dc.quantile(x, 0.5, weights=da.zeros(10), method="inverted_cdf").compute()
+
+
+def test_complex_numbers_have_no_quantiles() -> None:
+    with pytest.raises(TypeError, match="real numbers"):
+        dc.quantile(da.ones(10, dtype="c8"), 0.5)
+
+
+def test_nothing_but_nan_is_nan_with_a_warning() -> None:
+    x = da.full((4, 5), np.nan, chunks=2)
+    for axis in (None, 0):
+        with pytest.warns(RuntimeWarning, match="All-NaN slice"):
+            assert np.isnan(dc.nanmedian(x, axis).compute(scheduler="synchronous")).all()
+
+
+@given(case=arrays(dtypes=INTS + FLOATS))
+def test_keys_are_in_the_order_of_elements(case: Chunked) -> None:
+    array = case.array.ravel()
+    keys = keys_of(array)
+    assert keys.dtype.itemsize == array.dtype.itemsize
+    in_order = array[np.argsort(keys, kind="stable")]
+    np.testing.assert_array_equal(in_order, np.sort(array))
+
+
+def test_every_digit_narrows_the_search_until_keys_are_whole() -> None:
+    array = np.random.default_rng(10).standard_normal(5000)
+    digits = first_digit(array.dtype, Asked(Quantiles(np.array([0.1, 0.5]))))
+    keys = keys_of(array).astype("u8")
+    bits = 0
+    while True:
+        bits += digits.width
+        prefixes = np.array(digits.prefixes, "u8")
+        before = keys >> np.uint64(digits.shift) >> np.uint64(digits.width - 1) >> np.uint64(1)
+        table = np.zeros((len(prefixes), 1 << digits.width), "i8")
+        last = keys >> np.uint64(digits.shift) & np.uint64((1 << digits.width) - 1)
+        for i, prefix in enumerate(prefixes):
+            mine = before == prefix if bits > digits.width else np.ones(len(keys), bool)
+            np.add.at(table[i], last[mine].astype("i8"), 1)
+        assert table.size <= 1 << 15
+        if not digits.shift:
+            break
+        digits = descend(digits, table.reshape(-1))
+    assert bits == key_bits(array.dtype)
+    _, low, high = finish(digits, table.reshape(-1))
+    ordered = np.sort(array)
+    np.testing.assert_array_equal(low, ordered[[499, 2499]])
+    np.testing.assert_array_equal(high, ordered[[500, 2500]])
