@@ -155,6 +155,30 @@ class ChunkBackend(Protocol):
         Its dtype is ``SEMIRINGS[semiring].dtype(a.dtype, b.dtype)``.
         """
 
+    def order_statistics(
+        self, x: Array, axes: tuple[int, ...], ranks: np.ndarray[Any, Any]
+    ) -> tuple[Array, Array]:
+        """Return elements by their ranks among those of their lines that are not NaN or NaT.
+
+        Parameters
+        ----------
+        x : array
+            Of bool, integers, floats or dates, and of any shape and strides.
+        axes : tuple of int
+            Sorted and not negative. A line is all that lies along these axes.
+        ranks : numpy.ndarray of int64
+            Of shape ``(length + 1, m)``: by how many elements of a line are not NaN, the ranks that
+            are wanted of it, in any order; one too large stands for the largest. It may be one row
+            broadcast to that shape, which is then never made.
+
+        Returns
+        -------
+        values : array
+            Of shape ``(m, *kept)`` and the dtype of `x`; NaN or NaT where all of the line is.
+        counts : array of int64
+            How many elements of each line are not NaN.
+        """
+
     def to_numpy(
         self, x: Array, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
     ) -> np.ndarray[Any, Any]:

@@ -34,6 +34,7 @@ __all__ = [
     "lift_all",
     "lift_segments",
     "matmul",
+    "order_statistics",
     "scan",
     "scan_on",
     "synchronize",
@@ -132,6 +133,11 @@ def transpose(x: Array, axes: Sequence[int] | None = None) -> NoReturn:
 def matmul(a: Array, b: Array, semiring: str = "plus_times") -> NoReturn:
     """Refuse, as `dask_coop.matmul` does where an operand is known to be masked."""
     raise refusal("matmul", a)
+
+
+def order_statistics(x: Array, axes: tuple[int, ...], ranks: Array) -> NoReturn:
+    """Refuse, as quantiles do where the array is known to be masked."""
+    raise refusal("quantile", x)
 
 
 def _valid(x: Array) -> Array | None:

@@ -35,6 +35,7 @@ __all__ = [
     "lift_all",
     "lift_segments",
     "matmul",
+    "order_statistics",
     "scan",
     "scan_on",
     "synchronize",
@@ -182,6 +183,10 @@ def transpose(x: ListArray, axes: Sequence[int] | None = None) -> NoReturn:
 
 def matmul(a: ListArray, b: ListArray, semiring: str = "plus_times") -> NoReturn:
     raise _missing("matmul")
+
+
+def order_statistics(x: ListArray, axes: tuple[int, ...], ranks: Any) -> NoReturn:
+    raise _missing("order_statistics")
 
 
 def _one(op: Operation, value: Any) -> State:

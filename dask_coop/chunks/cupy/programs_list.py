@@ -37,6 +37,7 @@ from dask_coop.cuda.programs import (
     matmul,
     matmul_int8,
     multichunk,
+    order_statistics,
     reduce,
     scan,
     transpose,
@@ -450,6 +451,7 @@ def everything() -> list[str]:
                     sources.update(dict.fromkeys(reductions(op)))
         if dtype.kind in "biuf":
             sources.update(dict.fromkeys(histograms(dtype)))
+            sources.update(dict.fromkeys(order_statistics.all_of(dtype)))
         if dtype.kind in "biu":
             sources.update(dict.fromkeys(tallies(dtype)))
         sources.update(dict.fromkeys(multichunks(dtype)))

@@ -1,0 +1,185 @@
+"""Order statistics of the lines of CuPy chunks.
+
+============= ==================================== =============================
+who           lines of                             are read
+============= ==================================== =============================
+a thread      up to 64 keys, or 32 of 8 bytes      once, as they lie
+a warp        up to 1,024 keys                     once, as they lie
+a block       as many as fit in its shared memory  once, if they are contiguous
+many blocks   more                                 once a digit, if contiguous
+============= ==================================== =============================
+
+What is not to be read as it lies is transposed before, a slab after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from dask_coop.chunks.blocks import blocks
+from dask_coop.chunks.cupy.arrays import aligned
+from dask_coop.chunks.cupy.transpose import contiguous
+from dask_coop.cuda.devices import Device, device
+from dask_coop.cuda.launch import launch
+from dask_coop.cuda.programs import order_statistics as programs
+
+Array = Any
+
+#: Bytes of a slab, and of the counts of digits at a time.
+_SLAB, _TALLIES = 128 << 20, 64 << 20
+
+#: Bytes of a row of a tile at most, and the share of a processor's shared memory for the tile.
+_ROW, _SHARE = 256, 3
+
+#: Bytes of shared memory that blocks need besides the keys of a line.
+_BESIDES = 512
+
+#: The least elements of a line for each block that shares it, and blocks of a processor.
+_PART, _RESIDENT = 1 << 15, 8
+
+
+class _Wanted(NamedTuple):
+    """What is wanted of all lines, on the GPU: by lines from the first to the last."""
+
+    ranks: Array
+    step: int
+    values: Array
+    counts: Array
+
+
+def order_statistics(
+    x: Array, axes: tuple[int, ...], ranks: np.ndarray[Any, Any]
+) -> tuple[Array, Array]:
+    """Return elements by their ranks among those of their lines that are not NaN.
+
+    -0.0 is below 0.0. NaN is that of one bit pattern.
+    """
+    with x.device:
+        order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
+        kept = [d for d in order if d not in axes]
+        across = [d for d in order if d in axes]
+        shape, n = [x.shape[d] for d in kept], math.prod(x.shape[d] for d in axes)
+        values = cupy.empty((ranks.shape[1], math.prod(shape)), x.dtype)
+        counts = cupy.empty(math.prod(shape), "i8")
+        if n == 0:
+            values.fill(np.nan if x.dtype.kind == "f" else 0)
+            counts.fill(0)
+        elif counts.size:
+            # The rows of a table that was broadcast are one.
+            step = ranks.shape[1] if ranks.strides[0] else 0
+            rows = np.ascontiguousarray(ranks if step else ranks[:1], "i8")
+            wanted = _Wanted(cupy.asarray(rows), step, values, counts)
+            _select(x, order, kept, across, wanted)
+        back = np.argsort(kept)
+        values = values.reshape(-1, *shape).transpose([0, *(back + 1)])
+        return values, counts.reshape(shape).transpose(back)
+
+
+def _select(x: Array, order: list[int], kept: list[int], across: list[int], to: _Wanted) -> None:
+    """Write what is wanted of the lines of `x`, whose axes are in the order of their strides."""
+    n = math.prod(x.shape[d] for d in across)
+    lies, first = x.transpose(order), order.index(across[0]) if across else x.ndim
+    if lies.flags.c_contiguous and order[first : first + len(across)] == across:
+        inner = math.prod(lies.shape[first + len(across) :])
+        if inner == 1 or n <= 1024:
+            _launch(aligned(lies), n, inner, 0, to)
+            return
+    lines = x.transpose(kept + across)
+    shape, begin = lines.shape[: len(kept)], 0
+    for at in blocks(shape, max(1, _SLAB // (n * x.itemsize))):
+        slab = contiguous(lines[at])
+        _launch(slab, n, 1, begin, to)
+        begin += slab.size // n
+
+
+def _launch(x: Array, n: int, inner: int, first: int, to: _Wanted) -> None:
+    """Write what is wanted of lines of `n` elements of `x`, of shape (outer, n, inner)."""
+    gpu, dtype, lines = device(cupy.cuda.runtime.getDevice()), x.dtype, x.size // n
+    own: tuple[Any, ...] = np.int64(n), np.int64(inner)
+    key_bytes = programs.key_bytes(dtype)
+    if vt := programs.thread_keys(dtype, n):
+        source, threads = programs.by_threads(dtype, vt), programs.BY_THREADS
+        count = -(-lines // threads)
+        shared = _skewed(threads * n) * dtype.itemsize if inner == 1 else 0
+    elif vt := programs.lane_keys(n):
+        source, threads = programs.by_warps(dtype, vt), programs.BY_WARPS
+        width, pad = _tile(dtype, n, inner, gpu)
+        own += np.int32(width), np.int32(pad)
+        count = -(-lines // (threads // 32)) if inner == 1 else lines // inner * -(-inner // width)
+        shared = n * (width + pad) * dtype.itemsize if inner > 1 else 0
+    elif n * key_bytes + _BESIDES <= gpu.shared_bytes:
+        source, threads, count = programs.by_blocks(dtype), programs.BY_BLOCKS, lines
+        own = own[:1]
+        shared = n * key_bytes + _BESIDES
+    else:
+        _by_digits(x, n, first, to, gpu)
+        return
+    where = _arguments(first, lines, to)
+    launch(source, count, threads, x.data.ptr, *own, *where, shared=shared)
+
+
+def _arguments(first: int, lines: int, to: _Wanted) -> tuple[Any, ...]:
+    """Return what kernels are told of lines from number `first` on, of which there are `lines`."""
+    m, distance = to.values.shape
+    return (
+        np.int64(lines),
+        to.ranks.data.ptr,
+        np.int64(to.step),
+        np.int32(m),
+        np.int64(distance),
+        to.values.data.ptr + first * to.values.itemsize,
+        to.counts.data.ptr + first * to.counts.itemsize,
+    )
+
+
+def _skewed(size: int) -> int:
+    """Return the room for elements of which every 32 are followed by a gap of one."""
+    return size + size // 32
+
+
+def _tile(dtype: np.dtype[Any], n: int, inner: int, gpu: Device) -> tuple[int, int]:
+    """Return how many columns a block copies to shared memory, and the elements behind each row."""
+    pad = max(1, 4 // dtype.itemsize)
+    width = 1
+    while (
+        width < inner
+        and 2 * width * dtype.itemsize <= _ROW
+        and n * (2 * width + pad) * dtype.itemsize <= gpu.shared_bytes // _SHARE
+    ):
+        width *= 2
+    return width, pad
+
+
+def _by_digits(x: Array, n: int, first: int, to: _Wanted, gpu: Device) -> None:
+    """Write what is wanted of contiguous lines, a launch for every digit of their keys."""
+    m = to.values.shape[0]
+    at_once = max(1, _TALLIES // (8 * programs.BINS * max(1, m)))
+    for begin in range(0, x.size // n, at_once):
+        lines = min(at_once, x.size // n - begin)
+        groups = lines * max(1, m)
+        tallies = cupy.zeros(groups * programs.BINS + lines, "u8")
+        tickets = cupy.zeros(groups, "u4")
+        digits = cupy.empty((2, groups, 2), "u8")
+        parts = max(1, min(n // _PART, -(-gpu.processors * _RESIDENT // lines)))
+        start = x.data.ptr + begin * n * x.itemsize
+        for number, (shift, width) in enumerate(programs.digits(x.dtype)):
+            if number and not m:
+                break
+            launch(
+                programs.by_digits(x.dtype),
+                parts * (groups if number else lines),
+                programs.BY_DIGITS,
+                start,
+                *(np.int64(n), np.int32(shift), np.int32(width), np.int32(number == 0)),
+                np.int32(parts),
+                *_arguments(first + begin, lines, to),
+                digits[number % 2].data.ptr,
+                digits[1 - number % 2].data.ptr,
+                tallies.data.ptr,
+                tallies.data.ptr + groups * programs.BINS * 8,
+                tickets.data.ptr,
+            )

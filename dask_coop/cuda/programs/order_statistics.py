@@ -1,0 +1,109 @@
+"""Order statistics: programs of kernel_order_statistics.cuh and kernel_order_digits.cuh."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from dask_coop.cuda.programs.base import ctype
+
+#: Threads of a block, by who takes a line. A thread's lines may be in shared memory, and few are.
+BY_THREADS, BY_WARPS, BY_BLOCKS, BY_DIGITS = 128, 256, 512, 256
+
+#: The most bytes of keys that a thread holds which has a line for itself.
+_THREAD_BYTES = 256
+
+#: Numbers of keys that programs are made for: of a thread's line, and of each lane of a warp.
+_OF_THREADS, _OF_LANES = (4, 8, 16, 32, 64), (2, 4, 8, 12, 16, 24, 32)
+
+#: Bits of a digit, and what they can tell apart.
+_DIGIT, BINS = 11, 2048
+
+_WANTED = (
+    "i64 lines, const i64* ranks, i64 step, int m, i64 distance, {type}* values, i64* counts",
+    "Wanted<{type}>{{lines, ranks, step, m, distance, values, counts}}",
+)
+
+
+def key_bytes(dtype: np.dtype[Any]) -> int:
+    """Return the bytes of a key."""
+    return max(4, dtype.itemsize)
+
+
+def thread_keys(dtype: np.dtype[Any], n: int) -> int | None:
+    """Return how many keys a thread holds of a line of `n` elements, None if that is too many."""
+    most = _THREAD_BYTES // key_bytes(dtype)
+    return next((vt for vt in _OF_THREADS if n <= vt <= most), None)
+
+
+def lane_keys(n: int) -> int | None:
+    """Return how many keys each lane of a warp holds of a line, None if that is too many."""
+    return next((vt for vt in _OF_LANES if n <= 32 * vt), None)
+
+
+def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
+    """Return where the digits of keys begin, the highest first, and their bits."""
+    left, found = 8 * dtype.itemsize, []
+    while left:
+        width = min(left, _DIGIT)
+        left -= width
+        found.append((left, width))
+    return found
+
+
+def _entry(header: str, dtype: np.dtype[Any], threads: int, own: str, call: str, *rest: str) -> str:
+    name = ctype(dtype)
+    given, wanted = (part.format(type=name) for part in _WANTED)
+    parameters = ", ".join((f"const {name}* x", own, given, *rest))
+    return (
+        f'#include "{header}"\nusing namespace coop;\n'
+        f'extern "C" __global__ void __launch_bounds__({threads})\nentry({parameters}) {{\n'
+        f"  {call.format(type=name, wanted=wanted)};\n}}\n"
+    )
+
+
+@cache
+def by_threads(dtype: np.dtype[Any], vt: int) -> str:
+    """Return the program of lines of up to `vt` elements."""
+    call = f"select_by_threads<{{type}}, {vt}, {BY_THREADS}>(x, n, inner, {{wanted}})"
+    return _entry("kernel_order_statistics.cuh", dtype, BY_THREADS, "i64 n, i64 inner", call)
+
+
+@cache
+def by_warps(dtype: np.dtype[Any], vt: int) -> str:
+    """Return the program of lines of up to 32 * `vt` elements."""
+    call = f"select_by_warps<{{type}}, {vt}, {BY_WARPS}>(x, n, inner, width, pad, {{wanted}})"
+    own = "i64 n, i64 inner, int width, int pad"
+    return _entry("kernel_order_statistics.cuh", dtype, BY_WARPS, own, call)
+
+
+@cache
+def by_blocks(dtype: np.dtype[Any]) -> str:
+    """Return the program of contiguous lines that fit in a block's shared memory."""
+    call = f"select_by_blocks<{{type}}, {BY_BLOCKS}>(x, n, {{wanted}})"
+    return _entry("kernel_order_statistics.cuh", dtype, BY_BLOCKS, "i64 n", call)
+
+
+@cache
+def by_digits(dtype: np.dtype[Any]) -> str:
+    """Return the program that finds the next digit of what is wanted of contiguous lines."""
+    call = (
+        f"find_digit<{{type}}, {BINS}, {BY_DIGITS}>(x, n, shift, width, first, parts, {{wanted}}, "
+        "known, found, tallies, missing, tickets)"
+    )
+    own = "i64 n, int shift, int width, int first, int parts"
+    rest = "const Digits* known, Digits* found, u64* tallies, u64* missing, unsigned* tickets"
+    return _entry("kernel_order_digits.cuh", dtype, BY_DIGITS, own, call, rest)
+
+
+def all_of(dtype: np.dtype[Any]) -> list[str]:
+    """Return every program for elements of `dtype`."""
+    most = _THREAD_BYTES // key_bytes(dtype)
+    return [
+        *(by_threads(dtype, vt) for vt in _OF_THREADS if vt <= most),
+        *(by_warps(dtype, vt) for vt in _OF_LANES),
+        by_blocks(dtype),
+        by_digits(dtype),
+    ]
