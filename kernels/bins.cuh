@@ -8,6 +8,7 @@
 #pragma once
 
 #include "config.cuh"
+#include "order_keys.cuh"
 
 namespace coop {
 
@@ -195,24 +196,6 @@ template <typename E> struct UnitBins {
   }
 };
 
-// Unsigned integers of some bytes.
-template <int bytes> struct KeyOf { using type = u64; };
-template <> struct KeyOf<1> { using type = unsigned char; };
-template <> struct KeyOf<2> { using type = unsigned short; };
-template <> struct KeyOf<4> { using type = unsigned; };
-
-// The key of a sample: an unsigned integer; keys are in the order of samples, all NaN the last.
-template <typename T> __device__ typename KeyOf<sizeof(T)>::type key_of(T sample) {
-  using K = typename KeyOf<sizeof(T)>::type;
-  constexpr K sign = K(K(1) << (sizeof(T) * 8 - 1)), full = K(~K(0));
-  K bits = reinterpret_cast<const K&>(sample);
-  if constexpr (is_float<T>::value) {
-    return is_nan(sample) ? full : K(bits ^ (bits & sign ? full : sign));
-  } else {
-    return T(-1) < T(0) ? K(bits ^ sign) : bits;
-  }
-}
-
 // The digit of `width` bits in a sample's key that has `shift` bits behind it is its bin, if the key begins
 // with one of some prefixes, ascending; the bins of the first prefix come first. Without `several` there is one
 // prefix only. By the first `begin_bits` of a key `slots` has the first prefix that begins so, or `no_slot`.
@@ -245,12 +228,12 @@ template <typename T, bool several> struct DigitBins {
   }
 
   template <int m> __device__ void find(const T (&samples)[m], unsigned (&bin)[m]) const {
-    using K = typename KeyOf<sizeof(T)>::type;
+    using K = typename OrderKey<T>::K;
     constexpr int behind = sizeof(T) > 2 ? sizeof(T) * 8 - begin_bits : 0;
     unsigned last = (1u << width) - 1;
 #pragma unroll
     for (int i = 0; i < m; ++i) {
-      K key = key_of(samples[i]), before = K(key >> shift) >> width;
+      K key = OrderKey<T>::get(samples[i]), before = key >> shift >> width;
       unsigned digit = unsigned(key >> shift) & last, slot = 0;
       bool found = true;
       if constexpr (several) {

@@ -109,7 +109,7 @@ def quantile(
     return _quantiles("quantile", a, fractions, given)
 
 
-@public("reduction")
+@public("reduction", dask=False)
 def percentile(
     a: Any,
     q: Any,
@@ -196,7 +196,7 @@ def nanquantile(
     return _quantiles("nanquantile", a, fractions, given, skipna=True)
 
 
-@public("reduction")
+@public("reduction", dask=False)
 def nanpercentile(
     a: Any,
     q: Any,
@@ -471,7 +471,10 @@ def _along(
     given: Arguments,
 ) -> da.Array:
     """Find quantiles of lines, in blocks that hold whole ones."""
-    chunks.refuse_masked(name, x._meta)
+    if chunks.is_masked(x._meta):
+        raise TypeError(
+            f"{name} along axes does not take masked arrays; fill them with NaN and take nan{name}"
+        )
     if any(x.numblocks[d] > 1 for d in axes):
         if has_unknown_size(x):
             raise ValueError(
@@ -589,9 +592,8 @@ def _of_weighted_lines(
 ) -> Any:
     """Return the weighted quantiles of the lines of a block, by a sort of each."""
     kept = [d for d in range(x.ndim) if d not in axes]
-    lines, heavy = (
-        one.transpose(*kept, *axes).reshape(*(x.shape[d] for d in kept), -1) for one in (x, weights)
-    )
+    shape = (*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in axes))
+    lines, heavy = (one.transpose(*kept, *axes).reshape(shape) for one in (x, weights))
     lost = np.isnan(lines) if x.dtype.kind == "f" else lines != lines
     heavy = np.where(lost, 0.0, heavy)
     order = np.argsort(lines, axis=-1)
