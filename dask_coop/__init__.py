@@ -45,6 +45,14 @@ from dask_coop.api.moments import (
 )
 from dask_coop.api.monoid import Monoid, reduce, scan
 from dask_coop.api.norm import norm
+from dask_coop.api.selection import (
+    argwhere,
+    compress,
+    extract,
+    flatnonzero,
+    nonzero,
+    select,
+)
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
 from dask_coop.api.transfer import to_gpu, to_host
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
@@ -72,7 +80,9 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "argwhere",
     "bincount",
+    "compress",
     "count_nonzero",
     "cummax",
     "cummin",
@@ -83,6 +93,8 @@ __all__ = [
     "describe",
     "digitize",
     "explain",
+    "extract",
+    "flatnonzero",
     "from_npy",
     "histogram",
     "histogram2d",
@@ -104,11 +116,13 @@ __all__ = [
     "nanstd",
     "nansum",
     "nanvar",
+    "nonzero",
     "norm",
     "prod",
     "ptp",
     "reduce",
     "scan",
+    "select",
     "std",
     "sum",
     "to_gpu",
