@@ -221,7 +221,7 @@ def nonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> tuple[da.
     x = asanyarray(a)
     if not x.ndim:
         raise ValueError("nonzero takes arrays of one axis or more; use flatnonzero or reshape(1)")
-    return tuple(_find(x, "axes", _Given("nonzero", sizes, balanced)))
+    return tuple(_find(x, _Given("nonzero", sizes, balanced)))
 
 
 @public("blockwise")
@@ -250,7 +250,7 @@ def flatnonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Ar
     >>> dc.flatnonzero(da.from_array([0, 2, 0, 3], chunks=2)).compute()
     array([1, 3])
     """
-    (found,) = _find(asanyarray(a), "flat", _Given("flatnonzero", sizes, balanced))
+    (found,) = _find(asanyarray(a), _Given("flatnonzero", sizes, balanced))
     return found
 
 
@@ -281,7 +281,7 @@ def argwhere(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array
     array([[0, 0],
            [1, 1]])
     """
-    (found,) = _find(asanyarray(a), "rows", _Given("argwhere", sizes, balanced))
+    (found,) = _find(asanyarray(a), _Given("argwhere", sizes, balanced))
     return found
 
 
@@ -346,7 +346,7 @@ def _select(x: da.Array, mask: da.Array, axis: int, given: _Given) -> da.Array:
     return given.cut(graph_selection.select(x, mask, axis, lengths), axis)
 
 
-def _find(x: da.Array, form: str, given: _Given) -> list[da.Array]:
+def _find(x: da.Array, given: _Given) -> list[da.Array]:
     """Find what is not zero."""
     given.check()
     chunks.kind(x._meta, "the array")
@@ -361,7 +361,7 @@ def _find(x: da.Array, form: str, given: _Given) -> list[da.Array]:
             )
         # Nobody asks where the block behind the last one begins.
         sizes = [n if n == n else 0 for n in _sizes(x)]
-    found = graph_selection.find(x, sizes, lengths, form)
+    found = graph_selection.find(x, sizes, lengths, given.name)
     return [given.cut(result) for result in found]
 
 

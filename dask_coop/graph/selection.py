@@ -123,24 +123,27 @@ def find(x: Array, sizes: Sequence[int], lengths: Sequence[int] | None, form: st
         How many elements its blocks have.
     lengths : sequence of int, optional
         How many of these are not zero.
-    form : {"flat", "axes", "rows"}
+    form : {"flatnonzero", "nonzero", "argwhere"}
         Indices in C order; an array of indices for each axis; or one with a row for each element.
     """
     token = tokenize(x, sizes, lengths, form)
     starts = Starts(x.numblocks, (0, *itertools.accumulate(sizes[:-1])))
     # Dask hands on as it is what belongs to no axis.
     named = {"start": starts} if x.ndim else {}
-    given = {"rest": x.shape[1:], "form": "flat" if x.ndim == 1 and form == "axes" else form}
+    given = {
+        "rest": x.shape[1:],
+        "form": form if x.ndim > 1 or form == "argwhere" else "flatnonzero",
+    }
     made = _made(f"find-{token}", x, Blocks(f"find-{token}", x.ndim, _find, (x,), named, **given))
     along = _lengths(lengths, x.npartitions)
-    like, width = chunks.unmasked(x._meta), (x.ndim,) if form == "rows" else ()
+    like, width = chunks.unmasked(x._meta), (x.ndim,) if form == "argwhere" else ()
     meta = chunks.zeros_like(like, "i8", 1 + len(width))
     results = []
-    for axis in range(x.ndim if form == "axes" else 1):
+    for axis in range(x.ndim if form == "nonzero" else 1):
         name, layer = f"{form}-{axis}-{token}", {}
         for number, index in enumerate(_blocks(x)):
             key, source = (name, number, *(0 for _ in width)), (made.name, *index)
-            picked = form == "axes" and x.ndim > 1
+            picked = form == "nonzero" and x.ndim > 1
             layer[key] = Task(key, getitem, TaskRef(source), axis) if picked else Alias(key, source)
         results.append(_array(name, layer, made, (along, *((n,) for n in width)), meta))
     return results
@@ -221,7 +224,7 @@ def _find(x: Any, *, rest: tuple[int, ...], form: str, start: int = 0) -> Any:
     """Return where a block is not zero that begins at `start` of an array of (..., *rest)."""
     flat = chunks.backend_of(x).flatnonzero(x)
     flat += start
-    if form == "flat":
+    if form == "flatnonzero":
         return flat
     found = []
     for n in reversed(rest):
@@ -229,6 +232,6 @@ def _find(x: Any, *, rest: tuple[int, ...], form: str, start: int = 0) -> Any:
         found.append(flat - above * n)
         flat = above
     found = [*found, flat][::-1] if x.ndim else []
-    if form == "axes":
+    if form == "nonzero":
         return tuple(found)
     return np.stack(found, 1) if found else np.zeros_like(flat, shape=(flat.size, 0))

@@ -39,6 +39,7 @@ from dask_coop.cuda.programs import (
     multichunk,
     reduce,
     scan,
+    select,
     transpose,
 )
 from dask_coop.cuda.programs import custom as custom_monoid
@@ -324,6 +325,12 @@ def transposes(dtype: np.dtype[Any]) -> Iterator[str]:
     yield from transpose.programs(dtype.itemsize)
 
 
+def selections(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield what selections from elements of `dtype` can launch."""
+    yield from select.programs(dtype)
+    yield from scans(bind(SUM, np.dtype("i8"), np.dtype("i8"), "scan"))
+
+
 def matmuls(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield what `matmul` can launch for elements of `dtype`."""
     yield from matmul.programs(dtype)
@@ -440,6 +447,7 @@ def everything() -> list[str]:
             sources.update(dict.fromkeys(tallies(dtype)))
         sources.update(dict.fromkeys(multichunks(dtype)))
         sources.update(dict.fromkeys(transposes(dtype)))
+        sources.update(dict.fromkeys(selections(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:
             sources.update(dict.fromkeys(matmuls(dtype)))
         if dtype in WARM:
