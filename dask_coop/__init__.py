@@ -53,6 +53,14 @@ from dask_coop.api.order import (
     percentile,
     quantile,
 )
+from dask_coop.api.selection import (
+    argwhere,
+    compress,
+    extract,
+    flatnonzero,
+    nonzero,
+    select,
+)
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
 from dask_coop.api.transfer import to_gpu, to_host
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
@@ -80,7 +88,9 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "argwhere",
     "bincount",
+    "compress",
     "count_nonzero",
     "cummax",
     "cummin",
@@ -91,6 +101,8 @@ __all__ = [
     "describe",
     "digitize",
     "explain",
+    "extract",
+    "flatnonzero",
     "from_npy",
     "histogram",
     "histogram2d",
@@ -116,6 +128,7 @@ __all__ = [
     "nanstd",
     "nansum",
     "nanvar",
+    "nonzero",
     "norm",
     "percentile",
     "prod",
@@ -123,6 +136,7 @@ __all__ = [
     "quantile",
     "reduce",
     "scan",
+    "select",
     "std",
     "sum",
     "to_gpu",

@@ -143,6 +143,12 @@ class ChunkBackend(Protocol):
     def digitize(self, x: Array, steps: Steps) -> Array:
         """Return the numbers of the bins of samples: int64, in the shape of `x`."""
 
+    def compress(self, x: Array, mask: Array) -> Array:
+        """Return the elements of `x` that a mask of its shape holds for: one axis, in C order."""
+
+    def flatnonzero(self, x: Array) -> Array:
+        """Return where in C order `x` has elements that are not zero, as int64; NaN is not."""
+
     def transpose(self, x: Array, axes: Sequence[int] | None = None) -> Array:
         """Return a copy of the chunk `x` in C order, with its axes in the order `axes`.
 

@@ -25,8 +25,10 @@ from dask_coop.chunks.one_by_one import downsweep, histogram_all, lift_all, sync
 
 __all__ = [
     "collect",
+    "compress",
     "digitize",
     "downsweep",
+    "flatnonzero",
     "from_numpy",
     "histogram",
     "histogram_all",
@@ -123,6 +125,18 @@ def collect(x: Array, digits: Digits) -> Array:
 def digitize(x: Array, steps: Steps) -> NoReturn:
     """Refuse: there is no number of a bin for what is masked."""
     raise refusal("digitize", x)
+
+
+def compress(x: Array, mask: Array) -> Array:
+    """Return the elements that `mask` holds for, masked where those of the chunk `x` are."""
+    data = numpy.compress(np.ma.getdata(x), mask)
+    return np.ma.array(data, mask=numpy.compress(np.ma.getmaskarray(x), mask))
+
+
+def flatnonzero(x: Array) -> Array:
+    """Return where in C order `x` has elements that are neither zero nor masked."""
+    found = numpy.flatnonzero(np.ma.getdata(x))
+    return found[~np.ma.getmaskarray(x).reshape(-1)[found]]
 
 
 def transpose(x: Array, axes: Sequence[int] | None = None) -> NoReturn:

@@ -112,6 +112,13 @@ for got, expected in [
     (dc.bincount((x * 9).astype("u1"), x, 256), np.bincount((y * 9).astype("u1").ravel(),
                                                             y.ravel(), 256)),
     (dc.matmul(x, x.T, semiring="min_plus"), (y[:, None] + y).min(2)),
+    (dc.select(x, x > 1.5, sizes="compute", balanced=True), y[y > 1.5]),
+    (dc.select(x, host[:, 0] > 0.5, sizes="compute"), y[host[:, 0] > 0.5]),
+    (dc.compress(host[0] > 0.5, x, axis=1, sizes="compute"), y.compress(host[0] > 0.5, 1)),
+    (dc.extract(x > 1.5, x, sizes="compute"), y[y > 1.5]),
+    *zip(dc.nonzero(x > 1.5, sizes="compute"), np.nonzero(y > 1.5)),
+    (dc.flatnonzero(x > 1.5, sizes="compute"), np.flatnonzero(y > 1.5)),
+    (dc.argwhere(x > 1.5, sizes="compute"), np.argwhere(y > 1.5)),
     (dc.sum(out_of_reach, axis=0), y.astype("g").sum(0)),
 ]:
     assert type(got) is da.Array, type(got)

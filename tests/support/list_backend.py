@@ -26,8 +26,10 @@ from dask_coop.chunks.states import as_lines
 
 __all__ = [
     "ListArray",
+    "compress",
     "digitize",
     "downsweep",
+    "flatnonzero",
     "from_numpy",
     "histogram",
     "histogram_all",
@@ -175,6 +177,14 @@ def lift_segments(op: Operation, x: ListArray, spec: ScanSpec, heads: ListArray)
 
 def digitize(x: ListArray, steps: Steps) -> NoReturn:
     raise _missing("digitize")
+
+
+def compress(x: ListArray, mask: ListArray) -> NoReturn:
+    raise _missing("compress")
+
+
+def flatnonzero(x: ListArray) -> NoReturn:
+    raise _missing("flatnonzero")
 
 
 def transpose(x: ListArray, axes: Sequence[int] | None = None) -> NoReturn:

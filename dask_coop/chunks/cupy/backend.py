@@ -33,6 +33,8 @@ from dask_coop.chunks.cupy.multichunk import synchronize as synchronize
 from dask_coop.chunks.cupy.multichunk import upsweep as upsweep
 from dask_coop.chunks.cupy.order_statistics import order_statistics as order_statistics
 from dask_coop.chunks.cupy.scan import reduce_segments, scan_lines
+from dask_coop.chunks.cupy.select import compress as compress
+from dask_coop.chunks.cupy.select import flatnonzero as flatnonzero
 from dask_coop.chunks.cupy.states import HOST_STATE_BYTES, deliver, field_of, pack, views
 from dask_coop.chunks.cupy.transpose import transpose as transpose
 from dask_coop.cuda.ring import FileRange

@@ -40,6 +40,7 @@ from dask_coop.cuda.programs import (
     order_statistics,
     reduce,
     scan,
+    select,
     transpose,
 )
 from dask_coop.cuda.programs import custom as custom_monoid
@@ -336,6 +337,12 @@ def transposes(dtype: np.dtype[Any]) -> Iterator[str]:
     yield from transpose.programs(dtype.itemsize)
 
 
+def selections(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield what selections from elements of `dtype` can launch."""
+    yield from select.programs(dtype)
+    yield from scans(bind(SUM, np.dtype("i8"), np.dtype("i8"), "scan"))
+
+
 def matmuls(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield what `matmul` can launch for elements of `dtype`."""
     yield from matmul.programs(dtype)
@@ -456,6 +463,7 @@ def everything() -> list[str]:
             sources.update(dict.fromkeys(tallies(dtype)))
         sources.update(dict.fromkeys(multichunks(dtype)))
         sources.update(dict.fromkeys(transposes(dtype)))
+        sources.update(dict.fromkeys(selections(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:
             sources.update(dict.fromkeys(matmuls(dtype)))
         if dtype in WARM:

@@ -22,6 +22,8 @@ from dask_coop.chunks.numpy.digits import collect as collect
 from dask_coop.chunks.numpy.matmul import matmul as matmul
 from dask_coop.chunks.numpy.order_statistics import order_statistics as order_statistics
 from dask_coop.chunks.numpy.reduce import lift as lift
+from dask_coop.chunks.numpy.select import compress as compress
+from dask_coop.chunks.numpy.select import flatnonzero as flatnonzero
 from dask_coop.chunks.one_by_one import downsweep as downsweep
 from dask_coop.chunks.one_by_one import histogram_all as histogram_all
 from dask_coop.chunks.one_by_one import lift_all as lift_all

@@ -1,0 +1,237 @@
+"""What masks select, block by block, in C order.
+
+Blocks that hold their elements in C order one after the other are selected from one by one, and
+what comes of them follows one another::
+
+    x0, m0 --select--> y0      x0 --find--> 0 + where it is not zero
+    x1, m1 --select--> y1      x1 --find--> size of x0 + ...
+    x2, m2 --select--> y2      x2 --find--> size of x0 and x1 + ...
+
+Others are cut anew before. How long the results are is not known, unless the masks are counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from operator import getitem
+from typing import Any
+
+import numpy as np
+from dask.array.blockwise import blockwise
+from dask.array.core import Array, new_da_object
+from dask.blockwise import BlockwiseDep
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias, Task, TaskRef
+from dask.tokenize import tokenize
+
+from dask_coop import chunks
+from dask_coop.algebra.monoids import COUNT_NONZERO
+from dask_coop.algebra.operation import bind
+from dask_coop.graph.fusion import Blocks
+
+Sizes = tuple[tuple[Any, ...], ...]
+
+#: How many elements a block has, and how many of them are not zero.
+COUNTED = np.dtype([("size", "i8"), ("nonzero", "i8")])
+
+
+def is_in_order(sizes: Sizes) -> bool:
+    """Tell whether blocks of those sizes hold elements in C order one after the other."""
+    cut = [axis for axis, pieces in enumerate(sizes) if len(pieces) > 1]
+    return not cut or all(n <= 1 for pieces in sizes[: cut[-1]] for n in pieces)
+
+
+def in_order(sizes: Sizes) -> Sizes:
+    """Return about as many and as large chunks, of which that is true."""
+    cut = next(axis for axis, pieces in enumerate(sizes) if any(n > 1 for n in pieces))
+    parts = math.prod(len(pieces) for pieces in sizes[cut + 1 :])
+    along = tuple(part for n in sizes[cut] for part in even(n, min(parts, n)))
+    return (*sizes[:cut], along, *((sum(pieces),) for pieces in sizes[cut + 1 :]))
+
+
+def even(n: int, parts: int) -> tuple[int, ...]:
+    """Return `parts` lengths that add up to `n` and differ by one at most; no fewer than one."""
+    parts = max(parts, 1)
+    return tuple(n // parts + (i < n % parts) for i in range(parts))
+
+
+def flatten(x: Array, sizes: Sequence[float]) -> Array:
+    """Return `x`, whose blocks are in order and have so many elements, along one axis."""
+    name, layer = f"flatten-{tokenize(x)}", {}
+    for number, index in enumerate(_blocks(x)):
+        layer[name, number] = Task((name, number), _flatten, TaskRef((x.name, *index)))
+    return _array(name, layer, x, (tuple(sizes),), chunks.zeros_like(x._meta, x.dtype, 1))
+
+
+def count(mask: Array) -> Array:
+    """Return what is known of each block of a mask, of the dtype `COUNTED`."""
+    name = f"count-{tokenize(mask)}"
+    counted = _made(name, mask, Blocks(name, mask.ndim, _count, (mask,), {}))
+    ones = tuple((1,) * n for n in mask.numblocks)
+    return Array(counted.dask, name, ones, meta=np.empty((0,) * mask.ndim, COUNTED))
+
+
+def select(x: Array, mask: Array, axis: int, lengths: Sequence[int] | None) -> Array:
+    """Return what a mask of the axes of `x` from `axis` on selects, in the place of these.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+    mask : dask.array.Array
+        In the chunks of `x`, which are in order; of another axis than the first one it has one.
+    axis : int
+    lengths : sequence of int, optional
+        How many elements each of its blocks selects.
+    """
+    axes, stop = tuple(range(x.ndim)), axis + mask.ndim
+    name = f"select-{tokenize(x, mask, axis, lengths)}"
+    made = blockwise(
+        _select,
+        axes,
+        x,
+        axes,
+        mask,
+        axes[axis:stop],
+        axis=axis,
+        name=name if mask.ndim == 1 else f"select-block{name[6:]}",
+        align_arrays=False,
+        dtype=x.dtype,
+        meta=x._meta,
+    )
+    along = _lengths(lengths, math.prod(mask.numblocks))
+    sizes = (*x.chunks[:axis], along, *x.chunks[stop:])
+    meta = chunks.zeros_like(x._meta, x.dtype, len(sizes))
+    if mask.ndim == 1:
+        return Array(made.dask, name, sizes, meta=meta)
+    layer: dict[Any, Any] = {}
+    for number, index in enumerate(_blocks(mask)):
+        for rest in itertools.product(*map(range, x.numblocks[stop:])):
+            key = (name, number, *rest)
+            layer[key] = Alias(key, (made.name, *index, *rest))
+    return _array(name, layer, made, sizes, meta)
+
+
+def find(x: Array, sizes: Sequence[int], lengths: Sequence[int] | None, form: str) -> list[Array]:
+    """Return where `x`, whose blocks are in order, is not zero.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+    sizes : sequence of int
+        How many elements its blocks have.
+    lengths : sequence of int, optional
+        How many of these are not zero.
+    form : {"flatnonzero", "nonzero", "argwhere"}
+        Indices in C order; an array of indices for each axis; or one with a row for each element.
+    """
+    token = tokenize(x, sizes, lengths, form)
+    starts = Starts(x.numblocks, (0, *itertools.accumulate(sizes[:-1])))
+    # Dask hands on as it is what belongs to no axis.
+    named = {"start": starts} if x.ndim else {}
+    given = {
+        "rest": x.shape[1:],
+        "form": form if x.ndim > 1 or form == "argwhere" else "flatnonzero",
+    }
+    made = _made(f"find-{token}", x, Blocks(f"find-{token}", x.ndim, _find, (x,), named, **given))
+    along = _lengths(lengths, x.npartitions)
+    like, width = chunks.unmasked(x._meta), (x.ndim,) if form == "argwhere" else ()
+    meta = chunks.zeros_like(like, "i8", 1 + len(width))
+    results = []
+    for axis in range(x.ndim if form == "nonzero" else 1):
+        name, layer = f"{form}-{axis}-{token}", {}
+        for number, index in enumerate(_blocks(x)):
+            key, source = (name, number, *(0 for _ in width)), (made.name, *index)
+            picked = form == "nonzero" and x.ndim > 1
+            layer[key] = Task(key, getitem, TaskRef(source), axis) if picked else Alias(key, source)
+        results.append(_array(name, layer, made, (along, *((n,) for n in width)), meta))
+    return results
+
+
+class Starts(BlockwiseDep):  # type: ignore[misc]
+    """Where in C order the blocks of an array begin."""
+
+    produces_tasks = False
+
+    def __init__(self, numblocks: tuple[int, ...], starts: tuple[int, ...]) -> None:
+        self.numblocks, self._starts = numblocks, starts
+
+    def __getitem__(self, index: tuple[int, ...]) -> int:
+        """Return where the block at an index begins."""
+        return self._starts[np.ravel_multi_index(index, self.numblocks)]
+
+    def __dask_tokenize__(self) -> Any:
+        """Return what tells it from others."""
+        return type(self).__name__, self.numblocks, self._starts
+
+
+def _blocks(x: Array) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*map(range, x.numblocks))
+
+
+def _lengths(lengths: Sequence[int] | None, blocks: int) -> tuple[Any, ...]:
+    return (math.nan,) * blocks if lengths is None else tuple(lengths)
+
+
+def _made(name: str, x: Array, layer: Blocks) -> Array:
+    """Return an array with a block for each of `x`."""
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[x])
+    return Array(graph, name, x.chunks, meta=x._meta)
+
+
+def _array(name: str, layer: dict[Any, Any], below: Array, sizes: Sizes, meta: Any) -> Array:
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[below])
+    return new_da_object(graph, name, sizes, meta=meta)
+
+
+# Inside the tasks.
+
+
+def _flatten(x: Any) -> Any:
+    return x.reshape(-1)
+
+
+def _count(mask: Any) -> Any:
+    """Return how many elements a block has, and how many are not zero, as an array of one."""
+    if mask.dtype.kind in COUNT_NONZERO.kinds:
+        op = bind(COUNT_NONZERO, mask.dtype, COUNT_NONZERO.output(mask.dtype), "count_nonzero")
+        (found,) = chunks.backend_of(mask).lift(op, mask, tuple(range(mask.ndim)))
+    else:
+        found = chunks.backend_of(mask).flatnonzero(mask).size
+    return np.array([(mask.size, int(found))], COUNTED).reshape((1,) * mask.ndim)
+
+
+def _select(x: Any, mask: Any, *, axis: int) -> Any:
+    """Return what a mask selects of a block; what is masked of the mask selects nothing."""
+    if chunks.is_masked(mask):
+        mask = np.ma.filled(mask, False)
+    stop = axis + mask.ndim
+    if mask.shape != x.shape[axis:stop]:
+        raise IndexError(
+            f"a block of shape {x.shape} does not fit its mask of shape {mask.shape}; chunks of "
+            "sizes that are not known have to be equal"
+        )
+    backend, mask = chunks.backend_of(x), chunks.asarray(mask, chunks.kind(x))
+    if mask.ndim == x.ndim:
+        return backend.compress(x, mask)
+    if mask.ndim != 1:
+        x = x.reshape(mask.size, *x.shape[mask.ndim :])
+    return x.take(backend.flatnonzero(mask), axis)
+
+
+def _find(x: Any, *, rest: tuple[int, ...], form: str, start: int = 0) -> Any:
+    """Return where a block is not zero that begins at `start` of an array of (..., *rest)."""
+    flat = chunks.backend_of(x).flatnonzero(x)
+    flat += start
+    if form == "flatnonzero":
+        return flat
+    found = []
+    for n in reversed(rest):
+        above = flat // max(n, 1)
+        found.append(flat - above * n)
+        flat = above
+    found = [*found, flat][::-1] if x.ndim else []
+    if form == "nonzero":
+        return tuple(found)
+    return np.stack(found, 1) if found else np.zeros_like(flat, shape=(flat.size, 0))
