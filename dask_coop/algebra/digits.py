@@ -99,7 +99,7 @@ class Digits:
     share : float
         How many of all samples begin so.
     left : float
-        How many of all samples are still there; others were left behind.
+        How many of all samples were still there for the digit before.
     collects : bool
         Whether those that begin so are to be taken out of the others before they are counted.
     wanted : Asked or Wanted, optional
@@ -142,6 +142,11 @@ class Digits:
         for slot, prefix in reversed([*enumerate(self.prefixes)]):
             slots[prefix >> (begin - WIDTH)] = slot
         return slots
+
+    @cached_property
+    def begins(self) -> Array:
+        """A bit, in uint32, for each first `WIDTH` bits of keys: whether a prefix begins so."""
+        return np.packbits(self.slots != NO_SLOT, bitorder="little").view("u4")
 
     def lines(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Split the axes of a chunk of `shape` as `Grid.lines` does: all are counted over."""
@@ -229,15 +234,15 @@ def descend(digits: Digits, table: Array) -> Digits:
         last = prefixes & np.uint64((1 << digits.width) - 1)
         counted = counts[at, last.astype("i8")].sum()
         share = digits.share * float(counted / max(1, counts.sum()))
-    collects = share <= FEW * digits.left
+    left = digits.share if digits.collects else digits.left
     return replace(
         digits,
         shift=digits.shift - width,
         width=width,
         prefixes=tuple(map(int, prefixes)),
         share=share,
-        left=share if collects else digits.left,
-        collects=collects,
+        left=left,
+        collects=share <= FEW * left,
         wanted=wanted._replace(ranks=ranks, slots=slots.reshape(-1)),
     )
 

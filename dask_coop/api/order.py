@@ -435,6 +435,8 @@ def _of_all(
     given: Arguments,
 ) -> da.Array:
     """Find quantiles of all elements."""
+    if executor.runner() is not None and weights is not None:
+        raise Declined(f"the weights of {name} are made float64 on the way")
     missing = None
     if x.dtype.kind in "Mm" or weights is not None:
         # Counts of the largest digit tell NaN from floats, not NaT from dates; and weights nothing.
@@ -443,7 +445,7 @@ def _of_all(
         if weights is not None:
             weights = da.where(lost, 0.0, weights)
     if executor.runner() is not None:
-        asked = Asked(asked, None if missing is None else int(missing), weights is not None)
+        asked = Asked(asked, None if missing is None else int(missing))
     elif missing is not None or is_dask_collection(asked):
         asked = derive(f"{name}-asked", _ask_all, asked, missing, weights is not None)
     else:
@@ -475,6 +477,8 @@ def _along(
         raise TypeError(
             f"{name} along axes does not take masked arrays; fill them with NaN and take nan{name}"
         )
+    if executor.runner() is not None:
+        raise Declined(f"the lines of {name} are gathered")
     if any(x.numblocks[d] > 1 for d in axes):
         if has_unknown_size(x):
             raise ValueError(

@@ -138,7 +138,10 @@ class ChunkBackend(Protocol):
         """
 
     def collect(self, x: Array, digits: Digits) -> Array:
-        """Return the samples of the chunk `x` that `digits` counts, on one axis, in any order."""
+        """Return the samples of the chunk `x` that `digits` counts, or all if they are not few.
+
+        They come in any order.
+        """
 
     def digitize(self, x: Array, steps: Steps) -> Array:
         """Return the numbers of the bins of samples: int64, in the shape of `x`."""

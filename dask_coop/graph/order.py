@@ -71,11 +71,10 @@ def quantiles(
     rounds = count_digits(x.dtype, 2 * math.prod(shape))
     end: dict[str, Any] = {"op": op, "finalize": _finish, "dtype": dtype}
     if (run := executor.runner()) is not None:
-        arrays = [x] if weights is None else [x, weights]
         grid = start
         # Chunks stay where they are, so nothing is collected.
         for number in range(rounds):
-            groups_now = run.tables(op, arrays, weights is not None, grid, axes)
+            groups_now = run.tables(op, [x], False, grid, axes)
             (states,) = groups_now.values()
             if number < rounds - 1:
                 grid = tasks.evaluate(op=op, finalize=_descend, states=states, grid=grid)

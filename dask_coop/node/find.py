@@ -190,9 +190,11 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
 def _are_held(launch: MultichunkLaunch, graph: Graph, kinds: Kinds, there: Set[Any]) -> bool:
     """Return whether the chunks of a reduction are all in memory at a time, with or without it.
 
-    Those are that are computed, or that something needs besides states of their own.
+    Those are that are computed, or that something needs besides states of their own. What was
+    collected of chunks is read several times.
     """
     lazy = {key for key in launch.blocks if key not in there and not _is_data(graph, key)}
+    lazy = {key for key in lazy if getattr(graph.get(key), "func", None) is not tasks.collect}
     if lazy:
         for key, task in graph.items():
             if kinds.get(key) not in streams.LETS_GO:

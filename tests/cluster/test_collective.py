@@ -294,6 +294,8 @@ BINS = [-2, -0.5, 0.1, 2.5]
         lambda s, **kw: dc.histogramdd([s.x, s.w], (3, BINS), **kw),
         lambda s, **kw: dc.histogramdd([s.x, s.w], 4, [(-1, 1), (0, 2)], density=True, **kw),
         lambda s, **kw: dc.histogramdd(s.rows, 3, weights=s.b, **kw),
+        lambda s, **kw: dc.median(s.x, **kw),
+        lambda s, **kw: dc.nanquantile(s.x, [0.1, 0.9], keepdims=True, **kw),
     ],
 )
 def test_histograms(client: Client, call: Any) -> None:
@@ -411,6 +413,12 @@ def test_unknown_chunk_sizes(client: Client) -> None:
         (lambda x, **kw: dc.histogram(x, da.from_array(np.array(BINS)), **kw), "lazy"),
         (lambda x, **kw: dc.histogram(x, 3, (x.min(), x.max()), **kw), "lazy"),
         (lambda x, **kw: dc.histogram(x, "sqrt", (-1, 1), **kw), "persist"),
+        (lambda x, **kw: dc.quantile(x[:, None], 0.3, axis=0, **kw), "gathered"),
+        (lambda x, **kw: dc.quantile(x, da.ones((), chunks=()) / 2, **kw), "lazy"),
+        (
+            lambda x, **kw: dc.quantile(x, 0.3, weights=x * 0 + 1, method="inverted_cdf", **kw),
+            "weights",
+        ),
         (lambda x, **kw: dc.sum(x + 1, **kw), "persist"),
         (lambda x, **kw: dc.norm(x, 1, axis=1, **kw), "persist"),
         (lambda x, **kw: dc.sum(x.astype("m8[s]"), axis=0, **kw), "persist"),

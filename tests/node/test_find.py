@@ -97,6 +97,16 @@ def test_all_axes_of_an_array_are_one_launch() -> None:
         assert [len(launch.blocks) for launch in seen.launches] == [12]
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_every_count_of_digits_is_a_launch(dtype: str) -> None:
+    x = there(ARRAY.astype(dtype), 100)
+    lazy = dc.median(x)
+    seen = Seen()
+    assert_eq(lazy.compute(scheduler=seen.get), np.median(ARRAY.astype(dtype)))
+    assert [len(launch.blocks) for launch in seen.launches] == [10] * (3 if dtype == "f4" else 5)
+    assert not seen.others
+
+
 SCANS = {
     "cumsum": lambda x: dc.cumsum(x),
     "cumprod": lambda x: dc.cumprod(x / 50),

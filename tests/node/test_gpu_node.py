@@ -111,6 +111,15 @@ def test_our_functions_give_numpys_results(node: dc.Node) -> None:
     assert float(dc.mean(random).compute()) == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
+def test_quantiles_are_found_by_counts_over_all_gpus(node: dc.Node, dtype: str) -> None:
+    host = (np.random.default_rng(1).standard_normal(300_001) * 1000).astype(dtype)
+    x = on_gpus(host, 9_000)
+    for q in (0.5, [0.01, 0.3, 0.99]):
+        equal(dc.quantile(x, q).compute(), np.quantile(host, q))
+        assert "one launch over 34 chunks" in node.explain()
+
+
 def test_copies_between_gpus_are_in_order(several: int) -> None:
     """Large chunks that change GPUs, while the memory they leave is used again."""
     n, chunk = 1 << 22, (1 << 22) // (4 * several)

@@ -137,11 +137,6 @@ def digitize(x: Array, steps: Steps) -> Array:
         return find_numbers(aligned(contiguous(x)), steps)
 
 
-def collect(x: Array, digits: Digits) -> Array:
-    """Return the samples of the chunk `x` that `digits` counts, on one axis."""
-    return x
-
-
 def _count(x: Array, weights: Array | None, bins: Bins | Integers | Digits, total: Any) -> Array:
     """Return the table of contiguous samples."""
     table = cupy.zeros(bins.n, total)

@@ -231,6 +231,8 @@ def histograms(samples: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
     samples = np.dtype("u1") if samples.kind == "b" else samples
     for find in digits(samples):
         yield from (*counts(find), *weighs(find, "d"))
+    if samples.itemsize > 2:
+        yield from (select.collect(samples, many) for many in (False, True))
     edges = {"f": "f4 f8" if samples.itemsize <= 4 else "f8", "i": "f8 i8", "u": "f8 i8 u8"}
     for edge in map(np.dtype, edges[samples.kind].split()):
         for find in finders(samples, edge):
@@ -430,7 +432,9 @@ def _warm_histograms(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
     tally = histogram.finder("unit", offsets_of, offsets_of)
     one, several = digits(samples)
     yield from (*counts(one), multichunk.histogram(one, samples.itemsize > 1))
-    yield from (histogram.everywhere(several), histogram.windows(several, True))
+    yield histogram.windows(several, False)
+    if samples.itemsize > 2:
+        yield from (select.collect(samples, many) for many in (False, True))
     for find in finders(samples, edge):
         yield from counts(find)
         yield from weighs(find, "fd")

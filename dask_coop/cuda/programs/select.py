@@ -122,6 +122,34 @@ entry(const S* sources, const T* x, i64 size, {of._parameters}const i64* ends, T
 """
 
 
+#: Threads of a block that collects, and vectors that one of them has in flight.
+COLLECT_THREADS, _COLLECT_LOADS = 512, 3
+
+#: Shared memory for what a block has collected, and for the bits by which it tells that, in bytes.
+COLLECT_BYTES, FILTER_BYTES = 1 << 15, 1 << 12
+
+
+@cache
+def collect(samples: np.dtype[Any], several: bool) -> str:
+    """Return the program that collects what begins with one prefix, or with one of several."""
+    parameters = "int bits, u64 prefix"
+    filtered = "bits, prefix"
+    if several:
+        parameters += ", int count, const u64* prefixes, const unsigned* begins"
+        filtered += ", count, prefixes, begins"
+    call = f"collect<T, F, {COLLECT_THREADS}, {_COLLECT_LOADS}>"
+    return f"""#include "kernel_collect.cuh"
+using namespace coop;
+using T = {ctype(samples)};
+using F = PrefixFilter<T, {str(several).lower()}>;
+extern "C" __global__ void __launch_bounds__({COLLECT_THREADS}, 2)
+entry(const T* x, i64 size, {parameters}, i64 tile, unsigned room, T* out, u64 capacity,
+      u64* total) {{
+  {call}(x, size, F{{{filtered}}}, tile, room, out, capacity, total);
+}}
+"""
+
+
 def programs(dtype: np.dtype[Any]) -> list[str]:
     """Return what selections from elements of `dtype` launch, by bins as integers find them."""
     selections = [masked(dtype.itemsize), nonzero(dtype)]
