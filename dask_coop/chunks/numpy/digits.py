@@ -14,6 +14,9 @@ from dask_coop.chunks.numpy.histogram import BLOCK, WORTH_COMPILING
 
 Array = np.ndarray[Any, Any]
 
+#: What share of a chunk is collected at most: where more of it is wanted, it stays as it is.
+_MOST = 4
+
 
 @cache
 def _loops() -> ModuleType | None:
@@ -59,16 +62,20 @@ def count(x: Array, digits: Digits, weights: Array | None, dtype: Any) -> Array:
 
 
 def collect(x: Array, digits: Digits) -> Array:
-    """Return the samples of a chunk that begin with one of the prefixes, on one axis."""
-    x = x.view("u1") if x.dtype.kind == "b" else x
+    """Return the samples of a chunk that `digits` counts, or all if they are not few."""
     loops = _loops() if x.size >= WORTH_COMPILING else None
-    found = [np.empty(0, x.dtype)]
+    most, found = x.size // _MOST, [np.empty(0, x.dtype)]
     for block in _flat(x, BLOCK if loops is None else x.size):
-        if loops is not None:
-            found.append(loops.collect(*_given(loops, block, digits)).view(x.dtype))
-        else:
+        if loops is None:
             found.append(block[begins(keys_of(block), digits)[0]])
-    return np.concatenate(found)
+            continue
+        room = np.empty(most + loops.BLOCK, f"u{x.itemsize}")
+        size = loops.collect(*_given(loops, block, digits), room)
+        if size < 0:
+            return x
+        # A copy, so that the room that is left can be used.
+        found.append(room[:size].view(x.dtype).copy())
+    return np.concatenate(found) if len(found) > 2 else found[-1]
 
 
 def _flat(x: Array, size: int) -> Iterator[Array]:

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 _NO_SLOT = NO_SLOT
 
 #: Samples whose keys are made at a time.
-_BLOCK = 1 << 11
+BLOCK = _BLOCK = 1 << 11
 
 #: What the bits of a sample are turned into a key by.
 UNSIGNED, SIGNED, FLOAT, DATE = range(4)
@@ -95,22 +95,33 @@ def count(
 
 @jit
 def collect(
-    bits: Any, kind: int, shift: Any, width: Any, skip: Any, prefixes: Any, slots: Any
+    bits: Any, kind: int, shift: Any, width: Any, skip: Any, prefixes: Any, slots: Any, found: Any
 ) -> Any:
-    """Return the samples that begin with one of the prefixes, in their order."""
+    """Put the samples that begin with one of the prefixes into `found`; return how many.
+
+    That is -1 where the room ends that is for them, which has a block more than it may hold.
+    """
     keys = np.empty(_BLOCK, np.uint64)
-    found = np.empty(0, bits.dtype)
-    for writing in range(2):
-        at = 0
-        for start in range(0, len(bits), _BLOCK):
-            n = min(_BLOCK, len(bits) - start)
-            block = bits[start : start + n]
-            _to_keys(block, kind, keys)
+    # Of prefixes as long as that `slots` tells all.
+    behind, at = shift + width, 0
+    for start in range(0, len(bits), _BLOCK):
+        n = min(_BLOCK, len(bits) - start)
+        if at + n > len(found):
+            return -1
+        block = bits[start : start + n]
+        _to_keys(block, kind, keys)
+        if len(prefixes) == 1:
+            only = prefixes[0]
+            for i in range(n):
+                found[at] = block[i]
+                at += keys[i] >> behind == only
+        elif behind == skip:
+            for i in range(n):
+                found[at] = block[i]
+                at += slots[np.int64(keys[i] >> skip)] != _NO_SLOT
+        else:
             for i in range(n):
                 if _find(keys[i], shift, width, skip, prefixes, slots) >= 0:
-                    if writing:
-                        found[at] = block[i]
+                    found[at] = block[i]
                     at += 1
-        if not writing:
-            found = np.empty(at, bits.dtype)
-    return found
+    return at
