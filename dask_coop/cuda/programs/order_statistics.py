@@ -68,14 +68,14 @@ def _entry(header: str, dtype: np.dtype[Any], threads: int, own: str, call: str,
 def by_threads(dtype: np.dtype[Any], vt: int) -> str:
     """Return the program of lines of up to `vt` elements."""
     call = f"select_by_threads<{{type}}, {vt}, {BY_THREADS}>(x, n, inner, {{wanted}})"
-    return _entry("kernel_order_statistics.cuh", dtype, BY_THREADS, "i64 n, i64 inner", call)
+    return _entry("kernel_order_statistics.cuh", dtype, BY_THREADS, "int n, i64 inner", call)
 
 
 @cache
 def by_warps(dtype: np.dtype[Any], vt: int) -> str:
     """Return the program of lines of up to 32 * `vt` elements."""
     call = f"select_by_warps<{{type}}, {vt}, {BY_WARPS}>(x, n, inner, width, pad, {{wanted}})"
-    own = "i64 n, i64 inner, int width, int pad"
+    own = "int n, i64 inner, int width, int pad"
     return _entry("kernel_order_statistics.cuh", dtype, BY_WARPS, own, call)
 
 
@@ -83,7 +83,7 @@ def by_warps(dtype: np.dtype[Any], vt: int) -> str:
 def by_blocks(dtype: np.dtype[Any]) -> str:
     """Return the program of contiguous lines that fit in a block's shared memory."""
     call = f"select_by_blocks<{{type}}, {BY_BLOCKS}>(x, n, {{wanted}})"
-    return _entry("kernel_order_statistics.cuh", dtype, BY_BLOCKS, "i64 n", call)
+    return _entry("kernel_order_statistics.cuh", dtype, BY_BLOCKS, "int n", call)
 
 
 @cache
