@@ -1,7 +1,7 @@
 // Order statistics of lines: a team of threads holds a line's keys and bisects for each rank.
 //
-//   keys      ..2..3..3....7...8....9..   rank 4 of 6: 7 keys up to mid? no: the upper half, and so on,
-//   interval  lo         mid        hi    until lo == hi, or a single key of the line is in [lo, hi]
+//   keys      2  3 3      7 8      9      rank 4 of [0, 6): 3 keys are up to mid, so it is above, and so on
+//   interval  lo      mid          hi     until lo == hi, or there is only one key from lo to hi
 //
 // A team is a thread, a warp or a block. There are at most as many steps as keys have bits.
 #pragma once
@@ -48,6 +48,7 @@ __device__ inline u64 warp_min(u64 x) {
 
 // The keys of a line in the registers of a thread, or of the lanes of a warp; ~0 where the line has ended.
 template <typename K, int lanes, int vt> struct RegisterLine {
+  static constexpr bool together = lanes > 1;
   K keys[vt];
 
   __device__ bool leads() const { return lanes == 1 || threadIdx.x % lanes == 0; }
@@ -68,6 +69,7 @@ template <typename K, int lanes, int vt> struct RegisterLine {
 
 // The keys of a line in shared memory, for a block. Sums and least keys end synchronised.
 template <typename K, int nt> struct SharedLine {
+  static constexpr bool together = true;
   struct alignas(16) Four {
     K keys[4];
   };
@@ -121,6 +123,13 @@ __device__ K least_from(Team& team, K key) {
   return team.least(least);
 }
 
+template <typename Team, typename K>
+__device__ K most_up_to(Team& team, K key) {
+  K most = 0;
+  team.each([&](K own) { most = own <= key && own > most ? own : most; });
+  return ~team.least(~most);
+}
+
 // Keys that are equal, and how many of the line are below them and up to them.
 template <typename K> struct Found {
   K key;
@@ -130,13 +139,23 @@ template <typename K> struct Found {
 // Finds the key of a rank, which is one of [below, up_to), as those of the keys of [lo, hi] are.
 template <typename Team, typename K>
 __device__ Found<K> bisect(Team& team, unsigned rank, K lo, K hi, unsigned below, unsigned up_to) {
+  int idle = 0;
   while (lo < hi) {
     if (up_to - below == 1) {
       lo = least_from(team, lo);
       break;
     }
+    // Keys that are equal, or far from the others, take many steps that tell none apart: then the interval
+    // is cut to where keys are. Threads with a line each would wait for one another's cuts.
+    if (Team::together && idle == 2) {
+      lo = least_from(team, lo);
+      hi = most_up_to(team, hi);
+      idle = 0;
+      continue;
+    }
     K mid = lo + (hi - lo) / 2;
     unsigned count = count_up_to(team, mid);
+    idle = count == below || count == up_to ? idle + 1 : 0;
     if (count > rank) {
       hi = mid;
       up_to = count;

@@ -36,7 +36,7 @@ _SLAB, _TALLIES = 128 << 20, 64 << 20
 _ROW, _SHARE = 256, 3
 
 #: Contiguous lines that the warps of a block take.
-_ROWS = 2 * programs.BY_WARPS // 32
+_ROWS = 4 * programs.BY_WARPS // 32
 
 #: Bytes of shared memory that blocks need besides the keys of a line.
 _BESIDES = 512
@@ -118,7 +118,8 @@ def _launch(x: Array, n: int, inner: int, first: int, to: _Wanted) -> None:
         count = -(-lines // width) if inner == 1 else lines // inner * -(-inner // width)
         shared = n * (width + pad) * dtype.itemsize if inner > 1 else 0
     else:
-        source, threads, count = programs.by_blocks(dtype), programs.BY_BLOCKS, lines
+        threads, count = programs.block_threads(n), lines
+        source = programs.by_blocks(dtype, threads)
         own = own[:1]
         shared = n * key_bytes + _BESIDES
     where = _arguments(first, lines, to)

@@ -22,7 +22,7 @@ from dask_coop.chunks.blocks import blocks
 Array = np.ndarray[Any, Any]
 
 #: Elements of a block, and of a strip, which is read twice.
-_BLOCK, _STRIP = 1 << 17, 1 << 14
+_BLOCK, _STRIP = 1 << 17, 1 << 15
 
 #: Bytes of neighbouring columns that are read together, however long: a line of the cache.
 _TOGETHER = 64

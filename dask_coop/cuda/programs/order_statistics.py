@@ -9,8 +9,9 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import ctype
 
-#: Threads of a block, by who takes a line. A thread's lines may be in shared memory, and few are.
-BY_THREADS, BY_WARPS, BY_BLOCKS, BY_DIGITS = 128, 256, 512, 256
+#: Threads of a block, by who takes a line: of a block that takes one, by how long it is.
+BY_THREADS, BY_WARPS, BY_DIGITS = 128, 256, 256
+_BY_BLOCKS = (1024, 512, 256, 128)
 
 #: The most bytes of keys that a thread holds which has a line for itself.
 _THREAD_BYTES = 256
@@ -41,6 +42,14 @@ def thread_keys(dtype: np.dtype[Any], n: int) -> int | None:
 def lane_keys(n: int) -> int | None:
     """Return how many keys each lane of a warp holds of a line, None if that is too many."""
     return next((vt for vt in _OF_LANES if n <= 32 * vt), None)
+
+
+def block_threads(n: int) -> int:
+    """Return the threads of a block for a line of `n` elements: each has 32 or more, to be fast.
+
+    All threads wait for one another at every step, so few with much to do are better.
+    """
+    return next((nt for nt in _BY_BLOCKS if n >= 32 * nt), _BY_BLOCKS[-1])
 
 
 def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
@@ -80,10 +89,10 @@ def by_warps(dtype: np.dtype[Any], vt: int) -> str:
 
 
 @cache
-def by_blocks(dtype: np.dtype[Any]) -> str:
+def by_blocks(dtype: np.dtype[Any], threads: int) -> str:
     """Return the program of contiguous lines that fit in a block's shared memory."""
-    call = f"select_by_blocks<{{type}}, {BY_BLOCKS}>(x, n, {{wanted}})"
-    return _entry("kernel_order_statistics.cuh", dtype, BY_BLOCKS, "int n", call)
+    call = f"select_by_blocks<{{type}}, {threads}>(x, n, {{wanted}})"
+    return _entry("kernel_order_statistics.cuh", dtype, threads, "int n", call)
 
 
 @cache
@@ -104,6 +113,6 @@ def all_of(dtype: np.dtype[Any]) -> list[str]:
     return [
         *(by_threads(dtype, vt) for vt in _OF_THREADS if vt <= most),
         *(by_warps(dtype, vt) for vt in _OF_LANES),
-        by_blocks(dtype),
+        *(by_blocks(dtype, threads) for threads in _BY_BLOCKS),
         by_digits(dtype),
     ]
