@@ -88,7 +88,7 @@ def _select(x: Array, order: list[int], kept: list[int], across: list[int], to: 
     lies, first = x.transpose(order), order.index(across[0]) if across else x.ndim
     if lies.flags.c_contiguous and order[first : first + len(across)] == across:
         inner = math.prod(lies.shape[first + len(across) :])
-        if inner == 1 or n <= 1024:
+        if inner == 1 or n <= programs.OF_WARPS:
             _launch(aligned(lies), n, inner, 0, to)
             return
     lines = x.transpose(kept + across)
@@ -103,7 +103,7 @@ def _launch(x: Array, n: int, inner: int, first: int, to: _Wanted) -> None:
     """Write what is wanted of lines of `n` elements of `x`, of shape (outer, n, inner)."""
     gpu, dtype, lines = device(cupy.cuda.runtime.getDevice()), x.dtype, x.size // n
     key_bytes = programs.key_bytes(dtype)
-    if n > 1024 and n * key_bytes + _BESIDES > gpu.shared_bytes:
+    if n > programs.OF_WARPS and n * key_bytes + _BESIDES > gpu.shared_bytes:
         _by_digits(x, n, first, to, gpu)
         return
     own: tuple[Any, ...] = np.int32(n), np.int64(inner)

@@ -13,11 +13,15 @@ from dask_coop.cuda.programs.base import ctype
 BY_THREADS, BY_WARPS, BY_DIGITS = 128, 256, 256
 _BY_BLOCKS = (1024, 512, 256, 128)
 
-#: The most bytes of keys that a thread holds which has a line for itself.
+#: The most bytes of keys that a thread holds which has a line for itself, in its registers. It is
+#: faster than a warp, which has to add up its lanes' counts at every step.
 _THREAD_BYTES = 256
 
 #: Numbers of keys that programs are made for: of a thread's line, and of each lane of a warp.
 _OF_THREADS, _OF_LANES = (4, 8, 16, 32, 64), (2, 4, 8, 12, 16, 24, 32)
+
+#: The longest line of a warp, which is faster than a block, whose warps wait for one another.
+OF_WARPS = 32 * _OF_LANES[-1]
 
 #: Bits of a digit, and what they can tell apart.
 _DIGIT, BINS = 11, 2048
