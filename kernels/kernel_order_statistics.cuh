@@ -1,7 +1,7 @@
 // Order statistics of lines: a team of threads holds a line's keys and bisects for each rank.
 //
-//   keys      ..2..3..3....7...8....9..   rank 4 of 6: 7 keys up to mid? no: the upper half, and so on,
-//   interval  lo         mid        hi    until lo == hi, or a single key of the line is in [lo, hi]
+//   keys      2  3 3      7 8      9      rank 4 of [0, 6): 3 keys are up to mid, so it is above, and so on
+//   interval  lo      mid          hi     until lo == hi, or there is only one key from lo to hi
 //
 // A team is a thread, a warp or a block. There are at most as many steps as keys have bits.
 #pragma once
@@ -48,6 +48,7 @@ __device__ inline u64 warp_min(u64 x) {
 
 // The keys of a line in the registers of a thread, or of the lanes of a warp; ~0 where the line has ended.
 template <typename K, int lanes, int vt> struct RegisterLine {
+  static constexpr bool together = lanes > 1;
   K keys[vt];
 
   __device__ bool leads() const { return lanes == 1 || threadIdx.x % lanes == 0; }
@@ -68,6 +69,7 @@ template <typename K, int lanes, int vt> struct RegisterLine {
 
 // The keys of a line in shared memory, for a block. Sums and least keys end synchronised.
 template <typename K, int nt> struct SharedLine {
+  static constexpr bool together = true;
   struct alignas(16) Four {
     K keys[4];
   };
@@ -121,6 +123,13 @@ __device__ K least_from(Team& team, K key) {
   return team.least(least);
 }
 
+template <typename Team, typename K>
+__device__ K most_up_to(Team& team, K key) {
+  K most = 0;
+  team.each([&](K own) { most = own <= key && own > most ? own : most; });
+  return ~team.least(~most);
+}
+
 // Keys that are equal, and how many of the line are below them and up to them.
 template <typename K> struct Found {
   K key;
@@ -130,13 +139,23 @@ template <typename K> struct Found {
 // Finds the key of a rank, which is one of [below, up_to), as those of the keys of [lo, hi] are.
 template <typename Team, typename K>
 __device__ Found<K> bisect(Team& team, unsigned rank, K lo, K hi, unsigned below, unsigned up_to) {
+  int idle = 0;
   while (lo < hi) {
     if (up_to - below == 1) {
       lo = least_from(team, lo);
       break;
     }
+    // Keys that are equal, or far from the others, take many steps that tell none apart: then the interval
+    // is cut to where keys are. Threads with a line each would wait for one another's cuts.
+    if (Team::together && idle == 2) {
+      lo = least_from(team, lo);
+      hi = most_up_to(team, hi);
+      idle = 0;
+      continue;
+    }
     K mid = lo + (hi - lo) / 2;
     unsigned count = count_up_to(team, mid);
+    idle = count == below || count == up_to ? idle + 1 : 0;
     if (count > rank) {
       hi = mid;
       up_to = count;
@@ -153,39 +172,70 @@ template <typename T, typename Team>
 __device__ void select_ranks(Team& team, unsigned n, i64 line, const Wanted<T>& wanted) {
   using Key = OrderKey<T>;
   using K = typename Key::K;
-  K lo = ~K(0), hi = 0;
+  K least = ~K(0), most = 0;
+  unsigned c = 0;
   team.each([&](K key) {
-    lo = key < lo ? key : lo;
-    // Such keys are behind the line's end, too.
-    if (key != ~K(0)) hi = key > hi ? key : hi;
+    least = key < least ? key : least;
+    // The last key is of NaN, and behind the line's end.
+    most = key != ~K(0) && key > most ? key : most;
+    c += key != ~K(0);
   });
-  lo = team.least(lo);
-  hi = ~team.least(~hi);
-  unsigned c = n;
-  if constexpr (is_float<T>::value) {
-    c = count_up_to(team, K(Key::last - 1));
-  } else if (Key::bits == 8 * int(sizeof(K)) && count_up_to(team, K(Key::last - 1)) < n) {
-    hi = Key::last;
+  least = team.least(least);
+  most = ~team.least(~most);
+  c = team.sum(c);
+  if (!is_float<T>::value && c < n) {
+    // But of integers it is one as others are.
+    most = ~K(0);
+    c = n;
   }
   if (team.leads()) wanted.counts[line] = c;
   Found<K> found{Key::last, 0, 0};
   for (int j = 0; j < wanted.m; ++j) {
-    if (c) {
-      u64 asked = wanted.ranks[c * wanted.step + j];
-      unsigned rank = asked < c ? unsigned(asked) : c - 1;
-      if (rank == found.up_to && j) {
-        K next = least_from(team, K(found.key + 1));
-        found = {next, found.up_to, count_up_to(team, next)};
-      } else if (rank > found.up_to && j) {
-        found = bisect(team, rank, K(found.key + 1), hi, found.up_to, c);
-      } else if (rank < found.below) {
-        found = bisect(team, rank, lo, K(found.key - 1), 0u, found.below);
-      } else if (!j) {
-        found = bisect(team, rank, lo, hi, 0u, c);
-      }
+    u64 asked = wanted.ranks[c * wanted.step + j];
+    unsigned rank = asked < c ? unsigned(asked) : c - 1;
+    if (c == 0 || (rank >= found.below && rank < found.up_to)) {
+      // It is the key of the rank before.
+    } else if (j && rank == found.up_to) {
+      K next = least_from(team, K(found.key + 1));
+      found = {next, rank, count_up_to(team, next)};
+    } else {
+      bool above = j && rank > found.up_to, under = rank < found.below;
+      found = bisect(team, rank, above ? K(found.key + 1) : least, under ? K(found.key - 1) : most,
+                     above ? found.up_to : 0, under ? found.below : c);
     }
     if (team.leads()) wanted.values[j * wanted.distance + line] = Key::element(found.key);
   }
+}
+
+// Calls put(i, get(i)) for every i in [0, n), nt threads together.
+template <int nt, typename Get, typename Put>
+__device__ void copy_batches(int n, Get get, Put put) {
+  constexpr int unroll = 8;
+  using T = decltype(get(0));
+  // Loads are together, so that they wait for the memory together.
+  for (int start = threadIdx.x; start < n; start += nt * unroll) {
+    T batch[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (start + u * nt < n) batch[u] = get(start + u * nt);
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (start + u * nt < n) put(start + u * nt, batch[u]);
+    }
+  }
+}
+
+// Loads keys into registers, get(i) the element of the i-th, of which there are `count`.
+template <typename T, int vt, typename K, typename Get>
+__device__ void load_keys(K (&keys)[vt], int count, Get get) {
+  T elements[vt];
+#pragma unroll
+  for (int i = 0; i < vt; ++i) {
+    if (i < count) elements[i] = get(i);
+  }
+#pragma unroll
+  for (int i = 0; i < vt; ++i) keys[i] = i < count ? OrderKey<T>::get(elements[i]) : ~K(0);
 }
 
 // Where an element of a tile is in shared memory, so that threads that read lines side by side find it in
@@ -195,96 +245,84 @@ __device__ inline int skewed(int at) { return at + at / warp_size; }
 // Lines of x, an array of shape (outer, n, inner): a thread a line, of at most vt elements. Dynamic shared
 // memory holds `nt` lines if they are contiguous (inner == 1), which are read as they lie.
 template <typename T, int vt, int nt>
-__device__ void select_by_threads(const T* x, i64 n, i64 inner, Wanted<T> wanted) {
+__device__ void select_by_threads(const T* x, int n, i64 inner, Wanted<T> wanted) {
   extern __shared__ u64 shared[];
-  using Key = OrderKey<T>;
   T* tile = reinterpret_cast<T*>(shared);
-  RegisterLine<typename Key::K, 1, vt> team;
-  for (i64 first = i64(blockIdx.x) * nt; first < wanted.lines; first += i64(gridDim.x) * nt) {
-    i64 line = first + threadIdx.x;
-    if (inner == 1) {
-      i64 left = wanted.lines - first;
-      int size = int(left < nt ? left : nt) * int(n);
-#pragma unroll 8
-      for (int i = threadIdx.x; i < size; i += nt) tile[skewed(i)] = x[first * n + i];
-      __syncthreads();
-    }
-    if (line < wanted.lines) {
-      const T* column = x + line / inner * n * inner + line % inner;
-#pragma unroll
-      for (int i = 0; i < vt; ++i) {
-        team.keys[i] = ~typename Key::K(0);
-        if (i < n) team.keys[i] = Key::get(inner == 1 ? tile[skewed(threadIdx.x * int(n) + i)] : column[i * inner]);
-      }
-      select_ranks(team, unsigned(n), line, wanted);
-    }
-    if (inner == 1) __syncthreads();
+  RegisterLine<typename OrderKey<T>::K, 1, vt> team;
+  i64 first = i64(blockIdx.x) * nt, left = wanted.lines - first, line = first + threadIdx.x;
+  if (inner == 1) {
+    const T* lines = x + first * n;
+    copy_batches<nt>(int(left < nt ? left : nt) * n, [&](int i) { return lines[i]; },
+                     [&](int i, T element) { tile[skewed(i)] = element; });
+    __syncthreads();
   }
+  if (threadIdx.x >= left) return;
+  if (inner == 1) {
+    load_keys<T>(team.keys, n, [&](int i) { return tile[skewed(threadIdx.x * n + i)]; });
+  } else {
+    i64 outer = line < inner ? 0 : line / inner;
+    const T* column = x + line + outer * (n - 1) * inner;
+    load_keys<T>(team.keys, n, [&](int i) { return column[i * inner]; });
+  }
+  select_ranks(team, unsigned(n), line, wanted);
 }
 
-// Lines of x, an array of shape (outer, n, inner): a warp a line, of at most warp_size * vt elements. Where
-// they are not contiguous, dynamic shared memory holds n rows of `width` neighbours, a power of two, and of
-// `pad` elements by which the elements of a line are in different banks.
+// Lines of x, an array of shape (outer, n, inner): a warp a line, of at most warp_size * vt elements. A block
+// takes `width` neighbours. Where lines are not contiguous, dynamic shared memory holds n rows of these and of
+// `pad` elements by which the elements of a line are in different banks, and the width is a power of two.
 template <typename T, int vt, int nt>
-__device__ void select_by_warps(const T* x, i64 n, i64 inner, int width, int pad, Wanted<T> wanted) {
+__device__ void select_by_warps(const T* x, int n, i64 inner, int width, int pad, Wanted<T> wanted) {
   extern __shared__ u64 shared[];
-  using Key = OrderKey<T>;
   constexpr int warps = nt / warp_size;
   int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
-  RegisterLine<typename Key::K, warp_size, vt> team;
-  auto take = [&](const T* elements, int step, i64 line) {
-#pragma unroll
-    for (int i = 0; i < vt; ++i) {
-      int at = i * warp_size + lane;
-      team.keys[i] = at < n ? Key::get(elements[at * step]) : ~typename Key::K(0);
+  RegisterLine<typename OrderKey<T>::K, warp_size, vt> team;
+  T* tile = reinterpret_cast<T*>(shared);
+  bool rows = inner == 1;
+  i64 side = rows ? wanted.lines : inner, across = (side + width - 1) / width;
+  i64 outer = blockIdx.x / across, first = (blockIdx.x - outer * across) * width;
+  int columns = int(side - first < width ? side - first : width), pitch = width + pad;
+  if (!rows) {
+    const T* corner = x + outer * n * inner + first;
+    int column = threadIdx.x % width, bits = __ffs(width) - 1;
+    if (column < columns) {
+      copy_batches<nt>(
+          n * width, [&](int i) { return corner[(i >> bits) * inner + column]; },
+          [&](int i, T element) { tile[(i >> bits) * pitch + column] = element; });
+    }
+    __syncthreads();
+  }
+  // How many of the line's elements are this lane's.
+  int count = (n - lane + warp_size - 1) / warp_size;
+  for (int own = warp; own < columns; own += warps) {
+    i64 line = outer * inner + first + own;
+    if (rows) {
+      const T* elements = x + line * n + lane;
+      load_keys<T>(team.keys, count, [&](int i) { return elements[i * warp_size]; });
+    } else {
+      const T* elements = tile + lane * pitch + own;
+      load_keys<T>(team.keys, count, [&](int i) { return elements[i * warp_size * pitch]; });
     }
     select_ranks(team, unsigned(n), line, wanted);
-  };
-  if (inner == 1) {
-    for (i64 line = i64(blockIdx.x) * warps + warp; line < wanted.lines; line += i64(gridDim.x) * warps) {
-      take(x + line * n, 1, line);
-    }
-    return;
-  }
-  T* tile = reinterpret_cast<T*>(shared);
-  i64 across = (inner + width - 1) / width, tiles = wanted.lines / inner * across;
-  for (i64 t = blockIdx.x; t < tiles; t += gridDim.x) {
-    i64 outer = t / across, first = t % across * width;
-    i64 left = inner - first;
-    int columns = int(left < width ? left : width);
-    const T* corner = x + outer * n * inner + first;
-    int column = threadIdx.x % width;
-    if (column < columns) {
-#pragma unroll 8
-      for (int row = threadIdx.x / width; row < n; row += nt / width) {
-        tile[row * (width + pad) + column] = corner[row * inner + column];
-      }
-    }
-    __syncthreads();
-    for (int own = warp; own < columns; own += warps) take(tile + own, width + pad, outer * inner + first + own);
-    __syncthreads();
   }
 }
 
 // Contiguous lines of n elements: a block a line, whose keys are in dynamic shared memory.
 template <typename T, int nt>
-__device__ void select_by_blocks(const T* x, i64 n, Wanted<T> wanted) {
+__device__ void select_by_blocks(const T* x, int n, Wanted<T> wanted) {
   extern __shared__ u64 shared[];
-  using Key = OrderKey<T>;
-  using Line = SharedLine<typename Key::K, nt>;
+  using K = typename OrderKey<T>::K;
+  using Line = SharedLine<K, nt>;
   auto& storage = *reinterpret_cast<typename Line::Storage*>(shared);
-  auto* keys = reinterpret_cast<typename Key::K*>(&storage + 1);
-  int fours = int((n + 3) / 4);
-  for (i64 line = blockIdx.x; line < wanted.lines; line += gridDim.x) {
-    const T* elements = x + line * n;
-#pragma unroll 8
-    for (int i = threadIdx.x; i < n; i += nt) keys[i] = Key::get(elements[i]);
-    if (n + threadIdx.x < 4 * fours) keys[n + threadIdx.x] = ~typename Key::K(0);
-    __syncthreads();
-    Line team{reinterpret_cast<const typename Line::Four*>(keys), fours, storage};
-    select_ranks(team, unsigned(n), line, wanted);
-    __syncthreads();
-  }
+  K* keys = reinterpret_cast<K*>(&storage + 1);
+  int fours = (n + 3) / 4;
+  i64 line = blockIdx.x;
+  const T* elements = x + line * n;
+  copy_batches<nt>(n, [&](int i) { return elements[i]; },
+                   [&](int i, T element) { keys[i] = OrderKey<T>::get(element); });
+  if (n + int(threadIdx.x) < 4 * fours) keys[n + threadIdx.x] = ~K(0);
+  __syncthreads();
+  Line team{reinterpret_cast<const typename Line::Four*>(keys), fours, storage};
+  select_ranks(team, unsigned(n), line, wanted);
 }
 
 }  // namespace coop

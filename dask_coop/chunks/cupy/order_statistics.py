@@ -35,6 +35,9 @@ _SLAB, _TALLIES = 128 << 20, 64 << 20
 #: Bytes of a row of a tile at most, and the share of a processor's shared memory for the tile.
 _ROW, _SHARE = 256, 3
 
+#: Contiguous lines that the warps of a block take.
+_ROWS = 4 * programs.BY_WARPS // 32
+
 #: Bytes of shared memory that blocks need besides the keys of a line.
 _BESIDES = 512
 
@@ -75,7 +78,7 @@ def order_statistics(
             wanted = _Wanted(cupy.asarray(rows), step, values, counts)
             _select(x, order, kept, across, wanted)
         back = np.argsort(kept)
-        values = values.reshape(-1, *shape).transpose([0, *(back + 1)])
+        values = values.reshape(ranks.shape[1], *shape).transpose([0, *(back + 1)])
         return values, counts.reshape(shape).transpose(back)
 
 
@@ -85,7 +88,7 @@ def _select(x: Array, order: list[int], kept: list[int], across: list[int], to: 
     lies, first = x.transpose(order), order.index(across[0]) if across else x.ndim
     if lies.flags.c_contiguous and order[first : first + len(across)] == across:
         inner = math.prod(lies.shape[first + len(across) :])
-        if inner == 1 or n <= 1024:
+        if inner == 1 or n <= programs.OF_WARPS:
             _launch(aligned(lies), n, inner, 0, to)
             return
     lines = x.transpose(kept + across)
@@ -99,8 +102,11 @@ def _select(x: Array, order: list[int], kept: list[int], across: list[int], to: 
 def _launch(x: Array, n: int, inner: int, first: int, to: _Wanted) -> None:
     """Write what is wanted of lines of `n` elements of `x`, of shape (outer, n, inner)."""
     gpu, dtype, lines = device(cupy.cuda.runtime.getDevice()), x.dtype, x.size // n
-    own: tuple[Any, ...] = np.int64(n), np.int64(inner)
     key_bytes = programs.key_bytes(dtype)
+    if n > programs.OF_WARPS and n * key_bytes + _BESIDES > gpu.shared_bytes:
+        _by_digits(x, n, first, to, gpu)
+        return
+    own: tuple[Any, ...] = np.int32(n), np.int64(inner)
     if vt := programs.thread_keys(dtype, n):
         source, threads = programs.by_threads(dtype, vt), programs.BY_THREADS
         count = -(-lines // threads)
@@ -109,15 +115,13 @@ def _launch(x: Array, n: int, inner: int, first: int, to: _Wanted) -> None:
         source, threads = programs.by_warps(dtype, vt), programs.BY_WARPS
         width, pad = _tile(dtype, n, inner, gpu)
         own += np.int32(width), np.int32(pad)
-        count = -(-lines // (threads // 32)) if inner == 1 else lines // inner * -(-inner // width)
+        count = -(-lines // width) if inner == 1 else lines // inner * -(-inner // width)
         shared = n * (width + pad) * dtype.itemsize if inner > 1 else 0
-    elif n * key_bytes + _BESIDES <= gpu.shared_bytes:
-        source, threads, count = programs.by_blocks(dtype), programs.BY_BLOCKS, lines
+    else:
+        threads, count = programs.block_threads(n), lines
+        source = programs.by_blocks(dtype, threads)
         own = own[:1]
         shared = n * key_bytes + _BESIDES
-    else:
-        _by_digits(x, n, first, to, gpu)
-        return
     where = _arguments(first, lines, to)
     launch(source, count, threads, x.data.ptr, *own, *where, shared=shared)
 
@@ -142,8 +146,10 @@ def _skewed(size: int) -> int:
 
 
 def _tile(dtype: np.dtype[Any], n: int, inner: int, gpu: Device) -> tuple[int, int]:
-    """Return how many columns a block copies to shared memory, and the elements behind each row."""
+    """Return how many lines a block takes, and the gap in shared memory behind each row of them."""
     pad = max(1, 4 // dtype.itemsize)
+    if inner == 1:
+        return _ROWS, 0
     width = 1
     while (
         width < inner

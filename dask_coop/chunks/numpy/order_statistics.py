@@ -22,7 +22,7 @@ from dask_coop.chunks.blocks import blocks
 Array = np.ndarray[Any, Any]
 
 #: Elements of a block, and of a strip, which is read twice.
-_BLOCK, _STRIP = 1 << 17, 1 << 14
+_BLOCK, _STRIP = 1 << 17, 1 << 15
 
 #: Bytes of neighbouring columns that are read together, however long: a line of the cache.
 _TOGETHER = 64
@@ -72,7 +72,8 @@ def _load(block: Array, ndim: int) -> Array:
     """
     dtype = block.dtype
     if dtype.kind in "mM":
-        rows = _rows(block.view("i8"), ndim, np.dtype("i8"))
+        ticks = block.view(np.dtype("i8").newbyteorder(dtype.byteorder))
+        rows = _rows(ticks, ndim, np.dtype("i8"))
         rows -= 1
         return rows
     if dtype.itemsize < 4:
@@ -113,8 +114,9 @@ def _select(rows: Array, ranks: Array, kind: str) -> tuple[Array, Array]:
     if n == 0:
         nothing = np.nan if kind == "f" else _NAT if kind in "mM" else 0
         return np.full((count, ranks.shape[1]), nothing, rows.dtype), counts
-    # A sort takes as long as so many partitions.
-    if len(_pivots(ranks[n])) > (n.bit_length() - 6) // 2:
+    of_whole = np.minimum(ranks[n], n - 1)
+    # As many partitions take as long as a sort; of short lines one takes longer.
+    if len(_pivots(of_whole)) > (n.bit_length() - 6) // 2:
         rows.sort(axis=1)
         last = _absent(rows[:, -1], kind)
         if last.any():
@@ -122,11 +124,11 @@ def _select(rows: Array, ranks: Array, kind: str) -> tuple[Array, Array]:
         return _take(rows, ranks, counts), counts
     absent = _absent(rows, kind)
     if not absent.any():
-        return _partition(rows, ranks[n]), counts
+        return _partition(rows, of_whole), counts
     counts -= np.count_nonzero(absent, axis=1)
     whole = counts == n
     values = np.empty((count, ranks.shape[1]), rows.dtype)
-    values[whole] = _partition(rows[whole], ranks[n])
+    values[whole] = _partition(rows[whole], of_whole)
     if n < _ALONE:
         rest = rows[~whole]
         rest.sort(axis=1)
@@ -153,11 +155,11 @@ def _absent(rows: Array, kind: str) -> Array:
 def _take(rows: Array, ranks: Array, counts: Array) -> Array:
     """Return elements of sorted rows by their ranks."""
     n = rows.shape[1]
-    values = rows[:, ranks[n]]
+    values = rows[:, np.minimum(ranks[n], n - 1)]
     short = np.flatnonzero(counts < n)
     if short.size:
         left = counts[short]
-        own = np.minimum(ranks.take(left, axis=0), np.maximum(left - 1, 0)[:, np.newaxis])
+        own = np.minimum(ranks[left], np.maximum(left - 1, 0)[:, np.newaxis])
         values[short] = rows.reshape(-1).take(own + (short * n)[:, np.newaxis])
     return values
 

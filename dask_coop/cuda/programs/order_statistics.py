@@ -9,14 +9,19 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import ctype
 
-#: Threads of a block, by who takes a line. A thread's lines may be in shared memory, and few are.
-BY_THREADS, BY_WARPS, BY_BLOCKS, BY_DIGITS = 128, 256, 512, 256
+#: Threads of a block, by who takes a line: of a block that takes one, by how long it is.
+BY_THREADS, BY_WARPS, BY_DIGITS = 128, 256, 256
+_BY_BLOCKS = (1024, 512, 256, 128)
 
-#: The most bytes of keys that a thread holds which has a line for itself.
+#: The most bytes of keys that a thread holds which has a line for itself, in its registers. It is
+#: faster than a warp, which has to add up its lanes' counts at every step.
 _THREAD_BYTES = 256
 
 #: Numbers of keys that programs are made for: of a thread's line, and of each lane of a warp.
 _OF_THREADS, _OF_LANES = (4, 8, 16, 32, 64), (2, 4, 8, 12, 16, 24, 32)
+
+#: The longest line of a warp, which is faster than a block, whose warps wait for one another.
+OF_WARPS = 32 * _OF_LANES[-1]
 
 #: Bits of a digit, and what they can tell apart.
 _DIGIT, BINS = 11, 2048
@@ -41,6 +46,14 @@ def thread_keys(dtype: np.dtype[Any], n: int) -> int | None:
 def lane_keys(n: int) -> int | None:
     """Return how many keys each lane of a warp holds of a line, None if that is too many."""
     return next((vt for vt in _OF_LANES if n <= 32 * vt), None)
+
+
+def block_threads(n: int) -> int:
+    """Return the threads of a block for a line of `n` elements: each has 32 or more, to be fast.
+
+    All threads wait for one another at every step, so few with much to do are better.
+    """
+    return next((nt for nt in _BY_BLOCKS if n >= 32 * nt), _BY_BLOCKS[-1])
 
 
 def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
@@ -68,22 +81,22 @@ def _entry(header: str, dtype: np.dtype[Any], threads: int, own: str, call: str,
 def by_threads(dtype: np.dtype[Any], vt: int) -> str:
     """Return the program of lines of up to `vt` elements."""
     call = f"select_by_threads<{{type}}, {vt}, {BY_THREADS}>(x, n, inner, {{wanted}})"
-    return _entry("kernel_order_statistics.cuh", dtype, BY_THREADS, "i64 n, i64 inner", call)
+    return _entry("kernel_order_statistics.cuh", dtype, BY_THREADS, "int n, i64 inner", call)
 
 
 @cache
 def by_warps(dtype: np.dtype[Any], vt: int) -> str:
     """Return the program of lines of up to 32 * `vt` elements."""
     call = f"select_by_warps<{{type}}, {vt}, {BY_WARPS}>(x, n, inner, width, pad, {{wanted}})"
-    own = "i64 n, i64 inner, int width, int pad"
+    own = "int n, i64 inner, int width, int pad"
     return _entry("kernel_order_statistics.cuh", dtype, BY_WARPS, own, call)
 
 
 @cache
-def by_blocks(dtype: np.dtype[Any]) -> str:
+def by_blocks(dtype: np.dtype[Any], threads: int) -> str:
     """Return the program of contiguous lines that fit in a block's shared memory."""
-    call = f"select_by_blocks<{{type}}, {BY_BLOCKS}>(x, n, {{wanted}})"
-    return _entry("kernel_order_statistics.cuh", dtype, BY_BLOCKS, "i64 n", call)
+    call = f"select_by_blocks<{{type}}, {threads}>(x, n, {{wanted}})"
+    return _entry("kernel_order_statistics.cuh", dtype, threads, "int n", call)
 
 
 @cache
@@ -104,6 +117,6 @@ def all_of(dtype: np.dtype[Any]) -> list[str]:
     return [
         *(by_threads(dtype, vt) for vt in _OF_THREADS if vt <= most),
         *(by_warps(dtype, vt) for vt in _OF_LANES),
-        by_blocks(dtype),
+        *(by_blocks(dtype, threads) for threads in _BY_BLOCKS),
         by_digits(dtype),
     ]
