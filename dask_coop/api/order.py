@@ -565,13 +565,13 @@ def _of_lines(
 ) -> Any:
     """Return the quantiles of the lines of a block."""
     length = math.prod(x.shape[d] for d in axes)
-    # Where NaN count, only lines without it have any.
+    # Where NaN count, only lines without it have any, all of one length.
     sizes = np.arange(length + 1) if asked.skipna else np.array([length])
     previous, following, gamma = asked.ranks(sizes)
-    ranks = np.zeros((length + 1, 2, math.prod(asked.shape)), "i8")
-    ranks[sizes, 0], ranks[sizes, 1] = (r.reshape(len(sizes), -1) for r in (previous, following))
+    ranks = np.stack([r.reshape(len(sizes), -1) for r in (previous, following)], axis=1)
+    ranks = np.broadcast_to(ranks.reshape(len(sizes), -1), (length + 1, 2 * math.prod(asked.shape)))
     backend = chunks.backend_of(x)
-    values, counts = backend.order_statistics(x, axes, ranks.reshape(length + 1, -1))
+    values, counts = backend.order_statistics(x, axes, ranks)
     low, high = values.reshape(2, *asked.shape, *counts.shape)
     if gamma is not None:
         gamma = chunks.asarray(np.moveaxis(gamma, 0, -1), chunks.kind(x))
