@@ -46,6 +46,7 @@ from dask_coop.api.moments import (
 from dask_coop.api.monoid import Monoid, reduce, scan
 from dask_coop.api.norm import norm
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
+from dask_coop.api.topk import argsort, argtopk, sort, topk
 from dask_coop.api.transfer import to_gpu, to_host
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
 from dask_coop.node.node import Node
@@ -72,6 +73,8 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "argsort",
+    "argtopk",
     "bincount",
     "count_nonzero",
     "cummax",
@@ -109,10 +112,12 @@ __all__ = [
     "ptp",
     "reduce",
     "scan",
+    "sort",
     "std",
     "sum",
     "to_gpu",
     "to_host",
+    "topk",
     "transpose",
     "var",
 ]

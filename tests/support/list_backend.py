@@ -26,6 +26,7 @@ from dask_coop.chunks.states import as_lines
 
 __all__ = [
     "ListArray",
+    "argsort",
     "digitize",
     "downsweep",
     "from_numpy",
@@ -37,6 +38,7 @@ __all__ = [
     "matmul",
     "scan",
     "scan_on",
+    "sort",
     "synchronize",
     "to_numpy",
     "transpose",
@@ -178,6 +180,14 @@ def digitize(x: ListArray, steps: Steps) -> NoReturn:
 
 def transpose(x: ListArray, axes: Sequence[int] | None = None) -> NoReturn:
     raise _missing("transpose")
+
+
+def sort(x: ListArray, axis: int, stable: bool) -> NoReturn:
+    raise _missing("sort")
+
+
+def argsort(x: ListArray, axis: int, stable: bool) -> NoReturn:
+    raise _missing("argsort")
 
 
 def matmul(a: ListArray, b: ListArray, semiring: str = "plus_times") -> NoReturn:
