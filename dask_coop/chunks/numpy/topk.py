@@ -1,86 +1,102 @@
-"""The best elements of the lines of NumPy chunks: by compiled loops, or by NumPy's partition."""
+"""The best elements of the lines of NumPy chunks, by few passes of NumPy's.
+
+A line that is long for what is wanted of it is dealt to groups, and the k-th best of the groups'
+best elements is a bound: at least k elements are as good, and in random data few more are, which
+take no time to select from::
+
+    line --the best of each group, one pass--> bound --who is as good? one pass--> few --> k best
+
+In other lines NumPy's partition finds the bound that exactly k are as good as, but for ties.
+"""
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
-from dask_coop.algebra.topk import find_best
-from dask_coop.chunks.numpy import adding
-from dask_coop.chunks.numpy.lines import find_layout, read
+from dask_coop.algebra.topk import best_values, find_best, find_beyond, place
+from dask_coop.chunks.numpy.lines import find_layout
 
 Array = np.ndarray[Any, Any]
 
-#: The least room that loops have for the best elements of a line, and what all lines that they work
-#: on at a time may have.
-_LEAST_ROOM, _ROOM = 64, 1 << 16
-
-
-@cache
-def _load() -> ModuleType:
-    from dask_coop.chunks.numpy import topk_numba
-
-    return topk_numba
+#: Elements of several lines that are worked on at a time.
+_BLOCK = 1 << 17
+#: The least length of a line, for each element that is wanted, that is dealt to groups; and where
+#: NumPy's partition of short lines does as well.
+_LONG, _SHORT = 64, 1 << 13
+#: The least groups: NumPy compares as many neighbours at a time.
+_GROUPS = 128
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
     """Return the best elements of a chunk of `op.element` along one axis, and their indices."""
     (axis,), k, indices = axes, op.monoid.k, op.monoid.positional
-    if abs(k) >= x.shape[axis]:
+    n, count = x.shape[axis], min(abs(k), x.shape[axis])
+    if count == n:
         lines = np.moveaxis(x, axis, -1)
-        at = np.broadcast_to(np.arange(lines.shape[-1]), lines.shape)
+        at = np.broadcast_to(np.arange(n), lines.shape)
         return (lines, at) if indices else (lines,)
-    worth = adding.WORTH_COMPILING >> 3
-    if k and x.size >= max(worth, 1) and x.flags.aligned and adding._loops() is not None:
-        values, at = _compiled(x, axis, k)
-        return (values, at) if indices else (values,)
-    return largest(np.moveaxis(x, axis, -1), k, indices)
+    layout = find_layout(x, axes)
+    split = layout.split(x)
+    outer, _, inner = split.shape
+    fields = [np.empty((outer, inner, count), dtype) for dtype in op.monoid.dtypes(op.element)]
+    for part in _blocks(outer, n, inner):
+        block = split[part[0], :, part[1]].swapaxes(1, 2)
+        found = largest(np.ascontiguousarray(block).reshape(-1, n), k, indices)
+        for field, of_block in zip(fields, found, strict=True):
+            field[part] = of_block.reshape(*block.shape[:2], count)
+    kept = layout.order[: layout.start] + layout.order[layout.stop :]
+    shape, back = [*(x.shape[d] for d in kept), count], [*np.argsort(kept), len(kept)]
+    return tuple(field.reshape(shape).transpose(back) for field in fields)
+
+
+def _blocks(outer: int, n: int, inner: int) -> Iterator[tuple[slice, slice]]:
+    """Yield which groups of columns, and which columns of them, are worked on at a time."""
+    groups = max(1, _BLOCK // (n * max(1, inner)))
+    # Of rows in memory as much is read as a copy to lines takes with ease.
+    columns = max(16, _BLOCK // n)
+    for first in range(0, outer, groups):
+        for begin in range(0, inner, columns):
+            yield slice(first, first + groups), slice(begin, begin + columns)
 
 
 def largest(x: Array, k: int, indices: bool) -> State:
-    """Return the `k` largest elements along the last axis, or the smallest ones, and their indices.
+    """Return the `k` largest elements of lines in C order, or the smallest ones, and their indices.
 
-    There are more than `k`. Equal ones are in their order.
+    Lines have more. Equal ones are in their order.
+
+    Parameters
+    ----------
+    x : numpy.ndarray
+        Of shape ``(lines, n)``.
+    k : int
+        Negative for the smallest.
+    indices : bool
+        Whether indices are returned besides, int64.
     """
-    if not indices:
-        part = np.partition(x, -k if k > 0 else -k - 1, -1) if k else x
-        return (part[..., x.shape[-1] - k :] if k > 0 else part[..., :-k],)
-    at = find_best(x, k)
-    return np.take_along_axis(x, at, -1), at
-
-
-def _compiled(x: Array, axis: int, k: int) -> tuple[Array, Array]:
-    """Return the best elements of lines along an axis, as the last one, and their indices."""
-    layout, integer = find_layout(x, (axis,)), np.dtype(f"i{x.itemsize}")
-    lines, count, loops = read(layout, x, None), abs(k), _load()
-    bits, indices = np.empty((lines.count, count), integer), np.empty((lines.count, count), "i8")
-    room = max(2 * count, _LEAST_ROOM)
-    given = count, _steps(x.dtype, k), room
-    memory = lines.memory.view(integer)
-    if lines.inner == 1:
-        loops.best_of_rows(memory, lines.steps[0], lines.n, *given, bits, indices)
+    n, count = x.shape[-1], abs(k)
+    if count and n >= max(_LONG * count, 4 * _GROUPS) and (indices or n >= _SHORT):
+        at = find_beyond(x, k, _find_bounds(x, k))
+    elif indices:
+        at = find_best(x, k)
     else:
-        width = min(lines.inner, max(loops._COLUMNS, _ROOM // room))
-        rest = *lines.steps, lines.n, lines.inner, *given, width, bits, indices
-        loops.best_of_columns(memory, *rest)
-    kept = layout.order[: layout.start] + layout.order[layout.stop :]
-    back = (*np.argsort(kept), len(kept))
-    shape = (*(x.shape[d] for d in kept), count)
-    bits, indices = (field.reshape(shape).transpose(back) for field in (bits, indices))
-    return bits.view(x.dtype), indices
+        return (best_values(x, k),)
+    values = np.take_along_axis(x, at, -1)
+    return (values, at) if indices else (values,)
 
 
-def _steps(dtype: np.dtype[Any], k: int) -> Array:
-    """Return how loops make keys of elements: as `topk_numba.key` takes it."""
-    integer = np.dtype(f"i{dtype.itemsize}")
-    low, most = np.iinfo(integer).min, np.iinfo(integer).max
-    floats = dtype.kind == "f"
-    infinity = int(np.array(np.inf, dtype).view(integer)) if floats else most
-    flipped, less = low if dtype.kind in "bu" else 0, int(dtype.kind in "mM")
-    last = -1 if k < 0 else 0
-    return np.array([flipped, less, most if floats else 0, infinity, floats, last], integer)
+def _find_bounds(x: Array, k: int) -> Array:
+    """Return an element of each line than which at least `k` are no worse."""
+    n = x.shape[-1]
+    groups = max(4 * abs(k), _GROUPS, min(1024, n // 16))
+    rows = x[:, : n // groups * groups].reshape(len(x), -1, groups)
+    # Where the smallest are wanted NaN are the worst.
+    best = (np.maximum if k > 0 else np.fmin).reduce(rows, 1)
+    at = place(groups, k)
+    bounds: Array = np.partition(best, at, -1)[:, at : at + 1]
+    return bounds
