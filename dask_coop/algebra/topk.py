@@ -157,8 +157,14 @@ def rank(x: Array, k: int) -> Array:
         found = np.take_along_axis(x, order, -1)
         # NaN are the last ones.
         tie = (found[..., 1:] == found[..., :-1]) | (found[..., :-1] != found[..., :-1])
-        if not tie.any():
-            return order if k < 0 else order[..., ::-1]
+        order = order if k < 0 else order[..., ::-1]
+        if (lines := tie.any(-1)).any():
+            order[lines] = _rank_stably(x[lines], k)
+        return order
+    return _rank_stably(x, k)
+
+
+def _rank_stably(x: Array, k: int) -> Array:
     if k < 0:
         return np.argsort(x, -1, kind="stable")
     return x.shape[-1] - 1 - np.argsort(x[..., ::-1], -1, kind="stable")[..., ::-1]

@@ -296,7 +296,7 @@ def _whole_lines(name: str, x: da.Array, axis: int) -> da.Array:
         )
     others = [d for d in range(x.ndim) if d != axis]
     sizes: Any = [(n,) if d == axis else x.chunks[d] for d, n in enumerate(x.shape)]
-    if x.size == x.size and others:
+    if x.size > 0 and others:
         # Of the elements that a chunk may have, a line takes some.
         limit = math.prod(map(max, x.chunks)) * x.dtype.itemsize
         wanted = tuple("auto" if d in others else n for d, n in enumerate(x.shape))

@@ -36,8 +36,8 @@ class ChunkBackend(Protocol):
 
     A state is a tuple with a NumPy scalar or an array a field, as `MonoidRow.fields` has them.
     Fields have the shape of the chunk without the axes that are reduced, and the dtypes
-    ``op.monoid.dtypes(op.element)``; where ``op.monoid.entries`` is not None, they have as many, or as
-    lines have elements, along one more axis.  They are NumPy arrays, or such as NumPy's ufuncs
+    ``op.monoid.dtypes(op.element)``; where ``op.monoid.entries`` is not None, one more axis has so
+    many, or as many as lines have elements.  They are NumPy arrays, or such as NumPy's ufuncs
     combine.
     """
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fuzz import dates, histograms, masked, own, products, reductions, scans, transfers
+from fuzz import dates, histograms, masked, order, own, products, reductions, scans, transfers
 from fuzz.case import Case
 from fuzz.exact import Expected
 
@@ -42,6 +42,8 @@ FAMILIES = {
     "scan": Family(scans.draw_scan, scans.expect_scan, 8),
     "own": Family(own.draw_own, own.expect_own, 2),
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
+    "topk": Family(order.draw_topk, order.expect_topk, 2),
+    "sort": Family(order.draw_sort, order.expect_sort, 1),
     "product": Family(products.draw_product, products.expect_product, 1),
     "transpose": Family(products.draw_transpose, products.expect_transpose, 1),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),

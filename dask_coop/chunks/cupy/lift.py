@@ -41,7 +41,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     with x.device:
         x = x.astype(op.element, copy=False)
         if isinstance(op.monoid, TopK):
-            return topk.lift(op, x, axes)
+            return topk.lift(op.monoid, x, axes)
         if isinstance(op.monoid, Powers):
             return _lift_powers(op, x, axes)
         if where is not None:

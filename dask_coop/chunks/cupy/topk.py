@@ -9,17 +9,16 @@ import cupy
 import numpy as np
 
 from dask_coop.algebra.monoids import State
-from dask_coop.algebra.operation import Operation
-from dask_coop.algebra.topk import rank
+from dask_coop.algebra.topk import TopK, rank
 from dask_coop.chunks.cupy.arrays import contiguous
 from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
 
 Array = Any
 
 
-def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
-    """Return the best elements of a chunk of `op.element` along one axis, and their indices."""
-    (axis,), k, indices = axes, op.monoid.k, op.monoid.positional
+def lift(monoid: TopK, x: Array, axes: tuple[int, ...]) -> State:
+    """Return the best elements of a chunk along one axis, and their indices."""
+    (axis,), k, indices = axes, monoid.k, monoid.positional
     lines = contiguous(cupy.moveaxis(x, axis, -1))
     *kept, n = lines.shape
     state = largest(lines.reshape(math.prod(kept), n), k, indices)

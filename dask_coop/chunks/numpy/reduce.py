@@ -56,7 +56,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
         return (*rest, _count(x, axes, True if where is None else np.broadcast_to(where, x.shape)))
     x = np.asarray(x).astype(op.element, copy=False)
     if isinstance(op.monoid, TopK):
-        return topk.lift(op, x, axes)
+        return topk.lift(op.monoid, x, axes)
     if op.monoid.lift is not None:
         return custom_monoid.lift(op, x, axes, where)
     if (state := compiled.lift(op, x, axes, where)) is not None:

@@ -11,15 +11,13 @@ In other lines NumPy's partition finds the bound that exactly k are as good as, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from dask_coop.algebra.monoids import State
-from dask_coop.algebra.operation import Operation
-from dask_coop.algebra.topk import best_values, find_best, find_beyond, place
+from dask_coop.algebra.topk import TopK, best_values, find_best, find_beyond, place
 from dask_coop.chunks.numpy.lines import find_layout
 
 Array = np.ndarray[Any, Any]
@@ -33,9 +31,9 @@ _LONG, _SHORT = 64, 1 << 13
 _GROUPS = 128
 
 
-def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
-    """Return the best elements of a chunk of `op.element` along one axis, and their indices."""
-    (axis,), k, indices = axes, op.monoid.k, op.monoid.positional
+def lift(monoid: TopK, x: Array, axes: tuple[int, ...]) -> State:
+    """Return the best elements of a chunk along one axis, and their indices."""
+    (axis,), k, indices = axes, monoid.k, monoid.positional
     n, count = x.shape[axis], min(abs(k), x.shape[axis])
     if count == n:
         lines = np.moveaxis(x, axis, -1)
@@ -44,12 +42,17 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
     layout = find_layout(x, axes)
     split = layout.split(x)
     outer, _, inner = split.shape
-    fields = [np.empty((outer, inner, count), dtype) for dtype in op.monoid.dtypes(op.element)]
-    for part in _blocks(outer, n, inner):
-        block = split[part[0], :, part[1]].swapaxes(1, 2)
-        found = largest(np.ascontiguousarray(block).reshape(-1, n), k, indices)
-        for field, of_block in zip(fields, found, strict=True):
-            field[part] = of_block.reshape(*block.shape[:2], count)
+    if inner == 1 and not indices:
+        # What NumPy does to lines that are contiguous is best done to all of them.
+        fields = largest(np.ascontiguousarray(split).reshape(-1, n), k, indices)
+    else:
+        kinds = monoid.dtypes(x.dtype)
+        fields = tuple(np.empty((outer, inner, count), dtype) for dtype in kinds)
+        for part in _blocks(outer, n, inner):
+            block = split[part[0], :, part[1]].swapaxes(1, 2)
+            found = largest(np.ascontiguousarray(block).reshape(-1, n), k, indices)
+            for field, of_block in zip(fields, found, strict=True):
+                field[part] = of_block.reshape(*block.shape[:2], count)
     kept = layout.order[: layout.start] + layout.order[layout.stop :]
     shape, back = [*(x.shape[d] for d in kept), count], [*np.argsort(kept), len(kept)]
     return tuple(field.reshape(shape).transpose(back) for field in fields)

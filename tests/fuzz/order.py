@@ -1,0 +1,59 @@
+"""Cases of the best elements of lines, and of sorted lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuzz import draw
+from fuzz.case import Array, Case
+from fuzz.exact import Expected
+
+
+def draw_topk(rng: draw.Generator) -> Case:
+    """Draw the best elements along an axis, or their indices."""
+    few = draw.chance(rng, 0.9)
+    array = draw.values(
+        rng, draw.pick(rng, draw.REAL), draw.shape(rng, 1) if few else draw.large_shape(rng)
+    )
+    options: dict[str, Any] = {"k": int(rng.integers(-12, 13))}
+    if draw.chance(rng, 0.2):
+        options["k"] = int(rng.integers(-2000, 2001))
+    if draw.chance(rng, 0.7):
+        options["axis"] = int(rng.integers(-array.ndim, array.ndim))
+    options |= draw.split_every(rng)
+    name = draw.pick(rng, ["topk", "argtopk"])
+    return Case("topk", name, (draw.operand(rng, array),), {}, options)
+
+
+def draw_sort(rng: draw.Generator) -> Case:
+    """Draw lines to be sorted, or the indices that sort them in their order."""
+    array = draw.values(rng, draw.pick(rng, draw.NUMBERS), draw.shape(rng, 1))
+    name = draw.pick(rng, ["sort", "argsort"])
+    options: dict[str, Any] = {"axis": draw.one_axis(rng, array.ndim)}
+    if name == "argsort" or draw.chance(rng, 0.3):
+        options |= draw.pick(rng, [{"stable": True}, {"kind": "stable"}])
+    return Case("sort", name, (draw.operand(rng, array),), {}, options)
+
+
+def expect_topk(case: Case) -> list[Expected]:
+    """Return what a stable sort of the lines begins with, or ends with the other way round."""
+    axis, k = case.option("axis", -1), case.option("k")
+    lines = np.moveaxis(case.x, axis, -1)
+    order = _stable(lines) if k < 0 else lines.shape[-1] - 1 - _stable(lines[..., ::-1])[..., ::-1]
+    at = np.moveaxis(order[..., : abs(k)], -1, axis)
+    value = at if case.function == "argtopk" else np.take_along_axis(case.x, at, axis)
+    chunks = list(case.inputs[0].chunks)
+    chunks[axis] = (at.shape[axis],)
+    return [Expected(value, chunks=tuple(chunks))]
+
+
+def expect_sort(case: Case) -> list[Expected]:
+    """Return NumPy's."""
+    function = np.sort if case.function == "sort" else np.argsort
+    return [Expected(function(case.x, case.option("axis"), kind="stable"))]
+
+
+def _stable(lines: Array) -> Array:
+    return np.argsort(lines, -1, kind="stable")
