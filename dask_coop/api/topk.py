@@ -27,6 +27,7 @@ from dask_coop.algebra.operation import bind
 from dask_coop.algebra.topk import best, rank
 from dask_coop.api.arguments import SplitEvery, rechunk
 from dask_coop.api.public import Engine, public
+from dask_coop.api.scan_arguments import flatten
 from dask_coop.graph import reduce as graph_reduce
 
 #: NumPy's words for ways of sorting, and whether they are stable.
@@ -273,7 +274,7 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool) -> da.Array:
     _refuse_masked(name, x)
     chunks.kind(x._meta, "a")
     if axis is None:
-        x, axis = x.reshape(-1), -1
+        x, axis = flatten(x), -1
     along = validate_axis(_integer(name, "axis", axis), x.ndim)
     dtype = np.dtype("i8") if name == "argsort" else x.dtype
     return map_blocks(

@@ -104,6 +104,8 @@ def test_more_than_there_are_and_none(xp: Any) -> None:
     check(xp, np.zeros((0, 4), "f4"), (1, 2), 0, 3)
     check(xp, np.zeros((0, 4), "f4"), (1, 2), 1, -3)
     check(xp, np.zeros((4, 0), "f4"), (2, 1), 1, 3)
+    check(xp, np.zeros((0, 9000), "f4"), 9000, 1, 3)
+    check(xp, np.zeros((9000, 0), "f4"), 9000, 0, 3)
 
 
 def test_any_byte_order_and_any_kind_of_input() -> None:
@@ -188,6 +190,9 @@ def test_sorts_of_flattened_arrays(xp: Any) -> None:
     found = to_numpy(xp, dc.argsort(x, None, "stable"))
     np.testing.assert_array_equal(found, np.argsort(array, None, "stable"))
     np.testing.assert_array_equal(to_numpy(xp, dc.sort(to_chunks(xp, array[0, 0], ()), None)), [3])
+    holes = to_chunks(xp, array, ((1, 0, 1), (3, 0)))
+    np.testing.assert_array_equal(to_numpy(xp, dc.sort(holes, None)), np.sort(array, None))
+    assert to_numpy(xp, dc.argsort(to_chunks(xp, array[:0], (1, 2)), None)).shape == (0,)
 
 
 def test_lines_are_gathered_into_chunks_of_about_their_size() -> None:

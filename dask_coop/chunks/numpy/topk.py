@@ -97,7 +97,7 @@ def _find_bounds(x: Array, k: int) -> Array:
     """Return an element of each line than which at least `k` are no worse."""
     n = x.shape[-1]
     groups = max(4 * abs(k), _GROUPS, min(1024, n // 16))
-    rows = x[:, : n // groups * groups].reshape(len(x), -1, groups)
+    rows = x[:, : n // groups * groups].reshape(len(x), n // groups, groups)
     # Where the smallest are wanted NaN are the worst.
     best = (np.maximum if k > 0 else np.fmin).reduce(rows, 1)
     at = place(groups, k)
