@@ -62,6 +62,7 @@ from dask_coop.api.selection import (
     select,
 )
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
+from dask_coop.api.topk import argsort, argtopk, sort, topk
 from dask_coop.api.transfer import to_gpu, to_host
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
 from dask_coop.node.node import Node
@@ -88,6 +89,8 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "argsort",
+    "argtopk",
     "argwhere",
     "bincount",
     "compress",
@@ -137,10 +140,12 @@ __all__ = [
     "reduce",
     "scan",
     "select",
+    "sort",
     "std",
     "sum",
     "to_gpu",
     "to_host",
+    "topk",
     "transpose",
     "var",
 ]

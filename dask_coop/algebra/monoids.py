@@ -280,6 +280,14 @@ class MonoidRow:
         return self._has("index")
 
     @property
+    def entries(self) -> int | None:
+        """How many entries a line has in a state, at most, along a last axis of its fields.
+
+        None stands for fields without such an axis.
+        """
+        return None
+
+    @property
     def has_excess(self) -> bool:
         """Whether a state is a total and what that has too much, of `algebra/compensated.py`."""
         return self._has("excess")

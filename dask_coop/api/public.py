@@ -44,9 +44,10 @@ Engine = Literal["auto", "collective"]
 
 ENGINES = get_args(Engine)
 
-#: What a public function is. Reductions and histograms return values where they run at once; scans
-#: return arrays, which stay on the cluster. What goes block by block is lazy, whatever the engine.
-Kind = Literal["reduction", "scan", "histogram", "blockwise"]
+#: What a public function is. Reductions, selections of elements and histograms return values where
+#: they run at once; scans return arrays, which stay on the cluster. What goes block by block is
+#: lazy, whatever the engine.
+Kind = Literal["reduction", "selection", "scan", "histogram", "blockwise"]
 
 #: What NumPy, xarray and PyTorch call the axes that a function works along.
 AXES = ("axis", "axes", "dim", "dims")
@@ -59,15 +60,15 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
 
     Parameters
     ----------
-    kind : {"reduction", "scan", "histogram", "blockwise"}
+    kind : {"reduction", "selection", "scan", "histogram", "blockwise"}
         All but the last have a keyword `engine`, which their bodies don't see.
     dask : bool
         Whether Dask's function of the same name takes the chunks and dtypes that the function
         refuses. Its first parameter is then the array, or a sequence of them where Dask's function
         takes one. What Dask has no function for stays refused, and so do arguments that its
         function does not know, unless they have their defaults; these go along where Dask's has
-        none. Reductions and scans of bfloat16, which Dask would add up in bfloat16, are then those
-        of float32.
+        none. Reductions, selections and scans of bfloat16, which Dask would add up in bfloat16, are
+        then those of float32.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -196,8 +197,8 @@ def _build_or_pass(
     try:
         if (meta := getattr(given[first], "_meta", None)) is not None:
             chunks.kind(meta, first)
-        adds_up = kind in ("reduction", "scan")
-        if adds_up and str(getattr(given[first], "dtype", "")) == "bfloat16":
+        widens = kind in ("reduction", "selection", "scan")
+        if widens and str(getattr(given[first], "dtype", "")) == "bfloat16":
             widened: R = _in_float32(build, **given)
             return widened
         return build(*args, **kwargs)

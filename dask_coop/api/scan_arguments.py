@@ -73,9 +73,9 @@ def scan_bound(op: Operation, name: str, x: da.Array, given: ScanArguments) -> d
         raise ValueError("exclusive and include_initial exclude one another")
     heads = None if segments is None else _bool_chunks(segments, x)
     if axis is None:
-        flat, axis = _flatten(x), 0
+        flat, axis = flatten(x), 0
         if heads is not None and _fits(heads, x):
-            heads = _flatten(heads)
+            heads = flatten(heads)
     else:
         if not isinstance(axis, Integral):
             raise TypeError(
@@ -126,7 +126,7 @@ def _same_size(a: float, b: float) -> bool:
     return a == b or a != a or b != b
 
 
-def _flatten(x: da.Array) -> da.Array:
+def flatten(x: da.Array) -> da.Array:
     """Return `x` in one dimension, C order, in chunks about as large as they were."""
     if 0 in x.shape:
         return empty_like(x, shape=(0,))

@@ -37,7 +37,9 @@ class ChunkBackend(Protocol):
 
     A state is a tuple with a NumPy scalar or an array a field, as `MonoidRow.fields` has them.
     Fields have the shape of the chunk without the axes that are reduced, and the dtypes
-    ``op.monoid.dtypes(op.element)``.  They are NumPy arrays, or such as NumPy's ufuncs combine.
+    ``op.monoid.dtypes(op.element)``; where ``op.monoid.entries`` is not None, one more axis has so
+    many, or as many as lines have elements.  They are NumPy arrays, or such as NumPy's ufuncs
+    combine.
     """
 
     def lift(
@@ -156,6 +158,15 @@ class ChunkBackend(Protocol):
         """Return a copy of the chunk `x` in C order, with its axes in the order `axes`.
 
         By default they are reversed.
+        """
+
+    def sort(self, x: Array, axis: int, stable: bool) -> Array:
+        """Return the chunk `x` with its elements in rising order along `axis`, NaN last."""
+
+    def argsort(self, x: Array, axis: int, stable: bool) -> Array:
+        """Return the indices along `axis` that sort the chunk `x`: int64, of its shape.
+
+        Those of equal elements are in their order if it is `stable`.
         """
 
     def matmul(self, a: Array, b: Array, semiring: str = "plus_times") -> Array:

@@ -16,6 +16,7 @@ from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import ARGMAX, ARGMIN, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.algebra.topk import TopK
 from dask_coop.chunks import ChunkBackend
 from dask_coop.chunks.masks import refusal
 from dask_coop.chunks.numpy import backend as numpy
@@ -24,6 +25,7 @@ from dask_coop.chunks.numpy.backend import from_numpy, to_numpy
 from dask_coop.chunks.one_by_one import downsweep, histogram_all, lift_all, synchronize, upsweep
 
 __all__ = [
+    "argsort",
     "collect",
     "compress",
     "digitize",
@@ -39,6 +41,7 @@ __all__ = [
     "order_statistics",
     "scan",
     "scan_on",
+    "sort",
     "synchronize",
     "to_numpy",
     "transpose",
@@ -55,6 +58,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
     if op.monoid.fills_masked:
         return numpy.lift(op, np.ma.filled(x, _FILLED[op.monoid](x)), axes)
+    if isinstance(op.monoid, TopK):
+        raise refusal("topk", x)
     valid = _valid(x)
     if valid is not None and where is not None:
         valid = valid & np.ma.filled(where, False)
@@ -142,6 +147,16 @@ def flatnonzero(x: Array) -> Array:
 def transpose(x: Array, axes: Sequence[int] | None = None) -> NoReturn:
     """Refuse, as `dask_coop.transpose` does where the array is known to be masked."""
     raise refusal("transpose", x)
+
+
+def sort(x: Array, axis: int, stable: bool) -> NoReturn:
+    """Refuse, as `dask_coop.sort` does where the array is known to be masked."""
+    raise refusal("sort", x)
+
+
+def argsort(x: Array, axis: int, stable: bool) -> NoReturn:
+    """Refuse, as `dask_coop.argsort` does where the array is known to be masked."""
+    raise refusal("argsort", x)
 
 
 def matmul(a: Array, b: Array, semiring: str = "plus_times") -> NoReturn:

@@ -62,7 +62,7 @@ class Collective:
     def states(self, op: Operation, arrays: Sequence[Array], axes: tuple[int, ...]) -> Groups:
         """Reduce the blocks of an array over `axes`."""
         x = arrays[0]
-        _require_small(op, x, axes)
+        _require_small(op, x, axes, op.monoid.entries or 1)
         indices = _indices(x)
         positional = op.monoid.positional
         groups = [(0,) * x.ndim] * len(indices)

@@ -236,6 +236,14 @@ def merged(parts: Iterable[Stacked]) -> list[Stacked]:
 
 def combined(op: Operation, parts: Iterable[Stacked]) -> State:
     """Combine all states of some parts, those of each shape in the order of their numbers."""
+    if op.monoid.entries is not None:
+        # Their shapes change as they combine, and those of several shapes stand among each other.
+        states = {
+            number: tuple(field[i] for field in fields)
+            for numbers, fields in parts
+            for i, number in enumerate(numbers)
+        }
+        return op.combine([states[number] for number in sorted(states)])
     return op.combine([reduce_along(op.monoid.combine, part.fields, 0) for part in merged(parts)])
 
 

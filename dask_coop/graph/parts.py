@@ -104,8 +104,12 @@ def lift(
             origin = tuple((start, x.shape[d]) for start, d in zip(starts, axes, strict=True))
             return op.shift(state, tuple(block.shape[d] for d in axes), origin)
         shape = tuple(block.shape[d] for d in kept)
-        # What all lines have in common may be one number.
-        return tuple(np.broadcast_to(field, shape) for field in state) if axis in kept else state
+        if axis not in kept:
+            return state
+        # What all lines have in common may be one number; lines may have an axis of entries.
+        return tuple(
+            np.broadcast_to(field, shape + np.shape(field)[len(kept) :]) for field in state
+        )
 
     states = _each(lifted, parts, threads)
     if axis in axes:

@@ -66,7 +66,7 @@ def reduction(
     axes : tuple of int
         Sorted and not negative.
     keepdims : bool
-        Whether reduced axes stay, with length one.
+        Whether reduced axes stay, with length one, or with that of what states have of a line.
     split_every : int, dict of int to int, or None
         States combined by one task, in all or by axis.
     outputs : mapping of str to (callable, dtype)
@@ -75,6 +75,9 @@ def reduction(
         Which elements are reduced: bool, in the chunks of `x`.
     """
     to = chunks.kind(x._meta)
+    kept = [d for d in range(x.ndim) if keepdims or d not in axes]
+    # Results of several entries have an axis for them.
+    expand = axes if keepdims and op.monoid.entries is None else ()
     fan_in = find_fan_in(split_every, axes)
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
     if chunks.is_masked(x._meta) and not op.monoid.fills_masked:
@@ -83,16 +86,14 @@ def reduction(
     arrays = [x] if where is None else [x, where]
     if (run := executor.runner()) is not None:
         groups_now = run.states(op, arrays, axes)
-        return [_reduced(op, axes, keepdims, of, groups_now) for of in outputs.values()]
+        return [_reduced(op, kept, expand, of, groups_now) for of in outputs.values()]
     threads = threads_for(x)
     token = tokenize(op, arrays, axes, keepdims, fan_in, threads > 1)
     # Several outputs share the last state, so the tree goes down to one.
     limit = fan_in if len(outputs) == 1 else 1
     graph, below, groups = _states(op, arrays, axes, (name, token), threads, fan_in, limit)
 
-    expand = axes if keepdims else ()
-    kept = [d for d in range(x.ndim) if keepdims or d not in axes]
-    out_chunks = tuple((1,) if d in axes else x.chunks[d] for d in kept)
+    out_chunks = tuple(_length(op, x, d) if d in axes else x.chunks[d] for d in kept)
     like = x._meta if isinstance(op.monoid, Counted) else chunks.unmasked(x._meta)
     results = []
     for output, (finalize, dtype) in outputs.items():
@@ -299,19 +300,27 @@ def array(
     return new_da_object(graph, name, out_chunks, meta=meta)
 
 
+def _length(op: Operation, x: Array, axis: int) -> tuple[float]:
+    """Return the chunks of a result along an axis of `x` that is reduced and stays."""
+    n, entries = x.shape[axis], op.monoid.entries
+    if entries is None:
+        return (1,)
+    # What is not known may be less.
+    return (min(n, entries) if n == n else n,)
+
+
 def _reduced(
     op: Operation,
-    axes: tuple[int, ...],
-    keepdims: bool,
+    kept: Sequence[int],
+    expand: tuple[int, ...],
     output: tuple[Finalize, Any],
     groups: executor.Groups,
 ) -> Any:
     """Make the result of all states of a reduction, in NumPy."""
     finalize, dtype = output
-    expand = axes if keepdims else ()
     return joined(
         {
-            tuple(i for d, i in enumerate(index) if keepdims or d not in axes): tasks.aggregate(
+            tuple(index[d] for d in kept): tasks.aggregate(
                 op=op, finalize=finalize, dtype=dtype, expand=expand, to="numpy", states=states
             )
             for index, states in groups.items()

@@ -145,6 +145,19 @@ def test_reductions_are_numpys_and_the_graphs(client: Client, name: str) -> None
 
 
 @pytest.mark.usefixtures("fast")
+def test_the_best_elements_of_chunks_shorter_and_longer_than_they_are_many(client: Client) -> None:
+    host = RNG.integers(0, 9, (40, 7))
+    order = np.argsort(-host, 0, stable=True)
+    for dims in (((3, 20, 2, 15), 3), (40, 7), (2, 7)):
+        x = persist(client, host, dims)
+        same(dc.argtopk(x, 6, axis=0, engine="collective"), order[:6])
+        same(dc.topk(x, 6, axis=0, engine="collective"), np.take_along_axis(host, order[:6], 0))
+        same(dc.topk(x, -3, engine="collective"), np.sort(host)[:, :3])
+    line = persist(client, host[:, 0], ((1, 30, 4, 5),))
+    same(dc.argtopk(line, 10, engine="collective"), order[:10, 0])
+
+
+@pytest.mark.usefixtures("fast")
 def test_several_axes_of_three(client: Client) -> None:
     host = RNG.normal(size=(5, 6, 7))
     x = persist(client, host, (2, 3, 4))

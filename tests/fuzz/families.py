@@ -11,7 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fuzz import dates, histograms, masked, order, own, products, reductions, scans, transfers
+from fuzz import (
+    dates,
+    histograms,
+    masked,
+    order,
+    own,
+    products,
+    quantiles,
+    reductions,
+    scans,
+    transfers,
+)
 from fuzz.case import Case
 from fuzz.exact import Expected
 
@@ -39,10 +50,12 @@ FAMILIES = {
     "dates": Family(dates.draw_dates, dates.expect_dates, 1, of_numpy_chunks=True),
     "masked": Family(masked.draw_masked, masked.expect_masked, 6, of_numpy_chunks=True),
     "norm": Family(reductions.draw_norm, reductions.expect_norm, 1),
-    "quantile": Family(order.draw_quantile, order.expect_quantile, 4),
+    "quantile": Family(quantiles.draw_quantile, quantiles.expect_quantile, 4),
     "scan": Family(scans.draw_scan, scans.expect_scan, 8),
     "own": Family(own.draw_own, own.expect_own, 2),
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
+    "topk": Family(order.draw_topk, order.expect_topk, 2),
+    "sort": Family(order.draw_sort, order.expect_sort, 1),
     "product": Family(products.draw_product, products.expect_product, 1),
     "transpose": Family(products.draw_transpose, products.expect_transpose, 1),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),

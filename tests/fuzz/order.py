@@ -1,53 +1,59 @@
-"""Cases of quantiles, percentiles and medians, by NumPy's own functions."""
+"""Cases of the best elements of lines, and of sorted lines."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.quantiles import METHODS
-from fuzz import draw, reductions
-from fuzz.case import Case
+from fuzz import draw
+from fuzz.case import Array, Case
 from fuzz.exact import Expected
 
-NAMES = ["quantile", "percentile", "median", "nanquantile", "nanpercentile", "nanmedian"]
+
+def draw_topk(rng: draw.Generator) -> Case:
+    """Draw the best elements along an axis, or their indices."""
+    few = draw.chance(rng, 0.9)
+    array = draw.values(
+        rng, draw.pick(rng, draw.REAL), draw.shape(rng, 1) if few else draw.large_shape(rng)
+    )
+    options: dict[str, Any] = {"k": int(rng.integers(-12, 13))}
+    if draw.chance(rng, 0.2):
+        options["k"] = int(rng.integers(-2000, 2001))
+    if draw.chance(rng, 0.7):
+        options["axis"] = int(rng.integers(-array.ndim, array.ndim))
+    options |= draw.split_every(rng)
+    name = draw.pick(rng, ["topk", "argtopk"])
+    return Case("topk", name, (draw.operand(rng, array),), {}, options)
 
 
-def draw_quantile(rng: draw.Generator) -> Case:
-    """Draw quantiles by any method, of all elements or along axes, now and then with weights."""
-    name = draw.pick(rng, NAMES)
-    dtype = draw.pick(rng, draw.INTS + draw.FLOATS)
-    sides = draw.shape(rng) if draw.chance(rng, 0.9) else draw.large_shape(rng)
-    array = draw.values(rng, dtype, tuple(max(1, n) for n in sides))
-    options: dict[str, Any] = {"axis": draw.axis(rng, array.ndim) or None}
-    weights = None
-    if "median" not in name:
-        count = int(rng.integers(0, 5))
-        q = float(rng.random()) if not count else np.round(rng.random(count), 3)
-        q = draw.pick(rng, [0, 1]) if draw.chance(rng, 0.1) else q
-        options["q"] = q * 100 if "percentile" in name else q
-        options["method"] = draw.pick(rng, METHODS)
-        if array.ndim and not np.isnan(array).any() and draw.chance(rng, 0.1):
-            options["method"] = "inverted_cdf"
-            weights = rng.integers(1, 4, array.shape)
-    case = reductions.case_of(rng, "quantile", name, array, options)
-    if options.get("axis", 0):
-        options.pop("split_every", None)
-    if weights is not None:
-        x = case.inputs[0]
-        case.operands["weights"] = draw.Operand(weights, x.chunks, x.axes)
-    return case
+def draw_sort(rng: draw.Generator) -> Case:
+    """Draw lines to be sorted, or the indices that sort them in their order."""
+    array = draw.values(rng, draw.pick(rng, draw.NUMBERS), draw.shape(rng, 1))
+    name = draw.pick(rng, ["sort", "argsort"])
+    options: dict[str, Any] = {"axis": draw.one_axis(rng, array.ndim)}
+    if name == "argsort" or draw.chance(rng, 0.3):
+        options |= draw.pick(rng, [{"stable": True}, {"kind": "stable"}])
+    return Case("sort", name, (draw.operand(rng, array),), {}, options)
 
 
-def expect_quantile(case: Case) -> list[Expected]:
-    """Return what NumPy's function returns."""
-    options = {key: case.option(key) for key in ("axis", "keepdims", "q", "method")}
-    given = {key: value for key, value in options.items() if value is not None}
-    if case.operands:
-        given["weights"] = case.operand("weights")
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        value = np.asarray(getattr(np, case.function)(case.x, **given))
-    return [Expected(value)]
+def expect_topk(case: Case) -> list[Expected]:
+    """Return what a stable sort of the lines begins with, or ends with the other way round."""
+    axis, k = case.option("axis", -1), case.option("k")
+    lines = np.moveaxis(case.x, axis, -1)
+    order = _stable(lines) if k < 0 else lines.shape[-1] - 1 - _stable(lines[..., ::-1])[..., ::-1]
+    at = np.moveaxis(order[..., : abs(k)], -1, axis)
+    value = at if case.function == "argtopk" else np.take_along_axis(case.x, at, axis)
+    chunks = list(case.inputs[0].chunks)
+    chunks[axis] = (at.shape[axis],)
+    return [Expected(value, chunks=tuple(chunks))]
+
+
+def expect_sort(case: Case) -> list[Expected]:
+    """Return NumPy's."""
+    function = np.sort if case.function == "sort" else np.argsort
+    return [Expected(function(case.x, case.option("axis"), kind="stable"))]
+
+
+def _stable(lines: Array) -> Array:
+    return np.argsort(lines, -1, kind="stable")

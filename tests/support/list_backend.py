@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_coop.algebra.bins import BinSpec, Grid, Integers, Steps
 from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -26,6 +27,7 @@ from dask_coop.chunks.states import as_lines
 
 __all__ = [
     "ListArray",
+    "argsort",
     "compress",
     "digitize",
     "downsweep",
@@ -40,6 +42,7 @@ __all__ = [
     "order_statistics",
     "scan",
     "scan_on",
+    "sort",
     "synchronize",
     "to_numpy",
     "transpose",
@@ -179,6 +182,10 @@ def digitize(x: ListArray, steps: Steps) -> NoReturn:
     raise _missing("digitize")
 
 
+def collect(x: ListArray, digits: Digits) -> NoReturn:
+    raise _missing("collect")
+
+
 def compress(x: ListArray, mask: ListArray) -> NoReturn:
     raise _missing("compress")
 
@@ -189,6 +196,14 @@ def flatnonzero(x: ListArray) -> NoReturn:
 
 def transpose(x: ListArray, axes: Sequence[int] | None = None) -> NoReturn:
     raise _missing("transpose")
+
+
+def sort(x: ListArray, axis: int, stable: bool) -> NoReturn:
+    raise _missing("sort")
+
+
+def argsort(x: ListArray, axis: int, stable: bool) -> NoReturn:
+    raise _missing("argsort")
 
 
 def matmul(a: ListArray, b: ListArray, semiring: str = "plus_times") -> NoReturn:

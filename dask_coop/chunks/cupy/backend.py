@@ -164,6 +164,21 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> Stat
         return (*fields, restarts != 0)
 
 
+def sort(x: Array, axis: int, stable: bool) -> Array:
+    """Return a sorted copy of the chunk `x`, by a stable sort."""
+    with x.device:
+        return cupy.sort(x, axis) if x.size else x.copy()
+
+
+def argsort(x: Array, axis: int, stable: bool) -> Array:
+    """Return the indices that sort the chunk `x`, by a stable sort."""
+    with x.device:
+        # CuPy's divide by the length of lines.
+        if not x.size:
+            return cupy.zeros(x.shape, np.int64)
+        return cupy.argsort(x, axis).astype(np.int64, copy=False)
+
+
 def to_numpy(
     x: Array, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:

@@ -22,6 +22,8 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.topk import TopK
+from dask_coop.chunks.cupy import topk
 from dask_coop.chunks.cupy.arrays import contiguous, dense
 from dask_coop.chunks.cupy.reduce import reduce_lines
 from dask_coop.chunks.cupy.reduce_ordered import reduce_in_order
@@ -38,6 +40,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
     with x.device:
         x = x.astype(op.element, copy=False)
+        if isinstance(op.monoid, TopK):
+            return topk.lift(op.monoid, x, axes)
         if isinstance(op.monoid, Powers):
             return _lift_powers(op, x, axes)
         if where is not None:

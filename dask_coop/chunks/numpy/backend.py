@@ -128,6 +128,16 @@ def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     return np.array(np.transpose(x, axes), order="C")
 
 
+def sort(x: Array, axis: int, stable: bool) -> Array:
+    """Return a sorted copy of the chunk `x`."""
+    return np.sort(x, axis, kind="stable" if stable else None)
+
+
+def argsort(x: Array, axis: int, stable: bool) -> Array:
+    """Return the indices that sort the chunk `x`."""
+    return np.argsort(x, axis, kind="stable" if stable else None).astype("i8", copy=False)
+
+
 def to_numpy(x: Array, nbytes: int | None = None, out: Array | None = None) -> Array:
     """Return `x`, which is one, or `out`, which it is put into."""
     if out is None:

@@ -1,0 +1,324 @@
+"""The best elements of lines, and whole lines in order: topk, argtopk, sort, argsort.
+
+The first two are reductions, whose states are the best elements of what was seen.  Sorting needs
+lines that are whole, so chunks are cut along the other axes instead before each is sorted alone::
+
+    a b | c d                 a b c d
+    ----+----   --rechunk-->  -------   --sort each-->
+    e f | g h                 e f g h
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from functools import partial
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray, map_blocks, normalize_chunks
+from dask.array.utils import validate_axis
+from dask.tokenize import tokenize
+
+from dask_coop import chunks
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import bind
+from dask_coop.algebra.topk import best, rank
+from dask_coop.api.arguments import SplitEvery, rechunk
+from dask_coop.api.public import Engine, public
+from dask_coop.api.scan_arguments import flatten
+from dask_coop.graph import reduce as graph_reduce
+
+#: NumPy's words for ways of sorting, and whether they are stable.
+_KINDS = {None: False, "quicksort": False, "heapsort": False, "mergesort": True, "stable": True}
+
+SortKind = Literal["quicksort", "mergesort", "heapsort", "stable"] | None
+
+
+@public("selection")
+def topk(
+    a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+) -> da.Array:
+    """Find the k largest elements along an axis, the largest first.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers, floats, dates or durations, in NumPy or CuPy chunks. NaN and NaT count as
+        larger than all others, as where NumPy sorts.
+    k : int
+        How many; of a negative one, the ``-k`` smallest elements are found, the smallest first.
+    axis : int
+        The axis to look along, by default the last one.
+    split_every : int or dict of int to int, optional
+        How many states one task combines: 16 by default. A state has up to `k` elements of each
+        line, so a large `k` wants a small number where memory is short.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s dtype, with chunks of the kind of `a`'s: with one of ``min(abs(k), n)``
+        along `axis`, which has n elements, and those of `a` along others.
+
+    Raises
+    ------
+    TypeError
+        If `k` or `axis` is no integer, or `a` is masked.
+    AxisError, ValueError
+        If `a` has no such axis, or `split_every` is less than 2.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([5, 1, 3, 6], chunks=2)
+    >>> dc.topk(x, 2).compute()
+    array([6, 5])
+    >>> dc.topk(x, -2).compute()
+    array([1, 3])
+    """
+    return _select("topk", asanyarray(a), k, axis, split_every)
+
+
+@public("selection")
+def argtopk(
+    a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+) -> da.Array:
+    """Find the indices of the k largest elements along an axis, that of the largest first.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`topk`.
+    k : int
+        How many; of a negative one, the indices of the ``-k`` smallest elements are found, that of
+        the smallest first.
+    axis, split_every
+        As for :func:`topk`.
+    engine : {"auto", "collective"}
+        As for :func:`sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, otherwise as for :func:`topk`. Of equal elements the first are found, and the
+        first of them stands first, whatever the chunks are.
+
+    Raises
+    ------
+    TypeError, AxisError
+        As for :func:`topk`.
+    ValueError
+        As for :func:`topk`, and where the sizes of chunks that indices depend on are not known.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([5, 1, 6, 6], chunks=2)
+    >>> dc.argtopk(x, 2).compute()
+    array([2, 3])
+    >>> dc.argtopk(x, -2).compute()
+    array([1, 0])
+    """
+    return _select("argtopk", asanyarray(a), k, axis, split_every)
+
+
+@public("blockwise", dask=False)
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    kind: SortKind = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+) -> da.Array:
+    """Sort the elements along an axis, in rising order, NaN last.
+
+    Lines are gathered: an axis of several chunks becomes one chunk, while the other axes are cut
+    so that chunks have about the size that they had before. A task holds some whole lines and
+    their sorted copy, so one line, which may be all that there is, has to fit the memory twice.
+    Where only the first or last few are wanted, :func:`topk` gathers nothing.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Of any dtype that NumPy sorts, or CuPy where chunks are CuPy's.
+    axis : int or None
+        The axis to sort along, by default the last one; None stands for the flattened array.
+    kind : {"quicksort", "mergesort", "heapsort", "stable"}, optional
+        NumPy's words: "mergesort" and "stable" keep equal elements in their order, the others need
+        not. Sorts of CuPy chunks always do.
+    order : None
+        For NumPy's signature only: there is no order of fields.
+    stable : bool, optional
+        Whether equal elements have to stay in their order; in the place of `kind`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s shape and dtype, in one chunk along `axis`, of the kind of `a`'s chunks.
+
+    Raises
+    ------
+    TypeError
+        If `a` is masked, has fields, or has chunks that are neither NumPy's nor CuPy's.
+    AxisError, ValueError
+        If `a` has no such axis, `kind` is none of those above or is given with `stable`, `order` is
+        given, or lines of several chunks of unknown sizes are to be gathered.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.sort(da.from_array([3, 1, 2], chunks=2)).compute()
+    array([1, 2, 3])
+    """
+    return _sorted("sort", asanyarray(a), axis, _is_stable("sort", kind, order, stable))
+
+
+@public("blockwise", dask=False)
+def argsort(
+    a: Any,
+    axis: int | None = -1,
+    kind: SortKind = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+) -> da.Array:
+    """Find the indices that sort the elements along an axis.
+
+    Lines are gathered as by :func:`sort`, with the same needs of memory, and more: an index takes
+    eight bytes.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`sort`.
+    axis, kind, order
+        As for :func:`sort`. As NumPy's, indices of equal elements are in any order by default.
+    stable : bool, optional
+        As for :func:`sort`: with True, the first of equal elements comes first.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, int64, otherwise as for :func:`sort`. With `axis` None, indices count in C order.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`sort`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.argsort(da.from_array([3, 1, 2], chunks=2), stable=True).compute()
+    array([1, 2, 0])
+    """
+    return _sorted("argsort", asanyarray(a), axis, _is_stable("argsort", kind, order, stable))
+
+
+def _select(name: str, x: da.Array, k: int, axis: int, split_every: SplitEvery) -> da.Array:
+    """Find the best elements, or their indices, for the public function `name`."""
+    indices, k = name == "argtopk", _integer(name, "k", k)
+    along = validate_axis(_integer(name, "axis", axis), x.ndim)
+    _refuse_masked(name, x)
+    output = np.dtype("i8") if indices else x.dtype.newbyteorder("=")
+    op = bind(best(k, indices), x.dtype, x.dtype, name, times="mM")
+    if indices and x.shape[along] != x.shape[along] and x.numblocks[along] > 1:
+        raise ValueError(
+            f"{name} does not count along axis {along}, which has unknown chunksizes; "
+            "x.compute_chunk_sizes() finds them"
+        )
+    outputs = {name: (partial(_indices if indices else _values, k, along), output)}
+    (lazy,) = graph_reduce.reduction(op, x, (along,), True, split_every, outputs)
+    return lazy
+
+
+def _integer(name: str, argument: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} takes an integer for {argument}, got {value!r}") from None
+
+
+def _refuse_masked(name: str, x: da.Array) -> None:
+    """Refuse masked arrays, whose masks Dask's functions overlook."""
+    if chunks.is_masked(x._meta):
+        raise TypeError(
+            f"{name} does not take masked arrays; fill them, such as with da.ma.filled(x, value)"
+        )
+
+
+def _is_stable(name: str, kind: Any, order: Any, stable: Any) -> bool:
+    """Tell whether equal elements have to stay in their order."""
+    if order is not None:
+        raise ValueError(f"{name} takes no order of fields, got order={order!r}")
+    if kind is not None and stable is not None:
+        raise ValueError(f"{name} takes kind or stable and not both, got {kind!r} and {stable!r}")
+    if kind not in _KINDS:
+        known = ", ".join(word for word in _KINDS if word is not None)
+        raise ValueError(f"kind must be one of {known}, got {kind!r}")
+    return bool(stable) or _KINDS[kind]
+
+
+def _sorted(name: str, x: da.Array, axis: int | None, stable: bool) -> da.Array:
+    """Sort blocks of whole lines by the backend's function of that name."""
+    if x.dtype.names is not None:
+        raise TypeError(f"{name} does not take dtype {x.dtype}; take one of its fields")
+    _refuse_masked(name, x)
+    chunks.kind(x._meta, "a")
+    if axis is None:
+        x, axis = flatten(x), -1
+    along = validate_axis(_integer(name, "axis", axis), x.ndim)
+    dtype = np.dtype("i8") if name == "argsort" else x.dtype
+    return map_blocks(
+        partial(_sort_block, name, along, stable),
+        _whole_lines(name, x, along),
+        dtype=dtype,
+        meta=chunks.zeros_like(x._meta, dtype),
+        name=f"{name}-{tokenize(x, along, stable)}",
+    )
+
+
+def _whole_lines(name: str, x: da.Array, axis: int) -> da.Array:
+    """Return an array with one chunk along an axis, and chunks of about the size that they had."""
+    if x.numblocks[axis] == 1:
+        return x
+    if x.shape[axis] != x.shape[axis]:
+        raise ValueError(
+            f"{name} gathers lines along axis {axis}, which has unknown chunksizes; "
+            "x.compute_chunk_sizes() finds them"
+        )
+    others = [d for d in range(x.ndim) if d != axis]
+    sizes: Any = [(n,) if d == axis else x.chunks[d] for d, n in enumerate(x.shape)]
+    if x.size > 0 and others:
+        # Of the elements that a chunk may have, a line takes some.
+        limit = math.prod(map(max, x.chunks)) * x.dtype.itemsize
+        wanted = tuple("auto" if d in others else n for d, n in enumerate(x.shape))
+        sizes = normalize_chunks(
+            wanted, x.shape, limit=max(1, limit), dtype=x.dtype, previous_chunks=x.chunks
+        )
+    return rechunk(x, tuple(sizes))
+
+
+# Inside tasks.
+
+
+def _values(k: int, axis: int, state: State) -> Any:
+    values = np.sort(state[0], -1)
+    return np.moveaxis(values[..., ::-1] if k > 0 else values, -1, axis)
+
+
+def _indices(k: int, axis: int, state: State) -> Any:
+    values, indices = state
+    return np.moveaxis(np.take_along_axis(indices, rank(values, k), -1), -1, axis)
+
+
+def _sort_block(name: str, axis: int, stable: bool, x: Any) -> Any:
+    return getattr(chunks.backend_of(x), name)(x, axis, stable)

@@ -1,0 +1,53 @@
+"""Cases of quantiles, percentiles and medians, by NumPy's own functions."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.quantiles import METHODS
+from fuzz import draw, reductions
+from fuzz.case import Case
+from fuzz.exact import Expected
+
+NAMES = ["quantile", "percentile", "median", "nanquantile", "nanpercentile", "nanmedian"]
+
+
+def draw_quantile(rng: draw.Generator) -> Case:
+    """Draw quantiles by any method, of all elements or along axes, now and then with weights."""
+    name = draw.pick(rng, NAMES)
+    dtype = draw.pick(rng, draw.INTS + draw.FLOATS)
+    sides = draw.shape(rng) if draw.chance(rng, 0.9) else draw.large_shape(rng)
+    array = draw.values(rng, dtype, tuple(max(1, n) for n in sides))
+    options: dict[str, Any] = {"axis": draw.axis(rng, array.ndim) or None}
+    weights = None
+    if "median" not in name:
+        count = int(rng.integers(0, 5))
+        q = float(rng.random()) if not count else np.round(rng.random(count), 3)
+        q = draw.pick(rng, [0, 1]) if draw.chance(rng, 0.1) else q
+        options["q"] = q * 100 if "percentile" in name else q
+        options["method"] = draw.pick(rng, METHODS)
+        if array.ndim and not np.isnan(array).any() and draw.chance(rng, 0.1):
+            options["method"] = "inverted_cdf"
+            weights = rng.integers(1, 4, array.shape)
+    case = reductions.case_of(rng, "quantile", name, array, options)
+    if options.get("axis", 0):
+        options.pop("split_every", None)
+    if weights is not None:
+        x = case.inputs[0]
+        case.operands["weights"] = draw.Operand(weights, x.chunks, x.axes)
+    return case
+
+
+def expect_quantile(case: Case) -> list[Expected]:
+    """Return what NumPy's function returns."""
+    options = {key: case.option(key) for key in ("axis", "keepdims", "q", "method")}
+    given = {key: value for key, value in options.items() if value is not None}
+    if case.operands:
+        given["weights"] = case.operand("weights")
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        value = np.asarray(getattr(np, case.function)(case.x, **given))
+    return [Expected(value)]
