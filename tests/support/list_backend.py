@@ -152,7 +152,7 @@ def histogram(
     weights: ListArray | None,
 ) -> State:
     others = op.monoid is not COUNTS or weights is not None
-    if others or isinstance(grid, Integers) or grid != Grid(grid.bins[:1]):
+    if others or isinstance(grid, Integers | Digits) or grid != Grid(grid.bins[:1]):
         raise _missing(f"{op.monoid.name} into {grid} with weights={weights}")
     edges = grid.bins[0].edges.tolist()
     (dtype,) = op.monoid.dtypes(op.element)
