@@ -47,6 +47,7 @@ from dask_coop.api.monoid import Monoid, reduce, scan
 from dask_coop.api.norm import norm
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
 from dask_coop.api.transfer import to_gpu, to_host
+from dask_coop.api.unique import isin, searchsorted, unique, value_counts
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
 from dask_coop.node.node import Node
 
@@ -87,6 +88,7 @@ __all__ = [
     "histogram",
     "histogram2d",
     "histogramdd",
+    "isin",
     "logcumsumexp",
     "matmul",
     "max",
@@ -109,11 +111,14 @@ __all__ = [
     "ptp",
     "reduce",
     "scan",
+    "searchsorted",
     "std",
     "sum",
     "to_gpu",
     "to_host",
     "transpose",
+    "unique",
+    "value_counts",
     "var",
 ]
 

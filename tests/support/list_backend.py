@@ -14,6 +14,8 @@ from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import ChunkBackend
+from dask_coop.chunks.backend import Side
+from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.files import Direct
 from dask_coop.chunks.one_by_one import (
     downsweep,
@@ -31,12 +33,16 @@ __all__ = [
     "from_numpy",
     "histogram",
     "histogram_all",
+    "isin",
     "lift",
     "lift_all",
     "lift_segments",
     "matmul",
+    "merge_distinct",
+    "positions",
     "scan",
     "scan_on",
+    "searchsorted",
     "synchronize",
     "to_numpy",
     "transpose",
@@ -174,6 +180,22 @@ def lift_segments(op: Operation, x: ListArray, spec: ScanSpec, heads: ListArray)
 
 def digitize(x: ListArray, steps: Steps) -> NoReturn:
     raise _missing("digitize")
+
+
+def merge_distinct(monoid: Distinct, states: Sequence[State]) -> NoReturn:
+    raise _missing("merge_distinct")
+
+
+def positions(values: ListArray, x: ListArray) -> NoReturn:
+    raise _missing("positions")
+
+
+def isin(x: ListArray, values: ListArray) -> NoReturn:
+    raise _missing("isin")
+
+
+def searchsorted(a: ListArray, v: ListArray, side: Side) -> NoReturn:
+    raise _missing("searchsorted")
 
 
 def transpose(x: ListArray, axes: Sequence[int] | None = None) -> NoReturn:

@@ -1,0 +1,218 @@
+"""Distinct values of NumPy chunks, and where in sorted values elements are.
+
+What decides is memory that is touched in order. NumPy sorts numbers by vector instructions, in less
+time than a table of hashes takes; and it finds sorted elements in sorted values far faster than
+elements in any order, so that these are sorted first. Integers of a small range are numbers of a
+table's entries::
+
+    integers of a small range    counted, as `bincount` counts
+    all else                     sorted; equal neighbours are a run, and its start is a value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
+from dask_coop.chunks.backend import Side
+from dask_coop.chunks.distinct import Distinct, gathered, keeps_nan, named
+from dask_coop.chunks.numpy.histogram import tally
+
+Array = np.ndarray[Any, Any]
+
+#: Entries of a table for each element that is looked up in it, or counted, at most.
+_ROOM = 2
+#: Values that elements are compared with one by one, at most.
+_FEW = 8
+#: The least elements that are sorted before they are searched for.
+_WORTH_SORTING = 1 << 10
+
+
+def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
+    """Return the state of the chunk `x`; indices count in C order."""
+    # What a chunk's strings are as long as is not always what its array declares.
+    x = np.asarray(x).reshape(-1)
+    if x.dtype.kind not in "SU":
+        x = x.astype(op.element, copy=False)
+    return _distinct(monoid, x)
+
+
+def _distinct(monoid: Distinct, x: Array) -> State:
+    if x.dtype.kind in "mM" and monoid.equal_nan:
+        ticks, *rest = _distinct(monoid, _ticks(x))
+        return ((ticks.view("u8") + np.uint64(1)).view(x.dtype), *rest)
+    if (span := _span(x, x.size)) is not None:
+        return _counted(monoid, x, *span)
+    order = None
+    if monoid.positional:
+        order = np.argsort(x)
+        x = x[order]
+    else:
+        # Of narrow integers the stable way is by digits, which is faster.
+        x = np.sort(x, kind="stable" if x.dtype.kind in "iu" and x.itemsize <= 2 else None)
+    return _runs(monoid, x, order, None)
+
+
+def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
+    """Return the state of several parts."""
+    fields = gathered(monoid, states)
+    values = np.concatenate(fields[0])
+    if len(fields) == 1:
+        # Sorted runs take the stable way little time.
+        return _runs(monoid, np.sort(values, kind="stable"), None, None)
+    order = np.argsort(values, kind="stable")
+    _, index, counts = named(monoid, tuple(np.concatenate(field)[order] for field in fields))
+    return _runs(monoid, values[order], index, counts)
+
+
+def positions(values: Array, x: Array) -> Array:
+    """Return where in sorted distinct `values` the elements of `x` are, all of which are there."""
+    if x.dtype.kind in "mM":
+        return positions(_ticks(values), _ticks(x))
+    flat = x.reshape(-1)
+    if (span := _span(values, x.size)) is not None:
+        low, n = span
+        table = np.empty(n, "i8")
+        table[_offsets(values, low)] = np.arange(len(values))
+        found = table[_offsets(flat, low)]
+    else:
+        # Of complex numbers, NaN are of several orders.
+        found = np.minimum(_search(values, flat, "left"), max(len(values) - 1, 0))
+    return found.reshape(x.shape)
+
+
+def isin(x: Array, values: Array) -> Array:
+    """Return whether the elements of `x` are among sorted distinct `values`, of one dtype."""
+    found = np.zeros(x.size, "?")
+    flat = x.reshape(-1)
+    if len(values) <= _FEW:
+        for value in values:
+            found |= flat == value
+    elif (span := _span(values, x.size)) is not None:
+        low, n = span
+        # What is behind the table is not among the values.
+        table = np.zeros(n + 1, "?")
+        table[_offsets(values, low)] = True
+        offsets = _offsets(flat, low)
+        # Where the table is longer than offsets can be, none is behind it.
+        if n <= np.iinfo(offsets.dtype).max:
+            offsets = np.minimum(offsets, offsets.dtype.type(n))
+        found = table[offsets]
+    else:
+        order, keys = _sorted(flat)
+        at = np.minimum(np.searchsorted(values, keys), len(values) - 1)
+        found[order] = values[at] == keys
+    return found.reshape(x.shape)
+
+
+def searchsorted(a: Array, v: Array, side: Side) -> Array:
+    """Return NumPy's ``searchsorted(a, v, side)``, int64 of the shape of `v`."""
+    if not len(a):
+        return np.zeros(v.shape, "i8")
+    # Most elements are before or behind all of a chunk of many.
+    part = np.searchsorted(a[[0, -1]], v, side)
+    within = part == 1
+    found = np.where(part == 2, len(a), 0)
+    if within.all():
+        found = _search(a, v.reshape(-1), side).reshape(v.shape)
+    elif within.any():
+        found[within] = _search(a, v[within], side)
+    return found
+
+
+def _runs(monoid: Distinct, x: Array, index: Array | None, counts: Array | None) -> State:
+    """Return the state of sorted elements, which may be those of several states.
+
+    `index` is where each is, or is first; without `counts`, each is there once.
+    """
+    starts = np.flatnonzero(_begins(monoid, x))
+    fields = [x[starts]]
+    if index is not None:
+        fields.append(np.minimum.reduceat(index, starts) if len(x) else index)
+        if keeps_nan(monoid, x.dtype) and len(x) and np.isnan(x[-1]):
+            fields[1][np.isnan(fields[0])] = np.sort(index[np.isnan(x)])
+    if monoid.counting:
+        if counts is None:
+            fields.append(np.diff(starts, append=len(x)))
+        else:
+            fields.append(np.add.reduceat(counts, starts) if len(x) else counts)
+    return tuple(fields)
+
+
+def _begins(monoid: Distinct, x: Array) -> Array:
+    """Return which of sorted elements differ from the one before."""
+    begins = np.empty(len(x), "?")
+    begins[:1] = True
+    np.not_equal(x[1:], x[:-1], out=begins[1:])
+    if monoid.equal_nan and len(x) and x.dtype.kind in "fcmM" and np.isnan(x[-1]):
+        # Complex ones that have a NaN are last, too, but not in one order.
+        nans = np.isnan(x) if x.dtype.kind == "c" else None
+        first = np.searchsorted(x, x[-1]) if nans is None else np.searchsorted(nans, True)
+        begins[first] = True
+        begins[first + 1 :] = False
+    return begins
+
+
+def _counted(monoid: Distinct, x: Array, low: int, n: int) -> State:
+    """Return the state of integers of which none is below `low` or as large as ``low + n``."""
+    offsets = _offsets(x, low)
+    # NumPy counts no unsigned integers of 64 bits.
+    counts = tally(offsets.view("i8") if x.itemsize == 8 else offsets, Integers(n), None, "i8")
+    found = np.flatnonzero(counts)
+    fields = [(found.astype(offsets.dtype) + _wrapped(low, offsets.dtype)).view(x.dtype)]
+    if monoid.positional:
+        first = np.empty(n, "i8")
+        # Of several assignments to an entry the last one stays.
+        first[offsets[::-1]] = np.arange(x.size - 1, -1, -1)
+        fields.append(first[found])
+    if monoid.counting:
+        fields.append(counts[found])
+    return tuple(fields)
+
+
+def _span(x: Array, elements: int) -> tuple[int, int] | None:
+    """Return the least of some integers and the length of a table for them; None of others."""
+    if x.dtype.kind not in "biu" or not x.size:
+        return None
+    low, high = int(x.min()), int(x.max())
+    n = high - low + 1
+    return (low, n) if n <= _ROOM * elements else None
+
+
+def _offsets(x: Array, low: int) -> Array:
+    """Return by how much integers are above `low`: unsigned, so that what is below is above all."""
+    x = x.view(f"u{x.itemsize}")
+    return x - _wrapped(low, x.dtype) if low else x
+
+
+def _wrapped(number: int, dtype: np.dtype[Any]) -> Any:
+    return dtype.type(number & np.iinfo(dtype).max)
+
+
+def _ticks(x: Array) -> Array:
+    """Return integers in the order of dates or durations, of which NaT is the last."""
+    return (x.view("u8") - np.uint64(1)).view("i8")
+
+
+def _search(values: Array, x: Array, side: Side) -> Array:
+    # To sort strings is to compare them as often as to search for them.
+    if x.size < _WORTH_SORTING or x.dtype.kind in "SU":
+        return np.searchsorted(values, x, side)
+    order, keys = _sorted(x)
+    found = np.empty(x.size, "i8")
+    found[order] = np.searchsorted(values, keys, side)
+    return found
+
+
+def _sorted(x: Array) -> tuple[Any, Array]:
+    """Return what puts elements into their order, and them in it."""
+    with np.errstate(invalid="ignore"):
+        if np.all(x[1:] >= x[:-1]):
+            return slice(None), x
+    order = np.argsort(x)
+    return order, x[order]
