@@ -110,7 +110,7 @@ def searchsorted(a: Array, v: Array, side: Side) -> Array:
     common = np.result_type(a.dtype, v.dtype)
     if common.kind == "c":
         on_host = [chunks.asarray(x, "numpy") for x in (a, v)]
-        found = chunks.backend_of(on_host[0]).searchsorted(*on_host, side)
+        found = chunks.backend_of(on_host[0]).searchsorted(on_host[0], on_host[1], side)
         return chunks.asarray(found, "cupy")
     with a.device:
         keys, wanted = (_keys(cupy.asarray(x).astype(common, copy=False)) for x in (a, v))

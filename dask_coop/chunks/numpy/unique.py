@@ -7,11 +7,14 @@ table's entries::
 
     integers of a small range    counted, as `bincount` counts
     all else                     sorted; equal neighbours are a run, and its start is a value
+    several states               merged, by a compiled loop where Numba is there
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,12 +28,26 @@ from dask_coop.chunks.numpy.histogram import tally
 
 Array = np.ndarray[Any, Any]
 
+#: The least values for which the loop that merges is compiled.
+WORTH_COMPILING = 1 << 15
+
+_SIGN, _LEAST, _NAN = np.uint64(1 << 63), np.iinfo("i8").min, np.iinfo("i8").max
+
 #: Entries of a table for each element that is looked up in it, or counted, at most.
 _ROOM = 2
 #: Values that elements are compared with one by one, at most.
 _FEW = 8
 #: The least elements that are sorted before they are searched for.
 _WORTH_SORTING = 1 << 10
+
+
+@cache
+def _loops() -> ModuleType | None:
+    try:
+        from dask_coop.chunks.numpy import unique_numba
+    except ImportError:
+        return None
+    return unique_numba
 
 
 def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
@@ -45,7 +62,7 @@ def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
 def _distinct(monoid: Distinct, x: Array) -> State:
     if x.dtype.kind in "mM" and monoid.equal_nan:
         ticks, *rest = _distinct(monoid, _ticks(x))
-        return ((ticks.view("u8") + np.uint64(1)).view(x.dtype), *rest)
+        return (_of_ticks(ticks, x.dtype), *rest)
     if (span := _span(x, x.size)) is not None:
         return _counted(monoid, x, *span)
     order = None
@@ -61,6 +78,9 @@ def _distinct(monoid: Distinct, x: Array) -> State:
 def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
     """Return the state of several parts."""
     fields = gathered(monoid, states)
+    total, dtype = sum(map(len, fields[0])), fields[0][0].dtype
+    if total >= WORTH_COMPILING and _has_keys(monoid, dtype) and (loops := _loops()) is not None:
+        return _merged(monoid, loops, fields)
     values = np.concatenate(fields[0])
     if len(fields) == 1:
         # Sorted runs take the stable way little time.
@@ -79,7 +99,7 @@ def positions(values: Array, x: Array) -> Array:
         low, n = span
         table = np.empty(n, "i8")
         table[_offsets(values, low)] = np.arange(len(values))
-        found = table[_offsets(flat, low)]
+        found = table.take(_signed(_offsets(flat, low)))
     else:
         # Of complex numbers, NaN are of several orders.
         found = np.minimum(_search(values, flat, "left"), max(len(values) - 1, 0))
@@ -102,7 +122,7 @@ def isin(x: Array, values: Array) -> Array:
         # Where the table is longer than offsets can be, none is behind it.
         if n <= np.iinfo(offsets.dtype).max:
             offsets = np.minimum(offsets, offsets.dtype.type(n))
-        found = table[offsets]
+        found = table.take(_signed(offsets))
     else:
         order, keys = _sorted(flat)
         at = np.minimum(np.searchsorted(values, keys), len(values) - 1)
@@ -123,6 +143,61 @@ def searchsorted(a: Array, v: Array, side: Side) -> Array:
     elif within.any():
         found[within] = _search(a, v[within], side)
     return found
+
+
+def _merged(monoid: Distinct, loops: Any, fields: Sequence[Sequence[Array]]) -> State:
+    """Merge states by the compiled loop."""
+    none = np.empty(0, "i8")
+    parts = []
+    for state in zip(*fields, strict=True):
+        values, index, counts = named(monoid, state)
+        parts.append(
+            (_keys(values), none if index is None else index, none if counts is None else counts)
+        )
+    keys, index, counts = loops.merge(parts)
+    made = (_of_keys(keys, fields[0][0].dtype), index, counts)
+    return tuple(
+        field
+        for field, asked in zip(made, (True, monoid.positional, monoid.counting), strict=True)
+        if asked
+    )
+
+
+def _has_keys(monoid: Distinct, dtype: np.dtype[Any]) -> bool:
+    """Tell whether distinct values of a dtype are those of integers, `_keys`."""
+    return dtype.kind in "biufmM" and dtype.itemsize <= 8 and not keeps_nan(monoid, dtype)
+
+
+def _keys(values: Array) -> Array:
+    """Return int64 that are in the order of sorted distinct values, of which NaN is the last."""
+    if values.dtype.kind in "mM":
+        return _ticks(values)
+    if values.dtype == "u8":
+        return (values ^ _SIGN).view("i8")
+    if values.dtype.kind != "f":
+        return values.astype("i8", copy=False)
+    keys = np.array(values, "f8").view("i8")
+    negative, nonnegative = np.split(keys, [np.searchsorted(values, 0)])
+    np.subtract(_LEAST, negative, out=negative)
+    # Zero may be -0.0, and NaN any of those that there are.
+    if len(nonnegative):
+        nonnegative[0] = max(nonnegative[0], 0)
+        nonnegative[-1] = _NAN if np.isnan(values[-1]) else nonnegative[-1]
+    return keys
+
+
+def _of_keys(keys: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the values, of a dtype, whose `_keys` these are."""
+    if dtype.kind in "mM":
+        return _of_ticks(keys, dtype)
+    if dtype == "u8":
+        return keys.view("u8") ^ _SIGN
+    if dtype.kind != "f":
+        return keys.astype(dtype, copy=False)
+    bits = keys.copy()
+    negative = bits[: np.searchsorted(keys, 0)]
+    np.subtract(_LEAST, negative, out=negative)
+    return bits.view("f8").astype(dtype, copy=False)
 
 
 def _runs(monoid: Distinct, x: Array, index: Array | None, counts: Array | None) -> State:
@@ -161,14 +236,13 @@ def _begins(monoid: Distinct, x: Array) -> Array:
 def _counted(monoid: Distinct, x: Array, low: int, n: int) -> State:
     """Return the state of integers of which none is below `low` or as large as ``low + n``."""
     offsets = _offsets(x, low)
-    # NumPy counts no unsigned integers of 64 bits.
-    counts = tally(offsets.view("i8") if x.itemsize == 8 else offsets, Integers(n), None, "i8")
+    counts = tally(_signed(offsets), Integers(n), None, "i8")
     found = np.flatnonzero(counts)
     fields = [(found.astype(offsets.dtype) + _wrapped(low, offsets.dtype)).view(x.dtype)]
     if monoid.positional:
         first = np.empty(n, "i8")
         # Of several assignments to an entry the last one stays.
-        first[offsets[::-1]] = np.arange(x.size - 1, -1, -1)
+        first[_signed(offsets)[::-1]] = np.arange(x.size - 1, -1, -1)
         fields.append(first[found])
     if monoid.counting:
         fields.append(counts[found])
@@ -190,6 +264,11 @@ def _offsets(x: Array, low: int) -> Array:
     return x - _wrapped(low, x.dtype) if low else x
 
 
+def _signed(offsets: Array) -> Array:
+    """Return offsets into a table as such that NumPy takes without a copy, if it can."""
+    return offsets.view("i8") if offsets.itemsize == 8 else offsets
+
+
 def _wrapped(number: int, dtype: np.dtype[Any]) -> Any:
     return dtype.type(number & np.iinfo(dtype).max)
 
@@ -197,6 +276,10 @@ def _wrapped(number: int, dtype: np.dtype[Any]) -> Any:
 def _ticks(x: Array) -> Array:
     """Return integers in the order of dates or durations, of which NaT is the last."""
     return (x.view("u8") - np.uint64(1)).view("i8")
+
+
+def _of_ticks(ticks: Array, dtype: np.dtype[Any]) -> Array:
+    return (ticks.view("u8") + np.uint64(1)).view(dtype)
 
 
 def _search(values: Array, x: Array, side: Side) -> Array:
