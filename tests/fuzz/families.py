@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fuzz import dates, histograms, masked, own, products, reductions, scans, transfers
+from fuzz import dates, distinct, histograms, masked, own, products, reductions, scans, transfers
 from fuzz.case import Case
 from fuzz.exact import Expected
 
@@ -44,6 +44,8 @@ FAMILIES = {
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
     "product": Family(products.draw_product, products.expect_product, 1),
     "transpose": Family(products.draw_transpose, products.expect_transpose, 1),
+    "unique": Family(distinct.draw_unique, distinct.expect_unique, 3),
+    "lookup": Family(distinct.draw_lookup, distinct.expect_lookup, 3),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),
 }
 

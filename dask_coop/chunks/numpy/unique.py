@@ -209,8 +209,12 @@ def _runs(monoid: Distinct, x: Array, index: Array | None, counts: Array | None)
     fields = [x[starts]]
     if index is not None:
         fields.append(np.minimum.reduceat(index, starts) if len(x) else index)
-        if keeps_nan(monoid, x.dtype) and len(x) and np.isnan(x[-1]):
-            fields[1][np.isnan(fields[0])] = np.sort(index[np.isnan(x)])
+        if keeps_nan(monoid, x.dtype):
+            # Each of these is one element, and they are in the order of their places.
+            nans = np.flatnonzero(np.isnan(fields[0]))
+            order = nans[np.argsort(fields[1][nans])]
+            for field in fields:
+                field[nans] = field[order]
     if monoid.counting:
         if counts is None:
             fields.append(np.diff(starts, append=len(x)))
