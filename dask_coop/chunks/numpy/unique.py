@@ -1,13 +1,13 @@
 """Distinct values of NumPy chunks, and where in sorted values elements are.
 
-What decides is memory that is touched in order. NumPy sorts numbers by vector instructions, in less
-time than a table of hashes takes; and it finds sorted elements in sorted values far faster than
-elements in any order, so that these are sorted first. Integers of a small range are numbers of a
-table's entries::
+NumPy sorts numbers by vector instructions, in less time than a table of hashes takes. Integers of a
+small range are numbers of a table's entries::
 
-    integers of a small range    counted, as `bincount` counts
+    integers of a small range    counted, as `bincount` counts; looked up in a table
     all else                     sorted; equal neighbours are a run, and its start is a value
     several states               merged, by a compiled loop where Numba is there
+    elements in sorted values    searched for, many at a time, by a compiled loop; without Numba
+                                 in their order, in which NumPy finds them far faster
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.backend import Side
 from dask_coop.chunks.distinct import Distinct, gathered, keeps_nan, named
 from dask_coop.chunks.numpy.histogram import tally
+from dask_coop.chunks.numpy.keys import Bits, elements, find_bits, keys_of
 
 Array = np.ndarray[Any, Any]
 
-#: The least values for which the loop that merges is compiled.
+#: The least elements for which loops are compiled.
 WORTH_COMPILING = 1 << 15
-
-_SIGN, _LEAST, _NAN = np.uint64(1 << 63), np.iinfo("i8").min, np.iinfo("i8").max
 
 #: Entries of a table for each element that is looked up in it, or counted, at most.
 _ROOM = 2
@@ -50,6 +49,10 @@ def _loops() -> ModuleType | None:
     return unique_numba
 
 
+def _loops_for(n: int) -> ModuleType | None:
+    return _loops() if n >= WORTH_COMPILING else None
+
+
 def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
     """Return the state of the chunk `x`; indices count in C order."""
     # What a chunk's strings are as long as is not always what its array declares.
@@ -60,9 +63,10 @@ def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
 
 
 def _distinct(monoid: Distinct, x: Array) -> State:
-    if x.dtype.kind in "mM" and monoid.equal_nan:
-        ticks, *rest = _distinct(monoid, _ticks(x))
-        return (_of_ticks(ticks, x.dtype), *rest)
+    if x.dtype.kind in "mM" and monoid.equal_nan and (keys := _keys(x)) is not None:
+        # NumPy sorts integers faster, and they may be of a small range.
+        values, *rest = _distinct(monoid, keys)
+        return (elements(values, x.dtype), *rest)
     if (span := _span(x, x.size)) is not None:
         return _counted(monoid, x, *span)
     order = None
@@ -78,9 +82,10 @@ def _distinct(monoid: Distinct, x: Array) -> State:
 def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
     """Return the state of several parts."""
     fields = gathered(monoid, states)
-    total, dtype = sum(map(len, fields[0])), fields[0][0].dtype
-    if total >= WORTH_COMPILING and _has_keys(monoid, dtype) and (loops := _loops()) is not None:
-        return _merged(monoid, loops, fields)
+    if (loops := _loops_for(sum(map(len, fields[0])))) is not None:
+        keys = [_keys(values) for values in fields[0]]
+        if all(key is not None for key in keys) and not keeps_nan(monoid, fields[0][0].dtype):
+            return _merged(monoid, loops, keys, fields)
     values = np.concatenate(fields[0])
     if len(fields) == 1:
         # Sorted runs take the stable way little time.
@@ -92,8 +97,6 @@ def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
 
 def positions(values: Array, x: Array) -> Array:
     """Return where in sorted distinct `values` the elements of `x` are, all of which are there."""
-    if x.dtype.kind in "mM":
-        return positions(_ticks(values), _ticks(x))
     flat = x.reshape(-1)
     if (span := _span(values, x.size)) is not None:
         low, n = span
@@ -109,7 +112,8 @@ def positions(values: Array, x: Array) -> Array:
 def isin(x: Array, values: Array) -> Array:
     """Return whether the elements of `x` are among sorted distinct `values`, of one dtype."""
     found = np.zeros(x.size, "?")
-    flat = x.reshape(-1)
+    # NaN is equal to nothing.
+    flat, values = x.reshape(-1), values[values == values]
     if len(values) <= _FEW:
         for value in values:
             found |= flat == value
@@ -123,10 +127,13 @@ def isin(x: Array, values: Array) -> Array:
         if n <= np.iinfo(offsets.dtype).max:
             offsets = np.minimum(offsets, offsets.dtype.type(n))
         found = table.take(_signed(offsets))
+    elif (known := _searchable(values, flat)) is not None:
+        loops, keys, bits = known
+        found = loops.contains(keys, bits)
     else:
-        order, keys = _sorted(flat)
-        at = np.minimum(np.searchsorted(values, keys), len(values) - 1)
-        found[order] = values[at] == keys
+        order, sorted_ = _sorted(flat)
+        at = np.minimum(np.searchsorted(values, sorted_), len(values) - 1)
+        found[order] = values[at] == sorted_
     return found.reshape(x.shape)
 
 
@@ -134,70 +141,35 @@ def searchsorted(a: Array, v: Array, side: Side) -> Array:
     """Return NumPy's ``searchsorted(a, v, side)``, int64 of the shape of `v`."""
     if not len(a):
         return np.zeros(v.shape, "i8")
-    # Most elements are before or behind all of a chunk of many.
-    part = np.searchsorted(a[[0, -1]], v, side)
-    within = part == 1
-    found = np.where(part == 2, len(a), 0)
-    if within.all():
+    common = np.result_type(a.dtype, v.dtype)
+    a, v = (x.astype(common, copy=False) for x in (a, v))
+    # Most elements are before or behind all of a chunk of many; comparisons with NaN do not hold.
+    with np.errstate(invalid="ignore"):
+        behind, before = (v >= a[-1], v < a[0]) if side == "right" else (v > a[-1], v <= a[0])
+    found = np.where(behind, len(a), 0)
+    if (within := ~(behind | before)).all():
         found = _search(a, v.reshape(-1), side).reshape(v.shape)
     elif within.any():
         found[within] = _search(a, v[within], side)
     return found
 
 
-def _merged(monoid: Distinct, loops: Any, fields: Sequence[Sequence[Array]]) -> State:
-    """Merge states by the compiled loop."""
+def _merged(
+    monoid: Distinct, loops: Any, keys: Sequence[Any], fields: Sequence[Sequence[Array]]
+) -> State:
+    """Merge states, whose values have such keys, by the compiled loop."""
     none = np.empty(0, "i8")
     parts = []
-    for state in zip(*fields, strict=True):
-        values, index, counts = named(monoid, state)
-        parts.append(
-            (_keys(values), none if index is None else index, none if counts is None else counts)
-        )
-    keys, index, counts = loops.merge(parts)
-    made = (_of_keys(keys, fields[0][0].dtype), index, counts)
-    return tuple(
-        field
-        for field, asked in zip(made, (True, monoid.positional, monoid.counting), strict=True)
-        if asked
+    for key, state in zip(keys, zip(*fields, strict=True), strict=True):
+        _, index, counts = named(monoid, state)
+        parts.append((key, none if index is None else index, none if counts is None else counts))
+    merged, index, counts = loops.merge(parts)
+    values = elements(merged, fields[0][0].dtype)
+    return (
+        values,
+        *([index] if monoid.positional else []),
+        *([counts] if monoid.counting else []),
     )
-
-
-def _has_keys(monoid: Distinct, dtype: np.dtype[Any]) -> bool:
-    """Tell whether distinct values of a dtype are those of integers, `_keys`."""
-    return dtype.kind in "biufmM" and dtype.itemsize <= 8 and not keeps_nan(monoid, dtype)
-
-
-def _keys(values: Array) -> Array:
-    """Return int64 that are in the order of sorted distinct values, of which NaN is the last."""
-    if values.dtype.kind in "mM":
-        return _ticks(values)
-    if values.dtype == "u8":
-        return (values ^ _SIGN).view("i8")
-    if values.dtype.kind != "f":
-        return values.astype("i8", copy=False)
-    keys = np.array(values, "f8").view("i8")
-    negative, nonnegative = np.split(keys, [np.searchsorted(values, 0)])
-    np.subtract(_LEAST, negative, out=negative)
-    # Zero may be -0.0, and NaN any of those that there are.
-    if len(nonnegative):
-        nonnegative[0] = max(nonnegative[0], 0)
-        nonnegative[-1] = _NAN if np.isnan(values[-1]) else nonnegative[-1]
-    return keys
-
-
-def _of_keys(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the values, of a dtype, whose `_keys` these are."""
-    if dtype.kind in "mM":
-        return _of_ticks(keys, dtype)
-    if dtype == "u8":
-        return keys.view("u8") ^ _SIGN
-    if dtype.kind != "f":
-        return keys.astype(dtype, copy=False)
-    bits = keys.copy()
-    negative = bits[: np.searchsorted(keys, 0)]
-    np.subtract(_LEAST, negative, out=negative)
-    return bits.view("f8").astype(dtype, copy=False)
 
 
 def _runs(monoid: Distinct, x: Array, index: Array | None, counts: Array | None) -> State:
@@ -277,22 +249,32 @@ def _wrapped(number: int, dtype: np.dtype[Any]) -> Any:
     return dtype.type(number & np.iinfo(dtype).max)
 
 
-def _ticks(x: Array) -> Array:
-    """Return integers in the order of dates or durations, of which NaT is the last."""
-    return (x.view("u8") - np.uint64(1)).view("i8")
+def _keys(values: Array) -> Array | None:
+    """Return the keys of values, or None where 64 bits do not hold them."""
+    bits = find_bits(values)
+    return None if bits is None else keys_of(bits)
 
 
-def _of_ticks(ticks: Array, dtype: np.dtype[Any]) -> Array:
-    return (ticks.view("u8") + np.uint64(1)).view(dtype)
+def _searchable(values: Array, x: Array) -> tuple[Any, Array, Bits] | None:
+    """Return the loops, keys of values and bits of elements of one dtype; None of what has none."""
+    loops, keys, bits = _loops_for(x.size), _keys(values), find_bits(x)
+    if loops is None or keys is None or bits is None or not len(keys):
+        return None
+    return loops, keys, bits
 
 
 def _search(values: Array, x: Array, side: Side) -> Array:
+    """Return how many of sorted values are before elements, or are not behind them."""
+    if (known := _searchable(values, x)) is not None:
+        loops, keys, bits = known
+        places: Array = loops.search(keys, bits, side == "right")
+        return places
     # To sort strings is to compare them as often as to search for them.
     if x.size < _WORTH_SORTING or x.dtype.kind in "SU":
         return np.searchsorted(values, x, side)
-    order, keys = _sorted(x)
+    order, in_order = _sorted(x)
     found = np.empty(x.size, "i8")
-    found[order] = np.searchsorted(values, keys, side)
+    found[order] = np.searchsorted(values, in_order, side)
     return found
 
 
