@@ -48,7 +48,7 @@ def unique(
     equal_nan : bool
         Whether all NaN, or NaT, are one value, or each is a value of its own.
     split_every : int, optional
-        How many partial results one task merges; 16 by default.
+        How many partial results one task merges; 8 by default.
 
     Returns
     -------

@@ -33,6 +33,10 @@ from dask_coop.graph.fusion import Blocks
 from dask_coop.graph.reduce import FAN_IN, Key, Layer, Origins, array, reduction, trees
 from dask_coop.graph.tasks import refs
 
+#: States that one task merges: few, for they are in memory together, and large ones are merged by
+#: several threads sooner than by one.
+MERGED = 8
+
 #: Result of each state of distinct values, by the name of its array: what makes it, and its dtype.
 Outputs = Mapping[str, tuple[tasks.Finalize, Any]]
 
@@ -54,7 +58,9 @@ def distinct_values(
         for name, (make, dtype) in outputs.items()
     }
     axes = tuple(range(x.ndim))
-    return reduction(op, x, axes, False, fan_in, kept, shape=(np.nan,))
+    return reduction(
+        op, x, axes, False, MERGED if fan_in is None else fan_in, kept, shape=(np.nan,)
+    )
 
 
 def inverse(x: Array, values: Array, index: Array | None) -> Array:
@@ -135,14 +141,15 @@ def find(*, block: Any, values: Any, index: Any = None, origin: Origin | None = 
     if index is None or origin is None:
         return backend.positions(values, block)
     # Elements that are NaN are told by where they are in the array.
-    nans, some = values != values, block != block
-    found = np.zeros_like(block, "i8")
-    found[~some] = backend.positions(values[~nans], block[~some])
+    nans, flat = values != values, block.reshape(-1)
+    missing = flat != flat
+    rest, at = np.flatnonzero(~missing), np.flatnonzero(missing)
+    found = np.zeros_like(flat, "i8")
+    found[rest] = backend.positions(values[~nans], flat[rest])
     spec = Operation(distinct(index=True), block.dtype, block.dtype)
-    _, places = spec.shift((None, np.flatnonzero(some)), block.shape, origin)
-    behind = backend.searchsorted(index[nans], places, "left")
-    found[some] = behind + (~nans).sum()
-    return found
+    _, places = spec.shift((None, at), block.shape, origin)
+    found[at] = backend.searchsorted(index[nans], places, "left") + (~nans).sum()
+    return found.reshape(block.shape)
 
 
 def among(*, block: Any, values: Any, invert: bool) -> Any:

@@ -97,6 +97,7 @@ def isin(x: Array, values: Array) -> Array:
     with x.device:
         if not len(values):
             return cupy.zeros(x.shape, "?")
+        values = cupy.asarray(values)
         at = cupy.minimum(searchsorted(values, x, "left"), len(values) - 1)
         if x.dtype.kind == "c":
             return values[at] == x
@@ -112,7 +113,7 @@ def searchsorted(a: Array, v: Array, side: Side) -> Array:
         on_host = [chunks.asarray(x, "numpy") for x in (a, v)]
         found = chunks.backend_of(on_host[0]).searchsorted(on_host[0], on_host[1], side)
         return chunks.asarray(found, "cupy")
-    with a.device:
+    with v.device:
         keys, wanted = (_keys(cupy.asarray(x).astype(common, copy=False)) for x in (a, v))
         return cupy.searchsorted(keys, wanted.reshape(-1), side).reshape(v.shape)
 

@@ -48,7 +48,7 @@ def fixed(x: Array) -> Array:
 
 
 def keys_of(bits: Bits) -> Array:
-    """Return the keys of some bits."""
+    """Return the keys of some bits: where they are those of floats, of sorted ones."""
     x, step = bits
     if step == UNSIGNED:
         return x ^ LEAST
@@ -56,18 +56,23 @@ def keys_of(bits: Bits) -> Array:
         # The least integer stands for NaT.
         return x - 1
     if step == FLOAT:
-        keys = np.where(x < 0, LEAST - x, x)
-        keys[(x & MOST) > INFINITY] = MOST
+        floats, keys = x.view("f8"), x.copy()
+        zeros, positive = (np.searchsorted(floats, 0, side) for side in ("left", "right"))
+        np.subtract(LEAST, keys[:zeros], out=keys[:zeros])
+        keys[zeros:positive] = 0
+        keys[np.searchsorted(floats, np.inf, "right") :] = MOST
         return keys
     return x
 
 
 def elements(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the elements, of a dtype, that have such keys."""
+    """Return the elements, of a dtype, that have such keys: where they are floats, sorted keys."""
     if dtype.kind in "mM":
         return (keys + 1).view(dtype)
     if dtype == "u8":
         return (keys ^ LEAST).view(dtype)
     if dtype.kind == "f":
-        return np.where(keys < 0, LEAST - keys, keys).view("f8").astype(dtype, copy=False)
+        bits, negative = keys.copy(), np.searchsorted(keys, 0)
+        np.subtract(LEAST, bits[:negative], out=bits[:negative])
+        return bits.view("f8").astype(dtype, copy=False)
     return keys.astype(dtype, copy=False)

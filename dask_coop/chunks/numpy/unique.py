@@ -36,6 +36,8 @@ WORTH_COMPILING = 1 << 15
 _ROOM = 2
 #: Values that elements are compared with one by one, at most.
 _FEW = 8
+#: Values for each element that is searched for by the compiled loop, at most.
+_MANY = 16
 #: The least elements that are sorted before they are searched for.
 _WORTH_SORTING = 1 << 10
 
@@ -250,17 +252,19 @@ def _wrapped(number: int, dtype: np.dtype[Any]) -> Any:
 
 
 def _keys(values: Array) -> Array | None:
-    """Return the keys of values, or None where 64 bits do not hold them."""
+    """Return the keys of sorted values, or of dates, or None where 64 bits do not hold them."""
     bits = find_bits(values)
     return None if bits is None else keys_of(bits)
 
 
 def _searchable(values: Array, x: Array) -> tuple[Any, Array, Bits] | None:
     """Return the loops, keys of values and bits of elements of one dtype; None of what has none."""
-    loops, keys, bits = _loops_for(x.size), _keys(values), find_bits(x)
-    if loops is None or keys is None or bits is None or not len(keys):
+    loops, bits = _loops_for(x.size), find_bits(x)
+    # Keys of many values would take longer than a search for few elements.
+    if loops is None or bits is None or not 0 < len(values) <= _MANY * x.size:
         return None
-    return loops, keys, bits
+    keys = _keys(values)
+    return None if keys is None else (loops, keys, bits)
 
 
 def _search(values: Array, x: Array, side: Side) -> Array:
