@@ -64,6 +64,7 @@ from dask_coop.api.selection import (
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
 from dask_coop.api.topk import argsort, argtopk, sort, topk
 from dask_coop.api.transfer import to_gpu, to_host
+from dask_coop.api.unique import isin, searchsorted, unique, value_counts
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
 from dask_coop.node.node import Node
 
@@ -110,6 +111,7 @@ __all__ = [
     "histogram",
     "histogram2d",
     "histogramdd",
+    "isin",
     "logcumsumexp",
     "matmul",
     "max",
@@ -139,6 +141,7 @@ __all__ = [
     "quantile",
     "reduce",
     "scan",
+    "searchsorted",
     "select",
     "sort",
     "std",
@@ -147,6 +150,8 @@ __all__ = [
     "to_host",
     "topk",
     "transpose",
+    "unique",
+    "value_counts",
     "var",
 ]
 

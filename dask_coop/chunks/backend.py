@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, partial
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -28,8 +28,13 @@ from dask_coop.chunks.files import Direct
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused
 
+if TYPE_CHECKING:
+    # Which calls backends itself.
+    from dask_coop.chunks.distinct import Distinct
+
 #: An array of the backend's class.
 Array = Any
+Side = Literal["left", "right"]
 
 
 class ChunkBackend(Protocol):
@@ -153,6 +158,27 @@ class ChunkBackend(Protocol):
 
     def flatnonzero(self, x: Array) -> Array:
         """Return where in C order `x` has elements that are not zero, as int64; NaN is not."""
+
+    def merge_distinct(self, monoid: Distinct, states: Sequence[State]) -> State:
+        """Return the state of several parts, whose states `lift` has made, or this function.
+
+        Each has at least one part's values, sorted, and arrays as long for what else `monoid` asks.
+        """
+
+    def positions(self, values: Array, x: Array) -> Array:
+        """Return where in the sorted distinct `values` each element of `x` is.
+
+        All are there, and NaN are one value. What comes back is int64, in the shape of `x`.
+        """
+
+    def isin(self, x: Array, values: Array) -> Array:
+        """Return whether elements are among sorted distinct `values` of their dtype: bool."""
+
+    def searchsorted(self, a: Array, v: Array, side: Side) -> Array:
+        """Return how many of the sorted elements `a` are before each of `v`: int64.
+
+        As NumPy's, with `side` "right" also those that are equal.
+        """
 
     def transpose(self, x: Array, axes: Sequence[int] | None = None) -> Array:
         """Return a copy of the chunk `x` in C order, with its axes in the order `axes`.

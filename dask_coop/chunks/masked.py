@@ -18,6 +18,8 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.algebra.topk import TopK
 from dask_coop.chunks import ChunkBackend
+from dask_coop.chunks.backend import Side
+from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.masks import refusal
 from dask_coop.chunks.numpy import backend as numpy
 from dask_coop.chunks.numpy import custom as custom_monoid
@@ -34,13 +36,17 @@ __all__ = [
     "from_numpy",
     "histogram",
     "histogram_all",
+    "isin",
     "lift",
     "lift_all",
     "lift_segments",
     "matmul",
+    "merge_distinct",
     "order_statistics",
+    "positions",
     "scan",
     "scan_on",
+    "searchsorted",
     "sort",
     "synchronize",
     "to_numpy",
@@ -56,6 +62,8 @@ _FILLED = {ARGMIN: np.ma.minimum_fill_value, ARGMAX: np.ma.maximum_fill_value}
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
     """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
+    if isinstance(op.monoid, Distinct):
+        raise refusal("unique", x)
     if op.monoid.fills_masked:
         return numpy.lift(op, np.ma.filled(x, _FILLED[op.monoid](x)), axes)
     if isinstance(op.monoid, TopK):
@@ -142,6 +150,26 @@ def flatnonzero(x: Array) -> Array:
     """Return where in C order `x` has elements that are neither zero nor masked."""
     found = numpy.flatnonzero(np.ma.getdata(x))
     return found[~np.ma.getmaskarray(x).reshape(-1)[found]]
+
+
+def merge_distinct(monoid: Distinct, states: Sequence[State]) -> NoReturn:
+    """Refuse, as `lift` does."""
+    raise refusal("unique", states[0][0])
+
+
+def positions(values: Array, x: Array) -> NoReturn:
+    """Refuse, as `lift` does."""
+    raise refusal("unique", x)
+
+
+def isin(x: Array, values: Array) -> NoReturn:
+    """Refuse: what is masked may or may not be among the values."""
+    raise refusal("isin", x)
+
+
+def searchsorted(a: Array, v: Array, side: Side) -> NoReturn:
+    """Refuse: what is masked has no place in an order."""
+    raise refusal("searchsorted", a)
 
 
 def transpose(x: Array, axes: Sequence[int] | None = None) -> NoReturn:

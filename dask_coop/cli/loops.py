@@ -149,6 +149,10 @@ def _histograms(x: da.Array) -> Iterator[Any]:
     yield dask_coop.digitize(x, _EDGES)
     yield dask_coop.bincount(x.astype("i8"))
     yield dask_coop.bincount(x.astype("i8"), weights=x)
+    # So many and so far apart that they are merged, and searched for.
+    distinct = (da.arange(1 << 17, chunks=1 << 16) * 1000).astype(x.dtype)
+    yield from dask_coop.unique(distinct, return_inverse=True, return_counts=True)
+    yield dask_coop.isin(distinct, distinct[::2])
 
 
 def _results(found: Any) -> Sequence[Any]:

@@ -56,6 +56,7 @@ def reduction(
     split_every: int | dict[int, int] | None,
     outputs: Mapping[str, tuple[Finalize, Any]],
     where: Array | None = None,
+    shape: tuple[float, ...] = (),
 ) -> list[Array]:
     """Reduce `x` over `axes`, once, to one array for each of `outputs`.
 
@@ -73,6 +74,8 @@ def reduction(
         Name, function from the last state to the result, and dtype of each array.
     where : dask.array.Array, optional
         Which elements are reduced: bool, in the chunks of `x`.
+    shape : tuple of int or nan
+        That of what a state makes, where it is more than one element for each line.
     """
     to = chunks.kind(x._meta)
     kept = [d for d in range(x.ndim) if keepdims or d not in axes]
@@ -94,13 +97,14 @@ def reduction(
     graph, below, groups = _states(op, arrays, axes, (name, token), threads, fan_in, limit)
 
     out_chunks = tuple(_length(op, x, d) if d in axes else x.chunks[d] for d in kept)
+    out_chunks += tuple((n,) for n in shape)
     like = x._meta if isinstance(op.monoid, Counted) else chunks.unmasked(x._meta)
     results = []
     for output, (finalize, dtype) in outputs.items():
         out_name = f"{output}-{tokenize(token, finalize, dtype)}"
         out_layer: Layer = {}
         for index, keys in groups.items():
-            key = (out_name, *(index[d] for d in kept))
+            key = (out_name, *(index[d] for d in kept), *(0,) * len(shape))
             out_layer[key] = Task(
                 key,
                 tasks.aggregate,

@@ -124,6 +124,9 @@ for got, expected in [
     (dc.flatnonzero(x > 1.5, sizes="compute"), np.flatnonzero(y > 1.5)),
     (dc.argwhere(x > 1.5, sizes="compute"), np.argwhere(y > 1.5)),
     (dc.sum(out_of_reach, axis=0), y.astype("g").sum(0)),
+    (dc.unique(x, return_inverse=True)[1], np.unique(y, return_inverse=True)[1]),
+    (dc.isin(x, x[:3] + 0), np.isin(y, y[:3])),
+    (dc.searchsorted(dc.cumsum(x), x * 99), np.searchsorted(y.cumsum(), y * 99)),
 ]:
     assert type(got) is da.Array, type(got)
     expected = np.asarray(expected)

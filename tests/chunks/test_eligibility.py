@@ -15,6 +15,7 @@ from dask_coop.algebra.monoids import COUNTS, REPRODUCIBLE_COUNTS, SUM
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.cupy import eligibility
+from dask_coop.chunks.distinct import distinct
 
 F8 = np.dtype("f8")
 ADD = bind(SUM, F8, F8, "sum")
@@ -36,6 +37,7 @@ def test_sums_suit() -> None:
     [
         (ORDERED, None, "segmented sum does not commute"),
         (ORDERED, ScanSpec(0), "segmented sum does not commute"),
+        (replace(ADD, monoid=distinct()), None, "how many values are distinct is not known before"),
         (OF_A_USER, ScanSpec(0), "mine is not of the library"),
         (ADD, ScanSpec(0, initial=True), "its first chunk is longer by one"),
     ],

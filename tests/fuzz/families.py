@@ -13,6 +13,7 @@ import numpy as np
 
 from fuzz import (
     dates,
+    distinct,
     histograms,
     masked,
     order,
@@ -58,6 +59,8 @@ FAMILIES = {
     "sort": Family(order.draw_sort, order.expect_sort, 1),
     "product": Family(products.draw_product, products.expect_product, 1),
     "transpose": Family(products.draw_transpose, products.expect_transpose, 1),
+    "unique": Family(distinct.draw_unique, distinct.expect_unique, 3),
+    "lookup": Family(distinct.draw_lookup, distinct.expect_lookup, 3),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),
 }
 

@@ -15,6 +15,8 @@ from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks import ChunkBackend
+from dask_coop.chunks.backend import Side
+from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.files import Direct
 from dask_coop.chunks.one_by_one import (
     downsweep,
@@ -28,6 +30,7 @@ from dask_coop.chunks.states import as_lines
 __all__ = [
     "ListArray",
     "argsort",
+    "collect",
     "compress",
     "digitize",
     "downsweep",
@@ -35,13 +38,17 @@ __all__ = [
     "from_numpy",
     "histogram",
     "histogram_all",
+    "isin",
     "lift",
     "lift_all",
     "lift_segments",
     "matmul",
+    "merge_distinct",
     "order_statistics",
+    "positions",
     "scan",
     "scan_on",
+    "searchsorted",
     "sort",
     "synchronize",
     "to_numpy",
@@ -192,6 +199,22 @@ def compress(x: ListArray, mask: ListArray) -> NoReturn:
 
 def flatnonzero(x: ListArray) -> NoReturn:
     raise _missing("flatnonzero")
+
+
+def merge_distinct(monoid: Distinct, states: Sequence[State]) -> NoReturn:
+    raise _missing("merge_distinct")
+
+
+def positions(values: ListArray, x: ListArray) -> NoReturn:
+    raise _missing("positions")
+
+
+def isin(x: ListArray, values: ListArray) -> NoReturn:
+    raise _missing("isin")
+
+
+def searchsorted(a: ListArray, v: ListArray, side: Side) -> NoReturn:
+    raise _missing("searchsorted")
 
 
 def transpose(x: ListArray, axes: Sequence[int] | None = None) -> NoReturn:

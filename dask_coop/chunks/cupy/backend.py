@@ -37,6 +37,10 @@ from dask_coop.chunks.cupy.select import compress as compress
 from dask_coop.chunks.cupy.select import flatnonzero as flatnonzero
 from dask_coop.chunks.cupy.states import HOST_STATE_BYTES, deliver, field_of, pack, views
 from dask_coop.chunks.cupy.transpose import transpose as transpose
+from dask_coop.chunks.cupy.unique import isin as isin
+from dask_coop.chunks.cupy.unique import merge_distinct as merge_distinct
+from dask_coop.chunks.cupy.unique import positions as positions
+from dask_coop.chunks.cupy.unique import searchsorted as searchsorted
 from dask_coop.cuda.ring import FileRange
 from dask_coop.cuda.transfer import SMALL_BYTES, to_device, to_host
 

@@ -15,6 +15,7 @@ from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.chunks.distinct import Distinct
 from dask_coop.cuda.devices import attribute
 
 
@@ -36,6 +37,8 @@ def objection_to_operation(op: Operation) -> Objection | None:
     """Say why no launch reduces several chunks; None if one does."""
     if isinstance(op.monoid, Powers):
         return Objection("moments of a high order take several steps a chunk")
+    if isinstance(op.monoid, Distinct):
+        return Objection("how many values are distinct is not known before")
     if not op.monoid.commutative:
         return Objection(f"{op.monoid.name} does not commute")
     return None

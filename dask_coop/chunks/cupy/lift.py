@@ -23,11 +23,12 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.topk import TopK
-from dask_coop.chunks.cupy import topk
+from dask_coop.chunks.cupy import topk, unique
 from dask_coop.chunks.cupy.arrays import contiguous, dense
 from dask_coop.chunks.cupy.reduce import reduce_lines
 from dask_coop.chunks.cupy.reduce_ordered import reduce_in_order
 from dask_coop.chunks.cupy.states import fields_of
+from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.states import reduce_along
 
 Array = Any
@@ -42,6 +43,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
         x = x.astype(op.element, copy=False)
         if isinstance(op.monoid, TopK):
             return topk.lift(op.monoid, x, axes)
+        if isinstance(op.monoid, Distinct):
+            return unique.distinct(op, op.monoid, x)
         if isinstance(op.monoid, Powers):
             return _lift_powers(op, x, axes)
         if where is not None:

@@ -24,6 +24,10 @@ from dask_coop.chunks.numpy.order_statistics import order_statistics as order_st
 from dask_coop.chunks.numpy.reduce import lift as lift
 from dask_coop.chunks.numpy.select import compress as compress
 from dask_coop.chunks.numpy.select import flatnonzero as flatnonzero
+from dask_coop.chunks.numpy.unique import isin as isin
+from dask_coop.chunks.numpy.unique import merge_distinct as merge_distinct
+from dask_coop.chunks.numpy.unique import positions as positions
+from dask_coop.chunks.numpy.unique import searchsorted as searchsorted
 from dask_coop.chunks.one_by_one import downsweep as downsweep
 from dask_coop.chunks.one_by_one import histogram_all as histogram_all
 from dask_coop.chunks.one_by_one import lift_all as lift_all

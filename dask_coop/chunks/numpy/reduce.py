@@ -39,7 +39,8 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.topk import TopK
-from dask_coop.chunks.numpy import adding, compensated, compiled, logaddexp, topk
+from dask_coop.chunks.distinct import Distinct
+from dask_coop.chunks.numpy import adding, compensated, compiled, logaddexp, topk, unique
 from dask_coop.chunks.numpy import custom as custom_monoid
 from dask_coop.chunks.numpy import reproducible as digits
 from dask_coop.chunks.states import as_lines
@@ -54,6 +55,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     if isinstance(op.monoid, Counted):
         rest = lift(replace(op, monoid=op.monoid.inner), x, axes, where)
         return (*rest, _count(x, axes, True if where is None else np.broadcast_to(where, x.shape)))
+    if isinstance(op.monoid, Distinct):
+        return unique.distinct(op, op.monoid, x)
     x = np.asarray(x).astype(op.element, copy=False)
     if isinstance(op.monoid, TopK):
         return topk.lift(op.monoid, x, axes)
