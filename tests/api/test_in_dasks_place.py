@@ -37,7 +37,8 @@ dask.config.set({"optimization.fuse.active": False})
 """
 #: By module: what is selected of it (not what takes long or is about functions that are Dask's).
 SELECTED = {
-    "test_routines": "histogram or bincount or digitize or transpose or ptp or count_nonzero",
+    "test_routines": "histogram or bincount or digitize or transpose or ptp or nonzero or argwhere "
+    "or compress or extract",
     "test_reductions": "not 2D and not quantile and not median and not percentile and not topk",
 }
 _UNKNOWN = "integers behind chunks of unknown sizes may be some, and computing says so"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fuzz import dates, histograms, masked, own, products, reductions, scans, transfers
+from fuzz import dates, histograms, masked, own, products, reductions, scans, selections, transfers
 from fuzz.case import Case
 from fuzz.exact import Expected
 
@@ -44,6 +44,7 @@ FAMILIES = {
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
     "product": Family(products.draw_product, products.expect_product, 1),
     "transpose": Family(products.draw_transpose, products.expect_transpose, 1),
+    "selection": Family(selections.draw_selection, selections.expect_selection, 3),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),
 }
 
