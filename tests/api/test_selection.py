@@ -198,6 +198,19 @@ def test_counting_computes_the_mask_once_and_nothing_else(xp: Any) -> None:
     assert seen == []
 
 
+def test_of_masks_that_are_not_lazy_sizes_are_known(xp: Any) -> None:
+    array = np.arange(30).reshape(10, 3)
+    x, mask = to_chunks(xp, array, (4, 2)), array % 4 > 1
+    parts = np.split(mask, [2, 4, 6, 8, 9])
+    assert dc.select(x, mask).chunks == (tuple(part.sum() for part in parts),)
+    assert dc.select(x, mask[:, 0].tolist(), balanced=True).chunks[0] == (2, 2, 1)
+    assert dc.compress(mask[0], x, 1).chunks[1] == (0, 1)
+    assert dc.extract(np.ma.array(mask, mask=mask), x).shape == (0,)
+    rest = dc.select(x[:, 0], x[:, 0] >= 0)
+    assert rest.numblocks == (3,)
+    assert dc.select(rest, to_chunks(xp, mask[:, 0], 4)).shape != (5,)
+
+
 def test_unknown_sizes_are_taken_as_far_as_that_goes(xp: Any) -> None:
     array = np.random.default_rng(3).integers(0, 4, (20, 3))
     x = to_chunks(xp, array, (6, 3))
