@@ -73,19 +73,6 @@ template <typename S> struct Sum {
   __device__ static S combine(S a, S b) { return a + b; }
 };
 
-// Returns v neighbours from x[i] on: `wide` tells whether all are there, and a vector may stand there. Others
-// than the n elements are zero.
-template <int v, typename T>
-__device__ Vector<T, v> load_some(const T* x, i64 i, i64 n, bool wide) {
-  if (wide) return *reinterpret_cast<const Vector<T, v>*>(x + i);
-  Vector<T, v> some{};
-#pragma unroll
-  for (int k = 0; k < v; ++k) {
-    if (i + k < n) some.values[k] = x[i + k];
-  }
-  return some;
-}
-
 template <typename V> __device__ bool is_aligned(const void* x) {
   return (reinterpret_cast<u64>(x) & (sizeof(V) - 1)) == 0;
 }
@@ -102,26 +89,36 @@ __device__ void mark_kept(const S* sources, i64 n, Keep keep, unsigned char* mar
   if (keep.stage(shared)) __syncthreads();
   i64 tile = i64(blockIdx.x) * (nt / warp_size) + threadIdx.x / warp_size, begin = tile * nv;
   if (begin >= n) return;
-  bool full = begin + nv <= n, wide = full && is_aligned<Vector<S, v>>(sources);
   int lane = threadIdx.x % warp_size;
   unsigned count = 0;
+  if (begin + nv <= n && is_aligned<Vector<S, v>>(sources)) {
 #pragma unroll 1
-  for (i64 from = begin + lane * v; from < begin + nv; from += batch * step) {
-    Vector<S, v> some[batch];
+    for (i64 from = begin + lane * v; from < begin + nv; from += batch * step) {
+      Vector<S, v> some[batch];
 #pragma unroll
-    for (int u = 0; u < batch; ++u) some[u] = load_some<v>(sources, from + u * step, n, wide);
+      for (int u = 0; u < batch; ++u) some[u] = *reinterpret_cast<const Vector<S, v>*>(sources + from + u * step);
 #pragma unroll
-    for (int u = 0; u < batch; ++u) {
-      i64 i = from + u * step, left = n - i;
-      unsigned bits = keep.bits(some[u].values);
-      // Zeros stand for what is not there, and a bin may have them.
-      if (!full && left < v) bits &= left <= 0 ? 0u : (1u << left) - 1;
-      count += __popc(bits);
-      // Lanes put their bits together until they make a byte.
+      for (int u = 0; u < batch; ++u) {
+        i64 i = from + u * step;
+        unsigned bits = keep.bits(some[u].values);
+        count += __popc(bits);
+        // Lanes put their bits together until they make a byte.
 #pragma unroll
-      for (int width = v; width < 8; width *= 2) bits |= __shfl_down_sync(full_mask, bits, width / v) << width;
-      if constexpr (v == 16) *reinterpret_cast<unsigned short*>(marks + i / 8) = (unsigned short)bits;
-      else if (i % 8 == 0) marks[i / 8] = (unsigned char)bits;
+        for (int width = v; width < 8; width *= 2) bits |= __shfl_down_sync(full_mask, bits, width / v) << width;
+        if constexpr (v == 16) *reinterpret_cast<unsigned short*>(marks + i / 8) = (unsigned short)bits;
+        else if (i % 8 == 0) marks[i / 8] = (unsigned char)bits;
+      }
+    }
+  } else {
+    for (i64 from = begin; from < begin + nv; from += warp_size) {
+      unsigned bit = 0;
+      if (from + lane < n) {
+        S one[1] = {sources[from + lane]};
+        bit = keep.bits(one);
+      }
+      unsigned bits = __ballot_sync(full_mask, bit);
+      if (lane == 0) *reinterpret_cast<unsigned*>(marks + from / 8) = bits;
+      count += bit;
     }
   }
   count = warp_reduce<Sum<unsigned>, warp_size>(count);
@@ -153,24 +150,31 @@ __device__ void write_kept(const T* x, i64 n, const unsigned char* marks, const 
   i64 begin = i64(blockIdx.x) * nv;
   Vector<T, v> moved[batches];
   unsigned bits[batches];
-  // Of a few elements the others near them need not be read; of many, loads do not wait for the marks.
-  bool few = count < nv / 16;
+  bool wide = begin + nv <= n && is_aligned<Vector<T, v>>(x);
   auto load = [&](int u) {
-    bool wide = begin + nv <= n && is_aligned<Vector<T, v>>(x);
-    moved[u] = load_some<v>(x, begin + (u * nt + tid) * v, n, wide);
+    moved[u] = *reinterpret_cast<const Vector<T, v>*>(x + begin + (u * nt + tid) * v);
   };
-  if constexpr (values) {
+  // Of a few elements the others near them need not be read; of many, loads do not wait for the marks.
+  bool many = values && wide && count >= nv / 16;
+  if (many) {
 #pragma unroll
-    for (int u = 0; u < batches; ++u) {
-      if (!few) load(u);
-    }
+    for (int u = 0; u < batches; ++u) load(u);
   }
 #pragma unroll
   for (int u = 0; u < batches; ++u) bits[u] = load_marks<v>(marks, begin + (u * nt + tid) * v);
-  if constexpr (values) {
+  if (values && wide && !many) {
 #pragma unroll
     for (int u = 0; u < batches; ++u) {
-      if (few && bits[u]) load(u);
+      if (bits[u]) load(u);
+    }
+  }
+  if (values && !wide) {
+#pragma unroll
+    for (int u = 0; u < batches; ++u) {
+#pragma unroll
+      for (int k = 0; k < v; ++k) {
+        if (bits[u] >> k & 1) moved[u].values[k] = x[begin + (u * nt + tid) * v + k];
+      }
     }
   }
 
