@@ -11,7 +11,6 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 from dask.array.utils import validate_axis
-from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.api.arguments import has_unknown_size, rechunk
@@ -33,11 +32,11 @@ def select(x: Any, mask: Any, *, sizes: Sizes = None, balanced: bool = False) ->
         Bool, of the shape of `x` or of its first axes; in other chunks than `x` it is rechunked.
         Where it is a masked array, what is masked selects nothing.
     sizes : {None, "compute"}
-        "compute" reads the mask at once to count what it selects, so that the sizes of chunks are
-        known; by default they are nan.
+        "compute" reads a lazy mask at once to count what it selects, so that the sizes of chunks
+        are known; by default they are nan. Of a mask that is not lazy they are known anyway.
     balanced : bool
-        Whether the result is cut into chunks of equal sizes, as many as it comes in; this takes
-        ``sizes="compute"``.
+        Whether the result is cut into chunks of equal sizes, as many as it comes in; these have to
+        be known.
 
     Returns
     -------
@@ -53,8 +52,8 @@ def select(x: Any, mask: Any, *, sizes: Sizes = None, balanced: bool = False) ->
     TypeError
         If the mask is not bool, or chunks are neither NumPy's nor CuPy's.
     ValueError
-        If `sizes` is something else, or balanced chunks are asked for without it; or if chunk sizes
-        are unknown and chunks are not one to one.
+        If `sizes` is something else, or balanced chunks are asked for and sizes are not known; or
+        if chunk sizes of the arguments are unknown and chunks are not one to one.
 
     Notes
     -----
@@ -71,7 +70,7 @@ def select(x: Any, mask: Any, *, sizes: Sizes = None, balanced: bool = False) ->
     >>> dc.select(x, x > 2).compute()
     array([3, 4, 5, 9])
     """
-    given = _Given("select", sizes, balanced)
+    given = _Given("select", sizes, balanced, _known(mask))
     array, truths = asanyarray(x), asanyarray(mask)
     if truths.dtype.kind != "b":
         raise TypeError(
@@ -127,14 +126,14 @@ def compress(
     array([[0, 2],
            [3, 5]])
     """
-    given = _Given("compress", sizes, balanced)
+    given = _Given("compress", sizes, balanced, _known(condition))
     array = asanyarray(a)
     if np.ndim(condition) != 1:
         raise ValueError(f"condition must be a 1-d array, got shape {np.shape(condition)}")
     if axis is None:
         array, axis = _flat(given.name, array), 0
     axis = validate_axis(axis, array.ndim)
-    return _select(*_fitted(array, condition, axis), axis, given)
+    return _select(*_fitted(array, _as_truths(condition), axis, given.known), axis, given)
 
 
 @public("blockwise")
@@ -170,13 +169,12 @@ def extract(condition: Any, arr: Any, *, sizes: Sizes = None, balanced: bool = F
     >>> dc.extract(x % 2, x).compute()
     array([1, 3, 5])
     """
-    given = _Given("extract", sizes, balanced)
+    given = _Given("extract", sizes, balanced, _known(condition))
     array, truths = asanyarray(arr), _as_truths(condition)
     if truths.ndim == array.ndim and all(map(_may_equal, truths.shape, array.shape)):
         return _select(array, truths, 0, given)
-    lazy = is_dask_collection(condition)
-    flat = _flat(given.name, truths) if lazy else np.ravel(condition)
-    return _select(*_fitted(_flat(given.name, array), flat, 0), 0, given)
+    truths = _flat(given.name, truths)
+    return _select(*_fitted(_flat(given.name, array), truths, 0, given.known), 0, given)
 
 
 @public("blockwise")
@@ -286,17 +284,27 @@ def argwhere(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array
 
 
 class _Given(NamedTuple):
-    """The name of a public function, and what it was given of how its result is cut."""
+    """The name of a public function, and what tells how its result is cut.
+
+    Attributes
+    ----------
+    name : str
+    sizes, balanced
+        The arguments.
+    known : numpy.ndarray, optional
+        A mask that is not lazy, flattened.
+    """
 
     name: str
     sizes: Sizes
     balanced: bool
+    known: Any = None
 
     def check(self) -> None:
         """Raise ValueError for what is not there to be chosen."""
         if self.sizes is not None and not (isinstance(self.sizes, str) and self.sizes == "compute"):
             raise ValueError(f"sizes must be None or 'compute', got {self.sizes!r}")
-        if self.balanced and self.sizes is None:
+        if self.balanced and self.sizes is None and self.known is None:
             raise ValueError(
                 f"{self.name} balances chunks whose sizes are known; give sizes='compute' besides"
             )
@@ -306,6 +314,13 @@ class _Given(NamedTuple):
 
         None stands for what is not to be computed.
         """
+        if self.known is not None:
+            sizes = _sizes(x)
+            ends = itertools.accumulate(sizes, initial=0)
+            return sizes, [
+                int(np.count_nonzero(self.known[begin:end]))
+                for begin, end in itertools.pairwise(ends)
+            ]
         if self.sizes is None:
             return None, None
         (counted,) = dask.compute(graph_selection.count(x))
@@ -421,14 +436,11 @@ def _may_equal(n: float, m: float) -> bool:
     return n == m or n != n or m != m
 
 
-def _fitted(x: da.Array, condition: Any, axis: int) -> tuple[da.Array, da.Array]:
+def _fitted(x: da.Array, truths: da.Array, axis: int, known: Any) -> tuple[da.Array, da.Array]:
     """Return an array and a condition along an axis, both as long as the shorter of them."""
-    truths = _as_truths(condition)
     n, length = x.shape[axis], truths.shape[0]
     if length > n:
-        beyond = np.arange(n, length)
-        if not is_dask_collection(condition):
-            beyond = n + np.flatnonzero(np.asarray(condition)[n:])
+        beyond = np.arange(n, length) if known is None else n + np.flatnonzero(known[n:])
         if beyond.size:
             raise IndexError(
                 f"index {beyond[0]} of condition is out of bounds for axis {axis} with size {n}"
@@ -437,6 +449,13 @@ def _fitted(x: da.Array, condition: Any, axis: int) -> tuple[da.Array, da.Array]
     elif length < n:
         x = x[(slice(None),) * axis + (slice(length),)]
     return x, truths
+
+
+def _known(mask: Any) -> Any:
+    """Return what is known of a mask that is not lazy: bool along one axis, else None."""
+    if not isinstance(mask, np.ndarray | list | tuple):
+        return None
+    return np.ma.filled(np.ma.asanyarray(mask).astype("?"), False).reshape(-1)
 
 
 def _as_truths(condition: Any) -> da.Array:

@@ -118,6 +118,7 @@ def _reductions(x: da.Array) -> Iterator[Any]:
                 yield from _results(function(x, axis=axis, where=x > 3, **start))
     yield from _results(dask_coop.moment(x, 4))
     yield dask_coop.norm(x, 1, axis=0)
+    yield dask_coop.select(x, x > 48)
 
 
 def _scans(x: da.Array) -> Iterator[Any]:

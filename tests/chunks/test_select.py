@@ -162,7 +162,7 @@ def test_more_than_32_bits_of_elements(cp: Any, kernels: Any) -> None:
     indices = kernels.flatnonzero(mask)
     assert indices.size == n - 5
     assert indices[[0, 4, -2, -1]].tolist() == [1, 6, n - 3, n - 2]
-    assert bool((cp.diff(indices[-(1 << 20) :]) == 1).all())
+    assert bool((cp.diff(indices[-4000:]) == 1).all())
 
 
 @pytest.mark.gpu

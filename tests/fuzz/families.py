@@ -22,6 +22,7 @@ from fuzz import (
     quantiles,
     reductions,
     scans,
+    selections,
     transfers,
 )
 from fuzz.case import Case
@@ -61,6 +62,7 @@ FAMILIES = {
     "transpose": Family(products.draw_transpose, products.expect_transpose, 1),
     "unique": Family(distinct.draw_unique, distinct.expect_unique, 3),
     "lookup": Family(distinct.draw_lookup, distinct.expect_lookup, 3),
+    "selection": Family(selections.draw_selection, selections.expect_selection, 3),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),
 }
 

@@ -339,10 +339,17 @@ def transposes(dtype: np.dtype[Any]) -> Iterator[str]:
     yield from transpose.programs(dtype.itemsize)
 
 
-def selections(dtype: np.dtype[Any]) -> Iterator[str]:
-    """Yield what selections from elements of `dtype` can launch."""
-    yield from select.programs(dtype)
+def selections() -> Iterator[str]:
+    """Yield what selections from chunks can launch, by bins of some kinds."""
+    yield from select.programs()
     yield from scans(bind(SUM, np.dtype("i8"), np.dtype("i8"), "scan"))
+    for name in ("u1", "i8", "f4"):
+        dtype = np.dtype(name)
+        found = finders(dtype, np.dtype("f4" if dtype.kind == "f" else "f8"))
+        if dtype.kind != "f":
+            found.append(histogram.finder("unit", dtype, dtype))
+        for find in found:
+            yield select.mark_found(find, select.tile_of(dtype.itemsize))
 
 
 def matmuls(dtype: np.dtype[Any]) -> Iterator[str]:
@@ -467,7 +474,6 @@ def everything() -> list[str]:
             sources.update(dict.fromkeys(tallies(dtype)))
         sources.update(dict.fromkeys(multichunks(dtype)))
         sources.update(dict.fromkeys(transposes(dtype)))
-        sources.update(dict.fromkeys(selections(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:
             sources.update(dict.fromkeys(matmuls(dtype)))
         if dtype in WARM:
@@ -475,4 +481,5 @@ def everything() -> list[str]:
             for group in GROUPS:
                 sources.update(dict.fromkeys(warm(group, dtype, _H200)))
     sources.update(dict.fromkeys(all_scans()))
+    sources.update(dict.fromkeys(selections()))
     return list(sources)

@@ -1,7 +1,7 @@
 """What masks, bins and zeros select of CuPy chunks, by kernel_select.cuh.
 
-Two reads of what is asked, the mask or the elements, one of the elements that tiles are kept of,
-and one write of the results, which are no longer than they have to be.
+What is asked, a mask or the elements, is read once, and so are the tiles of elements of which some
+are kept. Results are no longer than they have to be.
 """
 
 from __future__ import annotations
@@ -38,17 +38,16 @@ def compress(x: Array, mask: Array) -> Array:
     with x.device:
         if x.itemsize not in programs.SIZES:
             return x[mask.astype("?", copy=False)]
-        x, mask = aligned(contiguous(x)), contiguous(mask)
-        values, _ = _select(programs.masked(x.itemsize), mask, x)
-        return values
+        mark = programs.mark_nonzero(mask.dtype, programs.tile_of(x.itemsize))
+        return _select(mark, contiguous(mask), aligned(contiguous(x)))[0]
 
 
 def flatnonzero(x: Array) -> Array:
     """Return where in C order `x` has elements that are not zero, as int64."""
     with x.device:
         x = aligned(contiguous(x if x.dtype.name in CTYPES else x != 0))
-        _, indices = _select(programs.nonzero(x.dtype), x, x)
-        return indices
+        mark = programs.mark_nonzero(x.dtype, programs.tile_of(None))
+        return _select(mark, x, x, values=False, indices=True)[1]
 
 
 def collect(
@@ -61,35 +60,44 @@ def collect(
     x : cupy.ndarray
         Of the dtype of the lookup.
     lookup : Lookup
-        Bins whose tables are not staged do better: every tile would stage them.
+        Bins whose tables are not staged do better: every block would stage them.
     values, indices : bool
         Which of the two are wanted; the other is None.
     """
     with x.device:
         x = aligned(contiguous(x))
-        of = programs.within(lookup.finder, x.itemsize, values, indices)
-        return _select(of, x, x, lookup.arguments, lookup.staged)
+        mark = programs.mark_found(lookup.finder, programs.tile_of(x.itemsize if values else None))
+        return _select(mark, x, x, lookup, values=values, indices=indices)
 
 
 def _select(
-    of: programs.Selection, sources: Array, x: Array, keep: tuple[Any, ...] = (), staged: int = 0
+    mark: str,
+    sources: Array,
+    x: Array,
+    lookup: Lookup | None = None,
+    *,
+    values: bool = True,
+    indices: bool = False,
 ) -> tuple[Array | None, Array | None]:
-    """Return what is kept of contiguous arrays, as far as `of` has it written."""
-    n, tiles = np.int64(x.size), -(-x.size // of.tile)
-    total = 0
+    """Return what a program marks of contiguous arrays: the elements of `x`, and where they are."""
+    item = x.itemsize if values else None
+    n, tile, total = np.int64(x.size), programs.tile_of(item), 0
+    tiles = -(-x.size // tile)
     if tiles:
-        count, write = programs.count(of), programs.write(of)
-        prepare(count, write)
+        write = programs.write(item, indices)
+        prepare(mark, write)
+        marks = cupy.empty(tiles * tile // 8, "u1")
         counts, ends = cupy.empty((2, tiles), "i8")
-        blocks = -(-tiles * 32 // programs.THREADS)
-        asked = sources.data.ptr, n, *keep, counts.data.ptr
-        launch(count, blocks, programs.THREADS, *asked, shared=staged)
+        given = sources.data.ptr, n, *(lookup.arguments if lookup else ())
+        found, staged = (marks.data.ptr, counts.data.ptr), lookup.staged if lookup else 0
+        blocks = programs.mark_blocks(tiles)
+        launch(mark, blocks, programs.THREADS, *given, *found, shared=staged)
         scan_lines(_COUNTS, counts, ends, None, (1, tiles, 1))
         total = int(ends[-1:].get()[0])
-    values = cupy.empty(total, x.dtype) if of.values else None
-    indices = cupy.empty(total, "i8") if of.indices else None
+    kept = cupy.empty(total, x.dtype) if values else None
+    places = cupy.empty(total, "i8") if indices else None
     if total:
-        places = (0 if y is None else y.data.ptr for y in (values, indices))
-        asked = sources.data.ptr, x.data.ptr, n, *keep, ends.data.ptr
-        launch(write, tiles, programs.THREADS, *asked, *places, shared=staged)
-    return values, indices
+        results = (0 if y is None else y.data.ptr for y in (kept, places))
+        given = x.data.ptr, n, marks.data.ptr, ends.data.ptr
+        launch(write, tiles, programs.THREADS, *given, *results)
+    return kept, places

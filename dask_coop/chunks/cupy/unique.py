@@ -27,6 +27,7 @@ from dask_coop.chunks.cupy.arrays import aligned, contiguous
 from dask_coop.chunks.cupy.bin_index import MOST
 from dask_coop.chunks.cupy.histogram_strategies import count
 from dask_coop.chunks.cupy.reduce import reduce_lines
+from dask_coop.chunks.cupy.select import flatnonzero
 from dask_coop.chunks.cupy.states import fields_of
 from dask_coop.chunks.distinct import Distinct, gathered, keeps_nan, named
 
@@ -126,11 +127,6 @@ def sorted_starts(keys: Array, alone: Any = None) -> Array:
     if alone is not None:
         begins |= keys == alone
     return flatnonzero(begins)
-
-
-def flatnonzero(mask: Array) -> Array:
-    """Return where a mask holds."""
-    return cupy.flatnonzero(mask)
 
 
 def _runs(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from dask_coop.cuda.programs.base import ctype
-from dask_coop.cuda.programs.histogram import Finder, finder
+from dask_coop.cuda.programs.base import CTYPES, ctype
+from dask_coop.cuda.programs.histogram import Finder
 
 #: Threads of a block.
 THREADS = 256
@@ -17,107 +16,68 @@ THREADS = 256
 #: Bytes of elements that a thread takes at a time, and the most of its elements.
 _BYTES, _MOST = 64, 32
 
-#: What elements are moved as where their values do not matter, by their sizes.
+#: What elements are moved as, whose values do not matter, by their sizes.
 _WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "u64", 16: "Word16"}
 
-#: The sizes of elements that masks select from.
+#: The sizes of elements that are moved.
 SIZES = tuple(_WORDS)
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What is kept, and what is written of it.
-
-    Attributes
-    ----------
-    source, element : str
-        The C++ names of what is asked, and of the elements.
-    item : int
-        The size of an element, in bytes.
-    find : Finder, optional
-        The bins that elements are kept of; without it what is kept is not zero.
-    beside : bool
-        Whether a mask beside the elements is asked.
-    values, indices : bool
-        Whether elements are written, and where they are.
-    """
-
-    source: str
-    element: str
-    item: int
-    find: Finder | None = None
-    beside: bool = False
-    values: bool = False
-    indices: bool = False
-
-    @property
-    def items(self) -> int:
-        """The elements of a thread."""
-        return min(_BYTES // self.item, _MOST)
-
-    @property
-    def tile(self) -> int:
-        """The elements of a block."""
-        return THREADS * self.items
-
-    @property
-    def _parameters(self) -> str:
-        return f"{self.find.parameters}, " if self.find else ""
-
-    @property
-    def _keep(self) -> str:
-        return f"BinsKeep<B>{{{self.find.bins}}}" if self.find else "NonzeroKeep{}"
-
-    @property
-    def _types(self) -> str:
-        lines = [f"using S = {self.source};", f"using T = {self.element};"]
-        if self.find:
-            lines += [f"using E = {self.find.edge};", f"using B = {self.find.type};"]
-        return "\n".join(lines)
+def _items(item: int | None) -> int:
+    """Return how many elements of a size a thread takes, or marks where it is None."""
+    return _MOST if item is None else min(_BYTES // item, _MOST)
 
 
-def masked(item: int) -> Selection:
-    """Return the selection of elements of so many bytes by a mask of bytes."""
-    return Selection(_WORDS[1], _WORDS[item], item, beside=True, values=True)
+def tile_of(item: int | None) -> int:
+    """Return how many elements make a tile where elements of so many bytes are written, or none."""
+    return THREADS * _items(item)
 
 
-def nonzero(dtype: np.dtype[Any]) -> Selection:
-    """Return the selection of the indices of what is not zero."""
-    return Selection(ctype(dtype), ctype(dtype), dtype.itemsize, indices=True)
-
-
-def within(find: Finder, item: int, values: bool, indices: bool) -> Selection:
-    """Return the selection of what is in some bins."""
-    name = find.element
-    return Selection(name, name, item, find=find, values=values, indices=indices)
+def mark_blocks(tiles: int) -> int:
+    """Return how many blocks mark so many tiles, by a warp each."""
+    return -(-tiles * 32 // THREADS)
 
 
 @cache
-def count(of: Selection) -> str:
-    """Return the program that counts what is kept of each tile, by a warp each."""
+def mark_nonzero(dtype: np.dtype[Any], tile: int) -> str:
+    """Return the program that marks what is not zero, such as of a mask of bytes."""
+    whole = dtype.kind in "biu"
+    source = _WORDS[dtype.itemsize] if whole else ctype(dtype)
+    return _mark(source, tile, "", "NonzeroKeep keep;")
+
+
+@cache
+def mark_found(find: Finder, tile: int) -> str:
+    """Return the program that marks what has a bin."""
+    # NVRTC leaves undefined what a struct within a struct leaves out, unless it has a name.
+    keep = f"B bins = {find.bins};\n  BinsKeep<B> keep{{bins}};"
+    types = f"using T = {find.element};\nusing E = {find.edge};\nusing B = {find.type};\n"
+    return _mark(find.element, tile, f"{find.parameters}, ", keep, types)
+
+
+def _mark(source: str, tile: int, parameters: str, keep: str, types: str = "") -> str:
     return f"""#include "kernel_select.cuh"
 using namespace coop;
-{of._types}
-extern "C" __global__ void __launch_bounds__({THREADS})
-entry(const S* sources, i64 size, {of._parameters}i64* counts) {{
-  auto keep = {of._keep};
-  count_kept<S, decltype(keep), {THREADS}, {of.tile}>(sources, size, keep, counts);
+using S = {source};
+{types}extern "C" __global__ void __launch_bounds__({THREADS})
+entry(const S* sources, i64 size, {parameters}unsigned char* marks, i64* counts) {{
+  {keep}
+  mark_kept<S, decltype(keep), {THREADS}, {tile}>(sources, size, keep, marks, counts);
 }}
 """
 
 
 @cache
-def write(of: Selection) -> str:
-    """Return the program that writes what is kept, by a block a tile."""
-    flags = ", ".join(str(flag).lower() for flag in (of.beside, of.values, of.indices))
+def write(item: int | None, indices: bool) -> str:
+    """Return the program that writes marked elements of so many bytes, and where they are."""
+    values, word = item is not None, _WORDS[item or 1]
+    flags = ", ".join(str(flag).lower() for flag in (values, indices))
     return f"""#include "kernel_select.cuh"
 using namespace coop;
-{of._types}
+using T = {word};
 extern "C" __global__ void __launch_bounds__({THREADS})
-entry(const S* sources, const T* x, i64 size, {of._parameters}const i64* ends, T* y, i64* index) {{
-  auto keep = {of._keep};
-  write_kept<S, T, decltype(keep), {flags}, {THREADS}, {of.items}>
-      (sources, x, size, keep, ends, y, index);
+entry(const T* x, i64 size, const unsigned char* marks, const i64* ends, T* y, i64* index) {{
+  write_kept<T, {flags}, {THREADS}, {_items(item)}>(x, size, marks, ends, y, index);
 }}
 """
 
@@ -150,11 +110,10 @@ entry(const T* x, i64 size, {parameters}, i64 tile, unsigned room, T* out, u64 c
 """
 
 
-def programs(dtype: np.dtype[Any]) -> list[str]:
-    """Return what selections from elements of `dtype` launch, by bins as integers find them."""
-    selections = [masked(dtype.itemsize), nonzero(dtype)]
-    if dtype.kind in "iu":
-        own = finder("unit", dtype, dtype)
-        for written in ((True, False), (False, True), (True, True)):
-            selections.append(within(own, dtype.itemsize, *written))
-    return [make(of) for of in selections for make in (count, write)]
+def programs() -> list[str]:
+    """Return what masks and zeros select by, of elements of any dtype."""
+    byte = np.dtype("u1")
+    sources = [write(None, True), *(write(item, both) for item in SIZES for both in (False, True))]
+    sources += [mark_nonzero(byte, tile_of(item)) for item in SIZES]
+    sources += [mark_nonzero(np.dtype(name), tile_of(None)) for name in CTYPES]
+    return list(dict.fromkeys(sources))
