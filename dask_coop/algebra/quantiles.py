@@ -60,7 +60,7 @@ class Quantiles:
     Attributes
     ----------
     q : numpy.ndarray or None
-        Between 0 and 1, of one axis at most; None for the median as `numpy.median` has it, the mean
+        Between 0 and 1, of two axes at most; None for the median as `numpy.median` has it, the mean
         of the two in the middle.
     method : str
         One of `METHODS`.

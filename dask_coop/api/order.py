@@ -52,7 +52,7 @@ def quantile(
         Integers, floats, dates or durations, in NumPy or CuPy chunks; bool for the methods that
         take an element.
     q : float, array_like of float, dask.array.Array or Delayed of a float
-        Between 0 and 1, of one axis at most; it may be lazy.
+        Between 0 and 1, of two axes at most; it may be lazy.
     axis : int, tuple of int or None
         The axes to take quantiles along; None for all of them.
     out : dask.array.Array, optional
@@ -77,7 +77,7 @@ def quantile(
     Returns
     -------
     dask.array.Array
-        Lazy: the axis of `q` first, if it has one, then the axes that are left. NaN where there is
+        Lazy: the axes of `q` first, then the axes that are left. NaN where there is
         one.
 
     Raises
@@ -131,7 +131,7 @@ def percentile(
     a : dask.array.Array or array_like
         As for :func:`quantile`.
     q : float, array_like of float, dask.array.Array or Delayed of a float
-        Between 0 and 100, of one axis at most; it may be lazy.
+        Between 0 and 100, of two axes at most; it may be lazy.
     axis, out, overwrite_input, method, keepdims, weights, split_every, recompute, engine
         As for :func:`quantile`.
 
@@ -357,8 +357,8 @@ class Fractions:
         q = np.asarray(chunks.asarray(q, "numpy") if hasattr(q, "__cuda_array_interface__") else q)
         if q.dtype.kind not in "biuf":
             raise TypeError(f"q takes numbers, got dtype {q.dtype}")
-        if q.ndim > 1:
-            raise ValueError(f"q must be a scalar or 1d, got {q.ndim} axes")
+        if q.ndim > 2:
+            raise ValueError(f"q must have at most 2 axes, got {q.ndim}")
         q = np.true_divide(q, self.divisor, out=...) if self.divisor > 1 else q
         if not np.all((q >= 0) & (q <= 1)):
             raise ValueError(self.refusal)

@@ -27,6 +27,7 @@ fractions = st.one_of(
     st.sampled_from([0, 1]),
     st.floats(0, 1, width=32).map(np.float32),
     st.lists(st.floats(0, 1), min_size=1, max_size=5).map(np.array),
+    st.just(np.array([[0.1, 0.5], [0.9, 0.95]])),
     st.lists(st.floats(0, 1, width=32), min_size=1, max_size=3).map(lambda q: np.array(q, "f4")),
 )
 
@@ -301,7 +302,7 @@ def test_chunks_are_made_anew_for_each_read_if_they_are_to_be() -> None:
     ("options", "error", "said"),
     [
         ({"q": 1.5}, ValueError, r"range \[0, 1\]"),
-        ({"q": [[0.5]]}, ValueError, "scalar or 1d"),
+        ({"q": [[[0.5]]]}, ValueError, "at most 2 axes"),
         ({"q": "half"}, TypeError, "takes numbers"),
         ({"q": 0.5, "method": "middle"}, ValueError, "'middle' is not a valid method"),
         ({"q": 0.5, "weights": np.ones(10)}, ValueError, "only method 'inverted_cdf'"),
