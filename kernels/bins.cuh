@@ -257,6 +257,23 @@ template <typename T, bool several> struct DigitBins {
   }
 };
 
+// One bin: samples whose keys begin, without their last `bits`, with `prefix` or what is above it, or below.
+template <typename T, bool above> struct BeyondBins {
+  int n, bits;
+  u64 prefix;
+
+  __device__ int stage(void*) { return 0; }
+
+  template <int m> __device__ void find(const T (&samples)[m], unsigned (&bin)[m]) const {
+    using K = typename OrderKey<T>::K;
+#pragma unroll
+    for (int i = 0; i < m; ++i) {
+      K begin = OrderKey<T>::get(samples[i]) >> bits;
+      bin[i] = (above ? begin >= K(prefix) : begin <= K(prefix)) ? 0 : ~0u;
+    }
+  }
+};
+
 // Bins whose samples, integers, have to be from `least` to `most` besides: E takes some beside these for them.
 template <typename T, typename E, typename B> struct LimitedBins : B {
   T least, most;

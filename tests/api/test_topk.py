@@ -234,3 +234,26 @@ def test_sorts_that_make_no_sense_are_refused(name: str) -> None:
     hidden = x.map_blocks(np.ma.masked_greater, 0.5, dtype=x.dtype, meta=x._meta)
     with pytest.raises(TypeError, match="MaskedArray"):
         function(hidden).compute(scheduler="synchronous")
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8"])
+@pytest.mark.parametrize("k", [1, -1, 40, -40])
+def test_long_lines_are_counted_by_digits(
+    xp: Any, dtype: str, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if xp is not np:
+        from dask_coop.chunks.cupy import topk
+
+        monkeypatch.setattr(topk, "_LONG", 1)
+    rng = np.random.default_rng(5)
+    kinds = [rng.standard_normal(5000) * 90, rng.integers(0, 3, 5000), np.zeros(5000)]
+    kinds += [np.arange(5000.0), rng.choice([0.0, -0.0, 1e-7, -1e-7], 5000)]
+    kinds += [np.where(rng.random(5000) < 0.995, 5, kinds[0])]
+    for values in kinds:
+        array = np.abs(values).astype(dtype) if dtype[0] in "?u" else values.astype(dtype)
+        check(xp, array, 2500, 0, k)
+        check(xp, array.reshape(2, 2500), (1, 2500), 1, k)
+        if array.dtype.kind == "f":
+            for missing in (0.001, 0.5, 1):
+                nan = array.dtype.type(np.nan)
+                check(xp, np.where(rng.random(5000) < missing, nan, array), 5000, 0, k)

@@ -342,6 +342,10 @@ def transposes(dtype: np.dtype[Any]) -> Iterator[str]:
 def selections() -> Iterator[str]:
     """Yield what selections from chunks can launch, by bins of some kinds."""
     yield from select.programs()
+    for dtype in map(np.dtype, CTYPES):
+        for kind in ("above", "below") if dtype.kind in "iuf" else ():
+            find = histogram.finder(kind, dtype, dtype)
+            yield select.mark_found(find, select.tile_of(None))
     yield from scans(bind(SUM, np.dtype("i8"), np.dtype("i8"), "scan"))
     for name in ("u1", "i8", "f4"):
         dtype = np.dtype(name)

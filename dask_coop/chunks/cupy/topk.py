@@ -1,4 +1,8 @@
-"""The best elements of the lines of CuPy chunks, by sorting."""
+"""The best elements of the lines of CuPy chunks, by sorting; of long lines few are left to sort.
+
+The samples of a long line are counted by the digits of their keys (`dask_coop.algebra.digits`),
+until few are left that are beyond the digit at which the k-th is. These are collected in order.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,26 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_coop.algebra.monoids import State
+from dask_coop.algebra.digits import Wanted, descend, elements_of, first_digit, key_bits, keys_of
+from dask_coop.algebra.monoids import COUNTS, State
+from dask_coop.algebra.operation import bind
+from dask_coop.algebra.quantiles import Quantiles
 from dask_coop.algebra.topk import TopK, rank
+from dask_coop.chunks.cupy import select
 from dask_coop.chunks.cupy.arrays import contiguous
+from dask_coop.chunks.cupy.bin_lookup import Lookup
+from dask_coop.chunks.cupy.histogram import histogram
 from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
+from dask_coop.cuda.programs import histogram as programs
 
 Array = Any
+
+#: Elements of a line from which on counting its digits takes less time than sorting it, and as many
+#: lines as are worked on one after the other.
+_LONG, _FEW_LINES = 1 << 18, 16
+
+_COUNTS = bind(COUNTS, np.dtype("i8"), np.dtype("i8"), "topk")
+_NO_SLOTS, _NOTHING = np.zeros(1, "i8"), np.zeros(0, "i8")
 
 
 def lift(monoid: TopK, x: Array, axes: tuple[int, ...]) -> State:
@@ -45,6 +63,10 @@ def largest(x: Array, k: int, indices: bool) -> State:
         Whether indices are returned besides, int64.
     """
     count = min(abs(k), x.shape[-1])
+    if len(x) <= _FEW_LINES and x.shape[-1] >= max(_LONG, 8 * count) and count:
+        states = [_of_long_line(line, k) for line in x]
+        values, at = (cupy.stack(fields) for fields in zip(*states, strict=True))
+        return (values, at) if indices else (values,)
     if x.size == 0 or count == 0:
         at = cupy.zeros((len(x), count), np.int64)
         values = cupy.empty(at.shape, x.dtype)
@@ -52,3 +74,50 @@ def largest(x: Array, k: int, indices: bool) -> State:
     at = contiguous(rank(x, k)[:, :count])
     values = cupy.take_along_axis(x, at, -1)
     return (values, at) if indices else (values,)
+
+
+def _of_long_line(x: Array, k: int) -> tuple[Array, Array]:
+    """Return the best elements of a contiguous line, and their indices."""
+    keyed = x.view("u1") if x.dtype.kind == "b" else x
+    n, count, above = x.size, abs(k), k > 0
+    wanted = Wanted(
+        Quantiles(None), np.array([n - count if above else count - 1]), _NO_SLOTS, None, n
+    )
+    digits, better = first_digit(keyed.dtype, wanted), 0
+    while True:
+        (table,) = histogram(_COUNTS, [keyed], digits, None)
+        counts = cupy.asnumpy(table)
+        follows = descend(digits, counts)
+        prefix = follows.prefixes[0]
+        digit = prefix & ((1 << digits.width) - 1)
+        better += int(counts[digit + 1 :].sum() if above else counts[:digit].sum())
+        are_few = better + int(counts[digit]) <= n // 8
+        if are_few or not digits.shift:
+            break
+        digits = follows
+    last = elements_of(np.array([prefix << digits.shift], "u8"), keyed.dtype)[0]
+    if are_few:
+        # Zeros are equal, whatever their signs, and neighbours as keys.
+        zero = 1 << (key_bits(keyed.dtype) - 1 - digits.shift)
+        if keyed.dtype.kind == "f" and prefix == (zero if above else zero - 1):
+            prefix += -1 if above else 1
+        at = _find(keyed, above, digits.shift, prefix)
+    else:
+        # The last of the best has many equals, of which the first are taken.
+        equal = cupy.isnan(x) if last != last else keyed == last
+        bound = prefix
+        if keyed.dtype.kind == "f" and not last:
+            bound = int(keys_of(np.array([0.0 if above else -0.0], keyed.dtype))[0])
+        found = _find(keyed, above, 0, bound + (1 if above else -1)) if better else _NOTHING
+        at = cupy.asarray(found)
+        at = cupy.sort(cupy.concatenate([at, select.flatnonzero(equal)[: count - at.size]]))
+    values = x[at]
+    order = rank(values.reshape(1, -1), k)[0, :count]
+    return values[order], at[order]
+
+
+def _find(x: Array, above: bool, bits: int, prefix: int) -> Array:
+    """Return where keys without their last bits are a prefix or what is above it, or below."""
+    finder = programs.finder("above" if above else "below", x.dtype, x.dtype)
+    found = Lookup(finder, (np.int32(1), np.int32(bits), np.uint64(prefix)))
+    return select.collect(x, found, values=False, indices=True)[1]

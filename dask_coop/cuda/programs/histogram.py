@@ -23,8 +23,11 @@ PARTITION_THREADS, PARTITION_ITEMS = 512, 16
 BUCKET, BUCKETS = 1 << 15, PARTITION_THREADS
 
 
-Kind = Literal["guessed", "linear", "searched", "unit", "digit", "digits"]
+Kind = Literal["guessed", "linear", "searched", "unit", "digit", "digits", "above", "below"]
 
+
+#: Whether the one bin of what is beyond a key is above it.
+_BEYOND: dict[Kind, bool] = {"above": True, "below": False}
 
 #: Whether bins that are digits have several prefixes.
 _DIGITS: dict[Kind, bool] = {"digit": False, "digits": True}
@@ -36,7 +39,7 @@ class Finder:
 
     Attributes
     ----------
-    kind : {"guessed", "linear", "searched", "unit", "digit", "digits"}
+    kind : {"guessed", "linear", "searched", "unit", "digit", "digits", "above", "below"}
     element, edge : str
         The C++ names of the samples and of the edges, or of the samples where there are none.
     limited : bool
@@ -57,6 +60,8 @@ class Finder:
     def _parameters(self) -> str:
         if self.kind == "unit":
             return "int n"
+        if self.kind in _BEYOND:
+            return "int n, int bits, u64 prefix"
         if self.kind in _DIGITS:
             keys = "int n, int shift, int width, u64 prefix"
             several = ", int count, const u64* prefixes, const unsigned short* slots, int staged"
@@ -79,6 +84,8 @@ class Finder:
     def _bins(self) -> str:
         if self.kind == "unit":
             return "{n}"
+        if self.kind in _BEYOND:
+            return "{n, bits, prefix}"
         if self.kind in _DIGITS:
             several = ", count, prefixes, slots, bool(staged)"
             return "{n, shift, width, prefix" + several * _DIGITS[self.kind] + "}"
@@ -102,6 +109,8 @@ class Finder:
     @property
     def type(self) -> str:
         """The C++ type of the bins."""
+        if self.kind in _BEYOND:
+            return f"BeyondBins<T, {str(_BEYOND[self.kind]).lower()}>"
         if self.kind in _DIGITS:
             return f"DigitBins<T, {str(_DIGITS[self.kind]).lower()}>"
         bins = f"{self.kind.capitalize()}Bins<E>"
