@@ -316,3 +316,31 @@ def test_examples_in_public_docstrings_run() -> None:
             runner.run(example)
     assert runner.failures == 0
     assert runner.tries >= 10
+
+
+def imported(module: Path) -> Iterator[str]:
+    """Yield the modules of the package that a module needs to be imported."""
+    name = ".".join(("dask_coop", *module.relative_to(PACKAGE).with_suffix("").parts))
+    known = {
+        ".".join(("dask_coop", *m.relative_to(PACKAGE).with_suffix("").parts)) for m in MODULES
+    }
+    body = list(ast.parse(module.read_text()).body)
+    for node in body:
+        if isinstance(node, ast.Try):
+            body += node.body
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield from {full if full in known else node.module} & (known - {name})
+
+
+def test_no_module_needs_itself() -> None:
+    needs = {
+        ".".join(("dask_coop", *m.relative_to(PACKAGE).with_suffix("").parts)): set(imported(m))
+        for m in MODULES
+    }
+    # What needs nothing that is left is taken away, until nothing is.
+    while free := [name for name, needed in needs.items() if not needed & needs.keys()]:
+        for name in free:
+            del needs[name]
+    assert not needs

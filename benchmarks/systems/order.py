@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +227,7 @@ def masks(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
     if torch is not None:
         t, m = torch.as_tensor(x, device="cuda"), torch.as_tensor(mask, device="cuda")
         yield gpu.row(kept, TORCH, lambda: torch.masked_select(t, m), None)
-    yield from by_cub(gpu, kept, "select_flagged", x, mask)
+    yield by_cub(gpu, kept, "select_flagged", x, mask)
     wanted = xp.flatnonzero(mask)
     yield gpu.row(where, OURS, lambda: select.flatnonzero(mask), partial(_same, wanted))
     yield gpu.row(where, CUPY, lambda: xp.flatnonzero(mask), None)
@@ -256,7 +256,7 @@ def largest(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
         t = torch.as_tensor(x, device="cuda")
         yield gpu.row(work, TORCH, lambda: torch.topk(t, 1000), None)
         del t
-    yield from by_cub(gpu, work, "topk", x, None)
+    yield by_cub(gpu, work, "topk", x, None)
 
 
 def distinct(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
@@ -282,46 +282,44 @@ def distinct(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
         del x, values, counts
 
 
-def by_cub(gpu: Gpu, work: str, name: str, x: Any, flags: Any) -> Iterator[Row]:
-    """Measure CUB, where there is nvcc, and headers that have the function."""
+@cache
+def cub() -> Any:
+    """Return cub_order.cu as a library, or why there is none."""
     nvcc = find_nvcc()
     if nvcc is None:
-        return
-    with tempfile.TemporaryDirectory(prefix="dask_coop-cub-") as folder:
-        path = Path(folder) / "order.so"
-        options = ["-O3", "-std=c++17", "-arch=native", "-shared", "-Xcompiler", "-fPIC"]
-        source = str(HERE / "cub_order.cu")
-        made = subprocess.run(
-            [nvcc, *options, "-o", str(path), source], capture_output=True, text=True, check=False
-        )
-        if made.returncode:
-            yield {"work": work, "by": CUB, "note": made.stderr.strip()[-200:]}
-            return
-        library = ctypes.CDLL(str(path))
-        if name == "topk" and not library.has_topk():
-            yield {"work": work, "by": CUB, "note": "these headers have no DeviceTopK"}
-            return
-        size, pointer, number = ctypes.c_size_t(), ctypes.c_void_p, ctypes.c_longlong
-        out = gpu.xp.empty(x.size if flags is not None else 1000, x.dtype)
-        found = gpu.xp.zeros(1, "i8")
-        rest: list[Any] = [pointer(x.data.ptr)]
-        if flags is not None:
-            rest += [pointer(flags.data.ptr), pointer(out.data.ptr), pointer(found.data.ptr)]
-            rest += [number(x.size)]
-        else:
-            rest += [pointer(out.data.ptr), number(x.size), number(1000)]
-        function = getattr(library, name)
-        if function(None, ctypes.byref(size), *rest):
-            yield {"work": work, "by": CUB, "note": "CUB refused"}
-            return
-        temp = gpu.xp.empty(max(1, size.value), "u1")
-        with gpu.xp.cuda.Stream(null=True):
-            yield gpu.row(
-                work,
-                CUB,
-                lambda: function(pointer(temp.data.ptr), ctypes.byref(size), *rest),
-                lambda error: not error,
-            )
+        return "there is no nvcc"
+    path = Path(tempfile.mkdtemp(prefix="dask_coop-cub-")) / "order.so"
+    options = ["-O3", "-std=c++17", "-arch=native", "-shared", "-Xcompiler", "-fPIC"]
+    command = [nvcc, *options, "-o", str(path), str(HERE / "cub_order.cu")]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    return made.stderr.strip()[-200:] if made.returncode else ctypes.CDLL(str(path))
+
+
+def by_cub(gpu: Gpu, work: str, name: str, x: Any, flags: Any) -> Row:
+    """Measure CUB, where there is nvcc, and headers that have the function."""
+    library = cub()
+    if isinstance(library, str):
+        return {"work": work, "by": CUB, "note": library}
+    if name == "topk" and not library.has_topk():
+        return {"work": work, "by": CUB, "note": "these headers have no DeviceTopK"}
+    size, pointer, number = ctypes.c_size_t(), ctypes.c_void_p, ctypes.c_longlong
+    out = gpu.xp.empty(x.size if flags is not None else 1000, x.dtype)
+    found = gpu.xp.zeros(1, "i8")
+    rest: list[Any] = [pointer(x.data.ptr)]
+    if flags is not None:
+        rest += [pointer(flags.data.ptr), pointer(out.data.ptr), pointer(found.data.ptr)]
+        rest += [number(x.size)]
+    else:
+        rest += [pointer(out.data.ptr), number(x.size), number(1000)]
+    function = getattr(library, name)
+    if function(None, ctypes.byref(size), *rest):
+        return {"work": work, "by": CUB, "note": "CUB refused"}
+    temp = gpu.xp.empty(max(1, size.value), "u1")
+
+    def call() -> bool:
+        return not function(pointer(temp.data.ptr), ctypes.byref(size), *rest)
+
+    return gpu.row(work, CUB, call, bool)
 
 
 def together(gpus: int, chunks: int, samples: int) -> Iterator[Row]:

@@ -44,7 +44,7 @@ def quantile(
     recompute: bool = False,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Exact quantiles of all elements, or of those along some axes, equal to NumPy's.
+    """Exact quantiles of all elements, or of those along some axes, equal to those of NumPy 2.3.
 
     Parameters
     ----------
@@ -350,7 +350,7 @@ class Fractions:
         if not self.is_lazy:
             return self.q
         dtype = np.dtype("f8") if isinstance(self.q, Delayed) else self.q.dtype
-        return np.true_divide(np.ones((1,) * len(self.shape), dtype), self.divisor, out=...)
+        return np.asarray(np.true_divide(np.ones((1,) * len(self.shape), dtype), self.divisor))
 
     def found(self, q: Any) -> Any:
         """Return the fractions, once they are known."""
@@ -359,7 +359,7 @@ class Fractions:
             raise TypeError(f"q takes numbers, got dtype {q.dtype}")
         if q.ndim > 2:
             raise ValueError(f"q must have at most 2 axes, got {q.ndim}")
-        q = np.true_divide(q, self.divisor, out=...) if self.divisor > 1 else q
+        q = np.asarray(np.true_divide(q, self.divisor)) if self.divisor > 1 else q
         if not np.all((q >= 0) & (q <= 1)):
             raise ValueError(self.refusal)
         return q

@@ -13,14 +13,13 @@ import cupy
 import numpy as np
 
 from dask_coop.algebra.digits import Wanted, descend, elements_of, first_digit, key_bits, keys_of
-from dask_coop.algebra.monoids import COUNTS, State
-from dask_coop.algebra.operation import bind
+from dask_coop.algebra.monoids import State
 from dask_coop.algebra.quantiles import Quantiles
 from dask_coop.algebra.topk import TopK, rank
 from dask_coop.chunks.cupy import select
-from dask_coop.chunks.cupy.arrays import contiguous
+from dask_coop.chunks.cupy.arrays import aligned, contiguous
 from dask_coop.chunks.cupy.bin_lookup import Lookup
-from dask_coop.chunks.cupy.histogram import histogram
+from dask_coop.chunks.cupy.histogram_strategies import count as count_samples
 from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
 from dask_coop.cuda.programs import histogram as programs
 
@@ -30,7 +29,6 @@ Array = Any
 #: lines as are worked on one after the other.
 _LONG, _FEW_LINES = 1 << 18, 16
 
-_COUNTS = bind(COUNTS, np.dtype("i8"), np.dtype("i8"), "topk")
 _NO_SLOTS, _NOTHING = np.zeros(1, "i8"), np.zeros(0, "i8")
 
 
@@ -78,14 +76,15 @@ def largest(x: Array, k: int, indices: bool) -> State:
 
 def _of_long_line(x: Array, k: int) -> tuple[Array, Array]:
     """Return the best elements of a contiguous line, and their indices."""
-    keyed = x.view("u1") if x.dtype.kind == "b" else x
+    keyed = aligned(contiguous(x.view("u1") if x.dtype.kind == "b" else x))
     n, count, above = x.size, abs(k), k > 0
     wanted = Wanted(
         Quantiles(None), np.array([n - count if above else count - 1]), _NO_SLOTS, None, n
     )
     digits, better = first_digit(keyed.dtype, wanted), 0
     while True:
-        (table,) = histogram(_COUNTS, [keyed], digits, None)
+        table = cupy.zeros(digits.n, "i8")
+        count_samples(keyed, None, digits, table)
         counts = cupy.asnumpy(table)
         follows = descend(digits, counts)
         prefix = follows.prefixes[0]
