@@ -20,11 +20,13 @@ import dask_coop as dc
 from dask_coop.cli import backends
 
 #: The share of samples at which a pulse begins, and how many samples it takes to fall to a third.
-RATE = 0.0005
+RATE = 0.001
 DECAY = 40
 
 #: The samples that the figure shows.
 SHOWN = 20_000
+
+BINS = 60
 
 
 def signal(size: int, chunk: int) -> da.Array:
@@ -86,8 +88,7 @@ def main() -> None:
         if events.size < 2:
             parser.error(f"the signal exceeds {given.threshold:g} {events.size} times; try less")
         intervals = da.diff(events)
-        counts, edges = dc.histogram(intervals, 60)
-        # Few are shown, and where they are is known.
+        counts, edges = dc.histogram(intervals, BINS)
         shown, places, average, counts, edges = runtime.compute(
             x[:SHOWN], events, dc.mean(intervals), counts, edges
         )
@@ -113,15 +114,15 @@ def save_figure(
     above.plot(np.arange(len(x)), x, color="0.5", linewidth=0.7)
     above.axhline(threshold, color="0.2", linestyle="--", linewidth=1, label="threshold")
     near = places[places < len(x)]
-    above.plot(near, x[near], "v", color="#c8553d", markersize=6, label="begin of an event")
+    above.plot(near, x[near], "v", color="#c8553d", markersize=6, label="start of an event")
     above.set(xlim=(0, len(x)), xlabel="sample")
-    above.legend(loc="upper right")
+    above.legend(loc="upper center", bbox_to_anchor=(0.5, 1.13), ncols=2, frameon=False)
 
     below.stairs(counts, edges, fill=True, color="0.6", label="intervals between events")
     expected = counts.sum() * -np.diff(np.exp(-edges / average))
     middle = (edges[1:] + edges[:-1]) / 2
-    below.plot(middle, expected, color="#c8553d", label="of events at random, equally many")
-    below.set(xlim=(edges[0], edges[-1]), ylim=(0.5, None), yscale="log")
+    below.plot(middle, expected, color="#c8553d", label="expected of events at random")
+    below.set(xlim=(0, edges[-1]), ylim=(0.5, 2 * counts.max()), yscale="log")
     below.set(xlabel="samples from one event to the next", ylabel="intervals")
     below.legend(loc="upper right")
     figure.savefig(path, dpi=110)

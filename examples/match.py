@@ -9,6 +9,7 @@ and each chunk is taken along it. The pictures may be larger than memory or live
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from dask_coop.cli import backends
 from dask_coop.cli.readers import open_source
 from dask_coop.errors import UserError
 
-#: What the histograms of red, green and blue are drawn in.
+#: What the curves of red, green and blue are drawn in.
 COLORS = ("#c8553d", "#588b4b", "#3d6fc8")
 
 
@@ -92,7 +93,8 @@ def main() -> None:
         print(f"backend: {runtime.name}")
     path = given.out / f"{stem}-matched.png"
     given.out.mkdir(parents=True, exist_ok=True)
-    save_comparison(path, (name, other, "matched"), results[:3], zip(results[3:6], results[6:]))
+    names = (name, other, "matched")
+    save_comparison(path, zip(names, results[:3], results[3:6], results[6:], strict=True))
     print(f"figure: {path}")
 
 
@@ -101,23 +103,23 @@ def histogram(x: da.Array) -> tuple[da.Array, Any]:
     return dc.histogram(x, 256, (0, 256) if x.dtype == np.uint8 else None, axis=(0, 1))
 
 
-def save_comparison(path: Path, names: Any, pictures: Any, tables: Any) -> None:
+def save_comparison(path: Path, shown: Iterable[tuple[str, Any, Any, Any]]) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(14, 7), layout="constrained")
     figure.suptitle("Histogram matching", fontsize="x-large", fontweight="bold")
-    columns = figure.subplots(2, 3, height_ratios=(4, 1)).T
-    for (above, below), name, picture, (counts, edges) in zip(
-        columns, names, pictures, tables, strict=True
-    ):
+    columns = figure.subplots(2, 3, height_ratios=(3, 1)).T
+    for (above, below), (name, picture, counts, edges) in zip(columns, shown, strict=True):
         low, high = edges[0], edges[-1]
         above.imshow(np.clip((picture - low) / (high - low), 0, 1), cmap="gray", vmin=0, vmax=1)
         above.set_title(name, parse_math=False)
         above.axis("off")
-        is_grey = counts.ndim == 1
-        for row, color in zip(np.atleast_2d(counts), ("0.4",) if is_grey else COLORS):
-            below.stairs(row, edges, fill=is_grey, color=color)
-        below.set(xlim=(low, high), ylim=0, yticks=[], xlabel="value")
+        for row, color in zip(
+            np.atleast_2d(counts), COLORS if counts.ndim > 1 else ["0.2"], strict=True
+        ):
+            below.stairs(row.cumsum() / row.sum() * 100, edges, color=color, baseline=None)
+        below.set(xlim=(low, high), ylim=(0, 100), xlabel="value", ylabel="% of pixels")
+        below.label_outer()
     figure.savefig(path, dpi=110)
 
 

@@ -105,6 +105,7 @@ def save_figure(path: Path, counts: Any, expected: Any, edges: Any) -> None:
     below.axhspan(-2, 2, color="0.93")
     below.stairs(deviations(counts, expected), edges, color="0.3", linewidth=1, baseline=None)
     below.set(xlabel="element", ylabel="difference,\nstandard deviations")
+    below.ticklabel_format(style="plain")
     figure.savefig(path, dpi=110)
 
 

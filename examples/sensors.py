@@ -34,8 +34,8 @@ def series(days: int, chunk: int) -> da.Array:
     load = 0.5 * da.cos((hour - 4) / 12 * np.pi)
     slow = dc.cumsum(rng.normal(scale=0.02, size=(days, 1), chunks=(chunk, 1)), axis=0)
     right = 6 + load + slow + rng.normal(scale=0.1, **like)
-    error = rng.choice([-1.5, 1.5], **like) + rng.normal(scale=0.5, **like)
-    return da.where(rng.random(**like) < WRONG, 6 + 2 * error, right)
+    error = da.where(rng.random(**like) < 0.5, -3, 3) + rng.normal(**like)
+    return da.where(rng.random(**like) < WRONG, 6 + error, right)
 
 
 def five_numbers(x: da.Array, axis: int | None = None) -> da.Array:
@@ -44,7 +44,7 @@ def five_numbers(x: da.Array, axis: int | None = None) -> da.Array:
 
 
 def fences(summary: Any, reach: float = 1.5) -> tuple[float, float]:
-    """Return what Tukey's outliers are below and above: quartiles, and `reach` of their distance."""
+    """Return what outliers are below and above: `reach` times as far out as quartiles are apart."""
     _, lower, _, upper, _ = map(float, summary)
     return lower - reach * (upper - lower), upper + reach * (upper - lower)
 
@@ -119,6 +119,7 @@ def save_figure(
         flierprops={"marker": ".", "markeredgecolor": "#c8553d", "markersize": 5},
     )
     right.set(xticks=[], xlabel="all samples")
+    right.tick_params(left=False)
     figure.savefig(path, dpi=110)
 
 
