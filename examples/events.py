@@ -86,7 +86,10 @@ def main() -> None:
         x = runtime.move(signal(given.size, given.chunk))
         events = find_events(x, given.threshold, given.dead)
         if events.size < 2:
-            parser.error(f"the signal exceeds {given.threshold:g} {events.size} times; try less")
+            parser.error(
+                f"an interval takes 2 events, and there are {events.size} above "
+                f"{given.threshold:g}; give a lower --threshold or a larger --size"
+            )
         intervals = da.diff(events)
         counts, edges = dc.histogram(intervals, BINS)
         shown, places, average, counts, edges = runtime.compute(

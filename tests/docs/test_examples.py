@@ -331,7 +331,10 @@ def test_matching_is_numpy_s(match: Any, xp: ModuleType, dtype: str) -> None:
     expected = np.interp(x, np.quantile(x, shares), np.quantile(y, shares))
     expected = (np.rint(expected) if dtype[0] == "u" else expected).astype(dtype)
     assert lazy.dtype == dtype
-    np.testing.assert_array_equal(to_numpy(xp, lazy), expected)
+    found = to_numpy(xp, lazy).astype("f8")
+    # CuPy rounds a product and its sum once; by that a half may round to the other integer.
+    off = 1 if dtype[0] == "u" else 1e-4
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0 if xp is np else off)
 
 
 @pytest.mark.parametrize("colors", [(), (3,)])
@@ -342,7 +345,7 @@ def test_matching_is_scikit_image_s(match: Any, xp: ModuleType, colors: tuple[in
     y = (200 * rng.random((50, 70, *colors)) ** 1.5).astype("u1")
     expected = exposure.match_histograms(x, y, channel_axis=-1 if colors else None)
     found = to_numpy(xp, match(to_chunks(xp, x, 16), to_chunks(xp, y, 30), steps=20_000))
-    # As every value is there up to 200, it is less than one below; and it cuts off fractions.
+    # There is every value up to 200, so its lines between two are less than one below.
     assert np.abs(found - expected.astype("f8")).max() <= 1
 
 
