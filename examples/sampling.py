@@ -46,7 +46,8 @@ def draw(weights: da.Array, numbers: da.Array) -> da.Array:
     Returns
     -------
     dask.array.Array
-        Lazy: an index for each number, in its chunks. What has no weight is never drawn.
+        Lazy: an index for each number, in its chunks. What has no weight is not drawn, but where
+        rounding makes a difference of sums that should be equal.
     """
     sums = dc.cumsum(weights)
     return dc.searchsorted(sums, numbers * sums[-1], side="right")
