@@ -203,6 +203,177 @@ def test_the_moving_average_is_drawn(tmp_path: Path) -> None:
     check_picture(image, tmp_path, text)
 
 
+@pytest.fixture(scope="module")
+def sensors() -> Any:
+    """Return the example of outliers."""
+    return load("sensors")
+
+
+def test_outliers_are_numpy_s_and_their_number_is_known(sensors: Any, xp: ModuleType) -> None:
+    x = np.random.default_rng(0).standard_t(2, (50, 40))
+    lazy = to_chunks(xp, x, (16, 40))
+    expected = np.quantile(x, [0, 0.25, 0.5, 0.75, 1])
+    np.testing.assert_array_equal(to_numpy(xp, sensors.five_numbers(lazy)), expected)
+    low, high = sensors.fences(expected)
+    reach = 1.5 * (expected[3] - expected[1])
+    assert (low, high) == (expected[1] - reach, expected[3] + reach)
+    beyond = (x < low) | (x > high)
+    assert 50 < beyond.sum() < 500
+    found = sensors.find_outliers(lazy, low, high)
+    assert [one.shape for one in found] == [(beyond.sum(),)] * 3
+    for one, wanted in zip(found, (*np.nonzero(beyond), x[beyond]), strict=True):
+        np.testing.assert_array_equal(to_numpy(xp, one), wanted)
+
+
+def test_quartiles_of_days_are_numpy_s(sensors: Any, xp: ModuleType) -> None:
+    x = np.random.default_rng(0).normal(size=(50, 40))
+    found = to_numpy(xp, sensors.five_numbers(to_chunks(xp, x, (16, 40)), axis=1))
+    np.testing.assert_array_equal(found, np.quantile(x, [0, 0.25, 0.5, 0.75, 1], axis=1))
+
+
+def test_the_sensor_s_series_is_the_same_whenever_it_is_computed(sensors: Any) -> None:
+    x = sensors.series(6, 2)
+    np.testing.assert_array_equal(x.compute(), x.compute())
+
+
+def test_the_box_plot_and_the_outliers_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    text = run("sensors.py", "--days", "20", "--chunk", "8", "--out", "demo", cwd=tmp_path)
+    assert text.startswith("backend: ")
+    assert "samples: 172800 in 3 chunks, in " in text
+    for words in ("minimum: ", "median: ", "upper quartile: ", "outliers: "):
+        assert words in text
+    check_picture(image, tmp_path, text)
+
+
+def starts(x: Any, threshold: float, dead: int) -> list[int]:
+    """Return where events start, by a look at each sample."""
+    found, last = [], None
+    for i, sample in enumerate(x):
+        if sample > threshold:
+            if last is None or i - last > 1 + dead:
+                found.append(i)
+            last = i
+    return found
+
+
+@pytest.mark.parametrize("dead", [0, 3])
+@pytest.mark.parametrize("threshold", [-9, 0.5, 2, 9])
+def test_events_are_those_of_a_loop(xp: ModuleType, threshold: float, dead: int) -> None:
+    x = np.random.default_rng(0).normal(size=1000)
+    lazy = load("events").find_events(to_chunks(xp, x, 64), threshold, dead)
+    expected = starts(x, threshold, dead)
+    assert lazy.shape == (len(expected),)
+    assert max(lazy.chunks[0]) - min(lazy.chunks[0]) <= 1
+    np.testing.assert_array_equal(to_numpy(xp, lazy), expected)
+    np.testing.assert_array_equal(to_numpy(xp, da.diff(lazy)), np.diff(expected))
+
+
+def test_the_events_and_their_intervals_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    text = run("events.py", "--size", "50000", "--chunk", "9999", "--out", "demo", cwd=tmp_path)
+    assert text.startswith("backend: ")
+    assert "samples: 50000 in 6 chunks, in " in text
+    assert "events: " in text
+    assert "interval: " in text
+    check_picture(image, tmp_path, text)
+
+
+def test_draws_are_numpy_s(xp: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    # Integers, whose sums are exact, and none at either end.
+    weights = rng.integers(0, 3, 500) * (np.arange(500) % 499 > 3)
+    numbers = rng.random((30, 20))
+    numbers[0, :2] = 0, np.nextafter(1, 0)
+    draw = load("sampling").draw
+    lazy = draw(to_chunks(xp, weights.astype("f8"), 64), to_chunks(xp, numbers, 16))
+    found = to_numpy(xp, lazy)
+    sums = np.cumsum(weights)
+    np.testing.assert_array_equal(found, np.searchsorted(sums, numbers * sums[-1], "right"))
+    assert (weights[found] > 0).all()
+
+
+def test_draws_are_as_frequent_as_their_weights(xp: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    weights, numbers = rng.exponential(size=50), rng.random(100_000)
+    draw = load("sampling").draw
+    found = to_numpy(xp, draw(to_chunks(xp, weights, 16), to_chunks(xp, numbers, 30_000)))
+    expected = weights / weights.sum() * len(numbers)
+    # Chi-square of 49 degrees of freedom: 49 on average, above 95 once in 10,000 times.
+    assert ((np.bincount(found, minlength=50) - expected) ** 2 / expected).sum() < 95
+
+
+def test_the_draws_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    given = ("--size", "5000", "--draws", "7000", "--chunk", "999", "--out", "demo")
+    text = run("sampling.py", *given, cwd=tmp_path)
+    assert text.startswith("backend: ")
+    assert "draws: 7000 from 5000 weights, in " in text
+    assert "bins: 200, of which " in text
+    check_picture(image, tmp_path, text)
+
+
+@pytest.fixture(scope="module")
+def match() -> Any:
+    """Return the function of the example that bears its name."""
+    return load("match").match
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "f8"])
+def test_matching_is_numpy_s(match: Any, xp: ModuleType, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(90, 20, (60, 80)).astype(dtype), rng.gamma(2, 20, (50, 70)).astype(dtype)
+    lazy = match(to_chunks(xp, x, 16), to_chunks(xp, y, 30), steps=100)
+    shares = np.linspace(0, 1, 101)
+    expected = np.interp(x, np.quantile(x, shares), np.quantile(y, shares))
+    expected = (np.rint(expected) if dtype[0] == "u" else expected).astype(dtype)
+    assert lazy.dtype == dtype
+    found = to_numpy(xp, lazy).astype("f8")
+    # CuPy rounds a product and its sum once; by that a half may round to the other integer.
+    off = 1 if dtype[0] == "u" else 1e-4
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0 if xp is np else off)
+
+
+@pytest.mark.parametrize("colors", [(), (3,)])
+def test_matching_is_scikit_image_s(match: Any, xp: ModuleType, colors: tuple[int, ...]) -> None:
+    exposure = pytest.importorskip("skimage.exposure")
+    rng = np.random.default_rng(0)
+    x = rng.normal(90, 20, (60, 80, *colors)).astype("u1")
+    y = (200 * rng.random((50, 70, *colors)) ** 1.5).astype("u1")
+    expected = exposure.match_histograms(x, y, channel_axis=-1 if colors else None)
+    found = to_numpy(xp, match(to_chunks(xp, x, 16), to_chunks(xp, y, 30), steps=20_000))
+    # There is every value up to 200, so its lines between two are less than one below.
+    assert np.abs(found - expected.astype("f8")).max() <= 1
+
+
+def test_a_picture_matches_itself(match: Any, xp: ModuleType) -> None:
+    x = picture((20, 30, 3))
+    lazy = to_chunks(xp, x, 16)
+    np.testing.assert_array_equal(to_numpy(xp, match(lazy, lazy)), x)
+
+
+def test_matching_and_drawing_compute_nothing(match: Any, sensors: Any) -> None:
+    def scheduler(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("computed while the graph was built")
+
+    with dask.config.set(scheduler=scheduler):
+        match(da.zeros((8, 8, 3), dtype="u1", chunks=4), da.zeros((6, 6, 3), dtype="f4", chunks=4))
+        load("sampling").draw(da.ones(8, chunks=4), da.zeros(8, chunks=4))
+        sensors.five_numbers(sensors.series(4, 2), axis=1)
+
+
+def test_the_matched_picture_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("skimage")
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    text = run("match.py", "skimage:chelsea", "skimage:coffee", "--out", "demo", cwd=tmp_path)
+    assert text.startswith("backend: ")
+    check_picture(image, tmp_path, text)
+
+
 def test_the_cluster_computes(tmp_path: Path) -> None:
     text = run("cluster.py", "--size", "100000", "--chunk", "30000", cwd=tmp_path)
     assert "array of 100000 values in 4 chunks" in text
