@@ -17,7 +17,7 @@ endif
 .PHONY: help demo check test lint fuzz gpu-test gpu-sanitize bench clean
 
 help:
-	@echo "make demo          describe and equalise two pictures; the results are in demo/"
+	@echo "make demo          describe and equalise pictures, and run the examples; the results are in demo/"
 	@echo "make check         lint, then the tests of the folders that changed; BASE=HEAD~1 says since when"
 	@echo "make test          lint, then all tests that this machine can run"
 	@echo "make lint          ruff and mypy"
@@ -36,6 +36,11 @@ demo: $(FOR_DEMO)
 		echo "$(PY) examples/equalize.py $$picture --out demo"; \
 		$(PY) examples/equalize.py $$picture --out demo || exit; \
 	done
+	@for name in sensors events sampling; do \
+		echo "$(PY) examples/$$name.py --out demo"; \
+		$(PY) examples/$$name.py --out demo || exit; \
+	done
+	$(PY) examples/match.py skimage:astronaut skimage:coffee --out demo
 
 # Since the branch left main, or on main since the last commit.
 check: lint

@@ -276,6 +276,8 @@ def _wanted(digits: Digits, table: Array) -> tuple[Wanted, Array]:
         # No other float has the largest digit.
         missing = int(counts[0, -1]) if digits.dtype.kind == "f" else 0
     size = int(counts.sum())
+    if not size:
+        raise ValueError("there is no quantile of no element")
     size = size - missing if quantiles.skipna else size * (missing == 0)
     previous, following, gamma = quantiles.ranks(size)
     ranks = np.stack([np.ravel(previous), np.ravel(following)]).reshape(-1)

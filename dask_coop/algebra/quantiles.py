@@ -131,16 +131,8 @@ class Quantiles:
         return np.where(is_late, high - distance * rest, low + distance * gamma)
 
     def end(self, low: Any, high: Any, gamma: Any, size: int) -> Any:
-        """Return the quantiles of `size` elements; of none, `low`, which is NaN.
-
-        Raises
-        ------
-        ValueError
-            If there is no element, and no NaN.
-        """
+        """Return the quantiles of `size` elements; of none, `low`, which is NaN."""
         if not size:
-            if low.dtype.kind not in "fMm":
-                raise ValueError("there is no quantile of an array without elements")
             if self.skipna:
                 warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
             return low

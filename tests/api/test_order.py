@@ -257,6 +257,8 @@ def test_behind_chunks_of_unknown_sizes_all_elements_are_counted(xp: Any) -> Non
     x = to_chunks(xp, array, 100)
     some = x[x > 0.5]
     np.testing.assert_array_equal(dc.median(some).compute(), np.median(array[array > 0.5]))
+    with pytest.raises(ValueError, match="no element"):
+        dc.median(x[x > 2]).compute()
     with pytest.raises(ValueError, match="compute_chunk_sizes"):
         dc.median(da.stack([some, some], axis=1), axis=0)
 
