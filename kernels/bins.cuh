@@ -233,7 +233,7 @@ template <typename T, bool several> struct DigitBins {
     unsigned last = (1u << width) - 1;
 #pragma unroll
     for (int i = 0; i < m; ++i) {
-      K key = OrderKey<T>::get(samples[i]), before = key >> shift >> width;
+      K key = OrderKey<T>::digits(samples[i]), before = key >> shift >> width;
       unsigned digit = unsigned(key >> shift) & last, slot = 0;
       bool found = true;
       if constexpr (several) {
@@ -268,7 +268,7 @@ template <typename T, bool above> struct BeyondBins {
     using K = typename OrderKey<T>::K;
 #pragma unroll
     for (int i = 0; i < m; ++i) {
-      K begin = OrderKey<T>::get(samples[i]) >> bits;
+      K begin = OrderKey<T>::digits(samples[i]) >> bits;
       bin[i] = (above ? begin >= K(prefix) : begin <= K(prefix)) ? 0 : ~0u;
     }
   }

@@ -56,7 +56,7 @@ template <typename T, typename F> struct EachCollected {
   template <int m> __device__ void operator()(const T (&samples)[m], i64) {
     unsigned held = 0;
 #pragma unroll
-    for (int k = 0; k < m; ++k) held |= unsigned(filter.holds(OrderKey<T>::get(samples[k]))) << k;
+    for (int k = 0; k < m; ++k) held |= unsigned(filter.holds(OrderKey<T>::digits(samples[k]))) << k;
     if (!held) return;
     unsigned at = atomicAdd(&count, unsigned(__popc(held)));
 #pragma unroll

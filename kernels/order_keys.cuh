@@ -11,7 +11,7 @@ template <> struct Word<8> { using type = u64; };
 template <typename T> struct OrderKey {
   static constexpr int bits = 8 * sizeof(T);
   using K = typename Word<sizeof(T)>::type;
-  // The key of NaN.
+  // The key of NaN, which in a longer word is above all others.
   static constexpr K last = ~K(0);
   static constexpr K top = K(1) << (bits - 1);
   static constexpr K mask = last >> (8 * sizeof(K) - bits);
@@ -23,6 +23,9 @@ template <typename T> struct OrderKey {
     else if constexpr (T(-1) < T(0)) return word ^ top;
     else return word;
   }
+
+  // The same in the bits that an element has, which is what its digits are of.
+  __device__ static K digits(T x) { return get(x) & mask; }
 
   __device__ static T element(K key) {
     K word = key;

@@ -95,7 +95,8 @@ def quantile(
     Of all elements: radix selection (`dask_coop.algebra.digits`). Every read counts the samples by
     16 bits of their keys, for all quantiles together, so elements of 32 bits are read twice; there
     is no sort, and the chunks stay as they are. Along some axes: blocks of whole lines are made, no
-    larger than the chunks where lines are not, and elements selected in each.
+    larger than the chunks where lines are not, and elements selected in each. What lies between two
+    elements of a line of CuPy chunks is CuPy's arithmetic, which takes subnormal float32 for zero.
 
     Examples
     --------

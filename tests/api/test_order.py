@@ -107,8 +107,14 @@ def test_quantiles_along_axes_are_numpys(
         # NumPy's functions take that for no axis in some versions, and for all in others.
         return
     expected = numpys(name, array, q, method, axis=axis, keepdims=keepdims)
-    result = call(dc, name, x, q, method, axis=axis, keepdims=keepdims)
-    assert_same(to_numpy(xp, result), expected)
+    result = to_numpy(xp, call(dc, name, x, q, method, axis=axis, keepdims=keepdims))
+    if xp is not np and array.dtype == "f4" and len(some) < array.ndim:
+        # CuPy's arithmetic takes subnormal float32 for zero.
+        assert result.dtype == expected.dtype
+        tiny = float(np.finfo("f4").tiny)
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=tiny)
+        return
+    assert_same(result, expected)
 
 
 @given(case=arrays(dtypes=["?"]), axis=st.sampled_from([None, 0]))
@@ -189,6 +195,17 @@ def test_large_chunks_are_counted_by_compiled_loops(xp: Any, dtype: str, count: 
     for values in (array, array[::-1, ::2], array.T, np.full_like(array, 3)):
         x = to_chunks(xp, values, (100, 150))
         assert_same(to_numpy(xp, dc.quantile(x, q)), np.asarray(np.quantile(values, q)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_one_nan_is_the_result(xp: Any, dtype: str) -> None:
+    array = np.arange(5000).astype(dtype)
+    array[77] = np.nan
+    x = to_chunks(xp, array, 1300)
+    assert np.isnan(to_numpy(xp, dc.median(x)))
+    assert np.isnan(to_numpy(xp, dc.quantile(x, [0.1, 1.0]))).all()
+    assert to_numpy(xp, dc.nanmedian(x)) == np.nanmedian(array)
+    assert to_numpy(xp, dc.argtopk(x, 1)) == 77
 
 
 def test_samples_that_differ_in_their_last_bits_only_are_told_apart(xp: Any) -> None:
