@@ -14,8 +14,9 @@ from dask_coop.chunks.numpy.histogram import BLOCK, WORTH_COMPILING
 
 Array = np.ndarray[Any, Any]
 
-#: What share of a chunk is collected at most: where more of it is wanted, it stays as it is.
-_MOST = 4
+#: What share of a chunk is collected at most: where more of it is wanted, it stays as it is, for
+#: what all chunks leave takes memory besides them.
+_MOST = 64
 
 
 @cache
@@ -75,6 +76,8 @@ def collect(x: Array, digits: Digits) -> Array:
             return x
         # A copy, so that the room that is left can be used.
         found.append(room[:size].view(x.dtype).copy())
+    if sum(map(len, found)) > most:
+        return x
     return np.concatenate(found) if len(found) > 2 else found[-1]
 
 
