@@ -19,6 +19,7 @@ import numpy as np
 import dask_coop
 
 from .cases import Array, Case, Maker, Scale, apart
+from .contenders import finish
 
 #: How many chunks the scans on a cluster have.
 ON_A_CLUSTER = (32, 128)
@@ -186,7 +187,7 @@ def cases(scale: Scale) -> Iterator[Case]:
             for chunks in counts:
                 yield Case("arrays", work, dtype, shape, arrays=call.arrays, chunks=chunks)
     for work, chunks in zip(CLUSTER, ON_A_CLUSTER, strict=True):
-        yield Case("arrays", work, "float64", (n,), chunks=chunks)
+        yield Case("arrays", work, "float64", (n,), chunks=chunks, clustered=True)
 
 
 def contender(find: Callable[[Any], Any], **more: Any) -> Maker:
@@ -195,7 +196,7 @@ def contender(find: Callable[[Any], Any], **more: Any) -> Maker:
     def make(contenders: Any, case: Case) -> Callable[..., Any]:
         call = CALLS[case.work]
         lazy = replace(call, given={**call.given, **more}).bind(find(contenders))
-        return OnCluster(contenders.cluster, lazy) if case.work in CLUSTER else InThreads(lazy)
+        return OnCluster(contenders.cluster, lazy) if case.clustered else InThreads(lazy)
 
     return make
 
@@ -249,21 +250,10 @@ class OnCluster:
 
     def __init__(self, client: Any, lazy: Callable[..., Any]) -> None:
         self._client, self._lazy = client, lazy
-        self._inputs: dict[str, Any] = {}
 
     def __call__(self, x: Any) -> Persisted:
         """Return the result when all of it is in memory."""
-        if x.name not in self._inputs:
-            self._inputs[x.name] = self._finish(x)
-        return Persisted(self._client, self._finish(self._lazy(self._inputs[x.name])))
-
-    def _finish(self, x: Any) -> Any:
-        from distributed import wait
-
-        x = self._client.persist(x)
-        with self._client.as_current():
-            wait(x)
-        return x
+        return Persisted(self._client, finish(self._client, self._lazy(x)))
 
 
 class Persisted:

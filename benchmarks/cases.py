@@ -55,6 +55,8 @@ class Case:
         limit; an instruction that runs at half rate takes two.
     chunks : int
         Of the Dask arrays that its inputs become; 0 where they stay as they are.
+    clustered : bool
+        Whether these chunks are in the memory of a cluster before a call.
     """
 
     primitive: str
@@ -68,6 +70,7 @@ class Case:
     written: int = 0
     slots: int = 0
     chunks: int = 0
+    clustered: bool = False
 
     @property
     def size(self) -> int:

@@ -118,8 +118,10 @@ class Contenders:
         cluster = LocalCluster(2, threads_per_worker=1, dashboard_address=None, silence_logs=40)
         return Client(cluster, set_as_default=False)
 
-    def adopt(self, name: str, x: Any, chunks: int = 0) -> Any:
-        """Return the array `x` as the library `name` takes it, without a copy."""
+    def adopt(self, name: str, x: Any, chunks: int = 0, clustered: bool = False) -> Any:
+        """Return the array `x` as the library `name` takes it, without a copy if not clustered."""
+        if clustered:
+            return finish(self.cluster, blocks(self.da, x, chunks))
         if chunks:
             return blocks(self.da, x, chunks)
         if name == "PyTorch":
@@ -194,6 +196,16 @@ def blocks(da: Any, x: Any, chunks: int) -> Any:
     along = round(chunks ** (1 / sum(split)))
     sizes = tuple(math.ceil(n / along) if cut else n for n, cut in zip(x.shape, split, strict=True))
     return da.from_array(x, chunks=sizes, name=False)
+
+
+def finish(client: Any, x: Any) -> Any:
+    """Return a Dask array when all of it is in the memory of a cluster."""
+    from distributed import wait
+
+    x = client.persist(x)
+    with client.as_current():
+        wait(x)
+    return x
 
 
 def _imported(name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .cases import HOST_ELEMENTS, Case, Primitive
-from .timers import HostTimer, Samples, Sets, Timer, inputs
+from .timers import CLUSTERED, HostTimer, Samples, Sets, Timer, inputs
 
 Row = dict[str, Any]
 
@@ -32,7 +32,7 @@ def measure(timer: Timer, case: Case, primitive: Primitive, floor: float | None)
     The ``status`` of a row is "ok", "missing" (no such function or library, see ``note``), "wrong"
     or "error".
     """
-    hidden = ("axis", "arrays", "written", "slots")
+    hidden = ("axis", "arrays", "written", "slots", "clustered")
     about = {key: value for key, value in vars(case).items() if key not in hidden}
     about |= {"bytes": case.arrays * case.nbytes + case.written, "floor_ms": floor}
     timer.release()
@@ -97,11 +97,13 @@ def prepare(
 
 def adopt(timer: Timer, case: Case, name: str, sets: Sets) -> Sets:
     """Return the sets as the library `name` takes them; Dask copies chunks, which all share."""
-    one = partial(timer.contenders.adopt, name, chunks=case.chunks)
+    one = partial(timer.contenders.adopt, name, chunks=case.chunks, clustered=case.clustered)
     if not isinstance(timer, HostTimer) or not case.chunks:
         return [tuple(map(one, arrays)) for arrays in sets]
     adopted: Sets = timer.keep(
-        f"in {case.chunks} chunks", case.inputs, lambda: [tuple(map(one, x)) for x in sets]
+        f"in {case.chunks} chunks",
+        (case.inputs, case.clustered),
+        lambda: [tuple(map(one, x)) for x in sets],
     )
     return adopted
 
@@ -117,7 +119,8 @@ def times_in_turn(timer: Timer, case: Case, outcomes: Mapping[str, Ready | Row])
     ready = {name: one for name, one in outcomes.items() if isinstance(one, Ready)}
     for turn, (name, one) in enumerate(ready.items()):
         try:
-            samples[name] = Samples(timer, one.call, one.sets, turn)
+            least = CLUSTERED if case.clustered else 1
+            samples[name] = Samples(timer, one.call, one.sets, turn, least)
         except Exception as error:
             rows[name] = _failed(timer, case, name, error)
     while any(taken.left for taken in samples.values()):

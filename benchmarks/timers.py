@@ -46,6 +46,9 @@ Sample = tuple[float, float]
 SAMPLES = ((100.0, 7), (300.0, 3), (math.inf, 1))
 HOST_SAMPLES = ((20.0, 7), (60.0, 5), (150.0, 3), (1000.0, 2), (math.inf, 1))
 
+#: At least so many samples of a call on a cluster, whose messages take now longer, now shorter.
+CLUSTERED = 7
+
 #: A batch lasts so many milliseconds, or has so many calls.
 BATCH_MS, MOST_CALLS = 2.0, 50
 
@@ -274,11 +277,14 @@ def _make_inputs(timer: Timer, case: Case) -> Sets:
 class Samples:
     """Samples of one call: the first says of how many calls each is, the fastest how many they are.
 
-    They begin with the set of the number `begin`.
+    They begin with the set of the number `begin`, and are at least so many.
     """
 
-    def __init__(self, timer: Timer, call: Call, sets: Sets, begin: int = 0) -> None:
+    def __init__(
+        self, timer: Timer, call: Call, sets: Sets, begin: int = 0, least: int = 1
+    ) -> None:
         self._timer, self._call, self._sets, self._begin = timer, call, sets, begin
+        self._fewest = least
         first = timer.sample(call, sets, begin, 1, 1.0)
         self._least, self._host = first
         self._batch = int(min(max(BATCH_MS / max(self._least, 1e-6), 1), MOST_CALLS))
@@ -289,7 +295,7 @@ class Samples:
     def left(self) -> int:
         """How many samples are still to be taken."""
         count = next(n for most, n in self._timer.samples if self._least <= most)
-        return max(count - len(self._samples), 0)
+        return max(max(count, self._fewest) - len(self._samples), 0)
 
     def sample(self) -> None:
         """Take the next sample."""

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from dask_coop.chunks.numpy.lines import aligned
+
 Array = np.ndarray[Any, Any]
 
 #: The least elements of a chunk for which loops are compiled, and of a line that is summed alone.
@@ -40,13 +42,14 @@ def _loops() -> ModuleType | None:
 
 def compiled(x: Array) -> ModuleType | None:
     """Return the loops for a chunk, or None where there is no Numba or they are not worth it."""
-    return _loops() if x.size >= WORTH_COMPILING and x.flags.aligned else None
+    return _loops() if x.size >= WORTH_COMPILING else None
 
 
 def reduce(ufunc: np.ufunc, x: Array, axes: tuple[int, ...], dtype: Any) -> Any:
     """Return ``ufunc.reduce(x, axes, dtype, initial=ufunc.identity)``, for sorted axes."""
     if (x.dtype, dtype) in _PAIRS.get(ufunc, ()):
         rows, multiply = axes == tuple(range(x.ndim - len(axes), x.ndim)), ufunc is np.multiply
+        x = x if compiled(x) is None else aligned(x)
         lines = _lines(x, x.ndim - len(axes) if rows else len(axes))
         if (rows or axes == tuple(range(len(axes)))) and lines is not None:
             loops = compiled(x)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.chunks.numpy import adding
-from dask_coop.chunks.numpy.lines import find_layout, flatten, read_only
+from dask_coop.chunks.numpy.lines import aligned, find_layout, flatten, read_only
 
 Array = np.ndarray[Any, Any]
 
@@ -55,13 +55,14 @@ def _loops() -> ModuleType | None:
 def compiled(x: Array) -> ModuleType | None:
     """Return the loops for a chunk, or None where there is no Numba or they are not worth it."""
     # They save more than other loops do: what NumPy takes here is some twenty calls a chunk.
-    large = x.size > adding.WORTH_COMPILING >> 3 and x.flags.aligned
+    large = x.size > adding.WORTH_COMPILING >> 3
     # Numba has no float16, in either byte order.
     return _loops() if large and x.dtype.newbyteorder("=") != np.float16 else None
 
 
 def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
     """Return the sum of `x` over sorted axes, in `dtype`: totals and their excesses."""
+    x = x if compiled(x) is None else aligned(x)
     if len(axes) == x.ndim and x.flags.c_contiguous and dtype == np.float64:
         if (loops := compiled(x)) is None:
             total, above = _add_line(x.reshape(-1))

@@ -54,11 +54,12 @@ def _add_block(block: Array, n: int, lanes: Array, errors: Array) -> None:
     """Add a block of a line of `n` numbers to its lanes, and what that rounds off to `errors`."""
     four = len(block) // (4 * _LANES) * 4 * _LANES if n > _SHORT else 0
     for start in range(0, four, 4 * _LANES):
-        a, b = block[start:][:_LANES], block[start + _LANES :][:_LANES]
-        c, d = block[start + 2 * _LANES :][:_LANES], block[start + 3 * _LANES :][:_LANES]
+        # One array: for several, it would be checked again and again whether they overlap.
+        part = block[start:][: 4 * _LANES]
         for i in range(_LANES):
-            sums = (np.float64(a[i]) + np.float64(b[i])) + (np.float64(c[i]) + np.float64(d[i]))
-            lanes[i], error = _add(lanes[i], sums)
+            a, b = np.float64(part[i]), np.float64(part[i + _LANES])
+            c, d = np.float64(part[i + 2 * _LANES]), np.float64(part[i + 3 * _LANES])
+            lanes[i], error = _add(lanes[i], (a + b) + (c + d))
             errors[i] += error
     for start in range(four, len(block), _LANES):
         part = block[start : min(start + _LANES, len(block))]

@@ -36,7 +36,7 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.numpy import adding, compensated
-from dask_coop.chunks.numpy.lines import Layout, Lines, find_layout, read
+from dask_coop.chunks.numpy.lines import Layout, Lines, aligned, find_layout, read
 
 Array = np.ndarray[Any, Any]
 
@@ -56,12 +56,12 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
     make = _LIFTS.get(op.monoid)
     if isinstance(op.monoid, Powers):
         make = _variance if op.monoid.order == 2 else _powers
-    if make is None or not x.flags.aligned or adding._loops() is None:
+    if make is None or adding._loops() is None:
         return None
     layout = find_layout(x, axes)
     if where is None and not (op.skipna and x.dtype.kind == "f") and _is_numpys(op, x, layout):
         return None
-    x = x.view("u1") if x.dtype.kind == "b" else x
+    x = aligned(x.view("u1") if x.dtype.kind == "b" else x)
     keep = None if where is None else np.broadcast_to(where, x.shape)
     lines = read(layout, x, keep)
     # Of groups of columns that have few elements each, loops would begin more often than work.

@@ -17,6 +17,10 @@ from dask_coop.chunks.numpy.strided_numba import CODES, TOP
 
 Array = np.ndarray[Any, Any]
 
+#: Samples that are worked on at a time. Where several arrays are read, each for a short while, the
+#: processor stops fetching ahead whenever it turns to another.
+BLOCK, LONG_BLOCK = 1 << 10, 1 << 13
+
 #: The most bytes of the copies of a table that are counted into in turn.
 COPIES_BYTES = 1 << 14
 
@@ -144,11 +148,10 @@ def _run(
     folded = [_fold(shape, [x.strides[axis] for axis in order]) for x in arrays]
     x = rows = along = summed = exact = floating = None
     whole = _some(finders["whole"].any())
-    if entries is None and all(
-        axes == [(a.size, a.itemsize)] for a, axes in zip(arrays, folded, strict=True)
-    ):
-        x, *more = (_flatten(array, order) for array in arrays)
-        weights = more[0] if more else None
+    direct = all(axes == [(a.size, a.itemsize)] for a, axes in zip(arrays, folded, strict=True))
+    if direct and lines is None and len(samples) <= 2 and samples[0].dtype == samples[-1].dtype:
+        flat = [_flatten(array, order) for array in arrays]
+        x, weights = tuple(flat[: len(samples)]), None if weights is None else flat[-1]
     else:
         codes = [CODES[array.dtype.str[1:]] for array in arrays]
         rows = _rows(codes, [array.ctypes.data for array in arrays], folded)
@@ -158,7 +161,7 @@ def _run(
         whole = _some(any(array.dtype.kind != "f" for array in arrays))
     if lines is not None:
         along = _rows([0], [1], [_fold(shape, [lines[axis] for axis in order])])[0]
-    kind, block = finders["kind"], histogram_numba.BLOCK
+    kind, block = finders["kind"], BLOCK if entries is None else LONG_BLOCK
     histogram_numba.count(
         x,
         weights,

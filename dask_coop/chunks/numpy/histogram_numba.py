@@ -40,9 +40,6 @@ from dask_coop.chunks.numpy.strided_numba import (
 
 Array = Any
 
-#: Samples that are worked on at a time.
-BLOCK = 1 << 10
-
 
 @jit_inner
 def _load(row: Array, at: int, floating: Any, whole: Any, integers: Array, out: Array) -> None:
@@ -65,13 +62,17 @@ def _guess_in_table(x: Array, finder: Any, slots: Array) -> Any:
 
 
 @jit_inner
-def _refine(slots: Array, shift: int, count: int, index: Array) -> None:
-    """Make `index`, which is 0 for nowhere, that of a table with `count` times the entries."""
+def _refine(slots: Array, shift: int, count: int, fresh: Any, index: Array) -> None:
+    """Make `index`, which is 0 for nowhere, that of a table with `count` times the entries.
+
+    A `fresh` one says nothing so far, as if it were 1 everywhere.
+    """
     first, n, one = np.int32(shift), np.int32(count), np.int32(1)
     for i in range(len(index)):
+        so_far = one if fresh else index[i]
         number = np.int32(slots[i] - first)
-        further = np.int32(np.int32(np.int32(index[i] - one) * n) + np.int32(number + one))
-        inside = (index[i] > 0) & (number >= 0) & (number < n)
+        further = np.int32(np.int32(np.int32(so_far - one) * n) + np.int32(number + one))
+        inside = (so_far > 0) & (number >= 0) & (number < n)
         index[i] = further if inside else np.int32(0)
 
 
@@ -167,8 +168,8 @@ def count(
 
     Parameters
     ----------
-    x : array or None
-        Samples with one coordinate, one-dimensional and contiguous.
+    x : tuple of array, or None
+        The samples' coordinates, one-dimensional and contiguous, of one dtype.
     weights : array or None
         As many weights, in the same way.
     rows : array or None
@@ -193,23 +194,21 @@ def count(
         What `table` gets instead for what is below, above, NaN, and in bins: the first number and
         the step.
     floats, integers, places, first, along : array
-        Room for a block of each: float64, int64, and three times int32.
+        Room for the samples that are worked on at a time: float64, int64, and three times int32.
     """
-    for at in range(start, end, BLOCK):
-        n = BLOCK if end - at > BLOCK else end - at
+    block = len(first)
+    for at in range(start, end, block):
+        n = block if end - at > block else end - at
         index = first[:n]
         if lines is not None:
             offsets(lines, at, index)
-        if entries is not None and lines is None:
-            for i in range(n):
-                index[i] = 1
         for c in range(len(finders)):
             finder, slots = finders[c], index
             kind = finder.kind
             if entries is not None:
                 slots = along[:n]
             if x is not None:
-                v = x[at : at + n]
+                v = x[c][at : at + n]
             if rows is not None:
                 v = floats[:n]
                 _load(rows[c], at, floating, whole, integers[:n], v)
@@ -233,7 +232,7 @@ def count(
             if finder.missing:
                 mark_missing(v, finder.missing, slots)
             if entries is not None:
-                _refine(slots, entries[c, 0], entries[c, 1], index)
+                _refine(slots, entries[c, 0], entries[c, 1], lines is None and c == 0, index)
         if numbers is not None:
             _number(index, finders[0].n, numbers, table[at : at + n])
         if numbers is None:

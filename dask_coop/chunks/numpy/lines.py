@@ -78,6 +78,11 @@ def flatten(x: Array) -> tuple[Array, int, int]:
     return memory, steps[0] // x.itemsize, steps[1] // x.itemsize
 
 
+def aligned(x: Array) -> Array:
+    """Return `x`, copied where loops cannot read it: what came in a message begins anywhere."""
+    return x if x.flags.aligned else x.copy("K")
+
+
 def read_only(x: Array) -> Array:
     """Return the elements of an array in C order as a line, for which loops are compiled once."""
     memory = x.reshape(-1)

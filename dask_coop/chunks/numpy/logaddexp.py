@@ -11,7 +11,7 @@ import numpy as np
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.numpy import adding
-from dask_coop.chunks.numpy.lines import find_layout
+from dask_coop.chunks.numpy.lines import aligned, find_layout
 from dask_coop.chunks.numpy.scan_lines import FEW, flatten
 
 Array = np.ndarray[Any, Any]
@@ -29,10 +29,11 @@ def _loops() -> ModuleType | None:
 def lift(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
     """Reduce the chunk `x` over sorted `axes`, where `valid` holds."""
     loops = _loops() if x.size >= adding.WORTH_COMPILING and x.dtype.char in "fd" else None
-    if loops is None or not x.flags.aligned:
+    if loops is None:
         return _lift(x, axes, valid)
     if valid is not True:
         x = np.where(valid, x, x.dtype.type(-np.inf))
+    x = aligned(x)
     layout = find_layout(x, axes)
     lines = layout.split(x)
     logs = np.full(lines.shape[0] * lines.shape[2], -np.inf)

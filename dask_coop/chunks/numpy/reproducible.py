@@ -80,7 +80,7 @@ def _add(x: Array, columns: bool, exponent: Array, digits: Array) -> bool:
     add: Callable[..., bool] = _add_columns if columns else _add_rows
     if compiled is not None:
         add = compiled.add_columns if columns else compiled.add_rows
-        if x.flags.c_contiguous and x.dtype in (np.float32, np.float64):
+        if x.flags.c_contiguous and x.flags.aligned and x.dtype in (np.float32, np.float64):
             return add(*_flat(x, columns, exponent, digits))
     for at in _blocks(x.shape):
         lines = at[x.ndim - exponent.ndim :] if columns else at[: exponent.ndim]

@@ -26,6 +26,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.numpy import adding, compensated
+from dask_coop.chunks.numpy.lines import aligned
 from dask_coop.chunks.numpy.scan_lines import FEW, flatten, place
 from dask_coop.chunks.states import accumulate
 
@@ -112,7 +113,7 @@ def scan(
     elif (loop := _loop(op, x)) is not None:
         for field, value in zip(last, loop.nothing if carry is None else carry, strict=True):
             field[...] = value
-        elements = see(x.astype(op.element, copy=False).transpose(order))
+        elements = see(aligned(x).astype(op.element, copy=False).transpose(order))
         _run(loop, elements, out, result, heads, spec.exclusive, last)
         if spec.exclusive and carry is None:
             out[:, :1] = identity[0]
@@ -148,7 +149,7 @@ def _loop(op: Operation, x: Array) -> _Loop | None:
         if compensated.compiled(x) is None:
             return None
         return _Loop(exact.scan_lines, exact.scan_columns, (op.skipna, nothing[0]), nothing)
-    if rest or x.size < adding.WORTH_COMPILING or not x.flags.aligned or x.dtype != op.element:
+    if rest or x.size < adding.WORTH_COMPILING or x.dtype != op.element:
         return None
     if not {x.dtype.str[1:], op.output.str[1:]} <= _LOOPED:
         return None
