@@ -98,7 +98,7 @@ def quantiles(
         digits = Delayed(key, add(graph, key, layer, below))
         source = copy(x) if recompute else source
         if number < min(2, rounds - 2) and weights is None and not recompute:
-            source = _collected(source, digits, f"{name}-collect-{token}")
+            source = _collected(source, digits, f"{name}-collect-{token}-{number}")
     last = (f"{name}-{token}", *(0,) * len(shape))
     to = chunks.kind(x._meta)
     top = {last: Task(last, tasks.tabulate, **end, to=to, grid=grid, states=refs(keys))}
