@@ -20,7 +20,7 @@ from dask.utils import parse_bytes
 from dask_coop import chunks
 from dask_coop.algebra.digits import Asked
 from dask_coop.algebra.quantiles import METHODS, Method, Quantiles
-from dask_coop.api.arguments import Axis, find_axes, has_unknown_size
+from dask_coop.api.arguments import Axis, find_axes, has_unknown_size, require_one_kind
 from dask_coop.api.public import Engine, public
 from dask_coop.api.sums import count_nonzero
 from dask_coop.errors import Declined, Refused
@@ -411,16 +411,18 @@ def _weights(name: str, x: da.Array, axes: tuple[int, ...], given: Arguments) ->
     weights = asanyarray(given.weights)
     if weights.dtype.kind not in "biuf":
         raise TypeError(f"weights are real numbers, got dtype {weights.dtype}")
+    require_one_kind(name, x, "weights", weights)
     if weights.shape != x.shape:
-        along = tuple(x.shape[d] for d in axes)
+        # Theirs are in the order in which the axes were given.
+        given_axes = given.axis if isinstance(given.axis, tuple | list) else axes
+        order = validate_axis(tuple(given_axes), x.ndim)
+        along = tuple(x.shape[d] for d in order)
         if given.axis is None or weights.shape != along:
             raise ValueError(
                 f"weights of shape {weights.shape} do not fit an array of shape {x.shape}; {name} "
-                f"takes its shape, or {along}, that along axes {axes}"
+                f"takes its shape, or {along}, that along axes {order}"
             )
-        # As the axes were given, which here are in their order.
-        order = [given.axis] if isinstance(given.axis, int) else [*given.axis]
-        weights = weights.transpose(np.argsort(validate_axis(tuple(order), x.ndim)))
+        weights = weights.transpose(np.argsort(order))
         weights = weights.reshape([n if d in axes else 1 for d, n in enumerate(x.shape)])
     weights = da.broadcast_to(weights, x.shape) if weights.shape != x.shape else weights
     return da.map_blocks(_valid_weights, weights.rechunk(x.chunks), dtype="f8")

@@ -189,6 +189,18 @@ def test_weighted_quantiles_are_numpys(
         np.testing.assert_array_equal(to_numpy(xp, result), expected)
 
 
+@pytest.mark.parametrize("axis", [0, -1, (0, 2), (2, 0), (1, 2, 0)])
+def test_weights_of_lines_are_as_long_as_these(axis: Any) -> None:
+    rng = np.random.default_rng(12)
+    array = rng.integers(0, 50, (4, 5, 6)).astype("f8")
+    order = axis if isinstance(axis, tuple) else (axis,)
+    weights = rng.integers(1, 4, [array.shape[d] for d in order])
+    x = da.from_array(array, chunks=(2, 3, 4))
+    options: dict[str, Any] = {"axis": axis, "method": "inverted_cdf", "weights": weights}
+    expected = np.quantile(array, [0.2, 0.7], **options)
+    np.testing.assert_array_equal(dc.quantile(x, [0.2, 0.7], **options), expected)
+
+
 @pytest.mark.parametrize("dtype", REAL[1:])
 @pytest.mark.parametrize("count", [1, 9])
 def test_large_chunks_are_counted_by_compiled_loops(xp: Any, dtype: str, count: int) -> None:

@@ -118,6 +118,8 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "weighed integers": dc.bincount(x.astype("i4"), weights=x, split_every=4),
         "bins": dc.digitize(x, [1, 2, 5]),
         "finer counts of all": dc.histogram(x, 6)[0],
+        "median": dc.median(x),
+        "quantiles made anew": dc.quantile(x, [0.1, 0.7], split_every=2, recompute=True),
         "elements above 4": dc.select(x, x > 4),
         "lines": dc.select(x, dc.max(x, axis=1) > 7),
         "columns": dc.compress(dc.max(x, axis=0) > 7, x, axis=1),
@@ -217,6 +219,8 @@ def numbers() -> Any:
 def expectations(array: Any) -> dict[str, Any]:
     """Return what NumPy says to `collections`, where a test has not said it yet."""
     return {
+        "median": np.median(array),
+        "quantiles made anew": np.quantile(array, [0.1, 0.7]),
         "sum": array.sum(),
         "sum of lines": array.sum(0, keepdims=True),
         "reproducible sum": array.sum(),
