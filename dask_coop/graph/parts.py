@@ -82,14 +82,14 @@ def lift(
 ) -> State:
     """Return the state of a chunk, as its backend makes it, by up to so many threads."""
     backend = chunks.backend_of(x)
+    if threads <= 1 or op.monoid.lift is not None:
+        return backend.lift(op, x, axes, where)
     # Elements of some are in the order of the reduced axes.
     in_order = op.monoid.positional or not op.monoid.commutative
     first = axes[:1] if in_order else axes
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
     small = math.prod(x.shape[axis] for axis in kept) <= PART // MOST
-    cut = None
-    if threads > 1 and op.monoid.lift is None:
-        cut = _cut(x.shape, {*kept, *(first if small else ())})
+    cut = _cut(x.shape, {*kept, *(first if small else ())})
     if cut is None:
         return backend.lift(op, x, axes, where)
     axis, parts = cut
