@@ -422,7 +422,7 @@ def _weights(name: str, x: da.Array, axes: tuple[int, ...], given: Arguments) ->
                 f"weights of shape {weights.shape} do not fit an array of shape {x.shape}; {name} "
                 f"takes its shape, or {along}, that along axes {order}"
             )
-        weights = weights.transpose(np.argsort(order))
+        weights = weights.transpose(tuple(map(int, np.argsort(order))))
         weights = weights.reshape([n if d in axes else 1 for d, n in enumerate(x.shape)])
     weights = da.broadcast_to(weights, x.shape) if weights.shape != x.shape else weights
     return da.map_blocks(_valid_weights, weights.rechunk(x.chunks), dtype="f8")
