@@ -268,7 +268,9 @@ def test_chunks_of_a_chain_are_dealt_in_turn(
     x = to_gpu() if factor == 1 else to_gpu() * factor
     to_host(dc.cumsum(x, method=method)).compute(scheduler=node(2, 10).get)
     ordinals = [ordinal for ordinal, _ in gpus.puts]
-    assert abs(ordinals[: CHUNKS // 2].count(0) - ordinals[: CHUNKS // 2].count(1)) <= 12
+    # One GPU gets ahead of the other as far as its memory and its threads let it.
+    first = ordinals[: CHUNKS // 2]
+    assert abs(first.count(0) - first.count(1)) <= CHUNKS // 4
     keys = [("x", i) for i in range(5)]
     assert [*deal([*keys, "x"], 2, {"x"}).values()] == [0, 1, 0, 1, 0, 0]
 
