@@ -33,7 +33,6 @@ SHORT = 16
 #: The largest share of the samples that is worth being taken out of the others.
 FEW = 1 / 8
 
-
 #: What `Digits.slots` has where no prefix begins so.
 NO_SLOT = 0xFFFF
 
@@ -212,8 +211,6 @@ def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
 
 def begins(keys: Array, digits: Digits) -> tuple[Array, Array]:
     """Return whether keys begin with one of the prefixes, and the position of that one."""
-    if digits.prefixes == (0,) and digits.shift + digits.width == key_bits(digits.dtype):
-        return np.ones(keys.shape, bool), np.zeros(keys.shape, "i8")
     if not digits.prefixes:
         return np.zeros(keys.shape, bool), np.zeros(keys.shape, "i8")
     prefixes = np.array(digits.prefixes, keys.dtype)

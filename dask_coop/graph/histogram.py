@@ -129,11 +129,8 @@ def tables(
         at = tuple(i for d, i in enumerate(index) if d not in axes)
         groups.setdefault(at, []).append((lifted, *index))
     graph, state, groups = trees(graph, lifted, op, groups, names, fan_in, fan_in)
-    return (
-        graph,
-        {state, *(name for one in lazy.values() for name in one.__dask_layers__())},
-        groups,
-    )
+    below = {state}.union(*(one.__dask_layers__() for one in lazy.values()))
+    return graph, below, groups
 
 
 def _tabulated(

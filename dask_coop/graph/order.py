@@ -71,13 +71,12 @@ def quantiles(
     rounds = count_digits(x.dtype, 2 * math.prod(shape))
     end: dict[str, Any] = {"op": op, "finalize": _finish, "dtype": dtype}
     if (run := executor.runner()) is not None:
-        grid = start
         # Chunks stay where they are, so nothing is collected.
-        for number in range(rounds):
-            groups_now = run.tables(op, [x], False, grid, axes)
-            (states,) = groups_now.values()
-            if number < rounds - 1:
-                grid = tasks.evaluate(op=op, finalize=_descend, states=states, grid=grid)
+        grid = start
+        (states,) = run.tables(op, [x], False, grid, axes).values()
+        for _ in range(rounds - 1):
+            grid = tasks.evaluate(op=op, finalize=_descend, states=states, grid=grid)
+            (states,) = run.tables(op, [x], False, grid, axes).values()
         return tasks.tabulate(**end, to="numpy", grid=grid, states=states)
     digits: Any = start
     if isinstance(asked, Delayed):

@@ -15,7 +15,7 @@ import numpy as np
 from dask_coop.algebra.digits import Wanted, descend, elements_of, first_digit, key_bits, keys_of
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.quantiles import Quantiles
-from dask_coop.algebra.topk import TopK, rank
+from dask_coop.algebra.topk import TopK, place, rank
 from dask_coop.chunks.cupy import select
 from dask_coop.chunks.cupy.arrays import aligned, contiguous
 from dask_coop.chunks.cupy.bin_lookup import Lookup
@@ -78,9 +78,7 @@ def _of_long_line(x: Array, k: int) -> tuple[Array, Array]:
     """Return the best elements of a contiguous line, and their indices."""
     keyed = aligned(contiguous(x.view("u1") if x.dtype.kind == "b" else x))
     n, count, above = x.size, abs(k), k > 0
-    wanted = Wanted(
-        Quantiles(None), np.array([n - count if above else count - 1]), _NO_SLOTS, None, n
-    )
+    wanted = Wanted(Quantiles(None), np.array([place(n, k)]), _NO_SLOTS, None, n)
     digits, better = first_digit(keyed.dtype, wanted), 0
     while True:
         table = cupy.zeros(digits.n, "i8")
