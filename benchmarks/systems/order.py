@@ -110,7 +110,7 @@ def quantiles(x: Any, q: Any) -> Any:
         if number < rounds - 1:
             digits = descend(digits, table)
         if number < min(2, rounds - 2):
-            x = tasks.collect(x, digits=digits)
+            x = tasks.collect(x, grid=digits)
     wanted, low, high = finish(digits, table)
     return asked.end(low, high, wanted.gamma, wanted.size)
 

@@ -110,7 +110,7 @@ def _collected(x: Array, digits: Delayed, name: str) -> Array:
 
     Their number shows when they are computed; the sizes of blocks stay those of `x`.
     """
-    layer = Blocks(name, x.ndim, tasks.collect, [x], {"digits": digits})
+    layer = Blocks(name, x.ndim, tasks.collect, [x], {"grid": digits})
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[x, digits])
     return new_da_object(graph, name, x.chunks, meta=x._meta)
 

@@ -73,9 +73,9 @@ def combine(*, op: Operation, states: list[State]) -> State:
     return op.combine(states)
 
 
-def collect(block: Any, *, digits: Digits) -> Any:
+def collect(block: Any, *, grid: Digits) -> Any:
     """Return a block, or those of its samples that are to be counted, if they are few."""
-    return chunks.backend_of(block).collect(block, digits) if digits.collects else block
+    return chunks.backend_of(block).collect(block, grid) if grid.collects else block
 
 
 def evaluate(
@@ -233,13 +233,26 @@ def chain(
 
 @dataclass(kw_only=True, slots=True)
 class OurTask:
-    """A task of an operation of ours."""
+    """A task of ours."""
+
+
+@dataclass(kw_only=True, slots=True)
+class CollectTask(OurTask):
+    """One that calls `collect`; the grid may be a reference to the task that makes it."""
+
+    grid: Digits | TaskRef
+    samples: tuple[Key, ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class OperationTask(OurTask):
+    """A task of an operation."""
 
     op: Operation
 
 
 @dataclass(kw_only=True, slots=True)
-class LiftTask(OurTask):
+class LiftTask(OperationTask):
     """One that calls `lift`."""
 
     axes: tuple[int, ...]
@@ -249,7 +262,7 @@ class LiftTask(OurTask):
 
 
 @dataclass(kw_only=True, slots=True)
-class CountTask(OurTask):
+class CountTask(OperationTask):
     """One that calls `count`; the grid may be a reference to the task that makes it."""
 
     grid: BinSpec | TaskRef
@@ -258,7 +271,7 @@ class CountTask(OurTask):
 
 
 @dataclass(kw_only=True, slots=True)
-class StatesTask(OurTask):
+class StatesTask(OperationTask):
     """One that combines states first."""
 
     states: tuple[Key, ...]
@@ -302,7 +315,7 @@ class TabulateTask(RootTask):
 
 
 @dataclass(kw_only=True, slots=True)
-class PrefixesTask(OurTask):
+class PrefixesTask(OperationTask):
     """One that calls `prefixes`."""
 
     states: tuple[Key, ...]
@@ -311,7 +324,7 @@ class PrefixesTask(OurTask):
 
 
 @dataclass(kw_only=True, slots=True)
-class ScanTask(OurTask):
+class ScanTask(OperationTask):
     """One that takes a block of a scan."""
 
     spec: ScanSpec
@@ -352,6 +365,7 @@ KINDS: dict[Callable[..., Any], type[OurTask]] = {
     lift: LiftTask,
     count: CountTask,
     combine: CombineTask,
+    collect: CollectTask,
     evaluate: EvaluateTask,
     aggregate: AggregateTask,
     tabulate: TabulateTask,

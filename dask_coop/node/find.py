@@ -41,6 +41,7 @@ from dask_coop.chunks.cupy.eligibility import (
 from dask_coop.graph import tasks
 from dask_coop.graph.tasks import (
     AggregateTask,
+    CollectTask,
     CombineTask,
     CountTask,
     DownsweepTask,
@@ -66,6 +67,7 @@ from dask_coop.node import streams
 _REPLACED: Set[type[OurTask] | None] = frozenset(
     {
         *(LiftTask, CountTask, CombineTask, EvaluateTask, AggregateTask, TabulateTask),
+        CollectTask,
         *(UpsweepTask, PrefixesTask, DownsweepTask),
     }
 )
@@ -88,11 +90,13 @@ class MultichunkLaunch:
     ----------
     key : tuple
         The key of its task.
-    op : Operation
+    op : Operation or None
+        None of a launch that collects samples.
     blocks : tuple of keys
         The chunks, in the order in which their states combine.
     outputs : tuple of keys
-        What it makes: of a reduction one state, and of a scan the chunks that are wanted.
+        What it makes: of a reduction one state, of a scan the chunks that are wanted, and a chunk
+        for each of what is collected.
     plain : dict
         The tasks that it replaces, which make the same of the chunks.
     origins : tuple of Origin, optional
@@ -101,12 +105,12 @@ class MultichunkLaunch:
         Of a scan: how it runs.
     wanted : tuple of bool
         Of a scan: whether a chunk's results are among the outputs.
-    grid : Grid or key, optional
-        Of a histogram: what it counts into, or the key of the task that makes it.
+    grid : Grid, Digits or TaskRef, optional
+        Of a histogram: what it counts into, and what is collected; or the task that makes it.
     """
 
     key: Any
-    op: Operation
+    op: Operation | None
     blocks: tuple[Any, ...]
     outputs: tuple[Any, ...]
     plain: Graph
@@ -172,7 +176,7 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
         else:
             on_host = streams.from_host(launch.blocks[:1], whole)
             others[launch.name] = _FROM_HOST if on_host else _MADE_ON_THE_WAY
-    launches = [*trees, *scans]
+    launches = [*_collections(whole, kinds, wanted | made), *trees, *scans]
     if chains:
         return Found(whole | roots, whole, launches, others)
     if not launches:
@@ -194,12 +198,27 @@ def _are_held(launch: MultichunkLaunch, graph: Graph, kinds: Kinds, there: Set[A
     collected of chunks is read several times.
     """
     lazy = {key for key in launch.blocks if key not in there and not _is_data(graph, key)}
-    lazy = {key for key in lazy if getattr(graph.get(key), "func", None) is not tasks.collect}
+    lazy = {key for key in lazy if kinds.get(key) is not CollectTask}
     if lazy:
         for key, task in graph.items():
             if kinds.get(key) not in streams.LETS_GO:
                 lazy -= task.dependencies
     return not lazy
+
+
+def _collections(graph: Graph, kinds: Kinds, there: Set[Any]) -> Iterator[MultichunkLaunch]:
+    """Find what collects samples of chunks that are in memory, or are made by launches: `there`."""
+    arrays: dict[str, Graph] = {}
+    for key, kind in kinds.items():
+        if kind is CollectTask:
+            arrays.setdefault(name_of(key), {})[key] = graph[key]
+    there = {*there, *(key for plain in arrays.values() for key in plain)}
+    for name, plain in arrays.items():
+        found = _read_all([*plain.values()], CollectTask)
+        blocks = tuple(one.samples[0] for one in found)
+        if len(blocks) > 1 and all(key in there or _is_data(graph, key) for key in blocks):
+            launch = f"launch-{name}", 0
+            yield MultichunkLaunch(launch, None, blocks, (*plain,), plain, grid=found[0].grid)
 
 
 def _is_data(graph: Graph, key: Any) -> bool:

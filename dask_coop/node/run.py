@@ -81,15 +81,11 @@ class Launcher:
                 return stream(graph), explained
         graph = found.graph
         explained = {name: _plain_because(reason) for name, reason in found.others.items()}
-        for launch in found.launches:
-            call = LaunchTask(launch, self, run_plain, explained)
-            values = _values(graph, launch.needs) if early else None
-            if values is None or not at_once:
-                put_in(graph, launch, call, values)
-                continue
-            with noting(launch.key, " on all GPUs"):
-                results = call(values)
-            graph.update(zip(launch.outputs, map(DataNode, launch.outputs, results), strict=True))
+        calls = [LaunchTask(launch, self, run_plain, explained) for launch in found.launches]
+        if at_once:
+            _run_at_once(graph, calls)
+        for call in () if at_once else calls:
+            put_in(graph, call.launch, call, _values(graph, call.launch.needs) if early else None)
         return stream(graph if graph is whole else _culled(graph, wanted)), explained
 
     def _find_team(self) -> Any:
@@ -103,8 +99,10 @@ class Launcher:
         multichunk, team, xs = _multichunk(), self._find_team(), values[: len(launch.blocks)]
         if reason := objection_to_chunks(xs, team):
             return reason
-        if launch.grid is not None:
-            grid = values[-1] if len(values) > len(xs) else launch.grid
+        grid = values[-1] if len(values) > len(xs) else launch.grid
+        if launch.op is None:
+            return _digits().collect_all(xs, grid) if grid.collects else xs
+        if grid is not None:
             if reason := objection_to_dtypes(xs) or objection_to_grid(grid):
                 return reason
             state = multichunk.histogram(team, launch.op, xs, grid)
@@ -135,16 +133,17 @@ class LaunchTask(OnAllGpus):
         run_plain: RunPlain,
         explained: dict[str, str],
     ) -> None:
-        self._launch, self._launcher = launch, launcher
+        self.launch, self._launcher = launch, launcher
         self._run_plain, self._explained = run_plain, explained
 
     def __call__(self, values: list[Any]) -> list[Any]:
         """Return the outputs of the launch, given its inputs."""
-        launch = self._launch
+        launch = self.launch
         with _uninterrupted():
             outcome = self._launcher.run(launch, values)
         if not isinstance(outcome, Objection):
-            self._explained[launch.name] = f"one launch over {len(launch.blocks)} chunks"
+            how = "one launch over" if launch.op else "collected at a time of"
+            self._explained[launch.name] = f"{how} {len(launch.blocks)} chunks"
             return outcome
         self._explained[launch.name] = _plain_because(outcome)
         inputs = zip(launch.needs, values, strict=True)
@@ -216,7 +215,46 @@ def _found_unoptimized(dsk: Any, wanted: set[Any]) -> Found | None:
     has_more = not all(type(node) is DataNode or read(node, RootTask) for node in others)
     if has_more or not found.launches:
         return None
-    return found if all(_values(whole, launch.needs) for launch in found.launches) else None
+    made = {key for launch in found.launches for key in launch.outputs}
+    needs = (key for launch in found.launches for key in launch.needs)
+    return found if all(_is_made(found.graph, key, made) for key in needs) else None
+
+
+def _is_made(graph: Graph, key: Any, made: set[Any]) -> bool:
+    """Tell whether a key is of data, `made` by launches, or of the end of a tree of such states."""
+    node: Any = graph.get(key)
+    if key in made or type(node) is DataNode:
+        return True
+    return bool(read(node, RootTask)) and all(
+        _is_made(graph, each, made) for each in node.dependencies
+    )
+
+
+def _run_at_once(graph: Graph, calls: Iterable[LaunchTask]) -> None:
+    """Make launches, each after those that make its inputs; results are data in `graph` then."""
+    making = {key: call for call in calls for key in call.launch.outputs}
+
+    def value(key: Any) -> Any:
+        node: Any = graph.get(key)
+        if type(node) is DataNode:
+            return node.value
+        if key in making:
+            make(making[key])
+        else:
+            with noting(key, ""):
+                graph[key] = DataNode(key, node({k: value(k) for k in node.dependencies}))
+        return graph[key].value
+
+    def make(call: LaunchTask) -> None:
+        launch = call.launch
+        values = [value(key) for key in launch.needs]
+        with noting(launch.key, " on all GPUs"):
+            results = call(values)
+        graph.update(zip(launch.outputs, map(DataNode, launch.outputs, results), strict=True))
+
+    for call in calls:
+        if any(type(graph.get(key)) is not DataNode for key in call.launch.outputs):
+            make(call)
 
 
 def _built(dsk: Any) -> list[Graph] | None:
@@ -259,3 +297,9 @@ def _multichunk() -> ModuleType:
     from dask_coop.chunks.cupy import multichunk
 
     return multichunk
+
+
+def _digits() -> ModuleType:
+    from dask_coop.chunks.cupy import digits
+
+    return digits

@@ -239,8 +239,8 @@ def test_a_collected_chunk_holds_only_what_is_looked_for(monkeypatch: Any) -> No
     left = []
     collect = tasks.collect
 
-    def watched(block: Any, *, digits: Any) -> Any:
-        made = collect(block, digits=digits)
+    def watched(block: Any, *, grid: Any) -> Any:
+        made = collect(block, grid=grid)
         left.append((block.size, made.size))
         return made
 

@@ -29,6 +29,7 @@ RESULTS: dict[str, Callable[[Any], Any]] = {
     "histogram": lambda x: dc.histogram(x, 5, (-50, 50))[0],
     "weighted": lambda x: dc.histogram(x, 5, (-50, 50), weights=x)[0],
     "lazy bins": lambda x: dc.histogram(x, 5)[0],
+    "median": lambda x: dc.median(x),
     "cumsum": lambda x: dc.cumsum(x),
     "restarting": lambda x: dc.cumsum(x, segments=np.arange(400) % 30 == 0),
     "sequential": lambda x: dc.cumsum(x, method="sequential"),

@@ -16,7 +16,7 @@ from dask.local import get_sync
 import dask_coop as dc
 from dask_coop.chunks.cupy.eligibility import Objection
 from dask_coop.node.find import MultichunkLaunch, find_launches, put_in
-from dask_coop.node.run import _found_unoptimized
+from dask_coop.node.run import LaunchTask, _found_unoptimized, _run_at_once
 
 
 class Seen:
@@ -103,7 +103,10 @@ def test_every_count_of_digits_is_a_launch(dtype: str) -> None:
     lazy = dc.median(x)
     seen = Seen()
     assert_eq(lazy.compute(scheduler=seen.get), np.median(ARRAY.astype(dtype)))
-    assert [len(launch.blocks) for launch in seen.launches] == [10] * (3 if dtype == "f4" else 5)
+    assert [len(launch.blocks) for launch in seen.launches] == [10] * len(seen.launches)
+    collecting = [launch for launch in seen.launches if launch.op is None]
+    # Counts, and what is collected between the first ones.
+    assert (len(seen.launches), len(collecting)) == ((4, 1) if dtype == "f4" else (7, 2))
     assert not seen.others
 
 
@@ -249,7 +252,7 @@ def test_data_may_have_aliases() -> None:
 @pytest.mark.parametrize("name", [*REDUCTIONS, *SCANS])
 def test_launches_over_chunks_in_memory_are_found_in_graphs_as_they_were_built(name: str) -> None:
     lazy = (REDUCTIONS | SCANS)[name](there(ARRAY, 30))
-    counts = []
+    counts: list[int] = []
 
     def get(dsk: Any, keys: Any, **_: Any) -> Any:
         found = _found_unoptimized(dsk, set(dask.core.flatten([keys])))
@@ -258,4 +261,43 @@ def test_launches_over_chunks_in_memory_are_found_in_graphs_as_they_were_built(n
 
     lazy.persist(scheduler=get)
     # The others have tasks of Dask's, too.
-    assert counts == [name not in ("fused", "described", "lazy range", "flat", "cumprod")]
+    launches = 0 if name in ("fused", "described", "flat", "cumprod") else 1
+    assert counts == [2 if name == "lazy range" else launches]
+
+
+@pytest.mark.parametrize("q", [0.5, [0.1, 0.25, 0.9]])
+@pytest.mark.parametrize("dtype", ["i4", "f4", "f8"])
+def test_quantiles_are_launches_one_after_the_other(dtype: str, q: Any) -> None:
+    array = numbers().astype(dtype)
+    lazy = dc.quantile(there(array, 30), q)
+    done: list[str] = []
+
+    class Plain:
+        """A launcher that computes the tasks that a launch replaces."""
+
+        def run(self, launch: MultichunkLaunch, values: list[Any]) -> list[Any]:
+            done.append("count" if launch.op else "collect")
+            return Seen.run(launch, values)
+
+    def get(dsk: Any, keys: Any, **_: Any) -> Any:
+        found = _found_unoptimized(dsk, set(dask.core.flatten([keys])))
+        assert found is not None
+        launches = [*reversed(found.launches)]
+        launcher: Any = Plain()
+        explained: dict[str, str] = {}
+        _run_at_once(
+            found.graph, [LaunchTask(one, launcher, get_sync, explained) for one in launches]
+        )
+        assert sorted(explained) == sorted({one.name for one in launches})
+        return get_sync(found.graph, keys)
+
+    (found,) = dask.compute(lazy, scheduler=get)
+    np.testing.assert_array_equal(found, np.quantile(array, q))
+    assert "collect" in done
+    assert done[0] == "count" == done[-1]
+    assert len(done) >= 4
+
+    seen = Seen()
+    (found,) = dask.compute(lazy, scheduler=seen.get)
+    np.testing.assert_array_equal(found, np.quantile(array, q))
+    assert sorted(done) == sorted("count" if one.op else "collect" for one in seen.launches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cupy
@@ -15,6 +16,14 @@ def is_plain(x: Array) -> bool:
     That needs no GPU, so it is asked before the GPU of a chunk is made the current one.
     """
     return bool(x.flags.c_contiguous and x.data.ptr % x.itemsize == 0)
+
+
+def owners(xs: Sequence[Array]) -> dict[int, list[int]]:
+    """Return the numbers of the chunks on each GPU, by its ordinal."""
+    found: dict[int, list[int]] = {}
+    for i, x in enumerate(xs):
+        found.setdefault(x.data.device_id, []).append(i)
+    return found
 
 
 def dense(x: Array) -> tuple[Array, list[int]]:

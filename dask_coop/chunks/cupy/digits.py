@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import cupy
 import numpy as np
 
 from dask_coop.algebra.digits import Digits
-from dask_coop.chunks.cupy.arrays import dense
+from dask_coop.chunks.cupy.arrays import dense, owners
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import select as programs
@@ -18,43 +20,93 @@ Array = Any
 #: What share of a chunk is collected at most: where more of it is wanted, it stays as it is.
 _MOST = 4
 
+#: Bytes on a GPU that what is being collected has for room, of as many chunks as that takes.
+_ROOM = 2 << 30
+
 
 def collect(x: Array, digits: Digits) -> Array:
     """Return the samples of the chunk `x` that `digits` counts, or all if they are not few.
 
     They come on one axis, in any order.
     """
-    with x.device:
-        x = dense(x)[0]
-        if not x.size or not digits.prefixes:
-            return x.reshape(-1)[:0].copy()
-        several = len(digits.prefixes) > 1
-        bits = np.int32(digits.shift + digits.width), np.uint64(digits.prefixes[0])
-        tables: tuple[Array, ...] = ()
-        if several:
-            tables = cupy.asarray(np.array(digits.prefixes, "u8")), cupy.asarray(digits.begins)
-        pointers = (np.int32(len(digits.prefixes)), *(table.data.ptr for table in tables))
-        found, total = cupy.empty(x.size // _MOST + 1, x.dtype), cupy.zeros(1, "u8")
-        room = programs.COLLECT_BYTES // x.itemsize
-        # So long that what is found of a tile mostly fits, and a tile at least for every block.
-        blocks = 2 * device(cupy.cuda.runtime.getDevice()).processors
-        fitting = room * digits.left / 2 / max(digits.share, 1e-9)
-        tile = -(-min(int(fitting), -(-x.size // blocks)) // 64) * 64
-        launch(
-            programs.collect(x.dtype, several),
-            min(blocks, -(-x.size // tile)),
-            programs.COLLECT_THREADS,
-            x.data.ptr,
-            np.int64(x.size),
-            *bits,
-            *(pointers if several else ()),
-            np.int64(tile),
-            np.uint32(room),
-            found.data.ptr,
-            np.uint64(found.size),
-            total.data.ptr,
-            shared=programs.COLLECT_BYTES + programs.FILTER_BYTES,
-        )
-        size = int(total.get()[0])
-        # A copy, so that the room that is left can be used.
-        return x if size > found.size else found[:size].copy()
+    (found,) = collect_all([x], digits)
+    return found
+
+
+def collect_all(xs: Sequence[Array], digits: Digits) -> list[Array]:
+    """Return what `collect` does of several chunks; GPUs work at a time, each on its own."""
+    results: list[Any] = [None] * len(xs)
+    batches = (_batches(xs, own) for own in owners(xs).values())
+    for at_once in zip_longest(*batches):
+        batch = [_Batch(xs, own, digits) for own in at_once if own]
+        for one in batch:
+            for i, found in one.results(xs):
+                results[i] = found
+    return results
+
+
+def _batches(xs: Sequence[Array], own: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the numbers of chunks of one GPU that are taken at a time."""
+    batch: list[int] = []
+    taken = 0
+    for i in own:
+        if batch and taken + xs[i].nbytes // _MOST > _ROOM:
+            yield batch
+            batch, taken = [], 0
+        batch.append(i)
+        taken += xs[i].nbytes // _MOST
+    yield batch
+
+
+class _Batch:
+    """Chunks of one GPU of which samples are being collected."""
+
+    def __init__(self, xs: Sequence[Array], own: Sequence[int], digits: Digits) -> None:
+        self._own = own
+        with xs[own[0]].device:
+            prefixes: tuple[Array, ...] = ()
+            if len(digits.prefixes) > 1:
+                prefixes = (cupy.asarray(np.array(digits.prefixes, "u8")),)
+                prefixes += (cupy.asarray(digits.begins),)
+            self._sizes = cupy.zeros(len(own), "u8")
+            sizes = (self._sizes[at : at + 1] for at in range(len(own)))
+            self._found = [
+                _begin(xs[i], digits, prefixes, size) for i, size in zip(own, sizes, strict=True)
+            ]
+
+    def results(self, xs: Sequence[Array]) -> Iterator[tuple[int, Array]]:
+        """Wait, and yield what was collected by the numbers of chunks; those of too much whole."""
+        with self._sizes.device:
+            sizes = self._sizes.get().tolist()
+            for i, room, size in zip(self._own, self._found, sizes, strict=True):
+                # A copy, so that the room that is left can be used.
+                yield i, xs[i] if size > room.size else room[:size].copy()
+
+
+def _begin(x: Array, digits: Digits, prefixes: tuple[Array, ...], size: Array) -> Array:
+    """Return room, where samples are being collected; `size` is getting their number."""
+    x = dense(x)[0]
+    if not x.size or not digits.prefixes:
+        return cupy.empty(0, x.dtype)
+    found = cupy.empty(x.size // _MOST + 1, x.dtype)
+    pointers = (np.int32(len(digits.prefixes)), *(table.data.ptr for table in prefixes))
+    room = programs.COLLECT_BYTES // x.itemsize
+    # So long that what is found of a tile mostly fits, and a tile at least for every block.
+    blocks = 2 * device(cupy.cuda.runtime.getDevice()).processors
+    fitting = room * digits.left / 2 / max(digits.share, 1e-9)
+    tile = -(-min(int(fitting), -(-x.size // blocks)) // 64) * 64
+    launch(
+        programs.collect(x.dtype, bool(prefixes)),
+        min(blocks, -(-x.size // tile)),
+        programs.COLLECT_THREADS,
+        x.data.ptr,
+        *(np.int64(x.size), np.int32(digits.shift + digits.width), np.uint64(digits.prefixes[0])),
+        *(pointers if prefixes else ()),
+        np.int64(tile),
+        np.uint32(room),
+        found.data.ptr,
+        np.uint64(found.size),
+        size.data.ptr,
+        shared=programs.COLLECT_BYTES + programs.FILTER_BYTES,
+    )
+    return found

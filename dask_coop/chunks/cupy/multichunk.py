@@ -25,7 +25,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense, is_plain
+from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense, is_plain, owners
 from dask_coop.chunks.cupy.eligibility import (
     objection_to_chunks_of_one_gpu,
     objection_to_histogram,
@@ -161,7 +161,7 @@ def downsweep(
 
 def _results(op: Operation, xs: Sequence[Array], wanted: Sequence[bool]) -> list[Array | None]:
     ys: list[Array | None] = [None] * len(xs)
-    for ordinal, own in _owners(xs).items():
+    for ordinal, own in owners(xs).items():
         # To change the GPU takes longer than to take memory, so it is done once. Each result has an
         # allocation of its own, for one that is let go of frees nothing while others share it.
         with cupy.cuda.Device(ordinal):
@@ -169,14 +169,6 @@ def _results(op: Operation, xs: Sequence[Array], wanted: Sequence[bool]) -> list
                 if wanted[i]:
                     ys[i] = cupy.ndarray(xs[i].shape, op.output)
     return ys
-
-
-def _owners(xs: Sequence[Array]) -> dict[int, list[int]]:
-    """Return the numbers of the chunks on each GPU, by its ordinal."""
-    owners: dict[int, list[int]] = {}
-    for i, x in enumerate(xs):
-        owners.setdefault(x.data.device_id, []).append(i)
-    return owners
 
 
 def _scan(
@@ -351,7 +343,7 @@ class _Work:
         self.tables: list[Array] = []
         self.sends_states = False
         self._blocks = 0
-        self._gpus = [_GpuWork(ordinal, own) for ordinal, own in sorted(_owners(xs).items())]
+        self._gpus = [_GpuWork(ordinal, own) for ordinal, own in sorted(owners(xs).items())]
 
     @property
     def ordinals(self) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ def largest(x: Array, k: int, indices: bool) -> State:
         Whether indices are returned besides, int64.
     """
     count = min(abs(k), x.shape[-1])
-    if len(x) <= _FEW_LINES and x.shape[-1] >= max(_LONG, 8 * count) and count:
+    if len(x) <= _FEW_LINES and count and _is_long(x.shape[-1], count):
         states = [_of_long_line(line, k) for line in x]
         values, at = (cupy.stack(fields) for fields in zip(*states, strict=True))
         return (values, at) if indices else (values,)
@@ -109,8 +109,16 @@ def _of_long_line(x: Array, k: int) -> tuple[Array, Array]:
         at = cupy.asarray(found)
         at = cupy.sort(cupy.concatenate([at, select.flatnonzero(equal)[: count - at.size]]))
     values = x[at]
+    # Zeros of the other sign may have made them many again.
+    if _is_long(values.size, count) and values.size <= n // 2:
+        best, order = _of_long_line(values, k)
+        return best, at[order]
     order = rank(values.reshape(1, -1), k)[0, :count]
     return values[order], at[order]
+
+
+def _is_long(n: int, count: int) -> bool:
+    return n >= max(_LONG, 8 * count)
 
 
 def _find(x: Array, above: bool, bits: int, prefix: int) -> Array:
