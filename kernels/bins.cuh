@@ -199,7 +199,6 @@ template <typename E> struct UnitBins {
 // The digit of `width` bits in a sample's key that has `shift` bits behind it is its bin, if the key begins
 // with one of some prefixes, ascending; the bins of the first prefix come first. Without `several` there is one
 // prefix only. By the first `begin_bits` of a key `slots` has the first prefix that begins so, or `no_slot`.
-constexpr int begin_bits = 15;
 constexpr unsigned no_slot = 0xffff;
 
 template <typename T, bool several> struct DigitBins {
@@ -241,12 +240,7 @@ template <typename T, bool several> struct DigitBins {
         found = slot != no_slot;
         if (found && K(prefixes[slot]) != before) {
           // Several prefixes begin so: they are longer than what `slots` knows.
-          unsigned end = count - 1;
-          while (slot < end) {
-            unsigned middle = (slot + end) / 2;
-            if (K(prefixes[middle]) < before) slot = middle + 1;
-            else end = middle;
-          }
+          slot = find_prefix(prefixes, slot, count - 1, before);
           found = K(prefixes[slot]) == before;
         }
       } else {

@@ -7,8 +7,6 @@
 
 namespace coop {
 
-constexpr int filter_bits = 15;
-
 // Tells whether keys begin with one of `count` prefixes, ascending, which have `bits` bits behind them. Without
 // `several` there is one. `begins` has a bit for each of the first 15 bits of keys: whether a prefix begins so.
 template <typename T, bool several> struct PrefixFilter {
@@ -19,7 +17,7 @@ template <typename T, bool several> struct PrefixFilter {
   const u64* prefixes;
   const unsigned* begins;
 
-  static constexpr int behind = OrderKey<T>::bits - filter_bits, words = (1 << filter_bits) / 32;
+  static constexpr int behind = OrderKey<T>::bits - begin_bits, words = (1 << begin_bits) / 32;
 
   __device__ void stage(unsigned* shared) {
     if constexpr (several) {
@@ -33,13 +31,8 @@ template <typename T, bool several> struct PrefixFilter {
     unsigned begin = unsigned(key >> behind);
     if (!(begins[begin / 32] >> begin % 32 & 1)) return false;
     if (bits == behind) return true;
-    int low = 0, high = count - 1;
-    while (low < high) {
-      int middle = (low + high) / 2;
-      if (K(prefixes[middle]) < key >> bits) low = middle + 1;
-      else high = middle;
-    }
-    return K(prefixes[low]) == key >> bits;
+    K before = key >> bits;
+    return K(prefixes[find_prefix(prefixes, 0, count - 1, before)]) == before;
   }
 };
 

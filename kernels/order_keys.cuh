@@ -43,4 +43,18 @@ template <typename T> struct OrderKey {
   }
 };
 
+// Bits of keys by which tables have the prefixes that begin so.
+constexpr int begin_bits = 15;
+
+// Returns the first of prefixes `slot` to `end`, which ascend, that is not below `wanted`; the last where all are.
+template <typename K>
+__device__ unsigned find_prefix(const u64* prefixes, unsigned slot, unsigned end, K wanted) {
+  while (slot < end) {
+    unsigned middle = (slot + end) / 2;
+    if (K(prefixes[middle]) < wanted) slot = middle + 1;
+    else end = middle;
+  }
+  return slot;
+}
+
 }  // namespace coop
