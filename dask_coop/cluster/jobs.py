@@ -28,9 +28,6 @@ Blocks = Sequence[Any]
 #: States of more bytes than this are combined where they are made.
 LARGE_STATE_BYTES = 1 << 10
 
-#: Fields of more bytes than this are sent without their zeros, where most of them are.
-SPARSE_BYTES = 1 << 14
-
 
 class Stacked(NamedTuple):
     """States of one shape, along the first axis of each field, and the numbers of their chunks."""
@@ -42,29 +39,6 @@ class Stacked(NamedTuple):
         """Return the states of some chunks."""
         rows = np.isin(self.numbers, numbers)
         return Stacked(self.numbers[rows], tuple(field[rows] for field in self.fields))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle tables that are mostly zeros, as those of digits are, without these."""
-        return _unpacked, (self.numbers, tuple(map(_packed, self.fields)))
-
-
-def _packed(field: Any) -> Any:
-    """Return a field, or its shape and what is not zero of it, and where, if that is less."""
-    if field.nbytes < SPARSE_BYTES or field.dtype.kind not in "iu":
-        return field
-    at = np.flatnonzero(field)
-    return field if 2 * at.size > field.size else (field.shape, at, field.reshape(-1)[at])
-
-
-def _unpacked(numbers: Any, packed: Sequence[Any]) -> Stacked:
-    fields = []
-    for field in packed:
-        if isinstance(field, tuple):
-            shape, at, values = field
-            field = np.zeros(shape, values.dtype)
-            field.reshape(-1)[at] = values
-        fields.append(field)
-    return Stacked(numbers, tuple(fields))
 
 
 #: What a backend that reduces some chunks wants to see again when it scans them, if anything.

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import math
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -44,7 +43,6 @@ from support.clusters import (
 )
 
 import dask_coop as dc
-from dask_coop.cluster import jobs
 from dask_coop.cluster import scheduler as cluster_scheduler
 from dask_coop.cluster.worker import REDUCE, SCAN
 
@@ -924,18 +922,3 @@ if __name__ == "__main__":
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "done\n"
     assert done.stderr.count("runs as a graph") == 1, done.stderr
-
-
-@pytest.mark.parametrize("dtype", ["i8", "u4", "f8"])
-@pytest.mark.parametrize("share", [0, 0.01, 0.9])
-def test_tables_are_sent_without_their_zeros(dtype: str, share: float) -> None:
-    rng = np.random.default_rng(0)
-    table = np.where(rng.random((1, 30_000)) < share, 7, 0).astype(dtype)
-    part = jobs.Stacked(np.array([3]), (table, table[:, :5]))
-    sent = pickle.dumps(part)
-    assert (len(sent) < table.nbytes / 10) == (share < 0.5 and dtype != "f8")
-    numbers, fields = pickle.loads(sent)
-    np.testing.assert_array_equal(numbers, [3])
-    for field, expected in zip(fields, part.fields, strict=True):
-        assert field.dtype == expected.dtype
-        np.testing.assert_array_equal(field, expected)
