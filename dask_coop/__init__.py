@@ -29,6 +29,7 @@ from dask_coop.api.extrema import (
     ptp,
 )
 from dask_coop.api.files import from_npy
+from dask_coop.api.fills import bfill, cumulative_trapezoid, ewm_mean, ffill
 from dask_coop.api.histogram import histogram
 from dask_coop.api.histogramdd import histogram2d, histogramdd
 from dask_coop.api.linalg import matmul, transpose
@@ -93,6 +94,7 @@ __all__ = [
     "argsort",
     "argtopk",
     "argwhere",
+    "bfill",
     "bincount",
     "compress",
     "count_nonzero",
@@ -102,10 +104,13 @@ __all__ = [
     "cumsum",
     "cumulative_prod",
     "cumulative_sum",
+    "cumulative_trapezoid",
     "describe",
     "digitize",
+    "ewm_mean",
     "explain",
     "extract",
+    "ffill",
     "flatnonzero",
     "from_npy",
     "histogram",

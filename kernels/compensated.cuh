@@ -1,7 +1,7 @@
 // Sums in float64 that keep what additions round off.
 #pragma once
 
-#include "monoids.cuh"
+#include "fills.cuh"
 
 namespace coop {
 

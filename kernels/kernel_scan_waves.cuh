@@ -20,9 +20,10 @@
 
 namespace coop {
 
-// Where one block is `alone` with its rows, they are all its own.
+// Where one block is `alone` with its rows, they are all its own. Where states are `ordered`, they do not
+// commute.
 template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, int slots,
-          bool exclusive, bool reverse, bool alone = false>
+          bool exclusive, bool reverse, bool alone = false, bool ordered = false>
 struct ScanWaves {
   using State = typename M::State;
   // A wave is short beside the sum before it.
@@ -175,7 +176,7 @@ struct ScanWaves {
     T* in = reinterpret_cast<T*>(ring(t, stage, warp));
     s.full[stage].wait(parity(k));
     Narrow own = P::identity();
-    if (t.bulk && t.count == nv) {
+    if (!ordered && t.bulk && t.count == nv) {
 #pragma unroll
       for (int i = 0; i < vt; ++i) own = P::combine(own, P::lift(in[i * warp_size + lane]));
     } else {
@@ -193,8 +194,17 @@ struct ScanWaves {
         }
       }
       __syncwarp();
+      if constexpr (ordered) {
+        // As in `scan`, so that a lane's elements are neighbours.
+#pragma unroll
+        for (int i = 0; i < vt; ++i) {
+          int at = lane * vt + i;
+          if (at < count) own = P::combine(own, P::lift(in[reverse ? count - 1 - at : at]));
+        }
+      } else {
 #pragma unroll 4
-      for (int at = lane; at < count; at += warp_size) own = P::combine(own, P::lift(in[at]));
+        for (int at = lane; at < count; at += warp_size) own = P::combine(own, P::lift(in[at]));
+      }
     }
     State sum = warp_reduce<M, warp_size>(W::widen(own));
     if (lane == 0) {
@@ -375,10 +385,10 @@ struct ScanWaves {
 // See the head of the file. The board has room for rounds * gridDim.x tagged states, and all tags on it are
 // below `lowest_tag`, which is not 0. A block has `bytes` of dynamic shared memory.
 template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, int slots,
-          bool exclusive, bool reverse, int bytes>
+          bool exclusive, bool reverse, int bytes, bool ordered = false>
 __device__ void scan_waves(const T* x, R* y, const typename M::State* base, i64 outer, i64 n, u64* board,
                            unsigned lowest_tag) {
-  using Scan = ScanWaves<T, M, R, warps, vt, stages, ahead, slots, exclusive, reverse>;
+  using Scan = ScanWaves<T, M, R, warps, vt, stages, ahead, slots, exclusive, reverse, false, ordered>;
   alignas(128) extern __shared__ unsigned char memory[];
   static_assert(sizeof(typename Scan::Storage) <= bytes, "the launch gives a block too little memory");
   i64 tiles_a_row = (n + Scan::nv - 1) / Scan::nv;

@@ -177,6 +177,8 @@ class MonoidRow:
         dask_coop.cuda.programs.
     commutative : bool
         Whether states may be combined in any order.
+    arguments : tuple of str
+        What the functor takes besides the type of the elements, in C++.
     output : callable
         Returns the dtype of results over elements of a dtype, where the caller asks for no other;
         by default the elements'.
@@ -209,6 +211,7 @@ class MonoidRow:
     finalize: Callable[[State], Any] | None = None
     cuda: tuple[str, str] | None = None
     commutative: bool = True
+    arguments: tuple[str, ...] = ()
     output: Output = field(default=_same, compare=False, repr=False)
     neutral: Callable[[np.dtype[Any]], Any] | None = field(default=None, compare=False, repr=False)
     options: tuple[Literal["skipna", "masked"], ...] = field(default=(), compare=False, repr=False)

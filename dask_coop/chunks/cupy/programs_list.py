@@ -59,7 +59,7 @@ _WEIGHTS = "?bhilBHILefd"
 def functor(op: Operation) -> Functor:
     """Return an operation's monoid in C++."""
     value = ctype(op.element)
-    name = f"{op.monoid.functor}<{value}>"
+    name = f"{op.monoid.functor}<{', '.join((value, *op.monoid.arguments))}>"
     if op.monoid.cuda is not None:
         parts = layout(op), op.monoid.identity(op.element), op.monoid.cuda
         return Functor(name, custom_monoid.define(op.monoid.functor, *parts))
@@ -154,8 +154,8 @@ def scans(
     if of.ordered:
         yield from (scan.rows(lines, scan.THREADS, write=False) for lines in (of, spine))
         yield scan.reduce_columns_in_order(of)
-        return
-    yield from (scan.upsweep(of), scan.upsweep_columns(of))
+    else:
+        yield from (scan.upsweep(of), scan.upsweep_columns(of))
     if gpu.hopper and of.is_bulk:
         # Lines of two tiles.
         for shared in (True, False):

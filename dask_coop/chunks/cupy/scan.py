@@ -194,7 +194,7 @@ def _objection(
         return f"is none of {', '.join(STRATEGIES)}"
     if shape[2] > 1 and strategy not in ("lines", "two-level"):
         return "is for the last axis of a chunk"
-    if not op.monoid.commutative and strategy not in ("lines", "two-level", "reduce-then-scan"):
+    if not op.monoid.commutative and strategy in ("look-back", "cooperative", "scan-then-fan"):
         return "does not keep the order of states"
     if flagged and strategy not in (("lines", "two-level") if shape[2] == 1 else ("lines",)):
         return "does not take segments"

@@ -12,6 +12,7 @@ import numpy as np
 from dask_coop.algebra import ticks
 from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.counted import Counted
+from dask_coop.algebra.fills import Fill, WeightedMean
 from dask_coop.algebra.merges import choose
 from dask_coop.algebra.monoids import (
     ALL,
@@ -40,7 +41,7 @@ from dask_coop.algebra.monoids import (
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.topk import TopK
 from dask_coop.chunks.distinct import Distinct
-from dask_coop.chunks.numpy import adding, compensated, compiled, logaddexp, topk, unique
+from dask_coop.chunks.numpy import adding, compensated, compiled, gaps, logaddexp, topk, unique
 from dask_coop.chunks.numpy import custom as custom_monoid
 from dask_coop.chunks.numpy import reproducible as digits
 from dask_coop.chunks.states import as_lines
@@ -60,6 +61,8 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     x = np.asarray(x).astype(op.element, copy=False)
     if isinstance(op.monoid, TopK):
         return topk.lift(op.monoid, x, axes)
+    if isinstance(op.monoid, Fill | WeightedMean):
+        return gaps.lift(op, x, axes, where)
     if op.monoid.lift is not None:
         return custom_monoid.lift(op, x, axes, where)
     if (state := compiled.lift(op, x, axes, where)) is not None:

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.fills import Fill, WeightedMean
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
-from dask_coop.chunks.numpy import adding, compensated
+from dask_coop.chunks.numpy import adding, compensated, gaps
 from dask_coop.chunks.numpy.lines import aligned
 from dask_coop.chunks.numpy.scan_lines import FEW, flatten, place
 from dask_coop.chunks.states import accumulate
@@ -110,6 +111,9 @@ def scan(
     last = [np.full((lines[0], 1, lines[2]), value) for value in identity]
     if not x.size:
         last = last if carry is None else carry
+    elif isinstance(op.monoid, Fill | WeightedMean):
+        elements = see(aligned(x).transpose(order))
+        gaps.scan(op, elements, out, result, carry, heads, last)
     elif (loop := _loop(op, x)) is not None:
         for field, value in zip(last, loop.nothing if carry is None else carry, strict=True):
             field[...] = value

@@ -90,8 +90,9 @@ class Scan:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether `waves` takes such elements, and their order does not matter to it."""
-        return not self.ordered and self.widest in _SHARED_TILES
+        """Whether `waves` takes such elements; of states that it keeps in order it takes small ones."""
+        fits = not self.ordered or self.narrow_bytes <= _ORDERED_BYTES
+        return fits and not self.flagged and self.widest in _SHARED_TILES
 
     @property
     def is_copied(self) -> bool:
@@ -185,6 +186,9 @@ class Waves:
         return max(1, self.stages - 3)
 
 
+#: The largest states that `waves` keeps in order.
+_ORDERED_BYTES = 48
+
 #: Warps, and the most elements a thread that its registers hold, by the size of an element.
 _SHARED_TILES = {1: (16, 17), 2: (16, 17), 4: (8, 31), 8: (8, 15), 16: (8, 7)}
 _OWN_TILES = {1: (16, 17), 2: (16, 17), 4: (16, 17), 8: (8, 17), 16: (8, 7)}
@@ -198,7 +202,9 @@ def tune(scan: Scan, n: int, processors: int, shared_bytes: int, shared: bool) -
     its own, tiles divide a line evenly.
     """
     warps, most = (_SHARED_TILES if shared else _OWN_TILES)[scan.widest]
-    if scan.element_bytes != scan.result_bytes or scan.costly:
+    if scan.narrow_bytes > 2 * max(4, scan.widest):
+        warps, most = 8, 7
+    elif scan.element_bytes != scan.result_bytes or scan.costly:
         warps, most = 16, 7
     items = most
     if not shared:
@@ -226,12 +232,13 @@ def waves(scan: Scan, tuning: Waves) -> str:
     """Return the scan of contiguous lines in one pass, by the bulk copy engine."""
     numbers = tuning.warps, tuning.items, tuning.stages, tuning.ahead, tuning.slots
     arguments = ", ".join(map(str, numbers))
+    rest = f"{waves_shared_bytes(scan, tuning)}{', true' * scan.ordered}"
     return _unit(
         "kernel_scan_waves.cuh",
         scan,
         f"{tuning.threads}, 1",
         "i64 outer, i64 n, u64* board, unsigned lowest_tag",
-        f"scan_waves<T, M, R, {arguments}, {scan.flags}, {waves_shared_bytes(scan, tuning)}>"
+        f"scan_waves<T, M, R, {arguments}, {scan.flags}, {rest}>"
         "(x, y, base, outer, n, board, lowest_tag);",
     )
 

@@ -1,0 +1,408 @@
+"""Series with gaps: filled, smoothed by exponential weights, integrated."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray
+from dask.array.utils import validate_axis
+
+from dask_coop import chunks
+from dask_coop.algebra.fills import fill, weighted_mean
+from dask_coop.algebra.monoids import SUM
+from dask_coop.algebra.operation import bind
+from dask_coop.api.arguments import rechunk
+from dask_coop.api.cumulative import cumsum
+from dask_coop.api.public import Engine, public
+from dask_coop.api.scan_arguments import ScanArguments, scan_bound
+from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked
+
+
+@public("scan", dask=False)
+def ffill(
+    x: Any,
+    axis: int = -1,
+    limit: int | None = None,
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Replace missing elements by the last valid ones before them along an axis.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Floats or complex numbers, of which NaN are missing, in NumPy or CuPy chunks; or dates or
+        durations, of which NaT are missing, in NumPy chunks. Bool and integers are returned as
+        they are.
+    axis : int
+        The axis to fill along.
+    limit : int, optional
+        How many missing elements in a row are replaced at most, wherever chunks end.
+    method : {"reduce-then-scan", "blelloch", "sequential", "recompute"}
+        As for :func:`dask_coop.cumsum`.
+    segments : dask.array.Array or array_like, optional
+        As for :func:`dask_coop.cumsum`: nothing is filled with what is before a segment's begin.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with `x`'s dtype and chunks.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`, and if `limit` is less than 1.
+
+    Notes
+    -----
+    What is masked stays masked and fills nothing, but counts for `limit`. A missing element before
+    all valid ones stays missing.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> import numpy as np
+    >>> x = da.from_array([1, np.nan, np.nan, np.nan, 5], chunks=2)
+    >>> dc.ffill(x, limit=2).compute()
+    array([ 1.,  1.,  1., nan,  5.])
+    """
+    return _fill("ffill", x, axis, limit, method, segments, reverse=False)
+
+
+@public("scan", dask=False)
+def bfill(
+    x: Any,
+    axis: int = -1,
+    limit: int | None = None,
+    *,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Replace missing elements by the next valid ones behind them along an axis.
+
+    Parameters
+    ----------
+    x, axis, limit, method, segments, engine
+        As for :func:`ffill`; an element that begins a segment is the last of it, as in scans with
+        ``reverse=True``.
+
+    Returns
+    -------
+    dask.array.Array
+        As of :func:`ffill`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`ffill`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> import numpy as np
+    >>> dc.bfill(da.from_array([np.nan, 2, np.nan, np.nan], chunks=2)).compute()
+    array([ 2.,  2., nan, nan])
+    """
+    return _fill("bfill", x, axis, limit, method, segments, reverse=True)
+
+
+@public("scan", dask=False)
+def ewm_mean(
+    x: Any,
+    axis: int = -1,
+    *,
+    alpha: float | None = None,
+    span: float | None = None,
+    halflife: float | None = None,
+    com: float | None = None,
+    adjust: bool = True,
+    ignore_na: bool = False,
+    min_periods: int = 0,
+    method: str = "reduce-then-scan",
+    segments: Any = None,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Exponentially weighted mean of array elements along an axis, as pandas' ``ewm(...).mean()``.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks. NaN have no weight.
+    axis : int
+        The axis to average along.
+    alpha, span, halflife, com : float
+        One of them: a step leaves ``1 - alpha`` of a weight, with ``0 < alpha <= 1``, where alpha
+        is ``2 / (span + 1)``, ``1 - exp(-log(2) / halflife)`` or ``1 / (com + 1)``.
+    adjust : bool
+        Whether the mean is that of all elements by weights 1, ``1 - alpha``, ``(1 - alpha)**2``
+        and so on; or else ``alpha`` of the new element and ``1 - alpha`` of the mean before it.
+    ignore_na : bool
+        Whether only elements that are not NaN are steps.
+    min_periods : int
+        How many elements that are not NaN a mean is made of at least; NaN stands for others.
+    method, segments
+        As for :func:`dask_coop.cumsum`.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with `x`'s chunks, and its dtype if that is of floats, or else float64.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`, and if not one of `alpha`, `span`, `halflife` and `com` is
+        given, or is out of its range.
+
+    Notes
+    -----
+    Means are taken in float64 and rounded once. One of infinities of both signs is NaN from there
+    on, where pandas begins anew.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.ewm_mean(da.from_array([0.0, 1.0, 2.0], chunks=2), alpha=0.5).compute().round(4)
+    array([0.    , 0.6667, 1.4286])
+    """
+    weight = _alpha(alpha=alpha, span=span, halflife=halflife, com=com)
+    if not isinstance(min_periods, Integral) or min_periods < 0:
+        raise ValueError(f"min_periods must be an integer from 0 on, got {min_periods!r}")
+    array = asanyarray(x)
+    element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
+    monoid = weighted_mean(weight, bool(adjust), bool(ignore_na))
+    op = bind(monoid, element, element, "ewm_mean")
+    given = ScanArguments(axis, None, method, False, False, False, segments)
+    means = scan_bound(op, "ewm_mean", array, given)
+    if min_periods < 2:
+        return means
+    valid = array.map_blocks(_is_valid, dtype="?", meta=array._meta.astype("?"))
+    seen = cumsum(valid, axis, method=method, segments=segments)
+    return da.map_blocks(
+        _where_seen, means, seen, least=int(min_periods), dtype=means.dtype, meta=means._meta
+    )
+
+
+@public("scan", dask=False)
+def cumulative_trapezoid(
+    y: Any,
+    x: Any = None,
+    dx: float = 1.0,
+    axis: int = -1,
+    initial: float | None = None,
+    *,
+    engine: Engine = "auto",
+) -> da.Array:
+    """Cumulative integral of sampled values along an axis by the trapezoidal rule.
+
+    Parameters
+    ----------
+    y : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    x : dask.array.Array or array_like, optional
+        Where the samples are: of one dimension, as long as the axis, or of the shape of `y`.
+    dx : float
+        How far samples are apart where there is no `x`.
+    axis : int
+        The axis to integrate along.
+    initial : {None, 0}
+        Whether a 0 comes first: with None the result is shorter than `y` by one, and so is its
+        first chunk.
+    engine : {"auto", "collective"}
+        As for :func:`dask_coop.cumsum`.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, with `y`'s chunks. Its dtype is that of `y` and of `x`, if they are of floats.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`dask_coop.cumsum`; if there is no sample, `x` has another shape, or `initial`
+        is neither None nor 0.
+
+    Notes
+    -----
+    Of each chunk the last values go to the task of the next one, and nothing else.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.cumulative_trapezoid(da.arange(5, chunks=2), initial=0).compute()
+    array([0. , 0.5, 2. , 4.5, 8. ])
+    """
+    if initial is not None and initial != 0:
+        raise ValueError(f"initial must be None or 0, got {initial!r}")
+    array = asanyarray(y)
+    refuse_masked("cumulative_trapezoid", array._meta)
+    bind(SUM, array.dtype, array.dtype, "cumulative_trapezoid")
+    axis = validate_axis(axis, array.ndim)
+    if array.shape[axis] == 0:
+        raise ValueError(f"y must have a sample along axis {axis}, got shape {array.shape}")
+    array = _without_empty(array, axis)
+    places = None if x is None else _places(x, array, axis)
+    dtype = np.result_type(array.dtype, *([] if places is None else [places.dtype]))
+    dtype = np.dtype("f8") if dtype.kind in "biu" else dtype
+    areas = _areas(array, places, float(dx), axis, dtype)
+    return cumsum(areas, axis, include_initial=initial is not None)
+
+
+def _fill(
+    name: str, x: Any, axis: int, limit: int | None, method: str, segments: Any, reverse: bool
+) -> da.Array:
+    array = asanyarray(x)
+    if limit is not None and (not isinstance(limit, Integral) or limit < 1):
+        raise ValueError(f"limit must be an integer from 1 on, or None, got {limit!r}")
+    if array.dtype.kind in "biu":
+        validate_axis(axis, array.ndim)
+        return array
+    monoid = fill(None if limit is None else int(limit))
+    op = bind(monoid, array.dtype, array.dtype, name, times="mM")
+    given = ScanArguments(axis, None, method, False, reverse, False, segments)
+    return scan_bound(op, name, array, given)
+
+
+def _alpha(**given: float | None) -> float:
+    """Return the weight of a new element, by the one of four arguments that is given."""
+    found = {name: value for name, value in given.items() if value is not None}
+    if len(found) != 1:
+        names = ", ".join(given)
+        raise ValueError(f"ewm_mean takes one of {names}; got {', '.join(found) or 'none of them'}")
+    ((name, value),) = found.items()
+    least = 1 if name == "span" else 0
+    allowed = value >= least if name in ("span", "com") else value > 0
+    if not isinstance(value, Real) or not allowed or (name == "alpha" and value > 1):
+        raise ValueError(f"{name} is out of its range, got {value!r}")
+    match name:
+        case "span":
+            return 2 / (value + 1)
+        case "halflife":
+            return -math.expm1(-math.log(2) / value)
+        case "com":
+            return 1 / (value + 1)
+        case _:
+            return float(value)
+
+
+def _without_empty(x: da.Array, axis: int) -> da.Array:
+    """Return `x` without chunks that have no samples along the axis."""
+    sizes = tuple(n for n in x.chunks[axis] if n)
+    return rechunk(x, (*x.chunks[:axis], sizes, *x.chunks[axis + 1 :]))
+
+
+def _places(x: Any, y: da.Array, axis: int) -> da.Array:
+    """Return where samples are, in the chunks of `y`, or of its axis."""
+    places = asanyarray(x)
+    refuse_masked("cumulative_trapezoid", places._meta)
+    bind(SUM, places.dtype, places.dtype, "cumulative_trapezoid")
+    if places.ndim not in (1, y.ndim):
+        raise ValueError(f"x must have 1 dimension, or {y.ndim} as y has, got {places.ndim}")
+    line = places.ndim == 1
+    wanted = (y.shape[axis],) if line else y.shape
+    if places.shape != wanted:
+        raise ValueError(f"x must have shape {wanted}, got {places.shape}")
+    return rechunk(places, (y.chunks[axis],) if line else y.chunks)
+
+
+def _areas(
+    y: da.Array, places: da.Array | None, dx: float, axis: int, dtype: np.dtype[Any]
+) -> da.Array:
+    """Return the areas between neighbours, one less than there are samples."""
+    every = tuple(range(y.ndim))
+    sources: list[Any] = [y, every, _neighbours(y, axis), every]
+    if places is not None:
+        index = every if places.ndim == y.ndim else (axis,)
+        along = axis if places.ndim == y.ndim else 0
+        sources += [places, index, _neighbours(places, along), index]
+    first, *rest = y.chunks[axis]
+    return da.blockwise(
+        _chunk_of_areas,
+        every,
+        *sources,
+        dx=dx,
+        axis=axis,
+        to=dtype,
+        dtype=dtype,
+        meta=y._meta.astype(dtype),
+        align_arrays=False,
+        adjust_chunks={axis: (first - 1, *rest)},
+    )
+
+
+def _neighbours(x: da.Array, axis: int) -> da.Array:
+    """Return what is before each chunk along the axis: one element, before the first none."""
+    at = (*(slice(None),) * axis,)
+    sizes = x.chunks
+    lasts = x.map_blocks(
+        _last,
+        axis=axis,
+        dtype=x.dtype,
+        meta=x._meta,
+        chunks=(*sizes[:axis], (1,) * len(sizes[axis]), *sizes[axis + 1 :]),
+    )
+    none = x[(*at, slice(0, 0))]
+    return da.concatenate([none, lasts.blocks[(*at, slice(-1))]], axis, allow_unknown_chunksizes=True)
+
+
+# What follows is called by tasks.
+
+
+def _is_valid(x: Any) -> Any:
+    return x == x
+
+
+@keeps_mask
+def _where_seen(means: Any, seen: Any, least: int) -> Any:
+    seen = seen.data if is_masked(seen) else seen
+    return np.where(seen < least, means.dtype.type(np.nan), means)
+
+
+def _last(x: Any, axis: int) -> Any:
+    return x[(*(slice(None),) * axis, slice(-1, None))]
+
+
+def _chunk_of_areas(
+    y: Any, before: Any, x: Any = None, x_before: Any = None, *, dx: float, axis: int, to: Any
+) -> Any:
+    areas = _with_neighbours(np.add, y, before, axis, to)
+    if x is None:
+        areas *= dx / 2
+        return areas
+    along = axis if x.ndim == y.ndim else 0
+    x, x_before = (chunks.asarray(part, chunks.kind(y)) for part in (x, x_before))
+    widths = _with_neighbours(np.subtract, x, x_before, along, to)
+    if x.ndim < y.ndim:
+        widths = widths.reshape([-1 if d == axis else 1 for d in range(y.ndim)])
+    areas *= widths
+    areas /= 2
+    return areas
+
+
+def _with_neighbours(function: Any, x: Any, before: Any, axis: int, to: Any) -> Any:
+    """Return a function of each element and the one before it."""
+    x, before = x.astype(to, copy=False), before.astype(to, copy=False)
+    at, known = (slice(None),) * axis, before.shape[axis]
+    shape = (*x.shape[:axis], x.shape[axis] - 1 + known, *x.shape[axis + 1 :])
+    out = np.empty_like(x, shape=shape)
+    if known:
+        first = (*at, slice(1))
+        function(x[first], before, out=out[first])
+    inner = (*at, slice(known, None))
+    function(x[(*at, slice(1, None))], x[(*at, slice(-1))], out=out[inner])
+    return out

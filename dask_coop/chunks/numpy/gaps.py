@@ -1,0 +1,222 @@
+"""Series with gaps in NumPy chunks: the last valid elements, and exponentially weighted means.
+
+Where Numba is there and a chunk is large enough to pay for its compiler, that is one call of a loop
+of gaps_numba.py. Otherwise the last valid element is found by where it is, block by block, and
+means are made of the states of all elements, by `dask_coop.chunks.states`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.fills import LEAST, Fill, WeightedMean, missing
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.scan_spec import segmented
+from dask_coop.chunks.numpy import adding
+from dask_coop.chunks.numpy.lines import aligned, find_layout
+from dask_coop.chunks.numpy.scan_lines import FEW, flatten, place
+from dask_coop.chunks.states import accumulate, as_lines, blocks, reduce_along
+
+Array = np.ndarray[Any, Any]
+
+
+@cache
+def _module() -> ModuleType | None:
+    try:
+        from dask_coop.chunks.numpy import gaps_numba
+    except ImportError:
+        return None
+    return gaps_numba
+
+
+def _loops(x: Array) -> ModuleType | None:
+    """Return the loops if there are any for a chunk, and it is worth to compile them."""
+    return _module() if x.size >= adding.WORTH_COMPILING and x.dtype.char in "fd" else None
+
+
+def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) -> State:
+    """Reduce the chunk `x` over sorted `axes` to a partial state, where `where` holds."""
+    if where is not None:
+        x = np.where(where, x, missing(op.element))
+    if len(axes) > 1:
+        # Elements are in C order along these axes.
+        x = as_lines(x, axes)
+        axes = (x.ndim - 1,)
+    loops = _loops(x)
+    if loops is None:
+        return _lift(op, x, *axes)
+    x = aligned(x)
+    layout = find_layout(x, axes)
+    lines = layout.split(x)
+    outer, n, inner = lines.shape
+    of_lines = inner <= FEW
+    source = *flatten(lines), n, inner
+    identity = op.monoid.identity(op.element)
+    states = [np.full(outer * inner, value) for value in identity]
+    match op.monoid:
+        case Fill(limit=limit):
+            find = loops.last_lines if of_lines else loops.last_columns
+            find(*source, *_held(limit, states))
+        case WeightedMean(alpha=alpha, adjust=False, ignore_na=ignore):
+            fields = np.empty((5, outer * inner))
+            make = loops.lift_lines if of_lines else loops.lift_columns
+            make(*source, alpha, ignore, fields)
+            states = [*fields]
+        case WeightedMean(alpha=alpha, ignore_na=ignore):
+            flags = np.empty(0, "?"), (0, 0, 0, 0)
+            none = np.empty(0, x.dtype), (0, 0, 0)
+            make = loops.mean_lines if of_lines else loops.mean_columns
+            held = *states[:2], states[3]
+            make(*source[:2], *none, *flags, n, inner, alpha, True, ignore, *held)
+            steps = np.count_nonzero(lines == lines, 1).reshape(-1)
+            if not ignore:
+                behind = np.zeros(outer * inner, "i8")
+                find = loops.last_lines if of_lines else loops.last_columns
+                find(*source, n, np.full(outer * inner, np.nan, x.dtype), behind)
+                steps = np.where(steps, n - behind, n)
+            states[2][:] = np.power(1 - alpha, steps)
+            # All steps of a line without valid elements are in its decay.
+            states[3][states[1] == 0] = 1
+    return tuple(layout.join(field, x.shape) for field in states)
+
+
+def scan(
+    op: Operation,
+    x: Array,
+    out: Array,
+    result: Array,
+    carry: list[Array] | None,
+    heads: Array | None,
+    last: list[Array],
+) -> None:
+    """Scan (outer, n, inner) along n into `out`, a view of `result`, from `carry`; leave `last`."""
+    for field, value in zip(last, last if carry is None else carry, strict=True):
+        field[...] = value
+    loops = _loops(x) if x.dtype == op.element and out.dtype.char in "fd" else None
+    if loops is None:
+        _scan(op, x, out, heads, last)
+        return
+    _, n, inner = x.shape
+    flags = np.empty((1, 0, 1), "?") if heads is None else heads
+    marks, where = flatten(flags)
+    to = result.reshape(-1), place(out, result), marks, (*where, int(flags.shape[2] > 1))
+    arguments = *flatten(x), *to, n, inner
+    states = [field.reshape(-1) for field in last]
+    match op.monoid:
+        case Fill(limit=limit):
+            fill = loops.fill_lines if inner <= FEW else loops.fill_columns
+            fill(*arguments, *_held(limit, states))
+        case WeightedMean(alpha=alpha, adjust=adjust, ignore_na=ignore):
+            mean = loops.mean_lines if inner <= FEW else loops.mean_columns
+            means = op.monoid.means(tuple(states))
+            seen = states[1] if adjust else (states[1] > 0).astype("f8")
+            held = [np.where(seen > 0, means, 0), seen, states[3 if adjust else 4]]
+            mean(*arguments, alpha, adjust, ignore, *held)
+            _leave(op.monoid, held, states)
+
+
+def _held(limit: int | None, states: list[Array]) -> tuple[Any, ...]:
+    """Return what loops take for a limit, and for states without gaps."""
+    return (-1, *states, np.empty(0, "i4")) if limit is None else (limit, *states)
+
+
+def _leave(monoid: WeightedMean, held: list[Array], states: list[Array]) -> None:
+    """Put states before which nothing comes in the place of `states`."""
+    mean, weight, _ = held
+    states[0][:] = mean
+    if not monoid.adjust:
+        states[1][:], states[2][:], states[3][:] = weight > 0, 0, 1
+
+
+# Without loops.
+
+
+def _lift(op: Operation, x: Array, axis: int) -> State:
+    if x.shape[axis] == 0:
+        kept = x.shape[:axis] + x.shape[axis + 1 :]
+        return tuple(np.full(kept, value)[()] for value in op.monoid.identity(op.element))
+    if isinstance(op.monoid, WeightedMean):
+        return tuple(f[()] for f in reduce_along(op.monoid.combine, _states(op, x), axis))
+    gap = np.argmax(np.flip(x == x, axis), axis, keepdims=True)
+    value = np.take_along_axis(x, x.shape[axis] - 1 - gap, axis)
+    if op.monoid.fields[1:]:
+        gap = np.where(value == value, gap, x.shape[axis])
+        gap, value = _limit(op, gap, value)
+        return value.squeeze(axis)[()], gap.squeeze(axis)[()]
+    return (value.squeeze(axis)[()],)
+
+
+def _limit(op: Operation, gap: Array, value: Array) -> tuple[Array, Array]:
+    assert isinstance(op.monoid, Fill) and op.monoid.limit is not None
+    limit = op.monoid.limit
+    dtype = op.monoid.fields[1].dtype(op.element)
+    return np.minimum(gap, limit + 1).astype(dtype), np.where(
+        gap > limit, missing(op.element), value
+    )
+
+
+def _states(op: Operation, x: Array) -> State:
+    """Return a state of weighted means for every element."""
+    monoid = op.monoid
+    assert isinstance(monoid, WeightedMean)
+    x = x.astype("f8")
+    valid = x == x
+    values, weights = np.where(valid, x, 0), valid.astype("f8")
+    step = np.where(valid | (not monoid.ignore_na), 1 - monoid.alpha, 1.0)
+    if monoid.adjust:
+        return values, weights, step, np.ones_like(values)
+    return values, weights, np.zeros_like(values), step, weights.copy()
+
+
+def _scan(op: Operation, x: Array, out: Array, heads: Array | None, last: list[Array]) -> None:
+    for block in blocks(x.shape, 1):
+        elements = x[:, block].astype(op.element, copy=False)
+        flags = None
+        if heads is not None:
+            flags = np.broadcast_to(heads[:, block], elements.shape)
+        step = _fill if isinstance(op.monoid, Fill) else _mean
+        found = step(op, elements, flags, [field[:, 0] for field in last])
+        with np.errstate(over="ignore"):
+            out[:, block] = found[0]
+        for field, value in zip(last, found[1], strict=True):
+            field[:, 0] = value
+
+
+def _fill(
+    op: Operation, x: Array, flags: Array | None, before: list[Array]
+) -> tuple[Array, list[Array]]:
+    """Return elements of which missing ones are replaced, and the state behind them."""
+    along = np.arange(x.shape[1])[:, np.newaxis]
+    found = np.maximum.accumulate(np.where(x == x, along, -1), 1)
+    value = np.take_along_axis(x, np.maximum(found, 0), 1)
+    none, gap = found < 0, along - found
+    carried = np.broadcast_to(before[0][:, np.newaxis], x.shape)
+    if flags is not None:
+        start = np.maximum.accumulate(np.where(flags, along, -1), 1)
+        carried = np.where(start < 0, carried, missing(op.element))
+        value = np.where(found < start, carried, value)
+    value = np.where(none, carried, value)
+    if before[1:]:
+        gap = np.where(none, gap + before[1][:, np.newaxis], gap)
+        gap, value = _limit(op, gap, value)
+        return value, [value[:, -1], gap[:, -1]]
+    return value, [value[:, -1]]
+
+
+def _mean(
+    op: Operation, x: Array, flags: Array | None, before: list[Array]
+) -> tuple[Array, list[Array]]:
+    """Return the means up to elements, and the state behind them."""
+    monoid, states, base = op.monoid, _states(op, x), tuple(before)
+    assert isinstance(monoid, WeightedMean)
+    combine = monoid.combine
+    if flags is not None:
+        combine = segmented(monoid).combine
+        states, base = (*states, np.array(flags)), (*base, np.zeros(base[0].shape, "?"))
+    found = accumulate(combine, states, 1, base)[: len(before)]
+    return monoid.means(found), [field[:, -1] for field in found]
