@@ -1,0 +1,110 @@
+"""Series with gaps on a GPU: ``python -m benchmarks.systems.fills``.
+
+Filled gaps, exponentially weighted means and integrals of one large array in one chunk, beside a
+copy of the array and what CuPy and PyTorch have. Every result is held to another's before its time
+is written down, which is that between two events.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from . import collective
+from .order import CUPY, OURS, TORCH, Gpu, Row, facts, whole
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "windows"
+
+
+def on_gpu(n: int, samples: int) -> Iterator[Row]:
+    """Measure everything, with arrays of `n` elements."""
+    import dask_coop as dc
+
+    gpu = Gpu(samples)
+    xp = gpu.xp
+    side = 1 << (n.bit_length() - 1) // 2
+    for shape, axis in (((n,), 0), ((n // side, side), 1), ((n // side, side), 0)):
+        x = xp.random.default_rng(0).standard_normal(shape, dtype="f4")
+        x[xp.random.default_rng(1).random(shape, dtype="f4") < 0.2] = xp.nan
+        what = f"of {' x '.join(map(str, shape))} float32 along axis {axis}"
+        y = xp.empty_like(x)
+        yield gpu.row(f"copy {what}", CUPY, partial(xp.copyto, y, x), None)
+        del y
+        filled = by_indices(xp, x, axis)
+        fits = partial(_same, xp, filled)
+        calls: list[tuple[str, Any, Any]] = [
+            ("ffill", dc.ffill(whole(x), axis), fits),
+            ("ffill, limit 5,", dc.ffill(whole(x), axis, 5), None),
+            ("bfill", dc.bfill(whole(x), axis), None),
+            ("ewm_mean", dc.ewm_mean(whole(x), axis, span=20), None),
+            ("ewm_mean, not adjusted,", dc.ewm_mean(whole(x), axis, span=20, adjust=False), None),
+            ("cumulative_trapezoid", dc.cumulative_trapezoid(whole(x), axis=axis), None),
+        ]
+        for name, lazy, check in calls:
+            run = partial(lazy.compute, scheduler="synchronous")
+            yield gpu.row(f"{name} {what}", OURS, run, check)
+        del filled, fits, calls, lazy, check, run
+        gpu.free()
+        yield gpu.row(f"ffill {what}", CUPY, partial(by_indices, xp, x, axis), None)
+        yield from by_torch(gpu, x, axis, what)
+        del x
+
+
+def by_indices(xp: Any, x: Any, axis: int) -> Any:
+    """Return `x` with its gaps filled by what a library without such a function has.
+
+    The last valid index before an element is a running maximum, which CuPy lacks: it sums up.
+    """
+    valid = ~xp.isnan(x)
+    # Valid elements of all lines one after the other; their number up to an element tells which.
+    lines = xp.moveaxis(x, axis, -1)
+    counts = xp.cumsum(xp.moveaxis(valid, axis, -1), -1, dtype="i4")
+    ends = xp.cumsum(counts[..., -1].ravel(), dtype="i8")
+    begins = (ends - counts[..., -1].ravel()).reshape(counts.shape[:-1])
+    values = lines[xp.moveaxis(valid, axis, -1)]
+    found = values[xp.maximum(begins[..., None] + counts - 1, 0)]
+    found[counts == 0] = xp.nan
+    return xp.moveaxis(found, -1, axis)
+
+
+def by_torch(gpu: Gpu, x: Any, axis: int, what: str) -> Iterator[Row]:
+    """Measure PyTorch, by the running maximum of valid indices."""
+    try:
+        import torch
+    except ImportError:
+        return
+    t = torch.as_tensor(x, device="cuda")
+    along = torch.arange(t.shape[axis], device="cuda", dtype=torch.int32)
+    along = along.reshape([-1 if d == axis else 1 for d in range(t.ndim)])
+
+    def call() -> Any:
+        at = torch.where(torch.isnan(t), 0, along).cummax(axis).values
+        return torch.gather(t, axis, at.long())
+
+    yield gpu.row(f"ffill {what}", TORCH, call, None)
+
+
+def _same(xp: Any, expected: Any, result: Any) -> bool:
+    return bool(xp.array_equal(result, expected, equal_nan=True))
+
+
+def main() -> None:
+    """Measure, and write what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--power", type=int, default=30, help="arrays have 2**POWER elements")
+    parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
+    given = parser.parse_args()
+    given.results.mkdir(parents=True, exist_ok=True)
+    kept = []
+    for row in on_gpu(1 << given.power, given.samples):
+        print(row, flush=True)
+        kept.append(row)
+        (given.results / "fills.json").write_text(collective.as_text(facts(True), kept))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,411 @@
+"""Filled gaps, exponentially weighted means and integrals, against loops over the elements."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from conftest import to_chunks, to_numpy
+from hypothesis import given
+from hypothesis import strategies as st
+from support.strategies import FLOATS, arrays, assert_near, chunkings, shapes
+
+import dask_coop as dc
+from dask_coop.algebra.fills import fill, weighted_mean
+from dask_coop.chunks.numpy import adding
+
+GAPPY = st.sampled_from([np.nan, np.nan, np.nan, 0.5, -0.0, 3.0, 1000.0, np.inf])
+LIMITS = st.none() | st.integers(1, 40)
+METHODS = ("reduce-then-scan", "sequential", "recompute")
+
+
+def filled(x: Any, axis: int, limit: int | None, heads: Any = None, reverse: bool = False) -> Any:
+    """Return what one loop over the elements of each line makes of them."""
+    result = np.moveaxis(x, axis, 0).copy()
+    rows = result[::-1] if reverse else result
+    heads = np.zeros(x.shape, "?") if heads is None else np.broadcast_to(heads, x.shape)
+    flags = np.moveaxis(heads, axis, 0)
+    flags = flags[::-1] if reverse else flags
+    nothing = x.dtype.type("NaT") if x.dtype.kind in "mM" else np.nan
+    last, gap = np.full(rows.shape[1:], nothing, x.dtype), np.zeros(rows.shape[1:], "i8")
+    for i in range(len(rows)):
+        last = np.where(flags[i], nothing, last)
+        missing = rows[i] != rows[i]
+        gap = np.where(missing, gap + 1, 0)
+        last = np.where(missing, last, rows[i])
+        rows[i] = last if limit is None else np.where(gap <= limit, last, nothing)
+    return np.moveaxis(result, 0, axis)
+
+
+def averaged(
+    x: Any,
+    axis: int,
+    alpha: float,
+    adjust: bool,
+    ignore_na: bool,
+    min_periods: int = 0,
+    heads: Any = None,
+) -> Any:
+    """Return what pandas' own loop makes of each line, in wide floats."""
+    rows = np.moveaxis(x, axis, 0).astype("g")
+    heads = np.zeros(x.shape, "?") if heads is None else np.broadcast_to(heads, x.shape)
+    flags, result = np.moveaxis(heads, axis, 0), np.empty_like(rows)
+    mean, weight = (np.full(rows.shape[1:], np.nan, "g") for _ in range(2))
+    seen, count = np.zeros(rows.shape[1:], "?"), np.zeros(rows.shape[1:], "i8")
+    new = 1 if adjust else alpha
+    for i, row in enumerate(rows):
+        seen, count = seen & ~flags[i], np.where(flags[i], 0, count)
+        valid = ~np.isnan(row)
+        count = count + valid
+        step = seen & (valid | (not ignore_na))
+        weight = np.where(step, weight * (1 - np.float64(alpha)), weight)
+        with np.errstate(all="ignore"):
+            moved = (weight * mean + new * row) / (weight + new)
+        mean = np.where(seen & valid, moved, np.where(valid, row, mean))
+        after = weight + new if adjust else np.ones_like(weight)
+        weight = np.where(valid, np.where(seen, after, 1), weight)
+        seen = seen | valid
+        result[i] = np.where(seen & (count >= min_periods), mean, np.nan)
+    return np.moveaxis(result, 0, axis)
+
+
+@st.composite
+def lines(draw: st.DrawFn, dtypes: list[str]) -> tuple[Any, Any, int]:
+    """Arrays with many gaps, their chunks and an axis."""
+    array, chunks = draw(arrays(dtypes, shapes(min_dims=1), GAPPY))
+    return array, chunks, draw(st.integers(-array.ndim, array.ndim - 1))
+
+
+@given(case=lines([*FLOATS, "c8", "c16"]), limit=LIMITS, reverse=st.booleans(), data=st.data())
+def test_gaps_are_filled_as_by_a_loop(
+    xp: Any, case: Any, limit: int | None, reverse: bool, data: Any
+) -> None:
+    array, chunks, axis = case
+    method = data.draw(st.sampled_from(METHODS))
+    call = dc.bfill if reverse else dc.ffill
+    result = call(to_chunks(xp, array, chunks), axis, limit, method=method)
+    assert result.chunks == chunks
+    expected = filled(array, axis, limit, reverse=reverse)
+    np.testing.assert_array_equal(to_numpy(xp, result), expected)
+
+
+@given(case=lines(FLOATS), limit=LIMITS, reverse=st.booleans(), data=st.data())
+def test_nothing_is_filled_across_the_begin_of_a_segment(
+    xp: Any, case: Any, limit: int | None, reverse: bool, data: Any
+) -> None:
+    array, chunks, axis = case
+    sides = data.draw(st.sampled_from([array.shape, (array.shape[axis],)]))
+    heads = np.random.default_rng(data.draw(st.integers(0, 99))).random(sides) < 0.2
+    call, method = dc.bfill if reverse else dc.ffill, data.draw(st.sampled_from(METHODS))
+    cut = chunks if sides == array.shape else (chunks[axis],)
+    result = call(
+        to_chunks(xp, array, chunks), axis, limit, segments=to_chunks(xp, heads, cut), method=method
+    )
+    line = heads if heads.ndim == array.ndim else heads.reshape(
+        [-1 if d == axis % array.ndim else 1 for d in range(array.ndim)]
+    )
+    expected = filled(array, axis, limit, line, reverse)
+    np.testing.assert_array_equal(to_numpy(xp, result), expected)
+
+
+@given(
+    case=lines(FLOATS),
+    alpha=st.sampled_from([1e-6, 0.1, 0.5, 0.97, 1.0]),
+    options=st.tuples(st.booleans(), st.booleans(), st.sampled_from([0, 1, 3])),
+    data=st.data(),
+)
+def test_means_are_those_of_pandas_loop(
+    xp: Any, case: Any, alpha: float, options: tuple[bool, bool, int], data: Any
+) -> None:
+    array, chunks, axis = case
+    # Infinities of one sign: see the next test.
+    adjust, ignore_na, min_periods = options
+    method = data.draw(st.sampled_from(METHODS))
+    result = dc.ewm_mean(
+        to_chunks(xp, array, chunks),
+        axis,
+        alpha=alpha,
+        adjust=adjust,
+        ignore_na=ignore_na,
+        min_periods=min_periods,
+        method=method,
+    )
+    assert result.chunks == chunks
+    assert result.dtype == array.dtype
+    # Nothing is left of an infinity where a step leaves no weight.
+    exact = averaged(array, axis, min(alpha, 1 - 1e-16), *options)
+    finite = np.where(np.isfinite(array), np.abs(array), 0).max(initial=0)
+    assert_near(to_numpy(xp, result), exact, 1e-13 * float(finite), 2)
+
+
+@pytest.mark.parametrize("adjust", [True, False])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_means_begin_anew_with_segments(xp: Any, adjust: bool, axis: int) -> None:
+    rng = np.random.default_rng(4)
+    array = np.where(rng.random((60, 40)) < 0.3, np.nan, rng.normal(size=(60, 40)))
+    heads = rng.random(array.shape) < 0.1
+    result = dc.ewm_mean(
+        to_chunks(xp, array, (7, 9)),
+        axis,
+        span=5,
+        adjust=adjust,
+        min_periods=2,
+        segments=to_chunks(xp, heads, (7, 9)),
+    )
+    exact = averaged(array, axis, 1 / 3, adjust, False, 2, heads)
+    assert_near(to_numpy(xp, result), exact, 1e-14, 2)
+
+
+def gappy(shape: tuple[int, ...], dtype: str, density: float, seed: int = 0) -> Any:
+    """Return numbers of which a part is missing."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=shape).astype(dtype)
+    x[rng.random(shape) < density] = np.nan
+    return x
+
+
+# Of a size for which loops are compiled, and kernels cut lines into tiles.
+LARGE: Any = (
+    ((700_001,), (300_000,), 0),
+    ((40, 20_003), (40, 9000), 1),
+    ((700, 5_000), (700, 5000), 1),
+    ((3_001, 257), (1_100, 257), 0),
+    ((5_001, 5), (3000, 5), 0),
+    ((3, 9_001, 7), (2, 5000, 7), 1),
+)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "c8"])
+@pytest.mark.parametrize(("shape", "chunks", "axis"), LARGE)
+def test_large_chunks_are_filled(xp: Any, shape: Any, chunks: Any, axis: int, dtype: str) -> None:
+    for density, limit, reverse in ((0.3, None, False), (0.9, 5, True), (0.9999, 2000, False)):
+        x = gappy(shape, dtype, density)
+        call = dc.bfill if reverse else dc.ffill
+        result = call(to_chunks(xp, x, chunks), axis, limit)
+        expected = filled(x, axis, limit, reverse=reverse)
+        np.testing.assert_array_equal(to_numpy(xp, result), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("shape", "chunks", "axis"), LARGE)
+def test_large_chunks_are_averaged(xp: Any, shape: Any, chunks: Any, axis: int, dtype: str) -> None:
+    for density, adjust, ignore_na in ((0, True, False), (0.5, False, False), (0.99, True, True)):
+        x = gappy(shape, dtype, density)
+        lazy = dc.ewm_mean(
+            to_chunks(xp, x, chunks), axis, com=9, adjust=adjust, ignore_na=ignore_na
+        )
+        exact = averaged(x, axis, 0.1, adjust, ignore_na)
+        assert_near(to_numpy(xp, lazy), exact, 1e-14, 2)
+
+
+def test_a_mean_outlasts_a_gap_of_any_length(xp: Any) -> None:
+    x = np.full(100_000, np.nan)
+    x[:3], x[-1] = (1, 2, 3), 7
+    for chunks, alpha in product((100_000, 999), (0.3, 1.0)):
+        found = to_numpy(xp, dc.ewm_mean(to_chunks(xp, x, chunks), alpha=alpha))
+        assert (found[2:-1] == found[2]).all()
+        assert found[-1] == 7
+
+
+def test_infinities_of_both_signs_are_not_a_number_for_good(xp: Any) -> None:
+    x = np.array([1, np.inf, 2, -np.inf, 3, 4] * 9)
+    for chunks, adjust in product((54, 5, 1), (True, False)):
+        found = to_numpy(xp, dc.ewm_mean(to_chunks(xp, x, chunks), alpha=0.9, adjust=adjust))
+        np.testing.assert_array_equal(found, [1, np.inf, np.inf, *[np.nan] * 51])
+
+
+def test_a_constant_stays_what_it_is() -> None:
+    x = da.full(1000, 0.1, chunks=100)
+    np.testing.assert_allclose(dc.ewm_mean(x, span=20).compute(), 0.1, rtol=1e-15)
+
+
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]", "M8[D]"])
+def test_dates_are_filled(dtype: str, loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adding, "WORTH_COMPILING", 1 if loops else 1 << 60)
+    ticks = np.random.default_rng(0).integers(0, 99, (30, 20))
+    x = np.where(ticks < 60, np.iinfo("i8").min, ticks).view(dtype)
+    for axis, limit, reverse in product((0, 1), (None, 3), (False, True)):
+        result = (dc.bfill if reverse else dc.ffill)(da.from_array(x, chunks=(7, 6)), axis, limit)
+        assert result.dtype == x.dtype
+        np.testing.assert_array_equal(
+            result.compute().view("i8"), filled(x, axis, limit, reverse=reverse).view("i8")
+        )
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u8"])
+def test_what_has_no_gaps_is_returned(dtype: str) -> None:
+    x = da.ones((4, 4), chunks=2, dtype=dtype)
+    assert dc.ffill(x, 0) is x
+    assert dc.bfill(x, limit=3) is x
+    with pytest.raises(np.exceptions.AxisError):
+        dc.ffill(x, 2)
+    assert dc.ewm_mean(x, alpha=0.5).dtype == np.float64
+    np.testing.assert_array_equal(dc.ewm_mean(x, alpha=0.5).compute(), np.ones((4, 4)))
+
+
+def test_what_is_masked_stays_so_and_fills_nothing() -> None:
+    x = np.ma.array([1, np.nan, 5, np.nan, np.nan, np.nan, 9], mask=[0, 0, 1, 0, 0, 0, 0])
+    for chunks in (7, 2, 1):
+        lazy = da.from_array(x, chunks=chunks)
+        found = dc.ffill(lazy, limit=3).compute()
+        np.testing.assert_array_equal(found.mask, x.mask)
+        np.testing.assert_array_equal(found.filled(-1), [1, 1, -1, 1, np.nan, np.nan, 9])
+        means = dc.ewm_mean(lazy, alpha=0.5, ignore_na=True, min_periods=2).compute()
+        np.testing.assert_array_equal(means.mask, x.mask)
+        np.testing.assert_allclose(means.filled(-1), [*[np.nan] * 2, -1, *[np.nan] * 3, 19 / 3])
+
+
+def test_the_loops_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = gappy((300, 400), "f8", 0.7)
+    lazy = da.from_array(x, chunks=(300, 400))
+    calls = [
+        partial(dc.ffill, lazy, 0),
+        partial(dc.bfill, lazy, 1, 3),
+        partial(dc.ewm_mean, lazy, 0, alpha=0.2),
+        partial(dc.ewm_mean, lazy, 1, alpha=0.2, adjust=False),
+    ]
+    fast = [call().compute() for call in calls]
+    monkeypatch.setattr("dask_coop.chunks.numpy.gaps._module", lambda: None)
+    for call, expected in zip(calls, fast, strict=True):
+        np.testing.assert_allclose(call().compute(), expected, rtol=1e-13, atol=1e-15)
+
+
+def test_the_weight_of_a_new_element_has_four_names() -> None:
+    x = da.from_array(gappy((50,), "f8", 0.3), chunks=9)
+    expected = dc.ewm_mean(x, alpha=0.25).compute()
+    half = -np.log(2) / np.log(0.75)
+    for given_as in ({"span": 7}, {"com": 3}, {"halflife": half}):
+        np.testing.assert_allclose(dc.ewm_mean(x, **given_as).compute(), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "given_as",
+    [{}, {"alpha": 0.1, "com": 1}, {"alpha": 0}, {"alpha": 1.1}, {"span": 0.9}, {"halflife": 0}],
+)
+def test_other_weights_are_refused(given_as: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"takes one of|out of its range"):
+        dc.ewm_mean(da.ones(3), **given_as)
+
+
+def test_other_arguments_are_refused() -> None:
+    x = da.ones(3, chunks=2)
+    for limit in (0, -1, 1.5):
+        with pytest.raises(ValueError, match="limit must be an integer from 1 on"):
+            dc.ffill(x, limit=limit)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="min_periods must be"):
+        dc.ewm_mean(x, alpha=0.5, min_periods=-1)
+    for call in (dc.ffill, partial(dc.ewm_mean, alpha=0.5), dc.cumulative_trapezoid):
+        with pytest.raises(TypeError, match="does not take dtype object"):
+            call(x.astype(object))
+    for dtype in ("c8", "M8[s]"):
+        with pytest.raises(TypeError, match="ewm_mean does not take dtype"):
+            dc.ewm_mean(x.astype("i8").astype(dtype), alpha=0.5)
+
+
+@pytest.mark.parametrize("monoid", [fill(None), fill(3), *(
+    weighted_mean(0.3, *flags) for flags in product((True, False), repeat=2)
+)])
+def test_combining_is_associative(monoid: Any) -> None:
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random((9, 500)) < 0.6, np.nan, rng.normal(size=(9, 500)))
+    identity = monoid.identity(np.dtype("f8"))
+
+    def state(rows: Any) -> Any:
+        from dask_coop.algebra.operation import Operation
+        from dask_coop.chunks.numpy import gaps
+
+        return gaps.lift(Operation(monoid, np.dtype("f8"), np.dtype("f8")), rows, (0,), None)
+
+    def equal(a: Any, b: Any) -> None:
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12)
+
+    a, b, c = (state(values[i : i + 3]) for i in (0, 3, 6))
+    left = monoid.combine(monoid.combine(a, b), c)
+    equal(left, monoid.combine(a, monoid.combine(b, c)))
+    equal(left, state(values))
+    for one in (monoid.combine(identity, a), monoid.combine(a, identity)):
+        equal(one, a)
+
+
+def integrated(y: Any, x: Any, dx: float, axis: int, initial: int | None) -> Any:
+    """Return SciPy's formula in wide floats."""
+    wide = np.moveaxis(y.astype("G" if y.dtype.kind == "c" else "g"), axis, -1)
+    width = np.longdouble(dx)
+    if x is not None:
+        x = x.astype("g")
+        width = np.diff(x if x.ndim == 1 else np.moveaxis(x, axis, -1))
+    areas = np.cumsum(width * (wide[..., 1:] + wide[..., :-1]) / 2, -1)
+    if initial is not None:
+        areas = np.concatenate([np.zeros_like(wide[..., :1]), areas], -1)
+    return np.moveaxis(areas, -1, axis)
+
+
+@given(case=arrays(["f4", "f8", "i2", "c16"], shapes(1, 3), st.integers(-99, 99)), data=st.data())
+def test_integrals_are_those_of_the_formula(xp: Any, case: Any, data: Any) -> None:
+    array, chunks = case
+    axis = data.draw(st.integers(-array.ndim, array.ndim - 1))
+    initial = data.draw(st.sampled_from([None, 0]))
+    y = to_chunks(xp, array, chunks)
+    if array.shape[axis] == 0:
+        with pytest.raises(ValueError, match="must have a sample"):
+            dc.cumulative_trapezoid(y, axis=axis)
+        return
+    kind = data.draw(st.sampled_from(["dx", "line", "whole", "numpy"]))
+    x, given_x = None, None
+    if kind != "dx":
+        shape = array.shape if kind == "whole" else (array.shape[axis],)
+        x = np.random.default_rng(1).integers(0, 9, shape).astype("f4")
+        given_x = x if kind == "numpy" else to_chunks(xp, x, data.draw(chunkings(shape)))
+    result = dc.cumulative_trapezoid(y, given_x, 0.25, axis, initial)
+    exact = integrated(array, x, 0.25, axis, initial)
+    assert result.shape == exact.shape
+    np.testing.assert_allclose(to_numpy(xp, result), exact, rtol=1e-6, atol=1e-4)
+
+
+def test_an_integral_keeps_the_chunks_and_says_what_it_does_not_take() -> None:
+    y = da.ones((6, 8), chunks=(2, 3))
+    assert dc.cumulative_trapezoid(y, initial=0).chunks == y.chunks
+    assert dc.cumulative_trapezoid(y).chunks == ((2, 2, 2), (2, 3, 2))
+    with pytest.raises(ValueError, match="initial must be None or 0"):
+        dc.cumulative_trapezoid(y, initial=1)
+    for x in (np.ones(6), np.ones((8, 6)), np.ones((1, 6, 8))):
+        with pytest.raises(ValueError, match="x must have"):
+            dc.cumulative_trapezoid(y, x)
+    with pytest.raises(TypeError, match=r"masked|Masked"):
+        dc.cumulative_trapezoid(da.from_array(np.ma.ones(4)))
+
+
+def test_pandas_gives_the_same() -> None:
+    pandas = pytest.importorskip("pandas")
+    for x, options in product(
+        (gappy((200,), "f8", density, 3) for density in (0, 0.4, 0.95)),
+        product((0.05, 0.6, 1.0), (True, False), (True, False), (0, 4)),
+    ):
+        alpha, adjust, ignore_na, least = options
+        given_as = {"alpha": alpha, "adjust": adjust, "ignore_na": ignore_na}
+        expected = pandas.Series(x).ewm(**given_as, min_periods=least).mean().to_numpy()
+        found = dc.ewm_mean(da.from_array(x, chunks=33), min_periods=least, **given_as)
+        np.testing.assert_allclose(found.compute(), expected, rtol=1e-12, atol=1e-15)
+        for limit in (None, 1, 5):
+            series = pandas.Series(x)
+            lazy = da.from_array(x, chunks=7)
+            np.testing.assert_array_equal(dc.ffill(lazy, 0, limit), series.ffill(limit=limit))
+            np.testing.assert_array_equal(dc.bfill(lazy, 0, limit), series.bfill(limit=limit))
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_xarray_gives_the_same(limit: int | None) -> None:
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("bottleneck")
+    x = gappy((20, 30), "f8", 0.6)
+    whole = xarray.DataArray(x, dims=("a", "b"))
+    for axis, dim in enumerate("ab"):
+        lazy = da.from_array(x, chunks=(3, 4))
+        np.testing.assert_array_equal(dc.ffill(lazy, axis, limit), whole.ffill(dim, limit))
+        np.testing.assert_array_equal(dc.bfill(lazy, axis, limit), whole.bfill(dim, limit))
