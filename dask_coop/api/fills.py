@@ -325,12 +325,13 @@ def _areas(
 ) -> da.Array:
     """Return the areas between neighbours, one less than there are samples."""
     every = tuple(range(y.ndim))
-    sources: list[Any] = [y, every, _neighbours(y, axis), every]
+    first, *rest = y.chunks[axis]
+    number = da.arange(1 + len(rest), chunks=1)
+    sources: list[Any] = [number, (axis,), y, every, _neighbours(y, axis), every]
     if places is not None:
         index = every if places.ndim == y.ndim else (axis,)
         along = axis if places.ndim == y.ndim else 0
         sources += [places, index, _neighbours(places, along), index]
-    first, *rest = y.chunks[axis]
     return da.blockwise(
         _chunk_of_areas,
         every,
@@ -346,18 +347,15 @@ def _areas(
 
 
 def _neighbours(x: da.Array, axis: int) -> da.Array:
-    """Return what is before each chunk along the axis: one element, before the first none."""
-    at = (*(slice(None),) * axis,)
-    sizes = x.chunks
-    lasts = x.map_blocks(
-        _last,
-        axis=axis,
-        dtype=x.dtype,
-        meta=x._meta,
-        chunks=(*sizes[:axis], (1,) * len(sizes[axis]), *sizes[axis + 1 :]),
-    )
-    none = x[(*at, slice(0, 0))]
-    return da.concatenate([none, lasts.blocks[(*at, slice(-1))]], axis, allow_unknown_chunksizes=True)
+    """Return the element before each chunk along the axis; for the first chunk its own first."""
+    at = (slice(None),) * axis
+    count = len(x.chunks[axis])
+    ones = (*x.chunks[:axis], (1,) * count, *x.chunks[axis + 1 :])
+    lasts = x.map_blocks(_last, axis=axis, dtype=x.dtype, meta=x._meta, chunks=ones)
+    first = x[(*at, slice(1))]
+    if count == 1:
+        return first
+    return da.concatenate([first, lasts.blocks[(*at, slice(-1))]], axis)
 
 
 # What follows is called by tasks.
@@ -378,15 +376,16 @@ def _last(x: Any, axis: int) -> Any:
 
 
 def _chunk_of_areas(
-    y: Any, before: Any, x: Any = None, x_before: Any = None, *, dx: float, axis: int, to: Any
+    number: Any, y: Any, before: Any, x: Any = None, x_before: Any = None, *, dx: float, axis: int, to: Any
 ) -> Any:
-    areas = _with_neighbours(np.add, y, before, axis, to)
+    is_first = not number[0]
+    areas = _with_neighbours(np.add, y, before, axis, to, is_first)
     if x is None:
         areas *= dx / 2
         return areas
     along = axis if x.ndim == y.ndim else 0
     x, x_before = (chunks.asarray(part, chunks.kind(y)) for part in (x, x_before))
-    widths = _with_neighbours(np.subtract, x, x_before, along, to)
+    widths = _with_neighbours(np.subtract, x, x_before, along, to, is_first)
     if x.ndim < y.ndim:
         widths = widths.reshape([-1 if d == axis else 1 for d in range(y.ndim)])
     areas *= widths
@@ -394,15 +393,15 @@ def _chunk_of_areas(
     return areas
 
 
-def _with_neighbours(function: Any, x: Any, before: Any, axis: int, to: Any) -> Any:
-    """Return a function of each element and the one before it."""
+def _with_neighbours(
+    function: Any, x: Any, before: Any, axis: int, to: Any, is_first: bool
+) -> Any:
+    """Return a function of each element and the one before it, if there is one."""
     x, before = x.astype(to, copy=False), before.astype(to, copy=False)
-    at, known = (slice(None),) * axis, before.shape[axis]
-    shape = (*x.shape[:axis], x.shape[axis] - 1 + known, *x.shape[axis + 1 :])
-    out = np.empty_like(x, shape=shape)
-    if known:
-        first = (*at, slice(1))
-        function(x[first], before, out=out[first])
-    inner = (*at, slice(known, None))
-    function(x[(*at, slice(1, None))], x[(*at, slice(-1))], out=out[inner])
-    return out
+    at = (slice(None),) * axis
+    out = np.empty_like(x)
+    if not is_first:
+        function(x[(*at, slice(1))], before, out=out[(*at, slice(1))])
+    rest = out[(*at, slice(1, None))]
+    function(x[(*at, slice(1, None))], x[(*at, slice(-1))], out=rest)
+    return rest if is_first else out

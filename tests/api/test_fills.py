@@ -53,11 +53,11 @@ def averaged(
     """Return what pandas' own loop makes of each line, which segments begin anew."""
     heads = np.zeros(x.shape, "?") if heads is None else np.broadcast_to(heads, x.shape)
     lines = np.moveaxis(x, axis, -1).astype("f8")
-    flags = np.moveaxis(heads, axis, -1).reshape(-1, x.shape[axis])
-    loop = partial(_average, alpha, adjust, ignore_na, max(1, min_periods))
-    rows = lines.reshape(-1, x.shape[axis])
-    found = [loop(row.tolist(), heads.tolist()) for row, heads in zip(rows, flags, strict=True)]
-    return np.moveaxis(np.array(found, "f8").reshape(lines.shape), -1, axis)
+    flags, result = np.moveaxis(heads, axis, -1), np.empty_like(lines)
+    for at in np.ndindex(lines.shape[:-1]):
+        args = max(1, min_periods), lines[at].tolist(), flags[at].tolist()
+        result[at] = _average(alpha, adjust, ignore_na, *args)
+    return np.moveaxis(result, -1, axis)
 
 
 def _average(
@@ -72,6 +72,8 @@ def _average(
             new = 1 if adjust else alpha
             if not count:
                 mean, weight = element, 0
+            elif np.isinf(mean):
+                mean += element
             elif mean != element:
                 mean = (weight * mean + new * element) / (weight + new)
             weight = weight + 1 if adjust else 1
