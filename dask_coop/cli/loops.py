@@ -107,7 +107,7 @@ def _functions() -> Iterator[tuple[Callable[..., Any], set[str]]]:
 
 def _reductions(x: da.Array) -> Iterator[Any]:
     for function, takes in _functions():
-        if "axis" not in takes or takes & {"include_initial", "bins"}:
+        if "axis" not in takes or takes & {"include_initial", "bins", "segments", "dx"}:
             continue
         for axis in (None, 0, 1):
             yield from _results(function(x, axis=axis))
@@ -131,6 +131,12 @@ def _scans(x: da.Array) -> Iterator[Any]:
                     yield function(x, axis=axis, reverse=True)
                     yield function(x, axis=axis, exclusive=True)
                     yield function(x, axis=axis, segments=x > 90)
+    for axis in (0, 1):
+        for limit in (None, 3):
+            yield dask_coop.ffill(x, axis, limit)
+            yield dask_coop.bfill(x, axis, limit)
+        yield from (dask_coop.ewm_mean(x, axis, span=9, adjust=of) for of in (True, False))
+        yield dask_coop.cumulative_trapezoid(x, axis=axis)
 
 
 def _histograms(x: da.Array) -> Iterator[Any]:

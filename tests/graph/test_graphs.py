@@ -98,6 +98,15 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "cummin": dc.cummin(x, axis=1),
         "logcumsumexp": dc.logcumsumexp(x, axis=1),
         "scan": dc.scan(x, ANY, axis=1),
+        "ffill": dc.ffill(_with_gaps(x), axis=0),
+        "ffill of few": dc.ffill(_with_gaps(x), axis=1, limit=1),
+        "ffill by chain": dc.ffill(_with_gaps(x), axis=0, method="sequential"),
+        "bfill": dc.bfill(_with_gaps(x), axis=1),
+        "bfill of parts": dc.bfill(_with_gaps(x), axis=0, segments=x > 4),
+        "ewm_mean": dc.ewm_mean(x, axis=0, alpha=0.5),
+        "ewm_mean of some": dc.ewm_mean(_with_gaps(x), axis=1, com=3, min_periods=2, adjust=False),
+        "cumulative_trapezoid": dc.cumulative_trapezoid(x, axis=0),
+        "uneven cumulative_trapezoid": dc.cumulative_trapezoid(x, dc.cumsum(x, 1), initial=0),
         "counts": counts,
         "edges": edges,
         "density": density,
@@ -177,6 +186,10 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "scan": dc.scan(x, ANY),
         "sequential cumsum": dc.cumsum(x, method="sequential"),
         "cumulative_sum": dc.cumulative_sum(x.reshape(1), include_initial=True),
+        "ffill": dc.ffill(_with_gaps(x.reshape(1))),
+        "bfill": dc.bfill(_with_gaps(x.reshape(1)), limit=1),
+        "ewm_mean": dc.ewm_mean(x.reshape(1), alpha=1),
+        "cumulative_trapezoid": dc.cumulative_trapezoid(x.reshape(1), initial=0),
         "cumulative_prod": dc.cumulative_prod(x.reshape(1)),
         "matmul": dc.matmul(x.reshape(1), x.reshape(1)),
         "shortest paths": dc.matmul(x.reshape(1), x.reshape(1), semiring="min_plus"),
@@ -206,6 +219,10 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "searchsorted": dc.searchsorted(x.reshape(1), x),
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
     }
+
+
+def _with_gaps(x: da.Array) -> da.Array:
+    return da.where(x > 6, np.nan, x)
 
 
 def is_numpy(x: da.Array) -> bool:
@@ -283,6 +300,7 @@ def expectations(array: Any) -> dict[str, Any]:
         "cummax": np.maximum.accumulate(array, 1),
         "logcumsumexp": np.logaddexp.accumulate(array, 1),
         "scan": np.logical_or.accumulate(array, 1),
+        "cumulative_trapezoid": np.cumsum((array[1:] + array[:-1]) / 2, 0),
         "counts": np.histogram(array, 5)[0],
         "edges": np.histogram(array, 5)[1],
         "density": np.histogram(array, np.arange(8), density=True, weights=array)[0],

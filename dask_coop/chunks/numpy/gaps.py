@@ -24,6 +24,8 @@ from dask_coop.chunks.states import accumulate, as_lines, blocks, reduce_along
 
 Array = np.ndarray[Any, Any]
 
+_NO_FLAGS = flatten(np.empty((1, 0, 1), "?"))
+
 
 @cache
 def _module() -> ModuleType | None:
@@ -68,14 +70,15 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
             make(*source, alpha, ignore, fields)
             states = [*fields]
         case WeightedMean(alpha=alpha, ignore_na=ignore):
-            flags = np.empty(0, "?"), (0, 0, 0, 0)
+            marks, where = _NO_FLAGS
+            flags = marks, (*where, 0)
             none = np.empty(0, x.dtype), (0, 0, 0)
             make = loops.mean_lines if of_lines else loops.mean_columns
             held = *states[:2], states[3]
             make(*source[:2], *none, *flags, n, inner, alpha, True, ignore, *held)
             steps = np.count_nonzero(lines == lines, 1).reshape(-1)
             if not ignore:
-                behind = np.zeros(outer * inner, "i8")
+                behind = np.zeros(outer * inner, "i4")
                 find = loops.last_lines if of_lines else loops.last_columns
                 find(*source, n, np.full(outer * inner, np.nan, x.dtype), behind)
                 steps = np.where(steps, n - behind, n)
@@ -97,14 +100,14 @@ def scan(
     """Scan (outer, n, inner) along n into `out`, a view of `result`, from `carry`; leave `last`."""
     for field, value in zip(last, last if carry is None else carry, strict=True):
         field[...] = value
-    loops = _loops(x) if x.dtype == op.element and out.dtype.char in "fd" else None
+    loops = _loops(x) if out.dtype.char in "fd" else None
     if loops is None:
         _scan(op, x, out, heads, last)
         return
     _, n, inner = x.shape
-    flags = np.empty((1, 0, 1), "?") if heads is None else heads
-    marks, where = flatten(flags)
-    to = result.reshape(-1), place(out, result), marks, (*where, int(flags.shape[2] > 1))
+    marks, where = _NO_FLAGS if heads is None else flatten(heads)
+    apart = heads is not None and heads.shape[2] > 1
+    to = result.reshape(-1), place(out, result), marks, (*where, int(apart))
     arguments = *flatten(x), *to, n, inner
     states = [field.reshape(-1) for field in last]
     match op.monoid:

@@ -27,7 +27,7 @@ def _fill_run(
     value: Any,
     gap: int,
 ) -> tuple[Any, int]:
-    nothing = x.dtype.type(np.nan)
+    nothing, missing = x.dtype.type(np.nan), 0
     if limit < 0:
         for i in range(n):
             element = x[at(first + i * step)]
@@ -36,10 +36,17 @@ def _fill_run(
         return value, gap
     for i in range(n):
         element = x[at(first + i * step)]
-        is_valid = element == element
-        value = element if is_valid else value
-        gap = 0 if is_valid else gap + 1
-        out[at(to + i * out_step)] = value if gap <= limit else nothing
+        value = element if element == element else value
+        missing += element != element
+        out[at(to + i * out_step)] = value
+    if missing == 0:
+        return value, 0
+    # By itself, and so without a branch that would be taken at random.
+    for i in range(n):
+        element = x[at(first + i * step)]
+        gap = (gap + 1) * np.int64(element != element)
+        if gap > limit:
+            out[at(to + i * out_step)] = nothing
     return value, gap
 
 
@@ -331,7 +338,9 @@ def _advance(
         before = max(weight * kept, LEAST)
         share = before / (before + alpha)
         rest = share * rest + alpha / (before + alpha) * element
-        return first, max(shared * share, LEAST), rest, lead, 1.0
+        # Arithmetic is slow where numbers are smaller.
+        shared = shared * share if shared > 1e-307 else shared
+        return first, shared, rest, lead, 1.0
     if ignore:
         return first, shared, rest, lead, weight
     if shared == 0:

@@ -112,7 +112,7 @@ def scan(
     if not x.size:
         last = last if carry is None else carry
     elif isinstance(op.monoid, Fill | WeightedMean):
-        elements = see(aligned(x).transpose(order))
+        elements = see(aligned(x).astype(op.element, copy=False).transpose(order))
         gaps.scan(op, elements, out, result, carry, heads, last)
     elif (loop := _loop(op, x)) is not None:
         for field, value in zip(last, loop.nothing if carry is None else carry, strict=True):
