@@ -11,7 +11,6 @@ import numpy as np
 from dask.array.core import asanyarray
 from dask.array.utils import validate_axis
 
-from dask_coop import chunks
 from dask_coop.algebra.fills import fill, weighted_mean
 from dask_coop.algebra.monoids import SUM
 from dask_coop.algebra.operation import bind
@@ -20,6 +19,7 @@ from dask_coop.api.cumulative import cumsum
 from dask_coop.api.public import Engine, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_bound
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked
+from dask_coop.graph import trapezoids
 
 
 @public("scan", dask=False)
@@ -259,7 +259,7 @@ def cumulative_trapezoid(
     places = None if x is None else _places(x, array, axis)
     dtype = np.result_type(array.dtype, *([] if places is None else [places.dtype]))
     dtype = np.dtype("f8") if dtype.kind in "biu" else dtype
-    areas = _areas(array, places, float(dx), axis, dtype)
+    areas = trapezoids.areas(array, places, float(dx), axis, dtype, "cumulative-trapezoid")
     return cumsum(areas, axis, include_initial=initial is not None)
 
 
@@ -320,44 +320,6 @@ def _places(x: Any, y: da.Array, axis: int) -> da.Array:
     return rechunk(places, (y.chunks[axis],) if line else y.chunks)
 
 
-def _areas(
-    y: da.Array, places: da.Array | None, dx: float, axis: int, dtype: np.dtype[Any]
-) -> da.Array:
-    """Return the areas between neighbours, one less than there are samples."""
-    every = tuple(range(y.ndim))
-    first, *rest = y.chunks[axis]
-    number = da.arange(1 + len(rest), chunks=1)
-    sources: list[Any] = [number, (axis,), y, every, _neighbours(y, axis), every]
-    if places is not None:
-        index = every if places.ndim == y.ndim else (axis,)
-        along = axis if places.ndim == y.ndim else 0
-        sources += [places, index, _neighbours(places, along), index]
-    return da.blockwise(
-        _chunk_of_areas,
-        every,
-        *sources,
-        dx=dx,
-        axis=axis,
-        to=dtype,
-        dtype=dtype,
-        meta=y._meta.astype(dtype),
-        align_arrays=False,
-        adjust_chunks={axis: (first - 1, *rest)},
-    )
-
-
-def _neighbours(x: da.Array, axis: int) -> da.Array:
-    """Return the element before each chunk along the axis; for the first chunk its own first."""
-    at = (slice(None),) * axis
-    count = len(x.chunks[axis])
-    ones = (*x.chunks[:axis], (1,) * count, *x.chunks[axis + 1 :])
-    lasts = x.map_blocks(_last, axis=axis, dtype=x.dtype, meta=x._meta, chunks=ones)
-    first = x[(*at, slice(1))]
-    if count == 1:
-        return first
-    return da.concatenate([first, lasts.blocks[(*at, slice(-1))]], axis)
-
-
 # What follows is called by tasks.
 
 
@@ -369,39 +331,3 @@ def _is_valid(x: Any) -> Any:
 def _where_seen(means: Any, seen: Any, least: int) -> Any:
     seen = seen.data if is_masked(seen) else seen
     return np.where(seen < least, means.dtype.type(np.nan), means)
-
-
-def _last(x: Any, axis: int) -> Any:
-    return x[(*(slice(None),) * axis, slice(-1, None))]
-
-
-def _chunk_of_areas(
-    number: Any, y: Any, before: Any, x: Any = None, x_before: Any = None, *, dx: float, axis: int, to: Any
-) -> Any:
-    is_first = not number[0]
-    areas = _with_neighbours(np.add, y, before, axis, to, is_first)
-    if x is None:
-        areas *= dx / 2
-        return areas
-    along = axis if x.ndim == y.ndim else 0
-    x, x_before = (chunks.asarray(part, chunks.kind(y)) for part in (x, x_before))
-    widths = _with_neighbours(np.subtract, x, x_before, along, to, is_first)
-    if x.ndim < y.ndim:
-        widths = widths.reshape([-1 if d == axis else 1 for d in range(y.ndim)])
-    areas *= widths
-    areas /= 2
-    return areas
-
-
-def _with_neighbours(
-    function: Any, x: Any, before: Any, axis: int, to: Any, is_first: bool
-) -> Any:
-    """Return a function of each element and the one before it, if there is one."""
-    x, before = x.astype(to, copy=False), before.astype(to, copy=False)
-    at = (slice(None),) * axis
-    out = np.empty_like(x)
-    if not is_first:
-        function(x[(*at, slice(1))], before, out=out[(*at, slice(1))])
-    rest = out[(*at, slice(1, None))]
-    function(x[(*at, slice(1, None))], x[(*at, slice(-1))], out=rest)
-    return rest if is_first else out

@@ -114,8 +114,10 @@ def test_nothing_is_filled_across_the_begin_of_a_segment(
     result = call(
         to_chunks(xp, array, chunks), axis, limit, segments=to_chunks(xp, heads, cut), method=method
     )
-    line = heads if heads.ndim == array.ndim else heads.reshape(
-        [-1 if d == axis % array.ndim else 1 for d in range(array.ndim)]
+    line = (
+        heads
+        if heads.ndim == array.ndim
+        else heads.reshape([-1 if d == axis % array.ndim else 1 for d in range(array.ndim)])
     )
     expected = filled(array, axis, limit, line, reverse)
     np.testing.assert_array_equal(to_numpy(xp, result), expected)
@@ -326,9 +328,14 @@ def test_other_arguments_are_refused() -> None:
             dc.ewm_mean(x.astype("i8").astype(dtype), alpha=0.5)
 
 
-@pytest.mark.parametrize("monoid", [fill(None), fill(3), *(
-    weighted_mean(0.3, *flags) for flags in product((True, False), repeat=2)
-)])
+@pytest.mark.parametrize(
+    "monoid",
+    [
+        fill(None),
+        fill(3),
+        *(weighted_mean(0.3, *flags) for flags in product((True, False), repeat=2)),
+    ],
+)
 def test_combining_is_associative(monoid: Any) -> None:
     rng = np.random.default_rng(0)
     values = np.where(rng.random((9, 500)) < 0.6, np.nan, rng.normal(size=(9, 500)))

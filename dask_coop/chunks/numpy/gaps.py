@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.fills import LEAST, Fill, WeightedMean, missing
+from dask_coop.algebra.fills import Fill, WeightedMean, missing
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import segmented
@@ -70,9 +70,9 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
             make(*source, alpha, ignore, fields)
             states = [*fields]
         case WeightedMean(alpha=alpha, ignore_na=ignore):
-            marks, where = _NO_FLAGS
-            flags = marks, (*where, 0)
-            none = np.empty(0, x.dtype), (0, 0, 0)
+            marks, at = _NO_FLAGS
+            flags = marks, (*at, 0)
+            none: Any = np.empty(0, x.dtype), (0, 0, 0)
             make = loops.mean_lines if of_lines else loops.mean_columns
             held = *states[:2], states[3]
             make(*source[:2], *none, *flags, n, inner, alpha, True, ignore, *held)
@@ -105,9 +105,9 @@ def scan(
         _scan(op, x, out, heads, last)
         return
     _, n, inner = x.shape
-    marks, where = _NO_FLAGS if heads is None else flatten(heads)
+    marks, at = _NO_FLAGS if heads is None else flatten(heads)
     apart = heads is not None and heads.shape[2] > 1
-    to = result.reshape(-1), place(out, result), marks, (*where, int(apart))
+    to = result.reshape(-1), place(out, result), marks, (*at, int(apart))
     arguments = *flatten(x), *to, n, inner
     states = [field.reshape(-1) for field in last]
     match op.monoid:
@@ -155,8 +155,9 @@ def _lift(op: Operation, x: Array, axis: int) -> State:
 
 
 def _limit(op: Operation, gap: Array, value: Array) -> tuple[Array, Array]:
-    assert isinstance(op.monoid, Fill) and op.monoid.limit is not None
+    assert isinstance(op.monoid, Fill)
     limit = op.monoid.limit
+    assert limit is not None
     dtype = op.monoid.fields[1].dtype(op.element)
     return np.minimum(gap, limit + 1).astype(dtype), np.where(
         gap > limit, missing(op.element), value

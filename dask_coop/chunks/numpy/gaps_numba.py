@@ -44,7 +44,7 @@ def _fill_run(
     # By itself, and so without a branch that would be taken at random.
     for i in range(n):
         element = x[at(first + i * step)]
-        gap = (gap + 1) * np.int64(element != element)
+        gap = (gap + 1) * int(element != element)
         if gap > limit:
             out[at(to + i * out_step)] = nothing
     return value, gap
@@ -72,9 +72,8 @@ def _fill_lines(
         first = place[0] + group * place[1] + column
         to = out_place[0] + group * out_place[1] + column
         mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
-        value, gap, stop = values[line], np.int64(0), min(begin + BLOCK, n)
-        if limit >= 0:
-            gap = np.int64(gaps[line])
+        value, stop = values[line], min(begin + BLOCK, n)
+        gap = int(gaps[line]) if limit >= 0 else 0
         while begin < stop:
             end, head = find_segment(flags, mark, flag_place[2], begin, stop)
             value, gap = _fill_run(

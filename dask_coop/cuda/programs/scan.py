@@ -90,7 +90,7 @@ class Scan:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether `waves` takes such elements; of states that it keeps in order it takes small ones."""
+        """Whether `waves` takes such elements; states whose order matters are to be small."""
         fits = not self.ordered or self.narrow_bytes <= _ORDERED_BYTES
         return fits and not self.flagged and self.widest in _SHARED_TILES
 

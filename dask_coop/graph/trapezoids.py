@@ -1,0 +1,118 @@
+r"""Areas between neighbouring samples: what a cumulative integral adds up.
+
+The task of a chunk takes the last samples of the one before, and so has all of its areas::
+
+    y0        y1        y2
+     |  \      |  \      |
+     | last    | last    |
+     |      \  |      \  |
+    areas    areas     areas        the first chunk has one less than samples
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from dask.array.core import Array
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task, TaskRef
+from dask.tokenize import tokenize
+
+from dask_coop import chunks
+from dask_coop.graph.fusion import add, owners
+from dask_coop.graph.reduce import Key, Layer, array
+
+
+def areas(
+    y: Array, places: Array | None, step: float, axis: int, dtype: np.dtype[Any], name: str
+) -> Array:
+    """Return the areas between neighbours along an axis: one less than there are samples.
+
+    Parameters
+    ----------
+    y : dask.array.Array
+        Without chunks of no samples along the axis.
+    places : dask.array.Array, optional
+        Where the samples are, in the chunks of `y` or of its axis.
+    step : float
+        How far apart they are where no places are given.
+    axis : int
+        Not negative.
+    dtype : numpy.dtype
+        The dtype of the result.
+    name : str
+        What keys begin with.
+    """
+    token = tokenize(y, places, step, axis, dtype)
+    sources = {"y": y} if places is None else {"y": y, "x": places}
+    lasts: Layer = {}
+    layer: Layer = {}
+    for index in itertools.product(*map(range, y.numblocks)):
+        given: dict[str, TaskRef] = {}
+        for of, source in sources.items():
+            along = axis if source.ndim == y.ndim else 0
+            at = index if source.ndim == y.ndim else (index[axis],)
+            given[of] = TaskRef((source.name, *at))
+            if not index[axis]:
+                continue
+            before = (*at[:along], at[along] - 1, *at[along + 1 :])
+            last: Key = (f"{name}-last-{of}-{token}", *before)
+            lasts[last] = Task(last, _last, TaskRef((source.name, *before)), axis=along)
+            given[f"{of}_before"] = TaskRef(last)
+        key = (f"{name}-areas-{token}", *index)
+        layer[key] = Task(key, _areas, **given, step=step, axis=axis, dtype=dtype)
+    graph = HighLevelGraph.merge(*(source.dask for source in sources.values()))
+    if lasts:
+        graph = add(graph, f"{name}-last-{token}", lasts)
+    first, *rest = y.chunks[axis]
+    sizes = (*y.chunks[:axis], (first - 1, *rest), *y.chunks[axis + 1 :])
+    name = f"{name}-areas-{token}"
+    return array(graph, owners(graph, layer), name, layer, y._meta, sizes, dtype)
+
+
+# What follows is called by tasks.
+
+
+def _last(block: Any, *, axis: int) -> Any:
+    # A copy: a view would keep the chunk in memory.
+    return block[(*(slice(None),) * axis, slice(-1, None))].copy()
+
+
+def _areas(
+    *,
+    y: Any,
+    y_before: Any = None,
+    x: Any = None,
+    x_before: Any = None,
+    step: float,
+    axis: int,
+    dtype: np.dtype[Any],
+) -> Any:
+    found = _with_neighbours(np.add, y, y_before, axis, dtype)
+    if x is None:
+        found *= step / 2
+        return found
+    kind = chunks.kind(y)
+    x = chunks.asarray(x, kind)
+    x_before = None if x_before is None else chunks.asarray(x_before, kind)
+    widths = _with_neighbours(np.subtract, x, x_before, axis if x.ndim == y.ndim else 0, dtype)
+    if x.ndim < y.ndim:
+        widths = widths.reshape([-1 if d == axis else 1 for d in range(y.ndim)])
+    found *= widths
+    found /= 2
+    return found
+
+
+def _with_neighbours(function: Any, x: Any, before: Any, axis: int, dtype: np.dtype[Any]) -> Any:
+    """Return a function of each element and the one before it, if there is one."""
+    at = (slice(None),) * axis
+    x = x.astype(dtype, copy=False)
+    out = np.empty_like(x)
+    if before is not None:
+        first = (*at, slice(1))
+        function(x[first], before.astype(dtype, copy=False), out=out[first])
+    rest = out[(*at, slice(1, None))]
+    function(x[(*at, slice(1, None))], x[(*at, slice(-1))], out=rest)
+    return rest if before is None else out
