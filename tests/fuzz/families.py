@@ -14,6 +14,7 @@ import numpy as np
 from fuzz import (
     dates,
     distinct,
+    gaps,
     histograms,
     masked,
     order,
@@ -54,6 +55,7 @@ FAMILIES = {
     "norm": Family(reductions.draw_norm, reductions.expect_norm, 1),
     "quantile": Family(quantiles.draw_quantile, quantiles.expect_quantile, 4),
     "scan": Family(scans.draw_scan, scans.expect_scan, 8),
+    "gaps": Family(gaps.draw_gaps, gaps.expect_gaps, 4),
     "own": Family(own.draw_own, own.expect_own, 2),
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
     "topk": Family(order.draw_topk, order.expect_topk, 2),

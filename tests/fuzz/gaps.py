@@ -1,0 +1,85 @@
+"""Cases of series with gaps: filled, and averaged by exponential weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuzz import draw, scans
+from fuzz.case import Array, Case
+from fuzz.exact import EPS, Expected
+
+
+def draw_gaps(rng: draw.Generator) -> Case:
+    """Draw what is filled or averaged, with segments now and then."""
+    sides = draw.large_shape(rng) if draw.chance(rng, 0.02) else draw.shape(rng)
+    sides = sides or (1,)
+    name = draw.pick(rng, ["ffill", "bfill", "ffill", "ewm_mean"])
+    dtypes = draw.FLOATS if name == "ewm_mean" else draw.FLOATS + draw.COMPLEX
+    array = rng.normal(0, draw.pick(rng, [1, 100]), sides).astype(draw.pick(rng, dtypes))
+    array[rng.random(sides) < draw.pick(rng, [0, 0.1, 0.6, 0.98, 1])] = np.nan
+    options: dict[str, Any] = {"axis": int(rng.integers(0, len(sides)))}
+    if draw.chance(rng, 0.4):
+        options["method"] = draw.pick(rng, scans.METHODS)
+    if name == "ewm_mean":
+        options["alpha"] = draw.pick(rng, [0.01, 0.3, 0.9, 1.0])
+        options |= {key: draw.chance(rng, 0.5) for key in ("adjust", "ignore_na")}
+        if draw.chance(rng, 0.3):
+            options["min_periods"] = int(rng.integers(0, 6))
+    elif draw.chance(rng, 0.6):
+        options["limit"] = int(rng.integers(1, draw.pick(rng, [4, 60])))
+    x = draw.operand(rng, array)
+    operands = scans.segments(rng, x, options["axis"])
+    return Case("gaps", name, (x,), operands, options, compiled=draw.chance(rng, 0.4))
+
+
+def expect_gaps(case: Case) -> list[Expected]:
+    """Return what loops over lines make of the elements."""
+    x, chunks = case.x, case.inputs[0].chunks
+    heads = case.operand("segments")
+    heads = np.zeros(x.shape, "?") if heads is None else heads
+    lines = np.moveaxis(x, case.option("axis"), -1)
+    if heads.ndim == x.ndim:
+        heads = np.moveaxis(heads, case.option("axis"), -1)
+    heads = np.broadcast_to(heads, lines.shape)
+    averages = case.function == "ewm_mean"
+    result = np.empty(lines.shape, "f8" if averages else x.dtype)
+    for at in np.ndindex(lines.shape[:-1]):
+        find = _average if averages else _fill
+        result[at] = find(case, lines[at], heads[at])
+    result = np.moveaxis(result, -1, case.option("axis"))
+    if not averages:
+        return [Expected(result, chunks=chunks)]
+    size = np.nanmax(np.abs(x), initial=0, where=~np.isnan(x))
+    return [Expected(result, x.dtype, 1.0, 64 * EPS * float(size), chunks)]
+
+
+def _fill(case: Case, line: Array, heads: Array) -> Array:
+    step = -1 if case.function == "bfill" else 1
+    result, limit = line.copy(), case.option("limit")
+    last, gap = line.dtype.type(np.nan), 0
+    for i in range(len(line))[::step]:
+        last = line.dtype.type(np.nan) if heads[i] else last
+        missing = np.isnan(line[i])
+        last, gap = (last, gap + 1) if missing else (line[i], 0)
+        result[i] = last if limit is None or gap <= limit else line[i]
+    return result
+
+
+def _average(case: Case, line: Array, heads: Array) -> list[float]:
+    kept, least = 1 - case.option("alpha"), max(1, case.option("min_periods") or 0)
+    new = 1.0 if case.option("adjust") else case.option("alpha")
+    mean = weight = 0.0
+    count, found = 0, []
+    for element, begins in zip(line.astype("f8").tolist(), heads.tolist(), strict=True):
+        count = 0 if begins else count
+        valid = element == element
+        weight *= kept if valid or not case.option("ignore_na") else 1
+        if valid:
+            mean = (weight * mean + new * element) / (weight + new) if count else element
+            after = weight + new if count else 1.0
+            weight = after if case.option("adjust") else 1.0
+            count += 1
+        found.append(mean if count >= least else np.nan)
+    return found
