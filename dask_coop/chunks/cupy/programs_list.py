@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.algebra.fills import fill, weighted_mean
 from dask_coop.algebra.monoids import (
     ANY,
     COMPENSATED_SUM,
@@ -212,6 +213,20 @@ def all_scans() -> Iterator[str]:
         for directions in ((True, False), (False, True), (True, True)):
             yield from scans(op, _H200, *directions)
             yield from segmented_scans(op, *directions)
+
+
+def gaps() -> Iterator[str]:
+    """Yield what series with gaps launch, with some limits and weights."""
+    fills, means = (fill(None), fill(3)), (weighted_mean(0.1, of, not of) for of in (True, False))
+    listed = {**dict.fromkeys(fills, "f2 f4 f8 c8"), **dict.fromkeys(means, "f2 f4 f8")}
+    for monoid, names in listed.items():
+        for dtype in map(np.dtype, names.split()):
+            op = bind(monoid, dtype, dtype, "scan")
+            yield from reductions(op)
+            yield from scans(op)
+            if dtype == np.float32:
+                yield from scans(op, reverse=True)
+                yield from segmented_scans(op)
 
 
 #: Elements whose scans by a monoid `all_scans` lists.
@@ -432,6 +447,10 @@ def _warm_scans(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
             yield multichunk_scan(scanned(op), gpu)
             # Which lifts the chunks.
             yield reduce.long_rows(functor(op), element(op), layout(op))
+    if dtype.kind == "f":
+        filled = bind(fill(None), dtype, dtype, "ffill")
+        yield from reductions(filled)
+        yield from (*scans(filled, gpu), *scans(filled, gpu, reverse=True))
 
 
 def _warm_histograms(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
@@ -485,5 +504,6 @@ def everything() -> list[str]:
             for group in GROUPS:
                 sources.update(dict.fromkeys(warm(group, dtype, _H200)))
     sources.update(dict.fromkeys(all_scans()))
+    sources.update(dict.fromkeys(gaps()))
     sources.update(dict.fromkeys(selections()))
     return list(sources)
