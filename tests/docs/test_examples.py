@@ -247,6 +247,27 @@ def test_the_box_plot_and_the_outliers_are_drawn(tmp_path: Path) -> None:
     check_picture(image, tmp_path, text)
 
 
+def test_short_gaps_are_filled_and_long_ones_stay() -> None:
+    gaps = load("gaps")
+    x = np.where(np.arange(60) % 20 < 5, np.nan, 3.0)
+    x[30:34] = np.nan
+    filled, smooth = gaps.fill_and_smooth(da.from_array(x, chunks=7), 4, 2)
+    left = np.flatnonzero(np.isnan(filled.compute()))
+    np.testing.assert_array_equal(left, [0, 1, 2, 3, 4, 24, 44])
+    np.testing.assert_array_equal(smooth.compute(), filled.compute())
+    np.testing.assert_allclose(gaps.volume(filled).compute(), 3 * np.arange(60))
+
+
+def test_the_filled_series_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    text = run("gaps.py", "--days", "5", "--chunk", "999", "--out", "demo", cwd=tmp_path)
+    for words in ("samples: 7200 in 8 chunks, in ", "missing: ", "cubic metres"):
+        assert words in text
+    assert "nan" not in text
+    check_picture(image, tmp_path, text)
+
+
 def starts(x: Any, threshold: float, dead: int) -> list[int]:
     """Return where events start, by a look at each sample."""
     found, last = [], None
