@@ -243,6 +243,18 @@ def test_scans_are_those_of_graphs_and_stay(client: Client, name: str) -> None:
 
 
 @pytest.mark.usefixtures("fast")
+def test_gaps_are_filled_and_averaged(client: Client) -> None:
+    gappy = np.where(RNG.random(FLOATS.shape) < 0.5, np.nan, FLOATS)
+    x = persist(client, gappy, ((5, 0, 8), (3, 4)))
+    for axis in (0, 1):
+        agree_in_place(client, x, lambda **kw: dc.ffill(x, axis, **kw))  # noqa: B023
+        agree_in_place(client, x, lambda **kw: dc.bfill(x, axis, 2, **kw))  # noqa: B023
+        for adjust in (True, False):
+            given = {"axis": axis, "span": 3, "adjust": adjust}
+            agree_in_place(client, x, lambda **kw: dc.ewm_mean(x, **given, **kw))  # noqa: B023
+
+
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("full", [True, False])
 def test_scans_restart(client: Client, full: bool) -> None:
     x = persist(client, INTS, (4, 3))
