@@ -13,6 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dask_coop.algebra.fills import fill, weighted_mean
+from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.graph import tasks
+
 from . import collective
 from .order import CUPY, OURS, TORCH, Gpu, Row, facts, whole
 
@@ -34,23 +39,31 @@ def on_gpu(n: int, samples: int) -> Iterator[Row]:
         yield gpu.row(f"copy {what}", CUPY, partial(xp.copyto, y, x), None)
         del y
         filled = by_indices(xp, x, axis)
-        fits = partial(_same, xp, filled)
+        fits, scan = partial(_same, xp, filled), partial(scanned, x, axis)
+        alpha = 2 / 21
         calls: list[tuple[str, Any, Any]] = [
-            ("ffill", dc.ffill(whole(x), axis), fits),
-            ("ffill, limit 5,", dc.ffill(whole(x), axis, 5), None),
-            ("bfill", dc.bfill(whole(x), axis), None),
-            ("ewm_mean", dc.ewm_mean(whole(x), axis, span=20), None),
-            ("ewm_mean, not adjusted,", dc.ewm_mean(whole(x), axis, span=20, adjust=False), None),
-            ("cumulative_trapezoid", dc.cumulative_trapezoid(whole(x), axis=axis), None),
+            ("ffill", partial(scan, fill(None)), fits),
+            ("ffill, limit 5,", partial(scan, fill(5)), None),
+            ("bfill", partial(scan, fill(None), reverse=True), None),
+            ("ewm_mean", partial(scan, weighted_mean(alpha, True, False)), None),
+            ("ewm_mean, not adjusted,", partial(scan, weighted_mean(alpha, False, False)), None),
         ]
-        for name, lazy, check in calls:
-            run = partial(lazy.compute, scheduler="synchronous")
-            yield gpu.row(f"{name} {what}", OURS, run, check)
-        del filled, fits, calls, lazy, check, run
+        for name, call, check in calls:
+            yield gpu.row(f"{name} {what}", OURS, call, check)
+        integral = dc.cumulative_trapezoid(whole(x), axis=axis)
+        run = partial(integral.compute, scheduler="synchronous")
+        yield gpu.row(f"cumulative_trapezoid {what}, from the call", OURS, run, None)
+        del filled, fits, scan, calls, call, check, integral, run
         gpu.free()
         yield gpu.row(f"ffill {what}", CUPY, partial(by_indices, xp, x, axis), None)
         yield from by_torch(gpu, x, axis, what)
         del x
+
+
+def scanned(x: Any, axis: int, monoid: Any, reverse: bool = False) -> Any:
+    """Return the scan of an array, by the function that the task of a single chunk calls."""
+    op, spec = Operation(monoid, x.dtype, x.dtype), ScanSpec(axis, reverse=reverse)
+    return tasks.downsweep(op=op, spec=spec, block=x)
 
 
 def by_indices(xp: Any, x: Any, axis: int) -> Any:
