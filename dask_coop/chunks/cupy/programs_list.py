@@ -217,9 +217,11 @@ def all_scans() -> Iterator[str]:
 
 def gaps() -> Iterator[str]:
     """Yield what series with gaps launch, with some limits and weights."""
-    fills, means = (fill(None), fill(3)), (weighted_mean(0.1, of, not of) for of in (True, False))
-    listed = {**dict.fromkeys(fills, "f2 f4 f8 c8"), **dict.fromkeys(means, "f2 f4 f8")}
-    for monoid, names in listed.items():
+    fills = fill(None), fill(3)
+    means = [weighted_mean(0.1, of, not of) for of in (True, False)]
+    listed: list[tuple[MonoidRow, str]] = [(monoid, "f2 f4 f8 c8") for monoid in fills]
+    listed += ((monoid, "f2 f4 f8") for monoid in means)
+    for monoid, names in listed:
         for dtype in map(np.dtype, names.split()):
             op = bind(monoid, dtype, dtype, "scan")
             yield from reductions(op)
