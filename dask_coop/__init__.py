@@ -29,6 +29,7 @@ from dask_coop.api.extrema import (
     ptp,
 )
 from dask_coop.api.files import from_npy
+from dask_coop.api.grouped import groupby_reduce
 from dask_coop.api.histogram import histogram
 from dask_coop.api.histogramdd import histogram2d, histogramdd
 from dask_coop.api.linalg import matmul, transpose
@@ -108,6 +109,7 @@ __all__ = [
     "extract",
     "flatnonzero",
     "from_npy",
+    "groupby_reduce",
     "histogram",
     "histogram2d",
     "histogramdd",

@@ -47,6 +47,8 @@ class Blocks(Blockwise):  # type: ignore[misc]
         Arrays in the same chunks along the leading axes, and other inputs, one for each argument.
     kwargs : mapping of str
         More of them, by keyword.
+    trailing : bool
+        Whether arrays of fewer axes have the trailing ones.
     **given
         Keywords that are the same for all blocks.
     """
@@ -58,9 +60,11 @@ class Blocks(Blockwise):  # type: ignore[misc]
         function: Callable[..., Any],
         args: Sequence[Input],
         kwargs: Mapping[str, Input],
+        trailing: bool = False,
         **given: Any,
     ) -> None:
         self._axes = tuple(f".{axis}" for axis in range(ndim))
+        self._trailing = trailing
         inputs = (*args, *kwargs.values())
         indices = [*map(self._index, inputs)]
         # Dask does not fuse a layer with one that it takes twice.
@@ -74,8 +78,12 @@ class Blocks(Blockwise):  # type: ignore[misc]
     def _index(self, one: Input) -> tuple[Any, tuple[str, ...] | None]:
         """Return what Dask takes for an input, and along which axes its blocks are."""
         if isinstance(one, Array):
-            return one.name, self._axes[: one.ndim]
+            return one.name, self._axes[self._first(one.ndim) :][: one.ndim]
         return (one, self._axes) if isinstance(one, BlockwiseDep) else (TaskRef(one.key), None)
+
+    def _first(self, ndim: int) -> int:
+        """Return which axis is the first of an array of so many."""
+        return len(self._axes) - ndim if self._trailing else 0
 
     @property
     def _dict(self) -> dict[Any, Task]:
@@ -96,7 +104,7 @@ class Blocks(Blockwise):  # type: ignore[misc]
                 if axes is None
                 else DataNode(slot, self.io_deps[one][at])
                 if one in self.io_deps
-                else TaskRef((one, *at[: len(axes)]))
+                else TaskRef((one, *at[self._first(len(axes)) :][: len(axes)]))
                 for slot, one, axes in slots
             }
             for key, slot in named.items():
