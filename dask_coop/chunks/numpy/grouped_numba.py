@@ -19,8 +19,107 @@ from dask_coop.chunks.numpy.jit import jit, jit_inner
 
 Array = Any
 
-#: Columns whose entries of a few groups stay in a cache.
-_COLUMNS = 2048
+#: Columns whose entries of a few groups stay in a cache, and elements of lines that do.
+_COLUMNS, _BLOCK = 2048, 1024
+
+
+@jit_inner
+def _add_four(skip: Any, xs: Any, codes: Any, totals: Any) -> None:
+    a, b, c, d = xs
+    p, q, r, s = codes
+    e, f, g, h = totals
+    for i in range(len(a)):
+        if p[i] >= 0 and (skip is None or a[i] == a[i]):
+            e[p[i]] += a[i]
+        if q[i] >= 0 and (skip is None or b[i] == b[i]):
+            f[q[i]] += b[i]
+        if r[i] >= 0 and (skip is None or c[i] == c[i]):
+            g[r[i]] += c[i]
+        if s[i] >= 0 and (skip is None or d[i] == d[i]):
+            h[s[i]] += d[i]
+
+
+@jit_inner
+def _count_four(skip: Any, xs: Any, codes: Any, counts: Any) -> None:
+    a, b, c, d = xs
+    p, q, r, s = codes
+    e, f, g, h = counts
+    for i in range(len(a)):
+        if p[i] >= 0:
+            e[p[i]] += skip is None or a[i] == a[i]
+        if q[i] >= 0:
+            f[q[i]] += skip is None or b[i] == b[i]
+        if r[i] >= 0:
+            g[r[i]] += skip is None or c[i] == c[i]
+        if s[i] >= 0:
+            h[s[i]] += skip is None or d[i] == d[i]
+
+
+@jit_inner
+def _better(skip: Any, value: Any, so_far: Any, less: Any) -> Any:
+    """Return the extremum of two elements: the greater one where `less` is None."""
+    better = value > so_far if less is None else value < so_far
+    # Where NaN is left out, one that is there stands for nothing.
+    return value if better or (value != value if skip is None else so_far != so_far) else so_far
+
+
+@jit_inner
+def _find_four(skip: Any, xs: Any, codes: Any, found: Any, less: Any) -> None:
+    a, b, c, d = xs
+    p, q, r, s = codes
+    e, f, g, h = found
+    for i in range(len(a)):
+        if p[i] >= 0:
+            e[p[i]] = _better(skip, a[i], e[p[i]], less)
+        if q[i] >= 0:
+            f[q[i]] = _better(skip, b[i], f[q[i]], less)
+        if r[i] >= 0:
+            g[r[i]] = _better(skip, c[i], g[r[i]], less)
+        if s[i] >= 0:
+            h[s[i]] = _better(skip, d[i], h[s[i]], less)
+
+
+@jit_inner
+def _deviate_from(skip: Any, value: Any, at: int, count: Array, mean: Array, m2: Array) -> None:
+    if skip is None or value == value:
+        count[at] += 1
+        deviation = value - mean[at]
+        near = mean[at] + deviation / count[at]
+        m2[at] += deviation * (value - near)
+        mean[at] = near
+
+
+@jit_inner
+def _deviate_four(skip: Any, xs: Any, codes: Any, counts: Any, means: Any, m2s: Any) -> None:
+    a, b, c, d = xs
+    p, q, r, s = codes
+    for i in range(len(a)):
+        if p[i] >= 0:
+            _deviate_from(skip, a[i], p[i], counts[0], means[0], m2s[0])
+        if q[i] >= 0:
+            _deviate_from(skip, b[i], q[i], counts[1], means[1], m2s[1])
+        if r[i] >= 0:
+            _deviate_from(skip, c[i], r[i], counts[2], means[2], m2s[2])
+        if s[i] >= 0:
+            _deviate_from(skip, d[i], s[i], counts[3], means[3], m2s[3])
+
+
+@jit_inner
+def _from(array: Array, starts: Any) -> Any:
+    """Return what an array has from each of four places on."""
+    a, b, c, d = starts
+    return array[a:], array[b:], array[c:], array[d:]
+
+
+@jit_inner
+def _blocks(array: Array, starts: Any, at: int, size: int) -> Any:
+    a, b, c, d = starts
+    return (
+        array[a + at :][:size],
+        array[b + at :][:size],
+        array[c + at :][:size],
+        array[d + at :][:size],
+    )
 
 
 @jit_inner
@@ -36,23 +135,49 @@ def _take(
     m2: Array,
 ) -> None:
     """Put an element into an entry of each table."""
-    if skip is not None and value != value:
-        return
-    if count is not None:
-        count[at] += 1
-    if total is not None:
-        total[at] += value
-    if low is not None and (value < low[at] or value != value or low[at] != low[at]):
-        # What is NaN stays so, unless it is that of nothing.
-        if skip is not None or low[at] == low[at]:
-            low[at] = value
-    if high is not None and (value > high[at] or value != value or high[at] != high[at]):
-        if skip is not None or high[at] == high[at]:
-            high[at] = value
+    if skip is None or value == value:
+        if total is not None:
+            total[at] += value
+        if count is not None and mean is None:
+            count[at] += 1
+    if low is not None:
+        low[at] = _better(skip, value, low[at], True)
+    if high is not None:
+        high[at] = _better(skip, value, high[at], None)
     if mean is not None:
-        deviation = value - mean[at]
-        mean[at] += deviation / count[at]
-        m2[at] += deviation * (value - mean[at])
+        _deviate_from(skip, value, at, count, mean, m2)
+
+
+@jit_inner
+def _take_four(
+    skip: Any,
+    x: Array,
+    codes: Array,
+    firsts: Any,
+    length: int,
+    total: Array,
+    count: Array,
+    low: Array,
+    high: Array,
+    mean: Array,
+    m2: Array,
+) -> None:
+    """Put elements of four lines into tables, each block of them into one after the other."""
+    of_x, of_codes, of_tables = firsts
+    for i in range(0, length, _BLOCK):
+        size = min(_BLOCK, length - i)
+        xs, own = _blocks(x, of_x, i, size), _blocks(codes, of_codes, i, size)
+        if total is not None:
+            _add_four(skip, xs, own, _from(total, of_tables))
+        if count is not None and mean is None:
+            _count_four(skip, xs, own, _from(count, of_tables))
+        if low is not None:
+            _find_four(skip, xs, own, _from(low, of_tables), True)
+        if high is not None:
+            _find_four(skip, xs, own, _from(high, of_tables), None)
+        if mean is not None:
+            counts, means = _from(count, of_tables), _from(mean, of_tables)
+            _deviate_four(skip, xs, own, counts, means, _from(m2, of_tables))
 
 
 def _along(
@@ -72,33 +197,28 @@ def _along(
     mean: Array,
     m2: Array,
 ) -> None:
-    line = 0
-    while line + 4 <= lines:
-        a, b, c, d = line * step, (line + 1) * step, (line + 2) * step, (line + 3) * step
-        p, q = line * code_step, (line + 1) * code_step
-        r, s = (line + 2) * code_step, (line + 3) * code_step
-        e, f = line % tables * table_step, (line + 1) % tables * table_step
-        g, h = (line + 2) % tables * table_step, (line + 3) % tables * table_step
-        for i in range(length):
-            if codes[p + i] >= 0:
-                at = e + codes[p + i]
-                _take(x[a + i], at, skip, total, count, low, high, mean, m2)
-            if codes[q + i] >= 0:
-                at = f + codes[q + i]
-                _take(x[b + i], at, skip, total, count, low, high, mean, m2)
-            if codes[r + i] >= 0:
-                at = g + codes[r + i]
-                _take(x[c + i], at, skip, total, count, low, high, mean, m2)
-            if codes[s + i] >= 0:
-                at = h + codes[s + i]
-                _take(x[d + i], at, skip, total, count, low, high, mean, m2)
-        line += 4
-    for rest in range(line, lines):
-        for i in range(length):
-            code = codes[rest * code_step + i]
-            if code >= 0:
-                at = rest % tables * table_step + code
-                _take(x[rest * step + i], at, skip, total, count, low, high, mean, m2)
+    for line in range(0, lines, 4):
+        few = lines - line < 4
+        for one in range(lines - line if few else 1):
+            # A line that is alone is cut into four, and what is left has one element each.
+            a, p = (line + one) * step, (line + one) * code_step
+            e = (line + one) % tables * table_step
+            f = g = h = e
+            x_step, c_step, size = length // 4, length // 4, length // 4
+            if not few:
+                x_step, c_step, size = step, code_step, length
+                f = (line + 1) % tables * table_step
+                g = (line + 2) % tables * table_step
+                h = (line + 3) % tables * table_step
+            b, c, d = a + x_step, a + 2 * x_step, a + 3 * x_step
+            q, r, s = p + c_step, p + 2 * c_step, p + 3 * c_step
+            firsts = ((a, b, c, d), (p, q, r, s), (e, f, g, h))
+            _take_four(skip, x, codes, firsts, size, total, count, low, high, mean, m2)
+            if few:
+                for i in range(4 * size, length):
+                    if codes[p + i] >= 0:
+                        k = e + codes[p + i]
+                        _take(x[a + i], k, skip, total, count, low, high, mean, m2)
 
 
 @jit_inner
