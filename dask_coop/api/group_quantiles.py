@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
@@ -52,6 +53,8 @@ def quantiles(
     if x.dtype.kind not in "biufmM" or not (x.dtype.kind in "mM" or chunks.is_common(x.dtype)):
         kinds = "biufmM"
         raise Refused(f"groupby_reduce by {func} does not take dtype {x.dtype}; {remedy(x.dtype, kinds)}")
+    if x.dtype.kind == "M":
+        return _of_dates(func, x, labels, shape, asked, kwargs)
     quantiles = _quantiles(func, kwargs)
     own = x.dtype if x.dtype.kind != "b" else np.dtype("i8")
     x = x.astype(own) if own != x.dtype else x
@@ -70,6 +73,24 @@ def quantiles(
     x, cuts = _gathered(x, lengths)
     made = _by_blocks(func, x, lengths, cuts, quantiles, result, dtype, fill)
     return made.reshape(*made.shape[:-1], *(x_n for x_n in outer), *shape)
+
+
+def _of_dates(
+    func: str,
+    x: da.Array,
+    labels: Known,
+    shape: tuple[int, ...],
+    asked: Asked,
+    kwargs: dict[str, Any],
+) -> da.Array:
+    """Return quantiles of dates: NumPy has medians of the durations since 1970 only."""
+    dates = x.dtype.newbyteorder("=")
+    since = np.dtype(dates.str.replace("M", "m"))
+    if asked.fill_value is not None:
+        asked = replace(asked, fill_value=np.asarray(asked.fill_value).astype(dates).view(since))
+    x = x.astype(dates).map_blocks(_seen_as, since, dtype=since)
+    found = quantiles(func, x, labels, shape, asked, kwargs)
+    return found.map_blocks(_seen_as, dates, dtype=dates, meta=chunks.zeros_like(found._meta, dates))
 
 
 def _quantiles(func: str, kwargs: dict[str, Any]) -> Quantiles:
@@ -159,6 +180,10 @@ def _by_blocks(
 
 
 # Inside the task.
+
+
+def _seen_as(x: Any, dtype: np.dtype[Any]) -> Any:
+    return x.view(dtype)
 
 
 def _of_block(

@@ -47,9 +47,6 @@ _BLOCK = 1 << 18
 #: The least elements of a chunk for which loops are compiled.
 WORTH_COMPILING = 1 << 13
 
-#: Lines that are read side by side, and the most groups of a table that each has for itself.
-_LANES, _FEW = 4, 1 << 14
-
 
 @cache
 def _loops() -> ModuleType | None:
@@ -151,7 +148,8 @@ class _Chunk:
         """Return the states of some operations, in one read."""
         split, counts = self._layout.split(self._x), None
         across = split.shape[2] > 1
-        if "count" in reading.tables and not reading.skip and (across or "mean" not in reading.tables):
+        of_loop = reading.skip or ("mean" in reading.tables and not across)
+        if "count" in reading.tables and not of_loop:
             # All lines have the same.
             inside = self._codes.reshape(-1)
             counts = np.bincount(inside[inside >= 0], minlength=self._n)
@@ -161,13 +159,13 @@ class _Chunk:
             for name, table in reading.tables.items()
             if name != "count" or counts is None
         }
-        tables = loop(split, reading.skip or None, given) if given else [{}]
+        tables = loop(split, reading.skip or None, given) if given else {}
         if counts is not None:
-            # Of several tables the first has them.
-            counts = np.broadcast_to(counts, (*self._kept, self._n))
-            tables = [each | {"count": counts * (i == 0)} for i, each in enumerate(tables)]
+            tables["count"] = np.broadcast_to(counts, (*self._kept, self._n))
+        elif "count" in tables:
+            tables["count"] = tables["count"].astype("i8")
         return {
-            number: op.combine([tuple(of[name] for name in _TABLES[op.monoid]) for of in tables])
+            number: tuple(tables[name] for name in _TABLES[op.monoid])
             for number, op in reading.ops.items()
         }
 
@@ -185,7 +183,7 @@ class _Chunk:
         narrow = "i4" if self._n <= np.iinfo("i4").max else "i8"
         return read_only(np.ascontiguousarray(codes, narrow))
 
-    def _across(self, split: Array, skip: Any, given: dict[str, Any]) -> list[dict[str, Array]]:
+    def _across(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:
         """Return tables of blocks of neighbouring lines."""
         memory, *steps = flatten(split)
         outer, length, inner = split.shape
@@ -197,60 +195,48 @@ class _Chunk:
         order, start, stop = self._layout.order, self._layout.start, self._layout.stop
         sides = [[self._x.shape[d] for d in part] for part in (order[:start], order[stop:])]
         back = [*np.argsort(order[:start] + order[stop:]), self._x.ndim - (stop - start)]
-        return [
-            {
-                name: np.moveaxis(table.reshape(*sides[0], self._n, *sides[1]), start, -1).transpose(back)
-                for name, table in tables.items()
-            }
-        ]
+        shape = (*sides[0], self._n, *sides[1])
+        return {
+            name: np.moveaxis(table.reshape(shape), start, -1).transpose(back)
+            for name, table in tables.items()
+        }
 
-    def _along(self, split: Array, skip: Any, given: dict[str, Any]) -> list[dict[str, Array]]:
+    def _along(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:
         """Return tables of lines."""
         if split.shape[1] > 1 and split.strides[1] != split.itemsize:
             split = np.ascontiguousarray(split)
         memory, step, _ = flatten(split)
         lines, length, _ = split.shape
         tables = _new(given, (lines, self._n))
-        sizes = lines, length, self._n, lines
+        sizes = lines, length, self._n
         _load().along(memory, step, self._line(), 0, *sizes, skip, *_arguments(tables))
         order = self._layout.order[: self._layout.start]
         sides, back = [self._x.shape[d] for d in order], [*np.argsort(order), len(order)]
-        return [
-            {
-                name: table.reshape(*sides, self._n).transpose(back)
-                for name, table in tables.items()
-            }
-        ]
+        return {
+            name: table.reshape(*sides, self._n).transpose(back) for name, table in tables.items()
+        }
 
-    def _zones(self, split: Array, skip: Any, given: dict[str, Any]) -> list[dict[str, Array]]:
-        """Return tables of all elements: one for each of a few lines that are read side by side."""
+    def _zones(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:
+        """Return tables of all elements."""
         if split.shape[1] > 1 and split.strides[1] != split.itemsize:
             split = np.ascontiguousarray(split)
-        memory = read_only(split)
-        lanes = _LANES if self._n <= _FEW else 1
-        order = self._layout.order
-        codes = self._codes.transpose(order)
-        repeated = next((i for i, s in enumerate(codes.strides) if s), codes.ndim)
+        codes = self._codes.transpose(self._layout.order)
+        repeated = next((i for i, step in enumerate(codes.strides) if step), codes.ndim)
         if 0 < repeated < codes.ndim:
-            # Labels along the last axes only.
-            codes = self._flat(codes[(0,) * repeated])
-            lines, length, apart = memory.size // codes.size, codes.size, 0
-        else:
-            codes = self._flat(codes)
-            lines, length = lanes, memory.size // lanes
-            apart = length
-        tables = _new(given, (lanes, self._n))
-        sizes, arguments = (lines, length, self._n, lanes), _arguments(tables)
-        _load().along(memory, length, codes, apart, *sizes, skip, *arguments)
-        if (done := lines * length) < memory.size:
-            rest = memory[done:], 0, codes[done:], 0, 1, memory.size - done, self._n, 1
-            _load().along(*rest, skip, *arguments)
-        return [{name: table[i] for name, table in tables.items()} for i in range(lanes)]
+            # Labels along the last axes only, which are read again for each of the others.
+            codes = codes[(0,) * repeated]
+        codes, tables = self._flat(codes), _new(given, (self._n,))
+        sizes = split.size // codes.size, codes.size, 0
+        _load().along(read_only(split), codes.size, codes, 0, *sizes, skip, *_arguments(tables))
+        return tables
 
 
 def _new(given: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Array]:
     """Return tables of nothing, by their names."""
-    return {name: np.full(shape, value, dtype) for name, (dtype, value) in given.items()}
+    return {
+        name: np.full(shape, value, "f8" if name == "count" else dtype)
+        for name, (dtype, value) in given.items()
+    }
 
 
 def _arguments(tables: dict[str, Array]) -> list[Array | None]:

@@ -1,9 +1,11 @@
 """The loops of groups, compiled by Numba: along lines, and across lines that are neighbours.
 
-A table has a row for each line or block of columns, and in it an entry for each group. Along lines
-four are read side by side, each with entries of its own, for an addition has to wait for the one
-before it in the same entry. Across lines, elements of neighbours go to entries that are neighbours,
-four at a time where as many follow one another in a group.
+Along lines a table has a row for each line, with an entry for each group. Across lines it has a row
+for each group: elements of neighbours go to entries that are neighbours, those of four rows at a
+time where as many follow one another in a group. Each block of elements goes into one table after
+the other while it is in a cache.
+
+Counts are float64, to which processors add sooner than they add to integers in memory.
 
 What there is no table for is None, and a loop is compiled for the tables that there are, and anew
 for `skip`, which leaves NaN out where it is not None.
@@ -24,35 +26,18 @@ _COLUMNS, _BLOCK = 2048, 1024
 
 
 @jit_inner
-def _add_four(skip: Any, xs: Any, codes: Any, totals: Any) -> None:
-    a, b, c, d = xs
-    p, q, r, s = codes
-    e, f, g, h = totals
-    for i in range(len(a)):
-        if p[i] >= 0 and (skip is None or a[i] == a[i]):
-            e[p[i]] += a[i]
-        if q[i] >= 0 and (skip is None or b[i] == b[i]):
-            f[q[i]] += b[i]
-        if r[i] >= 0 and (skip is None or c[i] == c[i]):
-            g[r[i]] += c[i]
-        if s[i] >= 0 and (skip is None or d[i] == d[i]):
-            h[s[i]] += d[i]
+def _add_line(skip: Any, x: Array, codes: Array, total: Array) -> None:
+    zero = total.dtype.type(0)
+    for i in range(len(x)):
+        if codes[i] >= 0:
+            total[codes[i]] += x[i] if skip is None or x[i] == x[i] else zero
 
 
 @jit_inner
-def _count_four(skip: Any, xs: Any, codes: Any, counts: Any) -> None:
-    a, b, c, d = xs
-    p, q, r, s = codes
-    e, f, g, h = counts
-    for i in range(len(a)):
-        if p[i] >= 0:
-            e[p[i]] += skip is None or a[i] == a[i]
-        if q[i] >= 0:
-            f[q[i]] += skip is None or b[i] == b[i]
-        if r[i] >= 0:
-            g[r[i]] += skip is None or c[i] == c[i]
-        if s[i] >= 0:
-            h[s[i]] += skip is None or d[i] == d[i]
+def _count_line(skip: Any, x: Array, codes: Array, count: Array) -> None:
+    for i in range(len(x)):
+        if codes[i] >= 0:
+            count[codes[i]] += 1.0 if skip is None or x[i] == x[i] else 0.0
 
 
 @jit_inner
@@ -64,120 +49,24 @@ def _better(skip: Any, value: Any, so_far: Any, less: Any) -> Any:
 
 
 @jit_inner
-def _find_four(skip: Any, xs: Any, codes: Any, found: Any, less: Any) -> None:
-    a, b, c, d = xs
-    p, q, r, s = codes
-    e, f, g, h = found
-    for i in range(len(a)):
-        if p[i] >= 0:
-            e[p[i]] = _better(skip, a[i], e[p[i]], less)
-        if q[i] >= 0:
-            f[q[i]] = _better(skip, b[i], f[q[i]], less)
-        if r[i] >= 0:
-            g[r[i]] = _better(skip, c[i], g[r[i]], less)
-        if s[i] >= 0:
-            h[s[i]] = _better(skip, d[i], h[s[i]], less)
+def _find_in_line(skip: Any, x: Array, codes: Array, found: Array, less: Any) -> None:
+    for i in range(len(x)):
+        if codes[i] >= 0:
+            found[codes[i]] = _better(skip, x[i], found[codes[i]], less)
 
 
 @jit_inner
-def _deviate_from(skip: Any, value: Any, at: int, count: Array, mean: Array, m2: Array) -> None:
-    if skip is None or value == value:
-        count[at] += 1
-        deviation = value - mean[at]
-        near = mean[at] + deviation / count[at]
-        m2[at] += deviation * (value - near)
-        mean[at] = near
-
-
-@jit_inner
-def _deviate_four(skip: Any, xs: Any, codes: Any, counts: Any, means: Any, m2s: Any) -> None:
-    a, b, c, d = xs
-    p, q, r, s = codes
-    for i in range(len(a)):
-        if p[i] >= 0:
-            _deviate_from(skip, a[i], p[i], counts[0], means[0], m2s[0])
-        if q[i] >= 0:
-            _deviate_from(skip, b[i], q[i], counts[1], means[1], m2s[1])
-        if r[i] >= 0:
-            _deviate_from(skip, c[i], r[i], counts[2], means[2], m2s[2])
-        if s[i] >= 0:
-            _deviate_from(skip, d[i], s[i], counts[3], means[3], m2s[3])
-
-
-@jit_inner
-def _from(array: Array, starts: Any) -> Any:
-    """Return what an array has from each of four places on."""
-    a, b, c, d = starts
-    return array[a:], array[b:], array[c:], array[d:]
-
-
-@jit_inner
-def _blocks(array: Array, starts: Any, at: int, size: int) -> Any:
-    a, b, c, d = starts
-    return (
-        array[a + at :][:size],
-        array[b + at :][:size],
-        array[c + at :][:size],
-        array[d + at :][:size],
-    )
-
-
-@jit_inner
-def _take(
-    value: Any,
-    at: int,
-    skip: Any,
-    total: Array,
-    count: Array,
-    low: Array,
-    high: Array,
-    mean: Array,
-    m2: Array,
+def _deviate_in_line(
+    skip: Any, x: Array, codes: Array, count: Array, mean: Array, m2: Array
 ) -> None:
-    """Put an element into an entry of each table."""
-    if skip is None or value == value:
-        if total is not None:
-            total[at] += value
-        if count is not None and mean is None:
+    for i in range(len(x)):
+        at = codes[i]
+        if at >= 0 and (skip is None or x[i] == x[i]):
             count[at] += 1
-    if low is not None:
-        low[at] = _better(skip, value, low[at], True)
-    if high is not None:
-        high[at] = _better(skip, value, high[at], None)
-    if mean is not None:
-        _deviate_from(skip, value, at, count, mean, m2)
-
-
-@jit_inner
-def _take_four(
-    skip: Any,
-    x: Array,
-    codes: Array,
-    firsts: Any,
-    length: int,
-    total: Array,
-    count: Array,
-    low: Array,
-    high: Array,
-    mean: Array,
-    m2: Array,
-) -> None:
-    """Put elements of four lines into tables, each block of them into one after the other."""
-    of_x, of_codes, of_tables = firsts
-    for i in range(0, length, _BLOCK):
-        size = min(_BLOCK, length - i)
-        xs, own = _blocks(x, of_x, i, size), _blocks(codes, of_codes, i, size)
-        if total is not None:
-            _add_four(skip, xs, own, _from(total, of_tables))
-        if count is not None and mean is None:
-            _count_four(skip, xs, own, _from(count, of_tables))
-        if low is not None:
-            _find_four(skip, xs, own, _from(low, of_tables), True)
-        if high is not None:
-            _find_four(skip, xs, own, _from(high, of_tables), None)
-        if mean is not None:
-            counts, means = _from(count, of_tables), _from(mean, of_tables)
-            _deviate_four(skip, xs, own, counts, means, _from(m2, of_tables))
+            deviation = x[i] - mean[at]
+            near = mean[at] + deviation / count[at]
+            m2[at] += deviation * (x[i] - near)
+            mean[at] = near
 
 
 def _along(
@@ -188,7 +77,6 @@ def _along(
     lines: int,
     length: int,
     table_step: int,
-    tables: int,
     skip: Any,
     total: Array,
     count: Array,
@@ -197,28 +85,22 @@ def _along(
     mean: Array,
     m2: Array,
 ) -> None:
-    for line in range(0, lines, 4):
-        few = lines - line < 4
-        for one in range(lines - line if few else 1):
-            # A line that is alone is cut into four, and what is left has one element each.
-            a, p = (line + one) * step, (line + one) * code_step
-            e = (line + one) % tables * table_step
-            f = g = h = e
-            x_step, c_step, size = length // 4, length // 4, length // 4
-            if not few:
-                x_step, c_step, size = step, code_step, length
-                f = (line + 1) % tables * table_step
-                g = (line + 2) % tables * table_step
-                h = (line + 3) % tables * table_step
-            b, c, d = a + x_step, a + 2 * x_step, a + 3 * x_step
-            q, r, s = p + c_step, p + 2 * c_step, p + 3 * c_step
-            firsts = ((a, b, c, d), (p, q, r, s), (e, f, g, h))
-            _take_four(skip, x, codes, firsts, size, total, count, low, high, mean, m2)
-            if few:
-                for i in range(4 * size, length):
-                    if codes[p + i] >= 0:
-                        k = e + codes[p + i]
-                        _take(x[a + i], k, skip, total, count, low, high, mean, m2)
+    for line in range(lines):
+        table = line * table_step
+        for start in range(0, length, _BLOCK):
+            size = min(_BLOCK, length - start)
+            part = x[line * step + start :][:size]
+            own = codes[line * code_step + start :][:size]
+            if total is not None:
+                _add_line(skip, part, own, total[table:])
+            if count is not None and mean is None:
+                _count_line(skip, part, own, count[table:])
+            if low is not None:
+                _find_in_line(skip, part, own, low[table:], True)
+            if high is not None:
+                _find_in_line(skip, part, own, high[table:], None)
+            if mean is not None:
+                _deviate_in_line(skip, part, own, count[table:], mean[table:], m2[table:])
 
 
 @jit_inner
@@ -242,7 +124,7 @@ def _add_one(skip: Any, a: Array, total: Array) -> None:
 @jit_inner
 def _count(a: Array, count: Array) -> None:
     for i in range(len(count)):
-        count[i] += a[i] == a[i]
+        count[i] += 1.0 if a[i] == a[i] else 0.0
 
 
 @jit_inner
@@ -340,8 +222,7 @@ def _across(
 
 
 #: Put the elements of `lines` of some `length`, the first of which are `step` elements apart, into
-#: tables by their codes, which begin `code_step` apart. Tables begin `table_step` entries apart; the
-#: lines take turns with them.
+#: tables by their codes, which begin `code_step` apart; tables begin `table_step` entries apart.
 along = jit(_along)
 
 #: Put the elements of `inner` lines that are neighbours, for each of `outer` blocks of them, into
