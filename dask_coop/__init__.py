@@ -29,6 +29,7 @@ from dask_coop.api.extrema import (
     ptp,
 )
 from dask_coop.api.files import from_npy
+from dask_coop.api.group_scans import groupby_scan
 from dask_coop.api.grouped import groupby_reduce
 from dask_coop.api.histogram import histogram
 from dask_coop.api.histogramdd import histogram2d, histogramdd
@@ -110,6 +111,7 @@ __all__ = [
     "flatnonzero",
     "from_npy",
     "groupby_reduce",
+    "groupby_scan",
     "histogram",
     "histogram2d",
     "histogramdd",

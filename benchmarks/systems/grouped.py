@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,7 @@ def chunk(x: Any, labels: Any, funcs: list[str], axis: Any) -> Call:
 
 def theirs(x: Any, labels: Any, func: str, axis: Any, engine: str) -> Call:
     """Return a call of flox for an array of NumPy."""
-    import flox
-
+    flox: Any = import_module("flox")
     if axis == 0:
         x = x.T
     return lambda: flox.groupby_reduce(x, labels, func=func, engine=engine)[0]

@@ -92,7 +92,7 @@ def merge_extrema(before: np.ufunc, a: State, b: State) -> State:
 
 
 def merge_first(a: State, b: State) -> State:
-    """Keep the element that comes first, by its index; that of no element is the largest there is."""
+    """Keep the element that comes first, by its index, which is the largest for no element."""
     (a_value, a_index), (b_value, b_index) = a, b
     take = b_index < a_index
     return choose(take, b_value, a_value), choose(take, b_index, a_index)

@@ -142,7 +142,9 @@ def _of_halves(
 ) -> Any:
     """Return sums or means of ticks from the sums of their halves; means as NumPy rounds them."""
     # What groups without elements have is no count.
-    upper, lower, count, nats = (np.maximum(x, 0) if x is not upper else x for x in (upper, lower, count, nats))
+    upper, lower, count, nats = (
+        np.maximum(x, 0) if x is not upper else x for x in (upper, lower, count, nats)
+    )
     upper = np.where(count > 0, upper, 0)
     with np.errstate(over="ignore"):
         if func.endswith("sum"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import dask.array as da
@@ -43,15 +44,17 @@ def find_labels(
     if len(bins) != len(labels):
         raise ValueError(f"isbin has {len(bins)} truth values for {len(labels)} labels")
     found = [
-        _coded(i, one, *of, sort)
-        for i, (one, *of) in enumerate(zip(labels, wanted, bins, strict=True))
+        _coded(i, one, of, binned, sort)
+        for i, (one, of, binned) in enumerate(zip(labels, wanted, bins, strict=True))
     ]
     groups = tuple(each for _, _, each in found)
     sizes = tuple(map(len, groups))
     coder = Coder(tuple(of for _, of, _ in found), sizes)
     made = [one for one, _, _ in found]
     if not any(map(is_dask_collection, made)):
-        codes = coder.codes([one.reshape((1,) * (len(shape) - one.ndim) + one.shape) for one in made])
+        codes = coder.codes(
+            [one.reshape((1,) * (len(shape) - one.ndim) + one.shape) for one in made]
+        )
         return Known(np.asarray(codes)), groups
     like_x = x.chunks[x.ndim - len(shape) :]
     arrays = tuple(
@@ -138,6 +141,7 @@ def _coded(
     number: int, labels: Any, expected: Any, isbin: bool, sort: bool
 ) -> tuple[Any, Values | Intervals | None, Any]:
     """Return labels, or codes where they are known; what makes codes of labels; and the groups."""
+    coder: Values | Intervals
     if _is_intervals(expected) or isbin:
         if expected is None:
             raise ValueError(f"isbin needs the edges of bins: expected_groups of label {number}")
@@ -150,11 +154,14 @@ def _coded(
             "expected_groups, or compute it first"
         )
     else:
-        return *_distinct(labels, sort),
-    return (labels, coder, groups) if is_dask_collection(labels) else (coder.codes(labels), None, groups)
+        codes, groups = _distinct(labels, sort)
+        return codes, None, groups
+    if is_dask_collection(labels):
+        return labels, coder, groups
+    return coder.codes(labels), None, groups
 
 
-def _distinct(labels: Labels, sort: bool) -> tuple[Labels, None, Labels]:
+def _distinct(labels: Labels, sort: bool) -> tuple[Labels, Labels]:
     """Return codes and groups of labels that are known, NaN left out."""
     values, first, codes = np.unique(labels, return_index=True, return_inverse=True)
     codes = codes.reshape(labels.shape)
@@ -164,16 +171,14 @@ def _distinct(labels: Labels, sort: bool) -> tuple[Labels, None, Labels]:
         values, first = values[:n], first[:n]
         codes = np.where(codes < n, codes, -1)
     if sort:
-        return codes, None, values
+        return codes, values
     order = np.argsort(first)
     numbers = np.empty(len(order) + 1, "i8")
     numbers[order], numbers[-1] = np.arange(len(order)), -1
-    return numbers[codes], None, values[order]
+    return numbers[codes], values[order]
 
 
-def _values(
-    number: int, dtype: np.dtype[Any], expected: Any, sort: bool
-) -> tuple[Values, Labels]:
+def _values(number: int, dtype: np.dtype[Any], expected: Any, sort: bool) -> tuple[Values, Labels]:
     groups = np.asarray(expected)
     if groups.dtype.kind == "O":
         groups = _plain(groups)
@@ -212,7 +217,9 @@ def _intervals(
     if dtype.kind in "mM":
         unit = np.result_type(dtype, edges)
         if unit != dtype:
-            raise TypeError(f"label {number} is {dtype}, and its bins are {edges.dtype}; convert it")
+            raise TypeError(
+                f"label {number} is {dtype}, and its bins are {edges.dtype}; convert it"
+            )
         edges, dtype = edges.astype(dtype).view("i8"), np.dtype("i8")
     return Intervals(find_steps(edges, closed == "right", dtype), max(0, len(edges) - 1)), groups
 
@@ -220,9 +227,9 @@ def _intervals(
 def _as_intervals(edges: Labels) -> Any:
     """Return bins as pandas has them, or, where it is not there, as pairs of edges."""
     try:
-        from pandas import IntervalIndex
+        pandas: Any = import_module("pandas")
     except ImportError:
         pairs = np.empty(max(0, len(edges) - 1), object)
         pairs[:] = [*zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
         return pairs
-    return IntervalIndex.from_breaks(edges).to_numpy()
+    return pandas.IntervalIndex.from_breaks(edges).to_numpy()

@@ -52,7 +52,9 @@ def quantiles(
         raise ValueError(f"{func} needs labels that are known; compute them first")
     if x.dtype.kind not in "biufmM" or not (x.dtype.kind in "mM" or chunks.is_common(x.dtype)):
         kinds = "biufmM"
-        raise Refused(f"groupby_reduce by {func} does not take dtype {x.dtype}; {remedy(x.dtype, kinds)}")
+        raise Refused(
+            f"groupby_reduce by {func} does not take dtype {x.dtype}; {remedy(x.dtype, kinds)}"
+        )
     if x.dtype.kind == "M":
         return _of_dates(func, x, labels, shape, asked, kwargs)
     quantiles = _quantiles(func, kwargs)
@@ -63,11 +65,14 @@ def quantiles(
     dtype = result if asked.fill_value is None else filled_dtype(result, asked.fill_value)
     fill = Fill(asked.fill_value, asked.least, nothing)
     kept, n = x.ndim - labels.ndim, math.prod(shape)
-    codes, outer = _of_rows(labels, x.shape[kept:], n)
+    codes, outer = of_rows(labels, x.shape[kept:], n)
     x = x.reshape(*x.shape[:kept], -1) if labels.ndim > 1 else x
     order = np.argsort(codes, kind="stable")
     order = order[np.searchsorted(codes[order], 0) :]
     lengths = np.bincount(codes[order], minlength=n * math.prod(outer))
+    if 0 in x.chunks[-1] and x.size:
+        # Dask takes nothing of chunks without elements.
+        x = x.rechunk({x.ndim - 1: tuple(size for size in x.chunks[-1] if size)})
     if not np.array_equal(order, np.arange(x.shape[-1])):
         x = x[..., order]
     x, cuts = _gathered(x, lengths)
@@ -90,7 +95,9 @@ def _of_dates(
         asked = replace(asked, fill_value=np.asarray(asked.fill_value).astype(dates).view(since))
     x = x.astype(dates).map_blocks(_seen_as, since, dtype=since)
     found = quantiles(func, x, labels, shape, asked, kwargs)
-    return found.map_blocks(_seen_as, dates, dtype=dates, meta=chunks.zeros_like(found._meta, dates))
+    return found.map_blocks(
+        _seen_as, dates, dtype=dates, meta=chunks.zeros_like(found._meta, dates)
+    )
 
 
 def _quantiles(func: str, kwargs: dict[str, Any]) -> Quantiles:
@@ -112,7 +119,7 @@ def _quantiles(func: str, kwargs: dict[str, Any]) -> Quantiles:
     return asked
 
 
-def _of_rows(
+def of_rows(
     labels: Known, sides: tuple[int, ...], n: int
 ) -> tuple[np.ndarray[Any, Any], tuple[int, ...]]:
     """Return codes of all elements along the label axes, each row with groups of its own."""
@@ -122,9 +129,7 @@ def _of_rows(
     return np.where(codes < 0, -1, codes + first).reshape(-1), outer
 
 
-def _gathered(
-    x: da.Array, lengths: np.ndarray[Any, Any]
-) -> tuple[da.Array, list[tuple[int, int]]]:
+def _gathered(x: da.Array, lengths: np.ndarray[Any, Any]) -> tuple[da.Array, list[tuple[int, int]]]:
     """Return `x` in blocks of whole groups, and which groups each has."""
     limit = parse_bytes(config.get("array.chunk-size"))
     largest = min(limit, math.prod(max(sizes, default=1) for sizes in x.chunks) * x.dtype.itemsize)

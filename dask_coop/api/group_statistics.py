@@ -230,9 +230,7 @@ def filled_dtype(result: np.dtype[Any], fill_value: Any) -> np.dtype[Any]:
 # Inside the task.
 
 
-def finalize(
-    statistic: Statistic, at: tuple[int, ...], states: list[State], absent: Any
-) -> Any:
+def finalize(statistic: Statistic, at: tuple[int, ...], states: list[State], absent: Any) -> Any:
     """Return a statistic of groups, of whose operations the states are `at` some places.
 
     `absent` are the groups that are known to have no element, or None.

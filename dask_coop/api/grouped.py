@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import dask.array as da
-import numpy as np
 from dask.array.core import asanyarray
 from dask.array.utils import validate_axis
 
@@ -26,10 +25,8 @@ from dask_coop.graph import grouped as graph_grouped
 from dask_coop.graph.grouped import Known, Lazy
 
 #: What is passed to some statistics of a list, and not to others.
-_ARGUMENTS = {
-    **dict.fromkeys(("var", "std", "nanvar", "nanstd"), {"ddof"}),
-    **dict.fromkeys(("quantile", "nanquantile"), {"q", "method"}),
-}
+_ARGUMENTS = {name: {"ddof"} for name in ("var", "std", "nanvar", "nanstd")}
+_ARGUMENTS |= {name: {"q", "method"} for name in ("quantile", "nanquantile")}
 
 
 @public("reduction", dask=False)
@@ -156,9 +153,7 @@ class Request(NamedTuple):
     asked: Asked
 
 
-def _arrange(
-    x: da.Array, labels: Known | Lazy, axis: Axis
-) -> tuple[da.Array, Known | Lazy]:
+def _arrange(x: da.Array, labels: Known | Lazy, axis: Axis) -> tuple[da.Array, Known | Lazy]:
     """Return an array and labels with the axes that are reduced behind the others."""
     first = x.ndim - labels.ndim
     if axis is None:
@@ -242,7 +237,14 @@ def _of_monoid(monoid: Monoid, request: Request) -> list[Statistic]:
     if not monoid.several:
         return [make(monoid.name, op, monoid.finalize, op.output, request.asked, IDENTITY)]
     return [
-        make(f"{monoid.name}-{i}", op, partial(_pick, monoid.finalize, i), of, request.asked, IDENTITY)
+        make(
+            f"{monoid.name}-{i}",
+            op,
+            partial(_pick, monoid.finalize, i),
+            of,
+            request.asked,
+            IDENTITY,
+        )
         for i, of in enumerate(monoid.results)
     ]
 

@@ -47,11 +47,12 @@ class Blocks(Blockwise):  # type: ignore[misc]
         Arrays in the same chunks along the leading axes, and other inputs, one for each argument.
     kwargs : mapping of str
         More of them, by keyword.
-    trailing : bool
-        Whether arrays of fewer axes have the trailing ones.
     **given
         Keywords that are the same for all blocks.
     """
+
+    #: Whether arrays of fewer axes have the last ones, and not the first.
+    _trailing = False
 
     def __init__(
         self,
@@ -60,11 +61,9 @@ class Blocks(Blockwise):  # type: ignore[misc]
         function: Callable[..., Any],
         args: Sequence[Input],
         kwargs: Mapping[str, Input],
-        trailing: bool = False,
         **given: Any,
     ) -> None:
         self._axes = tuple(f".{axis}" for axis in range(ndim))
-        self._trailing = trailing
         inputs = (*args, *kwargs.values())
         indices = [*map(self._index, inputs)]
         # Dask does not fuse a layer with one that it takes twice.
@@ -111,6 +110,12 @@ class Blocks(Blockwise):  # type: ignore[misc]
                 inputs[key] = given[slot]
             key = (name, *at)
             yield key, Task(key, function, *[given[slot] for slot in args], **inputs)
+
+
+class TrailingBlocks(Blocks):
+    """A layer whose arrays have the last axes of the array."""
+
+    _trailing = True
 
 
 class Sources:

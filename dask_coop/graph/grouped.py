@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ from dask_coop.algebra.monoids import NO_INDEX, State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.chunks.labels import Coder
 from dask_coop.graph import parts
-from dask_coop.graph.fusion import Blocks, add
+from dask_coop.graph.fusion import Blocks, TrailingBlocks, add
 from dask_coop.graph.parts import shared, threads_for
 from dask_coop.graph.reduce import FAN_IN, Key, Layer, Origins, array
 from dask_coop.graph.tasks import refs
@@ -180,7 +180,7 @@ def _lifts(
         named["codes"] = _CodesOfBlocks(x, tables)
         return Blocks(name, x.ndim, lift, (), named, **given), None if labels.rows else tables
     given |= {"coder": labels.coder, "n": n}
-    return Blocks(name, x.ndim, lift_lazy, labels.arrays, named, trailing=True, **given), None
+    return TrailingBlocks(name, x.ndim, lift_lazy, labels.arrays, named, **given), None
 
 
 class Tables:
@@ -229,7 +229,11 @@ class Tables:
         inside = block >= 0
         groups = _distinct(block[inside], self._n)
         self._numbers[groups] = np.arange(len(groups))
-        codes = np.where(inside, self._numbers[np.where(inside, block, 0)], -1) if len(groups) else block
+        codes = (
+            np.where(inside, self._numbers[np.where(inside, block, 0)], -1)
+            if len(groups)
+            else block
+        )
         return codes.astype(_narrow(len(groups))), groups
 
 
@@ -461,9 +465,7 @@ def merge(
     """Put tables together, in their order."""
     if places is None:
         return [op.combine([each[i] for each in states]) for i, op in enumerate(ops)]
-    return [
-        _merged(op, [each[i] for each in states], places, n) for i, op in enumerate(ops)
-    ]
+    return [_merged(op, [each[i] for each in states], places, n) for i, op in enumerate(ops)]
 
 
 def _merged(

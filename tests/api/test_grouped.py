@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import to_chunks, to_numpy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.strategies import REAL, chunkings
 
@@ -107,9 +107,20 @@ def grouped(draw: st.DrawFn) -> tuple[Any, Any, int, Any]:
 
 
 @pytest.mark.usefixtures("_compiled")
+@given(case=grouped(), lazy=st.booleans(), data=st.data())
+def test_groups_are_those_of_loops(case: Any, lazy: bool, data: Any) -> None:
+    for func in data.draw(st.lists(st.sampled_from([*FUNCS]), min_size=4, max_size=4, unique=True)):
+        check(func, case, lazy)
+
+
 @pytest.mark.parametrize("func", FUNCS)
-@given(case=grouped(), lazy=st.booleans())
-def test_groups_are_those_of_loops(func: str, case: Any, lazy: bool) -> None:
+@given(case=grouped())
+@settings(max_examples=5)
+def test_each_statistic_is_that_of_loops(func: str, case: Any) -> None:
+    check(func, case, False)
+
+
+def check(func: str, case: Any, lazy: bool) -> None:
     x, codes, n, chunks = case
     lazy = lazy and not func.endswith(("median", "quantile"))
     array = da.from_array(x, chunks=chunks)
@@ -305,11 +316,11 @@ def test_order_of_groups() -> None:
     result, groups = dc.groupby_reduce(x, labels, func="sum", sort=False)
     np.testing.assert_array_equal(groups, ["c", "a", "b"])
     np.testing.assert_array_equal(result, [2, 5, 3])
-    given = {"expected_groups": ["b", "z", "a"], "fill_value": -1}
-    result, groups = dc.groupby_reduce(x, labels, func="sum", sort=False, **given)
+    expect = {"expected_groups": ["b", "z", "a"], "fill_value": -1}
+    result, groups = dc.groupby_reduce(x, labels, func="sum", sort=False, **expect)
     np.testing.assert_array_equal(groups, ["b", "z", "a"])
     np.testing.assert_array_equal(result, [3, -1, 5])
-    result, groups = dc.groupby_reduce(x, labels, func="sum", **given)
+    result, groups = dc.groupby_reduce(x, labels, func="sum", **expect)
     np.testing.assert_array_equal(groups, ["a", "b", "z"])
     np.testing.assert_array_equal(result, [5, 3, -1])
 
@@ -354,8 +365,8 @@ def test_labels_that_are_broadcast() -> None:
     x = np.random.default_rng(0).random((30, 40))
     labels = np.arange(40)[np.newaxis] % 3
     array = da.from_array(x, chunks=(7, 11))
-    for given in (labels, da.from_array(labels, chunks=(1, 9))):
-        result, _ = dc.groupby_reduce(array, given, func="sum", expected_groups=range(3))
+    for by in (labels, da.from_array(labels, chunks=(1, 9))):
+        result, _ = dc.groupby_reduce(array, by, func="sum", expected_groups=range(3))
         np.testing.assert_allclose(result, [x[:, i::3].sum() for i in range(3)], rtol=1e-14)
     result, _ = dc.groupby_reduce(array, labels, func="argmax")
     wanted = [np.where(labels == i, x, -1).argmax() for i in range(3)]
@@ -364,9 +375,9 @@ def test_labels_that_are_broadcast() -> None:
 
 def test_bins() -> None:
     x, labels = da.arange(6, chunks=4), [0.5, 1.0, 2.0, 3.0, np.nan, 7.0]
-    for given in (labels, da.from_array(labels, chunks=3)):
+    for by in (labels, da.from_array(labels, chunks=3)):
         result, groups = dc.groupby_reduce(
-            x, given, func="sum", isbin=True, expected_groups=[0, 1, 2.5], fill_value=0
+            x, by, func="sum", isbin=True, expected_groups=[0, 1, 2.5], fill_value=0
         )
         np.testing.assert_array_equal(result, [1, 2])
         assert len(groups) == 2
@@ -503,7 +514,9 @@ def test_building_computes_nothing() -> None:
 
     x = da.ones((4, 8), chunks=4).map_blocks(fail, dtype="f8", meta=np.empty((0, 0)))
     labels = da.ones(8, chunks=4, dtype="i8").map_blocks(fail, dtype="i8", meta=np.empty(0, "i8"))
-    dc.groupby_reduce(x, np.arange(8) % 3, func=["mean", "first", "nanquantile"], finalize_kwargs={"q": 0.5})
+    dc.groupby_reduce(
+        x, np.arange(8) % 3, func=["mean", "first", "nanquantile"], finalize_kwargs={"q": 0.5}
+    )
     dc.groupby_reduce(x, labels, func="mean", expected_groups=range(3))
     with pytest.raises(AssertionError, match="a task has run"):
         dc.groupby_reduce(x, np.arange(8) % 3, func="mean")[0].compute()
@@ -592,3 +605,60 @@ def test_results_are_those_of_flox(func: str) -> None:
     np.testing.assert_array_equal(found, groups)
     np.testing.assert_allclose(result, wanted, rtol=1e-14)
     assert result.dtype == wanted.dtype
+
+
+# Scans.
+
+SCANS: dict[str, Any] = {
+    "cumsum": np.cumsum,
+    "nancumsum": np.nancumsum,
+    "cumprod": np.cumprod,
+    "cummax": np.maximum.accumulate,
+    "cummin": np.minimum.accumulate,
+}
+
+
+@pytest.mark.parametrize("func", SCANS)
+@given(case=grouped())
+@settings(max_examples=20)
+def test_scans_of_groups_are_those_of_loops(func: str, case: Any) -> None:
+    x, codes, _, chunks = case
+    x = x.astype("f8")
+    labels = np.where(codes < 0, np.nan, codes)
+    result = dc.groupby_scan(da.from_array(x, chunks=chunks), labels, func=func)
+    wanted = np.full(x.shape, np.nan)
+    for at in np.ndindex(codes.shape[:-1]):
+        for group in range(5):
+            here = (..., *at, codes[at] == group)
+            with np.errstate(all="ignore"):
+                wanted[here] = SCANS[func](x[here], -1)
+    assert result.chunks == tuple(map(tuple, chunks))
+    np.testing.assert_array_equal(to_numpy(np, result), wanted)
+
+
+def test_scans_along_another_axis() -> None:
+    x = np.random.default_rng(0).integers(0, 9, (3, 4, 5))
+    labels = np.random.default_rng(1).integers(0, 2, (4, 5))
+    result = dc.groupby_scan(da.from_array(x, chunks=2), labels, func="cumsum", axis=1)
+    parts = [np.cumsum(np.where(labels == g, x, 0), 1) * (labels == g) for g in (0, 1)]
+    np.testing.assert_array_equal(to_numpy(np, result), parts[0] + parts[1])
+    result = dc.groupby_scan(da.from_array(x[:, 0], chunks=2), [0, 1, 0, 1, 1], func=AFFINE)
+    assert result.shape == (3, 5)
+    np.testing.assert_allclose(result[:, 3], 0.5 * x[:, 0, 1] + x[:, 0, 3])
+
+
+def test_scans_of_runs_move_nothing() -> None:
+    x = da.ones((2, 100), chunks=(2, 10))
+    runs, mixed = np.arange(100) // 24, np.arange(100) % 7
+    steps = [len(dc.groupby_scan(x, by, func="cumsum").__dask_graph__()) for by in (runs, mixed)]
+    assert steps[0] < steps[1] / 2
+
+
+def test_scans_refuse_what_they_do_not_know() -> None:
+    x = da.ones((3, 8), chunks=4)
+    with pytest.raises(ValueError, match="does not know func='ffill'"):
+        dc.groupby_scan(x, np.arange(8), func="ffill")
+    with pytest.raises(ValueError, match="labels that are known"):
+        dc.groupby_scan(x, da.arange(8), func="cumsum", expected_groups=[1])
+    with pytest.raises(ValueError, match="axis=0 is none that labels are along"):
+        dc.groupby_scan(x, np.arange(8), func="cumsum", axis=0)

@@ -13,7 +13,7 @@ So a group is combined as a tree of its elements, and its digits depend on its e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
@@ -171,7 +171,8 @@ class _Chunk:
 
     @property
     def _kept(self) -> tuple[int, ...]:
-        return self._x.shape[: self._x.ndim - self._codes.ndim]
+        kept: tuple[int, ...] = self._x.shape[: self._x.ndim - self._codes.ndim]
+        return kept
 
     def _line(self) -> Array:
         """Return the codes of the elements of a line, in their order in memory."""
@@ -262,8 +263,8 @@ def _sorted(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[St
         block = x[at]
         part = block.reshape(*block.shape[: len(kept)], flat.size)[..., order]
         for op, state in zip(ops, states, strict=True):
-            for field, found in zip(state, _by_runs(op, part, order, lengths), strict=True):
-                field[at][..., groups] = found
+            for table, found in zip(state, _by_runs(op, part, order, lengths), strict=True):
+                table[at][..., groups] = found
     return states
 
 
@@ -292,7 +293,7 @@ def _by_runs(op: Operation, part: Array, order: Array, lengths: Array) -> State:
             tuple(field[..., first + 1] for field in state),
         )
         after = tuple(field[..., left] for field in state)
-        for field, values in zip(after, combined, strict=True):
-            field[..., paired] = values
+        for each, values in zip(after, combined, strict=True):
+            each[..., paired] = values
         state, lengths = after, (lengths + 1) // 2
     return state

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dask_coop.chunks.numpy.jit import jit, jit_inner
 
 Array = Any
@@ -111,7 +109,9 @@ def _add(skip: Any, a: Array, b: Array, c: Array, d: Array, total: Array) -> Non
             total[i] += ((zero + a[i]) + b[i]) + ((zero + c[i]) + d[i])
         else:
             first = (a[i] if a[i] == a[i] else zero) + (b[i] if b[i] == b[i] else zero)
-            total[i] += first + ((c[i] if c[i] == c[i] else zero) + (d[i] if d[i] == d[i] else zero))
+            total[i] += first + (
+                (c[i] if c[i] == c[i] else zero) + (d[i] if d[i] == d[i] else zero)
+            )
 
 
 @jit_inner

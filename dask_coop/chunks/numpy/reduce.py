@@ -247,10 +247,8 @@ def _end(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
     counts = np.ones(lines.shape, "?") if valid is True else as_lines(valid, axes)
     if op.skipna:
         counts = counts & ~np.isnan(lines)
-    if op.monoid is FIRST:
-        index = counts.argmax(-1)
-    else:
-        index = length - 1 - np.flip(counts, -1).argmax(-1)
+    first = op.monoid is FIRST
+    index = counts.argmax(-1) if first else length - 1 - np.flip(counts, -1).argmax(-1)
     at = index[..., np.newaxis]
     some = np.take_along_axis(counts, at, -1)[..., 0]
     value = np.take_along_axis(lines, at, -1)[..., 0]
