@@ -2,8 +2,8 @@
 
     python examples/climatology.py --years 30 --out demo
 
-The mean and the spread of each month of the year are found in one read of all days, and the means of
-all months in another; anomalies are their difference. The field is generated: a year's course, a
+Mean and spread of each month of the year are found in one read of all days, and the means of all
+months in another; anomalies are their difference. The field is generated: a year's course, a
 trend, and weather.
 """
 

@@ -23,6 +23,7 @@ from dask.utils import cached_cumsum, parse_bytes
 
 from dask_coop import chunks
 from dask_coop.algebra.quantiles import METHODS, Quantiles
+from dask_coop.api.arguments import without_empty
 from dask_coop.api.group_statistics import Asked, Fill, filled_dtype, missing, required
 from dask_coop.api.order import quantiles_of_lines
 from dask_coop.errors import Refused, remedy
@@ -64,15 +65,13 @@ def quantiles(
     nothing = missing(result)
     dtype = result if asked.fill_value is None else filled_dtype(result, asked.fill_value)
     fill = Fill(asked.fill_value, asked.least, nothing)
+    x = without_empty(x)
     kept, n = x.ndim - labels.ndim, math.prod(shape)
     codes, outer = of_rows(labels, x.shape[kept:], n)
     x = x.reshape(*x.shape[:kept], -1) if labels.ndim > 1 else x
     order = np.argsort(codes, kind="stable")
     order = order[np.searchsorted(codes[order], 0) :]
     lengths = np.bincount(codes[order], minlength=n * math.prod(outer))
-    if 0 in x.chunks[-1] and x.size:
-        # Dask takes nothing of chunks without elements.
-        x = x.rechunk({x.ndim - 1: tuple(size for size in x.chunks[-1] if size)})
     if not np.array_equal(order, np.arange(x.shape[-1])):
         x = x[..., order]
     x, cuts = _gathered(x, lengths)

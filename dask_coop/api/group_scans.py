@@ -18,6 +18,7 @@ from dask.array.utils import validate_axis
 
 from dask_coop import chunks
 from dask_coop.api import cumulative
+from dask_coop.api.arguments import without_empty
 from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
@@ -100,7 +101,7 @@ def groupby_scan(
     >>> dc.groupby_scan(da.arange(5, chunks=2), [0, 1, 0, 1, 1], func="cumsum").compute()
     array([0, 1, 2, 4, 8])
     """
-    x = asanyarray(array)
+    x = without_empty(asanyarray(array))
     chunks.kind(x._meta, "array")
     chunks.refuse_masked("groupby_scan", x._meta)
     if executor.runner() is not None:
@@ -129,7 +130,6 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
     order = np.argsort(codes, kind="stable")
     in_runs = codes if np.array_equal(order, np.arange(len(order))) else codes[order]
     apart = in_runs is not codes
-    flat = _without_empty(flat) if apart else flat
     sorted_ = flat[..., order] if apart else flat
     found = _scan(sorted_, func, np.append(True, np.diff(in_runs) != 0)[: len(in_runs)], dtype)
     if (in_runs < 0).any():
@@ -139,12 +139,6 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
         found = found[..., np.argsort(order)].rechunk(flat.chunks)
     found = found.reshape(moved.shape) if labels.ndim > 1 else found
     return da.moveaxis(found, -1, axis).rechunk(x.chunks)
-
-
-def _without_empty(x: da.Array) -> da.Array:
-    """Return `x` without chunks that have no element, of which Dask takes nothing."""
-    sizes = tuple(size for size in x.chunks[-1] if size)
-    return x.rechunk({x.ndim - 1: sizes}) if x.size and len(sizes) < x.numblocks[-1] else x
 
 
 def _scan(x: da.Array, func: Any, heads: Sequence[bool], dtype: Any) -> da.Array:

@@ -67,7 +67,7 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
     """Reduce the elements of each group of the chunk `x` to states, by several operations."""
     x, codes = np.asarray(x), np.asarray(codes)
     found: dict[int, State] = {}
-    if _loops() is not None and x.size >= WORTH_COMPILING and n:
+    if _loops() is not None and x.size >= max(WORTH_COMPILING, 1) and n:
         for reading in _readings(ops, x.dtype):
             found |= _Chunk(x, codes, n).read(reading)
     if rest := [i for i in range(len(ops)) if i not in found]:
