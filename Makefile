@@ -36,7 +36,7 @@ demo: $(FOR_DEMO)
 		echo "$(PY) examples/equalize.py $$picture --out demo"; \
 		$(PY) examples/equalize.py $$picture --out demo || exit; \
 	done
-	@for name in sensors events sampling; do \
+	@for name in sensors events sampling climatology zones; do \
 		echo "$(PY) examples/$$name.py --out demo"; \
 		$(PY) examples/$$name.py --out demo || exit; \
 	done

@@ -44,7 +44,7 @@ def find_labels(
     if len(bins) != len(labels):
         raise ValueError(f"isbin has {len(bins)} truth values for {len(labels)} labels")
     found = [
-        _coded(i, one, of, binned, sort)
+        _coded(i, one, of, bool(binned), sort)
         for i, (one, of, binned) in enumerate(zip(labels, wanted, bins, strict=True))
     ]
     groups = tuple(each for _, _, each in found)

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import dask.array as da
@@ -141,8 +140,8 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
     return da.moveaxis(found, -1, axis).rechunk(x.chunks)
 
 
-def _scan(x: da.Array, func: Any, heads: Sequence[bool], dtype: Any) -> da.Array:
-    segments, axis = _of_kind(np.asarray(heads), x), x.ndim - 1
+def _scan(x: da.Array, func: Any, heads: np.ndarray[Any, Any], dtype: Any) -> da.Array:
+    segments, axis = _of_kind(heads, x), x.ndim - 1
     if isinstance(func, Monoid):
         result: da.Array = scan(x, func, axis=axis, dtype=dtype, segments=segments)
         return result
