@@ -36,7 +36,7 @@ demo: $(FOR_DEMO)
 		echo "$(PY) examples/equalize.py $$picture --out demo"; \
 		$(PY) examples/equalize.py $$picture --out demo || exit; \
 	done
-	@for name in sensors events sampling gaps; do \
+	@for name in sensors events sampling gaps climatology zones; do \
 		echo "$(PY) examples/$$name.py --out demo"; \
 		$(PY) examples/$$name.py --out demo || exit; \
 	done

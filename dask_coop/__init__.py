@@ -30,6 +30,8 @@ from dask_coop.api.extrema import (
 )
 from dask_coop.api.files import from_npy
 from dask_coop.api.fills import bfill, cumulative_trapezoid, ewm_mean, ffill
+from dask_coop.api.group_scans import groupby_scan
+from dask_coop.api.grouped import groupby_reduce
 from dask_coop.api.histogram import histogram
 from dask_coop.api.histogramdd import histogram2d, histogramdd
 from dask_coop.api.linalg import matmul, transpose
@@ -113,6 +115,8 @@ __all__ = [
     "ffill",
     "flatnonzero",
     "from_npy",
+    "groupby_reduce",
+    "groupby_scan",
     "histogram",
     "histogram2d",
     "histogramdd",

@@ -91,6 +91,20 @@ def merge_extrema(before: np.ufunc, a: State, b: State) -> State:
     return choose(take, b_value, a_value), choose(take, b_index, a_index)
 
 
+def merge_first(a: State, b: State) -> State:
+    """Keep the element that comes first, by its index, which is the largest for no element."""
+    (a_value, a_index), (b_value, b_index) = a, b
+    take = b_index < a_index
+    return choose(take, b_value, a_value), choose(take, b_index, a_index)
+
+
+def merge_last(nothing: int, a: State, b: State) -> State:
+    """Keep the element that comes last, by its index; that of no element is `nothing`."""
+    (a_value, a_index), (b_value, b_index) = a, b
+    take = (b_index != nothing) & ((a_index == nothing) | (b_index > a_index))
+    return choose(take, b_value, a_value), choose(take, b_index, a_index)
+
+
 def merge_counts(a: State, b: State) -> State:
     """Add two tables; one of integers may be longer than the other."""
     (long,), (short,) = a, b

@@ -31,6 +31,8 @@ from dask_coop.algebra.merges import (
     lowest,
     merge_counts,
     merge_extrema,
+    merge_first,
+    merge_last,
     merge_moments,
     merge_sums,
     merge_variances,
@@ -434,6 +436,18 @@ ALL = MonoidRow(
     "all", (Field("all", "truth", _one, np.logical_and),), "biufc", "All", output=_truth
 )
 COUNT_NONZERO = MonoidRow("count_nonzero", (_COUNT,), "biufc", "CountNonzero", output=_integer)
+#: How many elements there are.
+COUNT = MonoidRow("count", (_COUNT,), "biufc", "Count", output=_integer, options=("skipna",))
+# What tells the order is the index, so that chunks of several axes combine in any.
+FIRST = MonoidRow(
+    "first",
+    (Field("value", "element", _zero, np.minimum), _INDEX),
+    "biufc",
+    "First",
+    merge_first,
+    options=("skipna",),
+)
+LAST = replace(FIRST, name="last", functor="Last", merge=partial(merge_last, NO_INDEX))
 MEAN = MonoidRow(
     "mean",
     (Field("total", "float", _zero, np.add), _COUNT),
@@ -506,3 +520,5 @@ MONOIDS = (
     REPRODUCIBLE_COMPLEX_MEAN,
     LOGADDEXP,
 )
+#: Those by which only groups of elements are reduced.
+OF_GROUPS = (COUNT, FIRST, LAST)

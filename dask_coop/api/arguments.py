@@ -152,6 +152,13 @@ def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
     return x.rechunk(sizes) if x.size else empty_like(x, chunks=sizes)
 
 
+def without_empty(x: da.Array) -> da.Array:
+    """Return `x` without chunks that have no element, on which Dask's functions stumble."""
+    if not x.size or not any(0 in sizes for sizes in x.chunks):
+        return x
+    return x.rechunk(tuple(tuple(size for size in sizes if size) for sizes in x.chunks))
+
+
 def require_one_kind(name: str, x: da.Array, other: str, y: da.Array) -> None:
     """Refuse two arguments of which one has NumPy chunks and the other has CuPy's."""
     kinds = chunks.kind(x._meta, name), chunks.kind(y._meta, other)

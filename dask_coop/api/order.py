@@ -567,6 +567,16 @@ def _of_lines(
     x: Any, axes: tuple[int, ...], keepdims: bool, asked: Quantiles, result: np.dtype[Any]
 ) -> Any:
     """Return the quantiles of the lines of a block."""
+    made, counts = quantiles_of_lines(x, axes, asked, result)
+    if asked.skipna and x.dtype.kind in "fMm" and (counts < 1).any():
+        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
+    return _shaped(made, x, axes, keepdims, asked)
+
+
+def quantiles_of_lines(
+    x: Any, axes: tuple[int, ...], asked: Quantiles, result: np.dtype[Any]
+) -> tuple[Any, Any]:
+    """Return the quantiles of the lines of a block, and how many elements of each are not NaN."""
     length = math.prod(x.shape[d] for d in axes)
     # Where NaN count, only lines without it have any, all of one length.
     sizes = np.arange(length + 1) if asked.skipna else np.array([length])
@@ -584,9 +594,7 @@ def _of_lines(
     nothing = counts < (1 if asked.skipna else length)
     if x.dtype.kind in "fMm" and nothing.any():
         made = np.where(nothing, _missing(result), made)
-        if asked.skipna:
-            warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
-    return _shaped(made, x, axes, keepdims, asked)
+    return made, counts
 
 
 def _of_weighted_lines(

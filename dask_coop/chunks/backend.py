@@ -225,6 +225,29 @@ class ChunkBackend(Protocol):
             How many elements of each line are not NaN.
         """
 
+    def lift_groups(self, ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
+        """Reduce the elements of each group of the chunk `x` to states, by several operations.
+
+        Parameters
+        ----------
+        ops : sequence of Operation
+        x : array
+            Of shape ``(*kept, *labels)`` and any strides, maybe without elements. It is taken as if
+            converted to each operation's ``element`` before; with ``skipna`` NaN is left out.
+        codes : array of int32 or int64
+            Which group an element is of, 0 to ``n - 1``, or -1 for those that are left out: of the
+            shape of the last axes of `x`, at least one.
+        n : int
+            How many groups there are.
+
+        Returns
+        -------
+        list of tuples of arrays
+            For each operation a state, with fields of shape ``(*kept, n)`` and dtypes
+            ``op.monoid.dtypes(op.element)``; the identity where a group has no element. Indices, of
+            a positional monoid, count in C order of the label axes from the chunk's first element.
+        """
+
     def to_numpy(
         self, x: Array, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
     ) -> np.ndarray[Any, Any]:

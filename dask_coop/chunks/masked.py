@@ -39,6 +39,7 @@ __all__ = [
     "isin",
     "lift",
     "lift_all",
+    "lift_groups",
     "lift_segments",
     "matmul",
     "merge_distinct",
@@ -195,6 +196,11 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times") -> NoReturn:
 def order_statistics(x: Array, axes: tuple[int, ...], ranks: Array) -> NoReturn:
     """Refuse, as quantiles do where the array is known to be masked."""
     raise refusal("quantile", x)
+
+
+def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> NoReturn:
+    """Refuse, as `dask_coop.groupby_reduce` does where the array is known to be masked."""
+    raise refusal("groupby_reduce", x)
 
 
 def _valid(x: Array) -> Array | None:

@@ -119,6 +119,9 @@ def _reductions(x: da.Array) -> Iterator[Any]:
     yield from _results(dask_coop.moment(x, 4))
     yield dask_coop.norm(x, 1, axis=0)
     yield dask_coop.select(x, x > 48)
+    for func in ("sum", "mean", "nanmean", "std", "max"):
+        yield dask_coop.groupby_reduce(x, np.arange(x.shape[1]) % 7, func=func)[0]
+        yield dask_coop.groupby_reduce(x.T, np.arange(x.shape[0]) % 7, func=func)[0]
 
 
 def _scans(x: da.Array) -> Iterator[Any]:

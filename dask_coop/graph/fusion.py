@@ -51,6 +51,9 @@ class Blocks(Blockwise):  # type: ignore[misc]
         Keywords that are the same for all blocks.
     """
 
+    #: Whether arrays of fewer axes have the last ones, and not the first.
+    _trailing = False
+
     def __init__(
         self,
         name: str,
@@ -74,8 +77,12 @@ class Blocks(Blockwise):  # type: ignore[misc]
     def _index(self, one: Input) -> tuple[Any, tuple[str, ...] | None]:
         """Return what Dask takes for an input, and along which axes its blocks are."""
         if isinstance(one, Array):
-            return one.name, self._axes[: one.ndim]
+            return one.name, self._axes[self._first(one.ndim) :][: one.ndim]
         return (one, self._axes) if isinstance(one, BlockwiseDep) else (TaskRef(one.key), None)
+
+    def _first(self, ndim: int) -> int:
+        """Return which axis is the first of an array of so many."""
+        return len(self._axes) - ndim if self._trailing else 0
 
     @property
     def _dict(self) -> dict[Any, Task]:
@@ -96,13 +103,19 @@ class Blocks(Blockwise):  # type: ignore[misc]
                 if axes is None
                 else DataNode(slot, self.io_deps[one][at])
                 if one in self.io_deps
-                else TaskRef((one, *at[: len(axes)]))
+                else TaskRef((one, *at[self._first(len(axes)) :][: len(axes)]))
                 for slot, one, axes in slots
             }
             for key, slot in named.items():
                 inputs[key] = given[slot]
             key = (name, *at)
             yield key, Task(key, function, *[given[slot] for slot in args], **inputs)
+
+
+class TrailingBlocks(Blocks):
+    """A layer whose arrays have the last axes of the array."""
+
+    _trailing = True
 
 
 class Sources:

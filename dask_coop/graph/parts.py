@@ -118,6 +118,39 @@ def lift(
     return tuple(np.concatenate(fields, along) for fields in zip(*states, strict=True))
 
 
+def lift_groups(
+    ops: Sequence[Operation], x: Any, codes: Any, n: int, threads: int = 1
+) -> list[State]:
+    """Return the states of the groups of a chunk, as its backend makes them, by some threads."""
+    backend = chunks.backend_of(x)
+    kept = x.ndim - codes.ndim
+    cut = None
+    if threads > 1 and all(op.monoid.lift is None for op in ops):
+        # Tables of parts are to be far smaller than these.
+        small = math.prod(x.shape[:kept]) * n <= PART // MOST
+        cut = _cut(x.shape, {*range(kept), *([kept] if small else [])})
+    if cut is None:
+        return backend.lift_groups(ops, x, codes, n)
+    axis, parts = cut
+    if axis < kept:
+        found = _each(
+            lambda part: backend.lift_groups(ops, _along(x, axis, part), codes, n), parts, threads
+        )
+        each = (zip(*states, strict=True) for states in zip(*found, strict=True))
+        return [tuple(np.concatenate(field, axis) for field in fields) for fields in each]
+
+    def lifted(part: slice) -> list[State]:
+        block, own = _along(x, axis, part), _along(codes, 0, part)
+        origin = ((part.start, codes.shape[0]), *((0, length) for length in codes.shape[1:]))
+        return [
+            op.shift(state, own.shape, origin) if op.monoid.positional else state
+            for op, state in zip(ops, backend.lift_groups(ops, block, own, n), strict=True)
+        ]
+
+    found = _each(lifted, parts, threads)
+    return [op.combine([*states]) for op, states in zip(ops, zip(*found, strict=True), strict=True)]
+
+
 def count(op: Operation, samples: Sequence[Any], grid: Any, weights: Any, threads: int) -> State:
     """Return the table of a chunk of samples, as its backend makes it, by up to so many threads."""
     blocks = [*samples] if weights is None else [*samples, weights]

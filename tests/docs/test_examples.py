@@ -268,6 +268,37 @@ def test_the_filled_series_is_drawn(tmp_path: Path) -> None:
     check_picture(image, tmp_path, text)
 
 
+def test_the_climatology_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    text = run("climatology.py", "--years", "2", "--out", "demo", cwd=tmp_path)
+    assert "days: 731 of 36 x 72 cells, in " in text
+    assert "months: 24, the warmest +" in text
+    check_picture(image, tmp_path, text)
+
+
+def test_anomalies_of_months_are_numpy_s(xp: ModuleType) -> None:
+    example = load("climatology")
+    x = np.random.default_rng(0).random((2, 3, 731), "f4")
+    days = np.arange("1991-01-01", "1993-01-01", dtype="M8[D]")
+    months = days.astype("M8[M]")
+    lazy = to_chunks(xp, x[..., : len(days)], (2, 3, 100))
+    mean, _ = example.climatology(lazy, months)
+    found = to_numpy(xp, example.anomalies(lazy, months, mean))
+    assert found.shape == (2, 3, 24)
+    # Of two years one is as far above the mean of both as the other is below.
+    np.testing.assert_allclose(found[..., :12], -found[..., 12:], atol=0.01)
+
+
+def test_the_regions_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    arguments = ("--size", "128", "--stars", "9", "--chunk", "50", "--out", "demo")
+    text = run("zones.py", *arguments, cwd=tmp_path)
+    assert "pixels: 16384 in 9 regions, in " in text
+    check_picture(image, tmp_path, text)
+
+
 def starts(x: Any, threshold: float, dead: int) -> list[int]:
     """Return where events start, by a look at each sample."""
     found, last = [], None

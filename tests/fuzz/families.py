@@ -15,6 +15,7 @@ from fuzz import (
     dates,
     distinct,
     gaps,
+    groups,
     histograms,
     masked,
     order,
@@ -64,6 +65,7 @@ FAMILIES = {
     "transpose": Family(products.draw_transpose, products.expect_transpose, 1),
     "unique": Family(distinct.draw_unique, distinct.expect_unique, 3),
     "lookup": Family(distinct.draw_lookup, distinct.expect_lookup, 3),
+    "groups": Family(groups.draw_groups, groups.expect_groups, 4),
     "selection": Family(selections.draw_selection, selections.expect_selection, 3),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),
 }

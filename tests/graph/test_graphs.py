@@ -31,6 +31,8 @@ from dask_coop.algebra.monoids import ANY
 
 FAN_IN = 16
 GROUP = 32
+#: The groups of the columns of `numbers`.
+LABELS = np.array([2, 0, 1, 1, 0, 2, 0])
 
 
 def collections(x: da.Array) -> dict[str, da.Array]:
@@ -151,6 +153,13 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "isin": dc.isin(x, dc.sum(x, axis=0) / 4),
         "not isin": dc.isin(x, dc.sum(x, axis=0) / 3, invert=True),
         "searchsorted": dc.searchsorted(dc.cumsum(x), x * 20),
+        "groups": dc.groupby_reduce(x, LABELS, func="sum")[0],
+        "groups of groups": dc.groupby_reduce(x, LABELS, LABELS > 1, func=["std", "max"])[0][1],
+        "groups of lazy labels": dc.groupby_reduce(
+            x, da.from_array(LABELS, chunks=2), func="mean", expected_groups=[0, 1, 2]
+        )[0],
+        "medians of groups": dc.groupby_reduce(x, LABELS, func="median")[0],
+        "scans of groups": dc.groupby_scan(x, LABELS, func="cumsum"),
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
         **{f"describe lines {n}": a for n, a in dc.describe(x, axis=0)._asdict().items()},
     }
@@ -217,6 +226,8 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "frequent values": dc.value_counts(x)[0],
         "isin": dc.isin(x, x),
         "searchsorted": dc.searchsorted(x.reshape(1), x),
+        "groups": dc.groupby_reduce(x.reshape(1), [3], func="mean")[0],
+        "scans of groups": dc.groupby_scan(x.reshape(1), [3], func="cumsum"),
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
     }
 
@@ -332,6 +343,13 @@ def expectations(array: Any) -> dict[str, Any]:
         "isin": np.isin(array, array.sum(0) / 4),
         "not isin": np.isin(array, array.sum(0) / 3, invert=True),
         "searchsorted": np.searchsorted(array.cumsum(), array * 20),
+        "groups": np.stack([array[:, g == LABELS].sum(1) for g in range(3)], 1),
+        "scans of groups": sum(
+            np.cumsum(np.where(g == LABELS, array, 0), 1) * (g == LABELS) for g in range(3)
+        ),
+        "medians of groups": np.stack(
+            [np.median(array[:, g == LABELS], axis=1) for g in range(3)], 1
+        ),
         "describe nans": np.int64(0),
         "describe std": array.std(),
         "describe lines var": array.var(0),

@@ -41,6 +41,7 @@ __all__ = [
     "isin",
     "lift",
     "lift_all",
+    "lift_groups",
     "lift_segments",
     "matmul",
     "merge_distinct",
@@ -179,6 +180,10 @@ def scan_on(
     heads: ListArray | None = None,
 ) -> NoReturn:
     raise _missing("scan_on")
+
+
+def lift_groups(ops: Sequence[Operation], x: ListArray, codes: Any, n: int) -> NoReturn:
+    raise _missing("groups")
 
 
 def lift_segments(op: Operation, x: ListArray, spec: ScanSpec, heads: ListArray) -> NoReturn:

@@ -19,6 +19,7 @@ from dask_coop.chunks.numpy import digits as digit_counts
 from dask_coop.chunks.numpy import histogram as histograms
 from dask_coop.chunks.numpy import scan as numpy_scan
 from dask_coop.chunks.numpy.digits import collect as collect
+from dask_coop.chunks.numpy.grouped import lift_groups as lift_groups
 from dask_coop.chunks.numpy.matmul import matmul as matmul
 from dask_coop.chunks.numpy.order_statistics import order_statistics as order_statistics
 from dask_coop.chunks.numpy.reduce import lift as lift

@@ -22,8 +22,10 @@ from dask_coop.algebra.monoids import (
     COMPENSATED_MEAN,
     COMPENSATED_SUM,
     COUNT_NONZERO,
+    FIRST,
     FIRST_MAX,
     FIRST_MIN,
+    LAST,
     LOGADDEXP,
     MOMENTS,
     NO_INDEX,
@@ -238,6 +240,24 @@ _SEARCHES: dict[MonoidRow, tuple[Callable[..., Any], np.ufunc, np.ufunc]] = {
 }
 
 
+def _end(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    """Find the first or the last element that counts."""
+    lines = as_lines(x, axes)
+    *kept, length = lines.shape
+    if length == 0:
+        value, index = op.monoid.identity(op.element)
+        return np.full(kept, value)[()], np.full(kept, index)[()]
+    counts = np.ones(lines.shape, "?") if valid is True else as_lines(valid, axes)
+    if op.skipna:
+        counts = counts & ~np.isnan(lines)
+    first = op.monoid is FIRST
+    index = counts.argmax(-1) if first else length - 1 - np.flip(counts, -1).argmax(-1)
+    at = index[..., np.newaxis]
+    some = np.take_along_axis(counts, at, -1)[..., 0]
+    value = np.take_along_axis(lines, at, -1)[..., 0]
+    return choose(some, value, value.dtype.type(0)), choose(some, index, NO_INDEX)
+
+
 def _sum_of_squares(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
     x = x if valid is True else np.where(valid, x, 0)
     parts = [x.real, x.imag] if x.dtype.kind == "c" else [x]
@@ -267,8 +287,10 @@ _LIFTS: dict[MonoidRow, Callable[[Operation, Array, tuple[int, ...], Any], State
     COMPENSATED_MEAN: _compensated,
     COMPENSATED_SUM: _compensated,
     COUNT_NONZERO: _count_truths,
+    FIRST: _end,
     FIRST_MAX: _first,
     FIRST_MIN: _first,
+    LAST: _end,
     LOGADDEXP: logaddexp.lift,
     MOMENTS: _moments,
     REPRODUCIBLE_COMPLEX_MEAN: digits.lift,

@@ -1,0 +1,235 @@
+"""Labels of groups: which groups there are, and the codes of labels that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import is_dask_collection
+
+from dask_coop import chunks
+from dask_coop.algebra.bins import find_steps
+from dask_coop.chunks.labels import Coder, Intervals, Values
+from dask_coop.graph.grouped import Known, Lazy
+
+Labels = np.ndarray[Any, Any]
+
+
+def find_labels(
+    caller: str,
+    by: Sequence[Any],
+    x: da.Array,
+    expected: Any,
+    isbin: Any,
+    sort: bool,
+) -> tuple[Known | Lazy, tuple[Any, ...]]:
+    """Return the labels of the elements of `x`, and the groups that there are of each.
+
+    Raises
+    ------
+    TypeError
+        If labels have no order.
+    ValueError
+        If labels do not fit the array, or lazy ones come without the groups that they may have.
+    """
+    if not by:
+        raise TypeError(f"{caller} needs labels behind the array: {caller}(x, labels, func=...)")
+    labels = [_as_labels(one) for one in by]
+    shape = _common_shape(caller, labels, x)
+    wanted = _expected(expected, len(labels))
+    bins = [isbin] * len(labels) if isinstance(isbin, bool | np.bool_) else [*isbin]
+    if len(bins) != len(labels):
+        raise ValueError(f"isbin has {len(bins)} truth values for {len(labels)} labels")
+    found = [
+        _coded(i, one, of, bool(binned), sort)
+        for i, (one, of, binned) in enumerate(zip(labels, wanted, bins, strict=True))
+    ]
+    groups = tuple(each for _, _, each in found)
+    sizes = tuple(map(len, groups))
+    coder = Coder(tuple(of for _, of, _ in found), sizes)
+    made = [one for one, _, _ in found]
+    if not any(map(is_dask_collection, made)):
+        codes = coder.codes(
+            [one.reshape((1,) * (len(shape) - one.ndim) + one.shape) for one in made]
+        )
+        return Known(np.asarray(codes)), groups
+    like_x = x.chunks[x.ndim - len(shape) :]
+    arrays = tuple(
+        da.broadcast_to(da.asanyarray(one).rechunk(_sides(one, like_x)), shape, like_x)
+        for one in made
+    )
+    return Lazy(arrays, coder), groups
+
+
+def _as_labels(one: Any) -> Any:
+    if is_dask_collection(one):
+        chunks.kind(one._meta, "labels")
+        chunks.refuse_masked("groupby_reduce", one._meta)
+        return one
+    if type(one).__module__.startswith("cupy"):
+        return chunks.backend_of(one).to_numpy(one)
+    labels = np.asarray(one)
+    if labels.dtype.kind == "O":
+        return _plain(labels)
+    return labels if labels.dtype.isnative else labels.astype(labels.dtype.newbyteorder("="))
+
+
+def _plain(labels: Labels) -> Labels:
+    """Return objects, such as pandas has for strings, as strings or numbers."""
+    plain = np.array(labels.tolist())
+    if plain.dtype.kind == "O" or plain.shape != labels.shape:
+        odd = next((one for one in labels.flat if not isinstance(one, str)), None)
+        raise TypeError(
+            f"labels are numbers, dates or strings, and all of one kind; got {odd!r} among objects"
+        )
+    if plain.dtype.kind in "SU" and not all(isinstance(one, str | bytes) for one in labels.flat):
+        odd = next(one for one in labels.flat if not isinstance(one, str | bytes))
+        raise TypeError(f"labels are strings, and one is {odd!r}; give each of them a string")
+    return plain
+
+
+def _common_shape(caller: str, labels: Sequence[Any], x: da.Array) -> tuple[int, ...]:
+    """Return the lengths of the axes of `x` that labels are along."""
+    ndim = max(one.ndim for one in labels)
+    if not ndim or ndim > x.ndim:
+        raise ValueError(
+            f"{caller} takes labels of 1 to {x.ndim} axes, those of the array's last ones; "
+            f"got shape {max((one.shape for one in labels), key=len)}"
+        )
+    shape = tuple(x.shape[x.ndim - ndim :])
+    if any(n != n for n in shape):
+        raise ValueError(
+            f"{caller} needs to know how many elements there are along the labels' axes; "
+            "x.compute_chunk_sizes() finds out"
+        )
+    for one in labels:
+        own = (1,) * (ndim - one.ndim) + tuple(one.shape)
+        if any(n not in (1, length) for n, length in zip(own, shape, strict=True)):
+            raise ValueError(
+                f"labels of shape {tuple(one.shape)} do not fit the last axes of an array of shape "
+                f"{x.shape}: each has to be as long, or of length 1"
+            )
+    return shape
+
+
+def _sides(one: Any, like_x: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    own = like_x[len(like_x) - one.ndim :]
+    return tuple((1,) if n == 1 else sizes for n, sizes in zip(one.shape, own, strict=True))
+
+
+def _expected(expected: Any, count: int) -> list[Any]:
+    if expected is None:
+        return [None] * count
+    if count == 1 and not isinstance(expected, tuple):
+        return [expected]
+    if not isinstance(expected, tuple):
+        raise ValueError(
+            f"expected_groups of {count} labels is a tuple with the groups of each, or None, got "
+            f"{type(expected).__name__}"
+        )
+    if len(expected) != count:
+        raise ValueError(
+            f"expected_groups has the groups of {len(expected)} labels, and there are {count}"
+        )
+    return [*expected]
+
+
+def _coded(
+    number: int, labels: Any, expected: Any, isbin: bool, sort: bool
+) -> tuple[Any, Values | Intervals | None, Any]:
+    """Return labels, or codes where they are known; what makes codes of labels; and the groups."""
+    coder: Values | Intervals
+    if _is_intervals(expected) or isbin:
+        if expected is None:
+            raise ValueError(f"isbin needs the edges of bins: expected_groups of label {number}")
+        coder, groups = _intervals(number, labels.dtype, expected, sort)
+    elif expected is not None:
+        coder, groups = _values(number, labels.dtype, expected, sort)
+    elif is_dask_collection(labels):
+        raise ValueError(
+            f"label {number} is lazy, so that the groups it has are not known: give "
+            "expected_groups, or compute it first"
+        )
+    else:
+        codes, groups = _distinct(labels, sort)
+        return codes, None, groups
+    if is_dask_collection(labels):
+        return labels, coder, groups
+    return coder.codes(labels), None, groups
+
+
+def _distinct(labels: Labels, sort: bool) -> tuple[Labels, Labels]:
+    """Return codes and groups of labels that are known, NaN left out."""
+    values, first, codes = np.unique(labels, return_index=True, return_inverse=True)
+    codes = codes.reshape(labels.shape)
+    if labels.dtype.kind in "fcmM":
+        # Those that are not equal to themselves are last.
+        n = int((values == values).sum())
+        values, first = values[:n], first[:n]
+        codes = np.where(codes < n, codes, -1)
+    if sort:
+        return codes, values
+    order = np.argsort(first)
+    numbers = np.empty(len(order) + 1, "i8")
+    numbers[order], numbers[-1] = np.arange(len(order)), -1
+    return numbers[codes], values[order]
+
+
+def _values(number: int, dtype: np.dtype[Any], expected: Any, sort: bool) -> tuple[Values, Labels]:
+    groups = np.asarray(expected)
+    if groups.dtype.kind == "O":
+        groups = _plain(groups)
+    if groups.ndim != 1:
+        raise ValueError(f"expected_groups of label {number} are of one axis, got {groups.shape}")
+    if groups.size and (groups.dtype.kind in "SU") != (dtype.kind in "SU"):
+        raise TypeError(f"expected_groups are {groups.dtype}, and label {number} is {dtype}")
+    order = np.argsort(groups, kind="stable")
+    values = groups[order]
+    if (values[1:] == values[:-1]).any():
+        twice = values[1:][values[1:] == values[:-1]][0]
+        raise ValueError(f"expected_groups of label {number} has {twice!r} twice")
+    return (Values(values), values) if sort else (Values(values, order), groups)
+
+
+def _is_intervals(expected: Any) -> bool:
+    return type(expected).__name__ == "IntervalIndex"
+
+
+def _intervals(
+    number: int, dtype: np.dtype[Any], expected: Any, sort: bool
+) -> tuple[Intervals, Any]:
+    if _is_intervals(expected):
+        index = expected.sort_values() if sort else expected
+        left, right = np.asarray(index.left), np.asarray(index.right)
+        if index.closed not in ("left", "right"):
+            raise NotImplementedError(
+                f"bins closed on {index.closed} sides are not taken; close them 'left' or 'right'"
+            )
+        if not np.array_equal(left[1:], right[:-1]):
+            raise ValueError(f"the bins of label {number} are to begin where others end: {index}")
+        edges, closed, groups = np.append(left, right[-1:]), index.closed, index.to_numpy()
+    else:
+        edges, closed = np.asarray(expected), "right"
+        groups = _as_intervals(edges)
+    if dtype.kind in "mM":
+        unit = np.result_type(dtype, edges)
+        if unit != dtype:
+            raise TypeError(
+                f"label {number} is {dtype}, and its bins are {edges.dtype}; convert it"
+            )
+        edges, dtype = edges.astype(dtype).view("i8"), np.dtype("i8")
+    return Intervals(find_steps(edges, closed == "right", dtype), max(0, len(edges) - 1)), groups
+
+
+def _as_intervals(edges: Labels) -> Any:
+    """Return bins as pandas has them, or, where it is not there, as pairs of edges."""
+    try:
+        pandas: Any = import_module("pandas")
+    except ImportError:
+        pairs = np.empty(max(0, len(edges) - 1), object)
+        pairs[:] = [*zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
+        return pairs
+    return pandas.IntervalIndex.from_breaks(edges).to_numpy()

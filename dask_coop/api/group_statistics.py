@@ -1,0 +1,324 @@
+"""The statistics of groups by their names: which operations they are made of, and how.
+
+Several statistics share what they have in common: the operations of all of them are lifted in one
+read, and each picks its states::
+
+    mean  -->  MEAN  -+
+    var   -->  VAR   -+-->  a table for each operation  -->  mean, var, std
+    std   -->  VAR   -+
+
+Results keep flox's rules: what a group without elements gets, and the dtype that it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.merges import lowest
+from dask_coop.algebra.monoids import (
+    ALL,
+    ANY,
+    ARGMAX,
+    ARGMIN,
+    COUNT,
+    COUNT_NONZERO,
+    FIRST,
+    FIRST_MAX,
+    FIRST_MIN,
+    LAST,
+    LOGADDEXP,
+    MAX,
+    MEAN,
+    MIN,
+    NANMAX,
+    NANMIN,
+    NO_INDEX,
+    PROD,
+    SUM,
+    VAR,
+    MonoidRow,
+    State,
+)
+from dask_coop.algebra.operation import Operation, bind
+
+#: Makes of the state of each group its result.
+Finish = Callable[[State], Any]
+
+
+#: For the result of a group without elements where it is that of the monoid's identity.
+IDENTITY = "identity"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A statistic by name.
+
+    Attributes
+    ----------
+    monoid : MonoidRow
+        What it is made of.
+    finish : callable
+        Makes results of states.
+    skipna : bool
+        Whether NaN is left out.
+    nothing : int or None
+        What a group without elements gets; None stands for `missing`.
+    converts : bool
+        Whether elements become numbers of the kind that is asked for before they are reduced.
+    """
+
+    monoid: MonoidRow
+    finish: Callable[..., Any]
+    skipna: bool = False
+    nothing: int | None = None
+    converts: bool = False
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What groups get that have too few elements.
+
+    Attributes
+    ----------
+    value : object
+        What was asked for; None where nothing was.
+    least : int
+        How many elements a group has to have, NaN not counted, for a result of its own.
+    nothing : object
+        What a group without elements gets where nothing was asked for, or `IDENTITY`.
+    """
+
+    value: Any
+    least: int
+    nothing: Any
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A statistic of elements of a dtype.
+
+    Attributes
+    ----------
+    name : str
+    ops : tuple of Operation
+        What it is made of; then, if elements have to be counted, what counts those that are not NaN
+        and what counts all.
+    finish : callable
+        Makes results of the states of the first.
+    dtype : dtype
+        That of the results.
+    fill : Fill
+    """
+
+    name: str
+    ops: tuple[Operation, ...]
+    finish: Finish
+    dtype: np.dtype[Any]
+    fill: Fill
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for besides a statistic's name, as the public function got it.
+
+    Attributes
+    ----------
+    dtype : dtype or None
+        That of the results, where it is not the statistic's own.
+    fill_value : object
+        What groups get that have too few elements, or None.
+    least : int
+        How many a group has to have, NaN not counted.
+    counted : bool
+        Whether all elements have to be counted to know which groups have some.
+    """
+
+    dtype: Any = None
+    fill_value: Any = None
+    least: int = 0
+    counted: bool = False
+
+
+def missing(dtype: np.dtype[Any]) -> Any:
+    """Return what stands for a result that is missing: NaN, NaT, and of integers the lowest."""
+    if dtype.kind in "fc":
+        return dtype.type(np.nan)
+    return np.array("NaT", dtype)[()] if dtype.kind in "mM" else lowest(dtype)
+
+
+def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, Any]) -> Statistic:
+    """Return a statistic of elements of a dtype, by its name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is none of that name, or not of such elements.
+    """
+    if func not in ROWS:
+        raise ValueError(
+            f"groupby_reduce does not know func={func!r}; it takes {', '.join(ROWS)}, median, "
+            "nanmedian, quantile, nanquantile, a Monoid, or a list of these"
+        )
+    row, rest = ROWS[func], dict(kwargs)
+    monoid, finish = row.monoid, row.finish
+    skipna = row.skipna and element.kind in "fc"
+    if monoid is VAR:
+        finish = partial(finish, ddof=float(rest.pop("ddof", 0)), skipna=row.skipna)
+    if rest:
+        raise TypeError(f"{func} takes no {min(rest)!r} in finalize_kwargs")
+    if element.kind == "c" and monoid in _OF_COMPLEX:
+        monoid = _OF_COMPLEX[monoid]
+    elif skipna:
+        monoid = _OF_NAN.get(monoid, monoid)
+    if row.monoid in (FIRST, LAST) or monoid in (FIRST_MIN, FIRST_MAX):
+        finish = partial(_where_any, missing(element))
+    output = own = monoid.output(element)
+    result = own if asked.dtype is None else np.dtype(asked.dtype).newbyteorder("=")
+    if row.converts:
+        output = result
+    op = bind(monoid, element, output, f"groupby_reduce by {func}", skipna)
+    fill_value, least = asked.fill_value, asked.least
+    if row.monoid in (MIN, MAX) and row.skipna and not least:
+        # As flox has it, a group of nothing but NaN is one without elements.
+        least, fill_value = 1, missing(result) if fill_value is None else fill_value
+    elif fill_value is None and least > 0 and func in ("nansum", "nanprod"):
+        fill_value = np.nan
+    asked = replace(asked, fill_value=fill_value, least=least)
+    return make(func, op, finish, result, asked, row.nothing)
+
+
+def make(
+    name: str,
+    op: Operation,
+    finish: Finish,
+    result: np.dtype[Any],
+    asked: Asked,
+    nothing: Any = None,
+) -> Statistic:
+    """Return a statistic that is made of an operation, and of what counts elements for it."""
+    dtype = result
+    if asked.fill_value is not None:
+        dtype = filled_dtype(result, asked.fill_value)
+    ops = [op]
+    counts = Operation(COUNT, op.element, np.dtype("i8"))
+    if asked.least > 0:
+        ops.append(replace(counts, skipna=op.element.kind in "fc"))
+    if asked.counted:
+        ops.append(counts)
+    nothing = missing(result) if nothing is None else nothing
+    fill = Fill(asked.fill_value, asked.least, nothing)
+    return Statistic(name, tuple(ops), finish, dtype, fill)
+
+
+def filled_dtype(result: np.dtype[Any], fill_value: Any) -> np.dtype[Any]:
+    """Return the dtype of results of one dtype with a fill value among them."""
+    dtype = np.result_type(result, fill_value)
+    try:
+        np.array(fill_value, dtype)
+    except OverflowError as error:
+        raise ValueError(
+            f"fill_value={fill_value!r} is no {dtype}, which the results are; ask for another dtype"
+        ) from error
+    return dtype
+
+
+# Inside the task.
+
+
+def finalize(statistic: Statistic, at: tuple[int, ...], states: list[State], absent: Any) -> Any:
+    """Return a statistic of groups, of whose operations the states are `at` some places.
+
+    `absent` are the groups that are known to have no element, or None.
+    """
+    fill, (own, *counts) = statistic.fill, [states[i] for i in at]
+    value = statistic.finish(own)
+    if len(counts) > (fill.least > 0):
+        empty = counts[-1][0] == 0
+        absent = empty if empty.any() else None
+    if absent is not None and not (fill.value is None and fill.nothing is IDENTITY):
+        instead = fill.nothing if fill.value is None else fill.value
+        value = np.where(as_kind(absent, value), np.asarray(instead, statistic.dtype)[()], value)
+    if fill.least > 0:
+        few = counts[0][0] < fill.least
+        if few.any():
+            value = np.where(few, required(statistic.name, fill), value)
+    return value
+
+
+def required(name: str, fill: Fill) -> Any:
+    """Return the fill value that is asked for, in the words of flox where there is none."""
+    if fill.value is None:
+        raise ValueError(
+            f"Filling is required but fill_value is None: a group has less than min_count="
+            f"{fill.least} elements that {name} takes; give fill_value"
+        )
+    return fill.value
+
+
+def as_kind(mask: Any, value: Any) -> Any:
+    """Return a mask of groups of the host as one beside `value`."""
+    return np.asarray(mask, like=value) if isinstance(mask, np.ndarray) else mask
+
+
+def _only(state: State) -> Any:
+    return state[0]
+
+
+def _index(state: State) -> Any:
+    return np.where(state[1] == NO_INDEX, -1, state[1])
+
+
+def _where_any(nothing: Any, state: State) -> Any:
+    value, index = state
+    return np.where(index == NO_INDEX, nothing, value)
+
+
+def _quotient(state: State) -> Any:
+    total, count = state
+    with np.errstate(all="ignore"):
+        return total / count
+
+
+def _spread(state: State, ddof: float = 0, root: bool = False, skipna: bool = False) -> Any:
+    count, _, m2 = state
+    degrees = np.maximum(count - ddof, 0)
+    with np.errstate(all="ignore"):
+        variance = m2 / degrees
+    if skipna:
+        variance = np.where(degrees > 0, variance, np.nan)
+    return np.sqrt(variance) if root else variance
+
+
+#: The statistics by the names that flox has for them, and two besides.
+ROWS = {
+    "sum": Row(SUM, _only, converts=True),
+    "prod": Row(PROD, _only, nothing=1, converts=True),
+    "mean": Row(MEAN, _quotient, converts=True),
+    "var": Row(VAR, _spread),
+    "std": Row(VAR, partial(_spread, root=True)),
+    "min": Row(MIN, _only, converts=True),
+    "max": Row(MAX, _only, converts=True),
+    "argmin": Row(ARGMIN, _index, nothing=-1),
+    "argmax": Row(ARGMAX, _index, nothing=-1),
+    "first": Row(FIRST, _only),
+    "last": Row(LAST, _only),
+}
+# The product of no element is one, where NaN are left out and flox calls it missing.
+ROWS |= {f"nan{name}": replace(row, skipna=True) for name, row in ROWS.items()}
+ROWS["nanprod"] = replace(ROWS["nanprod"], nothing=None)
+ROWS |= {
+    "any": Row(ANY, _only, nothing=0),
+    "all": Row(ALL, _only, nothing=0),
+    "count": Row(COUNT, _only, skipna=True, nothing=0),
+    "count_nonzero": Row(COUNT_NONZERO, _only, nothing=0),
+    "logsumexp": Row(LOGADDEXP, _only),
+}
+
+#: Rows that leave NaN out by themselves, and those for complex numbers.
+_OF_NAN = {MIN: NANMIN, MAX: NANMAX}
+_OF_COMPLEX = {MIN: FIRST_MIN, MAX: FIRST_MAX}

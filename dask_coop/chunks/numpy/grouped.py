@@ -1,0 +1,299 @@
+"""Reductions of groups of NumPy chunks: a state for each group, by several operations at a time.
+
+Sums, counts, means, extrema and variances are one compiled loop, which reads a chunk once for all
+of them (grouped_numba.py). Whatever there is no loop for goes by sorting, which any monoid takes::
+
+    elements  a b c d e    sorted by group, in their order    a c | b d e
+    groups    0 1 0 1 1    states of one element each         A C | B D E
+                           neighbours of a group combined     AC | BD E
+                           until each group has one           AC | BDE
+
+So a group is combined as a tree of its elements, and its digits depend on its elements alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.monoids import (
+    COUNT,
+    MAX,
+    MEAN,
+    MIN,
+    NANMAX,
+    NANMIN,
+    NO_INDEX,
+    SUM,
+    VAR,
+    MonoidRow,
+    State,
+)
+from dask_coop.algebra.operation import Operation
+from dask_coop.chunks.blocks import blocks
+from dask_coop.chunks.numpy.lines import aligned, find_layout, flatten, read_only
+from dask_coop.chunks.numpy.reduce import lift
+
+Array = np.ndarray[Any, Any]
+
+#: Elements whose states are made at a time, at most, unless one line has more.
+_BLOCK = 1 << 18
+
+#: The least elements of a chunk for which loops are compiled.
+WORTH_COMPILING = 1 << 13
+
+
+@cache
+def _loops() -> ModuleType | None:
+    try:
+        from dask_coop.chunks.numpy import grouped_numba
+    except ImportError:
+        return None
+    return grouped_numba
+
+
+def _load() -> ModuleType:
+    loops = _loops()
+    assert loops is not None
+    return loops
+
+
+def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
+    """Reduce the elements of each group of the chunk `x` to states, by several operations."""
+    x, codes = np.asarray(x), np.asarray(codes)
+    found: dict[int, State] = {}
+    if _loops() is not None and x.size >= max(WORTH_COMPILING, 1) and n:
+        for reading in _readings(ops, x.dtype):
+            found |= _Chunk(x, codes, n).read(reading)
+    if rest := [i for i in range(len(ops)) if i not in found]:
+        found |= zip(rest, _sorted([ops[i] for i in rest], x, codes, n), strict=True)
+    return [found[i] for i in range(len(ops))]
+
+
+# By compiled loops.
+
+
+#: The tables that each row needs: names of arguments of the loops, in the order of its fields.
+_TABLES: dict[MonoidRow, tuple[str, ...]] = {
+    COUNT: ("count",),
+    SUM: ("total",),
+    MEAN: ("total", "count"),
+    VAR: ("count", "mean", "m2"),
+    MIN: ("low",),
+    NANMIN: ("low",),
+    MAX: ("high",),
+    NANMAX: ("high",),
+}
+
+
+@dataclass
+class _Reading:
+    """Operations that are one read of a chunk.
+
+    Attributes
+    ----------
+    skip : bool
+        Whether NaN are left out.
+    tables : dict of str to dtype and identity
+        The tables that are written.
+    ops : dict of int to Operation
+        The operations, by their numbers.
+    """
+
+    skip: bool
+    tables: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    ops: dict[int, Operation] = field(default_factory=dict)
+
+    def takes(self, skip: bool, tables: dict[str, tuple[Any, Any]]) -> bool:
+        """Tell whether an operation's tables are none that are in the way of others."""
+        return skip == self.skip and all(
+            repr(self.tables.get(name, table)) == repr(table) for name, table in tables.items()
+        )
+
+
+def _readings(ops: Sequence[Operation], dtype: np.dtype[Any]) -> list[_Reading]:
+    """Return in which reads of a chunk of a dtype the loops do what operations."""
+    readings: list[_Reading] = []
+    for number, op in enumerate(ops):
+        names = _TABLES.get(op.monoid)
+        if names is None or op.element != dtype or dtype.kind not in "biuf" or dtype == "f2":
+            continue
+        if dtype.kind == "b" and names[0] in ("low", "high"):
+            continue
+        skip = dtype.kind == "f" and (op.skipna or op.monoid in (NANMIN, NANMAX))
+        fields = zip(op.monoid.dtypes(dtype), op.monoid.identity(dtype), strict=True)
+        tables = dict(zip(names, fields, strict=True))
+        one = next((each for each in readings if each.takes(skip, tables)), None)
+        if one is None:
+            readings.append(one := _Reading(skip))
+        one.tables |= tables
+        one.ops[number] = op
+    return readings
+
+
+class _Chunk:
+    """A chunk and its codes as the loops read them."""
+
+    def __init__(self, x: Array, codes: Array, n: int) -> None:
+        self._x = aligned(x.view("u1") if x.dtype.kind == "b" else x)
+        self._codes, self._n = codes, n
+        self._layout = find_layout(self._x, tuple(range(x.ndim - codes.ndim, x.ndim)))
+
+    def read(self, reading: _Reading) -> dict[int, State]:
+        """Return the states of some operations, in one read."""
+        split, counts = self._layout.split(self._x), None
+        across = split.shape[2] > 1
+        of_loop = reading.skip or ("mean" in reading.tables and not across)
+        if "count" in reading.tables and not of_loop:
+            # All lines have the same.
+            inside = self._codes.reshape(-1)
+            counts = np.bincount(inside[inside >= 0], minlength=self._n)
+        loop = self._across if across else self._along if self._kept else self._zones
+        given = {
+            name: table
+            for name, table in reading.tables.items()
+            if name != "count" or counts is None
+        }
+        tables = loop(split, reading.skip or None, given) if given else {}
+        if counts is not None:
+            tables["count"] = np.broadcast_to(counts, (*self._kept, self._n))
+        elif "count" in tables:
+            tables["count"] = tables["count"].astype("i8")
+        return {
+            number: tuple(tables[name] for name in _TABLES[op.monoid])
+            for number, op in reading.ops.items()
+        }
+
+    @property
+    def _kept(self) -> tuple[int, ...]:
+        kept: tuple[int, ...] = self._x.shape[: self._x.ndim - self._codes.ndim]
+        return kept
+
+    def _line(self) -> Array:
+        """Return the codes of the elements of a line, in their order in memory."""
+        layout, first = self._layout, len(self._kept)
+        order = [d - first for d in layout.order[layout.start : layout.stop]]
+        return self._flat(self._codes.transpose(order))
+
+    def _flat(self, codes: Array) -> Array:
+        narrow = "i4" if self._n <= np.iinfo("i4").max else "i8"
+        return read_only(np.ascontiguousarray(codes, narrow))
+
+    def _across(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:
+        """Return tables of blocks of neighbouring lines."""
+        memory, *steps = flatten(split)
+        outer, length, inner = split.shape
+        tables = _new(given, (outer, self._n, inner))
+        sizes = outer, length, inner, self._n
+        seen = np.empty(self._n if "mean" in given else 0, "i8")
+        _load().across(memory, *steps, self._line(), *sizes, skip, *_arguments(tables), seen)
+        # The axis of groups goes behind those that are kept, and these into their order.
+        order, start, stop = self._layout.order, self._layout.start, self._layout.stop
+        sides = [[self._x.shape[d] for d in part] for part in (order[:start], order[stop:])]
+        back = [*np.argsort(order[:start] + order[stop:]), self._x.ndim - (stop - start)]
+        shape = (*sides[0], self._n, *sides[1])
+        return {
+            name: np.moveaxis(table.reshape(shape), start, -1).transpose(back)
+            for name, table in tables.items()
+        }
+
+    def _along(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:
+        """Return tables of lines."""
+        if split.shape[1] > 1 and split.strides[1] != split.itemsize:
+            split = np.ascontiguousarray(split)
+        memory, step, _ = flatten(split)
+        lines, length, _ = split.shape
+        tables = _new(given, (lines, self._n))
+        sizes = lines, length, self._n
+        _load().along(memory, step, self._line(), 0, *sizes, skip, *_arguments(tables))
+        order = self._layout.order[: self._layout.start]
+        sides, back = [self._x.shape[d] for d in order], [*np.argsort(order), len(order)]
+        return {
+            name: table.reshape(*sides, self._n).transpose(back) for name, table in tables.items()
+        }
+
+    def _zones(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:
+        """Return tables of all elements."""
+        if split.shape[1] > 1 and split.strides[1] != split.itemsize:
+            split = np.ascontiguousarray(split)
+        codes = self._codes.transpose(self._layout.order)
+        repeated = next((i for i, step in enumerate(codes.strides) if step), codes.ndim)
+        if 0 < repeated < codes.ndim:
+            # Labels along the last axes only, which are read again for each of the others.
+            codes = codes[(0,) * repeated]
+        codes, tables = self._flat(codes), _new(given, (self._n,))
+        sizes = split.size // codes.size, codes.size, 0
+        _load().along(read_only(split), codes.size, codes, 0, *sizes, skip, *_arguments(tables))
+        return tables
+
+
+def _new(given: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Array]:
+    """Return tables of nothing, by their names."""
+    return {
+        name: np.full(shape, value, "f8" if name == "count" else dtype)
+        for name, (dtype, value) in given.items()
+    }
+
+
+def _arguments(tables: dict[str, Array]) -> list[Array | None]:
+    """Return tables as the loops take them: flat, and None for those that there are not."""
+    names = "total", "count", "low", "high", "mean", "m2"
+    return [tables[name].reshape(-1) if name in tables else None for name in names]
+
+
+# By sorting.
+
+
+def _sorted(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
+    """Reduce groups by sorting their elements, once for all operations."""
+    kept = x.shape[: x.ndim - codes.ndim]
+    states = [identities(op, (*kept, n)) for op in ops]
+    flat = codes.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    order = order[np.searchsorted(flat[order], 0) :]
+    groups, lengths = np.unique(flat[order], return_counts=True)
+    if not x.size or not order.size:
+        return states
+    for at in blocks(kept, max(1, _BLOCK // order.size)):
+        block = x[at]
+        part = block.reshape(*block.shape[: len(kept)], flat.size)[..., order]
+        for op, state in zip(ops, states, strict=True):
+            for table, found in zip(state, _by_runs(op, part, order, lengths), strict=True):
+                table[at][..., groups] = found
+    return states
+
+
+def identities(op: Operation, shape: tuple[int, ...]) -> State:
+    """Return the state of nothing for each group."""
+    dtypes, values = op.monoid.dtypes(op.element), op.monoid.identity(op.element)
+    return tuple(np.full(shape, value, dtype) for value, dtype in zip(values, dtypes, strict=True))
+
+
+def _by_runs(op: Operation, part: Array, order: Array, lengths: Array) -> State:
+    """Combine the elements of each run of the last axis, of which `order` tells the indices."""
+    shape = part.shape
+    found = lift(op, part[..., np.newaxis], (part.ndim,))
+    state = tuple(np.broadcast_to(field, shape) for field in found)
+    if op.monoid.positional:
+        value, index, *rest = state
+        state = (value, np.where(index == NO_INDEX, index, order), *rest)
+    while lengths.max() > 1:
+        starts = np.cumsum(lengths) - lengths
+        within = np.arange(state[0].shape[-1]) - np.repeat(starts, lengths)
+        left = np.flatnonzero(within % 2 == 0)
+        paired = within[left] + 1 < np.repeat(lengths, (lengths + 1) // 2)
+        first = left[paired]
+        combined = op.monoid.combine(
+            tuple(field[..., first] for field in state),
+            tuple(field[..., first + 1] for field in state),
+        )
+        after = tuple(field[..., left] for field in state)
+        for each, values in zip(after, combined, strict=True):
+            each[..., paired] = values
+        state, lengths = after, (lengths + 1) // 2
+    return state

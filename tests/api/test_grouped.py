@@ -1,0 +1,664 @@
+"""groupby_reduce against loops of NumPy over the elements of each group, in any chunks."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from conftest import to_chunks, to_numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.strategies import REAL, chunkings
+
+import dask_coop as dc
+from dask_coop.algebra.merges import lowest
+from dask_coop.chunks.numpy import grouped as numpy_grouped
+from dask_coop.graph import grouped as graph_grouped
+from dask_coop.graph import parts
+
+
+@pytest.fixture(params=[False, True], ids=["", "compiled"])
+def _compiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have loops compiled for chunks of any size, or for none that tests have."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numpy_grouped, "WORTH_COMPILING", 0 if request.param else math.inf)
+        yield
+
+
+def plain(x: Any) -> Any:
+    """Return elements that are not NaN."""
+    return x[x == x]
+
+
+#: What NumPy finds of the elements of a group.
+FUNCS: dict[str, Any] = {
+    "sum": lambda x: x.sum(dtype="f8" if x.dtype.kind == "f" else None),
+    "prod": lambda x: x.prod(dtype="f8" if x.dtype.kind == "f" else None),
+    "mean": lambda x: x.mean(dtype="f8"),
+    "var": lambda x: x.var(dtype="f8"),
+    "std": lambda x: x.std(dtype="f8"),
+    "min": np.min,
+    "max": np.max,
+    "argmin": np.argmin,
+    "argmax": np.argmax,
+    "first": lambda x: x[0],
+    "last": lambda x: x[-1],
+    "median": np.median,
+    "quantile": lambda x: np.quantile(x.astype("f8"), 0.3),
+}
+FUNCS |= {
+    f"nan{name}": lambda x, f=f: f(plain(x)) for name, f in FUNCS.items() if "arg" not in name
+}
+FUNCS |= {
+    "nanargmin": np.nanargmin,
+    "nanargmax": np.nanargmax,
+    "any": np.any,
+    "all": np.all,
+    "count": lambda x: len(plain(x)),
+    "count_nonzero": np.count_nonzero,
+}
+KWARGS = {"quantile": {"q": 0.3}, "nanquantile": {"q": 0.3}}
+#: What groups get without an element, or without one that is not NaN, where that is not NaN.
+NOTHING = {"any": 0, "all": 0, "count": 0, "count_nonzero": 0, "prod": 1}
+NOTHING |= dict.fromkeys(("argmin", "argmax", "nanargmin", "nanargmax"), -1)
+#: Sums and products of no element that there is.
+OF_NAN = {"nansum": 0, "nanprod": 1}
+
+
+def expected(func: str, x: Any, codes: Any, n: int, dtype: Any) -> Any:
+    """Return what NumPy finds of each group, along the last axes of `x`."""
+    kept = x.shape[: x.ndim - codes.ndim]
+    lines, flat = x.reshape(*kept, -1), codes.reshape(-1)
+    nothing = NOTHING.get(func, np.nan if dtype.kind == "f" else lowest(dtype))
+    result = np.full((*kept, n), nothing, dtype)
+    with np.errstate(all="ignore"):
+        for at in np.ndindex(kept):
+            for group in range(n):
+                places = np.flatnonzero(flat == group)
+                part = lines[at][places]
+                if not part.size:
+                    continue
+                if func.startswith("nan") and not plain(part).size:
+                    result[(*at, group)] = OF_NAN.get(func, nothing)
+                    continue
+                value = FUNCS[func](part)
+                result[(*at, group)] = places[value] if "arg" in func else value
+    return result
+
+
+@st.composite
+def grouped(draw: st.DrawFn) -> tuple[Any, Any, int, Any]:
+    """Draw an array, codes of its last axes, how many groups there may be, and chunks."""
+    shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
+    ndim, n = draw(st.integers(1, len(shape))), draw(st.integers(1, 5))
+    dtype, seed = np.dtype(draw(st.sampled_from(REAL))), draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 2 if dtype.kind == "b" else 9, shape).astype(dtype)
+    if dtype.kind == "f":
+        x = np.where(rng.random(shape) < 0.2, np.nan, x).astype(dtype)
+    codes = rng.integers(-1, n, shape[len(shape) - ndim :])
+    return x, codes, n, draw(chunkings(shape))
+
+
+@pytest.mark.usefixtures("_compiled")
+@given(case=grouped(), lazy=st.booleans(), data=st.data())
+def test_groups_are_those_of_loops(case: Any, lazy: bool, data: Any) -> None:
+    for func in data.draw(st.lists(st.sampled_from([*FUNCS]), min_size=4, max_size=4, unique=True)):
+        check(func, case, lazy)
+
+
+@pytest.mark.parametrize("func", FUNCS)
+@given(case=grouped())
+@settings(max_examples=5)
+def test_each_statistic_is_that_of_loops(func: str, case: Any) -> None:
+    check(func, case, False)
+
+
+def check(func: str, case: Any, lazy: bool) -> None:
+    x, codes, n, chunks = case
+    lazy = lazy and not func.endswith(("median", "quantile"))
+    array = da.from_array(x, chunks=chunks)
+    labels = da.from_array(codes, chunks=array.chunks[x.ndim - codes.ndim :]) if lazy else codes
+    result, groups = dc.groupby_reduce(
+        array, labels, func=func, expected_groups=range(n), finalize_kwargs=KWARGS.get(func)
+    )
+    np.testing.assert_array_equal(groups, np.arange(n))
+    found = to_numpy(np, result)
+    wanted = expected(func, x, codes, n, result.dtype)
+    if func in ("sum", "mean", "var", "std", "nanmean", "nanvar", "nanstd", "nansum"):
+        # Sums of small integers are exact; quotients and roots are rounded once more in float16.
+        bound = {2: 2e-3, 4: 3e-7, 8: 1e-13}[result.dtype.itemsize]
+        np.testing.assert_allclose(found, wanted, rtol=bound, atol=bound)
+    else:
+        np.testing.assert_array_equal(found, wanted)
+
+
+@given(case=grouped(), other=st.data())
+def test_chunks_make_no_difference(case: Any, other: Any) -> None:
+    x, codes, n, chunks = case
+    sizes = other.draw(chunkings(x.shape))
+    funcs = ["count", "min", "argmax", "first", "nanlast", "sum"]
+    found = [
+        dask.compute(
+            *dc.groupby_reduce(
+                da.from_array(x, chunks=each), codes, func=funcs, expected_groups=range(n)
+            )[0],
+            scheduler="synchronous",
+        )
+        for each in (chunks, sizes)
+    ]
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_dtypes_are_those_of_flox() -> None:
+    wanted = {
+        "sum": {"i2": "i8", "u1": "u8", "?": "i8", "f4": "f4", "c8": "c8"},
+        "mean": {"i2": "f8", "f4": "f4", "c8": "c8"},
+        "std": {"i2": "f8", "f4": "f4"},
+        "max": {"i2": "i2", "?": "?", "f4": "f4", "c8": "c8"},
+        "first": {"i2": "i2", "f4": "f4"},
+        "count": {"f4": "i8", "?": "i8"},
+        "argmax": {"f4": "i8"},
+        "any": {"f4": "?"},
+        "median": {"i2": "f8", "f4": "f4"},
+    }
+    for func, dtypes in wanted.items():
+        for element, dtype in dtypes.items():
+            x = da.ones(4, dtype=element, chunks=2)
+            result, _ = dc.groupby_reduce(x, [0, 0, 1, 1], func=func)
+            assert result.dtype == dtype == result.compute().dtype, (func, element)
+    x = da.ones(4, dtype="i4", chunks=2)
+    result, _ = dc.groupby_reduce(x, [0, 0, 1, 1], func="sum", fill_value=np.nan)
+    assert result.dtype == "f8"
+    result, _ = dc.groupby_reduce(x, [0, 0, 1, 1], func="sum", dtype="f4")
+    assert result.dtype == "f4" == result.compute().dtype
+
+
+def test_of_complex_numbers() -> None:
+    x = np.array([1 + 2j, 1 + 1j, complex(np.nan, 0), 3j])
+    labels = [0, 0, 1, 1]
+    for func, wanted in {
+        "sum": [2 + 3j, complex(np.nan, 3)],
+        "nansum": [2 + 3j, 3j],
+        "min": [1 + 1j, complex(np.nan, 0)],
+        "nanmax": [1 + 2j, 3j],
+        "first": [1 + 2j, complex(np.nan, 0)],
+        "nanfirst": [1 + 2j, 3j],
+        "var": [0.25, np.nan],
+    }.items():
+        result, _ = dc.groupby_reduce(da.from_array(x, chunks=3), labels, func=func)
+        np.testing.assert_array_equal(to_numpy(np, result), wanted, err_msg=func)
+
+
+# What is asked for besides.
+
+
+def test_fill_values() -> None:
+    x, labels = da.from_array([1.0, np.nan, 3.0, 4.0], chunks=2), [0, 1, 2, 2]
+
+    def of(func: str, **kwargs: Any) -> Any:
+        return dc.groupby_reduce(x, labels, func=func, **kwargs)[0].compute()
+
+    groups = {"expected_groups": range(4)}
+    np.testing.assert_array_equal(of("sum", **groups), [1, np.nan, 7, np.nan])
+    np.testing.assert_array_equal(of("nansum", **groups), [1, 0, 7, np.nan])
+    np.testing.assert_array_equal(of("nansum", fill_value=-1, **groups), [1, -1, 7, -1])
+    np.testing.assert_array_equal(of("nansum", min_count=2), [np.nan, np.nan, 7])
+    np.testing.assert_array_equal(of("nanmax", fill_value=-1), [1, -1, 4])
+    np.testing.assert_array_equal(of("mean", min_count=2, fill_value=9.0), [9, 9, 3.5])
+    np.testing.assert_array_equal(of("nanmedian", min_count=2, fill_value=9.0), [9, 9, 3.5])
+    np.testing.assert_array_equal(of("count", fill_value=-1, min_count=0, **groups), [1, 0, 2, -1])
+    for func in ("sum", "nanmedian", "nanmax"):
+        with pytest.raises(ValueError, match="fill_value is None"):
+            of(func, min_count=2)
+    with pytest.raises(ValueError, match="is no uint8"):
+        dc.groupby_reduce(x.astype("u1"), labels, func="max", fill_value=-1)
+
+
+def test_spread_takes_ddof() -> None:
+    x, labels = da.from_array([1.0, 3.0, 4.0, 8.0, 1.0], chunks=2), [0, 0, 1, 1, 2]
+    (std, mean), _ = dc.groupby_reduce(x, labels, func=["std", "mean"], finalize_kwargs={"ddof": 1})
+    np.testing.assert_allclose(std, [math.sqrt(2), math.sqrt(8), np.nan], rtol=1e-15)
+    np.testing.assert_array_equal(mean, [2, 6, 1])
+
+
+def test_variances_lose_no_digits() -> None:
+    x = 1e8 + np.random.default_rng(0).normal(size=(3, 4000))
+    labels = np.arange(4000) % 7
+    result, _ = dc.groupby_reduce(da.from_array(x, chunks=(3, 1500)), labels, func="var")
+    wanted = [[np.var(line[labels == g] - 1e8) for g in range(7)] for line in x]
+    # Elements of 1e8 are rounded by 1e-8; the textbook's formula would leave no digit.
+    np.testing.assert_allclose(result, wanted, rtol=1e-7)
+
+
+def test_quantiles_have_axes_of_their_own() -> None:
+    x = np.random.default_rng(0).random((3, 20))
+    labels, q = np.arange(20) % 3, [0.1, 0.5]
+    result, _ = dc.groupby_reduce(
+        da.from_array(x, chunks=(2, 6)), labels, func="quantile", finalize_kwargs={"q": q}
+    )
+    assert result.shape == (2, 3, 3)
+    wanted = np.stack([np.quantile(x[:, labels == g], q, axis=1) for g in range(3)], -1)
+    np.testing.assert_array_equal(result, wanted)
+
+
+def test_several_statistics_read_once() -> None:
+    reads: list[Any] = []
+
+    def read(x: Any) -> Any:
+        reads.append(x.shape)
+        return x
+
+    x = da.ones((3, 8), chunks=(3, 4)).map_blocks(read, meta=np.empty((0, 0)))
+    results, _ = dc.groupby_reduce(x, [0, 1] * 4, func=["mean", "std", "max", "count"])
+    assert isinstance(results, tuple)
+    found = dask.compute(*results)
+    np.testing.assert_array_equal(found[0], np.ones((3, 2)))
+    np.testing.assert_array_equal(found[3], np.full((3, 2), 4))
+    assert len(reads) == 2
+
+
+AFFINE = dc.Monoid(
+    "affine",
+    lambda f, g: (g[0] * f[0], g[0] * f[1] + g[1]),
+    (1.0, 0.0),
+    [("a", "f8"), ("b", "f8")],
+    lift=lambda x: (0.5 + 0 * x, x),
+    finalize=lambda f: f[1],
+)
+
+
+def test_ones_own_monoid() -> None:
+    x = np.random.default_rng(0).random((2, 30))
+    labels = np.arange(30) % 4
+    result, _ = dc.groupby_reduce(
+        da.from_array(x, chunks=(2, 7)), labels, func=AFFINE, expected_groups=range(5)
+    )
+    wanted = np.zeros((2, 5))
+    for i, label in enumerate(labels):
+        wanted[:, label] = 0.5 * wanted[:, label] + x[:, i]
+    np.testing.assert_allclose(result, wanted, rtol=1e-15)
+    with pytest.raises(ValueError, match="not commutative"):
+        dc.groupby_reduce(x, np.zeros((2, 30)), func=AFFINE)
+
+
+# Labels.
+
+
+def test_labels_of_many_kinds() -> None:
+    x = da.arange(6, chunks=4)
+    dates = np.array(["2020-01", "2020-02", "NaT", "2020-01", "2020-02", "2020-02"], "M8[M]")
+    for labels, wanted in {
+        (2.5, np.nan, 1.0, 1.0, 2.5, 2.5): ([5, 9], [1.0, 2.5]),
+        ("b", "a", "b", "b", "a", "a"): ([10, 5], ["a", "b"]),
+        (True, False, True, True, True, False): ([6, 9], [False, True]),
+        (-3, 2**40, 2**40, -3, 5, 5): ([3, 9, 3], [-3, 5, 2**40]),
+    }.items():
+        result, groups = dc.groupby_reduce(x, [*labels], func="sum")
+        np.testing.assert_array_equal(result, wanted[0])
+        np.testing.assert_array_equal(groups, wanted[1])
+    result, groups = dc.groupby_reduce(x, dates, func="sum")
+    np.testing.assert_array_equal(result, [3, 10])
+    np.testing.assert_array_equal(groups, np.array(["2020-01", "2020-02"], "M8[M]"))
+    result, _ = dc.groupby_reduce(x, np.array([*"babbaa"], object), func="sum")
+    np.testing.assert_array_equal(result, [10, 5])
+
+
+def test_order_of_groups() -> None:
+    x, labels = da.arange(5, chunks=2), ["c", "a", "c", "b", "a"]
+    result, groups = dc.groupby_reduce(x, labels, func="sum", sort=False)
+    np.testing.assert_array_equal(groups, ["c", "a", "b"])
+    np.testing.assert_array_equal(result, [2, 5, 3])
+    expect = {"expected_groups": ["b", "z", "a"], "fill_value": -1}
+    result, groups = dc.groupby_reduce(x, labels, func="sum", sort=False, **expect)
+    np.testing.assert_array_equal(groups, ["b", "z", "a"])
+    np.testing.assert_array_equal(result, [3, -1, 5])
+    result, groups = dc.groupby_reduce(x, labels, func="sum", **expect)
+    np.testing.assert_array_equal(groups, ["a", "b", "z"])
+    np.testing.assert_array_equal(result, [5, 3, -1])
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_several_labels(lazy: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, a, b = rng.random((3, 4, 6)), rng.integers(0, 3, (4, 6)), rng.integers(0, 2, (1, 6))
+    array = da.from_array(x, chunks=(2, 3, 4))
+    labels: list[Any] = [da.from_array(a, chunks=2), b] if lazy else [a, b]
+    expect = (range(3), range(2))
+    result, *groups = dc.groupby_reduce(array, *labels, func="mean", expected_groups=expect)
+    assert [*map(len, groups)] == [3, 2]
+    codes = a * 2 + b
+    wanted = expected("mean", x, codes, 6, np.dtype("f8")).reshape(3, 3, 2)
+    np.testing.assert_allclose(to_numpy(np, result), wanted, rtol=1e-15)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("func", ["sum", "nanargmax", "first", "nanmedian"])
+def test_some_axes_of_labels(func: str, lazy: bool) -> None:
+    rng = np.random.default_rng(1)
+    x, labels = rng.random((2, 3, 4, 5)), rng.integers(-1, 3, (3, 4, 5))
+    lazy = lazy and func != "nanmedian"
+    array = da.from_array(x, chunks=(2, 2, 3, 2))
+    by = da.from_array(labels, chunks=2) if lazy else labels
+    for axis, order in (((-2,), (0, 1, 3, 2)), ((1, 3), (0, 2, 1, 3)), (3, (0, 1, 2, 3))):
+        result, _ = dc.groupby_reduce(
+            array, by, func=func, axis=axis, expected_groups=range(3), fill_value=-7
+        )
+        moved, codes = x.transpose(order), labels.transpose([d - 1 for d in order[1:]])
+        reduced = len(np.atleast_1d(axis))
+        wanted = np.empty((*moved.shape[: 4 - reduced], 3))
+        for at in np.ndindex(codes.shape[: 3 - reduced]):
+            part = expected(func, moved[(slice(None), *at)], codes[at], 3, np.dtype("f8"))
+            has = np.isin(np.arange(3), codes[at])
+            wanted[(slice(None), *at)] = np.where(has, part, -7)
+        np.testing.assert_allclose(to_numpy(np, result), wanted, rtol=1e-15)
+
+
+def test_labels_that_are_broadcast() -> None:
+    x = np.random.default_rng(0).random((30, 40))
+    labels = np.arange(40)[np.newaxis] % 3
+    array = da.from_array(x, chunks=(7, 11))
+    for by in (labels, da.from_array(labels, chunks=(1, 9))):
+        result, _ = dc.groupby_reduce(array, by, func="sum", expected_groups=range(3))
+        np.testing.assert_allclose(result, [x[:, i::3].sum() for i in range(3)], rtol=1e-14)
+    result, _ = dc.groupby_reduce(array, labels, func="argmax")
+    wanted = [np.where(labels == i, x, -1).argmax() for i in range(3)]
+    np.testing.assert_array_equal(result, wanted)
+
+
+def test_bins() -> None:
+    x, labels = da.arange(6, chunks=4), [0.5, 1.0, 2.0, 3.0, np.nan, 7.0]
+    for by in (labels, da.from_array(labels, chunks=3)):
+        result, groups = dc.groupby_reduce(
+            x, by, func="sum", isbin=True, expected_groups=[0, 1, 2.5], fill_value=0
+        )
+        np.testing.assert_array_equal(result, [1, 2])
+        assert len(groups) == 2
+    dates = np.array(["2020-01-03", "2020-02-01", "NaT", "2020-02-07", "2021-01-01", "2020-01-31"])
+    edges = np.array(["2020-01-01", "2020-02-01", "2020-03-01"], "M8[D]")
+    result, _ = dc.groupby_reduce(
+        x, dates.astype("M8[D]"), func="sum", isbin=True, expected_groups=edges
+    )
+    np.testing.assert_array_equal(result, [0 + 1 + 5, 3])
+
+
+def test_bins_of_pandas() -> None:
+    pandas = pytest.importorskip("pandas")
+    x, labels = da.arange(5, chunks=4), [0.5, 1.0, 2.0, 3.0, 0.0]
+    for closed, wanted in {"right": [1, 2], "left": [4, 3]}.items():
+        bins = pandas.IntervalIndex.from_breaks([0, 1, 3 - 0.5], closed=closed)
+        result, groups = dc.groupby_reduce(x, labels, func="sum", expected_groups=bins)
+        np.testing.assert_array_equal(result, wanted)
+        assert [*groups] == [*bins]
+    with pytest.raises(NotImplementedError, match="both"):
+        dc.groupby_reduce(
+            x, labels, func="sum", expected_groups=pandas.IntervalIndex.from_breaks([0, 1], "both")
+        )
+
+
+# Dates.
+
+
+def test_dates() -> None:
+    x = np.array(["2020-01-03", "2020-01-01", "NaT", "1950-02-02", "2020-01-02", "NaT"], "M8[ns]")
+    labels = np.array([0, 0, 1, 1, 0, 2])
+    nat = np.datetime64("NaT")
+    array = da.from_array(x, chunks=4)
+    for func, wanted in {
+        "min": [x[1], nat, nat],
+        "max": [x[0], nat, nat],
+        "nanmin": [x[1], x[3], nat],
+        "nanmax": [x[0], x[3], nat],
+        "mean": [x[4], nat, nat],
+        "nanmean": [x[4], x[3], nat],
+        "first": [x[0], nat, nat],
+        "last": [x[4], x[3], nat],
+        "nanmedian": [x[4], x[3], nat],
+        "count": [3, 1, 0],
+        "argmax": [0, 2, 5],
+    }.items():
+        result, _ = dc.groupby_reduce(array, labels, func=func)
+        np.testing.assert_array_equal(to_numpy(np, result), wanted, err_msg=func)
+    result, _ = dc.groupby_reduce(
+        array, labels, func="nanmin", expected_groups=range(4), fill_value=x[0]
+    )
+    np.testing.assert_array_equal(result, [x[1], x[3], nat, x[0]])
+    with pytest.raises(dc.Refused, match="std does not take dtype datetime64"):
+        dc.groupby_reduce(array, labels, func="std")
+
+
+def test_durations() -> None:
+    x = np.array([5, -8, 2**61, 2**61, 2**61, 2**61 + 3], "m8[s]")
+    labels = np.array([0, 0, 1, 1, 1, 1])
+    array = da.from_array(x, chunks=4)
+    mean, _ = dc.groupby_reduce(array, labels, func="mean")
+    # Four times 2**61 seconds are more than 64 bits have.
+    np.testing.assert_array_equal(mean, np.array([-1, 2**61], "m8[s]"))
+    total, _ = dc.groupby_reduce(array[:4], labels[:4], func="sum")
+    np.testing.assert_array_equal(total, np.array([-3, 2**62], "m8[s]"))
+
+
+# Graphs.
+
+
+def test_daily_means_make_no_table_of_all_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    lift = parts.lift_groups
+
+    def spy(ops: Any, x: Any, codes: Any, n: int, threads: int) -> Any:
+        sizes.append(n)
+        return lift(ops, x, codes, n, threads)
+
+    monkeypatch.setattr(parts, "lift_groups", spy)
+    hours = np.arange(2400)
+    x = da.from_array(np.arange(4800.0).reshape(2, 2400), chunks=(2, 100))
+    result, days = dc.groupby_reduce(x, hours // 24, func="mean")
+    assert len(days) == 100
+    # Chunks of 100 hours begin up to five days; blocks of the result have those that begin there.
+    assert result.chunks[0] == (2,)
+    assert len(result.chunks[1]) == 24
+    assert max(result.chunks[1]) <= 5
+    wanted = np.arange(4800.0).reshape(2, 100, 24).mean(-1)
+    np.testing.assert_array_equal(to_numpy(np, result), wanted)
+    assert len(sizes) == 24
+    assert max(sizes) <= 6
+    # A part of the result takes the chunks that it needs.
+    sizes.clear()
+    result[:, :3].compute(scheduler="synchronous")
+    assert len(sizes) <= 2
+
+
+def test_groups_that_come_again_share_blocks() -> None:
+    # Days of the year, in chunks of a month, for 4 years.
+    days = np.tile(np.arange(360), 4)
+    x = np.random.default_rng(0).random(1440)
+    result, _ = dc.groupby_reduce(da.from_array(x, chunks=30), days, func="sum")
+    assert result.chunks == ((30,) * 12,)
+    np.testing.assert_allclose(to_numpy(np, result), x.reshape(4, 360).sum(0), rtol=1e-14)
+    # Hours of the day are in every chunk.
+    result, _ = dc.groupby_reduce(da.from_array(x, chunks=30), np.arange(1440) % 24, func="sum")
+    assert result.numblocks == (1,)
+    np.testing.assert_allclose(to_numpy(np, result), x.reshape(60, 24).sum(0), rtol=1e-14)
+
+
+def test_trees_of_many_chunks() -> None:
+    x = np.random.default_rng(0).integers(0, 100, (2, 700))
+    labels = np.random.default_rng(1).integers(-1, 300, 700)
+    result, groups = dc.groupby_reduce(da.from_array(x, chunks=(1, 7)), labels, func="sum")
+    wanted = [[line[labels == g].sum() for g in groups] for line in x]
+    np.testing.assert_array_equal(to_numpy(np, result), wanted)
+    # No task takes more states than FAN_IN.
+    tasks = dict(result.__dask_graph__())
+    merges = [t for key, t in tasks.items() if "merge" in str(key[0])]
+    assert merges
+    assert max(len(t.dependencies) for t in merges) <= graph_grouped.FAN_IN
+
+
+def test_many_groups() -> None:
+    n = 50_000
+    x, labels = np.ones(3 * n), np.arange(3 * n) % n
+    result, _ = dc.groupby_reduce(da.from_array(x, chunks=n), labels, func="sum")
+    np.testing.assert_array_equal(result, np.full(n, 3.0))
+
+
+def test_building_computes_nothing() -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("a task has run")
+
+    x = da.ones((4, 8), chunks=4).map_blocks(fail, dtype="f8", meta=np.empty((0, 0)))
+    labels = da.ones(8, chunks=4, dtype="i8").map_blocks(fail, dtype="i8", meta=np.empty(0, "i8"))
+    dc.groupby_reduce(
+        x, np.arange(8) % 3, func=["mean", "first", "nanquantile"], finalize_kwargs={"q": 0.5}
+    )
+    dc.groupby_reduce(x, labels, func="mean", expected_groups=range(3))
+    with pytest.raises(AssertionError, match="a task has run"):
+        dc.groupby_reduce(x, np.arange(8) % 3, func="mean")[0].compute()
+
+
+def test_same_call_same_keys() -> None:
+    x = da.ones((4, 8), chunks=4)
+    for func in ("mean", "median", AFFINE):
+        a, b = (dc.groupby_reduce(x, np.arange(8) % 3, func=func)[0] for _ in range(2))
+        assert a.name == b.name
+        other, _ = dc.groupby_reduce(x, np.arange(8) % 2, func=func)
+        assert other.name != a.name
+    assert len(pickle.dumps(dc.groupby_reduce(x, np.arange(8) % 3, func="mean")[0])) < 20_000
+
+
+def test_threads_make_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART", 1 << 10)
+    rng = np.random.default_rng(0)
+    for shape, ndim in (((64, 500), 1), ((40_000,), 1), ((2, 40, 500), 2)):
+        x, labels = rng.integers(0, 99, shape), rng.integers(0, 5, shape[len(shape) - ndim :])
+        found = []
+        for threads in (1, 4):
+            with dask.config.set({"coop.threads": threads}):
+                results, _ = dc.groupby_reduce(
+                    da.from_array(x, chunks=-1), labels, func=["sum", "argmin", "last", "max"]
+                )
+                found.append(dask.compute(*results))
+        for a, b in zip(*found, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_gpu_and_cpu_find_the_same(xp: Any) -> None:
+    x = np.random.default_rng(0).integers(0, 9, (3, 50)).astype("f4")
+    labels = np.arange(50) % 4
+    funcs = ["sum", "mean", "max", "count", "argmin"]
+    results, _ = dc.groupby_reduce(to_chunks(xp, x, (2, 20)), labels, func=funcs)
+    for func, result in zip(funcs, results, strict=True):
+        np.testing.assert_array_equal(
+            to_numpy(xp, result), expected(func, x, labels, 4, result.dtype).astype(result.dtype)
+        )
+
+
+# Errors.
+
+
+def test_errors_tell_what_to_do() -> None:
+    x = da.ones((3, 8), chunks=4)
+    labels = np.arange(8)
+    for kwargs, kind, match in [
+        ({"func": "mode"}, ValueError, "does not know func='mode'; it takes sum"),
+        ({"func": []}, ValueError, "empty list"),
+        ({"func": "sum", "axis": 0}, ValueError, "axis=0 is to name"),
+        ({"func": "sum", "isbin": True}, ValueError, "isbin needs the edges"),
+        ({"func": "quantile"}, ValueError, "needs q"),
+        ({"func": "sum", "finalize_kwargs": {"ddof": 1}}, TypeError, "sum takes no 'ddof'"),
+        ({"func": "sum", "expected_groups": ["a"]}, TypeError, "expected_groups are <U1"),
+        ({"func": "sum", "expected_groups": [1, 1]}, ValueError, "1.* twice"),
+        ({"func": "sum", "expected_groups": ([1], [2])}, ValueError, "groups of 2 labels"),
+    ]:
+        with pytest.raises(kind, match=match):
+            dc.groupby_reduce(x, labels, **kwargs)
+    with pytest.raises(ValueError, match=r"labels of shape \(5,\) do not fit"):
+        dc.groupby_reduce(x, np.arange(5), func="sum")
+    with pytest.raises(ValueError, match="lazy, so that the groups"):
+        dc.groupby_reduce(x, da.arange(8, chunks=4), func="sum")
+    with pytest.raises(ValueError, match="needs labels that are known"):
+        dc.groupby_reduce(x, da.arange(8, chunks=4), func="median", expected_groups=[1])
+    with pytest.raises(TypeError, match="needs labels behind the array"):
+        dc.groupby_reduce(x, func="sum")
+    with pytest.raises(TypeError, match="one is 1"):
+        dc.groupby_reduce(x, np.array(["a", 1] * 4, object), func="sum")
+    with pytest.raises(dc.Refused, match="does not take dtype complex"):
+        dc.groupby_reduce(x.astype("c8"), labels, func="median")
+    with pytest.raises(dc.Refused, match="MaskedArray"):
+        dc.groupby_reduce(da.ma.masked_equal(x, 0), labels, func="sum")
+
+
+@pytest.mark.parametrize("func", ["nansum", "mean", "std", "nanmax", "count", "first", "argmin"])
+def test_results_are_those_of_flox(func: str) -> None:
+    flox = pytest.importorskip("flox")
+    rng = np.random.default_rng(0)
+    x, labels = rng.random((4, 60)), rng.integers(0, 5, 60)
+    kwargs: dict[str, Any] = {"func": func, "expected_groups": np.arange(7), "fill_value": -1}
+    wanted, groups = flox.groupby_reduce(x, labels, **kwargs)
+    result, found = dc.groupby_reduce(da.from_array(x, chunks=(3, 25)), labels, **kwargs)
+    np.testing.assert_array_equal(found, groups)
+    np.testing.assert_allclose(result, wanted, rtol=1e-14)
+    assert result.dtype == wanted.dtype
+
+
+# Scans.
+
+SCANS: dict[str, Any] = {
+    "cumsum": np.cumsum,
+    "nancumsum": np.nancumsum,
+    "cumprod": np.cumprod,
+    "cummax": np.maximum.accumulate,
+    "cummin": np.minimum.accumulate,
+}
+
+
+@pytest.mark.parametrize("func", SCANS)
+@given(case=grouped())
+@settings(max_examples=20)
+def test_scans_of_groups_are_those_of_loops(func: str, case: Any) -> None:
+    x, codes, _, chunks = case
+    x = x.astype("f8")
+    labels = np.where(codes < 0, np.nan, codes)
+    result = dc.groupby_scan(da.from_array(x, chunks=chunks), labels, func=func)
+    wanted = np.full(x.shape, np.nan)
+    for at in np.ndindex(codes.shape[:-1]):
+        for group in range(5):
+            here = (..., *at, codes[at] == group)
+            with np.errstate(all="ignore"):
+                wanted[here] = SCANS[func](x[here], -1)
+    assert result.chunks == tuple(tuple(size for size in sizes if size) for sizes in chunks)
+    np.testing.assert_array_equal(to_numpy(np, result), wanted)
+
+
+def test_scans_along_another_axis() -> None:
+    x = np.random.default_rng(0).integers(0, 9, (3, 4, 5))
+    labels = np.random.default_rng(1).integers(0, 2, (4, 5))
+    result = dc.groupby_scan(da.from_array(x, chunks=2), labels, func="cumsum", axis=1)
+    parts = [np.cumsum(np.where(labels == g, x, 0), 1) * (labels == g) for g in (0, 1)]
+    np.testing.assert_array_equal(to_numpy(np, result), parts[0] + parts[1])
+    result = dc.groupby_scan(da.from_array(x[:, 0], chunks=2), [0, 1, 0, 1, 1], func=AFFINE)
+    assert result.shape == (3, 5)
+    np.testing.assert_allclose(result[:, 3], 0.5 * x[:, 0, 1] + x[:, 0, 3])
+
+
+def test_scans_of_runs_move_nothing() -> None:
+    x = da.ones((2, 100), chunks=(2, 10))
+    runs, mixed = np.arange(100) // 24, np.arange(100) % 7
+    steps = [len(dc.groupby_scan(x, by, func="cumsum").__dask_graph__()) for by in (runs, mixed)]
+    assert steps[0] < steps[1] / 2
+
+
+def test_scans_refuse_what_they_do_not_know() -> None:
+    x = da.ones((3, 8), chunks=4)
+    with pytest.raises(ValueError, match="does not know func='ffill'"):
+        dc.groupby_scan(x, np.arange(8), func="ffill")
+    with pytest.raises(ValueError, match="labels that are known"):
+        dc.groupby_scan(x, da.arange(8), func="cumsum", expected_groups=[1])
+    with pytest.raises(ValueError, match="axis=0 is none that labels are along"):
+        dc.groupby_scan(x, np.arange(8), func="cumsum", axis=0)
