@@ -44,6 +44,7 @@ from dask_coop.cuda.programs import (
     transpose,
 )
 from dask_coop.cuda.programs import custom as custom_monoid
+from dask_coop.cuda.programs import grouped as by_group
 from dask_coop.cuda.programs.base import CTYPES, Functor, ctype
 
 _H200 = usual("sm_90")
@@ -135,6 +136,23 @@ def reductions(op: Operation) -> Iterator[str]:
     for v in sorted({1, reduce.columns_per_thread(read, state)}):
         yield reduce.long_columns(name, read, state, v)
         yield reduce.threads(name, read, state, v)
+
+
+@cache
+def grouped(op: Operation) -> by_group.Product:
+    """Return what the programs of reductions by group are made of."""
+    state = layout(op)
+    leaves = tuple((offset, dtype.itemsize) for dtype, offset in offsets(state))
+    return by_group.Product(functor(op), op.element, state, leaves, not op.monoid.commutative)
+
+
+def groups(of: by_group.Product) -> Iterator[str]:
+    """Yield what `lift_groups` can launch for the monoids of a product."""
+    yield by_group.plan()
+    yield from (by_group.columns(of, v) for v in sorted({1, by_group.columns_per_thread(of)}))
+    yield from (by_group.lines(of), by_group.gathered(of), by_group.combine(of))
+    if not of.ordered:
+        yield from (by_group.private(of, v) for v in by_group.private_widths(of))
 
 
 def scans(
@@ -468,9 +486,12 @@ def everything() -> list[str]:
                 for skipna in skips(monoid):
                     op = bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna)
                     sources.update(dict.fromkeys(reductions(op)))
+                    sources.update(dict.fromkeys(groups(grouped(op))))
                 if "masked" in monoid.options and dtype.kind != "c":
                     op = replace(bind(monoid, dtype, dtype, monoid.name), masked=True)
                     sources.update(dict.fromkeys(reductions(op)))
+        several = [grouped(bind(m, dtype, m.output(dtype), m.name)) for m in (MEAN, VAR)]
+        sources.update(dict.fromkeys(groups(several[0].and_then(several[1]))))
         if dtype.kind in "biuf":
             sources.update(dict.fromkeys(histograms(dtype)))
             sources.update(dict.fromkeys(order_statistics.all_of(dtype)))

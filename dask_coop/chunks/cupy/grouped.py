@@ -1,0 +1,457 @@
+"""Reductions of CuPy chunks by group: picks kernels of kernel_grouped.cuh, pieces and a grid.
+
+A chunk is seen as an array of shape (outer, n, inner), whose n rows have a code each. Several
+operations on the same elements are one monoid, and one read::
+
+    codes --> plan: rows by group --> columns, lines or gathered --> states --> combine
+                                      codes --> private tables ----------------^
+
+Where the labels lie as the elements do and there are many groups, sums are those of a weighted
+histogram.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from itertools import accumulate
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.monoids import (
+    COMPENSATED_MEAN,
+    COUNTS,
+    MEAN,
+    NO_INDEX,
+    REPRODUCIBLE_COMPLEX_MEAN,
+    REPRODUCIBLE_MEAN,
+    SUM,
+    VAR,
+    State,
+)
+from dask_coop.algebra.operation import Operation
+from dask_coop.chunks.cupy import programs_list
+from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
+from dask_coop.chunks.cupy.histogram_strategies import count
+from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
+from dask_coop.cuda.devices import Device, device
+from dask_coop.cuda.launch import launch, prepare
+from dask_coop.cuda.programs import grouped as programs
+from dask_coop.cuda.programs.grouped import Product
+
+Array = Any
+
+#: The most bytes of the states of operations that go in one read.
+_PRODUCT_BYTES = 96
+
+#: Rows whose state counts elements, all of them where none is NaN to be left out.
+_COUNTING = (MEAN, VAR, COMPENSATED_MEAN, REPRODUCIBLE_MEAN, REPRODUCIBLE_COMPLEX_MEAN)
+
+#: The most rows of a chunk at a time: their numbers have 32 bits.
+_MOST_ROWS = 1 << 30
+
+#: The most codes that a warp sorts.
+_WARP_CODES = 1 << 13
+
+#: Threads that keep a multiprocessor busy, and how many times as many there should be.
+_BUSY, _WAVES = 1024, 4
+
+#: The fewest rows of a piece.
+_PIECE = 64
+
+#: Bytes of neighbouring lines that a block takes at a time, and the most of a line.
+_LINES_BYTES, _MOST_LINE_BYTES = 1 << 15, 96 << 10
+
+#: The fewest threads of a block with private tables.
+_PRIVATE = 128
+
+#: The most lines of which a histogram is made each.
+_HISTOGRAMS = 4
+
+
+def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
+    """Reduce the elements of every group of the chunk `x` to states.
+
+    Parameters
+    ----------
+    ops : sequence of Operation
+    x : cupy.ndarray
+        Of any strides, maybe without elements.
+    codes : cupy.ndarray
+        The groups of the elements along the last axes of `x`, int32 or int64; -1 leaves one out.
+    n : int
+        The number of groups.
+
+    Returns
+    -------
+    list of tuples of arrays
+        A state for each operation, whose fields have the shape of the other axes of `x` and one
+        more axis for the groups.
+    """
+    with x.device:
+        labels = codes.ndim
+        kept = x.shape[: x.ndim - labels]
+        codes = contiguous(codes).reshape(-1).astype(np.int32, copy=False)
+        found: dict[int, State] = {}
+        for some in _together(ops):
+            lines, places = _lines(x.astype(ops[some[0]].element, copy=False), labels)
+            here = [ops[i] for i in some]
+            if lines.size and n:
+                states = _reduce(here, lines, codes, n)
+            else:
+                states = [_identity(op, (lines.shape[0], n, lines.shape[2])) for op in here]
+            shape = [x.shape[d] for d in places.order]
+            shape.insert(places.outer, n)
+            for i, state in zip(some, states, strict=True):
+                found[i] = tuple(f.reshape(shape).transpose(places.axes) for f in state)
+        assert all(field.shape == (*kept, n) for state in found.values() for field in state)
+        return [found[i] for i in range(len(ops))]
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where kept axes are: their order in memory, how many come first, and how to get them back."""
+
+    order: list[int]
+    outer: int
+
+    @property
+    def axes(self) -> list[int]:
+        """The axes of the result among those that lie in memory, where the groups are one."""
+        at = {d: i + (i >= self.outer) for i, d in enumerate(self.order)}
+        return [*(at[d] for d in range(len(self.order))), self.outer]
+
+
+def _lines(x: Array, labels: int) -> tuple[Array, _Places]:
+    """Return `x` as an array of shape (outer, n, inner), and where its kept axes are."""
+    kept = x.ndim - labels
+    seen, order = dense(x)
+    at = order.index(kept)
+    if order[at : at + labels] != list(range(kept, x.ndim)):
+        seen, order, at = aligned(contiguous(x)), list(range(x.ndim)), kept
+    shape = (
+        math.prod(seen.shape[:at]),
+        math.prod(seen.shape[at : at + labels]),
+        math.prod(seen.shape[at + labels :]),
+    )
+    return seen.reshape(shape), _Places([d for d in order if d < kept], at)
+
+
+def _together(ops: Sequence[Operation]) -> list[list[int]]:
+    """Return the numbers of operations that go in one read each."""
+    together: list[list[int]] = []
+    room: dict[Any, int] = {}
+    for i, op in enumerate(ops):
+        nbytes = programs_list.layout(op).itemsize
+        if room.get(op.element, 0) < nbytes:
+            together.append([])
+            room[op.element] = _PRODUCT_BYTES
+        room[op.element] -= nbytes
+        mine = next(s for s in reversed(together) if not s or ops[s[0]].element == op.element)
+        mine.append(i)
+    return together
+
+
+def _identity(op: Operation, shape: tuple[int, ...]) -> State:
+    """Return the states of groups without elements."""
+    values = op.monoid.identity(op.element)
+    nbytes = math.prod(shape) * sum(value.dtype.itemsize for value in values)
+    xp = np if nbytes <= HOST_STATE_BYTES else cupy
+    return tuple(xp.full(shape, value, value.dtype) for value in values)
+
+
+@cache
+def _product(ops: tuple[Operation, ...]) -> Product:
+    return reduce(Product.and_then, map(programs_list.grouped, ops))
+
+
+def _reduce(ops: list[Operation], x: Array, codes: Array, n: int) -> list[State]:
+    """Reduce `x`, seen as (outer, rows, inner), which has elements, to fields of (outer, n, inner)."""
+    outer, rows, inner = x.shape
+    if rows > _MOST_ROWS:
+        return _reduce_halves(ops, x, codes, n)
+    of = _product(tuple(ops))
+    gpu = device(cupy.cuda.runtime.getDevice())
+    line = programs.lines_shared_bytes(rows * x.itemsize, x.itemsize)
+    if inner == 1 and (line > min(_MOST_LINE_BYTES, gpu.shared_bytes // 2)):
+        threads = _private_threads(of, gpu, n)
+        if threads and not of.ordered:
+            return _private(of, ops, x, codes, n, gpu, threads)
+        summed = [op for op in ops if _is_sum(op)] if outer <= _HISTOGRAMS else []
+        if summed:
+            rest = [op for op in ops if op not in summed]
+            others = iter(_reduce(rest, x, codes, n) if rest else ())
+            sums = iter(_sums(summed, x, codes, n))
+            return [next(sums if op in summed else others) for op in ops]
+    return _planned(of, ops, x, codes, n, gpu, line)
+
+
+def _reduce_halves(ops: list[Operation], x: Array, codes: Array, n: int) -> list[State]:
+    half = x.shape[1] // 2
+    before, after = (
+        _reduce(ops, aligned(contiguous(x[:, part])), codes[part], n)
+        for part in (slice(half), slice(half, None))
+    )
+    combined = []
+    for op, a, b in zip(ops, before, after, strict=True):
+        if op.monoid.positional:
+            b = (b[0], b[1] + half * (b[1] != NO_INDEX), *b[2:])
+        combined.append(op.monoid.combine(a, b))
+    return combined
+
+
+class _Fields:
+    """Room for the states of operations: every field an array of its own, in one allocation.
+
+    Attributes
+    ----------
+    pointers : list of int
+        Where the kernels write the fields; 0 for counts of elements that `sizes` has.
+    sizes : int
+        Where the kernels write how many rows a group has; 0 if nobody asks.
+    """
+
+    def __init__(self, ops: list[Operation], shape: tuple[int, int, int], planned: bool) -> None:
+        self._ops, self._shape = ops, shape
+        dtypes = [op.monoid.dtypes(op.element) for op in ops]
+        counted = [planned and not op.skipna and op.monoid in _COUNTING for op in ops]
+        shared = [
+            [all_of and field.name == "count" for field in op.monoid.fields]
+            for op, all_of in zip(ops, counted, strict=True)
+        ]
+        n = math.prod(shape)
+        self._dtypes = [dtype for some in dtypes for dtype in some]
+        self._shared = [flag for some in shared for flag in some]
+        nbytes = [
+            0 if flag else -(-n * dtype.itemsize // 256) * 256
+            for dtype, flag in zip(self._dtypes, self._shared, strict=True)
+        ]
+        *self._starts, end = accumulate(nbytes, initial=0)
+        total = end + shape[1] * 8 * any(self._shared)
+        self._room, self._end = cupy.empty(total, "u1"), end
+        if total <= HOST_STATE_BYTES:
+            # What is between the fields goes to the host, too.
+            self._room.data.memset_async(0, total)
+        at = self._room.data.ptr
+        self.pointers = [
+            0 if flag else at + start for start, flag in zip(self._starts, self._shared, strict=True)
+        ]
+        self.sizes = at + end if any(self._shared) else 0
+
+    def states(self) -> list[State]:
+        """Return the states, on the host if they are small."""
+        room = self._room
+        xp: Any = cupy
+        if room.nbytes <= HOST_STATE_BYTES:
+            xp, room = np, cupy.asnumpy(room)
+        fields = iter(
+            [
+                self._field(xp, room, *what)
+                for what in zip(self._dtypes, self._starts, self._shared, strict=True)
+            ]
+        )
+        return [tuple(next(fields) for _ in op.monoid.fields) for op in self._ops]
+
+    def _field(self, xp: Any, room: Array, dtype: np.dtype[Any], start: int, shared: bool) -> Array:
+        if shared:
+            sizes = room[self._end :].view(dtype)
+            return xp.broadcast_to(sizes[:, None], self._shape)
+        nbytes = math.prod(self._shape) * dtype.itemsize
+        return room[start : start + nbytes].view(dtype).reshape(self._shape)
+
+
+# Codes whose rows are put in the order of their groups.
+
+
+def _planned(
+    of: Product, ops: list[Operation], x: Array, codes: Array, n: int, gpu: Device, line: int
+) -> list[State]:
+    outer, rows, inner = x.shape
+    fields = _Fields(ops, (outer, n, inner), planned=True)
+    in_lines = inner == 1 and line <= min(_MOST_LINE_BYTES, gpu.shared_bytes // 2)
+    v = programs.columns_per_thread(of)
+    if inner % v or x.data.ptr % (v * x.itemsize):
+        v = 1
+    # As many pieces as make threads enough, were the groups of one size.
+    threads = outer * inner // v * (1 if inner > 1 else 32)
+    wanted = -(-gpu.processors * _BUSY * _WAVES // threads)
+    piece = rows if in_lines else max(_PIECE, -(-rows // wanted))
+    whole = piece >= rows
+    if in_lines:
+        source = programs.lines(of)
+    else:
+        source = programs.gathered(of) if inner == 1 else programs.columns(of, v)
+    prepare(source, *(() if whole else (programs.combine(of),)))
+    plan, kept = _plan(codes, n, piece, whole, fields.sizes, gpu)
+    if in_lines:
+        _launch_lines(source, x, plan, fields, n, gpu)
+        return fields.states()
+    pieces = n if whole else n + rows // piece
+    parts = cupy.empty(0 if whole else outer * pieces * inner * of.state.itemsize, "u1")
+    sizes = np.int64(outer), np.int64(rows)
+    if inner == 1:
+        blocks = -(-outer * pieces // (programs.THREADS // 32))
+        last: tuple[Any, ...] = (np.int32(pieces),)
+    else:
+        slices = -(-inner // v // programs.THREADS)
+        lanes = -(-inner // v // slices)
+        slices = -(-inner // v // lanes)
+        blocks = slices * -(-outer * pieces // (programs.THREADS // lanes))
+        last = np.int64(inner), np.int32(pieces), np.int32(lanes)
+    arguments = x.data.ptr, *plan, parts.data.ptr, *sizes, *last, *fields.pointers
+    launch(source, blocks, programs.THREADS, *arguments)
+    if not whole:
+        _combine(of, parts, plan[2], fields, (outer, n, inner), pieces, 0, gpu)
+    del kept
+    return fields.states()
+
+
+def _launch_lines(
+    source: str, x: Array, plan: tuple[Any, ...], fields: _Fields, n: int, gpu: Device
+) -> None:
+    outer, rows, _ = x.shape
+    lines = max(1, min(outer, _LINES_BYTES // (rows * x.itemsize)))
+    shared = programs.lines_shared_bytes(lines * rows * x.itemsize, x.itemsize)
+    team = 1
+    while team < 32 and (team * 32 * n <= rows or lines * n * team * 2 <= programs.THREADS):
+        team *= 2
+    blocks = min(-(-outer // lines), gpu.processors * max(1, min(8, gpu.shared_bytes // shared)))
+    numbers = np.int64(outer), np.int32(rows), np.int32(lines), np.int32(team)
+    arguments = x.data.ptr, *plan, *numbers, *fields.pointers
+    launch(source, blocks, programs.THREADS, *arguments, shared=shared)
+
+
+def _combine(
+    of: Product,
+    parts: Array,
+    first: int,
+    fields: _Fields,
+    shape: tuple[int, int, int],
+    pieces: int,
+    each: int,
+    gpu: Device,
+) -> None:
+    outer, n, inner = shape
+    team = 1 if inner >= 32 else 32
+    items = outer * n * (-(-inner // programs.THREADS) if team == 1 else inner)
+    blocks = min(items, gpu.processors * 8)
+    numbers = np.int64(outer), np.int32(n), np.int64(inner), np.int64(pieces)
+    arguments = parts.data.ptr, first, *numbers, np.int32(each), np.int32(team)
+    launch(programs.combine(of), blocks, programs.THREADS, *arguments, *fields.pointers)
+
+
+def _plan(
+    codes: Array, n: int, piece: int, whole: bool, sizes: int, gpu: Device
+) -> tuple[tuple[Any, ...], Any]:
+    """Return the arguments of a plan, and what they point to."""
+    rows = codes.size
+    # Beside what the program has itself.
+    warps = min(32, (gpu.shared_bytes - 1024) // (4 * n), -(-rows // 64))
+    if warps and rows <= warps * _WARP_CODES:
+        room = cupy.empty(rows + 2 * (n + 1), "i4")
+        order = room.data.ptr
+        begin = order + 4 * rows
+        first = 0 if whole else begin + 4 * (n + 1)
+        numbers = map(np.int32, (rows, n, warps, piece))
+        arguments = codes.data.ptr, *numbers, order, begin, first, sizes
+        launch(programs.plan(), 1, programs.PLAN_THREADS, *arguments, shared=4 * warps * n)
+        return (order, begin, first, np.int32(n), np.int32(piece)), (room,)
+    # The fewest bytes in which -1, as the largest number, is sorted last.
+    size = next(k for k in (1, 2, 4) if n < 1 << 8 * k)
+    keys = codes.astype(f"u{size}", copy=False)
+    sorted_rows = cupy.argsort(keys, kind="stable").astype(np.int32)
+    counts = cupy.zeros(n, "i8")
+    count(codes.view("u4"), None, Integers(n), counts)
+    if sizes:
+        target = cupy.ndarray(n, "i8", memptr=_pointer(sizes, 8 * n))
+        target[...] = counts
+    bounds = cupy.zeros((2, n + 1), "i4")
+    bounds[0, 1:] = cupy.cumsum(counts)
+    bounds[1, 1:] = cupy.cumsum(cupy.maximum(1, -(-counts // piece)))
+    begin = bounds.data.ptr
+    first = 0 if whole else begin + 4 * (n + 1)
+    kept = sorted_rows, bounds
+    return (sorted_rows.data.ptr, begin, first, np.int32(n), np.int32(piece)), kept
+
+
+def _pointer(at: int, nbytes: int) -> Any:
+    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(at, nbytes, None), 0)
+
+
+# Labels that lie as the elements do.
+
+
+def _private_threads(of: Product, gpu: Device, n: int) -> int:
+    """Return how many threads of a block have tables of n states; 0 if they are too few."""
+    threads = programs.PRIVATE_THREADS
+    while threads >= _PRIVATE and threads * n * of.state.itemsize > gpu.shared_bytes:
+        threads //= 2
+    return threads if threads >= _PRIVATE else 0
+
+
+def _private(
+    of: Product, ops: list[Operation], x: Array, codes: Array, n: int, gpu: Device, threads: int
+) -> list[State]:
+    outer, rows, _ = x.shape
+    v = programs.private_widths(of)[-1]
+    # Tiles begin at multiples of 64 rows.
+    if (outer > 1 and rows % v) or x.data.ptr % (v * x.itemsize) or codes.data.ptr % (4 * v):
+        v = 1
+    shared = threads * n * of.state.itemsize
+    resident = max(1, min(gpu.shared_bytes // (shared + 1024), 2048 // threads))
+    tiles = max(1, min(-(-gpu.processors * resident // outer), rows // (threads * 16)))
+    source = programs.private(of, v)
+    prepare(source, programs.combine(of))
+    fields = _Fields(ops, (outer, n, 1), planned=False)
+    parts = cupy.empty(outer * n * tiles * of.state.itemsize, "u1")
+    numbers = np.int64(outer), np.int64(rows), np.int32(n), np.int64(tiles)
+    arguments = x.data.ptr, codes.data.ptr, parts.data.ptr, *numbers
+    launch(source, outer * tiles, threads, *arguments, shared=shared)
+    _combine(of, parts, 0, fields, (outer, n, 1), n * tiles, tiles, gpu)
+    return fields.states()
+
+
+def _is_sum(op: Operation) -> bool:
+    """Tell whether a weighted histogram and a count make the states of an operation."""
+    return op.monoid in (SUM, COUNTS, MEAN) and op.element.kind in "biuf"
+
+
+def _sums(ops: list[Operation], x: Array, codes: Array, n: int) -> list[State]:
+    """Return sums by histograms of the codes, with the elements as weights."""
+    shape = (x.shape[0], n, 1)
+    found = []
+    for op in ops:
+        fields = [cupy.empty(shape, dtype) for dtype in op.monoid.dtypes(op.element)]
+        for line in range(x.shape[0]):
+            values, labels = x[line, :, 0], codes
+            if op.skipna and op.element.kind == "f":
+                nan = cupy.isnan(values)
+                values, labels = cupy.where(nan, 0, values), cupy.where(nan, -1, codes)
+            samples = labels.astype(np.int32, copy=False).view("u4")
+            _weigh(samples, aligned(values), n, fields[0][line, :, 0])
+            if len(fields) > 1:
+                fields[1][line, :, 0] = 0
+                count(samples, None, Integers(n), fields[1][line, :, 0])
+        small = sum(field.nbytes for field in fields) <= HOST_STATE_BYTES
+        found.append(tuple(map(cupy.asnumpy, fields)) if small else tuple(fields))
+    return found
+
+
+def _weigh(samples: Array, values: Array, n: int, total: Array) -> None:
+    """Sum values by their samples into `total`."""
+    if total.dtype.kind == "f" and values.dtype.kind != "f":
+        # Sums of integers of 32 bits are exact in 64.
+        if values.itemsize <= 4:
+            table = cupy.zeros(n, "i8")
+            count(samples, values, Integers(n), table)
+            total[...] = table
+            return
+        values = values.astype(np.float64)
+    table = cupy.zeros(n, total.dtype)
+    count(samples, values, Integers(n), table)
+    total[...] = table
