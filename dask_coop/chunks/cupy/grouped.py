@@ -16,8 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
-from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -25,6 +24,7 @@ import numpy as np
 from dask_coop.algebra.bins import Integers
 from dask_coop.algebra.monoids import (
     COMPENSATED_MEAN,
+    COUNT,
     COUNTS,
     MEAN,
     NO_INDEX,
@@ -99,17 +99,21 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
         codes = contiguous(codes).reshape(-1).astype(np.int32, copy=False)
         found: dict[int, State] = {}
         for some in _together(ops):
-            lines, places = _lines(x.astype(ops[some[0]].element, copy=False), labels)
-            here = [ops[i] for i in some]
+            here = tuple(ops[i] for i in some)
+            if here[0].monoid is COUNT and not here[0].skipna:
+                sizes = _sizes(codes, n)
+                found[some[0]] = (_namespace(sizes).broadcast_to(sizes, (*kept, n)),)
+                continue
+            lines, places = _lines(x.astype(here[0].element, copy=False), labels)
             if lines.size and n:
                 states = _reduce(here, lines, codes, n)
             else:
                 states = [_identity(op, (lines.shape[0], n, lines.shape[2])) for op in here]
             shape = [x.shape[d] for d in places.order]
             shape.insert(places.outer, n)
+            axes = places.axes
             for i, state in zip(some, states, strict=True):
-                found[i] = tuple(f.reshape(shape).transpose(places.axes) for f in state)
-        assert all(field.shape == (*kept, n) for state in found.values() for field in state)
+                found[i] = tuple(field.reshape(shape).transpose(axes) for field in state)
         return [found[i] for i in range(len(ops))]
 
 
@@ -145,16 +149,30 @@ def _lines(x: Array, labels: int) -> tuple[Array, _Places]:
 def _together(ops: Sequence[Operation]) -> list[list[int]]:
     """Return the numbers of operations that go in one read each."""
     together: list[list[int]] = []
-    room: dict[Any, int] = {}
+    open_ones: dict[Any, tuple[list[int], int]] = {}
     for i, op in enumerate(ops):
+        # How many elements there are is not read from them.
+        key = op.element if op.monoid is not COUNT or op.skipna else None
         nbytes = programs_list.layout(op).itemsize
-        if room.get(op.element, 0) < nbytes:
-            together.append([])
-            room[op.element] = _PRODUCT_BYTES
-        room[op.element] -= nbytes
-        mine = next(s for s in reversed(together) if not s or ops[s[0]].element == op.element)
-        mine.append(i)
+        some, room = open_ones.get(key, ([], 0))
+        if room < nbytes:
+            some, room = [], _PRODUCT_BYTES if key else 0
+            together.append(some)
+        some.append(i)
+        open_ones[key] = some, room - nbytes
     return together
+
+
+def _namespace(x: Any) -> Any:
+    return np if isinstance(x, np.ndarray) else cupy
+
+
+def _sizes(codes: Array, n: int) -> Any:
+    """Return the number of rows of each group, on the host if they are few."""
+    sizes = cupy.zeros(n, "i8")
+    if codes.size and n:
+        count(codes.view("u4"), None, Integers(n), sizes)
+    return cupy.asnumpy(sizes) if sizes.nbytes <= HOST_STATE_BYTES else sizes
 
 
 def _identity(op: Operation, shape: tuple[int, ...]) -> State:
@@ -170,28 +188,34 @@ def _product(ops: tuple[Operation, ...]) -> Product:
     return reduce(Product.and_then, map(programs_list.grouped, ops))
 
 
-def _reduce(ops: list[Operation], x: Array, codes: Array, n: int) -> list[State]:
-    """Reduce `x`, seen as (outer, rows, inner), which has elements, to fields of (outer, n, inner)."""
+def _reduce(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[State]:
+    """Reduce `x`, seen as (outer, rows, inner), with elements, to fields of (outer, n, inner)."""
     outer, rows, inner = x.shape
     if rows > _MOST_ROWS:
         return _reduce_halves(ops, x, codes, n)
-    of = _product(tuple(ops))
+    of = _product(ops)
     gpu = device(cupy.cuda.runtime.getDevice())
-    line = programs.lines_shared_bytes(rows * x.itemsize, x.itemsize)
-    if inner == 1 and (line > min(_MOST_LINE_BYTES, gpu.shared_bytes // 2)):
-        threads = _private_threads(of, gpu, n)
-        if threads and not of.ordered:
-            return _private(of, ops, x, codes, n, gpu, threads)
-        summed = [op for op in ops if _is_sum(op)] if outer <= _HISTOGRAMS else []
-        if summed:
-            rest = [op for op in ops if op not in summed]
-            others = iter(_reduce(rest, x, codes, n) if rest else ())
-            sums = iter(_sums(summed, x, codes, n))
-            return [next(sums if op in summed else others) for op in ops]
-    return _planned(of, ops, x, codes, n, gpu, line)
+    if inner > 1 or _fits(rows * x.itemsize, x.itemsize, gpu):
+        return _planned(of, ops, x, codes, n, gpu)
+    threads = 0 if of.ordered else _private_threads(of, gpu, n)
+    if threads:
+        return _private(of, ops, x, codes, n, gpu, threads)
+    summed = tuple(op for op in ops if _is_sum(op)) if outer <= _HISTOGRAMS else ()
+    if not summed:
+        return _planned(of, ops, x, codes, n, gpu)
+    rest = tuple(op for op in ops if not _is_sum(op))
+    others = iter(_reduce(rest, x, codes, n) if rest else ())
+    sums = iter(_sums(summed, x, codes, n))
+    return [next(sums if _is_sum(op) else others) for op in ops]
 
 
-def _reduce_halves(ops: list[Operation], x: Array, codes: Array, n: int) -> list[State]:
+def _fits(nbytes: int, itemsize: int, gpu: Device) -> bool:
+    """Tell whether a line of so many bytes is worth a block's shared memory."""
+    most = min(_MOST_LINE_BYTES, gpu.shared_bytes // 2)
+    return programs.lines_shared_bytes(nbytes, itemsize) <= most
+
+
+def _reduce_halves(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[State]:
     half = x.shape[1] // 2
     before, after = (
         _reduce(ops, aligned(contiguous(x[:, part])), codes[part], n)
@@ -205,62 +229,72 @@ def _reduce_halves(ops: list[Operation], x: Array, codes: Array, n: int) -> list
     return combined
 
 
+class _Field(NamedTuple):
+    """A field of a state: its dtype, and whether it is the number of rows of each group."""
+
+    dtype: np.dtype[Any]
+    shared: bool
+
+
+@cache
+def _fields_of(ops: tuple[Operation, ...], planned: bool) -> tuple[tuple[_Field, ...], ...]:
+    """Return the fields of the states of operations; a plan tells the number of rows."""
+
+    def of(op: Operation) -> tuple[_Field, ...]:
+        counts = planned and not op.skipna and op.monoid in _COUNTING
+        dtypes = zip(op.monoid.fields, op.monoid.dtypes(op.element), strict=True)
+        return tuple(_Field(dtype, counts and f.name == "count") for f, dtype in dtypes)
+
+    return tuple(map(of, ops))
+
+
 class _Fields:
     """Room for the states of operations: every field an array of its own, in one allocation.
 
     Attributes
     ----------
     pointers : list of int
-        Where the kernels write the fields; 0 for counts of elements that `sizes` has.
+        Where the kernels write the fields; 0 for those that `sizes` stands for.
     sizes : int
         Where the kernels write how many rows a group has; 0 if nobody asks.
     """
 
-    def __init__(self, ops: list[Operation], shape: tuple[int, int, int], planned: bool) -> None:
-        self._ops, self._shape = ops, shape
-        dtypes = [op.monoid.dtypes(op.element) for op in ops]
-        counted = [planned and not op.skipna and op.monoid in _COUNTING for op in ops]
-        shared = [
-            [all_of and field.name == "count" for field in op.monoid.fields]
-            for op, all_of in zip(ops, counted, strict=True)
-        ]
-        n = math.prod(shape)
-        self._dtypes = [dtype for some in dtypes for dtype in some]
-        self._shared = [flag for some in shared for flag in some]
-        nbytes = [
-            0 if flag else -(-n * dtype.itemsize // 256) * 256
-            for dtype, flag in zip(self._dtypes, self._shared, strict=True)
-        ]
-        *self._starts, end = accumulate(nbytes, initial=0)
-        total = end + shape[1] * 8 * any(self._shared)
-        self._room, self._end = cupy.empty(total, "u1"), end
+    def __init__(
+        self, ops: tuple[Operation, ...], shape: tuple[int, int, int], planned: bool
+    ) -> None:
+        self._fields, self._shape = _fields_of(ops, planned), shape
+        self._starts: list[int] = []
+        n, end, shared = math.prod(shape), 0, False
+        for field in (field for some in self._fields for field in some):
+            self._starts.append(-1 if field.shared else end)
+            shared |= field.shared
+            if not field.shared:
+                end += -(-n * field.dtype.itemsize // 256) * 256
+        self._sizes = end
+        total = end + shape[1] * 8 * shared
+        self._room = cupy.empty(total, "u1")
         if total <= HOST_STATE_BYTES:
             # What is between the fields goes to the host, too.
             self._room.data.memset_async(0, total)
         at = self._room.data.ptr
-        self.pointers = [
-            0 if flag else at + start for start, flag in zip(self._starts, self._shared, strict=True)
-        ]
-        self.sizes = at + end if any(self._shared) else 0
+        self.pointers = [at + start if start >= 0 else 0 for start in self._starts]
+        self.sizes = at + end if shared else 0
 
     def states(self) -> list[State]:
         """Return the states, on the host if they are small."""
         room = self._room
-        xp: Any = cupy
         if room.nbytes <= HOST_STATE_BYTES:
-            xp, room = np, cupy.asnumpy(room)
-        fields = iter(
-            [
-                self._field(xp, room, *what)
-                for what in zip(self._dtypes, self._starts, self._shared, strict=True)
-            ]
-        )
-        return [tuple(next(fields) for _ in op.monoid.fields) for op in self._ops]
+            room = cupy.asnumpy(room)
+        starts = iter(self._starts)
+        return [
+            tuple(self._field(room, field.dtype, next(starts)) for field in some)
+            for some in self._fields
+        ]
 
-    def _field(self, xp: Any, room: Array, dtype: np.dtype[Any], start: int, shared: bool) -> Array:
-        if shared:
-            sizes = room[self._end :].view(dtype)
-            return xp.broadcast_to(sizes[:, None], self._shape)
+    def _field(self, room: Array, dtype: np.dtype[Any], start: int) -> Array:
+        if start < 0:
+            sizes = room[self._sizes :].view(dtype)
+            return _namespace(room).broadcast_to(sizes[:, None], self._shape)
         nbytes = math.prod(self._shape) * dtype.itemsize
         return room[start : start + nbytes].view(dtype).reshape(self._shape)
 
@@ -269,11 +303,10 @@ class _Fields:
 
 
 def _planned(
-    of: Product, ops: list[Operation], x: Array, codes: Array, n: int, gpu: Device, line: int
+    of: Product, ops: tuple[Operation, ...], x: Array, codes: Array, n: int, gpu: Device
 ) -> list[State]:
     outer, rows, inner = x.shape
-    fields = _Fields(ops, (outer, n, inner), planned=True)
-    in_lines = inner == 1 and line <= min(_MOST_LINE_BYTES, gpu.shared_bytes // 2)
+    in_lines = inner == 1 and _fits(rows * x.itemsize, x.itemsize, gpu)
     v = programs.columns_per_thread(of)
     if inner % v or x.data.ptr % (v * x.itemsize):
         v = 1
@@ -286,23 +319,24 @@ def _planned(
         source = programs.lines(of)
     else:
         source = programs.gathered(of) if inner == 1 else programs.columns(of, v)
-    prepare(source, *(() if whole else (programs.combine(of),)))
+    prepare(programs.plan(), source, *(() if whole else (programs.combine(of),)))
+    fields = _Fields(ops, (outer, n, inner), planned=True)
     plan, kept = _plan(codes, n, piece, whole, fields.sizes, gpu)
     if in_lines:
         _launch_lines(source, x, plan, fields, n, gpu)
         return fields.states()
     pieces = n if whole else n + rows // piece
     parts = cupy.empty(0 if whole else outer * pieces * inner * of.state.itemsize, "u1")
-    sizes = np.int64(outer), np.int64(rows)
+    last: tuple[Any, ...]
     if inner == 1:
-        blocks = -(-outer * pieces // (programs.THREADS // 32))
-        last: tuple[Any, ...] = (np.int32(pieces),)
+        blocks, last = -(-outer * pieces // (programs.THREADS // 32)), (np.int32(pieces),)
     else:
-        slices = -(-inner // v // programs.THREADS)
-        lanes = -(-inner // v // slices)
-        slices = -(-inner // v // lanes)
-        blocks = slices * -(-outer * pieces // (programs.THREADS // lanes))
+        vectors = inner // v
+        slices = -(-vectors // programs.THREADS)
+        lanes = -(-vectors // slices)
+        blocks = -(-vectors // lanes) * -(-outer * pieces // (programs.THREADS // lanes))
         last = np.int64(inner), np.int32(pieces), np.int32(lanes)
+    sizes = np.int64(outer), np.int64(rows)
     arguments = x.data.ptr, *plan, parts.data.ptr, *sizes, *last, *fields.pointers
     launch(source, blocks, programs.THREADS, *arguments)
     if not whole:
@@ -395,7 +429,13 @@ def _private_threads(of: Product, gpu: Device, n: int) -> int:
 
 
 def _private(
-    of: Product, ops: list[Operation], x: Array, codes: Array, n: int, gpu: Device, threads: int
+    of: Product,
+    ops: tuple[Operation, ...],
+    x: Array,
+    codes: Array,
+    n: int,
+    gpu: Device,
+    threads: int,
 ) -> list[State]:
     outer, rows, _ = x.shape
     v = programs.private_widths(of)[-1]
@@ -418,40 +458,39 @@ def _private(
 
 def _is_sum(op: Operation) -> bool:
     """Tell whether a weighted histogram and a count make the states of an operation."""
-    return op.monoid in (SUM, COUNTS, MEAN) and op.element.kind in "biuf"
+    return op.monoid in (SUM, COUNTS, COUNT, MEAN) and op.element.kind in "biuf"
 
 
-def _sums(ops: list[Operation], x: Array, codes: Array, n: int) -> list[State]:
+def _sums(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[State]:
     """Return sums by histograms of the codes, with the elements as weights."""
     shape = (x.shape[0], n, 1)
     found = []
     for op in ops:
-        fields = [cupy.empty(shape, dtype) for dtype in op.monoid.dtypes(op.element)]
+        fields = [cupy.zeros(shape, dtype) for dtype in op.monoid.dtypes(op.element)]
         for line in range(x.shape[0]):
             values, labels = x[line, :, 0], codes
             if op.skipna and op.element.kind == "f":
                 nan = cupy.isnan(values)
-                values, labels = cupy.where(nan, 0, values), cupy.where(nan, -1, codes)
-            samples = labels.astype(np.int32, copy=False).view("u4")
-            _weigh(samples, aligned(values), n, fields[0][line, :, 0])
-            if len(fields) > 1:
-                fields[1][line, :, 0] = 0
-                count(samples, None, Integers(n), fields[1][line, :, 0])
+                values = cupy.where(nan, 0, values).astype(x.dtype, copy=False)
+                labels = cupy.where(nan, -1, codes).astype(np.int32, copy=False)
+            samples = labels.view("u4")
+            for field, table in zip(op.monoid.fields, fields, strict=True):
+                if field.role == "count":
+                    count(samples, None, Integers(n), table[line, :, 0])
+                else:
+                    _weigh(samples, aligned(values), n, table[line, :, 0])
         small = sum(field.nbytes for field in fields) <= HOST_STATE_BYTES
         found.append(tuple(map(cupy.asnumpy, fields)) if small else tuple(fields))
     return found
 
 
 def _weigh(samples: Array, values: Array, n: int, total: Array) -> None:
-    """Sum values by their samples into `total`."""
-    if total.dtype.kind == "f" and values.dtype.kind != "f":
-        # Sums of integers of 32 bits are exact in 64.
-        if values.itemsize <= 4:
-            table = cupy.zeros(n, "i8")
-            count(samples, values, Integers(n), table)
-            total[...] = table
-            return
-        values = values.astype(np.float64)
-    table = cupy.zeros(n, total.dtype)
-    count(samples, values, Integers(n), table)
+    """Sum values by their samples into `total`, which is zero."""
+    if total.dtype.kind == values.dtype.kind or total.dtype.kind != "f":
+        count(samples, values, Integers(n), total)
+        return
+    # Sums of integers of 32 bits are exact in 64.
+    exact = values.itemsize <= 4
+    table = cupy.zeros(n, "i8" if exact else "f8")
+    count(samples, values if exact else values.astype(np.float64), Integers(n), table)
     total[...] = table
