@@ -225,9 +225,7 @@ class ChunkBackend(Protocol):
             How many elements of each line are not NaN.
         """
 
-    def lift_groups(
-        self, ops: Sequence[Operation], x: Array, codes: Array, n: int
-    ) -> list[State]:
+    def lift_groups(self, ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
         """Reduce the elements of each group of the chunk `x` to states, by several operations.
 
         Parameters

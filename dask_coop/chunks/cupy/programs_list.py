@@ -23,6 +23,7 @@ from dask_coop.algebra.monoids import (
     MINMAX,
     MOMENTS,
     MONOIDS,
+    OF_GROUPS,
     PROD,
     SUM,
     VAR,
@@ -153,6 +154,23 @@ def groups(of: by_group.Product) -> Iterator[str]:
     yield from (by_group.lines(of), by_group.gathered(of), by_group.combine(of))
     if not of.ordered:
         yield from (by_group.private(of, v) for v in by_group.private_widths(of))
+
+
+def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield reductions by group of elements of `dtype`.
+
+    As of multi-chunk launches these are sums of every dtype, and of some all monoids, by one of the
+    kernels, whose parts are those of all.
+    """
+    total, mean = (grouped(bind(m, dtype, m.output(dtype), m.name)) for m in (SUM, MEAN))
+    yield from groups(total)
+    if dtype not in _FULLY_LISTED:
+        return
+    yield from groups(mean.and_then(total))
+    for monoid in (*MONOIDS, *OF_GROUPS):
+        for skipna in skips(monoid) if dtype.kind in monoid.kinds else ():
+            op = bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna)
+            yield by_group.columns(grouped(op), 1)
 
 
 def scans(
@@ -486,12 +504,10 @@ def everything() -> list[str]:
                 for skipna in skips(monoid):
                     op = bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna)
                     sources.update(dict.fromkeys(reductions(op)))
-                    sources.update(dict.fromkeys(groups(grouped(op))))
                 if "masked" in monoid.options and dtype.kind != "c":
                     op = replace(bind(monoid, dtype, dtype, monoid.name), masked=True)
                     sources.update(dict.fromkeys(reductions(op)))
-        several = [grouped(bind(m, dtype, m.output(dtype), m.name)) for m in (MEAN, VAR)]
-        sources.update(dict.fromkeys(groups(several[0].and_then(several[1]))))
+        sources.update(dict.fromkeys(all_groups(dtype)))
         if dtype.kind in "biuf":
             sources.update(dict.fromkeys(histograms(dtype)))
             sources.update(dict.fromkeys(order_statistics.all_of(dtype)))
