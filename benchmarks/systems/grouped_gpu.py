@@ -148,8 +148,7 @@ def zones(gpu: Gpu, size: int, torch: Any) -> Iterator[Row]:
                 call = partial(out.scatter_reduce_, 0, index, t, "amax")
                 yield timed(gpu, nbytes, f"{name}: max", f"{TORCH} scatter_reduce", call)
                 del index, out
-            call = None
-            del codes, wanted, sizes, right, counted, extreme
+            del codes, wanted, sizes, right, counted, extreme, call
             gpu.free()
 
 

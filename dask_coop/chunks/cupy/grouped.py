@@ -21,23 +21,19 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_coop.algebra.bins import Integers
 from dask_coop.algebra.monoids import (
     COMPENSATED_MEAN,
     COUNT,
-    COUNTS,
     MEAN,
     NO_INDEX,
     REPRODUCIBLE_COMPLEX_MEAN,
     REPRODUCIBLE_MEAN,
-    SUM,
     VAR,
     State,
 )
 from dask_coop.algebra.operation import Operation
-from dask_coop.chunks.cupy import programs_list
+from dask_coop.chunks.cupy import group_sums, programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
-from dask_coop.chunks.cupy.histogram_strategies import count
 from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch, prepare
@@ -70,7 +66,7 @@ _LINES_BYTES, _MOST_LINE_BYTES = 1 << 15, 96 << 10
 #: The fewest threads of a block with private tables.
 _PRIVATE = 128
 
-#: The most lines of which a histogram is made each.
+#: The most lines whose sums are made one after the other.
 _HISTOGRAMS = 4
 
 
@@ -101,7 +97,8 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
         for some in _together(ops):
             here = tuple(ops[i] for i in some)
             if here[0].monoid is COUNT and not here[0].skipna:
-                sizes = _sizes(codes, n)
+                sizes = group_sums.count_rows(codes, n)
+                sizes = cupy.asnumpy(sizes) if sizes.nbytes <= HOST_STATE_BYTES else sizes
                 found[some[0]] = (_namespace(sizes).broadcast_to(sizes, (*kept, n)),)
                 continue
             lines, places = _lines(x.astype(here[0].element, copy=False), labels)
@@ -167,14 +164,6 @@ def _namespace(x: Any) -> Any:
     return np if isinstance(x, np.ndarray) else cupy
 
 
-def _sizes(codes: Array, n: int) -> Any:
-    """Return the number of rows of each group, on the host if they are few."""
-    sizes = cupy.zeros(n, "i8")
-    if codes.size and n:
-        count(codes.view("u4"), None, Integers(n), sizes)
-    return cupy.asnumpy(sizes) if sizes.nbytes <= HOST_STATE_BYTES else sizes
-
-
 def _identity(op: Operation, shape: tuple[int, ...]) -> State:
     """Return the states of groups without elements."""
     values = op.monoid.identity(op.element)
@@ -200,13 +189,13 @@ def _reduce(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[
     threads = 0 if of.ordered else _private_threads(of, gpu, n)
     if threads:
         return _private(of, ops, x, codes, n, gpu, threads)
-    summed = tuple(op for op in ops if _is_sum(op)) if outer <= _HISTOGRAMS else ()
+    summed = tuple(op for op in ops if group_sums.is_sum(op)) if outer <= _HISTOGRAMS else ()
     if not summed:
         return _planned(of, ops, x, codes, n, gpu)
-    rest = tuple(op for op in ops if not _is_sum(op))
+    rest = tuple(op for op in ops if not group_sums.is_sum(op))
     others = iter(_reduce(rest, x, codes, n) if rest else ())
-    sums = iter(_sums(summed, x, codes, n))
-    return [next(sums if _is_sum(op) else others) for op in ops]
+    sums = iter(group_sums.sums(summed, x, codes, n))
+    return [next(sums if group_sums.is_sum(op) else others) for op in ops]
 
 
 def _fits(nbytes: int, itemsize: int, gpu: Device) -> bool:
@@ -399,8 +388,7 @@ def _plan(
     size = next(k for k in (1, 2, 4) if n < 1 << 8 * k)
     keys = codes.astype(f"u{size}", copy=False)
     sorted_rows = cupy.argsort(keys, kind="stable").astype(np.int32)
-    counts = cupy.zeros(n, "i8")
-    count(codes.view("u4"), None, Integers(n), counts)
+    counts = group_sums.count_rows(codes, n)
     if sizes:
         target = cupy.ndarray(n, "i8", memptr=_pointer(sizes, 8 * n))
         target[...] = counts
@@ -454,43 +442,3 @@ def _private(
     launch(source, outer * tiles, threads, *arguments, shared=shared)
     _combine(of, parts, 0, fields, (outer, n, 1), n * tiles, tiles, gpu)
     return fields.states()
-
-
-def _is_sum(op: Operation) -> bool:
-    """Tell whether a weighted histogram and a count make the states of an operation."""
-    return op.monoid in (SUM, COUNTS, COUNT, MEAN) and op.element.kind in "biuf"
-
-
-def _sums(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[State]:
-    """Return sums by histograms of the codes, with the elements as weights."""
-    shape = (x.shape[0], n, 1)
-    found = []
-    for op in ops:
-        fields = [cupy.zeros(shape, dtype) for dtype in op.monoid.dtypes(op.element)]
-        for line in range(x.shape[0]):
-            values, labels = x[line, :, 0], codes
-            if op.skipna and op.element.kind == "f":
-                nan = cupy.isnan(values)
-                values = cupy.where(nan, 0, values).astype(x.dtype, copy=False)
-                labels = cupy.where(nan, -1, codes).astype(np.int32, copy=False)
-            samples = labels.view("u4")
-            for field, table in zip(op.monoid.fields, fields, strict=True):
-                if field.role == "count":
-                    count(samples, None, Integers(n), table[line, :, 0])
-                else:
-                    _weigh(samples, aligned(values), n, table[line, :, 0])
-        small = sum(field.nbytes for field in fields) <= HOST_STATE_BYTES
-        found.append(tuple(map(cupy.asnumpy, fields)) if small else tuple(fields))
-    return found
-
-
-def _weigh(samples: Array, values: Array, n: int, total: Array) -> None:
-    """Sum values by their samples into `total`, which is zero."""
-    if total.dtype.kind == values.dtype.kind or total.dtype.kind != "f":
-        count(samples, values, Integers(n), total)
-        return
-    # Sums of integers of 32 bits are exact in 64.
-    exact = values.itemsize <= 4
-    table = cupy.zeros(n, "i8" if exact else "f8")
-    count(samples, values if exact else values.astype(np.float64), Integers(n), table)
-    total[...] = table

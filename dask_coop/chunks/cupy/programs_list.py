@@ -164,6 +164,11 @@ def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:
     """
     total, mean = (grouped(bind(m, dtype, m.output(dtype), m.name)) for m in (SUM, MEAN))
     yield from groups(total)
+    if dtype.itemsize <= 4:
+        found = accumulator(dtype)
+        yield from (by_group.deal(dtype), by_group.add(dtype), by_group.settle(found))
+        if dtype.kind == "f":
+            yield by_group.largest(dtype)
     if dtype not in _FULLY_LISTED:
         return
     yield from groups(mean.and_then(total))
