@@ -122,13 +122,16 @@ struct BeforeGroup {
 };
 
 // Makes the plan of n codes, by one block; a code that is not below `groups` is left out. Each of the first `warps`
-// warps counts its share of the codes in dynamic shared memory, which has room for a number a group and warp.
+// warps counts its share of the codes in dynamic shared memory, which has room for a number a group and warp and
+// for a scan.
 // `sizes` gets the rows of each group; it and `first` may be null.
 template <int nt>
 __device__ void sort_codes(const int* codes, int n, int groups, int warps, int piece, int* order, int* begin,
                            int* first, i64* sizes) {
-  extern __shared__ unsigned counts[];
-  __shared__ typename Cta<BeforeGroup, nt>::Storage storage;
+  alignas(16) extern __shared__ unsigned char plan_bytes[];
+  // Before the counts, because static shared memory would take from what a block may have.
+  auto& storage = *reinterpret_cast<typename Cta<BeforeGroup, nt>::Storage*>(plan_bytes);
+  auto* counts = reinterpret_cast<unsigned*>(plan_bytes + sizeof(storage));
   constexpr int unroll = 8, step = warp_size * unroll;
   int tid = threadIdx.x, warp = tid / warp_size, lane = tid % warp_size;
   unsigned* mine = counts + warp * groups;

@@ -6,15 +6,15 @@ operations on the same elements are one monoid, and one read::
     codes --> plan: rows by group --> columns, lines or gathered --> states --> combine
                                       codes --> private tables ----------------^
 
-Where the labels lie as the elements do and there are many groups, sums are those of a weighted
-histogram.
+Where the labels lie as the elements do and there are many groups, sums and extrema are those of
+many_groups.py.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from typing import Any, NamedTuple
 
@@ -23,16 +23,20 @@ import numpy as np
 
 from dask_coop.algebra.monoids import (
     COMPENSATED_MEAN,
+    COMPENSATED_SUM,
     COUNT,
     MEAN,
     NO_INDEX,
     REPRODUCIBLE_COMPLEX_MEAN,
+    REPRODUCIBLE_COMPLEX_SUM,
     REPRODUCIBLE_MEAN,
+    REPRODUCIBLE_SUM,
+    SUM,
     VAR,
     State,
 )
 from dask_coop.algebra.operation import Operation
-from dask_coop.chunks.cupy import group_sums, programs_list
+from dask_coop.chunks.cupy import many_groups, programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
 from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
 from dask_coop.cuda.devices import Device, device
@@ -45,8 +49,15 @@ Array = Any
 #: The most bytes of the states of operations that go in one read.
 _PRODUCT_BYTES = 96
 
-#: Rows whose state counts elements, all of them where none is NaN to be left out.
-_COUNTING = (MEAN, VAR, COMPENSATED_MEAN, REPRODUCIBLE_MEAN, REPRODUCIBLE_COMPLEX_MEAN)
+#: Rows whose state counts elements, all of them where none is NaN to be left out, and the rows that
+#: have the other fields, of floats.
+_COUNTING = {
+    VAR: VAR,
+    MEAN: SUM,
+    COMPENSATED_MEAN: COMPENSATED_SUM,
+    REPRODUCIBLE_MEAN: REPRODUCIBLE_SUM,
+    REPRODUCIBLE_COMPLEX_MEAN: REPRODUCIBLE_COMPLEX_SUM,
+}
 
 #: The most rows of a chunk at a time: their numbers have 32 bits.
 _MOST_ROWS = 1 << 30
@@ -66,8 +77,8 @@ _LINES_BYTES, _MOST_LINE_BYTES = 1 << 15, 96 << 10
 #: The fewest threads of a block with private tables.
 _PRIVATE = 128
 
-#: The most lines whose sums are made one after the other.
-_HISTOGRAMS = 4
+#: The most lines that are reduced one after the other, to many groups.
+_LINES_ALONE = 4
 
 
 def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
@@ -97,7 +108,7 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
         for some in _together(ops):
             here = tuple(ops[i] for i in some)
             if here[0].monoid is COUNT and not here[0].skipna:
-                sizes = group_sums.count_rows(codes, n)
+                sizes = many_groups.count_rows(codes, n)
                 sizes = cupy.asnumpy(sizes) if sizes.nbytes <= HOST_STATE_BYTES else sizes
                 found[some[0]] = (_namespace(sizes).broadcast_to(sizes, (*kept, n)),)
                 continue
@@ -182,20 +193,17 @@ def _reduce(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[
     outer, rows, inner = x.shape
     if rows > _MOST_ROWS:
         return _reduce_halves(ops, x, codes, n)
-    of = _product(ops)
     gpu = device(cupy.cuda.runtime.getDevice())
     if inner > 1 or _fits(rows * x.itemsize, x.itemsize, gpu):
-        return _planned(of, ops, x, codes, n, gpu)
+        return _planned(ops, x, codes, n, gpu)
+    of = _product(ops)
     threads = 0 if of.ordered else _private_threads(of, gpu, n)
     if threads:
         return _private(of, ops, x, codes, n, gpu, threads)
-    summed = tuple(op for op in ops if group_sums.is_sum(op)) if outer <= _HISTOGRAMS else ()
-    if not summed:
-        return _planned(of, ops, x, codes, n, gpu)
-    rest = tuple(op for op in ops if not group_sums.is_sum(op))
-    others = iter(_reduce(rest, x, codes, n) if rest else ())
-    sums = iter(group_sums.sums(summed, x, codes, n))
-    return [next(sums if group_sums.is_sum(op) else others) for op in ops]
+    alone = [op for op in ops if outer <= _LINES_ALONE and many_groups.takes(op, n)]
+    rest = tuple(op for op in ops if op not in alone)
+    others = iter(_planned(rest, x, codes, n, gpu) if rest else ())
+    return [many_groups.reduce(op, x, codes, n) if op in alone else next(others) for op in ops]
 
 
 def _fits(nbytes: int, itemsize: int, gpu: Device) -> bool:
@@ -219,10 +227,32 @@ def _reduce_halves(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -
 
 
 class _Field(NamedTuple):
-    """A field of a state: its dtype, and whether it is the number of rows of each group."""
+    """A field of a state.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+    shared : bool
+        Whether it is the number of rows of each group, which is the same for all columns.
+    passed : bool
+        Whether the kernels are told where it goes.
+    """
 
     dtype: np.dtype[Any]
     shared: bool
+    passed: bool
+
+
+def _counts_rows(op: Operation) -> bool:
+    return not op.skipna and op.monoid in _COUNTING
+
+
+@cache
+def _without_counts(op: Operation) -> Operation:
+    """Return the operation whose states have all fields of `op` but the number of rows."""
+    if not _counts_rows(op) or op.element.kind not in "fc":
+        return op
+    return replace(op, monoid=_COUNTING[op.monoid])
 
 
 @cache
@@ -230,9 +260,11 @@ def _fields_of(ops: tuple[Operation, ...], planned: bool) -> tuple[tuple[_Field,
     """Return the fields of the states of operations; a plan tells the number of rows."""
 
     def of(op: Operation) -> tuple[_Field, ...]:
-        counts = planned and not op.skipna and op.monoid in _COUNTING
-        dtypes = zip(op.monoid.fields, op.monoid.dtypes(op.element), strict=True)
-        return tuple(_Field(dtype, counts and f.name == "count") for f, dtype in dtypes)
+        counts = planned and _counts_rows(op)
+        known = not counts or _without_counts(op) == op
+        shared = [counts and field.name == "count" for field in op.monoid.fields]
+        dtypes = op.monoid.dtypes(op.element)
+        return tuple(_Field(d, s, known or not s) for d, s in zip(dtypes, shared, strict=True))
 
     return tuple(map(of, ops))
 
@@ -253,9 +285,13 @@ class _Fields:
     ) -> None:
         self._fields, self._shape = _fields_of(ops, planned), shape
         self._starts: list[int] = []
+        passed: list[int] = []
         n, end, shared = math.prod(shape), 0, False
         for field in (field for some in self._fields for field in some):
-            self._starts.append(-1 if field.shared else end)
+            start = -1 if field.shared else end
+            self._starts.append(start)
+            if field.passed:
+                passed.append(start)
             shared |= field.shared
             if not field.shared:
                 end += -(-n * field.dtype.itemsize // 256) * 256
@@ -266,7 +302,7 @@ class _Fields:
             # What is between the fields goes to the host, too.
             self._room.data.memset_async(0, total)
         at = self._room.data.ptr
-        self.pointers = [at + start if start >= 0 else 0 for start in self._starts]
+        self.pointers = [at + start if start >= 0 else 0 for start in passed]
         self.sizes = at + end if shared else 0
 
     def states(self) -> list[State]:
@@ -292,9 +328,10 @@ class _Fields:
 
 
 def _planned(
-    of: Product, ops: tuple[Operation, ...], x: Array, codes: Array, n: int, gpu: Device
+    ops: tuple[Operation, ...], x: Array, codes: Array, n: int, gpu: Device
 ) -> list[State]:
     outer, rows, inner = x.shape
+    of = _product(tuple(map(_without_counts, ops)))
     in_lines = inner == 1 and _fits(rows * x.itemsize, x.itemsize, gpu)
     v = programs.columns_per_thread(of)
     if inner % v or x.data.ptr % (v * x.itemsize):
@@ -373,8 +410,9 @@ def _plan(
 ) -> tuple[tuple[Any, ...], Any]:
     """Return the arguments of a plan, and what they point to."""
     rows = codes.size
-    # Beside what the program has itself.
-    warps = min(32, (gpu.shared_bytes - 1024) // (4 * n), -(-rows // 64))
+    warps = min(
+        32, (gpu.shared_bytes - programs.plan_shared_bytes(0, n)) // (4 * n), -(-rows // 64)
+    )
     if warps and rows <= warps * _WARP_CODES:
         room = cupy.empty(rows + 2 * (n + 1), "i4")
         order = room.data.ptr
@@ -382,13 +420,19 @@ def _plan(
         first = 0 if whole else begin + 4 * (n + 1)
         numbers = map(np.int32, (rows, n, warps, piece))
         arguments = codes.data.ptr, *numbers, order, begin, first, sizes
-        launch(programs.plan(), 1, programs.PLAN_THREADS, *arguments, shared=4 * warps * n)
+        launch(
+            programs.plan(),
+            1,
+            programs.PLAN_THREADS,
+            *arguments,
+            shared=programs.plan_shared_bytes(warps, n),
+        )
         return (order, begin, first, np.int32(n), np.int32(piece)), (room,)
     # The fewest bytes in which -1, as the largest number, is sorted last.
     size = next(k for k in (1, 2, 4) if n < 1 << 8 * k)
     keys = codes.astype(f"u{size}", copy=False)
     sorted_rows = cupy.argsort(keys, kind="stable").astype(np.int32)
-    counts = group_sums.count_rows(codes, n)
+    counts = many_groups.count_rows(codes, n)
     if sizes:
         target = cupy.ndarray(n, "i8", memptr=_pointer(sizes, 8 * n))
         target[...] = counts

@@ -23,6 +23,8 @@ from dask_coop.algebra.monoids import (
     MINMAX,
     MOMENTS,
     MONOIDS,
+    NANMAX,
+    NANMIN,
     OF_GROUPS,
     PROD,
     SUM,
@@ -35,6 +37,7 @@ from dask_coop.cuda.devices import Device, usual
 from dask_coop.cuda.programs import (
     bin_index,
     histogram,
+    many_groups,
     matmul,
     matmul_int8,
     multichunk,
@@ -156,6 +159,27 @@ def groups(of: by_group.Product) -> Iterator[str]:
         yield from (by_group.private(of, v) for v in by_group.private_widths(of))
 
 
+@cache
+def extremes(op: Operation) -> tuple[str, str]:
+    """Return the C++ name of the keys of extrema, and the program that makes elements of them."""
+    most = op.monoid in (MAX, NANMAX)
+    keys = many_groups.key(op.element, most, op.monoid in (MIN, MAX) and not op.skipna)
+    return keys, many_groups.settle_extremes(op.element, keys, functor(op))
+
+
+def all_of_many_groups(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield what reductions of many groups can launch for elements of `dtype`."""
+    yield from (many_groups.deal(dtype), many_groups.add(dtype))
+    yield many_groups.settle(accumulator(dtype))
+    if dtype.kind == "f":
+        yield many_groups.largest(dtype)
+    for monoid in (MIN, MAX, NANMIN, NANMAX):
+        if dtype.kind in monoid.kinds:
+            keys, settle = extremes(bind(monoid, dtype, dtype, monoid.name))
+            yield from (many_groups.extremes(dtype, keys, v) for v in (1, 4))
+            yield from (many_groups.extremes_of_lists(dtype, keys), settle)
+
+
 def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield reductions by group of elements of `dtype`.
 
@@ -165,13 +189,10 @@ def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:
     total, mean = (grouped(bind(m, dtype, m.output(dtype), m.name)) for m in (SUM, MEAN))
     yield from groups(total)
     if dtype.itemsize <= 4:
-        found = accumulator(dtype)
-        yield from (by_group.deal(dtype), by_group.add(dtype), by_group.settle(found))
-        if dtype.kind == "f":
-            yield by_group.largest(dtype)
+        yield from all_of_many_groups(dtype)
     if dtype not in _FULLY_LISTED:
         return
-    yield from groups(mean.and_then(total))
+    yield from groups(total.and_then(mean))
     for monoid in (*MONOIDS, *OF_GROUPS):
         for skipna in skips(monoid) if dtype.kind in monoid.kinds else ():
             op = bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna)

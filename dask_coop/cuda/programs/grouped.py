@@ -16,15 +16,13 @@ THREADS, PLAN_THREADS = 256, 1024
 #: The most threads of a block of `private`.
 PRIVATE_THREADS = 512
 
-#: Blocks of `columns` that share a multiprocessor.
-_COLUMN_BLOCKS = 3
-
 #: The most bytes of states that a thread of `columns` accumulates, and the bytes that it has in
 #: flight.
-_STATES_BYTES, _FLIGHT_BYTES = 32, 96
+_STATES_BYTES, _FLIGHT_BYTES = 80, 128
 
 
-@dataclass(frozen=True)
+# Compared as objects: what is made of all fields would take a good part of the time of a call.
+@dataclass(frozen=True, eq=False)
 class Product:
     """One monoid or several, over the same elements.
 
@@ -76,16 +74,23 @@ entry(const int* codes, int n, int groups, int warps, int piece, int* order, int
 """
 
 
+def plan_shared_bytes(warps: int, groups: int) -> int:
+    """Return the shared memory of the block of `plan`."""
+    return 4 * warps * groups + 256
+
+
 @cache
 def columns(of: Product, v: int) -> str:
     """Return the reduction of strided lines, `v` by a thread."""
-    loads = max(4, min(12, _FLIGHT_BYTES // (v * of.element.itemsize)))
+    loads = max(4, min(12, _FLIGHT_BYTES // (v * of.element.itemsize), 32 // v))
+    # As many blocks share a multiprocessor as leave registers for the states.
+    blocks = 3 if v * of.state.itemsize <= 32 else 2
     return _unit(
         of,
         f"{_PLAN}, M::State* parts, i64 outer, i64 n, i64 inner, int pieces, int lanes",
         f"group_columns<T, M, {THREADS}, {v}, {loads}>"
         f"(x, {_MADE}, out, parts, outer, n, inner, pieces, lanes);",
-        f"{THREADS}, {_COLUMN_BLOCKS}",
+        f"{THREADS}, {blocks}",
     )
 
 
@@ -144,83 +149,6 @@ def combine(of: Product) -> str:
         "(parts, first, out, outer, groups, inner, pieces, each, team);",
         x="",
     )
-
-
-#: Threads of a block that deals elements to buckets, and elements of each; threads of one that adds
-#: a bucket up, and the groups of a bucket.
-DEAL_THREADS, DEAL_ITEMS, SUM_THREADS, BUCKET = 512, 16, 1024, 1 << 14
-
-#: The most groups of `sums`.
-MOST_GROUPS = BUCKET * SUM_THREADS
-
-#: The words of global memory for what is added apart, a group.
-APART_WORDS = 5
-
-
-@cache
-def largest(element: np.dtype[Any]) -> str:
-    """Return the search for the exponent of the largest element."""
-    return f"""{_sums_head(element)}
-entry(const T* x, i64 size, int* exponent) {{
-  largest_element<T, {SUM_THREADS}>(x, size, exponent);
-}}
-"""
-
-
-@cache
-def deal(element: np.dtype[Any]) -> str:
-    """Return the partition of elements and their codes into lists a bucket."""
-    return f"""{_sums_head(element, f"{DEAL_THREADS}, 2")}
-entry(const T* x, const int* codes, i64 size, int groups, unsigned short* lows, T* values,
-      unsigned* extents, unsigned* sizes, int buckets) {{
-  deal_groups<T, {DEAL_THREADS}, {DEAL_ITEMS}>(x, codes, size, groups, lows, values, extents, sizes,
-                                               buckets);
-}}
-"""
-
-
-def deal_shared_bytes(element: np.dtype[Any], buckets: int) -> int:
-    """Return the shared memory of a block of `deal`."""
-    return DEAL_THREADS * DEAL_ITEMS * (2 + element.itemsize) + 8 * buckets
-
-
-@cache
-def add(element: np.dtype[Any]) -> str:
-    """Return the sums of the lists that `deal` makes."""
-    return f"""{_sums_head(element, f"{SUM_THREADS}, 1")}
-entry(const unsigned short* lows, const T* values, const unsigned* extents, const unsigned* sizes,
-      int buckets, i64 tiles, int groups, const int* exponent, double* table, u64* high, u64* low,
-      u64* apart) {{
-  add_lists<T, {SUM_THREADS}>(lows, values, extents, sizes, buckets, tiles,
-                              {DEAL_THREADS * DEAL_ITEMS}, groups, exponent, table, high, low,
-                              apart);
-}}
-"""
-
-
-def add_shared_bytes() -> int:
-    """Return the shared memory of a block of `add`."""
-    return BUCKET * 12 + 256
-
-
-@cache
-def settle(total: np.dtype[Any]) -> str:
-    """Return the step that makes sums of their words."""
-    return f"""#include "kernel_group_sums.cuh"
-using namespace coop;
-extern "C" __global__ void __launch_bounds__({THREADS})
-entry({"double" if total.kind == "f" else "u64"}* table, const u64* high, const u64* low,
-      const u64* apart, const int* exponent, int groups) {{
-  settle_groups(table, high, low, apart, exponent, groups);
-}}
-"""
-
-
-def _sums_head(element: np.dtype[Any], bounds: str = f"{SUM_THREADS}") -> str:
-    return f"""#include "kernel_group_sums.cuh"
-using namespace coop;
-using T = {ctype(element)};
-extern "C" __global__ void __launch_bounds__({bounds})"""
 
 
 #: The arguments of a plan, and the plan.
