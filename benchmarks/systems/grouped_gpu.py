@@ -152,12 +152,14 @@ def zones(gpu: Gpu, size: int, torch: Any) -> Iterator[Row]:
             gpu.free()
 
 
-def on_gpu(power: int, samples: int) -> Iterator[Row]:
+def on_gpu(power: int, samples: int, alone: bool) -> Iterator[Row]:
     """Measure everything, with arrays of ``2**power`` elements and 2**13 and some hours."""
     gpu = Gpu(samples)
     try:
         import torch
     except ImportError:
+        torch = None
+    if alone:
         torch = None
     yield from columns(gpu, 8760, 1 << (power - 12), torch)
     gpu.free()
@@ -170,9 +172,10 @@ def main() -> None:
     parser.add_argument("--power", type=int, default=29, help="arrays have 2**POWER elements")
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--results", type=Path, help="file for the results")
+    parser.add_argument("--alone", action="store_true", help="without PyTorch")
     given = parser.parse_args()
     rows = []
-    for row in on_gpu(given.power, given.samples):
+    for row in on_gpu(given.power, given.samples, given.alone):
         print(row, flush=True)
         rows.append(row)
         if given.results:
