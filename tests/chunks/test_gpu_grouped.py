@@ -268,6 +268,24 @@ def test_extrema_of_many_groups(cp: Any, n: int, name: str) -> None:
                 np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("name", ["?", "i1", "i4", "u4", "f2", "f4", "f8"])
+@pytest.mark.parametrize("n", [1500, 70_000])
+def test_arguments_of_extrema_of_many_groups(cp: Any, n: int, name: str) -> None:
+    x = numbers((30_001,), name)
+    if x.dtype.kind == "f":
+        x[100:400] = 0
+        x[100:400:3] *= -1
+    else:
+        x[100:400], x[50:100] = x.dtype.type(0), 1
+        if x.dtype.kind in "iu":
+            x[400:600], x[600:900] = np.iinfo(name).min, np.iinfo(name).max
+    codes = np.random.default_rng(8).integers(-1, n, x.shape)
+    codes[::2] %= 1000
+    for monoid in (ARGMIN, ARGMAX):
+        for skipna in (False, True):
+            assert_groups(cp, [operation(monoid, name, skipna)], x, codes, n)
+
+
 @pytest.mark.parametrize("name", ["f2", "f4"])
 def test_sums_of_many_groups_keep_the_digits_of_light_ones(cp: Any, name: str) -> None:
     rng, n, size = np.random.default_rng(6), 20_000, 100_000

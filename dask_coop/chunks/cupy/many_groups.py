@@ -17,7 +17,20 @@ import cupy
 import numpy as np
 
 from dask_coop.algebra.bins import Integers
-from dask_coop.algebra.monoids import COUNT, COUNTS, MAX, MEAN, MIN, NANMAX, NANMIN, SUM, State
+from dask_coop.algebra.monoids import (
+    ARGMAX,
+    ARGMIN,
+    COUNT,
+    COUNTS,
+    MAX,
+    MEAN,
+    MIN,
+    NANMAX,
+    NANMIN,
+    NO_INDEX,
+    SUM,
+    State,
+)
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import aligned
@@ -29,7 +42,8 @@ from dask_coop.cuda.programs import many_groups as programs
 
 Array = Any
 
-_SUMS, _EXTREMA = (SUM, COUNTS, COUNT, MEAN), (MIN, MAX, NANMIN, NANMAX)
+_SUMS = (SUM, COUNTS, COUNT, MEAN)
+_EXTREMA = (MIN, MAX, NANMIN, NANMAX, ARGMIN, ARGMAX)
 
 #: The most groups that are left to weighted histograms, which have them in shared memory.
 _HISTOGRAM_GROUPS = 1 << 14
@@ -52,7 +66,7 @@ def reduce(op: Operation, x: Array, codes: Array, n: int) -> State:
     for line in range(x.shape[0]):
         values, tables = aligned(x[line, :, 0]), [field[line, :, 0] for field in fields]
         if op.monoid in _EXTREMA:
-            _extrema(op, codes, values, n, tables[0])
+            _extrema(op, codes, values, n, *tables)
             continue
         labels = codes
         if op.skipna and op.element.kind == "f":
@@ -107,23 +121,27 @@ def _sum_by_buckets(codes: Array, values: Array, n: int, total: Array) -> None:
     launch(settle, -(-n // programs.SETTLE_THREADS), programs.SETTLE_THREADS, *settled)
 
 
-def _extrema(op: Operation, codes: Array, values: Array, n: int, out: Array) -> None:
-    """Write the extrema of groups, and the identity where there is nothing."""
+def _extrema(op: Operation, codes: Array, values: Array, n: int, *out: Array) -> None:
+    """Write the extrema of groups, and where the first are; the identity where there is nothing."""
     gpu = device(cupy.cuda.runtime.getDevice())
     keys, settle = programs_list.extremes(op)
     table = cupy.zeros(n, "u4")
+    v = 1 if values.data.ptr % (4 * values.itemsize) or codes.data.ptr % 16 else 4
+    blocks = max(1, min(gpu.processors, values.size // (programs.THREADS * 4)))
+    arguments = values.data.ptr, codes.data.ptr, np.int64(values.size), np.int32(n), table.data.ptr
     if 4 * n <= gpu.shared_bytes:
-        v = 1 if values.data.ptr % (4 * values.itemsize) or codes.data.ptr % 16 else 4
         source = programs.extremes(op.element, keys, v)
         prepare(source, settle)
-        blocks = max(1, min(gpu.processors, values.size // (programs.THREADS * 4)))
-        arguments = values.data.ptr, codes.data.ptr, np.int64(values.size), np.int32(n)
-        launch(source, blocks, programs.THREADS, *arguments, table.data.ptr, shared=4 * n)
+        launch(source, blocks, programs.THREADS, *arguments, shared=4 * n)
     else:
         source = programs.extremes_of_lists(op.element, keys)
         prepare(programs.deal(op.element), source, settle)
         _by_buckets(codes, values, n, source, 1, table.data.ptr)
-    settled = table.data.ptr, out.data.ptr, np.int32(n)
+    if op.monoid.positional:
+        out[1].fill(NO_INDEX)
+        finder = programs.find(op.element, keys, v)
+        launch(finder, 2 * blocks, programs.THREADS, *arguments, out[1].data.ptr)
+    settled = table.data.ptr, out[0].data.ptr, np.int32(n)
     launch(settle, -(-n // programs.SETTLE_THREADS), programs.SETTLE_THREADS, *settled)
 
 

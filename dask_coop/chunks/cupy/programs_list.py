@@ -14,6 +14,7 @@ import numpy as np
 
 from dask_coop.algebra.monoids import (
     ANY,
+    ARGMAX,
     COMPENSATED_SUM,
     COUNT_NONZERO,
     LOGADDEXP,
@@ -162,9 +163,11 @@ def groups(of: by_group.Product) -> Iterator[str]:
 @cache
 def extremes(op: Operation) -> tuple[str, str]:
     """Return the C++ name of the keys of extrema, and the program that makes elements of them."""
-    most = op.monoid in (MAX, NANMAX)
-    keys = many_groups.key(op.element, most, op.monoid in (MIN, MAX) and not op.skipna)
-    return keys, many_groups.settle_extremes(op.element, keys, functor(op))
+    most = op.monoid in (MAX, NANMAX, ARGMAX)
+    keeps_nan = op.element.kind == "f" and op.monoid not in (NANMIN, NANMAX) and not op.skipna
+    keys = many_groups.key(op.element, most, keeps_nan, op.monoid.positional)
+    value = replace(op, monoid=MAX if most else MIN) if op.monoid.positional else op
+    return keys, many_groups.settle_extremes(op.element, keys, functor(value))
 
 
 def all_of_many_groups(dtype: np.dtype[Any]) -> Iterator[str]:
@@ -173,11 +176,13 @@ def all_of_many_groups(dtype: np.dtype[Any]) -> Iterator[str]:
     yield many_groups.settle(accumulator(dtype))
     if dtype.kind == "f":
         yield many_groups.largest(dtype)
-    for monoid in (MIN, MAX, NANMIN, NANMAX):
+    for monoid in (MIN, NANMAX, ARGMAX):
         if dtype.kind in monoid.kinds:
-            keys, settle = extremes(bind(monoid, dtype, dtype, monoid.name))
+            keys, settle = extremes(bind(monoid, dtype, monoid.output(dtype), monoid.name))
             yield from (many_groups.extremes(dtype, keys, v) for v in (1, 4))
             yield from (many_groups.extremes_of_lists(dtype, keys), settle)
+            if monoid.positional:
+                yield from (many_groups.find(dtype, keys, v) for v in (1, 4))
 
 
 def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:

@@ -84,10 +84,10 @@ entry({"double" if total.kind == "f" else "u64"}* table, const u64* high, const 
 """
 
 
-def key(element: np.dtype[Any], most: bool, keeps_nan: bool) -> str:
+def key(element: np.dtype[Any], most: bool, keeps_nan: bool, one_zero: bool) -> str:
     """Return the C++ name of the keys of the least or the largest element."""
-    flags = f"{str(most).lower()}, {str(keeps_nan and element.kind == 'f').lower()}"
-    return f"ExtremeKey<{ctype(element)}, {flags}>"
+    flags = most, keeps_nan, one_zero
+    return f"ExtremeKey<{ctype(element)}, {', '.join(str(flag).lower() for flag in flags)}>"
 
 
 @cache
@@ -113,8 +113,18 @@ entry({_LISTS}, unsigned* table) {{
 
 
 @cache
+def find(element: np.dtype[Any], of: str, v: int) -> str:
+    """Return where the first elements with the keys of their groups are, in loads of `v`."""
+    return f"""{_head("extremes", element, f"{THREADS}, 1")}
+entry(const T* x, const int* codes, i64 size, int groups, const unsigned* table, i64* indices) {{
+  find_extremes<T, {of}, {THREADS}, {v}, 4>(x, codes, size, groups, table, indices);
+}}
+"""
+
+
+@cache
 def settle_extremes(element: np.dtype[Any], of: str, functor: Functor) -> str:
-    """Return the step that makes elements of keys."""
+    """Return the step that makes elements of keys; the functor says what is of no element."""
     return f"""{_head("extremes", element, f"{SETTLE_THREADS}")}
 entry(const unsigned* table, T* out, int groups) {{
   settle_extremes<T, {of}, {functor}>(table, out, groups);
