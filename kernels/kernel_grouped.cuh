@@ -279,7 +279,6 @@ template <typename T, typename M, int nt, bool ordered, typename Out>
 __device__ void group_lines(const T* x, const Plan& plan, const Out& out, i64 outer, int n, int lines, int team) {
   // Padding after every 128 bytes keeps rows that are a group's length apart on different banks.
   constexpr unsigned gap = sizeof(T) < 4 ? 4 : sizeof(T);
-  constexpr int unroll = sizeof(typename M::State) > 16 ? 1 : 4;
   alignas(16) extern __shared__ unsigned char tile[];
   auto at = [&](unsigned i) {
     unsigned byte = i * unsigned(sizeof(T));
@@ -299,7 +298,6 @@ __device__ void group_lines(const T* x, const Plan& plan, const Out& out, i64 ou
         int from = plan.begin[group], count = plan.begin[group + 1] - from;
         Rows rows(plan.order + from, count);
         Share<ordered> share(count, lane, team);
-#pragma unroll unroll
         for (int k = share.begin; k < share.end; k += share.step) {
           int row = rows[k];
           lift.add(*at(line * n + row), row);

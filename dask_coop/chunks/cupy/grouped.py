@@ -68,6 +68,9 @@ _WARP_CODES = 1 << 13
 #: Threads that keep a multiprocessor busy, and how many times as many there should be.
 _BUSY, _WAVES = 1024, 4
 
+#: Threads of a multiprocessor whose loads alone take most of the memory's rate.
+_ENOUGH = 192
+
 #: The fewest rows of a piece.
 _PIECE = 64
 
@@ -336,10 +339,12 @@ def _planned(
     v = programs.columns_per_thread(of)
     if inner % v or x.data.ptr % (v * x.itemsize):
         v = 1
-    # As many pieces as make threads enough, were the groups of one size.
+    # As many pieces as make threads enough, were the groups of one size; none where a group's
+    # columns alone have loads enough under way.
     threads = outer * inner // v * (1 if inner > 1 else 32)
     wanted = -(-gpu.processors * _BUSY * _WAVES // threads)
-    piece = rows if in_lines else max(_PIECE, -(-rows // wanted))
+    enough = in_lines or (inner > 1 and threads >= gpu.processors * _ENOUGH)
+    piece = rows if enough else max(_PIECE, -(-rows // wanted))
     whole = piece >= rows
     if in_lines:
         source = programs.lines(of)

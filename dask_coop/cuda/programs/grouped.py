@@ -18,7 +18,7 @@ PRIVATE_THREADS = 512
 
 #: The most bytes of states that a thread of `columns` accumulates, and the bytes that it has in
 #: flight.
-_STATES_BYTES, _FLIGHT_BYTES = 80, 128
+_STATES_BYTES, _FLIGHT_BYTES = 160, 128
 
 
 # Compared as objects: what is made of all fields would take a good part of the time of a call.
