@@ -67,6 +67,15 @@ def _cp() -> Any:
     return importlib.import_module("cupy")
 
 
+@pytest.fixture(name="by_buckets", params=[False, True])
+def _by_buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        pytest.importorskip("cupy")
+        from dask_coop.chunks.cupy import many_groups
+
+        monkeypatch.setattr(many_groups, "_is_histogram", lambda n: False)
+
+
 def operation(monoid: MonoidRow, dtype: Any, skipna: bool = False) -> Operation:
     dtype = np.dtype(dtype)
     return bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna)
@@ -238,6 +247,7 @@ def test_every_dtype(cp: Any, name: str) -> None:
             assert_groups(cp, [operation(monoid, name)], x, labellings(shape[-1:], n)[0], n)
 
 
+@pytest.mark.usefixtures("by_buckets")
 @pytest.mark.parametrize("name", ["?", "i2", "u4", "i8", "f2", "f4", "f8"])
 @pytest.mark.parametrize("n", [1, 1000, 30_000])
 def test_sums_and_counts_of_labels_of_the_array(cp: Any, n: int, name: str) -> None:
@@ -286,6 +296,7 @@ def test_arguments_of_extrema_of_many_groups(cp: Any, n: int, name: str) -> None
             assert_groups(cp, [operation(monoid, name, skipna)], x, codes, n)
 
 
+@pytest.mark.usefixtures("by_buckets")
 @pytest.mark.parametrize("name", ["f2", "f4"])
 def test_sums_of_many_groups_keep_the_digits_of_light_ones(cp: Any, name: str) -> None:
     rng, n, size = np.random.default_rng(6), 20_000, 100_000
@@ -302,6 +313,7 @@ def test_sums_of_many_groups_keep_the_digits_of_light_ones(cp: Any, name: str) -
     np.testing.assert_allclose(found, wanted, 1e-15)
 
 
+@pytest.mark.usefixtures("by_buckets")
 def test_sums_of_many_groups_take_what_is_not_finite(cp: Any) -> None:
     n, x = 20_000, np.ones(50_000, "f4")
     codes = np.arange(50_000) % n

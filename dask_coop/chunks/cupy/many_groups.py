@@ -45,9 +45,6 @@ Array = Any
 _SUMS = (SUM, COUNTS, COUNT, MEAN)
 _EXTREMA = (MIN, MAX, NANMIN, NANMAX, ARGMIN, ARGMAX)
 
-#: The most groups that are left to weighted histograms, which have them in shared memory.
-_HISTOGRAM_GROUPS = 1 << 14
-
 #: Bytes of the lists of elements that are dealt at a time.
 _LISTS_BYTES = 1 << 31
 
@@ -56,8 +53,32 @@ def takes(op: Operation, n: int) -> bool:
     """Tell whether `reduce` makes the states of n groups."""
     if op.monoid in _SUMS:
         return op.element.kind in "biuf"
-    small = op.element.itemsize <= 4 and n <= programs.MOST_GROUPS
-    return op.monoid in _EXTREMA and op.element.kind in "biuf" and small
+    small = op.element.itemsize <= 4 and op.element.kind in "biuf"
+    return op.monoid in _EXTREMA and small and (_fits(n) or _takes_buckets(op.element, n, 1))
+
+
+def _fits(n: int) -> bool:
+    """Tell whether a block's shared memory has a key a group."""
+    return 4 * n <= device(cupy.cuda.runtime.getDevice()).shared_bytes
+
+
+def _takes_buckets(element: np.dtype[Any], n: int, words: int) -> bool:
+    """Tell whether elements can be dealt to buckets, of so many words a group."""
+    room = device(cupy.cuda.runtime.getDevice()).shared_bytes
+    buckets = -(-n // programs.BUCKET)
+    needed = programs.deal_shared_bytes(element, buckets * _copies(buckets))
+    fits = max(needed, programs.lists_shared_bytes(words)) <= room
+    return fits and element.itemsize <= 4 and n <= programs.MOST_GROUPS
+
+
+def _copies(buckets: int) -> int:
+    """Return the counters of a bucket."""
+    return max(1, min(16, programs.DEAL_THREADS // buckets))
+
+
+def _is_histogram(n: int) -> bool:
+    """Tell whether a weighted histogram has n groups in the shared memory of two blocks."""
+    return n <= device(cupy.cuda.runtime.getDevice()).shared_bytes // 2 - 1024
 
 
 def reduce(op: Operation, x: Array, codes: Array, n: int) -> State:
@@ -98,7 +119,7 @@ def _sum(codes: Array, values: Array, n: int, total: Array) -> None:
         table = cupy.zeros(n, "i8" if exact else "f8")
         _sum(codes, values if exact else values.astype(np.float64), n, table)
         total[...] = table
-    elif values.itemsize <= 4 and _HISTOGRAM_GROUPS < n <= programs.MOST_GROUPS:
+    elif not _is_histogram(n) and _takes_buckets(values.dtype, n, 3):
         _sum_by_buckets(codes, values, n, total)
     else:
         count(codes.view("u4"), values, Integers(n), total)
@@ -129,7 +150,7 @@ def _extrema(op: Operation, codes: Array, values: Array, n: int, *out: Array) ->
     v = 1 if values.data.ptr % (4 * values.itemsize) or codes.data.ptr % 16 else 4
     blocks = max(1, min(gpu.processors, values.size // (programs.THREADS * 4)))
     arguments = values.data.ptr, codes.data.ptr, np.int64(values.size), np.int32(n), table.data.ptr
-    if 4 * n <= gpu.shared_bytes:
+    if _fits(n):
         source = programs.extremes(op.element, keys, v)
         prepare(source, settle)
         launch(source, blocks, programs.THREADS, *arguments, shared=4 * n)
@@ -152,7 +173,7 @@ def _by_buckets(
     gpu = device(cupy.cuda.runtime.getDevice())
     element, size = values.dtype, values.size
     buckets = -(-n // programs.BUCKET)
-    copies = max(1, min(16, programs.DEAL_THREADS // buckets))
+    copies = _copies(buckets)
     tile = programs.DEAL_THREADS * programs.DEAL_ITEMS
     most = -(-size // tile)
     most = min(most, max(1, _LISTS_BYTES // (tile * (2 + element.itemsize) + 4 * buckets)))
