@@ -157,6 +157,14 @@ template <typename T> struct CountNonzero {
   __device__ static i64 combine(i64 a, i64 b) { return a + b; }
 };
 
+template <typename T> struct Count {
+  using State = i64;
+  using Lift = OneByOne<Count, T>;
+  __device__ static i64 identity() { return 0; }
+  __device__ static i64 lift(T) { return 1; }
+  __device__ static i64 combine(i64 a, i64 b) { return a + b; }
+};
+
 // NaN wins, as in NumPy.
 template <typename T> struct Min {
   using State = T;
@@ -252,6 +260,33 @@ template <typename T, typename M> struct Arg {
 };
 template <typename T> struct ArgMin : Arg<T, Min<T>> {};
 template <typename T> struct ArgMax : Arg<T, Max<T>> {};
+
+// The element that comes first, or last, and its index.
+template <typename T, bool last> struct End {
+  struct State {
+    T value;
+    i64 index;
+  };
+  static constexpr i64 none = 9223372036854775807ll;
+
+  __device__ static State identity() { return {T{}, none}; }
+  struct Lift {
+    T value{};
+    int at = -1;
+    __device__ void add(T x, int i) {
+      if (!last && at >= 0) return;
+      value = x;
+      at = i;
+    }
+    __device__ State state(i64 first) const { return {value, at < 0 ? none : first + at}; }
+  };
+  __device__ static State combine(State a, State b) {
+    if (last) return b.index != none && (a.index == none || b.index > a.index) ? b : a;
+    return b.index < a.index ? b : a;
+  }
+};
+template <typename T> struct First : End<T, false> {};
+template <typename T> struct Last : End<T, true> {};
 
 template <typename T> struct Mean {
   using F = typename floating<T>::type;

@@ -22,6 +22,7 @@ from dask_coop.chunks import ChunkBackend, files
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
 from dask_coop.chunks.cupy.digits import collect as collect
+from dask_coop.chunks.cupy.grouped import lift_groups as lift_groups
 from dask_coop.chunks.cupy.histogram import digitize as digitize
 from dask_coop.chunks.cupy.histogram import histogram as histogram
 from dask_coop.chunks.cupy.lift import lift as lift

@@ -15,6 +15,7 @@ import numpy as np
 from dask_coop.algebra.fills import fill, weighted_mean
 from dask_coop.algebra.monoids import (
     ANY,
+    ARGMAX,
     COMPENSATED_SUM,
     COUNT_NONZERO,
     LOGADDEXP,
@@ -24,6 +25,9 @@ from dask_coop.algebra.monoids import (
     MINMAX,
     MOMENTS,
     MONOIDS,
+    NANMAX,
+    NANMIN,
+    OF_GROUPS,
     PROD,
     SUM,
     VAR,
@@ -35,6 +39,7 @@ from dask_coop.cuda.devices import Device, usual
 from dask_coop.cuda.programs import (
     bin_index,
     histogram,
+    many_groups,
     matmul,
     matmul_int8,
     multichunk,
@@ -45,6 +50,7 @@ from dask_coop.cuda.programs import (
     transpose,
 )
 from dask_coop.cuda.programs import custom as custom_monoid
+from dask_coop.cuda.programs import grouped as by_group
 from dask_coop.cuda.programs.base import CTYPES, Functor, ctype
 
 _H200 = usual("sm_90")
@@ -136,6 +142,67 @@ def reductions(op: Operation) -> Iterator[str]:
     for v in sorted({1, reduce.columns_per_thread(read, state)}):
         yield reduce.long_columns(name, read, state, v)
         yield reduce.threads(name, read, state, v)
+
+
+@cache
+def grouped(op: Operation) -> by_group.Product:
+    """Return what the programs of reductions by group are made of."""
+    state = layout(op)
+    leaves = tuple((offset, dtype.itemsize) for dtype, offset in offsets(state))
+    return by_group.Product(functor(op), op.element, state, leaves, not op.monoid.commutative)
+
+
+def groups(of: by_group.Product) -> Iterator[str]:
+    """Yield what `lift_groups` can launch for the monoids of a product."""
+    yield by_group.plan()
+    yield from (by_group.columns(of, v) for v in sorted({1, by_group.columns_per_thread(of)}))
+    yield from (by_group.lines(of), by_group.gathered(of), by_group.combine(of))
+    if not of.ordered:
+        yield from (by_group.private(of, v) for v in by_group.private_widths(of))
+
+
+@cache
+def extremes(op: Operation) -> tuple[str, str]:
+    """Return the C++ name of the keys of extrema, and the program that makes elements of them."""
+    most = op.monoid in (MAX, NANMAX, ARGMAX)
+    keeps_nan = op.element.kind == "f" and op.monoid not in (NANMIN, NANMAX) and not op.skipna
+    keys = many_groups.key(op.element, most, keeps_nan, op.monoid.positional)
+    value = replace(op, monoid=MAX if most else MIN) if op.monoid.positional else op
+    return keys, many_groups.settle_extremes(op.element, keys, functor(value))
+
+
+def all_of_many_groups(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield what reductions of many groups can launch for elements of `dtype`."""
+    yield from (many_groups.deal(dtype), many_groups.add(dtype))
+    yield many_groups.settle(accumulator(dtype))
+    if dtype.kind == "f":
+        yield many_groups.largest(dtype)
+    for monoid in (MIN, NANMAX, ARGMAX):
+        if dtype.kind in monoid.kinds:
+            keys, settle = extremes(bind(monoid, dtype, monoid.output(dtype), monoid.name))
+            yield from (many_groups.extremes(dtype, keys, v) for v in (1, 4))
+            yield from (many_groups.extremes_of_lists(dtype, keys), settle)
+            if monoid.positional:
+                yield from (many_groups.find(dtype, keys, v) for v in (1, 4))
+
+
+def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield reductions by group of elements of `dtype`.
+
+    As of multi-chunk launches these are sums of every dtype, and of some all monoids, by one of the
+    kernels, whose parts are those of all.
+    """
+    total, mean = (grouped(bind(m, dtype, m.output(dtype), m.name)) for m in (SUM, MEAN))
+    yield from groups(total)
+    if dtype.itemsize <= 4:
+        yield from all_of_many_groups(dtype)
+    if dtype not in _FULLY_LISTED:
+        return
+    yield from groups(total.and_then(mean))
+    for monoid in (*MONOIDS, *OF_GROUPS):
+        for skipna in skips(monoid) if dtype.kind in monoid.kinds else ():
+            op = bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna)
+            yield by_group.columns(grouped(op), 1)
 
 
 def scans(
@@ -492,6 +559,7 @@ def everything() -> list[str]:
                 if "masked" in monoid.options and dtype.kind != "c":
                     op = replace(bind(monoid, dtype, dtype, monoid.name), masked=True)
                     sources.update(dict.fromkeys(reductions(op)))
+        sources.update(dict.fromkeys(all_groups(dtype)))
         if dtype.kind in "biuf":
             sources.update(dict.fromkeys(histograms(dtype)))
             sources.update(dict.fromkeys(order_statistics.all_of(dtype)))

@@ -1,0 +1,493 @@
+"""Reductions of CuPy chunks by group: picks kernels of kernel_grouped.cuh, pieces and a grid.
+
+A chunk is seen as an array of shape (outer, n, inner), whose n rows have a code each. Several
+operations on the same elements are one monoid, and one read::
+
+    codes --> plan: rows by group --> columns, lines or gathered --> states --> combine
+                                      codes --> private tables ----------------^
+
+Where the labels lie as the elements do and there are many groups, sums and extrema are those of
+many_groups.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, reduce
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from dask_coop.algebra.monoids import (
+    COMPENSATED_MEAN,
+    COMPENSATED_SUM,
+    COUNT,
+    MEAN,
+    NO_INDEX,
+    REPRODUCIBLE_COMPLEX_MEAN,
+    REPRODUCIBLE_COMPLEX_SUM,
+    REPRODUCIBLE_MEAN,
+    REPRODUCIBLE_SUM,
+    SUM,
+    VAR,
+    State,
+)
+from dask_coop.algebra.operation import Operation
+from dask_coop.chunks.cupy import many_groups, programs_list
+from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
+from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
+from dask_coop.cuda.devices import Device, device
+from dask_coop.cuda.launch import launch, prepare
+from dask_coop.cuda.programs import grouped as programs
+from dask_coop.cuda.programs.grouped import Product
+
+Array = Any
+
+#: The most bytes of the states of operations that go in one read.
+_PRODUCT_BYTES = 96
+
+#: Rows whose state counts elements, all of them where none is NaN to be left out, and the rows that
+#: have the other fields, of floats.
+_COUNTING = {
+    VAR: VAR,
+    MEAN: SUM,
+    COMPENSATED_MEAN: COMPENSATED_SUM,
+    REPRODUCIBLE_MEAN: REPRODUCIBLE_SUM,
+    REPRODUCIBLE_COMPLEX_MEAN: REPRODUCIBLE_COMPLEX_SUM,
+}
+
+#: The most rows of a chunk at a time: their numbers have 32 bits.
+_MOST_ROWS = 1 << 30
+
+#: The most codes that a warp sorts.
+_WARP_CODES = 1 << 13
+
+#: Threads that keep a multiprocessor busy, and how many times as many there should be.
+_BUSY, _WAVES = 1024, 4
+
+#: Threads of a multiprocessor whose loads alone take most of the memory's rate.
+_ENOUGH = 192
+
+#: The fewest rows of a piece.
+_PIECE = 64
+
+#: Bytes of neighbouring lines that a block takes at a time, and the most of a line.
+_LINES_BYTES, _MOST_LINE_BYTES = 1 << 15, 96 << 10
+
+#: The fewest threads of a block with private tables.
+_PRIVATE = 128
+
+#: The most lines that are reduced one after the other, to many groups.
+_LINES_ALONE = 4
+
+
+def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
+    """Reduce the elements of every group of the chunk `x` to states.
+
+    Parameters
+    ----------
+    ops : sequence of Operation
+    x : cupy.ndarray
+        Of any strides, maybe without elements.
+    codes : cupy.ndarray
+        The groups of the elements along the last axes of `x`, int32 or int64; -1 leaves one out.
+    n : int
+        The number of groups.
+
+    Returns
+    -------
+    list of tuples of arrays
+        A state for each operation, whose fields have the shape of the other axes of `x` and one
+        more axis for the groups.
+    """
+    with x.device:
+        labels = codes.ndim
+        kept = x.shape[: x.ndim - labels]
+        codes = contiguous(codes).reshape(-1).astype(np.int32, copy=False)
+        found: dict[int, State] = {}
+        for some in _together(ops):
+            here = tuple(ops[i] for i in some)
+            if here[0].monoid is COUNT and not here[0].skipna:
+                sizes = many_groups.count_rows(codes, n)
+                sizes = cupy.asnumpy(sizes) if sizes.nbytes <= HOST_STATE_BYTES else sizes
+                found[some[0]] = (_namespace(sizes).broadcast_to(sizes, (*kept, n)),)
+                continue
+            lines, places = _lines(x.astype(here[0].element, copy=False), labels)
+            if lines.size and n:
+                states = _reduce(here, lines, codes, n)
+            else:
+                states = [_identity(op, (lines.shape[0], n, lines.shape[2])) for op in here]
+            shape = [x.shape[d] for d in places.order]
+            shape.insert(places.outer, n)
+            axes = places.axes
+            for i, state in zip(some, states, strict=True):
+                found[i] = tuple(field.reshape(shape).transpose(axes) for field in state)
+        return [found[i] for i in range(len(ops))]
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where kept axes are: their order in memory, how many come first, and how to get them back."""
+
+    order: list[int]
+    outer: int
+
+    @property
+    def axes(self) -> list[int]:
+        """The axes of the result among those that lie in memory, where the groups are one."""
+        at = {d: i + (i >= self.outer) for i, d in enumerate(self.order)}
+        return [*(at[d] for d in range(len(self.order))), self.outer]
+
+
+def _lines(x: Array, labels: int) -> tuple[Array, _Places]:
+    """Return `x` as an array of shape (outer, n, inner), and where its kept axes are."""
+    kept = x.ndim - labels
+    seen, order = dense(x)
+    at = order.index(kept)
+    if order[at : at + labels] != list(range(kept, x.ndim)):
+        seen, order, at = aligned(contiguous(x)), list(range(x.ndim)), kept
+    shape = (
+        math.prod(seen.shape[:at]),
+        math.prod(seen.shape[at : at + labels]),
+        math.prod(seen.shape[at + labels :]),
+    )
+    return seen.reshape(shape), _Places([d for d in order if d < kept], at)
+
+
+def _together(ops: Sequence[Operation]) -> list[list[int]]:
+    """Return the numbers of operations that go in one read each."""
+    together: list[list[int]] = []
+    open_ones: dict[Any, tuple[list[int], int]] = {}
+    for i, op in enumerate(ops):
+        # How many elements there are is not read from them.
+        key = op.element if op.monoid is not COUNT or op.skipna else None
+        nbytes = programs_list.layout(op).itemsize
+        some, room = open_ones.get(key, ([], 0))
+        if room < nbytes:
+            some, room = [], _PRODUCT_BYTES if key else 0
+            together.append(some)
+        some.append(i)
+        open_ones[key] = some, room - nbytes
+    return together
+
+
+def _namespace(x: Any) -> Any:
+    return np if isinstance(x, np.ndarray) else cupy
+
+
+def _identity(op: Operation, shape: tuple[int, ...]) -> State:
+    """Return the states of groups without elements."""
+    values = op.monoid.identity(op.element)
+    nbytes = math.prod(shape) * sum(value.dtype.itemsize for value in values)
+    xp = np if nbytes <= HOST_STATE_BYTES else cupy
+    return tuple(xp.full(shape, value, value.dtype) for value in values)
+
+
+@cache
+def _product(ops: tuple[Operation, ...]) -> Product:
+    return reduce(Product.and_then, map(programs_list.grouped, ops))
+
+
+def _reduce(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[State]:
+    """Reduce `x`, seen as (outer, rows, inner), with elements, to fields of (outer, n, inner)."""
+    outer, rows, inner = x.shape
+    if rows > _MOST_ROWS:
+        return _reduce_halves(ops, x, codes, n)
+    gpu = device(cupy.cuda.runtime.getDevice())
+    if inner > 1 or _fits(rows * x.itemsize, x.itemsize, gpu):
+        return _planned(ops, x, codes, n, gpu)
+    of = _product(ops)
+    threads = 0 if of.ordered else _private_threads(of, gpu, n)
+    if threads:
+        return _private(of, ops, x, codes, n, gpu, threads)
+    alone = [op for op in ops if outer <= _LINES_ALONE and many_groups.takes(op, n)]
+    rest = tuple(op for op in ops if op not in alone)
+    others = iter(_planned(rest, x, codes, n, gpu) if rest else ())
+    return [many_groups.reduce(op, x, codes, n) if op in alone else next(others) for op in ops]
+
+
+def _fits(nbytes: int, itemsize: int, gpu: Device) -> bool:
+    """Tell whether a line of so many bytes is worth a block's shared memory."""
+    most = min(_MOST_LINE_BYTES, gpu.shared_bytes // 2)
+    return programs.lines_shared_bytes(nbytes, itemsize) <= most
+
+
+def _reduce_halves(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[State]:
+    half = x.shape[1] // 2
+    before, after = (
+        _reduce(ops, aligned(contiguous(x[:, part])), codes[part], n)
+        for part in (slice(half), slice(half, None))
+    )
+    combined = []
+    for op, a, b in zip(ops, before, after, strict=True):
+        if op.monoid.positional:
+            b = (b[0], b[1] + half * (b[1] != NO_INDEX), *b[2:])
+        combined.append(op.monoid.combine(a, b))
+    return combined
+
+
+class _Field(NamedTuple):
+    """A field of a state.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+    shared : bool
+        Whether it is the number of rows of each group, which is the same for all columns.
+    passed : bool
+        Whether the kernels are told where it goes.
+    """
+
+    dtype: np.dtype[Any]
+    shared: bool
+    passed: bool
+
+
+def _counts_rows(op: Operation) -> bool:
+    return not op.skipna and op.monoid in _COUNTING
+
+
+@cache
+def _without_counts(op: Operation) -> Operation:
+    """Return the operation whose states have all fields of `op` but the number of rows."""
+    if not _counts_rows(op) or op.element.kind not in "fc":
+        return op
+    return replace(op, monoid=_COUNTING[op.monoid])
+
+
+@cache
+def _fields_of(ops: tuple[Operation, ...], planned: bool) -> tuple[tuple[_Field, ...], ...]:
+    """Return the fields of the states of operations; a plan tells the number of rows."""
+
+    def of(op: Operation) -> tuple[_Field, ...]:
+        counts = planned and _counts_rows(op)
+        known = not counts or _without_counts(op) == op
+        shared = [counts and field.name == "count" for field in op.monoid.fields]
+        dtypes = op.monoid.dtypes(op.element)
+        return tuple(_Field(d, s, known or not s) for d, s in zip(dtypes, shared, strict=True))
+
+    return tuple(map(of, ops))
+
+
+class _Fields:
+    """Room for the states of operations: every field an array of its own, in one allocation.
+
+    Attributes
+    ----------
+    pointers : list of int
+        Where the kernels write the fields; 0 for those that `sizes` stands for.
+    sizes : int
+        Where the kernels write how many rows a group has; 0 if nobody asks.
+    """
+
+    def __init__(
+        self, ops: tuple[Operation, ...], shape: tuple[int, int, int], planned: bool
+    ) -> None:
+        self._fields, self._shape = _fields_of(ops, planned), shape
+        self._starts: list[int] = []
+        passed: list[int] = []
+        n, end, shared = math.prod(shape), 0, False
+        for field in (field for some in self._fields for field in some):
+            start = -1 if field.shared else end
+            self._starts.append(start)
+            if field.passed:
+                passed.append(start)
+            shared |= field.shared
+            if not field.shared:
+                end += -(-n * field.dtype.itemsize // 256) * 256
+        self._sizes = end
+        total = end + shape[1] * 8 * shared
+        self._room = cupy.empty(total, "u1")
+        if total <= HOST_STATE_BYTES:
+            # What is between the fields goes to the host, too.
+            self._room.data.memset_async(0, total)
+        at = self._room.data.ptr
+        self.pointers = [at + start if start >= 0 else 0 for start in passed]
+        self.sizes = at + end if shared else 0
+
+    def states(self) -> list[State]:
+        """Return the states, on the host if they are small."""
+        room = self._room
+        if room.nbytes <= HOST_STATE_BYTES:
+            room = cupy.asnumpy(room)
+        starts = iter(self._starts)
+        return [
+            tuple(self._field(room, field.dtype, next(starts)) for field in some)
+            for some in self._fields
+        ]
+
+    def _field(self, room: Array, dtype: np.dtype[Any], start: int) -> Array:
+        if start < 0:
+            sizes = room[self._sizes :].view(dtype)
+            return _namespace(room).broadcast_to(sizes[:, None], self._shape)
+        nbytes = math.prod(self._shape) * dtype.itemsize
+        return room[start : start + nbytes].view(dtype).reshape(self._shape)
+
+
+# Codes whose rows are put in the order of their groups.
+
+
+def _planned(
+    ops: tuple[Operation, ...], x: Array, codes: Array, n: int, gpu: Device
+) -> list[State]:
+    outer, rows, inner = x.shape
+    of = _product(tuple(map(_without_counts, ops)))
+    in_lines = inner == 1 and _fits(rows * x.itemsize, x.itemsize, gpu)
+    v = programs.columns_per_thread(of)
+    if inner % v or x.data.ptr % (v * x.itemsize):
+        v = 1
+    # As many pieces as make threads enough, were the groups of one size; none where a group's
+    # columns alone have loads enough under way.
+    threads = outer * inner // v * (1 if inner > 1 else 32)
+    wanted = -(-gpu.processors * _BUSY * _WAVES // threads)
+    enough = in_lines or (inner > 1 and threads >= gpu.processors * _ENOUGH)
+    piece = rows if enough else max(_PIECE, -(-rows // wanted))
+    whole = piece >= rows
+    if in_lines:
+        source = programs.lines(of)
+    else:
+        source = programs.gathered(of) if inner == 1 else programs.columns(of, v)
+    prepare(programs.plan(), source, *(() if whole else (programs.combine(of),)))
+    fields = _Fields(ops, (outer, n, inner), planned=True)
+    plan, kept = _plan(codes, n, piece, whole, fields.sizes, gpu)
+    if in_lines:
+        _launch_lines(source, x, plan, fields, n, gpu)
+        return fields.states()
+    pieces = n if whole else n + rows // piece
+    parts = cupy.empty(0 if whole else outer * pieces * inner * of.state.itemsize, "u1")
+    last: tuple[Any, ...]
+    if inner == 1:
+        blocks, last = -(-outer * pieces // (programs.THREADS // 32)), (np.int32(pieces),)
+    else:
+        vectors = inner // v
+        slices = -(-vectors // programs.THREADS)
+        lanes = -(-vectors // slices)
+        blocks = -(-vectors // lanes) * -(-outer * pieces // (programs.THREADS // lanes))
+        last = np.int64(inner), np.int32(pieces), np.int32(lanes)
+    sizes = np.int64(outer), np.int64(rows)
+    arguments = x.data.ptr, *plan, parts.data.ptr, *sizes, *last, *fields.pointers
+    launch(source, blocks, programs.THREADS, *arguments)
+    if not whole:
+        _combine(of, parts, plan[2], fields, (outer, n, inner), pieces, 0, gpu)
+    del kept
+    return fields.states()
+
+
+def _launch_lines(
+    source: str, x: Array, plan: tuple[Any, ...], fields: _Fields, n: int, gpu: Device
+) -> None:
+    outer, rows, _ = x.shape
+    lines = max(1, min(outer, _LINES_BYTES // (rows * x.itemsize)))
+    shared = programs.lines_shared_bytes(lines * rows * x.itemsize, x.itemsize)
+    team = 1
+    while team < 32 and (team * 32 * n <= rows or lines * n * team * 2 <= programs.THREADS):
+        team *= 2
+    blocks = min(-(-outer // lines), gpu.processors * max(1, min(8, gpu.shared_bytes // shared)))
+    numbers = np.int64(outer), np.int32(rows), np.int32(lines), np.int32(team)
+    arguments = x.data.ptr, *plan, *numbers, *fields.pointers
+    launch(source, blocks, programs.THREADS, *arguments, shared=shared)
+
+
+def _combine(
+    of: Product,
+    parts: Array,
+    first: int,
+    fields: _Fields,
+    shape: tuple[int, int, int],
+    pieces: int,
+    each: int,
+    gpu: Device,
+) -> None:
+    outer, n, inner = shape
+    team = 1 if inner >= 32 else 32
+    items = outer * n * (-(-inner // programs.THREADS) if team == 1 else inner)
+    blocks = min(items, gpu.processors * 8)
+    numbers = np.int64(outer), np.int32(n), np.int64(inner), np.int64(pieces)
+    arguments = parts.data.ptr, first, *numbers, np.int32(each), np.int32(team)
+    launch(programs.combine(of), blocks, programs.THREADS, *arguments, *fields.pointers)
+
+
+def _plan(
+    codes: Array, n: int, piece: int, whole: bool, sizes: int, gpu: Device
+) -> tuple[tuple[Any, ...], Any]:
+    """Return the arguments of a plan, and what they point to."""
+    rows = codes.size
+    warps = min(
+        32, (gpu.shared_bytes - programs.plan_shared_bytes(0, n)) // (4 * n), -(-rows // 64)
+    )
+    if warps and rows <= warps * _WARP_CODES:
+        room = cupy.empty(rows + 2 * (n + 1), "i4")
+        order = room.data.ptr
+        begin = order + 4 * rows
+        first = 0 if whole else begin + 4 * (n + 1)
+        numbers = map(np.int32, (rows, n, warps, piece))
+        arguments = codes.data.ptr, *numbers, order, begin, first, sizes
+        launch(
+            programs.plan(),
+            1,
+            programs.PLAN_THREADS,
+            *arguments,
+            shared=programs.plan_shared_bytes(warps, n),
+        )
+        return (order, begin, first, np.int32(n), np.int32(piece)), (room,)
+    # The fewest bytes in which -1, as the largest number, is sorted last.
+    size = next(k for k in (1, 2, 4) if n < 1 << 8 * k)
+    keys = codes.astype(f"u{size}", copy=False)
+    sorted_rows = cupy.argsort(keys, kind="stable").astype(np.int32)
+    counts = many_groups.count_rows(codes, n)
+    if sizes:
+        target = cupy.ndarray(n, "i8", memptr=_pointer(sizes, 8 * n))
+        target[...] = counts
+    bounds = cupy.zeros((2, n + 1), "i4")
+    bounds[0, 1:] = cupy.cumsum(counts)
+    bounds[1, 1:] = cupy.cumsum(cupy.maximum(1, -(-counts // piece)))
+    begin = bounds.data.ptr
+    first = 0 if whole else begin + 4 * (n + 1)
+    kept = sorted_rows, bounds
+    return (sorted_rows.data.ptr, begin, first, np.int32(n), np.int32(piece)), kept
+
+
+def _pointer(at: int, nbytes: int) -> Any:
+    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(at, nbytes, None), 0)
+
+
+# Labels that lie as the elements do.
+
+
+def _private_threads(of: Product, gpu: Device, n: int) -> int:
+    """Return how many threads of a block have tables of n states; 0 if they are too few."""
+    threads = programs.PRIVATE_THREADS
+    while threads >= _PRIVATE and threads * n * of.state.itemsize > gpu.shared_bytes:
+        threads //= 2
+    return threads if threads >= _PRIVATE else 0
+
+
+def _private(
+    of: Product,
+    ops: tuple[Operation, ...],
+    x: Array,
+    codes: Array,
+    n: int,
+    gpu: Device,
+    threads: int,
+) -> list[State]:
+    outer, rows, _ = x.shape
+    v = programs.private_widths(of)[-1]
+    # Tiles begin at multiples of 64 rows.
+    if (outer > 1 and rows % v) or x.data.ptr % (v * x.itemsize) or codes.data.ptr % (4 * v):
+        v = 1
+    shared = threads * n * of.state.itemsize
+    resident = max(1, min(gpu.shared_bytes // (shared + 1024), 2048 // threads))
+    tiles = max(1, min(-(-gpu.processors * resident // outer), rows // (threads * 16)))
+    source = programs.private(of, v)
+    prepare(source, programs.combine(of))
+    fields = _Fields(ops, (outer, n, 1), planned=False)
+    parts = cupy.empty(outer * n * tiles * of.state.itemsize, "u1")
+    numbers = np.int64(outer), np.int64(rows), np.int32(n), np.int64(tiles)
+    arguments = x.data.ptr, codes.data.ptr, parts.data.ptr, *numbers
+    launch(source, outer * tiles, threads, *arguments, shared=shared)
+    _combine(of, parts, 0, fields, (outer, n, 1), n * tiles, tiles, gpu)
+    return fields.states()

@@ -1,0 +1,202 @@
+"""Sums, counts and extrema of many groups of CuPy chunks, whose labels lie as the elements do.
+
+None of them depends on the order of the elements::
+
+    sums      a weighted histogram of the codes, or by buckets: kernel_group_sums.cuh
+    counts    a histogram of the codes
+    extrema   in shared memory, or by buckets: kernel_group_extremes.cuh
+
+By buckets, elements of up to 4 bytes are dealt to lists by their codes first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.monoids import (
+    ARGMAX,
+    ARGMIN,
+    COUNT,
+    COUNTS,
+    MAX,
+    MEAN,
+    MIN,
+    NANMAX,
+    NANMIN,
+    NO_INDEX,
+    SUM,
+    State,
+)
+from dask_coop.algebra.operation import Operation
+from dask_coop.chunks.cupy import programs_list
+from dask_coop.chunks.cupy.arrays import aligned
+from dask_coop.chunks.cupy.histogram_strategies import count
+from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
+from dask_coop.cuda.devices import device
+from dask_coop.cuda.launch import launch, prepare
+from dask_coop.cuda.programs import many_groups as programs
+
+Array = Any
+
+_SUMS = (SUM, COUNTS, COUNT, MEAN)
+_EXTREMA = (MIN, MAX, NANMIN, NANMAX, ARGMIN, ARGMAX)
+
+#: Bytes of the lists of elements that are dealt at a time.
+_LISTS_BYTES = 1 << 31
+
+
+def takes(op: Operation, n: int) -> bool:
+    """Tell whether `reduce` makes the states of n groups."""
+    if op.monoid in _SUMS:
+        return op.element.kind in "biuf"
+    small = op.element.itemsize <= 4 and op.element.kind in "biuf"
+    return op.monoid in _EXTREMA and small and (_fits(n) or _takes_buckets(op.element, n, 1))
+
+
+def _fits(n: int) -> bool:
+    """Tell whether a block's shared memory has a key a group."""
+    return 4 * n <= device(cupy.cuda.runtime.getDevice()).shared_bytes
+
+
+def _takes_buckets(element: np.dtype[Any], n: int, words: int) -> bool:
+    """Tell whether elements can be dealt to buckets, of so many words a group."""
+    room = device(cupy.cuda.runtime.getDevice()).shared_bytes
+    buckets = -(-n // programs.BUCKET)
+    needed = programs.deal_shared_bytes(element, buckets * _copies(buckets))
+    fits = max(needed, programs.lists_shared_bytes(words)) <= room
+    return fits and element.itemsize <= 4 and n <= programs.MOST_GROUPS
+
+
+def _copies(buckets: int) -> int:
+    """Return the counters of a bucket."""
+    return max(1, min(16, programs.DEAL_THREADS // buckets))
+
+
+def _is_histogram(n: int) -> bool:
+    """Tell whether a weighted histogram has n groups in the shared memory of two blocks."""
+    return n <= device(cupy.cuda.runtime.getDevice()).shared_bytes // 2 - 1024
+
+
+def reduce(op: Operation, x: Array, codes: Array, n: int) -> State:
+    """Reduce `x`, of shape (outer, rows, 1), to fields of (outer, n, 1)."""
+    fields = [cupy.zeros((x.shape[0], n, 1), dtype) for dtype in op.monoid.dtypes(op.element)]
+    for line in range(x.shape[0]):
+        values, tables = aligned(x[line, :, 0]), [field[line, :, 0] for field in fields]
+        if op.monoid in _EXTREMA:
+            _extrema(op, codes, values, n, *tables)
+            continue
+        labels = codes
+        if op.skipna and op.element.kind == "f":
+            nan = cupy.isnan(values)
+            values = cupy.where(nan, 0, values).astype(x.dtype, copy=False)
+            labels = cupy.where(nan, -1, codes).astype(np.int32, copy=False)
+        for field, table in zip(op.monoid.fields, tables, strict=True):
+            if field.role == "count":
+                count(labels.view("u4"), None, Integers(n), table)
+            else:
+                _sum(labels, values, n, table)
+    small = sum(field.nbytes for field in fields) <= HOST_STATE_BYTES
+    return tuple(map(cupy.asnumpy, fields)) if small else tuple(fields)
+
+
+def count_rows(codes: Array, n: int) -> Array:
+    """Return the number of rows of each group."""
+    sizes = cupy.zeros(n, "i8")
+    if codes.size and n:
+        count(codes.view("u4"), None, Integers(n), sizes)
+    return sizes
+
+
+def _sum(codes: Array, values: Array, n: int, total: Array) -> None:
+    """Sum values by their codes into `total`, which is zero."""
+    if total.dtype.kind == "f" and values.dtype.kind != "f":
+        # Sums of integers of 32 bits are exact in 64.
+        exact = values.itemsize <= 4
+        table = cupy.zeros(n, "i8" if exact else "f8")
+        _sum(codes, values if exact else values.astype(np.float64), n, table)
+        total[...] = table
+    elif not _is_histogram(n) and _takes_buckets(values.dtype, n, 3):
+        _sum_by_buckets(codes, values, n, total)
+    else:
+        count(codes.view("u4"), values, Integers(n), total)
+
+
+def _sum_by_buckets(codes: Array, values: Array, n: int, total: Array) -> None:
+    gpu = device(cupy.cuda.runtime.getDevice())
+    is_float = values.dtype.kind == "f"
+    largest, deal = programs.largest(values.dtype), programs.deal(values.dtype)
+    add, settle = programs.add(values.dtype), programs.settle(total.dtype)
+    prepare(*(largest,) * is_float, deal, add, settle)
+    words = cupy.zeros((2 + programs.APART_WORDS * is_float) * n + 1, "u8")
+    high = words.data.ptr
+    low, exponent, apart = high + 8 * n, high + 16 * n, high + 16 * n + 8
+    if is_float:
+        size = np.int64(values.size)
+        launch(largest, 2 * gpu.processors, programs.THREADS, values.data.ptr, size, exponent)
+    _by_buckets(codes, values, n, add, 3, exponent, total.data.ptr, high, low, apart)
+    settled = total.data.ptr, high, low, apart, exponent, np.int32(n)
+    launch(settle, -(-n // programs.SETTLE_THREADS), programs.SETTLE_THREADS, *settled)
+
+
+def _extrema(op: Operation, codes: Array, values: Array, n: int, *out: Array) -> None:
+    """Write the extrema of groups, and where the first are; the identity where there is nothing."""
+    gpu = device(cupy.cuda.runtime.getDevice())
+    keys, settle = programs_list.extremes(op)
+    table = cupy.zeros(n, "u4")
+    v = 1 if values.data.ptr % (4 * values.itemsize) or codes.data.ptr % 16 else 4
+    blocks = max(1, min(gpu.processors, values.size // (programs.THREADS * 4)))
+    arguments = values.data.ptr, codes.data.ptr, np.int64(values.size), np.int32(n), table.data.ptr
+    if _fits(n):
+        source = programs.extremes(op.element, keys, v)
+        prepare(source, settle)
+        launch(source, blocks, programs.THREADS, *arguments, shared=4 * n)
+    else:
+        source = programs.extremes_of_lists(op.element, keys)
+        prepare(programs.deal(op.element), source, settle)
+        _by_buckets(codes, values, n, source, 1, table.data.ptr)
+    if op.monoid.positional:
+        out[1].fill(NO_INDEX)
+        finder = programs.find(op.element, keys, v)
+        launch(finder, 2 * blocks, programs.THREADS, *arguments, out[1].data.ptr)
+    settled = table.data.ptr, out[0].data.ptr, np.int32(n)
+    launch(settle, -(-n // programs.SETTLE_THREADS), programs.SETTLE_THREADS, *settled)
+
+
+def _by_buckets(
+    codes: Array, values: Array, n: int, source: str, words: int, *arguments: Any
+) -> None:
+    """Deal values to buckets, and launch the program that takes them."""
+    gpu = device(cupy.cuda.runtime.getDevice())
+    element, size = values.dtype, values.size
+    buckets = -(-n // programs.BUCKET)
+    copies = _copies(buckets)
+    tile = programs.DEAL_THREADS * programs.DEAL_ITEMS
+    most = -(-size // tile)
+    most = min(most, max(1, _LISTS_BYTES // (tile * (2 + element.itemsize) + 4 * buckets)))
+    lists = cupy.empty(most * tile * (2 + element.itemsize), "u1")
+    extents = cupy.empty(most * buckets, "u4")
+    at = lists.data.ptr, lists.data.ptr + 2 * most * tile, extents.data.ptr
+    blocks = gpu.processors + (buckets if buckets > gpu.processors // 2 else 0)
+    for begin in range(0, size, most * tile):
+        some = min(size - begin, most * tile)
+        tiles, work = -(-some // tile), cupy.zeros(buckets, "u4")
+        given = values.data.ptr + begin * element.itemsize, codes.data.ptr + begin * 4
+        room = *at, work.data.ptr, np.int32(buckets)
+        launch(
+            programs.deal(element),
+            tiles,
+            programs.DEAL_THREADS,
+            *(*given, np.int64(some), np.int32(n), *room, np.int32(copies)),
+            shared=programs.deal_shared_bytes(element, buckets * copies),
+        )
+        launch(
+            source,
+            blocks,
+            programs.THREADS,
+            *(*room, np.int64(tiles), np.int32(n), *arguments),
+            shared=programs.lists_shared_bytes(words),
+        )

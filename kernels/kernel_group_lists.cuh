@@ -1,0 +1,180 @@
+// Reductions of many groups of labels that lie as the elements do. Groups come in buckets of 2^14:
+//
+//   deal_groups   every tile of elements is written back as a list a bucket, of codes within it and of elements
+//   reduce_lists  every block takes the lists of one bucket, to a table of its groups in shared memory
+//
+// Tables do not depend on the order of the elements. These have up to 4 bytes.
+#pragma once
+
+#include "cta.cuh"
+#include "load.cuh"
+
+namespace coop {
+
+constexpr int group_bits = 14, bucket_groups = 1 << group_bits;
+
+// The elements that take as long to add as a list takes to find.
+constexpr unsigned group_list_cost = 16;
+
+struct GroupTotals {
+  using State = unsigned;
+  __device__ static State identity() { return 0; }
+  __device__ static State combine(State a, State b) { return a + b; }
+};
+
+// A block for each of the `tiles` tiles, and no more buckets than threads. extents[bucket * tiles + tile] gets where
+// a list begins in its tile, shifted by 16, and its length. `sizes` gets about the work that the buckets make, in
+// elements, from some of the tiles. Threads take turns in `copies` counters a bucket, for additions to one wait for
+// one another. Dynamic shared memory holds a tile, the counters and one more, and what a scan needs.
+template <typename T, int nt, int vt>
+__device__ void deal_groups(const T* x, const int* codes, i64 size, int groups, unsigned short* lows, T* values,
+                            unsigned* extents, unsigned* sizes, int buckets, int copies) {
+  constexpr int nv = nt * vt, every = 64, v = 4;
+  static_assert(vt % v == 0 && nv < 1 << 16, "");
+  alignas(16) extern __shared__ unsigned char staged[];
+  auto* value = reinterpret_cast<T*>(staged);
+  auto* low = reinterpret_cast<unsigned short*>(value + nv);
+  // Not in static shared memory, which would take from what a block may have.
+  auto& storage = *reinterpret_cast<typename Cta<GroupTotals, nt>::Storage*>(low + nv);
+  auto* counts = reinterpret_cast<unsigned*>(&storage + 1);
+  int tid = threadIdx.x, counters = buckets * copies, mine = tid % copies;
+  i64 tile = blockIdx.x, tiles = gridDim.x, first = tile * nv;
+  for (int c = tid; c <= counters; c += nt) counts[c] = 0;
+  using Codes = Vector<int, v>;
+  using Values = Vector<T, v>;
+  bool whole = first + nv <= size && reinterpret_cast<u64>(x) % sizeof(Values) == 0 &&
+               reinterpret_cast<u64>(codes) % sizeof(Codes) == 0;
+  unsigned code[vt], rank[vt];
+  Values loaded[vt / v];
+#pragma unroll
+  for (int i = 0; i < vt / v; ++i) {
+    i64 at = first + (i64(i) * nt + tid) * v;
+    Codes some;
+    if (whole) {
+      some = *reinterpret_cast<const Codes*>(codes + at);
+      loaded[i] = *reinterpret_cast<const Values*>(x + at);
+    } else {
+#pragma unroll
+      for (int k = 0; k < v; ++k) {
+        some.values[k] = at + k < size ? codes[at + k] : -1;
+        if (at + k < size) loaded[i].values[k] = x[at + k];
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < v; ++k) {
+      code[i * v + k] = unsigned(some.values[k]) < unsigned(groups) ? unsigned(some.values[k]) : ~0u;
+    }
+  }
+  __syncthreads();
+  // Neighbours in one bucket take their ranks at once: additions to one counter wait for one another.
+#pragma unroll
+  for (int i = vt - 1; i >= 0; --i) {
+    bool joined = i < vt - 1 && code[i + (i < vt - 1)] >> group_bits == code[i] >> group_bits;
+    rank[i] = joined ? rank[i + (i < vt - 1)] + 1 : 1;
+  }
+#pragma unroll
+  for (int i = 0; i < vt; ++i) {
+    bool joined = i > 0 && code[i - (i > 0)] >> group_bits == code[i] >> group_bits;
+    if (joined) rank[i] = rank[i - (i > 0)] + 1;
+    else if (code[i] != ~0u) rank[i] = atomicAdd(counts + (code[i] >> group_bits) * copies + mine, rank[i]);
+  }
+  __syncthreads();
+  unsigned done = 0;
+  for (int some = 0; some < counters; some += nt) {
+    int c = some + tid;
+    unsigned count = c < counters ? counts[c] : 0, all;
+    unsigned start = done + Cta<GroupTotals, nt>::scan(count, storage, all);
+    done += all;
+    if (c < counters) counts[c] = start;
+  }
+  if (tid == 0) counts[counters] = done;
+  __syncthreads();
+  for (int b = tid; b < buckets; b += nt) {
+    unsigned start = counts[b * copies], count = counts[(b + 1) * copies] - start;
+    extents[b * tiles + tile] = start << 16 | count;
+    if (tile % every == 0) atomicAdd(sizes + b, count + group_list_cost);
+  }
+#pragma unroll
+  for (int i = 0; i < vt; ++i) {
+    if (code[i] != ~0u) {
+      unsigned at = counts[(code[i] >> group_bits) * copies + mine] + rank[i];
+      low[at] = code[i] & (bucket_groups - 1);
+      value[at] = loaded[i / v].values[i % v];
+    }
+  }
+  __syncthreads();
+  using Words = Vector<unsigned, 4>;
+  auto* target_lows = reinterpret_cast<Words*>(lows + first);
+  auto* target_values = reinterpret_cast<Words*>(values + first);
+  int used_lows = (done * 2 + 15) / 16, used_values = int(done * sizeof(T) + 15) / 16;
+  for (int i = tid; i < used_lows; i += nt) target_lows[i] = reinterpret_cast<Words*>(low)[i];
+  for (int i = tid; i < used_values; i += nt) target_values[i] = reinterpret_cast<Words*>(value)[i];
+}
+
+// Blocks are dealt to buckets by the work that these make, at least one to each. The tiles are dealt to the warps of
+// a bucket's blocks in turn, and a warp reads the lists of as many tiles as it has lanes as one. Dynamic shared
+// memory holds Table::words words a group and those of a scan. All lanes of a warp call table.add, with code ~0 for
+// nothing, and then a thread calls table.flush for a group.
+template <typename T, typename Table, int nt>
+__device__ void reduce_lists(const unsigned short* lows, const T* values, const unsigned* extents,
+                             const unsigned* sizes, int buckets, i64 tiles, int nv, int groups, Table table) {
+  extern __shared__ unsigned group_words[];
+  constexpr int all_words = Table::words * bucket_groups;
+  unsigned* words = group_words;
+  // Behind the words, because static shared memory would take from what a block may have.
+  auto& storage = *reinterpret_cast<typename Cta<GroupTotals, nt>::Storage*>(words + all_words);
+  unsigned* chosen = words + all_words + nt / warp_size;
+  int tid = threadIdx.x;
+  unsigned size = tid < buckets ? sizes[tid] : 0, all;
+  Cta<GroupTotals, nt>::scan(size, storage, all);
+  unsigned blocks = tid < buckets ? 1 + unsigned(u64(size) * (gridDim.x - buckets) / (u64(all) + 1)) : 0;
+  unsigned before = Cta<GroupTotals, nt>::scan(blocks, storage, all);
+  if (tid == 0) chosen[2] = 0;
+  __syncthreads();
+  if (before <= blockIdx.x && blockIdx.x < before + blocks) {
+    chosen[0] = tid;
+    chosen[1] = blockIdx.x - before;
+    chosen[2] = blocks;
+  }
+  for (int i = tid; i < all_words; i += nt) words[i] = 0;
+  __syncthreads();
+  unsigned bucket = chosen[0], index = chosen[1];
+  blocks = chosen[2];
+  if (blocks == 0) return;
+
+  i64 first_group = i64(bucket) << group_bits;
+  table.begin(words, first_group);
+  const unsigned* mine = extents + bucket * tiles;
+  constexpr int unroll = 4;
+  int lane = tid % warp_size;
+  i64 warps = i64(blocks) * (nt / warp_size);
+  for (i64 first = index * (nt / warp_size) + tid / warp_size; first < tiles; first += warps * warp_size) {
+    i64 tile = first + lane * warps;
+    unsigned extent = tile < tiles ? mine[tile] : 0;
+    unsigned end = warp_scan<GroupTotals>(extent & 0xffff);
+    unsigned count = __shfl_sync(full_mask, end, warp_size - 1);
+    for (unsigned begin = 0; begin < count; begin += warp_size * unroll) {
+      unsigned code[unroll];
+      T value[unroll];
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        unsigned i = begin + u * warp_size + lane;
+        int owner = 0;
+#pragma unroll
+        for (int step = warp_size / 2; step > 0; step /= 2) {
+          if (__shfl_sync(full_mask, end, owner + step - 1) <= i) owner += step;
+        }
+        unsigned from = __shfl_sync(full_mask, extent, owner), to = __shfl_sync(full_mask, end, owner);
+        i64 at = (first + owner * warps) * nv + (from >> 16) + i + (from & 0xffff) - to;
+        code[u] = i < count ? lows[at] : ~0u;
+        if (i < count) value[u] = values[at];
+      }
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) table.add(code[u], value[u]);
+    }
+  }
+  __syncthreads();
+  for (int i = tid; i < bucket_groups && first_group + i < groups; i += nt) table.flush(i);
+}
+
+}  // namespace coop
