@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import dask.array as da
-import numpy as np
 from dask.array.core import asanyarray, concatenate
 from dask.array.utils import validate_axis
 
@@ -140,7 +139,7 @@ def move_std(
     *,
     center: bool = False,
 ) -> da.Array:
-    """Standard deviation of the elements in a moving window along an axis, NaN left out.
+    """Find the standard deviation in a moving window along an axis, NaN left out.
 
     Parameters
     ----------

@@ -82,9 +82,8 @@ WAYS = [steps, move, pytest.param(on_gpu, marks=pytest.mark.gpu)]
 
 @pytest.fixture(name="way", params=WAYS)
 def _way(request: pytest.FixtureRequest) -> Any:
-    if request.param is on_gpu:
-        if missing := missing_for_gpu():
-            pytest.skip(missing)
+    if request.param is on_gpu and (missing := missing_for_gpu()):
+        pytest.skip(missing)
     return request.param
 
 
