@@ -34,9 +34,13 @@ struct WindowSum {
 
 struct WindowMean : WindowSum {
   template <typename T> __device__ static T result(V v, int count, int window, double inverse, int) {
+    if (sizeof(T) == 8) return T(v / count);
     // Of a float32 the last bits of the quotient do not matter.
-    if (sizeof(T) == 4 && count == window) return T(v * inverse);
-    return T(v / count);
+    if (count != window) {
+      inverse = 1.0f / float(count);
+      inverse *= 2 - count * inverse;
+    }
+    return T(v * inverse);
   }
 };
 
@@ -155,17 +159,22 @@ __device__ void window_backs(F take, typename M::V* backs, unsigned* valid, int 
 }
 
 // A block of nt threads for every so many columns of every tile of a line; a tile begins at a multiple of the
-// window. The shared memory holds a V for every element of a window, `stages` elements on their way, and a
-// bit for every element of a window, of each thread. halo has `before` elements of each line.
-template <typename T, typename M, int nt, int stages>
+// window. The shared memory holds `stages` elements on their way, and a V and a bit for every element of a
+// window, of each thread; or these are in `work` and `marks` if they are `spilled`. halo has `before` elements
+// of each line.
+template <typename T, typename M, int nt, int stages, bool spilled>
 __device__ void window_columns(const T* x, const T* halo, T* y, WindowBase base, i64 n, i64 inner,
-                               int before, i64 tile, WindowSpec spec) {
+                               int before, i64 tile, typename M::V* work, unsigned* marks, WindowSpec spec) {
   using V = typename M::V;
   alignas(16) extern __shared__ unsigned char bytes[];
   int w = spec.length, tid = threadIdx.x;
-  V* backs = reinterpret_cast<V*>(bytes) + tid;
-  T* ring = reinterpret_cast<T*>(bytes + sizeof(V) * nt * w) + tid;
-  unsigned* valid = reinterpret_cast<unsigned*>(bytes + (sizeof(V) * w + sizeof(T) * stages) * nt) + tid;
+  T* ring = reinterpret_cast<T*>(bytes) + tid;
+  V* backs = reinterpret_cast<V*>(bytes + sizeof(T) * stages * nt) + tid;
+  unsigned* valid = reinterpret_cast<unsigned*>(bytes + (sizeof(T) * stages + sizeof(V) * w) * nt) + tid;
+  if constexpr (spilled) {
+    backs = work + i64(blockIdx.x) * nt * w + tid;
+    valid = marks + i64(blockIdx.x) * nt * ((w + 31) / 32) + tid;
+  }
   i64 groups = (inner + nt - 1) / nt, tiles = (n + tile - 1) / tile;
   i64 item = blockIdx.x / groups, column = (blockIdx.x - item * groups) * nt + tid;
   i64 outer = item / tiles, begin = (item - outer * tiles) * tile;

@@ -21,7 +21,7 @@ from dask.array.utils import validate_axis
 from dask_coop import chunks
 from dask_coop.algebra.monoids import accumulator
 from dask_coop.algebra.windows import Statistic, Window
-from dask_coop.api.arguments import find_axes
+from dask_coop.api.arguments import find_axes, rechunk
 from dask_coop.api.cumulative import cumsum
 from dask_coop.api.public import Engine, public
 from dask_coop.errors import Refused
@@ -473,4 +473,5 @@ def _means(name: str, x: da.Array, axis: int, size: int, mode: Mode) -> da.Array
     padded = concatenate([side for side in (before, x, behind) if side.shape[along]], axis=along)
     spec = Window("mean", along, size, size)
     means = graph_windows.move(padded, spec, right, name)
-    return means[(*(slice(None),) * along, slice(left, left + n))]
+    # Chunks without elements are lost where it is cut.
+    return rechunk(means[(*(slice(None),) * along, slice(left, left + n))], x.chunks)

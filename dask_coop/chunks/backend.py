@@ -128,8 +128,8 @@ class ChunkBackend(Protocol):
         x : array
             Of real numbers, of any shape and strides, maybe without elements.
         halo : array
-            What comes before it along the axis: fewer elements than a window has, and where the
-            array starts with them maybe too few.
+            What comes before it along the axis, of its dtype: fewer elements than a window has,
+            and where the array starts with them maybe too few.
         base : tuple of arrays, optional
             What ``window.keep`` has of all that lies between these two, in the shape of `x` without
             the axis. Every window holds that, so none is shorter than `x`.

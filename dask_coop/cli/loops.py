@@ -131,6 +131,9 @@ def _scans(x: da.Array) -> Iterator[Any]:
                     yield function(x, axis=axis, reverse=True)
                     yield function(x, axis=axis, exclusive=True)
                     yield function(x, axis=axis, segments=x > 90)
+    for name in ("sum", "mean", "var", "std", "min", "max"):
+        for axis in (0, 1):
+            yield getattr(dask_coop, f"move_{name}")(x, 30, axis=axis)
 
 
 def _histograms(x: da.Array) -> Iterator[Any]:

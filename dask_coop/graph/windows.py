@@ -216,6 +216,7 @@ def reduce_windows(
         x = x.astype(window.result(x.dtype), copy=False)
         shape = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
         x = np.concatenate([x, np.full_like(x, np.nan, shape=shape)], axis)
+        before = before.astype(x.dtype, copy=False)
     return parts.move(window, x, before, base, threads)
 
 

@@ -24,6 +24,7 @@ from fuzz import (
     scans,
     selections,
     transfers,
+    windows,
 )
 from fuzz.case import Case
 from fuzz.exact import Expected
@@ -54,6 +55,8 @@ FAMILIES = {
     "norm": Family(reductions.draw_norm, reductions.expect_norm, 1),
     "quantile": Family(quantiles.draw_quantile, quantiles.expect_quantile, 4),
     "scan": Family(scans.draw_scan, scans.expect_scan, 8),
+    "window": Family(windows.draw_window, windows.expect_window, 4),
+    "box": Family(windows.draw_box, windows.expect_box, 1),
     "own": Family(own.draw_own, own.expect_own, 2),
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
     "topk": Family(order.draw_topk, order.expect_topk, 2),

@@ -1,13 +1,14 @@
 """Statistics of windows over CuPy chunks, by kernel_window.cuh.
 
-The kernels hold a window of each line in shared memory. Longer windows take a few steps over the
-whole chunk (window_steps.py).
+The kernels hold a window of each line in shared memory; columns with longer ones have it in that of
+the device. Rows with windows too long for that take a few steps over the chunk (window_steps.py).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -16,14 +17,17 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks import window_steps
 from dask_coop.chunks.cupy.arrays import aligned, contiguous
-from dask_coop.cuda.devices import device
+from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import window as programs
 
 Array = Any
 
 #: Shared memory of a block, in bytes, that leaves a processor room for others.
-_FAVOURED = 44 << 10
+_FAVOURED, _OF_ROWS = 44 << 10, 24 << 10
+
+#: The fewest threads of a block that are worth its shared memory.
+_FEWEST = 4
 
 #: The fewest neighbouring columns that are worth a warp.
 _NARROW = 16
@@ -32,8 +36,22 @@ _NARROW = 16
 #: read twice.
 _BLOCKS, _WINDOWS = 32, 8
 
+#: Blocks for each processor of which each has memory on the device.
+_SPILLED = 8
+
 #: Elements that a step works on at a time.
 _ROOM = 1 << 26
+
+
+class _Plan(NamedTuple):
+    """A launch: the program, its grid, shared memory, some arguments, and the memory of these."""
+
+    source: str
+    blocks: int
+    threads: int
+    shared: int
+    own: tuple[Any, ...]
+    memory: Sequence[Array] = ()
 
 
 def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Array:
@@ -76,67 +94,72 @@ def _move(window: Window, x: Array, halo: Array, base: State | None) -> Array:
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     given = (window.statistic, x.dtype, window.length)
     gpu = device(cupy.cuda.runtime.getDevice())
-    plan: tuple[str, int, int, int, tuple[Any, ...]] | None
     if inner == 1:
         plan = _plan_rows(given, outer, n, halo.shape[axis], gpu.shared_bytes)
     else:
-        wanted = _BLOCKS * gpu.processors
-        plan = _plan_columns(given, outer, n, inner, halo.shape[axis], gpu.shared_bytes, wanted)
+        plan = _plan_columns(given, (outer, n, inner), halo.shape[axis], gpu)
     if plan is None or window.length >= 1 << 31:
         return window_steps.move(window, x, halo, base, _ROOM)
-    source, blocks, threads, shared, own = plan
     y = cupy.empty_like(x)
     fields = _fields(base, outer * inner)
     addresses = [0 if a is None else a.data.ptr for a in fields]
     numbers = np.int32(window.length), np.int32(window.min_count), np.int32(window.ddof)
-    arguments = (*addresses, *own, *numbers, np.float64(1 / window.length))
-    launch(
-        source, blocks, threads, x.data.ptr, halo.data.ptr, y.data.ptr, *arguments, shared=shared
-    )
+    given_to_all = (x.data.ptr, halo.data.ptr, y.data.ptr, *addresses, *plan.own, *numbers)
+    inverse = np.float64(1 / window.length)
+    launch(plan.source, plan.blocks, plan.threads, *given_to_all, inverse, shared=plan.shared)
     return y
 
 
 def _plan_rows(
     given: tuple[str, np.dtype[Any], int], outer: int, n: int, before: int, room: int
-) -> tuple[str, int, int, int, tuple[Any, ...]] | None:
-    """Return the program of contiguous lines, its grid, shared memory and arguments."""
+) -> _Plan | None:
+    """Return the launch of the program of contiguous lines."""
     length, whole = given[2], -(-n // given[2])
-    per_block = programs.row_bytes(*given, 1) - programs.row_bytes(*given, 0)
     rest = programs.row_bytes(*given, 0)
-    share = min(whole, max((_FAVOURED - rest) // per_block, min(32, (room - rest) // per_block)))
+    each = programs.row_bytes(*given, 1) - rest
+    fits = [nt for nt in programs.THREADS if nt * each <= _OF_ROWS]
+    threads = fits[0] if fits else programs.THREADS[-1]
+    # A thread takes a block of a window's length after the other; it may be alone with a long one.
+    share = max(_OF_ROWS // each // threads * threads, min(threads, (room - rest) // each))
     # Numbers of elements are divided by the length with one multiplication.
-    share = min(share, (1 << 31) // length // length - 1)
-    if share < min(whole, 4):
+    share = min(whole, share, (1 << 31) // length // length - 1)
+    if share < min(whole, _FEWEST):
         return None
     parts = -(-whole // share)
     share = -(-whole // parts)
     shared = programs.row_bytes(*given, share)
     magic = np.uint32(min((1 << 32) // length + 1, (1 << 32) - 1))
     own = np.int64(n), np.int32(before), np.int64(parts), np.int32(share), magic
-    return programs.rows(*given[:2]), outer * parts, programs.THREADS, shared, own
+    return _Plan(programs.rows(*given[:2], threads), outer * parts, threads, shared, own)
 
 
 def _plan_columns(
     given: tuple[str, np.dtype[Any], int],
-    outer: int,
-    n: int,
-    inner: int,
+    shape: tuple[int, int, int],
     before: int,
-    room: int,
-    wanted: int,
-) -> tuple[str, int, int, int, tuple[Any, ...]] | None:
-    """Return the program of columns, its grid, shared memory and arguments."""
-    length, each = given[2], programs.column_bytes(*given)
-    fits = [nt for nt in programs.WIDTHS if nt * each <= (_FAVOURED if nt > 32 else room)]
-    if not fits:
-        return None
+    gpu: Device,
+) -> _Plan | None:
+    """Return the launch of the program of columns."""
+    (outer, n, inner), room = shape, gpu.shared_bytes
+    length, parts = given[2], programs.column_bytes(*given)
+    fits = [nt for nt in programs.WIDTHS if nt * sum(parts) <= min(_FAVOURED, room)]
+    spilled = not fits
+    fits = fits or [programs.WIDTHS[0]]
     width = next((nt for nt in fits if nt < 2 * inner), fits[-1])
+    if spilled and length * width >= 1 << 31:
+        return None
     groups = outer * -(-inner // width)
+    wanted = gpu.processors * (_SPILLED if spilled else _BLOCKS)
     tiles = max(1, min(-(-wanted // groups), n // (_WINDOWS * length)))
     tile = -(-n // (tiles * length)) * length
-    own = np.int64(n), np.int64(inner), np.int32(before), np.int64(tile)
     blocks = groups * -(-n // tile)
-    return programs.columns(*given[:2], width), blocks, width, width * each, own
+    sizes = [blocks * width * part if spilled else 0 for part in parts[1:]]
+    spill = [cupy.empty(size, "u1") for size in sizes]
+    addresses = [memory.data.ptr for memory in spill]
+    own = (np.int64(n), np.int64(inner), np.int32(before), np.int64(tile), *addresses)
+    shared = width * (parts[0] if spilled else sum(parts))
+    source = programs.columns(*given[:2], width, spilled)
+    return _Plan(source, blocks, width, shared, own, spill)
 
 
 def _fields(base: State | None, lines: int) -> list[Array | None]:

@@ -71,7 +71,7 @@ def _lines(x: Array, axis: int) -> Array:
 
 
 def _bases(base: State | None, lines: int) -> Array:
-    """Return what each window of a line has besides: the fields of a state, along the first axis."""
+    """Return what each window of a line has besides: a state, its fields along the first axis."""
     if base is None:
         return np.empty((3, 0))
     fields = [np.broadcast_to(np.asarray(field, "f8").reshape(-1), lines) for field in base]

@@ -1,10 +1,10 @@
 """The loops of windows.py, compiled by Numba.
 
-A block of lines is loaded as float64, with what its first windows hold besides, and windows of four,
-sixteen and so on are made of four neighbours each; those that make up the length that is wanted are
+A block of lines is loaded as float64, with what its first windows hold besides, and windows of two,
+four and so on are made of two neighbours each; those that make up the length that is wanted are
 combined::
 
-    length 9 = 1 + 2 * 4      a b c d e f g h i      (a b c d) (e f g h) i
+    length 5 = 1 + 4      a b c d e      (a b c d) e
 
 Lines are rows, or some neighbouring columns: there elements of a line are `unit` apart. Where all
 elements count, which is looked at first, a window's number of elements is known. Elsewhere NaN and
@@ -25,19 +25,16 @@ Place = tuple[int, ...]
 
 
 @jit_inner
-def _add(a: Array, b: Array, shift: int, times: int, size: int) -> None:
-    """Add to elements of `a` one to three of `b`, `shift` and then `size` elements before."""
-    end = len(a)
-    if times == 1:
-        for i in range(shift, end):
-            a[at(i)] += b[at(i - shift)]
-    elif times == 2:
-        for i in range(shift + size, end):
-            a[at(i)] += b[at(i - shift)] + b[at(i - shift - size)]
-    else:
-        for i in range(shift + 2 * size, end):
-            far = b[at(i - shift - size)] + b[at(i - shift - 2 * size)]
-            a[at(i)] += b[at(i - shift)] + far
+def _fill(a: Array, value: float) -> None:
+    # Numba compiles this sooner than an assignment to a slice.
+    for i in range(len(a)):
+        a[at(i)] = value
+
+
+@jit_inner
+def _copy(a: Array, to: Array) -> None:
+    for i in range(len(a)):
+        to[at(i)] = a[at(i)]
 
 
 @jit_inner
@@ -46,20 +43,21 @@ def _sums(a: Array, b: Array, found: Array, unit: int, w: int) -> None:
 
     Those of windows that begin before the first element are not right.
     """
-    end, done, size = len(a), 0, unit
-    found[:] = 0.0
-    while w:
-        times = w % 4
-        if times:
-            _add(found, a, done, times, size)
-            done += times * size
-        w //= 4
-        if w:
-            for i in range(3 * size, end):
-                far = a[at(i - 2 * size)] + a[at(i - 3 * size)]
-                b[at(i)] = (a[at(i)] + a[at(i - size)]) + far
-            a, b = b, a
-            size *= 4
+    done, size = 0, 1
+    while True:
+        if w & size:
+            if done:
+                for i in range(done * unit, len(a)):
+                    found[at(i)] += a[at(i - done * unit)]
+            else:
+                _copy(a, found)
+            done += size
+        if done == w:
+            break
+        for i in range(size * unit, len(a)):
+            b[at(i)] = a[at(i)] + a[at(i - size * unit)]
+        a, b = b, a
+        size *= 2
 
 
 @jit_inner
@@ -109,14 +107,15 @@ def _deviations(a: Array, found: Array, unit: int, w: int, rest: Array) -> None:
     n = len(a)
     b, mean = rest[:n], rest[n : 2 * n]
     squares, b_squares = rest[2 * n : 3 * n], rest[3 * n : 4 * n]
-    squares[:] = 0.0
+    _fill(squares, 0.0)
     done, size = 0, 1
     while True:
         if w & size:
             if done:
                 _join(mean, found, a, squares, done * unit, done, size, mean, found)
             else:
-                mean[:], found[:] = a, squares
+                _copy(a, mean)
+                _copy(squares, found)
             done += size
         if done == w:
             break
@@ -126,42 +125,43 @@ def _deviations(a: Array, found: Array, unit: int, w: int, rest: Array) -> None:
 
 
 @jit_inner
-def _join_counted(to: Array, others: Array, shift: int, into: Array) -> None:
-    """Combine counts, means and squared deviations with those before them, whatever the counts."""
-    for i in range(len(to[0])):
-        count, mean, m2 = to[0, i], to[1, i], to[2, i]
-        if i >= shift and others[0, i - shift] > 0.0:
-            more = others[0, i - shift]
+def _join_counted(a: Array, b: Array, shift: int, to: Array) -> None:
+    """Combine counts, means and squared deviations `a` with those of `b` before, of any counts."""
+    n = len(a) // 3
+    for i in range(n):
+        count, mean, m2 = a[i], a[n + i], a[2 * n + i]
+        if i >= shift and b[i - shift] > 0.0:
+            more, other, squares = b[i - shift], b[n + i - shift], b[2 * n + i - shift]
             if count > 0.0:
-                away, total = others[1, i - shift] - mean, count + more
+                away, total = other - mean, count + more
                 mean += away * (more / total)
-                m2 += others[2, i - shift] + away * away * (count * more / total)
+                m2 += squares + away * away * (count * more / total)
+                count = total
             else:
-                mean, m2 = others[1, i - shift], others[2, i - shift]
-            count += more
-        into[0, i], into[1, i], into[2, i] = count, mean, m2
+                count, mean, m2 = more, other, squares
+        to[i], to[n + i], to[2 * n + i] = count, mean, m2
 
 
 @jit_inner
-def _counted_deviations(a: Array, found: Array, counts: Array, unit: int, w: int) -> None:
-    """Do what `_deviations` does, of windows with as many elements as `counts` will have."""
+def _counted_deviations(a: Array, unit: int, w: int) -> Array:
+    """Return the counts, means and squared deviations of windows, NaN left out."""
     n = len(a)
-    state, other, result = np.zeros((3, n)), np.empty((3, n)), np.zeros((3, n))
+    states, other, found = np.zeros(3 * n), np.zeros(3 * n), np.zeros(3 * n)
     for i in range(n):
         if a[i] == a[i]:
-            state[0, i], state[1, i] = 1.0, a[i]
+            states[i], states[n + i] = 1.0, a[i]
     done, size = 0, 1
     while True:
         if w & size:
-            _join_counted(result, state, done * unit, other)
-            result, other = other, result
+            _join_counted(found, states, done * unit, other)
+            found, other = other, found
             done += size
         if done == w:
             break
-        _join_counted(state, state, size * unit, other)
-        state, other = other, state
+        _join_counted(states, states, size * unit, other)
+        states, other = other, states
         size *= 2
-    a[:], found[:], counts[:] = result[1], result[2], result[0]
+    return found
 
 
 @jit_inner
@@ -226,9 +226,13 @@ def _gather(
     of_x = min(begin, earlier)
     of_halo = min(before, earlier - of_x)
     lost = earlier - of_x - of_halo
-    a[: lost * unit] = np.nan
-    _load(halo, halo_place, group, before - of_halo, of_halo, column, unit, a[lost * unit :])
-    _load(x, place, group, begin - of_x, of_x + rows, column, unit, a[(lost + of_halo) * unit :])
+    _fill(a[: lost * unit], np.nan)
+    for k in range(2):
+        # One call of what is long to compile.
+        source, where = (x, place) if k else (halo, halo_place)
+        row, count = (begin - of_x, of_x + rows) if k else (before - of_halo, of_halo)
+        to = (lost + of_halo if k else lost) * unit
+        _load(source, where, group, row, count, column, unit, a[to:])
     return lost
 
 
@@ -286,15 +290,15 @@ def _move_sums(
         a = memory[: (here + w - 1) * unit]
         b, found = b_memory[: len(a)], found_memory[: len(a)]
         lost = _gather(x, place, halo, halo_place, before, (group, begin, here, column), w, unit, a)
-        plain = bases.shape[1] == 0 and (lost == 0 or least == w)
+        plain = bases.shape[1] == 0 and (least == w or (least < w and lost == 0))
         plain = plain and not _missing(a[lost * unit :])
         results = found[(w - 1) * unit :]
         if plain:
-            a[: lost * unit] = 0.0
+            _fill(a[: lost * unit], 0.0)
             _sums(a, b, found, unit, w)
             if mean:
                 _divide(results, w)
-            results[: min(lost, here) * unit] = np.nan
+            _fill(results[: min(lost, here) * unit], np.nan)
         else:
             if len(counts_memory) == 0:
                 counts_memory = np.empty(2 * room)
@@ -340,18 +344,18 @@ def _move_extremes(
         a = memory[: (here + w - 1) * unit]
         b, found = b_memory[: len(a)], found_memory[: len(a)]
         lost = _gather(x, place, halo, halo_place, before, (group, begin, here, column), w, unit, a)
-        plain = bases.shape[1] == 0 and (lost == 0 or least == w)
+        plain = bases.shape[1] == 0 and (least == w or (least < w and lost == 0))
         plain = plain and not _missing(a[lost * unit :])
         results = found[(w - 1) * unit :]
         if lowest:
             for i in range(len(a)):
                 a[i] = -a[i]
         if plain:
-            a[: lost * unit] = 0.0
+            _fill(a[: lost * unit], 0.0)
             _extremes(a, b, found, unit, w)
             for i in range(len(results)):
                 results[i] *= sign
-            results[: min(lost, here) * unit] = np.nan
+            _fill(results[: min(lost, here) * unit], np.nan)
         else:
             if len(counts_memory) == 0:
                 counts_memory = np.empty(2 * room)
@@ -390,7 +394,6 @@ def _move_deviations(
     rows, lanes = block
     room = (rows + w - 1) * lanes
     memory, found_memory, rest = np.empty(room), np.empty(room), np.empty(4 * room)
-    counts_memory = np.empty(0)
     down, across = -(-n // rows), -(-inner // lanes)
     for part in range(outer * across * down):
         group, begin = part // (across * down), part % down * rows
@@ -399,19 +402,18 @@ def _move_deviations(
         a = memory[: (here + w - 1) * unit]
         found = found_memory[: len(a)]
         lost = _gather(x, place, halo, halo_place, before, (group, begin, here, column), w, unit, a)
-        plain = bases.shape[1] == 0 and (lost == 0 or least == w)
+        plain = bases.shape[1] == 0 and (least == w or (least < w and lost == 0))
         plain = plain and not _missing(a[lost * unit :])
         results = found[(w - 1) * unit :]
         if plain:
-            a[: lost * unit] = 0.0
+            _fill(a[: lost * unit], 0.0)
             _deviations(a, found, unit, w, rest)
             _divide(results, w - ddof)
         else:
-            if len(counts_memory) == 0:
-                counts_memory = np.empty(room)
-            counts = counts_memory[: len(a)]
-            _counted_deviations(a, found, counts, unit, w)
-            means, many = a[(w - 1) * unit :], counts[(w - 1) * unit :]
+            states = _counted_deviations(a, unit, w)
+            skip = (w - 1) * unit
+            many, means = states[skip : len(a)], states[len(a) + skip : 2 * len(a)]
+            _copy(states[2 * len(a) + skip :], results)
             if bases.shape[1]:
                 _merge_base(means, results, many, bases, group * inner + column, unit)
             _divide_counted(results, many, True, ddof, least)
@@ -419,7 +421,7 @@ def _move_deviations(
             for i in range(len(results)):
                 results[i] = np.sqrt(results[i])
         if plain:
-            results[: min(lost, here) * unit] = np.nan
+            _fill(results[: min(lost, here) * unit], np.nan)
         _store(results, here, unit, out, (group * n + begin) * inner + column, inner)
 
 

@@ -12,8 +12,8 @@ from dask_coop.cuda.programs.base import ctype
 #: Threads of a block that takes columns, and elements of each that are on their way.
 WIDTHS, STAGES = (128, 64, 32), 16
 
-#: Threads of a block that takes a line.
-THREADS = 128
+#: Threads of a block that takes part of a line.
+THREADS = (128, 64, 32)
 
 #: Functors by statistics, and bytes of what they keep of elements; None where it is an element.
 _FUNCTORS = {
@@ -34,10 +34,9 @@ def _kept(statistic: str, dtype: np.dtype[Any]) -> int:
     return _FUNCTORS[statistic][1] or dtype.itemsize
 
 
-def column_bytes(statistic: str, dtype: np.dtype[Any], length: int) -> int:
-    """Return the shared memory for a column."""
-    kept, words = _kept(statistic, dtype), -(-length // 32)
-    return kept * length + dtype.itemsize * STAGES + 4 * words
+def column_bytes(statistic: str, dtype: np.dtype[Any], length: int) -> tuple[int, int, int]:
+    """Return the memory of a column: for what is on its way, for states, and for bits."""
+    return dtype.itemsize * STAGES, _kept(statistic, dtype) * length, 4 * -(-length // 32)
 
 
 def row_bytes(statistic: str, dtype: np.dtype[Any], length: int, share: int) -> int:
@@ -47,20 +46,25 @@ def row_bytes(statistic: str, dtype: np.dtype[Any], length: int, share: int) -> 
 
 
 @cache
-def columns(statistic: str, dtype: np.dtype[Any], width: int) -> str:
-    """Return the program of lines whose elements are apart in memory."""
-    call = f"window_columns<T, {_FUNCTORS[statistic][0]}, {width}, {STAGES}>"
-    own = "i64 n, i64 inner, int before, i64 tile"
-    return _program(dtype, width, own, f"{call}(x, halo, y, {_GIVEN}, n, inner, before, tile, ")
+def columns(statistic: str, dtype: np.dtype[Any], width: int, spilled: bool) -> str:
+    """Return the program of lines whose elements are apart in memory.
+
+    States of a window that are `spilled` are in device memory.
+    """
+    functor, flag = _FUNCTORS[statistic][0], str(spilled).lower()
+    call = f"window_columns<T, {functor}, {width}, {STAGES}, {flag}>"
+    own = f"i64 n, i64 inner, int before, i64 tile, {functor}::V* work, unsigned* marks"
+    given = "n, inner, before, tile, work, marks, "
+    return _program(dtype, width, own, f"{call}(x, halo, y, {_GIVEN}, {given}")
 
 
 @cache
-def rows(statistic: str, dtype: np.dtype[Any]) -> str:
+def rows(statistic: str, dtype: np.dtype[Any], threads: int) -> str:
     """Return the program of contiguous lines."""
-    call = f"window_rows<T, {_FUNCTORS[statistic][0]}, {THREADS}>"
+    call = f"window_rows<T, {_FUNCTORS[statistic][0]}, {threads}>"
     own = "i64 n, int before, i64 parts, int share, unsigned magic"
     given = "n, before, parts, share, magic, "
-    return _program(dtype, THREADS, own, f"{call}(x, halo, y, {_GIVEN}, {given}")
+    return _program(dtype, threads, own, f"{call}(x, halo, y, {_GIVEN}, {given}")
 
 
 def _program(dtype: np.dtype[Any], threads: int, own: str, call: str) -> str:
@@ -77,7 +81,7 @@ entry(const T* x, const T* halo, T* y, {_BASE}, {own}, {_SPEC}) {{
 def programs(dtype: np.dtype[Any]) -> list[str]:
     """Return every program for elements of `dtype`, float32 or float64."""
     return [
-        source
-        for statistic in _FUNCTORS
-        for source in (rows(statistic, dtype), *(columns(statistic, dtype, nt) for nt in WIDTHS))
+        *(rows(statistic, dtype, nt) for statistic in _FUNCTORS for nt in THREADS),
+        *(columns(statistic, dtype, nt, False) for statistic in _FUNCTORS for nt in WIDTHS),
+        *(columns(statistic, dtype, WIDTHS[0], True) for statistic in _FUNCTORS),
     ]
