@@ -111,7 +111,7 @@ def on_host(samples: int) -> Iterator[Row]:
         for name in ("sum", "mean", "std", "max"):
             for window in HOST_WINDOWS:
                 for axis in (0, 1):
-                    spec = Window(name, axis, window, window)  # type: ignore[arg-type]
+                    spec = Window(name, axis, window, window)
                     halo = x[:0] if axis == 0 else x[:, :0]
                     theirs = partial(getattr(bottleneck, f"move_{name}"), x, window, axis=axis)
                     ours = partial(backend.move, spec, x, halo)

@@ -45,6 +45,7 @@ __all__ = [
     "lift_segments",
     "matmul",
     "merge_distinct",
+    "move",
     "order_statistics",
     "positions",
     "scan",

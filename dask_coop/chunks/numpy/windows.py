@@ -28,7 +28,8 @@ def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Ar
     loops = _loops()
     if loops is None or not x.size:
         x, halo = (a.astype(element, copy=False) for a in (x, halo))
-        return window_steps.move(window, x, halo, base, _ROOM).astype(result, copy=False)
+        found: Array = window_steps.move(window, x, halo, base, _ROOM)
+        return found.astype(result, copy=False)
     if x.dtype not in (np.float32, np.float64):
         x, halo = (a.astype(element) for a in (x, halo))
     return _compiled(loops, window, x, halo, base).astype(result, copy=False)
