@@ -63,12 +63,11 @@ def on_gpu(n: int, samples: int) -> Iterator[Row]:
         for name in ("mean", "max", "std"):
             for axis in (0, 1):
                 work = f"move_{name} of {size}, window {window}, axis {axis}"
-                lazy = getattr(dc, f"move_{name}")(order.whole(x), window, 1, axis, center=True)
+                lazy = getattr(dc, f"move_{name}")(order.whole(x), window, axis=axis)
                 ours = partial(lazy.compute, scheduler="synchronous")
                 peers = _of_peers(gpu, name, x, window, axis) if name != "std" else {}
                 check = None
                 if CUPY in peers:
-                    # Of an even window theirs has the element in its middle, too.
                     check = partial(close, peers[CUPY](), window, axis)
                 yield gpu.row(work, OURS, ours, check)
                 del check
@@ -83,10 +82,10 @@ def _of_peers(gpu: order.Gpu, name: str, x: Any, window: int, axis: int) -> dict
     from cupyx.scipy import ndimage
 
     calls: dict[str, Callable[[], Any]] = {}
-    if name == "mean":
-        calls[CUPY] = lambda: ndimage.uniform_filter1d(x, window, axis, mode="nearest")
-    else:
-        calls[CUPY] = lambda: ndimage.maximum_filter1d(x, window, axis, mode="nearest")
+    function = ndimage.uniform_filter1d if name == "mean" else ndimage.maximum_filter1d
+    # Windows that end at their element.
+    given = {"mode": "nearest", "origin": (window - 1) // 2}
+    calls[CUPY] = lambda: function(x, window, axis, **given)
     try:
         import torch
     except ImportError:

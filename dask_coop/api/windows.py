@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import dask.array as da
-from dask.array.core import asanyarray, concatenate
+import numpy as np
+from dask.array.core import asanyarray, map_blocks
 from dask.array.utils import validate_axis
 
 from dask_coop import chunks
@@ -466,12 +467,19 @@ def _means(name: str, x: da.Array, axis: int, size: int, mode: Mode) -> da.Array
         case "reflect":
             outside = part(0, left, -1), part(n - right, n, -1)
         case "nearest":
-            outside = da.repeat(part(0, 1), left, along), da.repeat(part(n - 1, n), right, along)
+            outside = _repeated(part(0, 1), left, along), _repeated(part(n - 1, n), right, along)
         case "wrap":
             outside = part(n - left, n), part(0, right)
-    before, behind = (side.rechunk({along: -1}) for side in outside)
-    padded = concatenate([side for side in (before, x, behind) if side.shape[along]], axis=along)
+    before, behind = outside
+    sides = [side for side in (before, x, behind) if side.shape[along]]
+    padded = graph_windows.joined(sides, along, f"{name}-sides")
     spec = Window("mean", along, size, size)
     means = graph_windows.move(padded, spec, right, name)
     # Chunks without elements are lost where it is cut.
     return rechunk(means[(*(slice(None),) * along, slice(left, left + n))], x.chunks)
+
+
+def _repeated(x: da.Array, times: int, axis: int) -> da.Array:
+    """Return an array that is one long along an axis so many times."""
+    sizes = (*x.chunks[:axis], (times,), *x.chunks[axis + 1 :])
+    return map_blocks(np.repeat, x, times, axis, dtype=x.dtype, chunks=sizes, meta=x._meta)

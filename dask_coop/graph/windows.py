@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from dask.array.core import Array
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import List, Task, TaskRef
+from dask.task_spec import Alias, List, Task, TaskRef
 from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
@@ -75,6 +75,24 @@ def move(x: Array, window: Window, ahead: int, name: str) -> Array:
         below = {*below, own}
     dtype = window.result(x.dtype)
     return array(whole, below, f"{name}-{token}", layer, x._meta, x.chunks, dtype)
+
+
+def joined(parts: Sequence[Array], axis: int, name: str) -> Array:
+    """Return arrays one behind the other along an axis.
+
+    Dask's function would ask the module of CuPy chunks, which a client may not have.
+    """
+    token, layer, lead = f"{name}-{tokenize(*parts, axis)}", Layer(), 0
+    for part in parts:
+        for index in itertools.product(*map(range, part.numblocks)):
+            key = (token, *index[:axis], index[axis] + lead, *index[axis + 1 :])
+            layer[key] = Alias(key, (part.name, *index))
+        lead += part.numblocks[axis]
+    graph = HighLevelGraph.merge(*(part.dask for part in parts))
+    sizes = list(parts[0].chunks)
+    sizes[axis] = tuple(n for part in parts for n in part.chunks[axis])
+    below = {part.name for part in parts}
+    return array(graph, below, token, layer, parts[0]._meta, tuple(sizes), parts[0].dtype)
 
 
 class _Lines:
