@@ -20,12 +20,11 @@ from dask.array.core import asanyarray, map_blocks
 from dask.array.utils import validate_axis
 
 from dask_coop import chunks
-from dask_coop.algebra.monoids import accumulator
+from dask_coop.algebra.monoids import SUM, accumulator
 from dask_coop.algebra.windows import Statistic, Window
 from dask_coop.api.arguments import find_axes, rechunk
-from dask_coop.api.cumulative import cumsum
-from dask_coop.api.public import Engine, public
-from dask_coop.errors import Refused
+from dask_coop.api.public import public
+from dask_coop.api.scan_arguments import ScanArguments, scan_array
 from dask_coop.graph import windows as graph_windows
 
 #: What lies outside of an array where a box does: the array mirrored, its outermost elements, or
@@ -278,8 +277,8 @@ def move_max(
     return _move("max", a, window, min_count, axis, center)
 
 
-@public("scan")
-def integral_image(x: Any, axes: Sequence[int] = (-2, -1), *, engine: Engine = "auto") -> da.Array:
+@public("blockwise", dask=False)
+def integral_image(x: Any, axes: Sequence[int] = (-2, -1)) -> da.Array:
     """Summed-area table: of each element, the sum of all that are not behind it along any axis.
 
     Parameters
@@ -288,8 +287,6 @@ def integral_image(x: Any, axes: Sequence[int] = (-2, -1), *, engine: Engine = "
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     axes : sequence of int
         The axes to sum along, by default the last two.
-    engine : {"auto", "collective"}
-        As for :func:`cumsum`.
 
     Returns
     -------
@@ -318,10 +315,11 @@ def integral_image(x: Any, axes: Sequence[int] = (-2, -1), *, engine: Engine = "
     """
     x = asanyarray(x)
     if x.dtype.kind not in "biufc":
-        raise Refused(f"integral_image takes numbers, got dtype {x.dtype}")
+        raise TypeError(f"integral_image takes numbers, got dtype {x.dtype}")
     wide = accumulator(x.dtype)
     for axis in find_axes(tuple(axes), x.ndim):
-        x = cumsum(x, axis, wide)
+        given = ScanArguments(axis, None, "reduce-then-scan", False, False, False, None)
+        x = scan_array(SUM, "integral_image", x, x.dtype, wide, given)
     return x
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cupy
@@ -75,16 +76,12 @@ def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Ar
         inner = math.prod(x.shape[window.axis + 1 :])
         if 1 < inner < _NARROW:
             order = [*(d for d in range(x.ndim) if d != window.axis), window.axis]
-            along = Window(window.statistic, x.ndim - 1, *_numbers(window))
+            along = replace(window, axis=x.ndim - 1)
             moved = _move(along, x.transpose(order), halo.transpose(order), base)
             moved = moved.transpose(np.argsort(order))
         else:
             moved = _move(window, x, halo, base)
         return moved.astype(result, copy=False)
-
-
-def _numbers(window: Window) -> tuple[int, int, int]:
-    return window.length, window.min_count, window.ddof
 
 
 def _move(window: Window, x: Array, halo: Array, base: State | None) -> Array:
