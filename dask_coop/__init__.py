@@ -68,6 +68,16 @@ from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, s
 from dask_coop.api.topk import argsort, argtopk, sort, topk
 from dask_coop.api.transfer import to_gpu, to_host
 from dask_coop.api.unique import isin, searchsorted, unique, value_counts
+from dask_coop.api.windows import (
+    box_filter,
+    integral_image,
+    move_max,
+    move_mean,
+    move_min,
+    move_std,
+    move_sum,
+    move_var,
+)
 from dask_coop.errors import CooperativeTimeout, Declined, FallbackWarning, Refused, RefusedByDask
 from dask_coop.node.node import Node
 
@@ -98,6 +108,7 @@ __all__ = [
     "argwhere",
     "bfill",
     "bincount",
+    "box_filter",
     "compress",
     "count_nonzero",
     "cummax",
@@ -120,6 +131,7 @@ __all__ = [
     "histogram",
     "histogram2d",
     "histogramdd",
+    "integral_image",
     "isin",
     "logcumsumexp",
     "matmul",
@@ -128,6 +140,12 @@ __all__ = [
     "median",
     "min",
     "moment",
+    "move_max",
+    "move_mean",
+    "move_min",
+    "move_std",
+    "move_sum",
+    "move_var",
     "nanargmax",
     "nanargmin",
     "nancumprod",

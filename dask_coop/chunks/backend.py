@@ -24,6 +24,7 @@ from dask_coop.algebra.merges import EXACT
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.algebra.windows import Window
 from dask_coop.chunks.files import Direct
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused
@@ -116,6 +117,27 @@ class ChunkBackend(Protocol):
         -------
         tuple of arrays
             One field more than a state of ``op``, the last one: bool, whether the line has one.
+        """
+
+    def move(self, window: Window, x: Array, halo: Array, base: State | None = None) -> Array:
+        """Reduce the window that ends at each element of the chunk `x` to a statistic.
+
+        Parameters
+        ----------
+        window : Window
+        x : array
+            Of real numbers, of any shape and strides, maybe without elements.
+        halo : array
+            What comes before it along the axis, of its dtype: fewer elements than a window has,
+            and where the array starts with them maybe too few.
+        base : tuple of arrays, optional
+            What ``window.keep`` has of all that lies between these two, in the shape of `x` without
+            the axis. Every window holds that, so none is shorter than `x`.
+
+        Returns
+        -------
+        array
+            Of the backend's class, of dtype ``window.result(x.dtype)`` and the shape of `x`.
         """
 
     def histogram(

@@ -17,6 +17,7 @@ from dask_coop.algebra.monoids import ARGMAX, ARGMIN, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.algebra.topk import TopK
+from dask_coop.algebra.windows import Window
 from dask_coop.chunks import ChunkBackend
 from dask_coop.chunks.backend import Side
 from dask_coop.chunks.distinct import Distinct
@@ -43,6 +44,7 @@ __all__ = [
     "lift_segments",
     "matmul",
     "merge_distinct",
+    "move",
     "order_statistics",
     "positions",
     "scan",
@@ -171,6 +173,11 @@ def isin(x: Array, values: Array) -> NoReturn:
 def searchsorted(a: Array, v: Array, side: Side) -> NoReturn:
     """Refuse: what is masked has no place in an order."""
     raise refusal("searchsorted", a)
+
+
+def move(window: Window, x: Array, halo: Array, base: State | None = None) -> NoReturn:
+    """Refuse, as moving windows do where the array is known to be masked."""
+    raise refusal(f"move_{window.statistic}", x)
 
 
 def transpose(x: Array, axes: Sequence[int] | None = None) -> NoReturn:

@@ -140,6 +140,9 @@ def _scans(x: da.Array) -> Iterator[Any]:
             yield dask_coop.bfill(x, axis, limit)
         yield from (dask_coop.ewm_mean(x, axis, span=9, adjust=of) for of in (True, False))
         yield dask_coop.cumulative_trapezoid(x, axis=axis)
+    for name in ("sum", "mean", "var", "std", "min", "max"):
+        for axis in (0, 1):
+            yield getattr(dask_coop, f"move_{name}")(x, 30, axis=axis)
 
 
 def _histograms(x: da.Array) -> Iterator[Any]:

@@ -36,6 +36,7 @@ from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.algebra.windows import Window
 from dask_coop.graph.prefixes import base_of, sequential
 
 #: The least elements of a part: what is done to it is to take far longer than to begin it.
@@ -201,6 +202,35 @@ def scan(
         _along(result, axis, part)[...] = backend.scan(op, _along(x, axis, part), spec, some)
 
     _each(scanned, parts, threads)
+    return result
+
+
+def move(window: Window, x: Any, halo: Any, base: State | None = None, threads: int = 1) -> Any:
+    """Return statistics of windows in a chunk, as its backend makes them, by so many threads."""
+    backend, along = chunks.backend_of(x), window.axis
+    cut = None
+    if threads > 1 and not chunks.is_masked(x):
+        cut = _cut(x.shape, {*range(x.ndim)} - {along})
+        if cut is None and base is None and window.length * MOST <= x.shape[along]:
+            cut = _cut(x.shape, {along})
+    if cut is None:
+        return backend.move(window, x, halo, base)
+    axis, parts = cut
+    result = np.empty(x.shape, window.result(x.dtype))
+    at = axis - (axis > along)
+
+    def moved(part: slice) -> None:
+        some = base
+        if axis != along:
+            before = _along(halo, axis, part)
+            some = None if base is None else tuple(_along(field, at, part) for field in base)
+        elif part.start:
+            before = _along(x, along, slice(max(0, part.start - window.length + 1), part.start))
+        else:
+            before = halo
+        _along(result, axis, part)[...] = backend.move(window, _along(x, axis, part), before, some)
+
+    _each(moved, parts, threads)
     return result
 
 

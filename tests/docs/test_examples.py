@@ -431,3 +431,26 @@ def test_the_cluster_computes(tmp_path: Path) -> None:
     assert "array of 100000 values in 4 chunks" in text
     for name in ("workers: ", "describe: ", "histogram: ", "cumsum: ", "last element "):
         assert name in text
+
+
+def test_smoothing_is_three_box_filters(xp: ModuleType, tmp_path: Path) -> None:
+    smooth = load("smooth")
+    clean, noisy = smooth.field(60)
+    picture = noisy.compute()
+    found = to_numpy(xp, smooth.smooth(to_chunks(xp, picture, (25, 40)), 5))
+    expected = np.pad(picture, 60, mode="symmetric")
+    for _ in range(3):
+        for axis in (0, 1):
+            expected = sum(np.roll(expected, k, axis) for k in range(-2, 3)) / 5
+    np.testing.assert_allclose(found, expected[60:-60, 60:-60], atol=1e-12)
+    assert np.abs(found - clean).mean() < np.abs(picture - clean).mean() / 2
+
+
+def test_a_trend_forgets_what_was_far_off() -> None:
+    smooth = load("smooth")
+    readings = smooth.series(300)
+    means, deviations = dask.compute(*smooth.trend(readings))
+    assert np.isnan(means[3350])
+    assert means[6000] > 1e12
+    assert (np.abs(means[6400:]) < 30).all()
+    assert (deviations[6400:] < 10).all()

@@ -26,6 +26,7 @@ from fuzz import (
     scans,
     selections,
     transfers,
+    windows,
 )
 from fuzz.case import Case
 from fuzz.exact import Expected
@@ -57,6 +58,8 @@ FAMILIES = {
     "quantile": Family(quantiles.draw_quantile, quantiles.expect_quantile, 4),
     "scan": Family(scans.draw_scan, scans.expect_scan, 8),
     "gaps": Family(gaps.draw_gaps, gaps.expect_gaps, 4),
+    "window": Family(windows.draw_window, windows.expect_window, 4),
+    "box": Family(windows.draw_box, windows.expect_box, 1),
     "own": Family(own.draw_own, own.expect_own, 2),
     "ufunc": Family(own.draw_ufunc, own.expect_ufunc, 2),
     "topk": Family(order.draw_topk, order.expect_topk, 2),

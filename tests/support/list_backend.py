@@ -14,6 +14,7 @@ from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.algebra.windows import Window
 from dask_coop.chunks import ChunkBackend
 from dask_coop.chunks.backend import Side
 from dask_coop.chunks.distinct import Distinct
@@ -45,6 +46,7 @@ __all__ = [
     "lift_segments",
     "matmul",
     "merge_distinct",
+    "move",
     "order_statistics",
     "positions",
     "scan",
@@ -220,6 +222,10 @@ def isin(x: ListArray, values: ListArray) -> NoReturn:
 
 def searchsorted(a: ListArray, v: ListArray, side: Side) -> NoReturn:
     raise _missing("searchsorted")
+
+
+def move(window: Window, x: ListArray, halo: ListArray, base: State | None = None) -> NoReturn:
+    raise _missing("move")
 
 
 def transpose(x: ListArray, axes: Sequence[int] | None = None) -> NoReturn:

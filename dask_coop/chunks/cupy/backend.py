@@ -42,6 +42,7 @@ from dask_coop.chunks.cupy.unique import isin as isin
 from dask_coop.chunks.cupy.unique import merge_distinct as merge_distinct
 from dask_coop.chunks.cupy.unique import positions as positions
 from dask_coop.chunks.cupy.unique import searchsorted as searchsorted
+from dask_coop.chunks.cupy.windows import move as move
 from dask_coop.cuda.ring import FileRange
 from dask_coop.cuda.transfer import SMALL_BYTES, to_device, to_host
 

@@ -48,6 +48,7 @@ from dask_coop.cuda.programs import (
     scan,
     select,
     transpose,
+    window,
 )
 from dask_coop.cuda.programs import custom as custom_monoid
 from dask_coop.cuda.programs import grouped as by_group
@@ -440,6 +441,12 @@ def selections() -> Iterator[str]:
             yield select.mark_found(find, select.tile_of(dtype.itemsize))
 
 
+def windows(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield what windows over elements of `dtype` can launch."""
+    if dtype in (np.float32, np.float64):
+        yield from window.programs(dtype)
+
+
 def matmuls(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield what `matmul` can launch for elements of `dtype`."""
     yield from matmul.programs(dtype)
@@ -567,6 +574,7 @@ def everything() -> list[str]:
             sources.update(dict.fromkeys(tallies(dtype)))
         sources.update(dict.fromkeys(multichunks(dtype)))
         sources.update(dict.fromkeys(transposes(dtype)))
+        sources.update(dict.fromkeys(windows(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:
             sources.update(dict.fromkeys(matmuls(dtype)))
         if dtype in WARM:

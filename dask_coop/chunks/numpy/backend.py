@@ -29,6 +29,7 @@ from dask_coop.chunks.numpy.unique import isin as isin
 from dask_coop.chunks.numpy.unique import merge_distinct as merge_distinct
 from dask_coop.chunks.numpy.unique import positions as positions
 from dask_coop.chunks.numpy.unique import searchsorted as searchsorted
+from dask_coop.chunks.numpy.windows import move as move
 from dask_coop.chunks.one_by_one import downsweep as downsweep
 from dask_coop.chunks.one_by_one import histogram_all as histogram_all
 from dask_coop.chunks.one_by_one import lift_all as lift_all

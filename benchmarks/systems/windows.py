@@ -1,0 +1,155 @@
+"""Moving windows: ``python -m benchmarks.systems.windows [--cpu]``, on a GPU or without one.
+
+Means, maxima and standard deviations of windows along either axis of one large array, beside CuPy
+and PyTorch, or bottleneck. Every result is held to the peer's before its time is written down, but
+for what the peer says of the borders. On a GPU a time is that between two events. The figures of
+docs/windows.md are made of benchmarks/results/windows/*.json, by
+``python -m benchmarks.systems.windows --write``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import collective, node, order
+
+HERE = Path(__file__).resolve().parents[1]
+RESULTS = HERE / "results" / "windows"
+PAGE = HERE.parent / "docs" / "windows.md"
+
+OURS, CUPY, TORCH, COPY = "dask_coop", "CuPy", "PyTorch", "a copy"
+BOTTLENECK = "bottleneck"
+
+Row = dict[str, Any]
+
+#: Windows of the GPU and of the host.
+WINDOWS, HOST_WINDOWS = (30, 5, 200), (5, 30, 500)
+
+
+def close(expected: Any, skip: int, axis: int, result: Any) -> bool:
+    """Tell whether results are those of a peer, of windows that lie within the array."""
+    inner = (*(slice(None),) * axis, slice(skip, -skip or None))
+    for begin in range(0, len(result), 1 << 12):
+        part = slice(begin, begin + (1 << 12))
+        if axis:
+            a, b = result[part][inner], expected[part][inner]
+        else:
+            inside = slice(max(begin, skip), min(begin + (1 << 12), len(result) - skip))
+            a, b = result[inside], expected[inside]
+        if a.size and float(abs(a - b).max()) > 1e-4:
+            return False
+    return True
+
+
+def on_gpu(n: int, samples: int) -> Iterator[Row]:
+    """Measure windows over `n` float32 on one GPU."""
+    import dask_coop as dc
+
+    gpu = order.Gpu(samples)
+    xp = gpu.xp
+    side = 1 << (n.bit_length() // 2)
+    x = xp.random.default_rng(0).random((n // side, side), dtype="f4")
+    size = f"2^{n.bit_length() - 1} float32"
+    yield gpu.row(f"copy of {size}", COPY, x.copy, None)
+    for window in WINDOWS:
+        for name in ("mean", "max", "std"):
+            for axis in (0, 1):
+                work = f"move_{name} of {size}, window {window}, axis {axis}"
+                lazy = getattr(dc, f"move_{name}")(order.whole(x), window, axis=axis)
+                ours = partial(lazy.compute, scheduler="synchronous")
+                peers = _of_peers(gpu, name, x, window, axis) if name != "std" else {}
+                check = None
+                if CUPY in peers:
+                    check = partial(close, peers[CUPY](), window, axis)
+                yield gpu.row(work, OURS, ours, check)
+                del check
+                gpu.free()
+                for by, call in peers.items():
+                    yield gpu.row(work, by, call, None)
+                gpu.free()
+
+
+def _of_peers(gpu: order.Gpu, name: str, x: Any, window: int, axis: int) -> dict[str, Any]:
+    """Return what other libraries have for it."""
+    from cupyx.scipy import ndimage
+
+    calls: dict[str, Callable[[], Any]] = {}
+    function = ndimage.uniform_filter1d if name == "mean" else ndimage.maximum_filter1d
+    # Windows that end at their element.
+    given = {"mode": "nearest", "origin": (window - 1) // 2}
+    calls[CUPY] = lambda: function(x, window, axis, **given)
+    try:
+        import torch
+    except ImportError:
+        return calls
+    t = torch.as_tensor(x, device="cuda")
+    pool = torch.nn.functional.avg_pool2d if name == "mean" else torch.nn.functional.max_pool2d
+    kernel = (window, 1) if axis == 0 else (1, window)
+    calls[TORCH] = lambda: pool(t[None], kernel, stride=1)
+    return calls
+
+
+def on_host(samples: int) -> Iterator[Row]:
+    """Measure chunks of NumPy by one thread, beside bottleneck."""
+    import bottleneck
+
+    from dask_coop import chunks
+    from dask_coop.algebra.windows import Window
+
+    for dtype in ("f8", "f4"):
+        x = np.random.default_rng(0).standard_normal((2000, 2000)).astype(dtype)
+        backend = chunks.backend_of(x)
+        for name in ("sum", "mean", "std", "max"):
+            for window in HOST_WINDOWS:
+                for axis in (0, 1):
+                    spec = Window(name, axis, window, window)
+                    halo = x[:0] if axis == 0 else x[:, :0]
+                    theirs = partial(getattr(bottleneck, f"move_{name}"), x, window, axis=axis)
+                    ours = partial(backend.move, spec, x, halo)
+                    work = f"move_{name} of 4 10^6 {x.dtype.name}, window {window}, axis {axis}"
+                    np.testing.assert_allclose(ours(), theirs(), rtol=2e-2, atol=2e-2)
+                    for by, call in ((OURS, ours), (BOTTLENECK, theirs)):
+                        yield {"work": work, "by": by, "ms": _median(call, samples)}
+
+
+def _median(call: Callable[[], Any], samples: int) -> float:
+    times = []
+    for _ in range(samples):
+        begin = time.perf_counter()
+        call()
+        times.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(times)
+
+
+def main() -> None:
+    """Measure, or write the page anew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cpu", action="store_true", help="without a GPU")
+    parser.add_argument("--power", type=int, default=30, help="arrays have 2**POWER elements")
+    parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
+    parser.add_argument("--write", action="store_true", help="only write docs/windows.md anew")
+    given = parser.parse_args()
+    if not given.write:
+        given.results.mkdir(parents=True, exist_ok=True)
+        host = given.cpu
+        rows = on_host(given.samples) if host else on_gpu(1 << given.power, given.samples)
+        path, kept = given.results / ("cpu.json" if host else "gpu.json"), []
+        for row in rows:
+            print(row, flush=True)
+            kept.append(row)
+            path.write_text(collective.as_text(order.facts(not host), kept))
+    if given.write or given.results == RESULTS:
+        node.write(order.figures(RESULTS), PAGE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Statistics of windows: what is kept of the elements of one, and what results are made of it.
+
+What is kept is a state: the number of elements that are not NaN, and their sum, or extremum, or
+mean and squared deviations. Nothing is ever taken out of it, so it knows nothing of other elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.merges import merge_variances
+from dask_coop.algebra.monoids import MEAN, MOMENTS, VAR, State
+from dask_coop.algebra.operation import Operation, compensated
+
+Statistic = Literal["sum", "mean", "var", "std", "min", "max"]
+
+#: The rows by which whole chunks are reduced that lie within a window.
+_ROWS = {"sum": MEAN, "mean": MEAN, "var": VAR, "std": VAR, "min": MOMENTS, "max": MOMENTS}
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is wanted of the window that ends at each element of a line.
+
+    Attributes
+    ----------
+    statistic : str
+        One of `Statistic`.
+    axis : int
+        The axis that lines run along, not negative.
+    length : int
+        The elements of a window, at most as many as results are made of a line.
+    min_count : int
+        The least number of elements, other than NaN, that have a result; 1 or more.
+    ddof : int
+        What is taken from the number of elements where squared deviations are divided by it.
+    """
+
+    statistic: Statistic
+    axis: int
+    length: int
+    min_count: int
+    ddof: int = 0
+
+    def element(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return what elements of `dtype` are taken as, float32 or float64."""
+        return np.dtype("f4" if dtype in (np.float16, np.float32) else "f8")
+
+    def result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of results over elements of `dtype`."""
+        return dtype.newbyteorder("=") if dtype.kind == "f" else np.dtype("f8")
+
+    def operation(self, dtype: np.dtype[Any]) -> Operation:
+        """Return what reduces chunks of `dtype` that lie within a window."""
+        row, element = _ROWS[self.statistic], dtype.newbyteorder("=")
+        if row is MOMENTS:
+            element = self.element(dtype)
+            return Operation(row, element, element)
+        op = Operation(row, element, np.dtype("f8"), skipna=dtype.kind == "f")
+        return compensated(op)
+
+    def keep(self, op: Operation, state: State) -> State:
+        """Return what a window keeps of what the operation has made."""
+        if op.monoid is MOMENTS:
+            return state[0], state[2 if self.statistic == "min" else 3]
+        if op.monoid is VAR:
+            return state
+        total, count = settle(state) if op.monoid.has_excess else state
+        return count, total
+
+    def lift(self, x: Any) -> State:
+        """Return a state of each element."""
+        valid = x == x
+        if self.statistic in ("min", "max"):
+            return valid.astype("i8"), np.where(valid, x, x.dtype.type(self._worst))
+        values = np.where(valid, x, x.dtype.type(0)).astype("f8")
+        if self.statistic in ("var", "std"):
+            return valid.astype("i8"), values, np.zeros_like(values)
+        return valid.astype("i8"), values
+
+    @property
+    def _worst(self) -> float:
+        return np.inf if self.statistic == "min" else -np.inf
+
+    def combine(self, a: State, b: State) -> State:
+        """Combine what is kept of neighbours."""
+        with np.errstate(all="ignore"):
+            if self.statistic in ("var", "std"):
+                return merge_variances(a, b)
+            ufunc = {"min": np.minimum, "max": np.maximum}.get(self.statistic, np.add)
+            return a[0] + b[0], ufunc(a[1], b[1])
+
+    def finish(self, state: State) -> Any:
+        """Return the results of windows."""
+        count = state[0]
+        with np.errstate(all="ignore"):
+            match self.statistic:
+                case "mean":
+                    value = state[1] / count
+                case "var":
+                    value = state[2] / (count - self.ddof)
+                case "std":
+                    value = np.sqrt(state[2] / (count - self.ddof))
+                case _:
+                    value = state[1]
+        return np.where(count >= self.min_count, value, value.dtype.type(np.nan))

@@ -1,0 +1,483 @@
+"""Statistics of moving windows, and means of boxes.
+
+A window ends at its element, or has it in its middle with ``center=True``::
+
+    elements           a b c d e f g h
+    window 4           a b c d               the result of d
+                         b c d e             the result of e
+    center=True        a b c d               the result of c
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import dask.array as da
+import numpy as np
+from dask.array.core import asanyarray, map_blocks
+from dask.array.utils import validate_axis
+
+from dask_coop import chunks
+from dask_coop.algebra.monoids import SUM, accumulator
+from dask_coop.algebra.windows import Statistic, Window
+from dask_coop.api.arguments import find_axes, rechunk
+from dask_coop.api.public import public
+from dask_coop.api.scan_arguments import ScanArguments, scan_array
+from dask_coop.graph import windows as graph_windows
+
+#: What lies outside of an array where a box does: the array mirrored, its outermost elements, or
+#: its other end.
+Mode = Literal["reflect", "nearest", "wrap"]
+
+
+@public("blockwise", dask=False)
+def move_sum(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array:
+    """Sum of the elements in a moving window along an axis, NaN left out.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks of any lengths.
+    window : int
+        The elements in a window, from 1 to all along `axis`. Windows may be longer than chunks: no
+        task holds more elements than two chunks have, whatever the window is.
+    min_count : int, optional
+        The least number of elements, other than NaN, that have a result; where there are fewer it
+        is NaN. By default `window`.
+    axis : int
+        The axis along which windows move, by default the last one.
+    center : bool
+        Whether a window has its element in the middle, or just behind it where it is even, and does
+        not end there. As of rolling windows of xarray and pandas.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, of `a`'s shape and chunks: float16, float32 or float64 as `a`, and float64 where `a`
+        has integers.
+
+    Raises
+    ------
+    TypeError
+        If `window`, `min_count` or `axis` is no integer, or `a` is masked or has elements that are
+        not real numbers.
+    AxisError, ValueError
+        If `a` has no such axis, `window` or `min_count` is out of range, or the lengths of chunks
+        along `axis` are not known.
+
+    Notes
+    -----
+    Signatures and results are those of bottleneck, but what has left a window, such as an infinity
+    or a number much larger than others, leaves no trace: a sum is that of the end of a block as
+    long as the window and of the beginning of the next, and nothing is ever subtracted. Elements
+    are added in float64 and the result is rounded once: it is within ``n * 2**-52`` times the sum
+    of the absolute values in the window of n elements.
+
+    M. van Herk, "A fast algorithm for local minimum and maximum filters", 1992; J. Gil and M.
+    Werman, "Computing 2-D min, median, and max filters", 1993.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, 2.0, 3.0, float("nan"), 5.0], chunks=2)
+    >>> dc.move_sum(x, 2).compute()
+    array([nan,  3.,  5., nan, nan])
+    >>> dc.move_sum(x, 2, min_count=1).compute()
+    array([1., 3., 5., 3., 5.])
+    """
+    return _move("sum", a, window, min_count, axis, center)
+
+
+@public("blockwise", dask=False)
+def move_mean(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array:
+    """Mean of the elements in a moving window along an axis, NaN left out.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`move_sum`.
+    window, min_count, axis, center
+        As for :func:`move_sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`move_sum`, whose sums are divided by how many elements they have.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`move_sum`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.arange(6, chunks=2)
+    >>> dc.move_mean(x, 3).compute()
+    array([nan, nan,  1.,  2.,  3.,  4.])
+    >>> dc.move_mean(x, 3, min_count=1, center=True).compute()
+    array([0.5, 1. , 2. , 3. , 4. , 4.5])
+    """
+    return _move("mean", a, window, min_count, axis, center)
+
+
+@public("blockwise", dask=False)
+def move_std(
+    a: Any,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 0,
+    *,
+    center: bool = False,
+) -> da.Array:
+    """Find the standard deviation in a moving window along an axis, NaN left out.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`move_sum`.
+    window, min_count, axis, center
+        As for :func:`move_sum`.
+    ddof : int
+        What is taken from the number of elements where squared deviations are divided by it.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`move_sum`. Deviations are from the mean of the window.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`move_sum`, and where `ddof` is no integer, or is negative.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.move_std(da.from_array([1.0, 3.0, 3.0, 7.0], chunks=2), 2).compute()
+    array([nan,  1.,  0.,  2.])
+    """
+    return _move("std", a, window, min_count, axis, center, ddof)
+
+
+@public("blockwise", dask=False)
+def move_var(
+    a: Any,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    ddof: int = 0,
+    *,
+    center: bool = False,
+) -> da.Array:
+    """Variance of the elements in a moving window along an axis, NaN left out.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`move_sum`.
+    window, min_count, axis, center
+        As for :func:`move_sum`.
+    ddof : int
+        As for :func:`move_std`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`move_std`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`move_std`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.move_var(da.from_array([1.0, 3.0, 3.0, 7.0], chunks=2), 2).compute()
+    array([nan,  1.,  0.,  4.])
+    """
+    return _move("var", a, window, min_count, axis, center, ddof)
+
+
+@public("blockwise", dask=False)
+def move_min(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array:
+    """Find the smallest element in a moving window along an axis, NaN left out.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`move_sum`.
+    window, min_count, axis, center
+        As for :func:`move_sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`move_sum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`move_sum`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.move_min(da.from_array([4, 2, 3, 1], chunks=2), 2).compute()
+    array([nan,  2.,  2.,  1.])
+    """
+    return _move("min", a, window, min_count, axis, center)
+
+
+@public("blockwise", dask=False)
+def move_max(
+    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+) -> da.Array:
+    """Find the largest element in a moving window along an axis, NaN left out.
+
+    Parameters
+    ----------
+    a : dask.array.Array or array_like
+        As for :func:`move_sum`.
+    window, min_count, axis, center
+        As for :func:`move_sum`.
+
+    Returns
+    -------
+    dask.array.Array
+        As for :func:`move_sum`.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`move_sum`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.move_max(da.from_array([4, 2, 3, 1], chunks=2), 2).compute()
+    array([nan,  4.,  3.,  3.])
+    """
+    return _move("max", a, window, min_count, axis, center)
+
+
+@public("blockwise", dask=False)
+def integral_image(x: Any, axes: Sequence[int] = (-2, -1)) -> da.Array:
+    """Summed-area table: of each element, the sum of all that are not behind it along any axis.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
+    axes : sequence of int
+        The axes to sum along, by default the last two.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, in the shape and the chunks of `x`, and in its widest dtype: 64-bit integers where `x`
+        has integers, float64 or complex128.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        If `x` cannot be summed, or has no such axes, or one is named twice.
+
+    Notes
+    -----
+    Sums are inclusive, as those of scikit-image: ``result[i, j]`` is that of
+    ``x[: i + 1, : j + 1]``. OpenCV's table has a row and a column of zeros before these. Means of
+    boxes by differences of such sums lose digits; :func:`box_filter` does not.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> dc.integral_image(da.ones((2, 3), chunks=2, dtype="u1")).compute()
+    array([[1, 2, 3],
+           [2, 4, 6]], dtype=uint64)
+    """
+    x = asanyarray(x)
+    if x.dtype.kind not in "biufc":
+        raise TypeError(f"integral_image takes numbers, got dtype {x.dtype}")
+    wide = accumulator(x.dtype)
+    for axis in find_axes(tuple(axes), x.ndim):
+        given = ScanArguments(axis, None, "reduce-then-scan", False, False, False, None)
+        x = scan_array(SUM, "integral_image", x, x.dtype, wide, given)
+    return x
+
+
+@public("blockwise", dask=False)
+def box_filter(
+    x: Any,
+    size: int | Sequence[int],
+    axes: Sequence[int] = (-2, -1),
+    *,
+    mode: Mode = "reflect",
+) -> da.Array:
+    """Mean of a box around each element.
+
+    Parameters
+    ----------
+    x : dask.array.Array or array_like
+        Bool, integers or floats, in NumPy or CuPy chunks.
+    size : int or sequence of int
+        How long the box is, along all axes or along each. An element is in its middle, or just
+        behind that where it is even.
+    axes : sequence of int
+        The axes of the box, by default the last two.
+    mode : {"reflect", "nearest", "wrap"}
+        What lies outside of the array: the array mirrored at its border, ``c b a | a b c``; its
+        outermost elements, ``a a a | a b c``; or its other end, as of longitudes.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy, in the shape and the chunks of `x`, of its dtype or float64 where it has integers. A
+        box with a NaN in it has NaN.
+
+    Raises
+    ------
+    TypeError, AxisError, ValueError
+        As for :func:`move_sum`; and where `mode` is none of those above, or a box reaches farther
+        out than the array is long.
+
+    Notes
+    -----
+    SciPy's ``uniform_filter`` has the same borders and, up to rounding, the same floats. Here
+    nothing is subtracted from running sums (:func:`move_sum`), so the digits of small numbers near
+    large ones are kept, and an infinity or NaN is seen by the boxes that have it and by no others.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([[0.0, 0.0, 9.0], [0.0, 9.0, 0.0]], chunks=2)
+    >>> dc.box_filter(x, 3).compute()
+    array([[1., 3., 5.],
+           [2., 3., 4.]])
+    """
+    x = asanyarray(x)
+    along = find_axes(tuple(axes), x.ndim)
+    sizes = tuple(size) if isinstance(size, Sequence) else (size,) * len(along)
+    if len(sizes) != len(along):
+        raise ValueError(f"box_filter takes one size, or one for each of {axes}, got {size}")
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {mode!r}")
+    given = [validate_axis(axis, x.ndim) for axis in axes]
+    for axis, length in sorted(zip(given, sizes, strict=True)):
+        x = _means("box_filter", x, axis, _integer("box_filter", "size", length), mode)
+    return x
+
+
+def _move(
+    statistic: Statistic,
+    a: Any,
+    window: int,
+    min_count: int | None,
+    axis: int,
+    center: bool,
+    ddof: int = 0,
+) -> da.Array:
+    """Do what the public function of a statistic does."""
+    name, x = f"move_{statistic}", asanyarray(a)
+    along = _axis(name, x, axis)
+    length = _integer(name, "window", window)
+    least = length if min_count is None else _integer(name, "min_count", min_count)
+    off = _integer(name, "ddof", ddof)
+    n = x.shape[along]
+    if not 1 <= length <= n:
+        raise ValueError(
+            f"{name} takes windows of 1 to {n} elements, all along axis {axis}, got "
+            f"window={window}" + ("; min_count= lets shorter ones count" if length > n else "")
+        )
+    if not 1 <= least <= length:
+        raise ValueError(
+            f"{name} takes a min_count of 1 to window={window}, got min_count={min_count}"
+        )
+    if off < 0:
+        raise ValueError(f"{name} takes no negative ddof, got {ddof}")
+    spec = Window(statistic, along, length, least, off)
+    return graph_windows.move(x, spec, (length - 1) // 2 if center else 0, name)
+
+
+def _axis(name: str, x: da.Array, axis: Any) -> int:
+    """Return the axis that windows move along, of an array that has such windows."""
+    if x.ndim == 0:
+        raise ValueError(f"{name} moves along an axis, and a has none")
+    along: int = validate_axis(_integer(name, "axis", axis), x.ndim)
+    if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
+        raise TypeError(
+            f"{name} takes bool, integers and floats of up to 64 bits, got dtype {x.dtype}"
+        )
+    chunks.kind(x._meta, "a")
+    if chunks.is_masked(x._meta):
+        raise TypeError(
+            f"{name} does not take masked arrays; da.ma.filled(x.astype(float), numpy.nan) has NaN "
+            "in the place of what is masked, which is left out"
+        )
+    if x.shape[along] != x.shape[along]:
+        raise ValueError(
+            f"{name} moves along axis {axis}, which has unknown chunksizes; "
+            "x.compute_chunk_sizes() finds them"
+        )
+    return along
+
+
+def _integer(name: str, argument: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} takes an integer for {argument}, got {value!r}") from None
+
+
+def _means(name: str, x: da.Array, axis: int, size: int, mode: Mode) -> da.Array:
+    """Return means of boxes along one axis."""
+    along = _axis(name, x, axis)
+    left, n = size // 2, x.shape[along]
+    right = size - 1 - left
+    if size < 1 or left > n:
+        raise ValueError(
+            f"{name} takes boxes of 1 to {2 * n} elements along axis {axis}, got size={size}"
+        )
+
+    def part(begin: int, end: int, step: int = 1) -> da.Array:
+        cut = x[(*(slice(None),) * along, slice(begin, end))]
+        return cut[(*(slice(None),) * along, slice(None, None, step))]
+
+    match mode:
+        case "reflect":
+            outside = part(0, left, -1), part(n - right, n, -1)
+        case "nearest":
+            outside = _repeated(part(0, 1), left, along), _repeated(part(n - 1, n), right, along)
+        case "wrap":
+            outside = part(n - left, n), part(0, right)
+    before, behind = outside
+    sides = [side for side in (before, x, behind) if side.shape[along]]
+    padded = graph_windows.joined(sides, along, f"{name}-sides")
+    spec = Window("mean", along, size, size)
+    means = graph_windows.move(padded, spec, right, name)
+    # Chunks without elements are lost where it is cut.
+    return rechunk(means[(*(slice(None),) * along, slice(left, left + n))], x.chunks)
+
+
+def _repeated(x: da.Array, times: int, axis: int) -> da.Array:
+    """Return an array that is one long along an axis so many times."""
+    sizes = (*x.chunks[:axis], (times,), *x.chunks[axis + 1 :])
+    return map_blocks(np.repeat, x, times, axis, dtype=x.dtype, chunks=sizes, meta=x._meta)

@@ -1,0 +1,171 @@
+"""Statistics of windows over CuPy chunks, by kernel_window.cuh.
+
+The kernels hold a window of each line in shared memory; columns with longer ones have it in that of
+the device. Rows with windows too long for that take a few steps over the chunk (window_steps.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.windows import Window
+from dask_coop.chunks import window_steps
+from dask_coop.chunks.cupy.arrays import aligned, contiguous
+from dask_coop.cuda.devices import Device, device
+from dask_coop.cuda.launch import launch
+from dask_coop.cuda.programs import window as programs
+
+Array = Any
+
+#: Shared memory of a block, in bytes, that leaves a processor room for others.
+_FAVOURED, _OF_ROWS = 44 << 10, 24 << 10
+
+#: The fewest threads of a block that are worth its shared memory.
+_FEWEST = 4
+
+#: The fewest neighbouring columns that are worth a warp.
+_NARROW = 16
+
+#: Blocks for each processor, and tiles of a line that are so many windows long, so that little is
+#: read twice.
+_BLOCKS, _WINDOWS = 32, 8
+
+#: Blocks for each processor of which each has memory on the device.
+_SPILLED = 8
+
+#: Elements that a step works on at a time.
+_ROOM = 1 << 26
+
+
+class _Plan(NamedTuple):
+    """A launch: the program, its grid, shared memory, some arguments, and the memory of these."""
+
+    source: str
+    blocks: int
+    threads: int
+    shared: int
+    own: tuple[Any, ...]
+    memory: Sequence[Array] = ()
+
+
+def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Array:
+    """Reduce the window that ends at each element of the chunk `x` to a statistic.
+
+    Parameters
+    ----------
+    window : Window
+    x : cupy.ndarray
+        Of any strides and any real dtype.
+    halo : cupy.ndarray
+        What comes before it along the axis: fewer elements than a window has.
+    base : tuple of arrays, optional
+        What windows keep of what lies between these two.
+    """
+    with x.device:
+        element, result = window.element(x.dtype), window.result(x.dtype)
+        x, halo = (a.astype(element, copy=False) for a in (x, halo))
+        if not x.size:
+            return cupy.empty(x.shape, result)
+        inner = math.prod(x.shape[window.axis + 1 :])
+        if 1 < inner < _NARROW:
+            order = [*(d for d in range(x.ndim) if d != window.axis), window.axis]
+            along = replace(window, axis=x.ndim - 1)
+            moved = _move(along, x.transpose(order), halo.transpose(order), base)
+            moved = moved.transpose(np.argsort(order))
+        else:
+            moved = _move(window, x, halo, base)
+        return moved.astype(result, copy=False)
+
+
+def _move(window: Window, x: Array, halo: Array, base: State | None) -> Array:
+    """Do what `move` does, of float32 or float64, along an axis that has no few columns."""
+    x, halo = (aligned(contiguous(a)) for a in (x, halo))
+    axis, n = window.axis, x.shape[window.axis]
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    given = (window.statistic, x.dtype, window.length)
+    gpu = device(cupy.cuda.runtime.getDevice())
+    if inner == 1:
+        plan = _plan_rows(given, outer, n, halo.shape[axis], gpu.shared_bytes)
+    else:
+        plan = _plan_columns(given, (outer, n, inner), halo.shape[axis], gpu)
+    if plan is None or window.length >= 1 << 31:
+        return window_steps.move(window, x, halo, base, _ROOM)
+    y = cupy.empty_like(x)
+    fields = _fields(base, outer * inner)
+    addresses = [0 if a is None else a.data.ptr for a in fields]
+    numbers = np.int32(window.length), np.int32(window.min_count), np.int32(window.ddof)
+    given_to_all = (x.data.ptr, halo.data.ptr, y.data.ptr, *addresses, *plan.own, *numbers)
+    inverse = np.float64(1 / window.length)
+    launch(plan.source, plan.blocks, plan.threads, *given_to_all, inverse, shared=plan.shared)
+    return y
+
+
+def _plan_rows(
+    given: tuple[str, np.dtype[Any], int], outer: int, n: int, before: int, room: int
+) -> _Plan | None:
+    """Return the launch of the program of contiguous lines."""
+    length, whole = given[2], -(-n // given[2])
+    rest = programs.row_bytes(*given, 0)
+    each = programs.row_bytes(*given, 1) - rest
+    fits = [nt for nt in programs.THREADS if nt * each <= _OF_ROWS]
+    threads = fits[0] if fits else programs.THREADS[-1]
+    # A thread takes a block of a window's length after the other; it may be alone with a long one.
+    share = max(_OF_ROWS // each // threads * threads, min(threads, (room - rest) // each))
+    # Numbers of elements are divided by the length with one multiplication.
+    share = min(whole, share, (1 << 31) // length // length - 1)
+    if share < min(whole, _FEWEST):
+        return None
+    parts = -(-whole // share)
+    share = -(-whole // parts)
+    shared = programs.row_bytes(*given, share)
+    magic = np.uint32(min((1 << 32) // length + 1, (1 << 32) - 1))
+    own = np.int64(n), np.int32(before), np.int64(parts), np.int32(share), magic
+    return _Plan(programs.rows(*given[:2], threads), outer * parts, threads, shared, own)
+
+
+def _plan_columns(
+    given: tuple[str, np.dtype[Any], int],
+    shape: tuple[int, int, int],
+    before: int,
+    gpu: Device,
+) -> _Plan | None:
+    """Return the launch of the program of columns."""
+    (outer, n, inner), room = shape, gpu.shared_bytes
+    length, parts = given[2], programs.column_bytes(*given)
+    fits = [nt for nt in programs.WIDTHS if nt * sum(parts) <= min(_FAVOURED, room)]
+    spilled = not fits
+    fits = fits or [programs.WIDTHS[0]]
+    width = next((nt for nt in fits if nt < 2 * inner), fits[-1])
+    if spilled and length * width >= 1 << 31:
+        return None
+    groups = outer * -(-inner // width)
+    wanted = gpu.processors * (_SPILLED if spilled else _BLOCKS)
+    tiles = max(1, min(-(-wanted // groups), n // (_WINDOWS * length)))
+    tile = -(-n // (tiles * length)) * length
+    blocks = groups * -(-n // tile)
+    sizes = [blocks * width * part if spilled else 0 for part in parts[1:]]
+    spill = [cupy.empty(size, "u1") for size in sizes]
+    addresses = [memory.data.ptr for memory in spill]
+    own = (np.int64(n), np.int64(inner), np.int32(before), np.int64(tile), *addresses)
+    shared = width * (parts[0] if spilled else sum(parts))
+    source = programs.columns(*given[:2], width, spilled)
+    return _Plan(source, blocks, width, shared, own, spill)
+
+
+def _fields(base: State | None, lines: int) -> list[Array | None]:
+    """Return what a base has for each line: one or two float64, and a count."""
+    if base is None:
+        return [None] * 3
+    count, *values = (
+        cupy.ascontiguousarray(cupy.asarray(field).astype(dtype, copy=False)).reshape(-1)
+        for field, dtype in zip(base, ("i8", "f8", "f8"), strict=False)
+    )
+    assert count.size == lines
+    return [values[0], values[1] if len(values) > 1 else None, count]

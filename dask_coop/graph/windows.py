@@ -1,0 +1,246 @@
+"""Windows that go along a line of chunks.
+
+What a chunk's results need lies in three places before it, of which only the ends of windows are
+needed element by element::
+
+            the window of s                        [             ]
+            the window of e               [             ]
+                                    old |   halo   |  between  | s    own    e |
+    results of s to e:                    a state     one state    a state
+                                          for each                 for each
+
+No task holds more elements than the results that it makes, and as many of the halo, however long
+the window is. What lies between is reduced chunk by chunk, and several chunks by a tree that all
+results share::
+
+    c0   c1   c2   c3   c4   c5        chunks 1 to 4 are c1, (c2 c3), c4
+    `-- --'   `-- --'   `-- --'
+
+Windows that are centred are those that end so many elements later.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from operator import getitem
+from typing import Any
+
+import numpy as np
+from dask.array.core import Array
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias, List, Task, TaskRef
+from dask.tokenize import tokenize
+from dask.utils import cached_cumsum
+
+from dask_coop import chunks
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.windows import Window
+from dask_coop.graph import parts, tasks
+from dask_coop.graph.parts import shared, threads_for
+from dask_coop.graph.reduce import Key, Layer, array
+from dask_coop.graph.tasks import refs
+
+
+def move(x: Array, window: Window, ahead: int, name: str) -> Array:
+    """Return the statistic of the window of each element of an array.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        Whose chunks along the window's axis have known lengths.
+    window : Window
+    ahead : int
+        How many elements behind its own a window ends.
+    name : str
+        What keys begin with.
+    """
+    chunks.kind(x._meta)
+    threads = threads_for(x)
+    token = tokenize(x, window, ahead, threads > 1)
+    graph, layer = _Lines(x, window, (name, token), threads), Layer()
+    others = (range(n) for d, n in enumerate(x.numblocks) if d != window.axis)
+    for line in itertools.product(*others):
+        for j in range(x.numblocks[window.axis]):
+            key = (f"{name}-{token}", *graph.index(line, j))
+            layer[key] = graph.result(key, line, j, ahead)
+    whole, below = x.dask, {x.name}
+    if graph.layer:
+        own = f"{name}-parts-{token}"
+        whole = HighLevelGraph(
+            {**whole.layers, own: graph.layer}, {**whole.dependencies, own: set(below)}
+        )
+        below = {*below, own}
+    dtype = window.result(x.dtype)
+    return array(whole, below, f"{name}-{token}", layer, x._meta, x.chunks, dtype)
+
+
+def joined(parts: Sequence[Array], axis: int, name: str) -> Array:
+    """Return arrays one behind the other along an axis.
+
+    Dask's function would ask the module of CuPy chunks, which a client may not have.
+    """
+    token, layer, lead = f"{name}-{tokenize(*parts, axis)}", Layer(), 0
+    for part in parts:
+        for index in itertools.product(*map(range, part.numblocks)):
+            key = (token, *index[:axis], index[axis] + lead, *index[axis + 1 :])
+            layer[key] = Alias(key, (part.name, *index))
+        lead += part.numblocks[axis]
+    graph = HighLevelGraph.merge(*(part.dask for part in parts))
+    sizes = list(parts[0].chunks)
+    sizes[axis] = tuple(n for part in parts for n in part.chunks[axis])
+    below = {part.name for part in parts}
+    return array(graph, below, token, layer, parts[0]._meta, tuple(sizes), parts[0].dtype)
+
+
+class _Lines:
+    """What the tasks of results need: slices of chunks, and states of what is between."""
+
+    def __init__(self, x: Array, window: Window, names: tuple[str, str], threads: int) -> None:
+        self.x, self.window, self.names, self.threads = x, window, names, threads
+        self.starts = cached_cumsum(x.chunks[window.axis], initial_zero=True)
+        self.op = window.operation(x.dtype)
+        self.layer = Layer()
+
+    def index(self, line: Key, j: int) -> Key:
+        """Return the index of a block of a line."""
+        return (*line[: self.window.axis], j, *line[self.window.axis :])
+
+    def result(self, key: Key, line: Key, j: int, ahead: int) -> Task:
+        """Return the task of a block of results."""
+        n, size = self.starts[-1], self.x.chunks[self.window.axis][j]
+        begin = self.starts[j] + ahead
+        length = max(1, min(self.window.length, size))
+        oldest, newest = begin - self.window.length + 1, begin - self.window.length + length
+        own = self.pieces(line, min(begin, n), min(begin + size, n))
+        halo = self.pieces(line, max(0, oldest), max(0, newest))
+        given: dict[str, Any] = shared(self.threads)
+        between = self.states(line, max(0, newest), min(begin, n))
+        if between:
+            given |= {"op": self.op, "between": refs(between)}
+        if not own:
+            own = [TaskRef(self.slice(line, j, 0, 0))]
+        return Task(
+            key,
+            reduce_windows,
+            window=replace(self.window, length=length),
+            size=size,
+            own=List(*own),
+            halo=List(*halo),
+            **given,
+        )
+
+    def pieces(self, line: Key, begin: int, end: int) -> list[TaskRef]:
+        """Return what is to be joined to the elements from `begin` to `end` of a line."""
+        return [TaskRef(self.slice(line, *cut)) for cut in self.cuts(begin, end)]
+
+    def cuts(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the blocks that have elements of a stretch, and where these begin and end there."""
+        if begin >= end:
+            return
+        first = int(np.searchsorted(self.starts, begin, "right")) - 1
+        for j in range(first, len(self.starts) - 1):
+            start, stop = int(self.starts[j]), int(self.starts[j + 1])
+            if start >= end:
+                return
+            if start < stop:
+                yield j, max(begin, start) - start, min(end, stop) - start
+
+    def slice(self, line: Key, j: int, begin: int, end: int) -> Key:
+        """Return the key of a part of a block."""
+        index = self.index(line, j)
+        block = (self.x.name, *index)
+        if begin == 0 and end == self.x.chunks[self.window.axis][j]:
+            return block
+        key = (f"{self.names[0]}-slice-{self.names[1]}", *index, begin, end)
+        along = (*(slice(None),) * self.window.axis, slice(begin, end))
+        self.layer[key] = Task(key, getitem, TaskRef(block), along)
+        return key
+
+    def states(self, line: Key, begin: int, end: int) -> list[Key]:
+        """Return the keys of states of neighbouring parts of a stretch, in their order."""
+        found: list[Key] = []
+        cuts = [*self.cuts(begin, end)]
+        for whole, some in itertools.groupby(cuts, self.is_whole):
+            if not whole:
+                found += [self.lifted(line, self.slice(line, *cut), *cut) for cut in some]
+                continue
+            blocks = [j for j, *_ in some]
+            # Blocks without elements may lie between these.
+            found += [self.state(line, *node) for node in _cover(blocks[0], blocks[-1] + 1)]
+        return found
+
+    def is_whole(self, cut: tuple[int, int, int]) -> bool:
+        """Tell whether a part of a block is all of it."""
+        j, begin, end = cut
+        return begin == 0 and end == self.x.chunks[self.window.axis][j]
+
+    def state(self, line: Key, level: int, i: int) -> Key:
+        """Return the key of the state of 2**level blocks, the first of them i * 2**level."""
+        if level == 0:
+            block = (self.x.name, *self.index(line, i))
+            return self.lifted(line, block, i)
+        key = (f"{self.names[0]}-combine-{self.names[1]}", *line, level, i)
+        if key not in self.layer:
+            halves = [self.state(line, level - 1, 2 * i), self.state(line, level - 1, 2 * i + 1)]
+            self.layer[key] = Task(key, tasks.combine, op=self.op, states=refs(halves))
+        return key
+
+    def lifted(self, line: Key, part: Key, *cut: int) -> Key:
+        """Return the key of the state of a block, or of a part of one."""
+        key = (f"{self.names[0]}-lift-{self.names[1]}", *line, *cut)
+        given = {"op": self.op, "axes": (self.window.axis,), **shared(self.threads)}
+        self.layer[key] = Task(key, tasks.lift, **given, block=TaskRef(part))
+        return key
+
+
+def _cover(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the nodes of a binary tree that cover leaves: how high each is, and its number there.
+
+    They are in order, and as few as can be.
+    """
+    while begin < end:
+        level = (end - begin).bit_length() - 1
+        if begin:
+            level = min(level, (begin & -begin).bit_length() - 1)
+        yield level, begin >> level
+        begin += 1 << level
+
+
+# What runs inside the tasks.
+
+
+def reduce_windows(
+    *,
+    window: Window,
+    size: int,
+    own: Sequence[Any],
+    halo: Sequence[Any],
+    op: Operation | None = None,
+    between: Sequence[State] = (),
+    threads: int = 1,
+) -> Any:
+    """Return `size` results, of windows that end in the pieces `own`, or behind the array."""
+    for piece in (*own, *halo):
+        chunks.refuse_masked(f"move_{window.statistic}", piece)
+    axis = window.axis
+    x = _joined(own, axis)
+    before = _joined(halo, axis) if halo else _along(x, axis, slice(0))
+    base = None if op is None else window.keep(op, op.combine([*between]))
+    if x.shape[axis] != size:
+        # What is behind the array is left out, as NaN is.
+        x = x.astype(window.result(x.dtype), copy=False)
+        shape = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
+        x = np.concatenate([x, np.full_like(x, np.nan, shape=shape)], axis)
+        before = before.astype(x.dtype, copy=False)
+    return parts.move(window, x, before, base, threads)
+
+
+def _joined(pieces: Sequence[Any], axis: int) -> Any:
+    return pieces[0] if len(pieces) == 1 else np.concatenate([*pieces], axis)
+
+
+def _along(x: Any, axis: int, part: slice) -> Any:
+    return x[(*(slice(None),) * axis, part)]

@@ -1,0 +1,119 @@
+"""Cases of moving windows and of means of boxes: every window is reduced by itself, and wider."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from fuzz import draw
+from fuzz.case import Array, Case
+from fuzz.exact import EPS, Expected
+
+_FUNCTIONS = {
+    "sum": np.nansum,
+    "mean": np.nanmean,
+    "var": np.nanvar,
+    "std": np.nanstd,
+    "min": np.nanmin,
+    "max": np.nanmax,
+}
+
+
+def draw_window(rng: draw.Generator) -> Case:
+    """Draw a statistic of windows along an axis that has elements."""
+    sides = tuple(max(1, n) for n in draw.shape(rng, 1))
+    array = draw.values(rng, draw.pick(rng, draw.REAL), sides)
+    axis = int(rng.integers(-array.ndim, array.ndim))
+    n = array.shape[axis]
+    options: dict[str, Any] = {"window": int(rng.integers(1, n + 1)), "axis": axis}
+    if draw.chance(rng, 0.6):
+        options["min_count"] = int(rng.integers(1, options["window"] + 1))
+    if draw.chance(rng, 0.4):
+        options["center"] = True
+    name = draw.pick(rng, [*_FUNCTIONS])
+    if name in ("var", "std") and draw.chance(rng, 0.4):
+        options["ddof"] = 1
+    return Case("window", f"move_{name}", (draw.operand(rng, array),), {}, options)
+
+
+def expect_window(case: Case) -> list[Expected]:
+    """Return the statistic of each window laid out, in long double."""
+    statistic = case.function.removeprefix("move_")
+    window, axis = case.option("window"), case.option("axis", -1)
+    center, ddof = bool(case.option("center", False)), case.option("ddof", 0)
+    least = case.option("min_count") or window
+    windows = _laid_out(case.x, window, axis, center)
+    value, slack, defined = _reduce(statistic, windows, least, ddof)
+    dtype = case.x.dtype if case.x.dtype.kind == "f" else np.dtype("f8")
+    exact = statistic in ("min", "max")
+    moved = (np.moveaxis(a, -1, axis) for a in (value, slack, defined))
+    value, slack, defined = moved
+    ulps = None if exact else 4.0
+    chunks = case.inputs[0].chunks
+    return [Expected(value, dtype, ulps, 0.0 if exact else slack, chunks, defined=defined)]
+
+
+def draw_box(rng: draw.Generator) -> Case:
+    """Draw means of boxes over one or two axes."""
+    ndim = int(rng.integers(1, 4))
+    sides = tuple(int(n) for n in rng.integers(1, 14, ndim))
+    array = draw.values(rng, draw.pick(rng, ["f4", "f8", "i2", "?"]), sides, special=False)
+    axes = tuple(int(a) for a in rng.permutation(ndim)[: int(rng.integers(1, min(ndim, 2) + 1))])
+    size = tuple(int(rng.integers(1, sides[a] + 1)) for a in axes)
+    mode = draw.pick(rng, ["reflect", "nearest", "wrap"])
+    options = {"size": size, "axes": axes, "mode": mode}
+    return Case("box", "box_filter", (draw.operand(rng, array),), {}, options)
+
+
+def expect_box(case: Case) -> list[Expected]:
+    """Return means of boxes of what was made larger at its borders."""
+    dtype = case.x.dtype if case.x.dtype.kind == "f" else np.dtype("f8")
+    modes = {"reflect": "symmetric", "nearest": "edge", "wrap": "wrap"}
+    value, scale, count = case.x.astype("g"), np.abs(case.x.astype("g")), 1
+    for axis, size in zip(case.option("axes"), case.option("size"), strict=True):
+        widths = [(0, 0)] * value.ndim
+        widths[axis] = (size // 2, size - 1 - size // 2)
+        count *= size
+        value, scale = (
+            np.lib.stride_tricks.sliding_window_view(
+                np.pad(a, widths, modes[case.option("mode", "reflect")]), size, axis
+            ).mean(-1)
+            for a in (value, scale)
+        )
+    # Means along one axis are rounded before those along the next are made.
+    slack = count * EPS * scale + 4 * float(np.finfo(dtype).eps) * scale
+    return [Expected(value, dtype, 4.0, slack, case.inputs[0].chunks)]
+
+
+def _laid_out(x: Array, window: int, axis: int, center: bool) -> Array:
+    lines = np.moveaxis(x.astype("f8").astype("g"), axis, -1)
+    ahead = (window - 1) // 2 if center else 0
+    widths = [(0, 0)] * (lines.ndim - 1) + [(window - 1, ahead)]
+    padded = np.pad(lines, widths, constant_values=np.nan)
+    found: Array = np.lib.stride_tricks.sliding_window_view(padded, window, -1)[..., ahead:, :]
+    return found
+
+
+def _reduce(statistic: str, windows: Array, least: int, ddof: int) -> tuple[Array, Any, Any]:
+    """Return results, how far off they may be, and where they are anything in particular."""
+    counts = (windows == windows).sum(-1)
+    options = {"ddof": ddof} if statistic in ("var", "std") else {}
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        value = _FUNCTIONS[statistic](windows, axis=-1, **options)
+        sizes = np.nansum(np.abs(windows), -1)
+        slack = windows.shape[-1] * EPS * sizes
+        defined = np.ones(value.shape, "?")
+        if statistic == "mean":
+            slack = slack / counts
+        if statistic in ("var", "std"):
+            slack = 4 * windows.shape[-1] * EPS * np.nansum(windows * windows, -1)
+            slack = slack / np.maximum(counts - ddof, 1)
+            # Of what is infinite there are no deviations, nor of one element with one taken off.
+            defined = np.isfinite(sizes) & (counts > ddof) | (counts < least)
+        if statistic == "std":
+            slack = slack / np.maximum(value, np.sqrt(slack))
+    value = np.where(counts >= least, value, np.nan)
+    return value, np.nan_to_num(slack, nan=0, posinf=0), defined
