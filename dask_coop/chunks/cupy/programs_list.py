@@ -33,6 +33,7 @@ from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.cuda.devices import Device, usual
 from dask_coop.cuda.programs import (
     bin_index,
+    distinct,
     histogram,
     matmul,
     matmul_int8,
@@ -486,4 +487,5 @@ def everything() -> list[str]:
                 sources.update(dict.fromkeys(warm(group, dtype, _H200)))
     sources.update(dict.fromkeys(all_scans()))
     sources.update(dict.fromkeys(selections()))
+    sources.update(dict.fromkeys(distinct.programs()))
     return list(sources)

@@ -25,11 +25,13 @@ from dask_coop.algebra.operation import Operation, bind
 from dask_coop.chunks.backend import Side
 from dask_coop.chunks.cupy.arrays import aligned, contiguous
 from dask_coop.chunks.cupy.bin_index import MOST
+from dask_coop.chunks.cupy.hashed import LEAST, count_distinct
 from dask_coop.chunks.cupy.histogram_strategies import count
 from dask_coop.chunks.cupy.reduce import reduce_lines
 from dask_coop.chunks.cupy.select import flatnonzero
 from dask_coop.chunks.cupy.states import fields_of
 from dask_coop.chunks.distinct import Distinct, gathered, keeps_nan, named
+from dask_coop.cuda.programs import distinct as programs
 
 Array = Any
 
@@ -57,6 +59,8 @@ def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
         return state
     if (counted := _counted(monoid, x)) is not None:
         return counted
+    if (hashed := _hashed(monoid, x)) is not None:
+        return hashed
     keys, index = _keys(x), None
     if monoid.positional:
         # A stable sort leaves the first of a run first.
@@ -172,6 +176,16 @@ def _counted(monoid: Distinct, x: Array) -> State | None:
     found = flatnonzero(table != 0)
     values = (found.astype(offsets.dtype) + least).view(x.dtype)
     return (values, table[found]) if monoid.counting else (values,)
+
+
+def _hashed(monoid: Distinct, x: Array) -> State | None:
+    """Return the state of many elements of which few are distinct; None of others."""
+    known = x.dtype in programs.DTYPES and x.size >= LEAST
+    if not known or monoid.positional or keeps_nan(monoid, x.dtype):
+        return None
+    if (parts := count_distinct(aligned(x))) is None:
+        return None
+    return merge_distinct(monoid, [part[: 1 + monoid.counting] for part in parts])
 
 
 def _keys(x: Array) -> Array:
