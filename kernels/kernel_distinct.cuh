@@ -44,6 +44,9 @@ __device__ inline unsigned mixed(u64 k) {
 // The bucket of a key, and from what is left of the hash the slot of a table.
 template <typename K> __device__ u64 hash(K key, unsigned buckets) { return u64(mixed(key)) * buckets; }
 
+// Bytes in front of a table.
+constexpr int table_head = 256;
+
 // The vectors of 16 bytes that the lists of a tile of nv keys fill at most.
 template <typename K> __device__ constexpr int key_vectors(int nv, int buckets) {
   return nv / vector_length<K>() + buckets;
@@ -98,24 +101,37 @@ __device__ void deal_keys(const T* x, i64 n, int buckets, Vector<typename Distin
   for (unsigned i = tid; i < all; i += nt) target[i] = staged[i];
 }
 
-// Keys and counts in a block's shared memory, at least `slots` + 1 of each.
-template <typename K> struct KeyTable {
+// Keys and counts in a block's dynamic shared memory, `slots` + 1 of each, behind what its threads share besides:
+// static shared memory would take from what a block may have.
+template <typename K, int nt> struct KeyTable {
   // What stands in a slot that no key has; the key that is equal to it has a slot of its own, the last.
   static constexpr K none = ~K(0);
   // Keys that are this far from where they ought to be say that there are too many.
   static constexpr int most_probes = 128;
 
+  struct Head {
+    typename Cta<Totals, nt>::Storage storage;
+    BucketShare share;
+    u64 begin;
+    unsigned cursor;
+    bool full;
+  };
+  static_assert(sizeof(Head) <= table_head, "");
+
+  Head& head;
   K* keys;
   unsigned* counts;
   unsigned slots, buckets;
-  bool* full;
 
-  __device__ void clear() {
-    for (unsigned i = threadIdx.x; i <= slots; i += blockDim.x) keys[i] = none, counts[i] = 0;
-    if (threadIdx.x == 0) *full = false;
+  // An empty table. Threads must meet before they count.
+  __device__ KeyTable(unsigned char* shared, unsigned slots, unsigned buckets)
+      : head(*reinterpret_cast<Head*>(shared)), keys(reinterpret_cast<K*>(shared + table_head)),
+        counts(reinterpret_cast<unsigned*>(keys + slots + 1)), slots(slots), buckets(buckets) {
+    for (unsigned i = threadIdx.x; i <= slots; i += nt) keys[i] = none, counts[i] = 0;
+    if (threadIdx.x == 0) head.full = false;
   }
 
-  __device__ bool is_full() const { return *static_cast<volatile bool*>(full); }
+  __device__ bool is_full() const { return *static_cast<volatile bool*>(&head.full); }
 
   __device__ unsigned slot_of(K key) const {
     unsigned slot = unsigned(u64(unsigned(hash(key, buckets))) * slots >> 32);
@@ -164,48 +180,39 @@ template <typename K> struct KeyTable {
         missed &= missed - 1;
         probes = 0;
       } else if (probes > most_probes) {
-        *full = true;
+        head.full = true;
         return;
       }
     }
   }
 
   // Writes what is there. found[0] is how many there are of all blocks, found[1] whether there were too many.
-  template <int nt> __device__ void write(K* out, i64* out_counts, u64* found, typename Cta<Totals, nt>::Storage& storage) {
-    __shared__ unsigned cursor;
-    __shared__ u64 begin;
+  __device__ void write(K* out, i64* out_counts, u64* found) {
     __syncthreads();
-    if (*full) {
+    if (head.full) {
       if (threadIdx.x == 0) found[1] = 1;
       return;
     }
     unsigned mine = 0;
     for (unsigned i = threadIdx.x; i <= slots; i += nt) mine += counts[i] != 0;
-    mine = Cta<Totals, nt>::reduce(mine, storage);
+    mine = Cta<Totals, nt>::reduce(mine, head.storage);
     if (threadIdx.x == 0) {
-      begin = atomicAdd(found, u64(mine));
-      cursor = 0;
+      head.begin = atomicAdd(found, u64(mine));
+      head.cursor = 0;
     }
     __syncthreads();
     for (unsigned from = 0; from <= slots; from += nt) {
       unsigned i = from + threadIdx.x, count = i <= slots ? counts[i] : 0;
       unsigned there = __ballot_sync(full_mask, count != 0), lane = threadIdx.x % warp_size, at = 0;
-      if (lane == 0) at = atomicAdd(&cursor, unsigned(__popc(there)));
+      if (lane == 0) at = atomicAdd(&head.cursor, unsigned(__popc(there)));
       at = __shfl_sync(full_mask, at, 0) + __popc(there & ((1u << lane) - 1));
       if (count) {
-        out[begin + at] = keys[i];
-        out_counts[begin + at] = count;
+        out[head.begin + at] = keys[i];
+        out_counts[head.begin + at] = count;
       }
     }
   }
 };
-
-template <typename K> __device__ KeyTable<K> table_in(void* shared, unsigned slots, unsigned buckets, bool* full) {
-  K* keys = static_cast<K*>(shared);
-  KeyTable<K> table{keys, reinterpret_cast<unsigned*>(keys + slots + 1), slots, buckets, full};
-  table.clear();
-  return table;
-}
 
 // Blocks are dealt to buckets by their sizes, at least one to each. The tiles are dealt to the warps of a
 // bucket's blocks in turn, and a warp reads the lists of as many tiles as it has lanes as one.
@@ -214,11 +221,8 @@ __device__ void count_keys(const Vector<K, 16 / sizeof(K)>* lists, const unsigne
                            int buckets, i64 tiles, int stride, unsigned slots, K* out, i64* out_counts, u64* found) {
   constexpr int v = vector_length<K>();
   extern __shared__ u64 shared[];
-  __shared__ typename Cta<Totals, nt>::Storage storage;
-  __shared__ BucketShare chosen;
-  __shared__ bool full;
-  auto table = table_in<K>(shared, slots, buckets, &full);
-  auto [bucket, index, blocks] = take_share<nt>(sizes, buckets, storage, chosen);
+  KeyTable<K, nt> table(reinterpret_cast<unsigned char*>(shared), slots, buckets);
+  auto [bucket, index, blocks] = take_share<nt>(sizes, buckets, table.head.storage, table.head.share);
   if (blocks == 0) return;
 
   const unsigned* mine = extents + bucket * tiles;
@@ -255,15 +259,16 @@ __device__ void count_keys(const Vector<K, 16 / sizeof(K)>* lists, const unsigne
       for (int u = 0; u < unroll; ++u) table.count(key[u], held[u]);
     }
   }
-  table.template write<nt>(out, out_counts, found, storage);
+  table.write(out, out_counts, found);
 }
 
 // For for_each_ahead.
-template <typename T> struct EachCounted {
-  KeyTable<typename DistinctKey<T>::K>& table;
+template <typename T, int nt> struct EachCounted {
+  using K = typename DistinctKey<T>::K;
+  KeyTable<K, nt>& table;
 
   template <int m> __device__ void operator()(const T (&samples)[m], i64) {
-    typename DistinctKey<T>::K key[m];
+    K key[m];
     if (table.is_full()) return;
 #pragma unroll
     for (int k = 0; k < m; ++k) key[k] = DistinctKey<T>::get(samples[k]);
@@ -271,18 +276,16 @@ template <typename T> struct EachCounted {
   }
 };
 
-// The same of the elements themselves, which are divided among the blocks by a multiple of 16 bytes.
+// The same of the elements themselves, of which every block takes a share.
 template <typename T, int nt, int unroll>
 __device__ void count_elements(const T* x, i64 n, i64 share, unsigned slots, typename DistinctKey<T>::K* out,
                                i64* out_counts, u64* found) {
   extern __shared__ u64 shared[];
-  __shared__ typename Cta<Totals, nt>::Storage storage;
-  __shared__ bool full;
-  auto table = table_in<typename DistinctKey<T>::K>(shared, slots, 1, &full);
+  KeyTable<typename DistinctKey<T>::K, nt> table(reinterpret_cast<unsigned char*>(shared), slots, 1);
   __syncthreads();
   i64 begin = blockIdx.x * share, size = n - begin < share ? n - begin : share;
-  if (size > 0) for_each_ahead<nt, unroll>(x + begin, size, threadIdx.x, EachCounted<T>{table});
-  table.template write<nt>(out, out_counts, found, storage);
+  if (size > 0) for_each_ahead<nt, unroll>(x + begin, size, threadIdx.x, EachCounted<T, nt>{table});
+  table.write(out, out_counts, found);
 }
 
 }  // namespace coop

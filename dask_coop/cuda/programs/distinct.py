@@ -15,6 +15,9 @@ DEAL_THREADS, _DEAL_BYTES = 512, 64
 #: Threads of a block that counts keys, and 16-byte vectors that one of them has in flight.
 COUNT_THREADS, _LOADS = 512, 2
 
+#: Bytes in front of a table, `table_head` of the header.
+_HEAD = 256
+
 #: One of so many tiles tells how large the buckets are.
 _EVERY = 8
 
@@ -34,7 +37,7 @@ def vectors_of(dtype: np.dtype[Any], buckets: int) -> int:
 
 def table_bytes(dtype: np.dtype[Any], slots: int) -> int:
     """Return the shared memory of a table."""
-    return (slots + 1) * (dtype.itemsize + 4)
+    return _HEAD + (slots + 1) * (dtype.itemsize + 4)
 
 
 @cache
