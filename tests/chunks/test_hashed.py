@@ -137,6 +137,17 @@ def test_nan_that_are_not_equal_are_kept_apart(cp: Any, unique: Any) -> None:
         np.testing.assert_array_equal(mine.get(), numpys)
 
 
+def test_halves_are_counted_by_bins(cp: Any) -> None:
+    unique = importlib.import_module("dask_coop.chunks.cupy.unique")
+    host = np.arange(1 << 16, dtype="u2").repeat(3).view("f2")
+    for part in (host, host[(host > 1) & (host < 3)]):
+        found = unique._counted(COUNTS, cp.asarray(part))
+        for mine, numpys in zip(found, np.unique(part, return_counts=True), strict=True):
+            assert mine.dtype == numpys.dtype
+            np.testing.assert_array_equal(mine.get(), numpys)
+    assert unique._counted(monoid_of(False, True, False), cp.asarray(host)) is None
+
+
 def test_estimates_are_near_and_choose_tables(cp: Any, hashed: Any) -> None:
     from dask_coop.cuda.devices import device
     from dask_coop.cuda.programs import distinct as programs

@@ -22,7 +22,7 @@ Array = Any
 LEAST = 1 << 22
 
 #: Elements of a sample, and of what is counted at a time: counts of a block have 32 bits.
-SAMPLE, _SLAB = 1 << 16, 1 << 28
+SAMPLE, _SLAB = 1 << 15, 1 << 28
 
 #: Slots of small tables, of which a multiprocessor runs several, and how many of them are taken.
 _SLOTS, _LOAD = 8192, 0.5

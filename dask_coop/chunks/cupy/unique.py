@@ -6,8 +6,9 @@ for zero. Equal neighbours are a run, whose start is a value::
 
     elements --> keys --> sorted --> starts of runs --> values, counts, where each is first
 
-Integers of a small range are counted instead. Complex numbers, which no integer holds, are left to
-the functions of NumPy chunks. States stay on the GPU, for they are of several lengths.
+Of large chunks few distinct elements are counted by their hashes instead, and integers of a small
+range by bins. Complex numbers, which no integer holds, are left to the functions of NumPy chunks.
+States stay on the GPU, for they are of several lengths.
 """
 
 from __future__ import annotations
@@ -57,10 +58,9 @@ def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
         host = chunks.asarray(x, "numpy")
         state: State = chunks.backend_of(host).lift(op, host, (0,))
         return state
-    if (counted := _counted(monoid, x)) is not None:
-        return counted
-    if (hashed := _hashed(monoid, x)) is not None:
-        return hashed
+    for count_few in (_hashed, _counted):
+        if (found := count_few(monoid, x)) is not None:
+            return found
     keys, index = _keys(x), None
     if monoid.positional:
         # A stable sort leaves the first of a run first.
@@ -158,10 +158,11 @@ def _runs(
 
 
 def _counted(monoid: Distinct, x: Array) -> State | None:
-    """Return the state of integers of a small range; None of others."""
-    if x.dtype.kind not in "biu" or monoid.positional or not x.size:
+    """Return the state of elements whose keys are of a small range; None of others."""
+    wide = x.dtype.kind == "f" and x.itemsize > 2
+    if wide or monoid.positional or keeps_nan(monoid, x.dtype) or not x.size:
         return None
-    integers = aligned(x.view("u1") if x.dtype.kind == "b" else x)
+    integers = aligned(_keys(x))
     extrema = bind(MINMAX, integers.dtype, integers.dtype, "unique")
     states = reduce_lines(extrema, integers, (1, x.size, 1))
     low, high = map(int, fields_of(extrema, states, ()))
@@ -174,7 +175,7 @@ def _counted(monoid: Distinct, x: Array) -> State | None:
     table = cupy.zeros(n, "i8")
     count(offsets - least if low else offsets, None, Integers(n), table)
     found = flatnonzero(table != 0)
-    values = (found.astype(offsets.dtype) + least).view(x.dtype)
+    values = _values((found.astype(offsets.dtype) + least).view(integers.dtype), x.dtype)
     return (values, table[found]) if monoid.counting else (values,)
 
 
