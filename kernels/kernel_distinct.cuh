@@ -138,15 +138,6 @@ template <typename K, int nt> struct KeyTable {
     return key == none ? slots : slot;
   }
 
-  // Tells whether the slot is the key's, or is now.
-  __device__ bool claim(unsigned at, K key, K seen) {
-    if (seen == none) {
-      seen = atomicCAS(keys + at, none, key);
-      return seen == none || seen == key;
-    }
-    return seen == key;
-  }
-
   // Counts the first `held` keys.
   template <int m> __device__ void count(const K (&key)[m], int held) {
     unsigned at[m], missed = 0;
@@ -157,25 +148,31 @@ template <typename K, int nt> struct KeyTable {
     for (int k = 0; k < m; ++k) seen[k] = keys[at[k]];
 #pragma unroll
     for (int k = 0; k < m; ++k) {
-      if (k >= held) continue;
-      if (claim(at[k], key[k], seen[k])) atomicAdd(counts + at[k], 1u);
-      else missed |= 1u << k;
+      bool here = seen[k] == key[k];
+      if (here && k < held) atomicAdd(counts + at[k], 1u);
+      missed |= unsigned(!here && k < held) << k;
     }
-    // The keys of a lane that are elsewhere, one after the other, so that lanes need not wait for each key.
-    unsigned slot = 0;
+    // Those of a lane that stand elsewhere, or nowhere yet, one after the other: so no lane waits for another
+    // at each of its keys.
     int probes = 0;
+    unsigned slot = 0;
     while (missed) {
       int which = __ffs(missed) - 1;
-      K mine = key[0];
+      K mine = key[0], first = seen[0];
       unsigned begin = at[0];
 #pragma unroll
       for (int k = 1; k < m; ++k) {
-        if (which == k) mine = key[k], begin = at[k];
+        if (which == k) mine = key[k], first = seen[k], begin = at[k];
       }
-      slot = probes ? slot + 1 : begin + 1;
+      slot = probes ? slot + 1 : begin + (first != none);
       if (slot >= slots) slot = 0;
       ++probes;
-      if (claim(slot, mine, keys[slot])) {
+      K there = keys[slot];
+      if (there == none) {
+        there = atomicCAS(keys + slot, none, mine);
+        if (there == none) there = mine;
+      }
+      if (there == mine) {
         atomicAdd(counts + slot, 1u);
         missed &= missed - 1;
         probes = 0;

@@ -140,7 +140,7 @@ def test_nan_that_are_not_equal_are_kept_apart(cp: Any, unique: Any) -> None:
 def test_halves_are_counted_by_bins(cp: Any) -> None:
     unique = importlib.import_module("dask_coop.chunks.cupy.unique")
     host = np.arange(1 << 16, dtype="u2").repeat(3).view("f2")
-    for part in (host, host[(host > 1) & (host < 3)]):
+    for part in (host, host[50_000:60_000]):
         found = unique._counted(COUNTS, cp.asarray(part))
         for mine, numpys in zip(found, np.unique(part, return_counts=True), strict=True):
             assert mine.dtype == numpys.dtype
