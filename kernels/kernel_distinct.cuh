@@ -44,9 +44,6 @@ __device__ inline unsigned mixed(u64 k) {
 // The bucket of a key, and from what is left of the hash the slot of a table.
 template <typename K> __device__ u64 hash(K key, unsigned buckets) { return u64(mixed(key)) * buckets; }
 
-// Bytes in front of a table.
-constexpr int table_head = 256;
-
 // The vectors of 16 bytes that the lists of a tile of nv keys fill at most.
 template <typename K> __device__ constexpr int key_vectors(int nv, int buckets) {
   return nv / vector_length<K>() + buckets;
@@ -101,90 +98,110 @@ __device__ void deal_keys(const T* x, i64 n, int buckets, Vector<typename Distin
   for (unsigned i = tid; i < all; i += nt) target[i] = staged[i];
 }
 
-// Keys and counts in a block's dynamic shared memory, `slots` + 1 of each, behind what its threads share besides:
-// static shared memory would take from what a block may have.
+// Keys and their counts in a block's dynamic shared memory. A key stands in its slot, or behind it where others do;
+// what is not found at once waits, until a warp has a lane full of it. Static shared memory would take from what a
+// block may have.
 template <typename K, int nt> struct KeyTable {
-  // What stands in a slot that no key has; the key that is equal to it has a slot of its own, the last.
+  // What stands in a slot that no key has; the key that is equal to it has a slot of its own, behind all others.
   static constexpr K none = ~K(0);
-  // Keys that are this far from where they ought to be say that there are too many.
-  static constexpr int most_probes = 128;
+  static constexpr int v = vector_length<K>(), warps = nt / warp_size, room = (v + 1) * warp_size;
 
   struct Head {
     typename Cta<Totals, nt>::Storage storage;
     BucketShare share;
     u64 begin;
-    unsigned cursor;
+    unsigned cursor, used;
     bool full;
+    alignas(16) K key[warps][room];
+    unsigned slot[warps][room];
   };
-  static_assert(sizeof(Head) <= table_head, "");
 
   Head& head;
   K* keys;
   unsigned* counts;
-  unsigned slots, buckets;
+  unsigned slots, buckets, lane;
+  // A warp's keys that wait for another look, and how many there are.
+  K* waiting_key;
+  unsigned* waiting_slot;
+  int waiting;
 
   // An empty table. Threads must meet before they count.
-  __device__ KeyTable(unsigned char* shared, unsigned slots, unsigned buckets)
-      : head(*reinterpret_cast<Head*>(shared)), keys(reinterpret_cast<K*>(shared + table_head)),
-        counts(reinterpret_cast<unsigned*>(keys + slots + 1)), slots(slots), buckets(buckets) {
+  __device__ KeyTable(u64* shared, unsigned slots, unsigned buckets)
+      : head(*reinterpret_cast<Head*>(shared)), keys(reinterpret_cast<K*>(&head + 1)),
+        counts(reinterpret_cast<unsigned*>(keys + slots + 1)), slots(slots), buckets(buckets),
+        lane(threadIdx.x % warp_size), waiting_key(head.key[threadIdx.x / warp_size]),
+        waiting_slot(head.slot[threadIdx.x / warp_size]), waiting(0) {
     for (unsigned i = threadIdx.x; i <= slots; i += nt) keys[i] = none, counts[i] = 0;
-    if (threadIdx.x == 0) head.full = false;
+    if (threadIdx.x == 0) head.used = 0, head.full = false;
   }
-
-  __device__ bool is_full() const { return *static_cast<volatile bool*>(&head.full); }
 
   __device__ unsigned slot_of(K key) const {
     unsigned slot = unsigned(u64(unsigned(hash(key, buckets))) * slots >> 32);
     return key == none ? slots : slot;
   }
 
-  // Counts the first `held` keys.
-  template <int m> __device__ void count(const K (&key)[m], int held) {
-    unsigned at[m], missed = 0;
-    K seen[m];
-#pragma unroll
-    for (int k = 0; k < m; ++k) at[k] = slot_of(key[k]);
-#pragma unroll
-    for (int k = 0; k < m; ++k) seen[k] = keys[at[k]];
-#pragma unroll
-    for (int k = 0; k < m; ++k) {
-      bool here = seen[k] == key[k];
-      if (here && k < held) atomicAdd(counts + at[k], 1u);
-      missed |= unsigned(!here && k < held) << k;
+  // Adds 1 to a slot's count, or to one that nobody reads: that needs no branch.
+  __device__ void add(bool found, unsigned slot) { atomicAdd(counts + (found ? slot : slots + 1), 1u); }
+
+  // Puts a key of each lane that has one behind `begin` others.
+  __device__ void wait(bool missed, K key, unsigned slot, int begin) {
+    unsigned lanes = __ballot_sync(full_mask, missed);
+    int at = begin + __popc(lanes & ((1u << lane) - 1));
+    if (missed) {
+      waiting_key[at] = key;
+      waiting_slot[at] = slot;
     }
-    // Those of a lane that stand elsewhere, or nowhere yet, one after the other: so no lane waits for another
-    // at each of its keys.
-    int probes = 0;
-    unsigned slot = 0;
-    while (missed) {
-      int which = __ffs(missed) - 1;
-      K mine = key[0], first = seen[0];
-      unsigned begin = at[0];
+    waiting = begin + __popc(lanes);
+  }
+
+  // Counts the first `held` keys of each lane of a warp.
+  __device__ void count(const K (&key)[v], int held) {
+    unsigned at[v];
+    K seen[v];
 #pragma unroll
-      for (int k = 1; k < m; ++k) {
-        if (which == k) mine = key[k], first = seen[k], begin = at[k];
-      }
-      slot = probes ? slot + 1 : begin + (first != none);
-      if (slot >= slots) slot = 0;
-      ++probes;
-      K there = keys[slot];
-      if (there == none) {
-        there = atomicCAS(keys + slot, none, mine);
-        if (there == none) there = mine;
-      }
-      if (there == mine) {
-        atomicAdd(counts + slot, 1u);
-        missed &= missed - 1;
-        probes = 0;
-      } else if (probes > most_probes) {
-        head.full = true;
-        return;
+    for (int k = 0; k < v; ++k) at[k] = slot_of(key[k]);
+#pragma unroll
+    for (int k = 0; k < v; ++k) seen[k] = keys[at[k]];
+#pragma unroll
+    for (int k = 0; k < v; ++k) {
+      bool found = seen[k] == key[k];
+      add(found && k < held, at[k]);
+      wait(!found && k < held, key[k], at[k] + (seen[k] != none), waiting);
+    }
+    while (waiting >= warp_size) look_again();
+  }
+
+  // Looks at one more slot for each of the keys that wait, as many as there are lanes.
+  __device__ void look_again() {
+    __syncwarp();
+    int begin = waiting < warp_size ? 0 : waiting - warp_size;
+    bool mine = begin + int(lane) < waiting;
+    K key = mine ? waiting_key[begin + lane] : none;
+    unsigned slot = mine ? waiting_slot[begin + lane] : 0;
+    if (slot >= slots) slot = 0;
+    K seen = mine ? keys[slot] : K(0);
+    if (seen == none) {
+      seen = atomicCAS(keys + slot, none, key);
+      if (seen == none) {
+        seen = key;
+        // Some slots stay free, or looks for a key that is not there would not end.
+        if (atomicAdd(&head.used, 1u) > slots / 8 * 7) head.full = true;
       }
     }
+    add(seen == key, slot);
+    __syncwarp();
+    wait(mine && seen != key, key, slot + 1, begin);
+    if (is_full()) waiting = 0;
+  }
+
+  // Tells whether there are too many keys; a warp's lanes all get one answer.
+  __device__ bool is_full() const {
+    return __any_sync(full_mask, *static_cast<const volatile bool*>(&head.full));
   }
 
   // Writes what is there. found[0] is how many there are of all blocks, found[1] whether there were too many.
   __device__ void write(K* out, i64* out_counts, u64* found) {
+    while (waiting) look_again();
     __syncthreads();
     if (head.full) {
       if (threadIdx.x == 0) found[1] = 1;
@@ -200,7 +217,7 @@ template <typename K, int nt> struct KeyTable {
     __syncthreads();
     for (unsigned from = 0; from <= slots; from += nt) {
       unsigned i = from + threadIdx.x, count = i <= slots ? counts[i] : 0;
-      unsigned there = __ballot_sync(full_mask, count != 0), lane = threadIdx.x % warp_size, at = 0;
+      unsigned there = __ballot_sync(full_mask, count != 0), at = 0;
       if (lane == 0) at = atomicAdd(&head.cursor, unsigned(__popc(there)));
       at = __shfl_sync(full_mask, at, 0) + __popc(there & ((1u << lane) - 1));
       if (count) {
@@ -218,7 +235,7 @@ __device__ void count_keys(const Vector<K, 16 / sizeof(K)>* lists, const unsigne
                            int buckets, i64 tiles, int stride, unsigned slots, K* out, i64* out_counts, u64* found) {
   constexpr int v = vector_length<K>();
   extern __shared__ u64 shared[];
-  KeyTable<K, nt> table(reinterpret_cast<unsigned char*>(shared), slots, buckets);
+  KeyTable<K, nt> table(shared, slots, buckets);
   auto [bucket, index, blocks] = take_share<nt>(sizes, buckets, table.head.storage, table.head.share);
   if (blocks == 0) return;
 
@@ -232,7 +249,7 @@ __device__ void count_keys(const Vector<K, 16 / sizeof(K)>* lists, const unsigne
     unsigned vectors = __shfl_sync(full_mask, end, warp_size - 1);
     for (unsigned begin = 0; begin < vectors; begin += warp_size * unroll) {
       // Asked together, which lets lanes meet before they shuffle.
-      if (__any_sync(full_mask, table.is_full())) break;
+      if (table.is_full()) break;
       K key[unroll][v];
       int held[unroll];
 #pragma unroll
@@ -259,29 +276,37 @@ __device__ void count_keys(const Vector<K, 16 / sizeof(K)>* lists, const unsigne
   table.write(out, out_counts, found);
 }
 
-// For for_each_ahead.
-template <typename T, int nt> struct EachCounted {
-  using K = typename DistinctKey<T>::K;
-  KeyTable<K, nt>& table;
-
-  template <int m> __device__ void operator()(const T (&samples)[m], i64) {
-    K key[m];
-    if (table.is_full()) return;
-#pragma unroll
-    for (int k = 0; k < m; ++k) key[k] = DistinctKey<T>::get(samples[k]);
-    table.count(key, m);
-  }
-};
-
-// The same of the elements themselves, of which every block takes a share.
+// The same of the elements themselves, of which every block takes a share, a multiple of 16 bytes.
 template <typename T, int nt, int unroll>
 __device__ void count_elements(const T* x, i64 n, i64 share, unsigned slots, typename DistinctKey<T>::K* out,
                                i64* out_counts, u64* found) {
+  using K = typename DistinctKey<T>::K;
+  constexpr int v = vector_length<T>(), step = nt * v * unroll;
   extern __shared__ u64 shared[];
-  KeyTable<typename DistinctKey<T>::K, nt> table(reinterpret_cast<unsigned char*>(shared), slots, 1);
+  KeyTable<K, nt> table(shared, slots, 1);
   __syncthreads();
-  i64 begin = blockIdx.x * share, size = n - begin < share ? n - begin : share;
-  if (size > 0) for_each_ahead<nt, unroll>(x + begin, size, threadIdx.x, EachCounted<T, nt>{table});
+  i64 begin = blockIdx.x * share, end = n - begin < share ? n : begin + share;
+  bool aligned = reinterpret_cast<u64>(x) % 16 == 0;
+  for (; begin < end && !table.is_full(); begin += step) {
+    K key[unroll][v];
+    int held[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      i64 at = begin + (u * nt + threadIdx.x) * v;
+      held[u] = end - at < v ? int(end - at) : v;
+      Vector<T, v> some;
+      if (aligned && held[u] == v) {
+        some = *reinterpret_cast<const Vector<T, v>*>(x + at);
+      } else {
+#pragma unroll
+        for (int k = 0; k < v; ++k) some.values[k] = k < held[u] ? x[at + k] : T{};
+      }
+#pragma unroll
+      for (int k = 0; k < v; ++k) key[u][k] = DistinctKey<T>::get(some.values[k]);
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) table.count(key[u], held[u]);
+  }
   table.write(out, out_counts, found);
 }
 

@@ -45,7 +45,7 @@ def _unique(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-@pytest.fixture(name="tables", params=[(1, 8_000), (256, 64), (512, 19_000), (7, 2_000)])
+@pytest.fixture(name="tables", params=[(1, 8_000), (256, 64), (512, 17_000), (7, 2_000)])
 def _tables(request: pytest.FixtureRequest, hashed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have tables of some size count the keys of some buckets."""
     monkeypatch.setattr(hashed, "_tune", lambda *given: request.param)
@@ -149,7 +149,7 @@ def test_halves_are_counted_by_bins(cp: Any) -> None:
 
 
 def test_estimates_are_near_and_choose_tables(cp: Any, hashed: Any) -> None:
-    from dask_coop.cuda.devices import device
+    from dask_coop.cuda.devices import usual
     from dask_coop.cuda.programs import distinct as programs
 
     rng = np.random.default_rng(3)
@@ -158,11 +158,11 @@ def test_estimates_are_near_and_choose_tables(cp: Any, hashed: Any) -> None:
         for elements in (x, cp.where(x % 2 == 0, x, 0), cp.sort(x)):
             there = int(cp.unique(elements).size)
             assert 0.8 * there <= hashed.estimate(elements) <= 1.25 * there + 1
-    gpu = device(0)
+    gpu = usual("sm_90")
     for dtype in map(np.dtype, DTYPES):
-        for about in (1.0, 4_000.0, 10_000.0, 1e6, 2e6, 4e6):
+        for about in (1.0, 4_000.0, 20_000.0, 1e6, 2e6, 4e6):
             buckets, slots = hashed._tune(gpu, dtype, about)
-            assert about < 0.75 * buckets * slots
-            assert programs.table_bytes(dtype, slots) < gpu.shared_bytes
+            assert about < 0.6 * buckets * slots
+            assert programs.table_bytes(dtype, slots) <= gpu.shared_bytes
             assert buckets <= programs.DEAL_THREADS
         assert hashed._tune(gpu, dtype, 1e8) is None

@@ -24,11 +24,11 @@ LEAST = 1 << 22
 #: Elements of a sample, and of what is counted at a time: counts of a block have 32 bits.
 SAMPLE, _SLAB = 1 << 15, 1 << 28
 
-#: Slots of small tables, of which a multiprocessor runs several, and how many of them are taken.
-_SLOTS, _LOAD = 8192, 0.5
+#: How full tables are to be: the fuller, the farther from where they ought to be are keys.
+_LOAD = 0.5
 
-#: Buckets of small tables; of large ones there are up to twice as many.
-_BUCKETS = 256
+#: How many buckets there may be, and the tables that a multiprocessor then runs at a time.
+_CHOICES = ((1, 2), (256, 2), (512, 2), (512, 1))
 
 #: Elements from places that have no pattern, and are the same on every run.
 _SAMPLED = cupy.ElementwiseKernel(
@@ -92,7 +92,7 @@ def _count(x: Array, about: float) -> tuple[Array, Array] | None:
     given: tuple[Any, ...] = x.data.ptr, np.int64(x.size)
     if buckets == 1:
         source = programs.count(x.dtype)
-        blocks = gpu.processors * max(1, gpu.shared_bytes // shared)
+        blocks = gpu.processors * 2
         given += (np.int64(-(-x.size // blocks // 64) * 64),)
     else:
         # Buckets of one size get a block each, and larger ones more.
@@ -116,10 +116,9 @@ def _count(x: Array, about: float) -> tuple[Array, Array] | None:
 
 def _tune(gpu: Device, dtype: np.dtype[Any], about: float) -> tuple[int, int] | None:
     """Return how many buckets there are to be, and slots of each one's table, or None for more."""
-    # The tables share their block's memory with little else.
-    most = gpu.shared_bytes // (dtype.itemsize + 4) - 64
-    small = min(_SLOTS, most)
-    for buckets in (1, _BUCKETS, 2 * _BUCKETS):
-        if about <= buckets * small * _LOAD * 1.1:
-            return buckets, small
-    return (2 * _BUCKETS, most) if about <= 2 * _BUCKETS * most * 0.6 else None
+    for buckets, tables in _CHOICES:
+        # Of every block's memory the GPU takes 1 KiB for itself.
+        slots = programs.slots_in(dtype, gpu.shared_bytes // tables - 1024)
+        if about <= buckets * slots * _LOAD:
+            return buckets, slots
+    return None

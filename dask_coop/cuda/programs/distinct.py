@@ -15,9 +15,6 @@ DEAL_THREADS, _DEAL_BYTES = 512, 64
 #: Threads of a block that counts keys, and 16-byte vectors that one of them has in flight.
 COUNT_THREADS, _LOADS = 512, 2
 
-#: Bytes in front of a table, `table_head` of the header.
-_HEAD = 256
-
 #: One of so many tiles tells how large the buckets are.
 _EVERY = 8
 
@@ -36,8 +33,19 @@ def vectors_of(dtype: np.dtype[Any], buckets: int) -> int:
 
 
 def table_bytes(dtype: np.dtype[Any], slots: int) -> int:
-    """Return the shared memory of a table."""
-    return _HEAD + (slots + 1) * (dtype.itemsize + 4)
+    """Return the shared memory of a table and of the keys that wait."""
+    return _head_bytes(dtype) + slots * (dtype.itemsize + 4)
+
+
+def slots_in(dtype: np.dtype[Any], nbytes: int) -> int:
+    """Return how many slots a table has in so many bytes of shared memory."""
+    return (nbytes - _head_bytes(dtype)) // (dtype.itemsize + 4)
+
+
+def _head_bytes(dtype: np.dtype[Any]) -> int:
+    # For each warp the keys of a vector a lane and of one more lane each, and where they look next.
+    waiting = (16 // dtype.itemsize + 1) * COUNT_THREADS
+    return 256 + waiting * (dtype.itemsize + 4)
 
 
 @cache
