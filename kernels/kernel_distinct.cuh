@@ -229,8 +229,9 @@ template <typename K, int nt> struct KeyTable {
 };
 
 // Blocks are dealt to buckets by their sizes, at least one to each. The tiles are dealt to the warps of a
-// bucket's blocks in turn, and a warp reads the lists of as many tiles as it has lanes as one.
-template <typename K, int nt, int unroll>
+// bucket's blocks in turn, and a warp reads the lists of as many tiles as it has lanes as one. What is read next is
+// under way while keys are counted, by one copy of the code that does it.
+template <typename K, int nt>
 __device__ void count_keys(const Vector<K, 16 / sizeof(K)>* lists, const unsigned* extents, const unsigned* sizes,
                            int buckets, i64 tiles, int stride, unsigned slots, K* out, i64* out_counts, u64* found) {
   constexpr int v = vector_length<K>();
@@ -241,71 +242,73 @@ __device__ void count_keys(const Vector<K, 16 / sizeof(K)>* lists, const unsigne
 
   const unsigned* mine = extents + bucket * tiles;
   int tid = threadIdx.x, lane = tid % warp_size;
-  i64 warps = i64(blocks) * (nt / warp_size);
-  for (i64 first = index * (nt / warp_size) + tid / warp_size; first < tiles; first += warps * warp_size) {
-    i64 tile = first + lane * warps;
-    unsigned extent = tile < tiles ? mine[tile] : 0;
+  i64 warps = i64(blocks) * (nt / warp_size), first = index * (nt / warp_size) + tid / warp_size;
+  auto extent_at = [&](i64 tile) { return tile < tiles ? mine[tile] : 0u; };
+  unsigned next_extent = extent_at(first + lane * warps);
+  for (; first < tiles && !table.is_full(); first += warps * warp_size) {
+    unsigned extent = next_extent;
+    next_extent = extent_at(first + (lane + warp_size) * warps);
     unsigned end = warp_scan<Totals>(((extent & 0xffff) + v - 1) / v);
     unsigned vectors = __shfl_sync(full_mask, end, warp_size - 1);
-    for (unsigned begin = 0; begin < vectors; begin += warp_size * unroll) {
-      // Asked together, which lets lanes meet before they shuffle.
-      if (table.is_full()) break;
-      K key[unroll][v];
-      int held[unroll];
+    Vector<K, v> next;
+    // Reads a lane's vector, the i-th of the tiles' lists; returns how many keys it has.
+    auto read = [&](unsigned i) {
+      int owner = 0;
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        unsigned i = begin + u * warp_size + lane;
-        int owner = 0;
-#pragma unroll
-        for (int step = warp_size / 2; step > 0; step /= 2) {
-          if (__shfl_sync(full_mask, end, owner + step - 1) <= i) owner += step;
-        }
-        unsigned from = __shfl_sync(full_mask, extent, owner), to = __shfl_sync(full_mask, end, owner);
-        int count = from & 0xffff, at = int(i) - int(to) + (count + v - 1) / v;
-        held[u] = i < vectors ? count - at * v : 0;
-        if (i < vectors) {
-          auto some = lists[(first + owner * warps) * stride + (from >> 16) + at];
-#pragma unroll
-          for (int k = 0; k < v; ++k) key[u][k] = some.values[k];
-        }
+      for (int step = warp_size / 2; step > 0; step /= 2) {
+        if (__shfl_sync(full_mask, end, owner + step - 1) <= i) owner += step;
       }
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) table.count(key[u], held[u]);
+      unsigned from = __shfl_sync(full_mask, extent, owner), to = __shfl_sync(full_mask, end, owner);
+      int count = from & 0xffff, at = int(i) - int(to) + (count + v - 1) / v;
+      if (i < vectors) next = lists[(first + owner * warps) * stride + (from >> 16) + at];
+      return i < vectors ? count - at * v : 0;
+    };
+    int next_held = read(lane);
+#pragma unroll 1
+    for (unsigned begin = 0; begin < vectors; begin += warp_size) {
+      Vector<K, v> now = next;
+      int held = next_held;
+      next_held = read(begin + warp_size + lane);
+      table.count(now.values, held);
     }
   }
   table.write(out, out_counts, found);
 }
 
 // The same of the elements themselves, of which every block takes a share, a multiple of 16 bytes.
-template <typename T, int nt, int unroll>
+template <typename T, int nt>
 __device__ void count_elements(const T* x, i64 n, i64 share, unsigned slots, typename DistinctKey<T>::K* out,
                                i64* out_counts, u64* found) {
   using K = typename DistinctKey<T>::K;
-  constexpr int v = vector_length<T>(), step = nt * v * unroll;
+  constexpr int v = vector_length<T>();
   extern __shared__ u64 shared[];
   KeyTable<K, nt> table(shared, slots, 1);
   __syncthreads();
   i64 begin = blockIdx.x * share, end = n - begin < share ? n : begin + share;
   bool aligned = reinterpret_cast<u64>(x) % 16 == 0;
-  for (; begin < end && !table.is_full(); begin += step) {
-    K key[unroll][v];
-    int held[unroll];
+  Vector<T, v> next;
+  auto read = [&](i64 from) {
+    i64 at = from + threadIdx.x * v;
+    int held = end - at < v ? int(end - at) : v;
+    if (aligned && held == v) {
+      next = *reinterpret_cast<const Vector<T, v>*>(x + at);
+    } else {
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-      i64 at = begin + (u * nt + threadIdx.x) * v;
-      held[u] = end - at < v ? int(end - at) : v;
-      Vector<T, v> some;
-      if (aligned && held[u] == v) {
-        some = *reinterpret_cast<const Vector<T, v>*>(x + at);
-      } else {
-#pragma unroll
-        for (int k = 0; k < v; ++k) some.values[k] = k < held[u] ? x[at + k] : T{};
+      for (int k = 0; k < v; ++k) {
+        if (k < held) next.values[k] = x[at + k];
       }
-#pragma unroll
-      for (int k = 0; k < v; ++k) key[u][k] = DistinctKey<T>::get(some.values[k]);
     }
+    return held;
+  };
+  int next_held = read(begin);
+#pragma unroll 1
+  for (; begin < end && !table.is_full(); begin += nt * v) {
+    K key[v];
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) table.count(key[u], held[u]);
+    for (int k = 0; k < v; ++k) key[k] = DistinctKey<T>::get(next.values[k]);
+    int held = next_held;
+    next_held = read(begin + nt * v);
+    table.count(key, held);
   }
   table.write(out, out_counts, found);
 }

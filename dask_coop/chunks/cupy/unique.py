@@ -74,7 +74,10 @@ def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
 def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
     """Return the state of several parts."""
     with states[0][0].device:
-        fields = tuple(cupy.concatenate(parts) for parts in gathered(monoid, states))
+        fields = tuple(
+            parts[0] if len(parts) == 1 else cupy.concatenate(parts)
+            for parts in gathered(monoid, states)
+        )
         values, index, counts = named(monoid, fields)
         keys = _keys(values)
         if index is None and counts is None:
@@ -143,6 +146,10 @@ def _runs(
     """
     alone = _top(dtype) if keeps_nan(monoid, dtype) else None
     starts = sorted_starts(keys, alone)
+    if len(starts) == len(keys) and (counts is not None) == monoid.counting:
+        # No key is there twice.
+        once = (_values(keys, dtype), index, counts)
+        return tuple(field for field in once if field is not None)
     fields = [_values(keys[starts], dtype)]
     if index is not None:
         fields.append(index[starts])

@@ -12,8 +12,8 @@ from dask_coop.cuda.programs.base import ctype
 #: Threads of a block that deals keys, and bytes of the elements of each.
 DEAL_THREADS, _DEAL_BYTES = 512, 64
 
-#: Threads of a block that counts keys, and 16-byte vectors that one of them has in flight.
-COUNT_THREADS, _LOADS = 512, 2
+#: Threads of a block that counts keys.
+COUNT_THREADS = 512
 
 #: One of so many tiles tells how large the buckets are.
 _EVERY = 8
@@ -66,6 +66,7 @@ entry(const T* x, i64 size, int buckets, V* lists, unsigned* extents, unsigned* 
 @cache
 def count_lists(itemsize: int) -> str:
     """Return the program that counts keys, of so many bytes, by buckets."""
+    call = f"count_keys<K, {COUNT_THREADS}>"
     return f"""#include "kernel_distinct.cuh"
 using namespace coop;
 using K = {"u64" if itemsize == 8 else "unsigned"};
@@ -73,8 +74,7 @@ using V = Vector<K, 16 / sizeof(K)>;
 extern "C" __global__ void __launch_bounds__({COUNT_THREADS})
 entry(const V* lists, const unsigned* extents, const unsigned* sizes, int buckets, i64 tiles,
       int stride, unsigned slots, K* out, i64* counts, u64* found) {{
-  count_keys<K, {COUNT_THREADS}, {_LOADS}>(
-      lists, extents, sizes, buckets, tiles, stride, slots, out, counts, found);
+  {call}(lists, extents, sizes, buckets, tiles, stride, slots, out, counts, found);
 }}
 """
 
@@ -88,7 +88,7 @@ using T = {_element(dtype)};
 extern "C" __global__ void __launch_bounds__({COUNT_THREADS})
 entry(const T* x, i64 size, i64 share, unsigned slots, DistinctKey<T>::K* out, i64* counts,
       u64* found) {{
-  count_elements<T, {COUNT_THREADS}, {_LOADS}>(x, size, share, slots, out, counts, found);
+  count_elements<T, {COUNT_THREADS}>(x, size, share, slots, out, counts, found);
 }}
 """
 
