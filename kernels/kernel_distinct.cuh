@@ -50,8 +50,8 @@ template <typename K> __device__ constexpr int key_vectors(int nv, int buckets) 
 }
 
 // A block for each of the `tiles` tiles, and no more buckets than threads. extents[bucket * tiles + tile] gets
-// the first vector of a list, shifted by 16, and the number of its keys; `sizes` those of all, of some tiles.
-template <typename T, int nt, int vt, int every>
+// the first vector of a list, shifted by 16, and the number of its keys; `sizes` gets those of all tiles.
+template <typename T, int nt, int vt>
 __device__ void deal_keys(const T* x, i64 n, int buckets, Vector<typename DistinctKey<T>::K, 16 / sizeof(T)>* lists,
                           unsigned* extents, unsigned* sizes) {
   using K = typename DistinctKey<T>::K;
@@ -86,7 +86,7 @@ __device__ void deal_keys(const T* x, i64 n, int buckets, Vector<typename Distin
   if (tid < buckets) {
     starts[tid] = start * v;
     extents[tid * tiles + tile] = start << 16 | count;
-    if (tile % every == 0) atomicAdd(sizes + tid, count);
+    atomicAdd(sizes + tid, count);
   }
   __syncthreads();
 #pragma unroll

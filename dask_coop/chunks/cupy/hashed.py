@@ -18,8 +18,8 @@ from dask_coop.cuda.programs import distinct as programs
 
 Array = Any
 
-#: The least elements of a chunk: a sort of fewer takes no longer than what is asked of a sample.
-LEAST = 1 << 22
+#: The least bytes of a chunk: a sort of fewer takes no longer than what is asked of a sample.
+LEAST = 1 << 27
 
 #: Elements of a sample, and of what is counted at a time: counts of a block have 32 bits.
 SAMPLE, _SLAB = 1 << 15, 1 << 28
@@ -27,8 +27,8 @@ SAMPLE, _SLAB = 1 << 15, 1 << 28
 #: How full tables are to be: the fuller, the farther from where they ought to be are keys.
 _LOAD = 0.5
 
-#: How many buckets there may be, and the tables that a multiprocessor then runs at a time.
-_CHOICES = ((1, 2), (256, 2), (512, 2), (512, 1))
+#: How many buckets there may be.
+_BUCKETS = (1, 256, 512)
 
 #: Elements from places that have no pattern, and are the same on every run.
 _SAMPLED = cupy.ElementwiseKernel(
@@ -52,7 +52,7 @@ def count_distinct(x: Array) -> list[tuple[Array, Array]] | None:
     Parameters
     ----------
     x : cupy.ndarray
-        On one axis, contiguous and aligned, of one of `programs.DTYPES`, at least `LEAST` elements.
+        On one axis, contiguous and aligned, of one of `programs.DTYPES`, at least `LEAST` bytes.
 
     Returns
     -------
@@ -91,8 +91,7 @@ def _count(x: Array, about: float) -> tuple[Array, Array] | None:
     shared = programs.table_bytes(x.dtype, slots)
     given: tuple[Any, ...] = x.data.ptr, np.int64(x.size)
     if buckets == 1:
-        source = programs.count(x.dtype)
-        blocks = gpu.processors * 2
+        source, blocks = programs.count(x.dtype), gpu.processors
         given += (np.int64(-(-x.size // blocks // 64) * 64),)
     else:
         # Buckets of one size get a block each, and larger ones more.
@@ -116,9 +115,8 @@ def _count(x: Array, about: float) -> tuple[Array, Array] | None:
 
 def _tune(gpu: Device, dtype: np.dtype[Any], about: float) -> tuple[int, int] | None:
     """Return how many buckets there are to be, and slots of each one's table, or None for more."""
-    for buckets, tables in _CHOICES:
-        # Of every block's memory the GPU takes 1 KiB for itself.
-        slots = programs.slots_in(dtype, gpu.shared_bytes // tables - 1024)
+    slots = programs.slots_in(dtype, gpu.shared_bytes)
+    for buckets in _BUCKETS:
         if about <= buckets * slots * _LOAD:
             return buckets, slots
     return None

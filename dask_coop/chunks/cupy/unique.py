@@ -188,7 +188,7 @@ def _counted(monoid: Distinct, x: Array) -> State | None:
 
 def _hashed(monoid: Distinct, x: Array) -> State | None:
     """Return the state of many elements of which few are distinct; None of others."""
-    known = x.dtype in programs.DTYPES and x.size >= LEAST
+    known = x.dtype in programs.DTYPES and x.nbytes >= LEAST
     if not known or monoid.positional or keeps_nan(monoid, x.dtype):
         return None
     if (parts := count_distinct(aligned(x))) is None:

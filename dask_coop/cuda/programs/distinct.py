@@ -12,11 +12,8 @@ from dask_coop.cuda.programs.base import ctype
 #: Threads of a block that deals keys, and bytes of the elements of each.
 DEAL_THREADS, _DEAL_BYTES = 512, 64
 
-#: Threads of a block that counts keys.
-COUNT_THREADS = 512
-
-#: One of so many tiles tells how large the buckets are.
-_EVERY = 8
+#: Threads of a block that counts keys, whose table takes all the memory of a multiprocessor.
+COUNT_THREADS = 1024
 
 #: The dtypes of elements that have programs.
 DTYPES = tuple(map(np.dtype, ("i4", "u4", "f4", "i8", "u8", "f8")))
@@ -51,7 +48,7 @@ def _head_bytes(dtype: np.dtype[Any]) -> int:
 @cache
 def deal(dtype: np.dtype[Any]) -> str:
     """Return the program that deals keys to buckets."""
-    call = f"deal_keys<T, {DEAL_THREADS}, {_DEAL_BYTES // dtype.itemsize}, {_EVERY}>"
+    call = f"deal_keys<T, {DEAL_THREADS}, {_DEAL_BYTES // dtype.itemsize}>"
     return f"""#include "kernel_distinct.cuh"
 using namespace coop;
 using T = {_element(dtype)};
@@ -71,7 +68,7 @@ def count_lists(itemsize: int) -> str:
 using namespace coop;
 using K = {"u64" if itemsize == 8 else "unsigned"};
 using V = Vector<K, 16 / sizeof(K)>;
-extern "C" __global__ void __launch_bounds__({COUNT_THREADS})
+extern "C" __global__ void __launch_bounds__({COUNT_THREADS}, 1)
 entry(const V* lists, const unsigned* extents, const unsigned* sizes, int buckets, i64 tiles,
       int stride, unsigned slots, K* out, i64* counts, u64* found) {{
   {call}(lists, extents, sizes, buckets, tiles, stride, slots, out, counts, found);
@@ -85,7 +82,7 @@ def count(dtype: np.dtype[Any]) -> str:
     return f"""#include "kernel_distinct.cuh"
 using namespace coop;
 using T = {_element(dtype)};
-extern "C" __global__ void __launch_bounds__({COUNT_THREADS})
+extern "C" __global__ void __launch_bounds__({COUNT_THREADS}, 1)
 entry(const T* x, i64 size, i64 share, unsigned slots, DistinctKey<T>::K* out, i64* counts,
       u64* found) {{
   count_elements<T, {COUNT_THREADS}>(x, size, share, slots, out, counts, found);
