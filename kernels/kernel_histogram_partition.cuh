@@ -8,8 +8,7 @@
 #pragma once
 
 #include "bins.cuh"
-#include "cta.cuh"
-#include "load.cuh"
+#include "buckets.cuh"
 
 namespace coop {
 
@@ -21,13 +20,6 @@ constexpr unsigned list_cost = 16;
 
 struct alignas(16) ListVector {
   unsigned words[4];
-};
-
-// The adding of integers, for Cta.
-struct Totals {
-  using State = unsigned;
-  __device__ static State identity() { return 0; }
-  __device__ static State combine(State a, State b) { return a + b; }
 };
 
 // The vectors that the lists of a tile of nv samples can fill.
@@ -51,22 +43,9 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
   i64 tile = blockIdx.x, tiles = gridDim.x, first = tile * nv;
 
   if (tid < buckets) counts[tid] = 0;
-  using Vec = Vector<T, v>;
-  Vec loaded[vt / v];
-  bool whole = first + nv <= size, aligned = reinterpret_cast<u64>(x) % sizeof(Vec) == 0;
-#pragma unroll
-  for (int i = 0; i < vt / v; ++i) {
-    i64 at = i64(i) * nt + tid;
-    if (whole && aligned) {
-      loaded[i] = reinterpret_cast<const Vec*>(x + first)[at];
-    } else {
-#pragma unroll
-      for (int k = 0; k < v; ++k) {
-        if (first + at * v + k < size) loaded[i].values[k] = x[first + at * v + k];
-      }
-    }
-  }
-  unsigned bin[vt], rank[vt];
+  Vector<T, v> loaded[vt / v];
+  load_tile<nt>(x + first, size - first, loaded);
+  unsigned bin[vt], bucket[vt], rank[vt];
 #pragma unroll
   for (int i = 0; i < vt / v; ++i) {
     unsigned found[v];
@@ -74,22 +53,12 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
 #pragma unroll
     for (int k = 0; k < v; ++k) {
       i64 at = (i64(i) * nt + tid) * v + k;
-      bin[i * v + k] = (whole || first + at < size) && found[k] < bins.n ? found[k] : ~0u;
+      bin[i * v + k] = first + at < size && found[k] < bins.n ? found[k] : ~0u;
+      bucket[i * v + k] = bin[i * v + k] >> bucket_bits;
     }
   }
   __syncthreads();
-  // Neighbours in one bucket take their ranks at once: additions to one counter wait for one another.
-#pragma unroll
-  for (int i = vt - 1; i >= 0; --i) {
-    bool joined = i < vt - 1 && bin[i + (i < vt - 1)] >> bucket_bits == bin[i] >> bucket_bits;
-    rank[i] = joined ? rank[i + (i < vt - 1)] + 1 : 1;
-  }
-#pragma unroll
-  for (int i = 0; i < vt; ++i) {
-    bool joined = i > 0 && bin[i - (i > 0)] >> bucket_bits == bin[i] >> bucket_bits;
-    if (joined) rank[i] = rank[i - (i > 0)] + 1;
-    else if (bin[i] < bins.n) rank[i] = atomicAdd(counts + (bin[i] >> bucket_bits), rank[i]);
-  }
+  take_ranks(bucket, rank, counts, buckets);
   __syncthreads();
 
   unsigned vectors = tid < buckets ? (counts[tid] + 7) / 8 : 0, all;
@@ -104,7 +73,7 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
 #pragma unroll
   for (int i = 0; i < vt; ++i) {
     if (bin[i] < bins.n) {
-      slots[starts[bin[i] >> bucket_bits] + rank[i]] = bin[i] & (bucket_bins - 1);
+      slots[starts[bucket[i]] + rank[i]] = bin[i] & (bucket_bins - 1);
     }
   }
   __syncthreads();
@@ -121,23 +90,10 @@ __device__ void count_lists(const ListVector* lists, const unsigned* extents, co
   extern __shared__ unsigned counts[];
   // Behind the counters, because static shared memory would take from what a block may have.
   auto& storage = *reinterpret_cast<typename Cta<Totals, nt>::Storage*>(counts + bucket_bins);
-  unsigned* chosen = counts + bucket_bins + nt / warp_size;
+  auto& chosen = *reinterpret_cast<BucketShare*>(counts + bucket_bins + nt / warp_size);
   int tid = threadIdx.x;
-  unsigned size = tid < buckets ? sizes[tid] : 0, all;
-  Cta<Totals, nt>::scan(size, storage, all);
-  unsigned blocks = tid < buckets ? 1 + unsigned(u64(size) * (gridDim.x - buckets) / (u64(all) + 1)) : 0;
-  unsigned before = Cta<Totals, nt>::scan(blocks, storage, all);
-  if (tid == 0) chosen[2] = 0;
-  __syncthreads();
-  if (before <= blockIdx.x && blockIdx.x < before + blocks) {
-    chosen[0] = tid;
-    chosen[1] = blockIdx.x - before;
-    chosen[2] = blocks;
-  }
   for (int i = tid; i < bucket_bins; i += nt) counts[i] = 0;
-  __syncthreads();
-  unsigned bucket = chosen[0], index = chosen[1];
-  blocks = chosen[2];
+  auto [bucket, index, blocks] = take_share<nt>(sizes, buckets, storage, chosen);
   if (blocks == 0) return;
 
   const unsigned* mine = extents + bucket * tiles;

@@ -74,7 +74,7 @@ def cases() -> None:
     from dask_coop.algebra.bins import Grid, find_bins
     from dask_coop.algebra.operation import Operation, bind
     from dask_coop.algebra.scan_spec import ScanSpec
-    from dask_coop.chunks.cupy import backend, multichunk
+    from dask_coop.chunks.cupy import backend, hashed, multichunk
     from dask_coop.cuda import team as teams
 
     # The package has functions of the same names.
@@ -131,6 +131,11 @@ def cases() -> None:
                 weights = kind and cupy.ones(x.shape, kind)
                 table = cupy.zeros(n, kind or "i8")
                 every_strategy(histogram, partial(histogram.count, x, weights, bins, table))
+    for name in ("i4", "f8"):
+        # So many are in one table, and in those of buckets.
+        for few in (10, 15_000):
+            x = cupy.asarray(rng.integers(0, few, 200_003).astype(name))
+            assert hashed.count_distinct(x) is not None
     for name in ("f4", "i8"):
         x = cupy.asarray(rng.integers(0, 100, (33, 1001)).astype(name))
         lazy = da.from_array(x, chunks=(20, 600), asarray=False)

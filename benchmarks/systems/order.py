@@ -266,9 +266,15 @@ def distinct(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
     import dask_coop as dc
 
     xp = gpu.xp
-    for what, factor in (("one after the other", 1), ("far apart", 4000)):
-        x = xp.random.default_rng(5).integers(0, 10**6, n, dtype="i4") * factor - 2 * 10**9
+    for what, factor, share in (
+        ("one after the other", 1, 0),
+        ("far apart", 4000, 0),
+        ("far apart, one of them half of all", 4000, 0.5),
+    ):
+        rng = xp.random.default_rng(5)
+        x = rng.integers(0, 10**6, n, dtype="i4") * factor - 2 * 10**9
         x = x.astype("i4")
+        x[rng.random(n, dtype="f4") < share] = 7
         work = f"unique with counts of 2^{n.bit_length() - 1} int32, 10^6 of them {what}"
         lazy = dc.unique(whole(x), return_counts=True)
         values, counts = xp.unique(x, return_counts=True)

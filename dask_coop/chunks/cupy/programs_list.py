@@ -38,6 +38,7 @@ from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.cuda.devices import Device, usual
 from dask_coop.cuda.programs import (
     bin_index,
+    distinct,
     histogram,
     many_groups,
     matmul,
@@ -584,4 +585,5 @@ def everything() -> list[str]:
     sources.update(dict.fromkeys(all_scans()))
     sources.update(dict.fromkeys(gaps()))
     sources.update(dict.fromkeys(selections()))
+    sources.update(dict.fromkeys(distinct.programs()))
     return list(sources)

@@ -6,8 +6,9 @@ for zero. Equal neighbours are a run, whose start is a value::
 
     elements --> keys --> sorted --> starts of runs --> values, counts, where each is first
 
-Integers of a small range are counted instead. Complex numbers, which no integer holds, are left to
-the functions of NumPy chunks. States stay on the GPU, for they are of several lengths.
+Of large chunks few distinct elements are counted by their hashes instead, and integers of a small
+range by bins. Complex numbers, which no integer holds, are left to the functions of NumPy chunks.
+States stay on the GPU, for they are of several lengths.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from dask_coop.algebra.operation import Operation, bind
 from dask_coop.chunks.backend import Side
 from dask_coop.chunks.cupy.arrays import aligned, contiguous
 from dask_coop.chunks.cupy.bin_index import MOST
+from dask_coop.chunks.cupy.hashed import LEAST, count_distinct
 from dask_coop.chunks.cupy.histogram_strategies import count
 from dask_coop.chunks.cupy.reduce import reduce_lines
 from dask_coop.chunks.cupy.select import flatnonzero
 from dask_coop.chunks.cupy.states import fields_of
 from dask_coop.chunks.distinct import Distinct, gathered, keeps_nan, named
+from dask_coop.cuda.programs import distinct as programs
 
 Array = Any
 
@@ -55,8 +58,9 @@ def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
         host = chunks.asarray(x, "numpy")
         state: State = chunks.backend_of(host).lift(op, host, (0,))
         return state
-    if (counted := _counted(monoid, x)) is not None:
-        return counted
+    for count_few in (_hashed, _counted):
+        if (found := count_few(monoid, x)) is not None:
+            return found
     keys, index = _keys(x), None
     if monoid.positional:
         # A stable sort leaves the first of a run first.
@@ -70,7 +74,10 @@ def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
 def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
     """Return the state of several parts."""
     with states[0][0].device:
-        fields = tuple(cupy.concatenate(parts) for parts in gathered(monoid, states))
+        fields = tuple(
+            parts[0] if len(parts) == 1 else cupy.concatenate(parts)
+            for parts in gathered(monoid, states)
+        )
         values, index, counts = named(monoid, fields)
         keys = _keys(values)
         if index is None and counts is None:
@@ -139,6 +146,10 @@ def _runs(
     """
     alone = _top(dtype) if keeps_nan(monoid, dtype) else None
     starts = sorted_starts(keys, alone)
+    if len(starts) == len(keys) and (counts is not None) == monoid.counting:
+        # No key is there twice.
+        once = (_values(keys, dtype), index, counts)
+        return tuple(field for field in once if field is not None)
     fields = [_values(keys[starts], dtype)]
     if index is not None:
         fields.append(index[starts])
@@ -154,10 +165,11 @@ def _runs(
 
 
 def _counted(monoid: Distinct, x: Array) -> State | None:
-    """Return the state of integers of a small range; None of others."""
-    if x.dtype.kind not in "biu" or monoid.positional or not x.size:
+    """Return the state of elements whose keys are of a small range; None of others."""
+    wide = x.dtype.kind == "f" and x.itemsize > 2
+    if wide or monoid.positional or keeps_nan(monoid, x.dtype) or not x.size:
         return None
-    integers = aligned(x.view("u1") if x.dtype.kind == "b" else x)
+    integers = aligned(_keys(x))
     extrema = bind(MINMAX, integers.dtype, integers.dtype, "unique")
     states = reduce_lines(extrema, integers, (1, x.size, 1))
     low, high = map(int, fields_of(extrema, states, ()))
@@ -170,8 +182,18 @@ def _counted(monoid: Distinct, x: Array) -> State | None:
     table = cupy.zeros(n, "i8")
     count(offsets - least if low else offsets, None, Integers(n), table)
     found = flatnonzero(table != 0)
-    values = (found.astype(offsets.dtype) + least).view(x.dtype)
+    values = _values((found.astype(offsets.dtype) + least).view(integers.dtype), x.dtype)
     return (values, table[found]) if monoid.counting else (values,)
+
+
+def _hashed(monoid: Distinct, x: Array) -> State | None:
+    """Return the state of many elements of which few are distinct; None of others."""
+    known = x.dtype in programs.DTYPES and x.nbytes >= LEAST
+    if not known or monoid.positional or keeps_nan(monoid, x.dtype):
+        return None
+    if (parts := count_distinct(aligned(x))) is None:
+        return None
+    return merge_distinct(monoid, [part[: 1 + monoid.counting] for part in parts])
 
 
 def _keys(x: Array) -> Array:

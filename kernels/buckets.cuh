@@ -1,0 +1,74 @@
+// Tiles of elements dealt to lists a bucket, and blocks to buckets.
+#pragma once
+
+#include "cta.cuh"
+#include "load.cuh"
+
+namespace coop {
+
+// The adding of integers, for Cta.
+struct Totals {
+  using State = unsigned;
+  __device__ static State identity() { return 0; }
+  __device__ static State combine(State a, State b) { return a + b; }
+};
+
+// Loads the elements x[first + i] with i below n and nt * vt, by vectors that threads take in turn.
+template <int nt, typename T, int v, int vectors>
+__device__ void load_tile(const T* x, i64 n, Vector<T, v> (&loaded)[vectors]) {
+  using Vec = Vector<T, v>;
+  bool whole = n >= nt * v * vectors && reinterpret_cast<u64>(x) % sizeof(Vec) == 0;
+#pragma unroll
+  for (int i = 0; i < vectors; ++i) {
+    i64 at = i64(i) * nt + threadIdx.x;
+    if (whole) {
+      loaded[i] = reinterpret_cast<const Vec*>(x)[at];
+    } else {
+#pragma unroll
+      for (int k = 0; k < v; ++k) {
+        if (at * v + k < n) loaded[i].values[k] = x[at * v + k];
+      }
+    }
+  }
+}
+
+// Counts a thread's elements by their buckets, and finds the rank of each in its own; those whose bucket is
+// none of `buckets` are left out.
+template <int vt>
+__device__ void take_ranks(const unsigned (&bucket)[vt], unsigned (&rank)[vt], unsigned* counts, int buckets) {
+  // Neighbours in one bucket take their ranks at once: additions to one counter wait for one another.
+#pragma unroll
+  for (int i = vt - 1; i >= 0; --i) {
+    bool joined = i < vt - 1 && bucket[i + (i < vt - 1)] == bucket[i];
+    rank[i] = joined ? rank[i + (i < vt - 1)] + 1 : 1;
+  }
+#pragma unroll
+  for (int i = 0; i < vt; ++i) {
+    if (i > 0 && bucket[i - (i > 0)] == bucket[i]) rank[i] = rank[i - (i > 0)] + 1;
+    else if (bucket[i] < unsigned(buckets)) rank[i] = atomicAdd(counts + bucket[i], rank[i]);
+  }
+}
+
+// What a block does of a bucket's work: it is the index-th of some blocks, or of none where it has nothing to do.
+struct BucketShare {
+  unsigned bucket, index, blocks;
+};
+
+// Deals the grid's blocks to buckets, no more than threads, by the work that these make, at least one to each.
+// Ends synchronised; every thread has the block's share.
+template <int nt>
+__device__ BucketShare take_share(const unsigned* sizes, int buckets, typename Cta<Totals, nt>::Storage& storage,
+                                  BucketShare& chosen) {
+  int tid = threadIdx.x;
+  unsigned size = tid < buckets ? sizes[tid] : 0, all;
+  Cta<Totals, nt>::scan(size, storage, all);
+  unsigned blocks = tid < buckets ? 1 + unsigned(u64(size) * (gridDim.x - buckets) / (u64(all) + 1)) : 0;
+  unsigned before = Cta<Totals, nt>::scan(blocks, storage, all);
+  if (tid == 0) chosen.blocks = 0;
+  __syncthreads();
+  if (before <= blockIdx.x && blockIdx.x < before + blocks) chosen = {unsigned(tid), blockIdx.x - before, blocks};
+  __syncthreads();
+  return chosen;
+}
+
+}  // namespace coop
