@@ -206,7 +206,7 @@ def test_sorted_samples_in_several_slabs(cuda: Any, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("weight", ["?", "i1", "u2", "i4", "i8", "u8", "f2", "f4", "f8"])
-@pytest.mark.parametrize("strategy", ["shared", "global"])
+@pytest.mark.parametrize("strategy", ["shared", "split", "global"])
 def test_weights(cuda: Any, strategy: str, weight: str) -> None:
     x = samples("f4", 200_003)
     rng = np.random.default_rng(2)
@@ -233,7 +233,7 @@ def test_weights(cuda: Any, strategy: str, weight: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("strategy", ["shared", "global"])
+@pytest.mark.parametrize("strategy", ["shared", "split", "global"])
 def test_weights_that_are_not_finite(cuda: Any, strategy: str) -> None:
     x = np.array([0.1, 0.3, 0.3, 0.5, 0.7, 0.7, 0.9], "f4")
     weights = np.array([1, np.inf, 2, np.nan, np.inf, -np.inf, 5e-324])

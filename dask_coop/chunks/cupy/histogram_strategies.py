@@ -57,6 +57,12 @@ _FINDING = {
 #: Picoseconds of a launch.
 _LAUNCHING = 5e6
 
+#: Weights among which the largest is looked for, and the blocks that share the bins of weights.
+_LOOKED_AT, _SPLITS = 1 << 21, 2
+
+#: Of the words of a bin at most so many, one for each lane of a warp, as a power of two.
+_LOG_COPIES = 5
+
 
 def count(
     x: Array,
@@ -97,7 +103,7 @@ def count(
     if weights is None:
         launches = _STRATEGIES[strategy].launches(case, lookup, x, table)
     else:
-        launches = _weigh(case, lookup, x, weights, table, strategy == "shared")
+        launches = _weigh(case, lookup, x, weights, table, strategy)
     for source, blocks, threads, arguments, shared, cluster in launches:
         launch(source, blocks, threads, *arguments, shared=shared, cluster=cluster)
 
@@ -364,34 +370,74 @@ STRATEGIES = tuple(_STRATEGIES)
 
 #: The most bins of the strategies that take weights, the faster one first.
 _WEIGHED: dict[str, Callable[[_Case], float]] = {
-    "shared": lambda case: case.words // 3,
+    "shared": lambda case: case.words // 3 - programs.SPARE_ROWS,
+    "split": lambda case: (case.words - programs.SPARE_ROWS) * _SPLITS,
     "global": lambda case: math.inf,
 }
 
 
 def _weigh(
-    case: _Case, lookup: Lookup, x: Array, weights: Array, table: Array, shared: bool
+    case: _Case, lookup: Lookup, x: Array, weights: Array, table: Array, strategy: str
 ) -> Iterator[_Launch]:
-    n, blocks, threads = case.n, case.blocks(), programs.THREADS
-    is_float = weights.dtype.kind == "f"
-    sums = cupy.zeros((2 + programs.LIGHT_WORDS * is_float) * n + 1, "u8")
-    high = sums.data.ptr
-    low, exponent, light = high + 8 * n, high + 16 * n, high + 16 * n + 8
-    weigh = programs.weigh(lookup.finder, weights.dtype, shared)
-    largest, settle = programs.largest(weights.dtype), programs.settle(table.dtype)
-    prepare(*(largest,) * is_float, weigh, settle)
-    if is_float:
-        yield _Launch(largest, blocks, threads, (*_samples(weights), exponent))
-    given = *_samples(x), *lookup.arguments, weights.data.ptr
-    yield _Launch(
-        weigh,
-        blocks,
-        threads,
-        (*given, exponent, table.data.ptr, high, low, light),
-        12 * n + case.staged if shared else 0,
-    )
-    settled = table.data.ptr, high, low, light, exponent, np.int32(n)
-    yield _Launch(settle, -(-n // threads), threads, settled)
+    n, size = case.n, weights.size
+    if weights.dtype.kind != "f":
+        nowhere = np.int64(0)
+        sums = nowhere, table.data.ptr, nowhere, nowhere, nowhere
+        yield from _sum(case, lookup, x, weights, sums, 0, strategy)
+        return
+    words = (2 + programs.APART_WORDS) * n
+    room = cupy.zeros(words + 1, "u8")
+    high = room.data.ptr
+    exponents = high + 8 * words
+    sums = table.data.ptr, high, high + 8 * n, high + 16 * n, exponents
+    # Of many weights some tell which is the largest, and it is seen to that they told right.
+    step = 1 if size <= _LOOKED_AT else size // _LOOKED_AT
+    blocks, threads = case.blocks(), programs.THREADS
+    largest, settle = programs.largest(weights.dtype), programs.settle()
+    prepare(largest, _summing(lookup, weights, strategy), settle)
+    numbers = np.int64(size), np.int64(step), exponents
+    yield _Launch(largest, blocks, threads, (weights.data.ptr, *numbers))
+    yield from _sum(case, lookup, x, weights, sums, 0, strategy)
+    if step > 1:
+        again = high, np.int64(words), exponents
+        yield _Launch(programs.clear(), blocks, threads, again)
+        yield from _sum(case, lookup, x, weights, sums, 1, strategy)
+    yield _Launch(settle, -(-n // threads), threads, (*sums, np.int32(n)))
+
+
+def _summing(lookup: Lookup, weights: Array, strategy: str) -> str:
+    kind: dict[str, programs.Sums] = {"shared": "whole", "split": "lean", "global": "global"}
+    return programs.weigh(lookup.finder, weights.dtype, kind[strategy])
+
+
+def _sum(
+    case: _Case,
+    lookup: Lookup,
+    x: Array,
+    weights: Array,
+    sums: tuple[Any, ...],
+    number: int,
+    strategy: str,
+) -> Iterator[_Launch]:
+    """Sum weights in a round, the first or one that is made only if need be."""
+    source, threads = _summing(lookup, weights, strategy), programs.THREADS
+    given = *_samples(x), *lookup.arguments, weights.data.ptr, *sums, np.int32(number)
+    if strategy == "global":
+        yield _Launch(source, case.blocks(), threads, given)
+        return
+    if strategy == "shared":
+        splits, window, others = 1, case.n, 2
+    else:
+        splits, others = -(-case.n // (case.words - programs.SPARE_ROWS)), 0
+        window = -(-case.n // splits)
+    rows = window + programs.SPARE_ROWS
+    copies = case.words // rows - others
+    log_copies = min(_LOG_COPIES, copies.bit_length() - 1)
+    nbytes = case.staged + 4 * rows * ((1 << log_copies) + others)
+    numbers = map(np.int32, (0, window, splits, log_copies))
+    cluster = splits if case.gpu.hopper else 1
+    blocks = case.blocks(splits) * splits
+    yield _Launch(source, blocks, threads, (*given, *numbers), nbytes, cluster)
 
 
 # Several chunks in one launch.
