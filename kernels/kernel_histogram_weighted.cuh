@@ -123,6 +123,8 @@ template <typename W, bool is_float> struct Weights {
     span = most < least ? 0 : unsigned(most - least + 1) << behind;
     shift = unsigned(power) << 23;
     scale = power_of_two(power);
+    // Or all this would be computed for every group.
+    asm("" : "+r"(lightest), "+r"(span), "+r"(shift));
   }
 
   // Returns whether the integer is all of the weight.
@@ -155,33 +157,28 @@ template <typename T> struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) Four {
 };
 
 // Calls f(samples, weights, count) for groups of up to four of them, spread over the nt threads of a block. The
-// loads of the next `ahead` groups are under way while f works on one, if x and w are aligned alike. n is less
-// than 2^32.
-template <int nt, int ahead, typename T, typename W, typename F>
+// loads of the next group are under way while f works on one, if x and w are aligned alike; more of them would
+// take registers that f needs. n is less than 2^32.
+template <int nt, typename T, typename W, typename F>
 __device__ void for_each_group(const T* x, const W* w, i64 n, F f) {
   using X = Four<T>;
   using V = Four<W>;
   unsigned off = unsigned(reinterpret_cast<u64>(x) / sizeof(T)) % 4, head = off ? 4 - off : 0;
   head = head < n ? head : unsigned(n);
-  unsigned body = unsigned((n - head) / 4), tail = unsigned((n - head) % 4);
-  const X* xs = reinterpret_cast<const X*>(x + head) + threadIdx.x;
-  const V* ws = reinterpret_cast<const V*>(w + head) + threadIdx.x;
+  unsigned body = unsigned((n - head) / 4), tail = unsigned((n - head) % 4), j = threadIdx.x;
+  const X* xs = reinterpret_cast<const X*>(x + head) + j;
+  const V* ws = reinterpret_cast<const V*>(w + head) + j;
   bool aligned = (reinterpret_cast<u64>(w + head) & (alignof(V) - 1)) == 0;
   // Behind the body come its tail and what is before it.
-  unsigned groups = body + (tail > 0) + (head > 0), loaded = aligned ? body : 0, j = threadIdx.x;
-  X samples[ahead];
-  V weights[ahead];
-#pragma unroll
-  for (int a = 0; a < ahead; ++a) {
-    if (j + a * nt < loaded) {
-      samples[a] = xs[a * nt];
-      weights[a] = ws[a * nt];
-    }
+  unsigned groups = body + (tail > 0) + (head > 0), loaded = aligned ? body : 0;
+  X samples;
+  V weights;
+  if (j < loaded) {
+    samples = *xs;
+    weights = *ws;
   }
 #pragma unroll 1
   for (; j < groups; j += nt) {
-    X now = samples[0];
-    V own = weights[0];
     unsigned count = 4;
     if (j >= loaded) {
       unsigned begin = head + j * 4;
@@ -193,35 +190,36 @@ __device__ void for_each_group(const T* x, const W* w, i64 n, F f) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         unsigned at = begin + (k < count ? k : 0);
-        now.values[k] = x[at];
-        own.values[k] = w[at];
+        samples.values[k] = x[at];
+        weights.values[k] = w[at];
       }
     }
-#pragma unroll
-    for (int a = 1; a < ahead; ++a) {
-      samples[a - 1] = samples[a];
-      weights[a - 1] = weights[a];
-    }
-    if (j + ahead * nt < loaded) {
-      samples[ahead - 1] = xs[ahead * nt];
-      weights[ahead - 1] = ws[ahead * nt];
-    }
+    X now = samples;
+    V own = weights;
     xs += nt;
     ws += nt;
+    if (j + nt < loaded) {
+      samples = *xs;
+      weights = *ws;
+    }
     f(now.values, own.values, count);
   }
 }
 
-// The sums of bins, in two's complement: of each 2^log_copies main words, among which the lanes of a warp are
-// divided, and a word each for what is above and, of floats, below them. A `lean` table has only the main words
-// here, and the others in global memory.
-template <bool is_float, bool lean> struct WeightTable {
-  unsigned *main, *above, *below;
-  int log_copies;
-  u64 *high, *low;  // of a lean table
+// Adds to a word of shared memory and returns what was there.
+__device__ inline unsigned add_shared(unsigned address, unsigned value) {
+  unsigned old;
+  asm volatile("atom.relaxed.cta.shared::cta.add.u32 %0, [%1], %2;" : "=r"(old) : "r"(address), "r"(value) : "memory");
+  return old;
+}
 
-  // The main words of this thread; `stride` of them are a bin.
-  __device__ unsigned* own() const { return main + (threadIdx.x & ((1u << log_copies) - 1)); }
+// The sums of bins, of signed words: of each a main word, one for how often that was exceeded and, unsigned and of
+// floats only, one for what is below it. A `lean` table has only the main words here, those of the first `held`
+// bins, and the others in global memory.
+template <bool is_float, bool lean> struct WeightTable {
+  unsigned main, above, below;  // addresses in shared memory
+  int held;
+  u64 *high, *low;  // of a lean table
 
   // Adds integers, the low 32 bits of which are below the main words of floats.
   template <int m> __device__ void add(const unsigned (&bin)[m], const i64 (&integer)[m]) const {
@@ -229,40 +227,49 @@ template <bool is_float, bool lean> struct WeightTable {
 #pragma unroll
     for (int k = 0; k < m; ++k) {
       words[k] = unsigned(is_float ? u64(integer[k]) >> 32 : u64(integer[k]));
-      over[k] = is_float ? unsigned(int(words[k]) >> 31) : unsigned(u64(integer[k]) >> 32);
+      over[k] = is_float ? 0 : unsigned(u64(integer[k]) >> 32) + (words[k] >> 31);
       any |= unsigned(integer[k]);
     }
-    if (is_float && any) add_below(bin, integer, words, over);
+    if (is_float && any) add_below(bin, integer, words);
     add_main(bin, words, over);
   }
+  // The main words are not the largest, so that they take a carry.
   template <int m>
-  __device__ void add_below(const unsigned (&bin)[m], const i64 (&integer)[m], unsigned (&words)[m],
-                            unsigned (&over)[m]) const {
+  __device__ void add_below(const unsigned (&bin)[m], const i64 (&integer)[m], unsigned (&words)[m]) const {
 #pragma unroll
     for (int k = 0; k < m; ++k) {
       unsigned word = unsigned(integer[k]);
       if (!word) continue;
-      if constexpr (lean) {
-        atomicAdd(low + bin[k], u64(word));
-      } else if (atomicAdd(below + bin[k], word) + word < word) {
-        ++words[k];
-        over[k] += words[k] == 0;
-      }
+      if constexpr (lean) atomicAdd(low + bin[k], u64(word));
+      else words[k] += add_shared(below + bin[k] * 4, word) + word < word;
     }
   }
   template <int m>
   __device__ void add_main(const unsigned (&bin)[m], const unsigned (&words)[m], unsigned (&over)[m]) const {
     unsigned old[m], any = 0;
 #pragma unroll
-    for (int k = 0; k < m; ++k) old[k] = atomicAdd(own() + (bin[k] << log_copies), words[k]);
+    for (int k = 0; k < m; ++k) {
+      old[k] = 0;
+      if (!lean || int(bin[k]) < held) old[k] = add_shared(main + bin[k] * 4, words[k]);
+    }
 #pragma unroll
-    for (int k = 0; k < m; ++k) any |= over[k] += old[k] + words[k] < words[k];
+    for (int k = 0; k < m; ++k) {
+      unsigned sum = old[k] + words[k];
+      old[k] = (old[k] ^ sum) & (words[k] ^ sum) & 0x80000000;
+      any |= old[k] | over[k];
+      if (lean) any |= int(bin[k]) >= held;
+    }
     if (!any) return;
 #pragma unroll
     for (int k = 0; k < m; ++k) {
-      if (!over[k]) continue;
-      if constexpr (lean) atomicAdd(high + bin[k], u64(over[k]) << 32);
-      else atomicAdd(above + bin[k], over[k]);
+      if (old[k]) over[k] += int(words[k]) < 0 ? -1 : 1;
+      if constexpr (lean) {
+        u64 more = u64(over[k]) << 32;
+        if (int(bin[k]) >= held) more += u64(i64(int(words[k])));
+        if (more) atomicAdd(high + bin[k], more);
+      } else if (over[k]) {
+        add_shared(above + bin[k] * 4, over[k]);
+      }
     }
   }
 };
@@ -277,64 +284,64 @@ template <bool is_float> struct Run {
     if (is_float) low += u64(integer) & 0xffffffff;
   }
   template <typename Table> __device__ void flush(const Table& table) {
-    u64 all = high + (low >> 32);
-    unsigned at[1] = {bin}, words[1] = {unsigned(all)}, over[1] = {unsigned(all >> 32)};
-    i64 rest[1] = {i64(low)};
-    if (is_float && unsigned(low)) table.add_below(at, rest, words, over);
+    unsigned at[1] = {bin}, none[1] = {0};
+    i64 rest[1] = {i64(low & 0xffffffff)};
+    if (is_float) table.add_below(at, rest, none);
+    u64 all = high + (low >> 32) + none[0];
+    unsigned words[1] = {unsigned(all)}, over[1] = {unsigned(all >> 32) + unsigned(all >> 31 & 1)};
     table.add_main(at, words, over);
     high = low = 0;
   }
 };
 
-// The bin of a block's samples that more than one in 16 of them is in, as far as some tell; `none` where there is none.
-// The words of all bins are zero, and are again.
+// The bin below `count` that more than one in 16 of a block's samples are in, as far as some of them tell; `none`
+// where there is none. The words of these bins are zero and are again; the one before them is zero, and is not.
 template <int nt, typename T, typename B>
-__device__ unsigned crowded_bin(const T* x, i64 size, const B& bins, unsigned count, unsigned* words, int log_copies, unsigned none) {
-  // A word that nothing is read from.
-  unsigned& most = words[i64(count) << log_copies];
+__device__ unsigned crowded_bin(const T* x, i64 size, const B& bins, unsigned count, unsigned* words, unsigned none) {
+  unsigned& most = words[-1];
   unsigned bin[1] = {~0u};
   if (size) {
     T sample[1] = {x[i64(double(threadIdx.x) / nt * size)]};
     bins.find(sample, bin);
   }
   bool inside = bin[0] < count;
-  unsigned* word = words + (i64(bin[0]) << log_copies);
-  if (inside) atomicAdd(word, 1u);
+  if (inside) atomicAdd(words + bin[0], 1u);
   __syncthreads();
   // Bins have 20 bits here, and their samples what is left.
-  if (inside && *word > nt / 16) atomicMax(&most, *word << 20 | bin[0]);
+  if (inside && words[bin[0]] > nt / 16) atomicMax(&most, words[bin[0]] << 20 | bin[0]);
   __syncthreads();
-  if (inside) *word = 0;
+  if (inside) words[bin[0]] = 0;
   return most ? most & 0xfffff : none;
 }
 
-// `splits` neighbouring blocks read the same samples and sum a window of `window` bins each, from bin `first` on;
-// dynamic shared memory holds what `bins` stages and the table, which is added to the sums at the end: of integers
-// to sums.high. A block takes fewer than 2^31 samples.
-template <typename T, typename B, typename W, bool is_float, bool lean, int nt, int ahead>
-__device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSums sums, int round, int first,
-                             int window, int splits, int log_copies) {
+// `splits` neighbouring blocks read the same samples and sum a window of `window` bins each, and the last what is
+// behind these; only a lean table has more than one window, or anything behind them. Dynamic shared memory holds
+// what `bins` stages and the table, which is added to the sums at the end: of integers to sums.high. A block takes
+// fewer than 2^31 samples.
+template <typename T, typename B, typename W, bool is_float, bool lean, int nt>
+__device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSums sums, int round, int window,
+                             int splits) {
   extern __shared__ u64 shared[];
   int exponent = is_float ? exponent_of(sums.exponents, round) : 0;
   if (is_float && !exponent) return;
   unsigned* words = reinterpret_cast<unsigned*>(shared) + bins.stage(shared) / 4;
-  first += int(blockIdx.x % splits) * window;
-  int count = bins.n - first < window ? bins.n - first : window;
+  int split = blockIdx.x % splits, first = split * window, count = bins.n - first;
+  if (split < splits - 1) count = window;
+  int held = count < window ? count : window;
   bins.begin_at(first);
-  // Behind them, for what is in none of them, one for each lane.
-  int rows = count + warp_size, mains = rows << log_copies, all = mains + (lean ? 0 : rows * (1 + is_float));
-  unsigned none = count + threadIdx.x % warp_size;
-  for (int i = threadIdx.x; i < all; i += nt) words[i] = 0;
+  // Before them, for what is in none of the bins, a word for each lane.
+  int rows = warp_size + held;
+  unsigned none = threadIdx.x % warp_size - warp_size, *own_words = words + warp_size;
+  for (int i = threadIdx.x; i < (lean ? 1 : 2 + is_float) * rows; i += nt) words[i] = 0;
   __syncthreads();
   SampleTile tile(size, gridDim.x / splits, blockIdx.x / splits);
-  WeightTable<is_float, lean> table{words,           words + mains, words + mains + rows, log_copies,
-                                    sums.high + first, sums.low + first};
+  unsigned address = shared_address(own_words);
+  WeightTable<is_float, lean> table{address, address + rows * 4, address + rows * 8, held, sums.high + first,
+                                    sums.low + first};
   Weights<W, is_float> weights(exponent);
-  Run<is_float> run{none};
-  // Where lanes have words of their own, they do not wait for one another.
-  if (log_copies < 4) run.bin = crowded_bin<nt>(x + tile.begin, tile.size, bins, count, words, log_copies, none);
+  Run<is_float> run{crowded_bin<nt>(x + tile.begin, tile.size, bins, held, own_words, none)};
   __syncthreads();
-  for_each_group<nt, ahead>(
+  for_each_group<nt>(
       x + tile.begin, w + tile.begin, tile.size, [&](const T(&samples)[4], const W(&own)[4], unsigned given) {
         unsigned bin[4], last = 0;
         i64 integer[4];
@@ -378,23 +385,22 @@ __device__ void weigh_shared(const T* x, const W* w, i64 size, B bins, WeightSum
       });
   run.flush(table);
   __syncthreads();
-  for (int i = threadIdx.x; i < count; i += nt) {
-    u64 high = lean ? 0 : u64(table.above[i]) << 32;
-    int copies = 1 << log_copies;
-    for (int k = 0; k < copies; ++k) high += words[(i << log_copies) + ((i + k) & (copies - 1))];
+  for (int i = threadIdx.x; i < held; i += nt) {
+    u64 high = u64(i64(int(own_words[i])));
+    if (!lean) high += u64(own_words[rows + i]) << 32;
     if (high) atomicAdd(table.high + i, high);
-    if (is_float && !lean && table.below[i]) atomicAdd(table.low + i, u64(table.below[i]));
+    if (is_float && !lean && own_words[2 * rows + i]) atomicAdd(table.low + i, u64(own_words[2 * rows + i]));
   }
 }
 
 // The sums in global memory.
-template <typename T, typename B, typename W, bool is_float, int nt, int ahead>
+template <typename T, typename B, typename W, bool is_float, int nt>
 __device__ void weigh_global(const T* x, const W* w, i64 size, B bins, WeightSums sums, int round) {
   int exponent = is_float ? exponent_of(sums.exponents, round) : 0;
   if (is_float && !exponent) return;
   SampleTile tile(size, gridDim.x, blockIdx.x);
   Weights<W, is_float> weights(exponent);
-  for_each_group<nt, ahead>(
+  for_each_group<nt>(
       x + tile.begin, w + tile.begin, tile.size, [&](const T(&samples)[4], const W(&own)[4], unsigned given) {
         unsigned bin[4];
         bins.find(samples, bin);

@@ -32,6 +32,7 @@ struct ScanWaves {
   using P = typename W::P;
   using Narrow = typename P::State;
   using Words = Tagged<Narrow>;
+  using Own = Run<P, T, vt>;
   // Whether blocks share rows; otherwise a block scans whole rows, and there is no board.
   static constexpr bool shared_rows = slots > 0;
   static constexpr int nt = (warps + 3) * warp_size;
@@ -178,7 +179,7 @@ struct ScanWaves {
     s.full[stage].wait(parity(k));
     Narrow own = P::identity();
     if (t.bulk && t.count == nv) {
-      Run<P, T, vt> run;
+      Own run;
 #pragma unroll
       for (int i = 0; i < vt; ++i) run.set(i, in[i * warp_size + lane]);
       own = run.total();
@@ -214,22 +215,32 @@ struct ScanWaves {
     R* out = reinterpret_cast<R*>(ring(t, stage, warp));
     int count = elements(t, warp);
     // Behind the end of a row this scans what lies there, for nothing.
-    Run<P, T, vt> run;
+    Own run;
 #pragma unroll
     for (int i = 0; i < vt; ++i) {
       int at = lane * vt + i;
       if (reverse) at = at < count ? count - 1 - at : 0;
       run.set(i, in[at]);
     }
-    Narrow before = shuffle_up(warp_scan<P>(run.total()), 1);
-    s.based[stage].wait(parity(k));
-    State start = reinterpret_cast<const State*>(s.bases[stage])[warp];
-    if (lane) start = W::after(start, before);
-    __syncwarp();
-    run.template results<W, R, exclusive>(start, [&](int i, R result) {
+    auto write = [&](int i, R result) {
       int at = lane * vt + i;
       if (!reverse || at < count) out[reverse ? count - 1 - at : at] = result;
-    });
+    };
+    const State& base = reinterpret_cast<const State*>(s.bases[stage])[warp];
+    bool done = false;
+    if constexpr (Own::template is_quick<R>) {
+      s.based[stage].wait(parity(k));
+      __syncwarp();
+      done = run.template quick_results<R, exclusive>(base, write);
+    }
+    if (!done) {
+      Narrow before = shuffle_up(warp_scan<P>(run.total()), 1);
+      s.based[stage].wait(parity(k));
+      State start = base;
+      if (lane) start = W::after(start, before);
+      __syncwarp();
+      run.template results<W, R, exclusive>(start, write);
+    }
     // For the copy from here, or that of a later tile to here.
     fence_shared();
     __syncwarp();

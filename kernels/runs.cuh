@@ -19,6 +19,8 @@ template <typename T> struct Held<LogAddExp<T>> {
 // the monoid within.
 template <typename P, typename T, int vt> struct Run {
   using Narrow = typename P::State;
+  // Whether results R of a warp can be had without the totals of its threads, mostly.
+  template <typename R> static constexpr bool is_quick = false;
   Narrow states[vt];
 
   __device__ void set(int i, T x) { states[i] = i ? P::combine(states[i - 1], P::lift(x)) : P::lift(x); }
@@ -38,6 +40,7 @@ template <typename P, typename T, int vt> struct Run {
 // less than that by `apart` at most, or the elements are walked one by one.
 template <typename T, int vt> struct Run<LogSums<T>, T, vt> {
   static constexpr double apart = 20;
+  template <typename R> static constexpr bool is_quick = sizeof(T) < 8 && sizeof(R) < 8;
   T elements[vt];
   double sums[vt], peak;
 
@@ -55,6 +58,40 @@ template <typename T, int vt> struct Run<LogSums<T>, T, vt> {
     }
     return {peak, sum};
   }
+
+  // Gives the results of a warp, of which all elements together are so little beside what comes before that
+  // float32 is good enough for what they add; returns whether they are.
+  template <typename R, bool exclusive, typename F> __device__ bool quick_results(LogSum start, F f) const {
+    double before = start.log();
+    float high = float(before), rest = float(before - high), added[vt], sum = 0;
+#pragma unroll
+    for (int i = 0; i < vt; ++i) {
+      float power = (convert<float>(elements[i]) - high - rest) * 1.44269504f, term;
+      asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(term) : "f"(power));
+      added[i] = sum += term;
+    }
+    int lane = threadIdx.x % warp_size;
+#pragma unroll
+    for (int offset = 1; offset < warp_size; offset *= 2) {
+      float other = __shfl_up_sync(full_mask, sum, offset);
+      if (lane >= offset) sum += other;
+    }
+    float all = __shfl_sync(full_mask, sum, warp_size - 1), first = __shfl_up_sync(full_mask, sum, 1);
+    if (!(all <= 0.25f && all * 256 <= fabsf(high))) return false;
+    if (lane == 0) first = 0;
+#pragma unroll
+    for (int i = 0; i < vt; ++i) {
+      float x = exclusive && i == 0 ? first : first + added[i - (exclusive && i > 0)];
+      // The logarithm of 1 + x.
+      float p = fmaf(-0.09216756f, x, 0.18159555f);
+      p = fmaf(p, x, -0.24775615f);
+      p = fmaf(p, x, 0.333206f);
+      p = fmaf(p, x, -0.4999973f);
+      f(i, convert<R>(high + (rest + fmaf(p * x, x, x))));
+    }
+    return true;
+  }
+
   template <typename W, typename R, bool exclusive, typename F>
   __device__ void results(LogSum start, F f) const {
     double before = start.log();

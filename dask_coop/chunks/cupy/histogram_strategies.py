@@ -57,11 +57,12 @@ _FINDING = {
 #: Picoseconds of a launch.
 _LAUNCHING = 5e6
 
-#: Weights among which the largest is looked for, and the blocks that share the bins of weights.
-_LOOKED_AT, _SPLITS = 1 << 21, 2
+#: Weights among which the largest is looked for.
+_LOOKED_AT = 1 << 21
 
-#: Of the words of a bin at most so many, one for each lane of a warp, as a power of two.
-_LOG_COPIES = 5
+#: To how many bins for each that has a word in shared memory one block's samples are summed: fewer
+#: samples in global memory cost less than two blocks to the same samples.
+_BEYOND = 1.25
 
 
 def count(
@@ -370,8 +371,8 @@ STRATEGIES = tuple(_STRATEGIES)
 
 #: The most bins of the strategies that take weights, the faster one first.
 _WEIGHED: dict[str, Callable[[_Case], float]] = {
-    "shared": lambda case: case.words // 3 - programs.SPARE_ROWS,
-    "split": lambda case: (case.words - programs.SPARE_ROWS) * _SPLITS,
+    "shared": lambda case: case.words // 3 - programs.SPARE,
+    "split": lambda case: int(2 * _BEYOND * (case.words - programs.SPARE)),
     "global": lambda case: math.inf,
 }
 
@@ -426,17 +427,15 @@ def _sum(
         yield _Launch(source, case.blocks(), threads, given)
         return
     if strategy == "shared":
-        splits, window, others = 1, case.n, 2
+        splits, window, words = 1, case.n, 3
     else:
-        splits, others = -(-case.n // (case.words - programs.SPARE_ROWS)), 0
-        window = -(-case.n // splits)
-    rows = window + programs.SPARE_ROWS
-    copies = case.words // rows - others
-    log_copies = min(_LOG_COPIES, copies.bit_length() - 1)
-    nbytes = case.staged + 4 * rows * ((1 << log_copies) + others)
-    numbers = map(np.int32, (0, window, splits, log_copies))
+        fit, words = case.words - programs.SPARE, 1
+        splits = 1 if case.n <= _BEYOND * fit else 2
+        window = min(-(-case.n // splits), fit)
+    nbytes = case.staged + 4 * words * (window + programs.SPARE)
     cluster = splits if case.gpu.hopper else 1
     blocks = case.blocks(splits) * splits
+    numbers = np.int32(window), np.int32(splits)
     yield _Launch(source, blocks, threads, (*given, *numbers), nbytes, cluster)
 
 

@@ -204,11 +204,8 @@ def lists_shared_bytes() -> int:
 #: kernel_histogram_weighted.cuh.
 APART_WORDS = 6
 
-#: Rows of the table in shared memory for what is in no bin.
-SPARE_ROWS = 32
-
-#: Groups of four samples with their weights that a thread loads ahead.
-_AHEAD = 2
+#: Words of the tables in shared memory for what is in no bin.
+SPARE = 32
 
 _SUMS = "WeightSums{table, above, below, apart, exponents}"
 _ADDRESSES = "double* table, u64* above, u64* below, u64* apart, Exponents* exponents"
@@ -224,15 +221,15 @@ def weigh(find: Finder, weight: np.dtype[Any], sums: Sums) -> str:
     if sums != "global":
         kinds += f", {str(sums == 'lean').lower()}"
         more, given = (
-            ", int first, int window, int splits, int log_copies",
-            ", first, window, splits, log_copies",
+            ", int window, int splits",
+            ", window, splits",
         )
     name = "weigh_global" if sums == "global" else "weigh_shared"
     return unit(
         "kernel_histogram_weighted.cuh",
         find,
         f"const {ctype(weight)}* weights, {_ADDRESSES}, int round{more}",
-        f"{name}<{kinds}, {THREADS}, {_AHEAD}>(x, weights, size, bins, {_SUMS}, round{given});",
+        f"{name}<{kinds}, {THREADS}>(x, weights, size, bins, {_SUMS}, round{given});",
     )
 
 
