@@ -13,8 +13,9 @@ strategy             counters
 ``"global"``         64 bits in global memory, with a cache of 32 bits in shared memory
 ==================== ==============================================================================
 
-By default the strategy is taken that is expected to be the fastest. Weights take "shared" where it
-has room, and "global" otherwise. A strategy is a row of `_STRATEGIES`.
+By default the strategy is taken that is expected to be the fastest. Weights take three: "shared"
+with three words a bin where it has room, then "split" with one, whose carries are in global memory
+and so are a few bins beyond, and otherwise "global". A strategy is a row of `_STRATEGIES`.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ def count(
     table : cupy.ndarray
         A uint64 or int64 for every bin, or a float64 for weights that are floats.
     strategy : str, optional
-        One of `STRATEGIES`, instead of the one that suits. Weights take "shared" and "global" only;
-        sums of floats do not depend on the order of the samples.
+        One of `STRATEGIES`, instead of the one that suits. Weights take "shared", "split" and
+        "global" only; sums of floats do not depend on the order of the samples.
 
     Raises
     ------
