@@ -63,7 +63,7 @@ _LOOKED_AT = 1 << 21
 
 #: To how many bins for each that has a word in shared memory one block's samples are summed: fewer
 #: samples in global memory cost less than two blocks to the same samples.
-_BEYOND = 1.25
+_BEYOND = 1.6
 
 
 def count(
@@ -373,7 +373,7 @@ STRATEGIES = tuple(_STRATEGIES)
 #: The most bins of the strategies that take weights, the faster one first.
 _WEIGHED: dict[str, Callable[[_Case], float]] = {
     "shared": lambda case: case.words // 3 - programs.SPARE,
-    "split": lambda case: int(2 * _BEYOND * (case.words - programs.SPARE)),
+    "split": lambda case: 2 * (case.words - programs.SPARE),
     "global": lambda case: math.inf,
 }
 

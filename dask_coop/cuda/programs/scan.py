@@ -206,7 +206,7 @@ def tune(scan: Scan, n: int, processors: int, shared_bytes: int, shared: bool) -
     if scan.element_bytes != scan.result_bytes:
         warps, most = 16, 7
     elif scan.costly:
-        warps, most = (16, 15) if scan.widest <= 4 else (8, 15)
+        warps, most = (16, 15) if scan.widest < 4 else (8, 31 if scan.widest == 4 else 15)
     items = most
     if not shared:
         tiles = -(-n // (warps * 32 * most))
