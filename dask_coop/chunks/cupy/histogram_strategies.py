@@ -422,7 +422,8 @@ def _sum(
     strategy: str,
 ) -> Iterator[_Launch]:
     """Sum weights in a round, the first or one that is made only if need be."""
-    source, threads = _summing(lookup, weights, strategy), programs.THREADS
+    source = _summing(lookup, weights, strategy)
+    threads = programs.weighing_threads(lookup.finder)
     given = *_samples(x), *lookup.arguments, weights.data.ptr, *sums, np.int32(number)
     if strategy == "global":
         yield _Launch(source, case.blocks(), threads, given)

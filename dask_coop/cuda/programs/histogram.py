@@ -213,6 +213,11 @@ _ADDRESSES = "double* table, u64* above, u64* below, u64* apart, Exponents* expo
 Sums = Literal["whole", "lean", "global"]
 
 
+def weighing_threads(find: Finder) -> int:
+    """Return the threads of a block of `weigh`, as many as have the registers that it needs."""
+    return 768 if find.kind == "digits" else THREADS
+
+
 @cache
 def weigh(find: Finder, weight: np.dtype[Any], sums: Sums) -> str:
     """Return the sum of weights: all words in shared memory, the main ones only, or none."""
@@ -225,11 +230,13 @@ def weigh(find: Finder, weight: np.dtype[Any], sums: Sums) -> str:
             ", window, splits",
         )
     name = "weigh_global" if sums == "global" else "weigh_shared"
+    threads = weighing_threads(find)
     return unit(
         "kernel_histogram_weighted.cuh",
         find,
         f"const {ctype(weight)}* weights, {_ADDRESSES}, int round{more}",
-        f"{name}<{kinds}, {THREADS}>(x, weights, size, bins, {_SUMS}, round{given});",
+        f"{name}<{kinds}, {threads}>(x, weights, size, bins, {_SUMS}, round{given});",
+        f"{threads}, 1",
     )
 
 
