@@ -138,6 +138,37 @@ template <typename M, typename Plain> struct WithinSums {
     template <typename R> __device__ R result() const { return WithinSums::result<R>(before, within); }
   };
 };
+// A call, as log_add_exp is.
+__device__ __noinline__ inline LogSum log_sum(LogSum a, LogSum b) { return a + b; }
+
+// Logarithms of sums, within: the sums.
+template <typename T> struct LogSums {
+  using State = LogSum;
+  __device__ static LogSum identity() { return {limits<double>::low(), 0.0}; }
+  __device__ static LogSum lift(T x) { return LogSum(convert<double>(x)); }
+  __device__ static LogSum combine(LogSum a, LogSum b) { return log_sum(a, b); }
+};
+template <typename T> struct Within<LogAddExp<T>> {
+  using P = LogSums<T>;
+  using State = double;
+  static constexpr bool same = false;
+  __device__ static LogSum narrow(double s) { return LogSum(s); }
+  __device__ static double widen(LogSum within) { return within.log(); }
+  __device__ static double after(double before, LogSum within) { return (LogSum(before) + within).log(); }
+  __device__ static double ready(double before) { return before; }
+  template <typename R> __device__ static R result(double before, LogSum within) {
+    return convert<R>(after(before, within));
+  }
+
+  struct Walk {
+    LogSum so_far;
+    __device__ explicit Walk(double before) : so_far(LogSum(before)) {}
+    __device__ Walk(double before, LogSum within) : so_far(LogSum(before) + within) {}
+    __device__ void add(LogSum own) { so_far = so_far + own; }
+    __device__ double state() const { return so_far.log(); }
+    template <typename R> __device__ R result() const { return convert<R>(so_far); }
+  };
+};
 template <typename T>
 struct Within<CompensatedSum<T>> : WithinSums<CompensatedSum<T>, Sum<T>> {};
 template <typename T>

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "bulk.cuh"
-#include "compensated.cuh"
+#include "runs.cuh"
 #include "tagged.cuh"
 #include "warp.cuh"
 
@@ -25,12 +25,15 @@ namespace coop {
 template <typename T, typename M, typename R, int warps, int vt, int stages, int ahead, int slots,
           bool exclusive, bool reverse, bool alone = false, bool ordered = false>
 struct ScanWaves {
-  using State = typename M::State;
+  // What warps and blocks hand to one another.
+  using H = typename Held<M>::Monoid;
+  using State = typename H::State;
   // A wave is short beside the sum before it.
-  using W = Within<M>;
+  using W = Within<H>;
   using P = typename W::P;
   using Narrow = typename P::State;
   using Words = Tagged<Narrow>;
+  using Own = Run<P, T, vt>;
   // Whether blocks share rows; otherwise a block scans whole rows, and there is no board.
   static constexpr bool shared_rows = slots > 0;
   static constexpr int nt = (warps + 3) * warp_size;
@@ -53,7 +56,7 @@ struct ScanWaves {
 
   const T* x;
   R* y;
-  const State* base;
+  const typename M::State* base;
   i64 n;
   unsigned rows;
   // 32 bits count the tiles of any array that fits a GPU.
@@ -177,8 +180,10 @@ struct ScanWaves {
     s.full[stage].wait(parity(k));
     Narrow own = P::identity();
     if (!ordered && t.bulk && t.count == nv) {
+      Own run;
 #pragma unroll
-      for (int i = 0; i < vt; ++i) own = P::combine(own, P::lift(in[i * warp_size + lane]));
+      for (int i = 0; i < vt; ++i) run.set(i, in[i * warp_size + lane]);
+      own = run.total();
     } else {
       const T* source = x + t.first + begin(t, warp);
       int count = elements(t, warp);
@@ -206,7 +211,7 @@ struct ScanWaves {
         for (int at = lane; at < count; at += warp_size) own = P::combine(own, P::lift(in[at]));
       }
     }
-    State sum = warp_reduce<M, warp_size>(W::widen(own));
+    State sum = warp_reduce<H, warp_size>(W::widen(own));
     if (lane == 0) {
       reinterpret_cast<State*>(s.totals[stage])[warp] = sum;
       s.reduced[stage].arrive();
@@ -220,26 +225,31 @@ struct ScanWaves {
     R* out = reinterpret_cast<R*>(ring(t, stage, warp));
     int count = elements(t, warp);
     // Behind the end of a row this scans what lies there, for nothing.
-    Narrow states[vt];
+    Own run;
 #pragma unroll
     for (int i = 0; i < vt; ++i) {
       int at = lane * vt + i;
       if (reverse) at = at < count ? count - 1 - at : 0;
-      Narrow lifted = P::lift(in[at]);
-      states[i] = i ? P::combine(states[i - 1], lifted) : lifted;
+      run.set(i, in[at]);
     }
-    Narrow before = shuffle_up(warp_scan<P>(states[vt - 1]), 1);
-    s.based[stage].wait(parity(k));
-    State start = reinterpret_cast<const State*>(s.bases[stage])[warp];
-    if (lane) start = W::after(start, before);
-    start = W::ready(start);
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < vt; ++i) {
+    auto write = [&](int i, R result) {
       int at = lane * vt + i;
-      R result = exclusive && i == 0 ? convert<R>(start)
-                                     : W::template result<R>(start, states[i - (exclusive && i > 0)]);
       if (!reverse || at < count) out[reverse ? count - 1 - at : at] = result;
+    };
+    const State& base = reinterpret_cast<const State*>(s.bases[stage])[warp];
+    bool done = false;
+    if constexpr (Own::template is_quick<R>) {
+      s.based[stage].wait(parity(k));
+      __syncwarp();
+      done = run.template quick_results<R, exclusive>(base, write);
+    }
+    if (!done) {
+      Narrow before = shuffle_up(warp_scan<P>(run.total()), 1);
+      s.based[stage].wait(parity(k));
+      State start = base;
+      if (lane) start = W::after(start, before);
+      __syncwarp();
+      run.template results<W, R, exclusive>(start, write);
     }
     // For the copy from here, or that of a later tile to here.
     fence_shared();
@@ -269,8 +279,8 @@ struct ScanWaves {
     for (unsigned k = 0, end = waves(); k < end; ++k) {
       int stage = k % stages;
       s.reduced[stage].wait(parity(k));
-      State total = lane < warps ? reinterpret_cast<State*>(s.totals[stage])[lane] : M::identity();
-      total = warp_reduce<M, warp_size>(total);
+      State total = lane < warps ? reinterpret_cast<State*>(s.totals[stage])[lane] : H::identity();
+      total = warp_reduce<H, warp_size>(total);
       if (lane == 0) Words::write(slot(k, block()), W::narrow(total), tag(k));
     }
   }
@@ -308,11 +318,11 @@ struct ScanWaves {
   // The spine of whole rows: the base of a tile is what came before it in the block.
   __device__ void own_spine() {
     int lane = threadIdx.x % warp_size;
-    State carry = M::identity();
+    State carry = H::identity();
     unsigned column = 0, row = block();
     for (unsigned k = 0, end = waves(); k < end; ++k) {
       int stage = k % stages;
-      if (column == 0) carry = base ? base[row] : M::identity();
+      if (column == 0) carry = base ? Held<M>::hold(base[row]) : H::identity();
       s.reduced[stage].wait(parity(k));
       Narrow inclusive = scan_warps(stage), within = shuffle_up(inclusive, 1);
       if (lane < warps) {
@@ -329,7 +339,7 @@ struct ScanWaves {
 
   __device__ void spine() {
     int lane = threadIdx.x % warp_size, owner = block() / per_lane;
-    State carry = M::identity();
+    State carry = H::identity();
     for (unsigned k = 0, end = waves(); k < end; ++k) {
       int stage = k % stages;
       s.reduced[stage].wait(parity(k));
@@ -346,7 +356,7 @@ struct ScanWaves {
       for (int i = 0; i < per_lane; ++i) {
         if (column == 0 && lane * per_lane + i < blocks()) {
           restarts = true;
-          sum = base && row < rows ? W::narrow(base[row]) : P::identity();
+          sum = base && row < rows ? W::narrow(Held<M>::hold(base[row])) : P::identity();
         }
         if (lane * per_lane + i == block()) {
           mine = sum;

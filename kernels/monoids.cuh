@@ -10,6 +10,7 @@
 #pragma once
 
 #include "config.cuh"
+#include "logarithms.cuh"
 
 namespace coop {
 
@@ -211,20 +212,18 @@ template <typename T> struct MinMax {
   }
 };
 
-// A call, for two functions of float64 inlined wherever states combine are more code than a processor's
-// cache holds, and take seconds to compile.
-__device__ __noinline__ double log_add_exp(double a, double b) {
-  // Equal infinities have no difference.
-  if (a == b) return a + 0.6931471805599453;
-  double apart = a - b;
-  // Where one of them is NaN, so is the difference.
-  return apart > 0 ? a + log1p(exp(-apart)) : apart < 0 ? b + log1p(exp(apart)) : apart;
-}
+// A call, for an exponential and a logarithm inlined wherever states combine are more code than a processor's
+// cache holds.
+__device__ __noinline__ inline double log_add_exp(double a, double b) { return (LogSum(a) + LogSum(b)).log(); }
 
-// The logarithm of the sum of exponentials, taken from the greater: nothing overflows.
+// The logarithm of the sum of exponentials: nothing overflows.
 template <typename T> struct LogAddExp {
   using State = double;
-  using Lift = OneByOne<LogAddExp, T>;
+  struct Lift {
+    LogSum sum = LogSum(identity());
+    __device__ void add(T x, int) { sum = sum + LogSum(convert<double>(x)); }
+    __device__ double state(i64) const { return sum.log(); }
+  };
   __device__ static double identity() { return limits<double>::low(); }
   __device__ static double lift(T x) { return convert<double>(x); }
   __device__ static double combine(double a, double b) { return log_add_exp(a, b); }

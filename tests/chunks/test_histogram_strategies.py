@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -206,13 +207,14 @@ def test_sorted_samples_in_several_slabs(cuda: Any, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("weight", ["?", "i1", "u2", "i4", "i8", "u8", "f2", "f4", "f8"])
-@pytest.mark.parametrize("strategy", ["shared", "global"])
+@pytest.mark.parametrize("strategy", ["shared", "split", "global"])
 def test_weights(cuda: Any, strategy: str, weight: str) -> None:
     x = samples("f4", 200_003)
     rng = np.random.default_rng(2)
     weights = rng.normal(0, 30, x.size)
     weights = (abs(weights) if np.dtype(weight).kind in "bu" else weights).astype(weight)
-    for n in (1, 2048, 19_000):
+    more = () if strategy == "shared" else (65_536, 100_000)
+    for n in (1, 2048, 19_000, *more):
         bins = find_bins(n, (0, 1), x.dtype)
         result = count(cuda, x, bins, weights, strategy=strategy)
         inside = (x >= 0) & (x <= 1)
@@ -233,7 +235,7 @@ def test_weights(cuda: Any, strategy: str, weight: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("strategy", ["shared", "global"])
+@pytest.mark.parametrize("strategy", ["shared", "split", "global"])
 def test_weights_that_are_not_finite(cuda: Any, strategy: str) -> None:
     x = np.array([0.1, 0.3, 0.3, 0.5, 0.7, 0.7, 0.9], "f4")
     weights = np.array([1, np.inf, 2, np.nan, np.inf, -np.inf, 5e-324])
@@ -245,6 +247,85 @@ def test_weights_that_are_not_finite(cuda: Any, strategy: str) -> None:
     assert result[4] == pytest.approx(0, abs=1e-18)
     tiny = np.full(7, 5e-320)
     assert count(cuda, x, bins, tiny, strategy=strategy).sum() == pytest.approx(3.5e-319, rel=1e-3)
+
+
+def exact(x: Any, weights: Any, n: int) -> tuple[Any, Any]:
+    """Return sums of weights by bin of [0, 1], and of their sizes."""
+    wide = weights.astype(np.longdouble)
+    expected, size = np.zeros(n, wide.dtype), np.zeros(n, wide.dtype)
+    at = np.minimum((x.astype("f8") * n).astype(int), n - 1)
+    np.add.at(expected, at, wide)
+    np.add.at(size, at, abs(wide))
+    return expected, size
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("strategy", ["shared", "split", "global"])
+@pytest.mark.parametrize("samples_of", ["equal", "half equal", "runs", "sorted", "few"])
+def test_weights_of_samples_that_are_alike(cuda: Any, samples_of: str, strategy: str) -> None:
+    rng = np.random.default_rng(6)
+    x = rng.random(700_001).astype("f4")
+    match samples_of:
+        case "equal":
+            x[:] = 0.3
+        case "half equal":
+            x[rng.random(x.size) < 0.5] = 0.3
+        case "runs":
+            x = np.repeat(x[: x.size // 5 + 1], 5)[: x.size]
+        case "sorted":
+            x.sort()
+        case "few":
+            x = (x * 3).round().astype("f4") / 4
+    more = () if strategy == "shared" else (65_536,)
+    for weight in ("f4", "f8", "i4"):
+        weights = (rng.normal(100, 200, x.size) * rng.choice([1, 1e-4, 0], x.size)).astype(weight)
+        for n in (8, 4096, 16_384, *more):
+            result = count(cuda, x, find_bins(n, (0, 1), x.dtype), weights, strategy=strategy)
+            expected, size = exact(x, weights, n)
+            assert (abs(result - expected) <= 1e-15 * size).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("strategy", ["shared", "split", "global"])
+@pytest.mark.parametrize("weight", ["f4", "f8"])
+def test_weights_that_are_heavier_than_those_that_were_looked_at(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, weight: str, strategy: str
+) -> None:
+    monkeypatch.setattr(cuda, "_LOOKED_AT", 1000)
+    rng = np.random.default_rng(7)
+    x = rng.random(200_000).astype("f4")
+    for heavy in (3.0, 3e3, 3e8, 3e30):
+        weights = rng.normal(size=x.size).astype(weight)
+        weights[777::4001] = heavy
+        bins = find_bins(64, (0, 1), x.dtype)
+        result = count(cuda, x, bins, weights, strategy=strategy)
+        expected, size = exact(x, weights, 64)
+        assert (abs(result - expected) <= 1e-15 * size).all()
+        # Nothing but zeros told what is heavy.
+        weights[np.arange(x.size) % 4001 != 777] = 0
+        result = count(cuda, x, bins, weights, strategy=strategy)
+        np.testing.assert_array_equal(result, exact(x, weights, 64)[0].astype("f8"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("strategy", ["shared", "split", "global"])
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
+def test_weights_that_are_not_aligned_as_their_samples(
+    cuda: Any, dtype: str, strategy: str
+) -> None:
+    import cupy
+
+    rng = np.random.default_rng(8)
+    x, weights = rng.integers(0, 9, 5000).astype(dtype), rng.integers(0, 9, 5000).astype("f4")
+    samples_there, weights_there = cupy.asarray(x), cupy.asarray(weights)
+    bins = find_bins(9, (0, 9), x.dtype)
+    for begin, other, size in product(range(5), range(5), (1, 2, 3, 6, 4321)):
+        table = cupy.zeros(bins.n)
+        parts = samples_there[begin : begin + size], weights_there[other : other + size]
+        cuda.count(*parts, bins, table, strategy=strategy)
+        part = x[begin : begin + size].astype(int)
+        expected = np.bincount(part, weights[other : other + size], 9)
+        np.testing.assert_array_equal(cupy.asnumpy(table), expected, f"{begin} {other} {size}")
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import missing_for_gpu
 
-from dask_coop.algebra.monoids import COMPENSATED_SUM, SUM
+from dask_coop.algebra.monoids import COMPENSATED_SUM, LOGADDEXP, SUM
 from dask_coop.algebra.operation import bind
 from dask_coop.cuda.programs import scan as programs
 from dask_coop.cuda.programs.base import Functor
@@ -136,6 +136,61 @@ def test_float64_keeps_what_is_rounded_off(cuda: Any, strategy: str | None, name
             expected = expected.astype(output).real
             np.testing.assert_array_max_ulp(found.real, expected, 16)
             assert np.isinf(expected[0, -1, 0])
+
+
+def logarithms(rng: Any, shape: tuple[int, ...], kind: str) -> Any:
+    """Return elements whose maximum is found early, again and again, or is not finite."""
+    x = rng.normal(0, 3, shape)
+    match kind:
+        case "rising":
+            x += np.arange(shape[1])[:, None] * 1.5
+        case "far apart":
+            x *= 10.0 ** rng.integers(0, 3, shape)
+        case "late":
+            x[:, : shape[1] // 2] = -np.inf
+            x[0, -3:] = np.inf
+        case "none":
+            x[:, shape[1] // 3] = np.nan
+    return x
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("kind", ["near", "rising", "far apart", "late", "none"])
+@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
+def test_logarithms_of_sums(cuda: Any, strategy: str | None, kind: str, dtype: str) -> None:
+    import cupy
+
+    op = bind(LOGADDEXP, np.dtype(dtype), np.dtype(dtype), "scan")
+    rng = np.random.default_rng(3)
+    shapes = [(1, 1, 1), (1, 40, 1), (1, 300_001, 1), (3, 20_004, 1), (600, 4352, 1), (900, 33, 1)]
+    if strategy in (None, "lines", "two-level"):
+        shapes += [(2, 700, 37), (2, 7, 3)]
+    for number, shape in enumerate(shapes):
+        if strategy and cuda._objection(cuda.device(0), op, shape, strategy):
+            continue
+        with np.errstate(all="ignore"):
+            x = logarithms(rng, shape, kind).astype(dtype)
+            start = rng.normal(0, 3, shape[::2]) if number % 2 else None
+            wide = x.astype("g")
+            if start is not None:
+                wide = np.concatenate([start[:, None], wide], 1)
+            expected = np.logaddexp.accumulate(wide, 1)
+            total = np.spacing(np.abs(expected).astype(dtype)).astype("g")
+        backwards = number % 3 == 2 and start is None
+        y = cupy.empty(shape, dtype)
+        host = np.ascontiguousarray(x[:, ::-1] if backwards else x)
+        base = None if start is None else cupy.asarray(start)
+        options = {"reverse": backwards, "exclusive": start is not None, "strategy": strategy}
+        cuda.scan_lines(op, cupy.asarray(host), y, base, shape, **options)
+        found = cupy.asnumpy(y)[:, ::-1] if backwards else cupy.asnumpy(y)
+        # An exclusive result leaves out its own element.
+        expected, total = expected[:, : shape[1]], total[:, : shape[1]]
+        finite = np.isfinite(expected.astype(dtype))
+        np.testing.assert_array_equal(found[~finite], expected.astype(dtype)[~finite])
+        bound = total + 4 * shape[1] * np.finfo("f8").eps * (1 + np.abs(expected))
+        error = np.abs(np.where(finite, found, 0) - np.where(finite, expected, 0))
+        assert (error <= bound)[finite].all(), f"{shape} {options}"
 
 
 @pytest.mark.gpu

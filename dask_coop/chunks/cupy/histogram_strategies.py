@@ -13,8 +13,9 @@ strategy             counters
 ``"global"``         64 bits in global memory, with a cache of 32 bits in shared memory
 ==================== ==============================================================================
 
-By default the strategy is taken that is expected to be the fastest. Weights take "shared" where it
-has room, and "global" otherwise. A strategy is a row of `_STRATEGIES`.
+By default the strategy is taken that is expected to be the fastest. Weights take three: "shared"
+with three words a bin where it has room, then "split" with one, whose carries are in global memory
+and so are a few bins beyond, and otherwise "global". A strategy is a row of `_STRATEGIES`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,13 @@ _FINDING = {
 #: Picoseconds of a launch.
 _LAUNCHING = 5e6
 
+#: Weights among which the largest is looked for.
+_LOOKED_AT = 1 << 21
+
+#: To how many bins for each that has a word in shared memory one block's samples are summed: fewer
+#: samples in global memory cost less than two blocks to the same samples.
+_BEYOND = 1.6
+
 
 def count(
     x: Array,
@@ -78,8 +86,8 @@ def count(
     table : cupy.ndarray
         A uint64 or int64 for every bin, or a float64 for weights that are floats.
     strategy : str, optional
-        One of `STRATEGIES`, instead of the one that suits. Weights take "shared" and "global" only;
-        sums of floats do not depend on the order of the samples.
+        One of `STRATEGIES`, instead of the one that suits. Weights take "shared", "split" and
+        "global" only; sums of floats do not depend on the order of the samples.
 
     Raises
     ------
@@ -97,7 +105,7 @@ def count(
     if weights is None:
         launches = _STRATEGIES[strategy].launches(case, lookup, x, table)
     else:
-        launches = _weigh(case, lookup, x, weights, table, strategy == "shared")
+        launches = _weigh(case, lookup, x, weights, table, strategy)
     for source, blocks, threads, arguments, shared, cluster in launches:
         launch(source, blocks, threads, *arguments, shared=shared, cluster=cluster)
 
@@ -364,34 +372,73 @@ STRATEGIES = tuple(_STRATEGIES)
 
 #: The most bins of the strategies that take weights, the faster one first.
 _WEIGHED: dict[str, Callable[[_Case], float]] = {
-    "shared": lambda case: case.words // 3,
+    "shared": lambda case: case.words // 3 - programs.SPARE,
+    "split": lambda case: 2 * (case.words - programs.SPARE),
     "global": lambda case: math.inf,
 }
 
 
 def _weigh(
-    case: _Case, lookup: Lookup, x: Array, weights: Array, table: Array, shared: bool
+    case: _Case, lookup: Lookup, x: Array, weights: Array, table: Array, strategy: str
 ) -> Iterator[_Launch]:
-    n, blocks, threads = case.n, case.blocks(), programs.THREADS
-    is_float = weights.dtype.kind == "f"
-    sums = cupy.zeros((2 + programs.LIGHT_WORDS * is_float) * n + 1, "u8")
-    high = sums.data.ptr
-    low, exponent, light = high + 8 * n, high + 16 * n, high + 16 * n + 8
-    weigh = programs.weigh(lookup.finder, weights.dtype, shared)
-    largest, settle = programs.largest(weights.dtype), programs.settle(table.dtype)
-    prepare(*(largest,) * is_float, weigh, settle)
-    if is_float:
-        yield _Launch(largest, blocks, threads, (*_samples(weights), exponent))
-    given = *_samples(x), *lookup.arguments, weights.data.ptr
-    yield _Launch(
-        weigh,
-        blocks,
-        threads,
-        (*given, exponent, table.data.ptr, high, low, light),
-        12 * n + case.staged if shared else 0,
-    )
-    settled = table.data.ptr, high, low, light, exponent, np.int32(n)
-    yield _Launch(settle, -(-n // threads), threads, settled)
+    n, size = case.n, weights.size
+    if weights.dtype.kind != "f":
+        nowhere = np.int64(0)
+        sums = nowhere, table.data.ptr, nowhere, nowhere, nowhere
+        yield from _sum(case, lookup, x, weights, sums, 0, strategy)
+        return
+    words = (2 + programs.APART_WORDS) * n
+    room = cupy.zeros(words + 1, "u8")
+    high = room.data.ptr
+    exponents = high + 8 * words
+    sums = table.data.ptr, high, high + 8 * n, high + 16 * n, exponents
+    # Of many weights some tell which is the largest, and it is seen to that they told right.
+    step = 1 if size <= _LOOKED_AT else size // _LOOKED_AT
+    blocks, threads = case.blocks(), programs.THREADS
+    largest, settle = programs.largest(weights.dtype), programs.settle()
+    prepare(largest, _summing(lookup, weights, strategy), settle)
+    numbers = np.int64(size), np.int64(step), exponents
+    yield _Launch(largest, blocks, threads, (weights.data.ptr, *numbers))
+    yield from _sum(case, lookup, x, weights, sums, 0, strategy)
+    if step > 1:
+        again = high, np.int64(words), exponents
+        yield _Launch(programs.clear(), blocks, threads, again)
+        yield from _sum(case, lookup, x, weights, sums, 1, strategy)
+    yield _Launch(settle, -(-n // threads), threads, (*sums, np.int32(n)))
+
+
+def _summing(lookup: Lookup, weights: Array, strategy: str) -> str:
+    kind: dict[str, programs.Sums] = {"shared": "whole", "split": "lean", "global": "global"}
+    return programs.weigh(lookup.finder, weights.dtype, kind[strategy])
+
+
+def _sum(
+    case: _Case,
+    lookup: Lookup,
+    x: Array,
+    weights: Array,
+    sums: tuple[Any, ...],
+    number: int,
+    strategy: str,
+) -> Iterator[_Launch]:
+    """Sum weights in a round, the first or one that is made only if need be."""
+    source = _summing(lookup, weights, strategy)
+    threads = programs.weighing_threads(lookup.finder)
+    given = *_samples(x), *lookup.arguments, weights.data.ptr, *sums, np.int32(number)
+    if strategy == "global":
+        yield _Launch(source, case.blocks(), threads, given)
+        return
+    if strategy == "shared":
+        splits, window, words = 1, case.n, 3
+    else:
+        fit, words = case.words - programs.SPARE, 1
+        splits = 1 if case.n <= _BEYOND * fit else 2
+        window = min(-(-case.n // splits), fit)
+    nbytes = case.staged + 4 * words * (window + programs.SPARE)
+    cluster = splits if case.gpu.hopper else 1
+    blocks = case.blocks(splits) * splits
+    numbers = np.int32(window), np.int32(splits)
+    yield _Launch(source, blocks, threads, (*given, *numbers), nbytes, cluster)
 
 
 # Several chunks in one launch.

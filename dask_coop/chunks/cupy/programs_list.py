@@ -121,6 +121,9 @@ def written(op: Operation) -> np.dtype[Any]:
 def scanned(op: Operation, exclusive: bool = False, reverse: bool = False) -> scan.Scan:
     """Return what the scans of an operation have in common."""
     narrow = layout(replace(op, monoid=SUM)) if op.monoid.has_excess else None
+    if op.monoid is LOGADDEXP:
+        # A maximum, and the sum of exponentials of differences from it.
+        narrow = np.dtype("f8, f8")
     of = scan.of(functor(op), op.element, written(op), layout(op), exclusive, reverse, narrow)
     return replace(of, ordered=not op.monoid.commutative, costly=op.monoid.costly)
 
@@ -328,7 +331,7 @@ def histograms(samples: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
             yield from (bin_index.locate(find, np.dtype(index)) for index in ("u4", "i8"))
         yield from weighs(find, _WEIGHTS)
     yield from (histogram.largest(np.dtype(weight)) for weight in "efd")
-    yield from (histogram.settle(np.dtype(total)) for total in "Ld")
+    yield from (histogram.clear(), histogram.settle())
 
 
 def digits(samples: np.dtype[Any]) -> list[histogram.Finder]:
@@ -350,7 +353,8 @@ def tallies(integers: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
 def weighs(find: histogram.Finder, weights: str) -> Iterator[str]:
     """Yield the sums of weights of some dtypes, by their letters."""
     for weight in map(np.dtype, weights):
-        yield from (histogram.weigh(find, weight, shared) for shared in (True, False))
+        sums: tuple[histogram.Sums, ...] = ("whole", "lean", "global")
+        yield from (histogram.weigh(find, weight, kind) for kind in sums)
 
 
 def counts(find: histogram.Finder) -> Iterator[str]:
@@ -551,7 +555,7 @@ def _warm_histograms(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
         yield from counts(find)
         yield from weighs(find, "fd")
     yield from (histogram.largest(np.dtype(weight)) for weight in "fd")
-    yield histogram.settle(np.dtype("f8"))
+    yield from (histogram.clear(), histogram.settle())
 
 
 def everything() -> list[str]:

@@ -229,7 +229,7 @@ def _waves(gpu: Device, lines: _Lines, shared: bool) -> None:
     blocks = min(blocks, tiles if shared else lines.outer)
     board, lowest_tag = 0, 1
     if shared:
-        words = tuning.rounds * blocks * programs.tagged_words(scan.state_bytes)
+        words = tuning.rounds * blocks * programs.tagged_words(scan.held_bytes)
         room, lowest_tag = _board(words, -(-tiles // blocks))
         board = room.data.ptr
     lines.launch(

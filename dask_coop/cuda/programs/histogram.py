@@ -200,47 +200,78 @@ def lists_shared_bytes() -> int:
     return BUCKET * 4 + 256
 
 
-#: The words of global memory for a bin's light weights, as in kernel_histogram_weighted.cuh.
-LIGHT_WORDS = 5
+#: The words of global memory for what of a bin's weights is added apart, as in
+#: kernel_histogram_weighted.cuh.
+APART_WORDS = 6
+
+#: Words of the tables in shared memory for what is in no bin.
+SPARE = 32
+
+_SUMS = "WeightSums{table, above, below, apart, exponents}"
+_ADDRESSES = "double* table, u64* above, u64* below, u64* apart, Exponents* exponents"
+
+Sums = Literal["whole", "lean", "global"]
+
+
+def weighing_threads(find: Finder) -> int:
+    """Return the threads of a block of `weigh`, as many as have the registers that it needs."""
+    return 768 if find.kind == "digits" else THREADS
 
 
 @cache
-def weigh(find: Finder, weight: np.dtype[Any], shared: bool) -> str:
-    """Return the sum of weights, in shared or in global memory."""
+def weigh(find: Finder, weight: np.dtype[Any], sums: Sums) -> str:
+    """Return the sum of weights: all words in shared memory, the main ones only, or none."""
     is_float = str(weight.kind == "f").lower()
-    name = "weigh_shared" if shared else "weigh_global"
+    kinds, more, given = f"T, B, {ctype(weight)}, {is_float}", "", ""
+    if sums != "global":
+        kinds += f", {str(sums == 'lean').lower()}"
+        more, given = (
+            ", int window, int splits",
+            ", window, splits",
+        )
+    name = "weigh_global" if sums == "global" else "weigh_shared"
+    threads = weighing_threads(find)
     return unit(
         "kernel_histogram_weighted.cuh",
         find,
-        f"const {ctype(weight)}* weights, const int* exponent, double* table, u64* above, "
-        "u64* below, u64* light",
-        f"{name}<T, B, {ctype(weight)}, {is_float}, {THREADS}, {max(1, find.unroll - 1)}>"
-        "(x, weights, size, bins, exponent, table, above, below, light);",
+        f"const {ctype(weight)}* weights, {_ADDRESSES}, int round{more}",
+        f"{name}<{kinds}, {threads}>(x, weights, size, bins, {_SUMS}, round{given});",
+        f"{threads}, 1",
     )
 
 
 @cache
 def largest(weight: np.dtype[Any]) -> str:
-    """Return the search for the exponent of the largest weight."""
+    """Return the search for the exponent of the largest of some weights."""
     return f"""#include "kernel_histogram_weighted.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})
-entry(const {ctype(weight)}* weights, i64 size, int* exponent) {{
-  largest<{ctype(weight)}, {THREADS}>(weights, size, exponent);
+entry(const {ctype(weight)}* weights, i64 size, i64 step, Exponents* exponents) {{
+  largest<{ctype(weight)}, {THREADS}>(weights, size, step, exponents);
 }}
 """
 
 
 @cache
-def settle(total: np.dtype[Any]) -> str:
-    """Return the step that adds the sums of weights to the table."""
-    table = "double" if total.kind == "f" else "u64"
+def clear() -> str:
+    """Return the step that clears the sums of weights that were too heavy."""
     return f"""#include "kernel_histogram_weighted.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})
-entry({table}* table, const u64* high, const u64* low, const u64* light, const int* exponent,
-      int n) {{
-  settle(table, high, low, light, exponent, n);
+entry(u64* sums, i64 size, const Exponents* exponents) {{
+  clear(sums, size, exponents);
+}}
+"""
+
+
+@cache
+def settle() -> str:
+    """Return the step that adds the sums of floats to the table."""
+    return f"""#include "kernel_histogram_weighted.cuh"
+using namespace coop;
+extern "C" __global__ void __launch_bounds__({THREADS})
+entry({_ADDRESSES}, int n) {{
+  settle({_SUMS}, n);
 }}
 """
 

@@ -63,6 +63,11 @@ class Scan:
     costly: bool = False
 
     @property
+    def held_bytes(self) -> int:
+        """The size of what warps and blocks hand to one another, at most."""
+        return max(self.state_bytes, self.narrow_bytes)
+
+    @property
     def flags(self) -> str:
         """The template arguments that end every list."""
         return f"{str(self.exclusive).lower()}, {str(self.reverse).lower()}"
@@ -202,10 +207,12 @@ def tune(scan: Scan, n: int, processors: int, shared_bytes: int, shared: bool) -
     its own, tiles divide a line evenly.
     """
     warps, most = (_SHARED_TILES if shared else _OWN_TILES)[scan.widest]
-    if scan.narrow_bytes > 2 * max(4, scan.widest):
+    if not scan.costly and scan.narrow_bytes > 2 * max(4, scan.widest):
         warps, most = 8, 7
-    elif scan.element_bytes != scan.result_bytes or scan.costly:
+    elif scan.element_bytes != scan.result_bytes:
         warps, most = 16, 7
+    elif scan.costly:
+        warps, most = (16, 15) if scan.widest < 4 else (8, 31 if scan.widest == 4 else 15)
     items = most
     if not shared:
         tiles = -(-n // (warps * 32 * most))
@@ -223,7 +230,7 @@ def tagged_words(state_bytes: int) -> int:
 def waves_shared_bytes(scan: Scan, tuning: Waves) -> int:
     """Return the shared memory of a block of `waves`; the program checks that it is enough."""
     ring = tuning.tile * scan.widest
-    states = 2 * -(-tuning.warps * scan.state_bytes // 16) * 16
+    states = 2 * -(-tuning.warps * scan.held_bytes // 16) * 16
     return -(-(ring + states + 4 * 8) * tuning.stages // 128) * 128
 
 
