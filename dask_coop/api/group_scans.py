@@ -22,9 +22,7 @@ from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
 from dask_coop.api.monoid import Monoid, scan
-from dask_coop.api.public import Engine, public
-from dask_coop.errors import Declined
-from dask_coop.graph import executor
+from dask_coop.api.public import public
 from dask_coop.graph.grouped import Known
 
 #: The scans that there are by name.
@@ -42,7 +40,7 @@ _SCANS = {
 }
 
 
-@public("scan", dask=False)
+@public("blockwise", dask=False)
 def groupby_scan(
     array: Any,
     *by: Any,
@@ -51,7 +49,6 @@ def groupby_scan(
     axis: int = -1,
     dtype: Any = None,
     method: None = None,
-    engine: Engine = "auto",
 ) -> da.Array:
     """Scan the elements of each group along an axis.
 
@@ -59,7 +56,7 @@ def groupby_scan(
     ----------
     array : dask.array.Array or array_like
         Elements that the scan takes, in NumPy or CuPy chunks.
-    *by : array_like
+    by : array_like
         Labels that are known, as for :func:`groupby_reduce`.
     func : str or Monoid
         "cumsum", "nancumsum", "cumprod", "nancumprod", "cummax", "cummin", "logcumsumexp", or a
@@ -72,8 +69,6 @@ def groupby_scan(
         That of the result.
     method : None
         For flox's signature.
-    engine : {"auto", "collective"}
-        "collective" is declined: groups are scanned by a graph.
 
     Returns
     -------
@@ -103,8 +98,6 @@ def groupby_scan(
     x = without_empty(asanyarray(array))
     chunks.kind(x._meta, "array")
     chunks.refuse_masked("groupby_scan", x._meta)
-    if executor.runner() is not None:
-        raise Declined("groups are scanned by a graph")
     if method is not None:
         raise ValueError(f"method is None in groupby_scan, got {method!r}")
     if not (isinstance(func, Monoid) or func in _SCANS):
