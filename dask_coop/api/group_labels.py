@@ -73,7 +73,7 @@ def _as_labels(one: Any) -> Any:
     chunks.refuse_masked("groupby_reduce", one)
     # What is no chunk, such as a list or what pandas has, NumPy makes an array of.
     with suppress(Refused):
-        one = chunks.backend_of(one).to_numpy(one)
+        one = chunks.asarray(one, "numpy")
     labels = np.asarray(one)
     if labels.dtype.kind == "O":
         return _plain(labels)
