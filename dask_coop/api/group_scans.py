@@ -115,7 +115,8 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
     if axis < first:
         raise ValueError(f"axis={axis} is none that labels are along, {first} to {x.ndim - 1}")
     # The axis of the scan is the last one, and the others of the labels are before it.
-    moved = da.moveaxis(x, axis, -1)
+    last = axis == x.ndim - 1
+    moved = x if last else da.moveaxis(x, axis, -1)
     codes = np.moveaxis(labels.codes, axis - first, -1)
     codes, _ = of_rows(Known(codes, labels.ndim - 1), moved.shape[first:], int(codes.max()) + 1)
     flat = moved.reshape(*moved.shape[:first], -1) if labels.ndim > 1 else moved
@@ -130,7 +131,7 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
     if apart:
         found = found[..., np.argsort(order)].rechunk(flat.chunks)
     found = found.reshape(moved.shape) if labels.ndim > 1 else found
-    return da.moveaxis(found, -1, axis).rechunk(x.chunks)
+    return (found if last else da.moveaxis(found, -1, axis)).rechunk(x.chunks)
 
 
 def _scan(x: da.Array, func: Any, heads: np.ndarray[Any, Any], dtype: Any) -> da.Array:
