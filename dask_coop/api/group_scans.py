@@ -8,12 +8,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, map_blocks
+from dask.array.core import Array, asanyarray
 from dask.array.utils import validate_axis
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task
+from dask.tokenize import tokenize
+from dask.utils import cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.api import cumulative
@@ -145,8 +150,12 @@ def _scan(x: da.Array, func: Any, heads: np.ndarray[Any, Any], dtype: Any) -> da
 
 def _of_kind(mask: np.ndarray[Any, Any], x: da.Array) -> da.Array:
     """Return a mask of the host in the chunks of the last axis of `x`, and of its kind."""
-    lazy = da.from_array(mask, chunks=(x.chunks[-1],))
-    kind = chunks.kind(x._meta)
-    if kind == "numpy":
-        return lazy
-    return map_blocks(chunks.asarray, lazy, kind, meta=chunks.zeros_like(x._meta, "?", 1))
+    ends = cached_cumsum(x.chunks[-1], initial_zero=True)
+    name, to = f"groups-{tokenize(mask, x.chunks[-1])}", chunks.kind(x._meta)
+    layer = {
+        (name, i): Task((name, i), chunks.asarray, mask[start:stop], to)
+        for i, (start, stop) in enumerate(itertools.pairwise(ends))
+    }
+    graph = HighLevelGraph.from_collections(name, layer)
+    meta = chunks.zeros_like(x._meta, "?", 1)
+    return Array(graph, name, (x.chunks[-1],), meta=meta)

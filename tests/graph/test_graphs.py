@@ -170,6 +170,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
             x, dc.sum(x, axis=0).astype("i8") % 3, func="mean", expected_groups=[0, 1, 2]
         )[0],
         "medians of groups": dc.groupby_reduce(x, RUNS, func="median")[0],
+        "scans of groups": dc.groupby_scan(x, RUNS, func="cumsum"),
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
         **{f"describe lines {n}": a for n, a in dc.describe(x, axis=0)._asdict().items()},
     }
@@ -367,6 +368,9 @@ def expectations(array: Any) -> dict[str, Any]:
         "not isin": np.isin(array, array.sum(0) / 3, invert=True),
         "searchsorted": np.searchsorted(array.cumsum(), array * 20),
         "groups": np.stack([array[:, g == LABELS].sum(1) for g in range(3)], 1),
+        "scans of groups": sum(
+            np.cumsum(np.where(g == RUNS, array, 0), 1) * (g == RUNS) for g in range(3)
+        ),
         "medians of groups": np.stack(
             [np.median(array[:, g == RUNS], axis=1) for g in range(3)], 1
         ),
