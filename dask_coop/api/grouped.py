@@ -29,7 +29,7 @@ _ARGUMENTS = {name: {"ddof"} for name in ("var", "std", "nanvar", "nanstd")}
 _ARGUMENTS |= {name: {"q", "method"} for name in ("quantile", "nanquantile")}
 
 
-@public("reduction", dask=False)
+@public("selection", dask=False)
 def groupby_reduce(
     array: Any,
     *by: Any,
