@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
+from contextlib import suppress
 from typing import Any
 
 import dask.array as da
@@ -13,6 +13,7 @@ from dask.base import is_dask_collection
 from dask_coop import chunks
 from dask_coop.algebra.bins import find_steps
 from dask_coop.chunks.labels import Coder, Intervals, Values
+from dask_coop.errors import Refused
 from dask_coop.graph.grouped import Known, Lazy
 
 Labels = np.ndarray[Any, Any]
@@ -69,8 +70,10 @@ def _as_labels(one: Any) -> Any:
         chunks.kind(one._meta, "labels")
         chunks.refuse_masked("groupby_reduce", one._meta)
         return one
-    if type(one).__module__.startswith("cupy"):
-        return chunks.backend_of(one).to_numpy(one)
+    chunks.refuse_masked("groupby_reduce", one)
+    # What is no chunk, such as a list or what pandas has, NumPy makes an array of.
+    with suppress(Refused):
+        one = chunks.asarray(one, "numpy")
     labels = np.asarray(one)
     if labels.dtype.kind == "O":
         return _plain(labels)
@@ -227,9 +230,9 @@ def _intervals(
 def _as_intervals(edges: Labels) -> Any:
     """Return bins as pandas has them, or, where it is not there, as pairs of edges."""
     try:
-        pandas: Any = import_module("pandas")
+        from pandas import IntervalIndex  # type: ignore[import-untyped]
     except ImportError:
         pairs = np.empty(max(0, len(edges) - 1), object)
         pairs[:] = [*zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
         return pairs
-    return pandas.IntervalIndex.from_breaks(edges).to_numpy()
+    return IntervalIndex.from_breaks(edges).to_numpy()

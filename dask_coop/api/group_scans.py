@@ -8,12 +8,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray, map_blocks
+from dask.array.core import Array, asanyarray
 from dask.array.utils import validate_axis
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task
+from dask.tokenize import tokenize
+from dask.utils import cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.api import cumulative
@@ -22,9 +27,7 @@ from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
 from dask_coop.api.monoid import Monoid, scan
-from dask_coop.api.public import Engine, public
-from dask_coop.errors import Declined
-from dask_coop.graph import executor
+from dask_coop.api.public import public
 from dask_coop.graph.grouped import Known
 
 #: The scans that there are by name.
@@ -42,7 +45,7 @@ _SCANS = {
 }
 
 
-@public("scan", dask=False)
+@public("blockwise", dask=False)
 def groupby_scan(
     array: Any,
     *by: Any,
@@ -51,7 +54,6 @@ def groupby_scan(
     axis: int = -1,
     dtype: Any = None,
     method: None = None,
-    engine: Engine = "auto",
 ) -> da.Array:
     """Scan the elements of each group along an axis.
 
@@ -59,7 +61,7 @@ def groupby_scan(
     ----------
     array : dask.array.Array or array_like
         Elements that the scan takes, in NumPy or CuPy chunks.
-    *by : array_like
+    by : array_like
         Labels that are known, as for :func:`groupby_reduce`.
     func : str or Monoid
         "cumsum", "nancumsum", "cumprod", "nancumprod", "cummax", "cummin", "logcumsumexp", or a
@@ -72,8 +74,6 @@ def groupby_scan(
         That of the result.
     method : None
         For flox's signature.
-    engine : {"auto", "collective"}
-        "collective" is declined: groups are scanned by a graph.
 
     Returns
     -------
@@ -103,8 +103,6 @@ def groupby_scan(
     x = without_empty(asanyarray(array))
     chunks.kind(x._meta, "array")
     chunks.refuse_masked("groupby_scan", x._meta)
-    if executor.runner() is not None:
-        raise Declined("groups are scanned by a graph")
     if method is not None:
         raise ValueError(f"method is None in groupby_scan, got {method!r}")
     if not (isinstance(func, Monoid) or func in _SCANS):
@@ -122,7 +120,8 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
     if axis < first:
         raise ValueError(f"axis={axis} is none that labels are along, {first} to {x.ndim - 1}")
     # The axis of the scan is the last one, and the others of the labels are before it.
-    moved = da.moveaxis(x, axis, -1)
+    last = axis == x.ndim - 1
+    moved = x if last else da.moveaxis(x, axis, -1)
     codes = np.moveaxis(labels.codes, axis - first, -1)
     codes, _ = of_rows(Known(codes, labels.ndim - 1), moved.shape[first:], int(codes.max()) + 1)
     flat = moved.reshape(*moved.shape[:first], -1) if labels.ndim > 1 else moved
@@ -137,7 +136,7 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
     if apart:
         found = found[..., np.argsort(order)].rechunk(flat.chunks)
     found = found.reshape(moved.shape) if labels.ndim > 1 else found
-    return da.moveaxis(found, -1, axis).rechunk(x.chunks)
+    return (found if last else da.moveaxis(found, -1, axis)).rechunk(x.chunks)
 
 
 def _scan(x: da.Array, func: Any, heads: np.ndarray[Any, Any], dtype: Any) -> da.Array:
@@ -151,8 +150,12 @@ def _scan(x: da.Array, func: Any, heads: np.ndarray[Any, Any], dtype: Any) -> da
 
 def _of_kind(mask: np.ndarray[Any, Any], x: da.Array) -> da.Array:
     """Return a mask of the host in the chunks of the last axis of `x`, and of its kind."""
-    lazy = da.from_array(mask, chunks=(x.chunks[-1],))
-    kind = chunks.kind(x._meta)
-    if kind == "numpy":
-        return lazy
-    return map_blocks(chunks.asarray, lazy, kind, meta=chunks.zeros_like(x._meta, "?", 1))
+    ends = cached_cumsum(x.chunks[-1], initial_zero=True)
+    name, to = f"groups-{tokenize(mask, x.chunks[-1])}", chunks.kind(x._meta)
+    layer = {
+        (name, i): Task((name, i), chunks.asarray, mask[start:stop], to)
+        for i, (start, stop) in enumerate(itertools.pairwise(ends))
+    }
+    graph = HighLevelGraph.from_collections(name, layer)
+    meta = chunks.zeros_like(x._meta, "?", 1)
+    return Array(graph, name, (x.chunks[-1],), meta=meta)

@@ -29,7 +29,7 @@ _ARGUMENTS = {name: {"ddof"} for name in ("var", "std", "nanvar", "nanstd")}
 _ARGUMENTS |= {name: {"q", "method"} for name in ("quantile", "nanquantile")}
 
 
-@public("reduction", dask=False)
+@public("selection", dask=False)
 def groupby_reduce(
     array: Any,
     *by: Any,
@@ -51,7 +51,7 @@ def groupby_reduce(
     array : dask.array.Array or array_like
         Bool, integers, floats or complex numbers in NumPy or CuPy chunks; dates and durations in
         NumPy chunks, of which `func` tells what there is.
-    *by : array_like or dask.array.Array
+    by : array_like or dask.array.Array
         Labels: integers, floats, dates or strings, NumPy's, CuPy's or Dask's, along the last axes
         of `array`, as long as these or of length 1. Elements whose label is NaN are left out. With
         several labels there is a group for each combination.

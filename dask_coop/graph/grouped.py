@@ -146,9 +146,9 @@ def reduction(
             prefix = (merged, *index, number)
             # Several outputs share the last states.
             last[index, number] = _merges(below, ops, plan, keys, prefix, len(outputs) > 1)
-    top = {lifted}
     if below:
-        graph, top = add(graph, merged, below, top), {merged, lifted}
+        graph = add(graph, merged, below, {lifted})
+    top = {str(key[0]) for keys, _ in last.values() for key in keys} or {lifted}
     width = math.prod(shape[1:])
     sizes = tuple((stop - start) // width if width else 0 for start, stop in ranges)
     sizes = sizes if width else (shape[0],)
