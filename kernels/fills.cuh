@@ -22,18 +22,18 @@ template <typename T> struct Fill {
 };
 
 // A value that is still good, if any, and how many missing ones came behind it, up to one more than the limit.
-template <typename T, typename Count> struct Held {
+template <typename T, typename Count> struct Gap {
   T value;
   Count gap;
 };
 template <typename To, typename T, typename Count>
-__device__ To convert(Held<T, Count> x) {
-  if constexpr (is_same<To, Held<T, Count>>::value) return x;
+__device__ To convert(Gap<T, Count> x) {
+  if constexpr (is_same<To, Gap<T, Count>>::value) return x;
   else return convert<To>(x.value);
 }
 
 template <typename T, typename Count, i64 limit> struct LimitedFill {
-  using State = Held<T, Count>;
+  using State = Gap<T, Count>;
   using Lift = OneByOne<LimitedFill, T>;
   __device__ static State identity() { return {Missing<T>::value(), 0}; }
   __device__ static State lift(T x) { return {x, Count(is_nan(x))}; }
