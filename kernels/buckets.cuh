@@ -32,20 +32,21 @@ __device__ void load_tile(const T* x, i64 n, Vector<T, v> (&loaded)[vectors]) {
   }
 }
 
-// Counts a thread's elements by their buckets, and finds the rank of each in its own; those whose bucket is
-// none of `buckets` are left out.
-template <int vt>
-__device__ void take_ranks(const unsigned (&bucket)[vt], unsigned (&rank)[vt], unsigned* counts, int buckets) {
+// Counts a thread's elements by their buckets, which are bins without their last bits, and finds the rank of each
+// in its own; those whose bucket is none of `buckets` are left out.
+template <int bits, int vt>
+__device__ void take_ranks(const unsigned (&bin)[vt], unsigned (&rank)[vt], unsigned* counts, int buckets) {
+  auto bucket = [&](int i) { return bin[i] >> bits; };
   // Neighbours in one bucket take their ranks at once: additions to one counter wait for one another.
 #pragma unroll
   for (int i = vt - 1; i >= 0; --i) {
-    bool joined = i < vt - 1 && bucket[i + (i < vt - 1)] == bucket[i];
+    bool joined = i < vt - 1 && bucket(i + (i < vt - 1)) == bucket(i);
     rank[i] = joined ? rank[i + (i < vt - 1)] + 1 : 1;
   }
 #pragma unroll
   for (int i = 0; i < vt; ++i) {
-    if (i > 0 && bucket[i - (i > 0)] == bucket[i]) rank[i] = rank[i - (i > 0)] + 1;
-    else if (bucket[i] < unsigned(buckets)) rank[i] = atomicAdd(counts + bucket[i], rank[i]);
+    if (i > 0 && bucket(i - (i > 0)) == bucket(i)) rank[i] = rank[i - (i > 0)] + 1;
+    else if (bucket(i) < unsigned(buckets)) rank[i] = atomicAdd(counts + bucket(i), rank[i]);
   }
 }
 

@@ -78,7 +78,7 @@ __device__ void deal_keys(const T* x, i64 n, int buckets, Vector<typename Distin
     bucket[i] = held ? unsigned(hash(key[i], buckets) >> 32) : ~0u;
   }
   __syncthreads();
-  take_ranks(bucket, rank, counts, buckets);
+  take_ranks<0>(bucket, rank, counts, buckets);
   __syncthreads();
 
   unsigned count = tid < buckets ? counts[tid] : 0, all;

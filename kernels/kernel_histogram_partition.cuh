@@ -45,7 +45,7 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
   if (tid < buckets) counts[tid] = 0;
   Vector<T, v> loaded[vt / v];
   load_tile<nt>(x + first, size - first, loaded);
-  unsigned bin[vt], bucket[vt], rank[vt];
+  unsigned bin[vt], rank[vt];
 #pragma unroll
   for (int i = 0; i < vt / v; ++i) {
     unsigned found[v];
@@ -54,11 +54,10 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
     for (int k = 0; k < v; ++k) {
       i64 at = (i64(i) * nt + tid) * v + k;
       bin[i * v + k] = first + at < size && found[k] < bins.n ? found[k] : ~0u;
-      bucket[i * v + k] = bin[i * v + k] >> bucket_bits;
     }
   }
   __syncthreads();
-  take_ranks(bucket, rank, counts, buckets);
+  take_ranks<bucket_bits>(bin, rank, counts, buckets);
   __syncthreads();
 
   unsigned vectors = tid < buckets ? (counts[tid] + 7) / 8 : 0, all;
@@ -73,7 +72,7 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
 #pragma unroll
   for (int i = 0; i < vt; ++i) {
     if (bin[i] < bins.n) {
-      slots[starts[bucket[i]] + rank[i]] = bin[i] & (bucket_bins - 1);
+      slots[starts[bin[i] >> bucket_bits] + rank[i]] = bin[i] & (bucket_bins - 1);
     }
   }
   __syncthreads();
