@@ -148,6 +148,42 @@ def cases() -> None:
             dask_coop.cumsum(lazy, axis=1, segments=lazy > 98, reverse=True),
         ):
             result.compute(scheduler="synchronous")
+    for name in ("f4", "i8"):
+        for shape in ((50, 300), (500, 60), (5000, 7), (100_003, 2)):
+            x = cupy.asarray(rng.integers(0, 9999, shape).astype(name))
+            backend.order_statistics(x, (0,), np.zeros((x.shape[1], 2), "i8"))
+        x = cupy.asarray(rng.integers(0, 9999, 300_003).astype(name))
+        lazy = da.from_array(x, chunks=200_001, asarray=False)
+        for result in (
+            dask_coop.quantile(lazy, [0.1, 0.5, 0.9]),
+            dask_coop.topk(lazy, 20),
+            dask_coop.select(lazy, lazy > 5000),
+            dask_coop.flatnonzero(lazy > 9000),
+        ):
+            result.compute(scheduler="synchronous")
+    rows = [monoids.SUM, monoids.MEAN, monoids.VAR, monoids.MAX, monoids.ARGMAX]
+    for name in ("f4", "f8", "i4"):
+        dtype = np.dtype(name)
+        ops = [bind(row, dtype, row.output(dtype), "cases") for row in rows]
+        for shape in ((70_003,), (700, 90), (90, 700), (3, 200, 70)):
+            x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
+            for n in (3, 300, 20_000, 400_000):
+                for lies in (x, x.T):
+                    codes = cupy.asarray(rng.integers(-1, n, lies.shape[-1]))
+                    for some in (ops, ops[:1], ops[3:4]):
+                        backend.lift_groups(some, lies, codes, n)
+    for shape in ((700, 90), (90, 700), (5, 30_003)):
+        x = cupy.asarray(rng.random(shape, dtype="f4"))
+        lazy = da.from_array(cupy.where(x < 0.2, cupy.nan, x), chunks=-1, asarray=False)
+        for axis in (0, 1):
+            window = min(40, shape[axis])
+            for result in (
+                *(dask_coop.ffill(lazy, axis), dask_coop.bfill(lazy, axis, 3)),
+                *(dask_coop.ewm_mean(lazy, axis, span=9), dask_coop.logcumsumexp(lazy, axis)),
+                *(f(lazy, window, 1, axis) for f in (dask_coop.move_mean, dask_coop.move_max)),
+                *(f(lazy, 3, 1, axis) for f in (dask_coop.move_std, dask_coop.move_min)),
+            ):
+                result.compute(scheduler="synchronous")
     for name in ("u1", "u2", "f4", "f8", "c16"):
         for shape, axes in (
             ((300, 257), (1, 0)),
@@ -210,7 +246,7 @@ def run_cases() -> None:
     """Run the cases as this GPU does, and as one without clusters and bulk copies."""
     import cupy
 
-    from dask_coop.chunks.cupy import programs_list
+    from dask_coop.chunks.cupy import program_sets
     from dask_coop.cuda import compiler, launch
     from dask_coop.cuda import team as teams
     from dask_coop.cuda.devices import device
@@ -233,7 +269,7 @@ def run_cases() -> None:
         os.environ["DASK_COOP_PORTABLE"] = "1"
         device.cache_clear()
         cases()
-    listed = set().union(*map(kinds, programs_list.everything()))
+    listed = set().union(*map(kinds, program_sets.everything()))
     if missing := listed - launched:
         raise SystemExit(f"no case launches {', '.join(sorted(missing))}")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.cupy.programs_list import GROUPS, WARM, warm
+from dask_coop.chunks.cupy.program_sets import GROUPS, WARM, warm
 from dask_coop.cli import info, loops
 from dask_coop.cuda import compiler, disk_cache
 from dask_coop.cuda.devices import Device, device, usual

@@ -95,7 +95,7 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
         from cupy.cuda import runtime
 
         import dask_coop.chunks.cupy.backend  # noqa: F401  what the first task would import
-        from dask_coop.chunks.cupy.programs_list import common
+        from dask_coop.chunks.cupy.program_sets import common
         from dask_coop.cuda.devices import device
         from dask_coop.cuda.launch import load
         from dask_coop.cuda.sharing import for_each

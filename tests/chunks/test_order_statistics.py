@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_coop.chunks.backend import backend_of
-from dask_coop.chunks.cupy import programs_list
+from dask_coop.chunks.cupy import program_sets
 from dask_coop.cuda.programs import order_statistics as programs
 
 FLOATS = ("f2", "f4", "f8")
 DTYPES = ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", *FLOATS)
-LISTED = frozenset(programs_list.everything())
+LISTED = frozenset(program_sets.everything())
 #: About every border between strategies.
 LENGTHS = (1, 2, 3, 7, 31, 32, 33, 64, 65, 127, 128, 365, 1023, 1024, 1025, 5000)
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("cuda.core")
 
-from dask_coop.chunks.cupy import programs_list
+from dask_coop.chunks.cupy import program_sets
 from dask_coop.cli import info, loops, main, warm
 from dask_coop.cuda import compiler
 from dask_coop.cuda.devices import Device, usual
@@ -49,7 +49,7 @@ def test_what_it_compiles_is_kept_and_counted(
     folder, *lines = run(capsys, *given)
     assert folder == f"folder of kernels: {tmp_path / 'kernels'}"
     sources = {
-        group: programs_list.warm(group, np.dtype("f4"), usual("sm_90"))
+        group: program_sets.warm(group, np.dtype("f4"), usual("sm_90"))
         for group in ("histograms", "scans")
     }
     for line, (group, listed) in zip(lines, sources.items(), strict=True):
@@ -77,9 +77,9 @@ def test_by_default_it_is_everything_for_the_gpus_of_this_machine(
     monkeypatch.setattr(info, "facts", lambda: {"gpus": [{}] * 3, "no_gpu": None})
     monkeypatch.setattr(warm, "device", lambda ordinal: small)
     _, *lines = run(capsys)
-    assert len(lines) == len(programs_list.GROUPS) * len(programs_list.WARM)
+    assert len(lines) == len(program_sets.GROUPS) * len(program_sets.WARM)
     assert {arch for _, arch in compiled} == {"sm_120"}
-    listed = programs_list.common(programs_list.WARM, small)
+    listed = program_sets.common(program_sets.WARM, small)
     # What CoopPlugin loads is among it: multi-chunk launches too, with that GPU's own tiles.
     assert {source for source, _ in compiled} > set(listed)
     assert any("multichunk_scan_waves" in source for source in listed)

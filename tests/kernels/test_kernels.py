@@ -14,7 +14,7 @@ from support.compiled import THOROUGH, compile_all, spills
 
 from dask_coop.algebra.monoids import MIN, MOMENTS, REPRODUCIBLE_SUM, SUM
 from dask_coop.algebra.operation import bind, compensated
-from dask_coop.chunks.cupy import programs_list
+from dask_coop.chunks.cupy import program_sets, programs_list
 from dask_coop.cuda import compiler
 from dask_coop.cuda.devices import usual
 from dask_coop.cuda.programs import histogram, reduce
@@ -22,7 +22,7 @@ from dask_coop.cuda.programs import histogram, reduce
 #: Without sm_90, for which every kernel is compiled.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
 COMMON = ("f4", "f8", "i4", "i8", "u1")
-EVERYTHING = programs_list.everything()
+EVERYTHING = program_sets.everything()
 #: Every eighth one, which differs from its neighbours by a kernel or a dtype; or all, if asked for.
 CHECKED = EVERYTHING[:: 1 if THOROUGH else 8]
 PARTS = 12
@@ -30,7 +30,7 @@ PARTS = 12
 
 def common(arch: str, name: str) -> list[str]:
     dtype = np.dtype(name)
-    sources = programs_list.common((dtype,), usual(arch))
+    sources = program_sets.common((dtype,), usual(arch))
     if name == "f4":
         sources += [*programs_list.transposes(dtype), *programs_list.matmuls(dtype)]
     return sources

@@ -1,0 +1,202 @@
+"""The programs that are compiled ahead: those of most work, those of groups of functions, and all.
+
+`programs_list` has them by what launches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dask_coop.algebra.fills import fill
+from dask_coop.algebra.monoids import (
+    LOGADDEXP,
+    MAX,
+    MEAN,
+    MIN,
+    MINMAX,
+    MOMENTS,
+    MONOIDS,
+    PROD,
+    SUM,
+    VAR,
+)
+from dask_coop.algebra.operation import bind, compensated
+from dask_coop.chunks.cupy.programs_list import (
+    all_groups,
+    all_scans,
+    counts,
+    digits,
+    element,
+    finders,
+    functor,
+    gaps,
+    histograms,
+    layout,
+    matmuls,
+    multichunk_scan,
+    multichunks,
+    reductions,
+    scanned,
+    scans,
+    selections,
+    skips,
+    tallies,
+    transposes,
+    weighs,
+    windows,
+)
+from dask_coop.cuda.devices import Device, usual
+from dask_coop.cuda.programs import (
+    bin_index,
+    distinct,
+    histogram,
+    matmul,
+    multichunk,
+    order_statistics,
+    reduce,
+    select,
+)
+from dask_coop.cuda.programs.base import CTYPES
+
+_H200 = usual("sm_90")
+
+#: What `common` covers.
+_COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
+
+
+def common(dtypes: tuple[np.dtype[Any], ...], gpu: Device = _H200) -> list[str]:
+    """Return what most work on elements of `dtypes` needs, whole arrays in one launch included."""
+    sources: list[str] = []
+    for dtype in dtypes:
+        for monoid in _COMMON:
+            op = compensated(bind(monoid, dtype, monoid.output(dtype), monoid.name))
+            sources += reductions(op)
+            sources.append(multichunk.reduce(functor(op), element(op), layout(op)))
+        total = compensated(bind(SUM, dtype, SUM.output(dtype), "scan"))
+        sources += scans(total, gpu)
+        sources.append(multichunk_scan(scanned(total), gpu))
+        samples = np.dtype("u1") if dtype.kind == "b" else dtype
+        edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
+        find = histogram.finder("guessed", samples, edge)
+        sources += [*counts(find), multichunk.histogram(find, False)]
+    return list(dict.fromkeys(sources))
+
+
+#: The dtypes that programs are compiled ahead for by default, and the groups that `warm` knows.
+WARM = tuple(map(np.dtype, ("f4", "f8", "i4", "i8", "u1")))
+GROUPS = ("reductions", "scans", "histograms", "products")
+
+#: What scans are by that public functions of their own take.
+_SCANS = (SUM, PROD, MAX, MIN, LOGADDEXP)
+
+
+def warm(group: str, dtype: np.dtype[Any], gpu: Device) -> list[str]:
+    """Return what the public functions of a group launch for elements of `dtype` by default.
+
+    Masks, segments, other directions of scans than forward and inclusive, and weights that are not
+    floats are left out.
+
+    Parameters
+    ----------
+    group : {"reductions", "scans", "histograms", "products"}
+    dtype : numpy.dtype
+    gpu : Device
+    """
+    match group:
+        case "reductions":
+            return list(dict.fromkeys(_warm_reductions(dtype)))
+        case "scans":
+            return list(dict.fromkeys(_warm_scans(dtype, gpu)))
+        case "histograms":
+            return list(dict.fromkeys(_warm_histograms(dtype, gpu)))
+        case _:
+            known = dtype.kind == "b" or dtype in matmul.DTYPES
+            return [*transposes(dtype), *(matmuls(dtype) if known else ())]
+
+
+def _warm_reductions(dtype: np.dtype[Any]) -> Iterator[str]:
+    for monoid in MONOIDS:
+        # Of reproducible sums, which are asked for by name, and of what has no public function.
+        if dtype.kind not in monoid.kinds or monoid.has_digits or monoid is LOGADDEXP:
+            continue
+        for skipna in skips(monoid) if dtype.kind == "f" else (False,):
+            op = compensated(bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna))
+            yield from reductions(op)
+            yield multichunk.reduce(functor(op), element(op), layout(op))
+
+
+def _warm_scans(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
+    for monoid in _SCANS:
+        if dtype.kind in monoid.kinds:
+            op = compensated(bind(monoid, dtype, monoid.output(dtype), "scan"))
+            yield from scans(op, gpu)
+            yield multichunk_scan(scanned(op), gpu)
+            # Which lifts the chunks.
+            yield reduce.long_rows(functor(op), element(op), layout(op))
+    if dtype.kind == "f":
+        filled = bind(fill(None), dtype, dtype, "ffill")
+        yield from reductions(filled)
+        yield from (*scans(filled, gpu), *scans(filled, gpu, reverse=True))
+
+
+def _warm_histograms(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
+    if dtype.kind not in "biuf":
+        return
+    samples = np.dtype("u1") if dtype.kind == "b" else dtype
+    edge = np.dtype("f4" if dtype.kind == "f" and dtype.itemsize <= 4 else "f8")
+    offsets_of = np.dtype("u4")
+    tally = histogram.finder("unit", offsets_of, offsets_of)
+    one, several = digits(samples)
+    yield from (*counts(one), multichunk.histogram(one, samples.itemsize > 1))
+    yield histogram.windows(several, False)
+    if samples.itemsize > 2:
+        yield from (select.collect(samples, many) for many in (False, True))
+    for find in finders(samples, edge):
+        yield from counts(find)
+        yield from weighs(find, "fd")
+        yield bin_index.locate(find, offsets_of)
+        yield multichunk.histogram(find, False)
+    for find in (tally, *([histogram.finder("unit", samples, samples)] * (samples.kind in "iu"))):
+        yield from counts(find)
+        yield from weighs(find, "fd")
+    yield from (histogram.largest(np.dtype(weight)) for weight in "fd")
+    yield from (histogram.clear(), histogram.settle())
+
+
+def everything() -> list[str]:
+    """Return every program that the library can ask for, each once."""
+    sources: dict[str, None] = {}
+    for name in CTYPES:
+        dtype = np.dtype(name)
+        for monoid in MONOIDS:
+            if dtype.kind in monoid.kinds:
+                for skipna in skips(monoid):
+                    op = bind(monoid, dtype, monoid.output(dtype), monoid.name, skipna)
+                    sources.update(dict.fromkeys(reductions(op)))
+                if "masked" in monoid.options and dtype.kind != "c":
+                    op = replace(bind(monoid, dtype, dtype, monoid.name), masked=True)
+                    sources.update(dict.fromkeys(reductions(op)))
+        sources.update(dict.fromkeys(all_groups(dtype)))
+        if dtype.kind in "biuf":
+            sources.update(dict.fromkeys(histograms(dtype)))
+            sources.update(dict.fromkeys(order_statistics.all_of(dtype)))
+        if dtype.kind in "biu":
+            sources.update(dict.fromkeys(tallies(dtype)))
+        sources.update(dict.fromkeys(multichunks(dtype)))
+        sources.update(dict.fromkeys(transposes(dtype)))
+        sources.update(dict.fromkeys(windows(dtype)))
+        if dtype.kind == "b" or dtype in matmul.DTYPES:
+            sources.update(dict.fromkeys(matmuls(dtype)))
+        if dtype in WARM:
+            sources.update(dict.fromkeys(common((dtype,))))
+            for group in GROUPS:
+                sources.update(dict.fromkeys(warm(group, dtype, _H200)))
+    sources.update(dict.fromkeys(all_scans()))
+    sources.update(dict.fromkeys(gaps()))
+    sources.update(dict.fromkeys(selections()))
+    sources.update(dict.fromkeys(distinct.programs()))
+    return list(sources)
