@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from . import collective, node
+from . import collective, grouped_gpu, node
 from .order import HERE, OURS, Row, facts, figures
 
 RESULTS = HERE / "results" / "grouped"
@@ -110,11 +110,6 @@ def beside(work: str, calls: dict[str, Call], samples: int) -> Iterator[Row]:
         yield {"work": work, "by": by, "ms": min(found)}
 
 
-def on_gpu(samples: int) -> Iterator[Row]:
-    """Measure kernels on one GPU, beside CuPy and PyTorch."""
-    yield from ()
-
-
 def main() -> None:
     """Measure, or write the page anew."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -126,7 +121,9 @@ def main() -> None:
     given = parser.parse_args()
     if not given.write:
         given.results.mkdir(parents=True, exist_ok=True)
-        rows = on_host(given.samples, given.only) if given.cpu else on_gpu(given.samples)
+        rows = (
+            on_host(given.samples, given.only) if given.cpu else grouped_gpu.on_gpu(given.samples)
+        )
         kept = []
         for row in rows:
             print(row, flush=True)

@@ -1,4 +1,4 @@
-"""Reductions by group of one chunk on a GPU: ``python -m benchmarks.systems.grouped_gpu``.
+"""Reductions by group of one chunk, as `benchmarks.systems.grouped` measures them on a GPU.
 
 The chunk function alone, beside CuPy and PyTorch. Every result is held to a peer's, or to sums of
 parts, before its time is written down; a time is that between two events.
@@ -6,11 +6,8 @@ parts, before its time is written down; a time is that between two events.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,35 +149,13 @@ def zones(gpu: Gpu, size: int, torch: Any) -> Iterator[Row]:
             gpu.free()
 
 
-def on_gpu(power: int, samples: int, alone: bool) -> Iterator[Row]:
-    """Measure everything, with arrays of ``2**power`` elements and 2**13 and some hours."""
+def on_gpu(samples: int) -> Iterator[Row]:
+    """Measure everything: hours of 2**17 places, and 2**29 elements with labels of their own."""
     gpu = Gpu(samples)
     try:
         import torch
     except ImportError:
         torch = None
-    if alone:
-        torch = None
-    yield from columns(gpu, 8760, 1 << (power - 12), torch)
+    yield from columns(gpu, 8760, 1 << 17, torch)
     gpu.free()
-    yield from zones(gpu, 1 << power, torch)
-
-
-def main() -> None:
-    """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--power", type=int, default=29, help="arrays have 2**POWER elements")
-    parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--results", type=Path, help="file for the results")
-    parser.add_argument("--alone", action="store_true", help="without PyTorch")
-    given = parser.parse_args()
-    rows = []
-    for row in on_gpu(given.power, given.samples, given.alone):
-        print(row, flush=True)
-        rows.append(row)
-        if given.results:
-            given.results.write_text(json.dumps(rows, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    yield from zones(gpu, 1 << 29, torch)
