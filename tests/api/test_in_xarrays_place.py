@@ -1,0 +1,139 @@
+"""xarray's own tests of groups, windows and fills, with our functions in the place of others.
+
+What xarray leaves to flox, bottleneck and Dask goes to ours, also of NumPy arrays: these are cut
+into chunks before, so that all results cross some.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import dask_coop as dc
+
+PLUGIN = """
+import dask
+import dask.array as da
+import flox
+import flox.core
+import flox.xarray
+import numpy as np
+from flox.xrdtypes import NA
+from xarray.computation.rolling import DataArrayRolling
+from xarray.core import duck_array_ops, missing
+
+import dask_coop as dc
+
+used = set()
+dask.config.set({"optimization.fuse.active": False})
+
+
+def chunked(x):
+    x = x if isinstance(x, np.ndarray | da.Array) else getattr(x, "data", np.asarray(x))
+    if isinstance(x, da.Array):
+        return x
+    return da.from_array(x, chunks=tuple(max(1, -(-n // 3)) for n in x.shape))
+
+
+def computed(result, *given):
+    is_lazy = any(isinstance(x, da.Array) for x in given)
+    return result if is_lazy else result.compute(scheduler="sync")
+
+
+def push(array, n, axis, method=None):
+    used.add("ffill")
+    return computed(dc.ffill(chunked(array), axis, n), array)
+
+
+def move(self, func, keep_attrs, **kwargs):
+    x = self.obj.data
+    function = getattr(dc, func.__name__, None)
+    if function is None or x.dtype.kind not in "biuf":
+        return move_before(self, func, keep_attrs, **kwargs)
+    used.add(func.__name__)
+    axis, least = self.obj.get_axis_num(self.dim[0]), self.min_periods or 1
+    moved = function(chunked(x), self.window[0], least, axis, center=self.center[0])
+    attrs = self.obj.attrs if keep_attrs else {}
+    return type(self.obj)(computed(moved, x), self.obj.coords, attrs=attrs, name=self.obj.name)
+
+
+def reduce(array, *by, func, method=None, engine=None, reindex=None, fill_value=None, **kwargs):
+    used.add(func)
+    if fill_value is NA:
+        fill_value = array.dtype.type("NaT") if array.dtype.kind in "mM" else np.nan
+    result, *groups = dc.groupby_reduce(
+        chunked(array), *by, func=func, fill_value=fill_value, **kwargs
+    )
+    return computed(result, array, *by), *groups
+
+
+move_before = DataArrayRolling._bottleneck_reduce
+DataArrayRolling._bottleneck_reduce = move
+duck_array_ops.push = missing.push = push
+flox.groupby_reduce = flox.core.groupby_reduce = flox.xarray.groupby_reduce = reduce
+
+
+def pytest_sessionfinish():
+    print()
+    print("used:", *sorted(used))
+"""
+
+_ENABLED = "there is nothing to enable"
+
+#: By module: what is selected of it, what has to be used, tests that fail and why we stand by it.
+SELECTED = {
+    "test_missing": (
+        "ffill or bfill",
+        {"ffill"},
+        {
+            "test_b_ffill_use_bottleneck_numbagg[ffill-None]": _ENABLED,
+            "test_b_ffill_use_bottleneck_numbagg[bfill-None]": _ENABLED,
+            "test_b_ffill_use_bottleneck_dask[ffill-None]": _ENABLED,
+            "test_b_ffill_use_bottleneck_dask[bfill-None]": _ENABLED,
+        },
+    ),
+    "test_rolling": (
+        "TestDataArrayRolling and (bottleneck or pandas_compat)",
+        {"move_sum", "move_mean", "move_std", "move_var", "move_min", "move_max"},
+        {},
+    ),
+    "test_groupby": (
+        "TestDataArrayGroupBy or TestDataArrayResample",
+        {"sum", "mean", "first", "last", "nanmean", "nansum", "nanmedian", "nanstd", "count"},
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("module", SELECTED)
+def test_xarrays_own_tests_pass_but_for_known_differences(module: str, tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    # Its tests are not imported here, where their marks are not known.
+    path_of_tests = Path(xarray.__file__).parent / "tests" / f"{module}.py"
+    if not path_of_tests.exists() or not all(map(find_spec, ("flox", "bottleneck"))):
+        pytest.skip("xarray is installed without its tests, or there is no flox or bottleneck")
+    selected, needed, differences = SELECTED[module]
+    (tmp_path / "in_xarrays_place.py").write_text(PLUGIN)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    flaky\n    slow\n")
+    path = os.pathsep.join([str(tmp_path), str(Path(dc.__file__).parents[1])])
+    ini = str(tmp_path / "pytest.ini")
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-k", selected]
+    command += [str(path_of_tests), "-p", "in_xarrays_place", "-p", "no:cacheprovider", "-c", ini]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    found = re.findall(r"^(?:FAILED|ERROR) \S*::(test_\S+)", done.stdout, re.MULTILINE)
+    assert set(found) == set(differences), done.stdout + done.stderr
+    (used,) = re.findall(r"^used: (.*)$", done.stdout, re.MULTILINE)
+    assert needed <= set(used.split()), done.stdout
