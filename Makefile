@@ -36,7 +36,7 @@ demo: $(FOR_DEMO)
 		echo "$(PY) examples/equalize.py $$picture --out demo"; \
 		$(PY) examples/equalize.py $$picture --out demo || exit; \
 	done
-	@for name in sensors events sampling gaps climatology zones; do \
+	@for name in sensors events sampling gaps climatology zones smooth; do \
 		echo "$(PY) examples/$$name.py --out demo"; \
 		$(PY) examples/$$name.py --out demo || exit; \
 	done

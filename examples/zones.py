@@ -119,6 +119,7 @@ def save_figure(path: Path, shown: Any, zones: Any, found: dict[str, Any]) -> No
     figure.colorbar(drawn, ax=middle, label="log10 of the mean")
     right.scatter(found["count"], found["max"], c=np.log10(found["mean"]), s=16)
     right.set(xlabel="area, pixels", ylabel="maximum", yscale="log", title="areas and maxima")
+    right.locator_params(axis="x", nbins=4)
     figure.savefig(path, dpi=110)
 
 
