@@ -355,6 +355,16 @@ def test_what_is_wrong_is_said(options: dict[str, Any], error: Any, said: str) -
         dc.quantile(da.ones(10, chunks=4), **options)
 
 
+def test_weights_go_with_their_elements_however_these_lie(xp: Any) -> None:
+    array, weights = np.arange(5.0), np.array([0, 1, 0, 9, 0])
+    for turned in (np.s_[::-1], np.s_[::1]):
+        x = to_chunks(xp, array, 5).map_blocks(lambda b, turned=turned: b[turned].copy()[turned])
+        for q in (0.05, 0.5):
+            options: dict[str, Any] = {"weights": weights, "method": "inverted_cdf"}
+            expected = np.quantile(array, q, **options)
+            assert float(dc.quantile(x, q, **options).compute()) == expected
+
+
 def test_weights_that_are_negative_or_zero_are_refused_when_they_are_known() -> None:
     x = da.arange(10.0, chunks=4)
     with pytest.raises(ValueError, match="must not be negative"):

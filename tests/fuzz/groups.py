@@ -10,7 +10,7 @@ import numpy as np
 import dask_coop as dc
 from dask_coop.algebra.merges import lowest
 from fuzz import draw
-from fuzz.case import Array, Case
+from fuzz.case import Array, Case, show_array
 from fuzz.exact import Expected
 
 #: What is found of a group exactly, whatever the order.
@@ -28,6 +28,11 @@ class GroupCase(Case):
         """Call the function on chunks of `xp`'s kind."""
         x, labels = self.inputs
         return tuple(dc.groupby_reduce(x.build(xp), labels.array, **self.options))
+
+    def code(self, xp: Any) -> str:
+        """Return the call as a line of Python."""
+        labels = self.inputs[1]
+        return super().code(xp).replace(labels.code(xp), show_array(labels.array), 1)
 
 
 def draw_groups(rng: draw.Generator) -> Case:

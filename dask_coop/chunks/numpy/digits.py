@@ -45,10 +45,13 @@ def count(x: Array, digits: Digits, weights: Array | None, dtype: Any) -> Array:
     if not digits.prefixes:
         return table.astype(dtype, copy=False)
     loops = _loops() if x.size >= WORTH_COMPILING and weights is None else None
+    blocks = _flat(x, BLOCK if loops is None else x.size)
     if weights is not None:
+        # In one order, which blocks without weights need not be in.
         x, weights = x.reshape(-1), weights.reshape(-1)
+        blocks = (x[begin : begin + BLOCK] for begin in range(0, x.size, BLOCK))
     at = 0
-    for block in _flat(x, BLOCK if loops is None else x.size):
+    for block in blocks:
         if loops is not None:
             loops.count(*_given(loops, block, digits), table)
             continue
