@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.merges import choose
-from dask_coop.algebra.monoids import Field, MonoidRow, State
+from dask_coop.algebra.monoids import Field, MonoidRow, State, one, zero
 
 Array = Any
 
@@ -89,7 +89,7 @@ def fill(limit: int | None) -> Fill:
     dtype = np.dtype("i4" if limit < _NARROW else "i8")
     return Fill(
         f"fill_{limit}",
-        (value, Field("gap", dtype, _zero, np.add)),
+        (value, Field("gap", dtype, zero, np.add)),
         "fc",
         "LimitedFill",
         commutative=False,
@@ -149,7 +149,7 @@ def weighted_mean(alpha: float, adjust: bool, ignore_na: bool) -> WeightedMean:
     """Return the monoid of such means: as of the public function `ewm_mean`."""
     names = "mean weight decay gap" if adjust else "first shared rest lead weight"
     fields = tuple(
-        Field(name, "real", _one if name in ("decay", "gap", "lead") else _zero, np.add)
+        Field(name, "real", one if name in ("decay", "gap", "lead") else zero, np.add)
         for name in names.split()
     )
     bits = np.float64(alpha).view("i8")
@@ -171,11 +171,3 @@ def _join(is_first: Any, is_last: Any, first: State, last: State, both: State) -
     """Return what two states make, by whether there is nothing before, or nothing behind."""
     fields = zip(first, last, both, strict=True)
     return tuple(choose(is_first, x, choose(is_last, y, z)) for x, y, z in fields)
-
-
-def _zero(dtype: np.dtype[Any]) -> Any:
-    return dtype.type(0)
-
-
-def _one(dtype: np.dtype[Any]) -> Any:
-    return dtype.type(1)

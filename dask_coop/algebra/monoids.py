@@ -103,11 +103,13 @@ def _integer(dtype: np.dtype[Any]) -> np.dtype[Any]:
 # The identities of fields.
 
 
-def _zero(dtype: np.dtype[Any]) -> Any:
+def zero(dtype: np.dtype[Any]) -> Any:
+    """Return zero as a scalar of a dtype."""
     return np.zeros((), dtype)[()]
 
 
-def _one(dtype: np.dtype[Any]) -> Any:
+def one(dtype: np.dtype[Any]) -> Any:
+    """Return one as a scalar of a dtype."""
     return dtype.type(1)
 
 
@@ -314,17 +316,17 @@ class MonoidRow:
         return tuple(f.dtype(element) for f in self.fields)
 
 
-_TOTAL = Field("total", "accumulator", _zero, np.add)
-_COUNT = Field("count", "count", _zero, np.add)
+_TOTAL = Field("total", "accumulator", zero, np.add)
+_COUNT = Field("count", "count", zero, np.add)
 _LOW = Field("min", "element", highest, np.minimum)
 _HIGH = Field("max", "element", lowest, np.maximum)
-_MEAN = Field("mean", "float", _zero, np.add)
-_M2 = Field("m2", "real", _zero, np.add)
+_MEAN = Field("mean", "float", zero, np.add)
+_M2 = Field("m2", "real", zero, np.add)
 _INDEX = Field("index", "index", _no_index, np.minimum)
 _LOWEST, _HIGHEST = partial(merge_extrema, np.less), partial(merge_extrema, np.greater)
 
 # Other ways of summing, which the rows of sums below name.
-_SUMS = (_TOTAL, Field("excess", "excess", _zero, np.add))
+_SUMS = (_TOTAL, Field("excess", "excess", zero, np.add))
 COMPENSATED_SUM = MonoidRow(
     "compensated_sum",
     _SUMS,
@@ -332,7 +334,7 @@ COMPENSATED_SUM = MonoidRow(
     "CompensatedSum",
     merge_sums,
     output=accumulator,
-    neutral=_zero,
+    neutral=zero,
     options=("skipna",),
 )
 COMPENSATED_MEAN = replace(
@@ -343,11 +345,11 @@ COMPENSATED_MEAN = replace(
     neutral=None,
     options=("skipna", "masked"),
 )
-_SPECIAL = Field("special", "float", _zero, np.add)
+_SPECIAL = Field("special", "float", zero, np.add)
 _PARTS = tuple(
     (
         Field(f"{part}_exponent", "digit", _lowest_exponent, np.maximum),
-        *(Field(f"{part}_digit{k}", "digit", _zero, np.add) for k in range(digits.DIGITS)),
+        *(Field(f"{part}_digit{k}", "digit", zero, np.add) for k in range(digits.DIGITS)),
     )
     for part in ("real", "imag")
 )
@@ -358,7 +360,7 @@ REPRODUCIBLE_SUM = MonoidRow(
     "f",
     "ReproducibleSum",
     partial(digits.merge, 1),
-    neutral=_zero,
+    neutral=zero,
     options=("skipna",),
 )
 REPRODUCIBLE_MEAN = replace(
@@ -399,11 +401,11 @@ SUM = MonoidRow(
     reproducible=(REPRODUCIBLE_SUM, REPRODUCIBLE_COMPLEX_SUM),
 )
 SQUARES = MonoidRow(
-    "squares", (Field("total", "real", _zero, np.add),), "biufc", "Squares", output=size_dtype
+    "squares", (Field("total", "real", zero, np.add),), "biufc", "Squares", output=size_dtype
 )
 PROD = MonoidRow(
     "prod",
-    (Field("product", "accumulator", _one, np.multiply),),
+    (Field("product", "accumulator", one, np.multiply),),
     "biufc",
     "Prod",
     output=sum_dtype,
@@ -429,19 +431,15 @@ ARGMAX = replace(ARGMIN, name="argmax", fields=(_HIGH, _INDEX), functor="ArgMax"
 # NumPy keeps the first NaN of several, which differ: an index, if only the chunk's, tells which.
 FIRST_MIN = MonoidRow("first_min", (_LOW, _INDEX), "c", "ArgMin", _LOWEST, neutral=highest)
 FIRST_MAX = MonoidRow("first_max", (_HIGH, _INDEX), "c", "ArgMax", _HIGHEST, neutral=lowest)
-ANY = MonoidRow(
-    "any", (Field("any", "truth", _zero, np.logical_or),), "biufc", "Any", output=_truth
-)
-ALL = MonoidRow(
-    "all", (Field("all", "truth", _one, np.logical_and),), "biufc", "All", output=_truth
-)
+ANY = MonoidRow("any", (Field("any", "truth", zero, np.logical_or),), "biufc", "Any", output=_truth)
+ALL = MonoidRow("all", (Field("all", "truth", one, np.logical_and),), "biufc", "All", output=_truth)
 COUNT_NONZERO = MonoidRow("count_nonzero", (_COUNT,), "biufc", "CountNonzero", output=_integer)
 #: How many elements there are.
 COUNT = MonoidRow("count", (_COUNT,), "biufc", "Count", output=_integer, options=("skipna",))
 # What tells the order is the index, so that chunks of several axes combine in any.
 FIRST = MonoidRow(
     "first",
-    (Field("value", "element", _zero, np.minimum), _INDEX),
+    (Field("value", "element", zero, np.minimum), _INDEX),
     "biufc",
     "First",
     merge_first,
@@ -450,7 +448,7 @@ FIRST = MonoidRow(
 LAST = replace(FIRST, name="last", functor="Last", merge=partial(merge_last, NO_INDEX))
 MEAN = MonoidRow(
     "mean",
-    (Field("total", "float", _zero, np.add), _COUNT),
+    (Field("total", "float", zero, np.add), _COUNT),
     "biufc",
     "Mean",
     output=mean_dtype,
@@ -469,7 +467,7 @@ VAR = MonoidRow(
 )
 MOMENTS = MonoidRow(
     "moments",
-    (_COUNT, Field("nans", "count", _zero, np.add), _LOW, _HIGH, _TOTAL, _MEAN, _M2),
+    (_COUNT, Field("nans", "count", zero, np.add), _LOW, _HIGH, _TOTAL, _MEAN, _M2),
     "biuf",
     "Moments",
     merge_moments,
@@ -479,7 +477,7 @@ LOGADDEXP = MonoidRow(
 )
 COUNTS = MonoidRow(
     "counts",
-    (Field("counts", "accumulator", _zero, np.add),),
+    (Field("counts", "accumulator", zero, np.add),),
     "biufc",
     "Sum",
     merge_counts,
@@ -487,7 +485,7 @@ COUNTS = MonoidRow(
     reproducible=(REPRODUCIBLE_COUNTS,),
 )
 #: What is known of dates and durations, which only NumPy has.
-_TICKS = {name: _zero for name in ("count", "nats", "min", "max", "high", "low")}
+_TICKS = {name: zero for name in ("count", "nats", "min", "max", "high", "low")}
 _TICKS |= {"min": highest, "max": lowest}
 _WORDS = tuple(Field(name, np.dtype("i8"), of, np.add) for name, of in _TICKS.items())
 TICKS = MonoidRow("ticks", (*_WORDS, _M2), "", "", ticks.merge)

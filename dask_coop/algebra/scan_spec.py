@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from dask_coop.algebra.merges import choose
-from dask_coop.algebra.monoids import Field, MonoidRow, State, _zero
+from dask_coop.algebra.monoids import Field, MonoidRow, State, zero
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ScanSpec:
 
 def segmented(monoid: MonoidRow) -> MonoidRow:
     """Return the monoid of what is behind the last restart, and of whether there was one."""
-    restarts = Field("restarts", "truth", _zero, np.logical_or)
+    restarts = Field("restarts", "truth", zero, np.logical_or)
     merge = partial(_merge_segments, monoid)
     name, functor = f"segmented {monoid.name}", "Segmented"
     fields = (*monoid.fields, restarts)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.algebra import fills
 from dask_coop.algebra.merges import lowest
 from dask_coop.algebra.monoids import (
     ALL,
@@ -146,9 +147,7 @@ class Asked:
 
 def missing(dtype: np.dtype[Any]) -> Any:
     """Return what stands for a result that is missing: NaN, NaT, and of integers the lowest."""
-    if dtype.kind in "fc":
-        return dtype.type(np.nan)
-    return np.array("NaT", dtype)[()] if dtype.kind in "mM" else lowest(dtype)
+    return fills.missing(dtype) if dtype.kind in "fcmM" else lowest(dtype)
 
 
 def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, Any]) -> Statistic:
