@@ -10,7 +10,16 @@ from dask_coop.api import group_scans, grouped
 from dask_coop.api.public import strict
 
 
-def groupby_reduce(array: Any, *by: Any, func: Any, method: Any = None, engine: Any = None, reindex: Any = None, fill_value: Any = None, **kwargs: Any) -> Any:
+def groupby_reduce(
+    array: Any,
+    *by: Any,
+    func: Any,
+    method: Any = None,
+    engine: Any = None,
+    reindex: Any = None,
+    fill_value: Any = None,
+    **kwargs: Any,
+) -> Any:
     from flox.xrdtypes import NA
 
     if fill_value is NA:
@@ -18,5 +27,7 @@ def groupby_reduce(array: Any, *by: Any, func: Any, method: Any = None, engine: 
     return strict(grouped.groupby_reduce)(array, *by, func=func, fill_value=fill_value, **kwargs)
 
 
-def groupby_scan(array: Any, *by: Any, func: Any, method: Any = None, engine: Any = None, **kwargs: Any) -> Any:
+def groupby_scan(
+    array: Any, *by: Any, func: Any, method: Any = None, engine: Any = None, **kwargs: Any
+) -> Any:
     return strict(group_scans.groupby_scan)(array, *by, func=func, **kwargs)

@@ -1,4 +1,4 @@
-"""This library in the place of Dask's functions, and of xarray's and flox's: install, uninstall."""
+"""Puts this library in the place of Dask's functions, and of xarray's and flox's."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+import dask.array as da
 
 from _dask_coop import WhenImported, wanted_chunks
-from dask_coop.api import installed_dask, installed_xarray
-from dask_coop.api.substitutes import Row, put, take_back
+from dask_coop.api import gpu_chunks, installed_dask, installed_xarray, public
+from dask_coop.api.substitutes import put, take_back
 
 #: Which kind of chunks the functions work on.
 Chunks = Literal["numpy", "cupy"]
@@ -77,7 +79,7 @@ def uninstall() -> None:
     """Put Dask's functions, xarray's and flox's back where `install` has found them.
 
     Every name is again the function that it was. Results that were made in between stay as they
-    are. Where nothing is installed, nothing is done; blocks with `installed` keep it until they end.
+    are. Blocks with `installed` keep it until they end.
 
     See Also
     --------
@@ -135,8 +137,10 @@ def is_installed() -> bool:
 
 def _want(who: object, chunks: Chunks | None) -> None:
     global _waiting
-    if chunks not in ("numpy", "cupy", None):
+    if chunks not in (*get_args(Chunks), None):
         raise ValueError(f"chunks must be 'numpy' or 'cupy', got {chunks!r}")
+    if chunks == "cupy" and da.array_expr_enabled():
+        raise ValueError("chunks='cupy' works on graphs; set array.query-planning to False")
     with _lock:
         _wanted.pop(who, None)
         if chunks is not None:
@@ -144,15 +148,17 @@ def _want(who: object, chunks: Chunks | None) -> None:
         if _waiting is not None:
             _waiting.stop()
             _waiting = None
-        rows = _rows()
+        wants_gpus = "cupy" in [*_wanted.values()][-1:]
+        public.before = gpu_chunks.before if wants_gpus else None
+        if not wants_gpus:
+            take_back(gpu_chunks.rows())
+        rows = [*installed_dask.rows(), *installed_xarray.rows()]
         if not _wanted:
             take_back(rows)
             return
+        if wants_gpus:
+            rows += gpu_chunks.rows()
         put(rows, is_installed)
         later = {row.module for row in rows} - sys.modules.keys()
         _waiting = WhenImported([*later], lambda module: put(rows, is_installed))
         _waiting.start()
-
-
-def _rows() -> list[Row]:
-    return [*installed_dask.rows(), *installed_xarray.rows()]

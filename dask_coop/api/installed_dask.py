@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -66,7 +65,12 @@ def _scan(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def scan(
-        x: Any, axis: Any = None, dtype: Any = None, out: Any = None, method: Any = None, **others: Any
+        x: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        method: Any = None,
+        **others: Any,
     ) -> Any:
         if method is not None and method not in _METHODS:
             raise Refused(f"method is none of Dask's, but {method!r}")

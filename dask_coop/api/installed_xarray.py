@@ -26,7 +26,9 @@ _MOVED = {
 }
 
 
-def _nansum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, min_count: Any = None) -> Any:
+def _nansum(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, min_count: Any = None
+) -> Any:
     """Return xarray's sum of what is not missing, for which it fills an array with zeros."""
     if min_count is not None:
         raise Refused("sums have no min_count")
@@ -67,11 +69,11 @@ def _roll(
 
 
 def _is_lazy(array: Any, *args: Any, **kwargs: Any) -> bool:
-    return is_dask_collection(array)
+    return bool(is_dask_collection(array))
 
 
 def _rolls_lazily(self: Any, *args: Any, **kwargs: Any) -> bool:
-    return is_dask_collection(self.obj.data)
+    return bool(is_dask_collection(self.obj.data))
 
 
 def _is_any_lazy(array: Any, *by: Any, **kwargs: Any) -> bool:

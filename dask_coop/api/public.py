@@ -32,7 +32,7 @@ from dask.base import is_dask_collection
 from dask_coop import chunks
 from dask_coop.api.fallback import dasks, fall_back, remember
 from dask_coop.api.planning import call_with_graphs, convert_parts
-from dask_coop.api.report import count, counted, uncounted
+from dask_coop.api.report import count, counted, is_inside, uncounted
 from dask_coop.errors import Declined, Refused, RefusedByDask
 from dask_coop.graph import executor
 from dask_coop.graph.transfer import copy_to_host
@@ -54,6 +54,11 @@ Kind = Literal["reduction", "selection", "scan", "histogram", "blockwise"]
 AXES = ("axis", "axes", "dim", "dims")
 
 logger = logging.getLogger(__name__)
+
+#: What `install` has done to the arguments of every call, by the name of the function.
+Before = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+before: Before | None = None
 
 #: Public functions, and what builds their lazy results or raises `Refused`.
 _strict: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -205,6 +210,9 @@ def _build(
     """Build what a public function returns, or raise `Refused`."""
     build: Callable[..., R] = partial(call_with_graphs, function)
     first = next(iter(signature.parameters))
+    if before is not None and not is_inside():
+        changed: Any = before(function.__name__, args, kwargs)
+        args, kwargs = changed
     array = args[0] if args else kwargs.get(first)
     with counted(function.__name__, array):
         if has_kinds and (meta := getattr(array, "_meta", None)) is not None:

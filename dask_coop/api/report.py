@@ -59,9 +59,14 @@ _lock = threading.Lock()
 _inside = threading.local()
 
 
+def is_inside() -> bool:
+    """Tell whether a call is under way in this thread."""
+    return bool(getattr(_inside, "depth", 0))
+
+
 def count(name: str, array: Any, served_by: str, why: str = "") -> None:
     """Count a call of the function `name`, unless it is part of another one."""
-    if getattr(_inside, "depth", 0):
+    if is_inside():
         return
     key = name, str(getattr(array, "dtype", "")), served_by, why.partition("\n")[0]
     with _lock:

@@ -52,37 +52,45 @@ class Row(NamedTuple):
     concerns: Callable[..., bool] = lambda *args, **kwargs: True
 
 
+#: By module and name: the original that was there, and what stands in its place.
+_made: dict[tuple[str, str], tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+
 def put(rows: Iterable[Row], is_installed: Callable[[], bool]) -> None:
     """Put substitutes in the places of originals, as far as their modules are imported."""
-    substitutes: dict[int, Callable[..., Any]] = {}
+    made = []
     for row in rows:
         holder, attribute = _holder(row)
         if holder is None:
             continue
-        original = getattr(holder, attribute, None)
-        if original is None:
-            logger.warning("%s.%s is not there, and stays as it is", row.module, row.name)
-        elif original not in originals:
-            substitute = _made.get(original) or _substitute(original, row, is_installed)
-            _made[original], originals[substitute] = substitute, original
-            substitutes[id(original)] = substitute
-            if isinstance(holder, type):
-                setattr(holder, attribute, substitute)
-    _replace(substitutes)
+        there = getattr(holder, attribute, None)
+        if there is None:
+            logger.warning("%s has no %s, which is left alone", row.module, row.name)
+            continue
+        where = row.module, row.name
+        # Another library may have put a function of its own there.
+        if where not in _made or there not in _made[where]:
+            _made[where] = there, _substitute(there, row, is_installed)
+        original, substitute = _made[where]
+        originals[substitute] = original
+        made.append((original, substitute))
+        if isinstance(holder, type):
+            setattr(holder, attribute, substitute)
+    _replace(made)
 
 
 def take_back(rows: Iterable[Row]) -> None:
-    """Put the originals back where their substitutes are."""
+    """Put originals back where their substitutes are."""
+    made = []
     for row in rows:
+        if (row.module, row.name) not in _made:
+            continue
+        original, substitute = _made[row.module, row.name]
+        made.append((substitute, original))
         holder, attribute = _holder(row)
-        substitute = getattr(holder, attribute, None)
-        if isinstance(holder, type) and substitute in originals:
-            setattr(holder, attribute, originals[substitute])
-    _replace({id(substitute): original for substitute, original in originals.items()})
-
-
-#: Substitutes by their originals: modules that keep one are served when it is installed again.
-_made: dict[Callable[..., Any], Callable[..., Any]] = {}
+        if isinstance(holder, type) and getattr(holder, attribute) is substitute:
+            setattr(holder, attribute, original)
+    _replace(made)
 
 
 def _holder(row: Row) -> tuple[Any, str]:
@@ -94,12 +102,13 @@ def _holder(row: Row) -> tuple[Any, str]:
     return holder, attribute
 
 
-def _replace(functions: dict[int, Callable[..., Any]]) -> None:
-    """Replace functions, which are given by their identity, wherever modules have them."""
+def _replace(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]]) -> None:
+    """Replace the first function of each pair by the second one, wherever modules have it."""
+    new = {id(old): new for old, new in pairs}
     for names in (*map(vars, _modules()), _HANDLED_FUNCTIONS):
         for name, value in [*names.items()]:
-            if id(value) in functions:
-                names[name] = functions[id(value)]
+            if id(value) in new:
+                names[name] = new[id(value)]
 
 
 def _modules() -> Iterator[ModuleType]:
