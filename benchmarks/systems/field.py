@@ -14,7 +14,6 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 
@@ -28,7 +27,7 @@ def field(gib: float) -> xr.DataArray:
         rng.standard_normal(out=values[day], dtype="f4")
         values[day] += 280 + season[day]
     values[::50, :40] = np.nan
-    coords = {"time": pd.date_range("2000-01-01", periods=days)}
+    coords = {"time": xr.date_range("2000-01-01", periods=days)}
     data = da.from_array(values, chunks=(180, 128, 180))
     return xr.DataArray(data, dims=("time", "lat", "lon"), coords=coords, name="t2m")
 
