@@ -19,7 +19,7 @@ import xarray as xr
 
 def field(gib: float) -> xr.DataArray:
     """Return days of temperatures on a grid, some of them missing, in chunks of half a year."""
-    days = max(24, int(gib * 2**30 / 4 / 256 / 360))
+    days = max(60, int(gib * 2**30 / 4 / 256 / 360))
     rng = np.random.default_rng(0)
     values = np.empty((days, 256, 360), "f4")
     season = 10 * np.sin(np.arange(days) / 365.25 * 2 * np.pi)

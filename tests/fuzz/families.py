@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_coop.api import installed_dask
-
 from fuzz import (
     dates,
     distinct,
