@@ -24,6 +24,14 @@ from dask_coop.api.substitutes import Row
 from dask_coop.api.transfer import to_gpu, to_host
 from dask_coop.graph.transfer import copy_to_host
 
+
+def require() -> None:
+    """Raise ValueError or RuntimeError if chunks can't be on GPUs here."""
+    if da.array_expr_enabled():
+        raise ValueError("chunks='cupy' works on graphs; set array.query-planning to False")
+    to_gpu(da.empty(0))
+
+
 #: Of whose arguments all but the first, which are labels, stay where they are.
 _GROUPS = ("groupby_reduce", "groupby_scan")
 

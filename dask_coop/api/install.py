@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
-import dask.array as da
-
 from _dask_coop import WhenImported, wanted_chunks
 from dask_coop.api import gpu_chunks, installed_dask, installed_xarray, public
 from dask_coop.api.substitutes import put, take_back
@@ -41,7 +39,9 @@ def install(chunks: Chunks = "numpy") -> None:
     Raises
     ------
     ValueError
-        If there is no such kind of chunks.
+        If there is no such kind of chunks, or with "cupy" Dask plans queries.
+    RuntimeError
+        With "cupy", if CuPy or an NVIDIA GPU is missing.
 
     See Also
     --------
@@ -99,7 +99,7 @@ def installed(chunks: Chunks = "numpy") -> Iterator[None]:
 
     Raises
     ------
-    ValueError
+    ValueError, RuntimeError
         As for :func:`install`.
 
     See Also
@@ -139,8 +139,8 @@ def _want(who: object, chunks: Chunks | None) -> None:
     global _waiting
     if chunks not in (*get_args(Chunks), None):
         raise ValueError(f"chunks must be 'numpy' or 'cupy', got {chunks!r}")
-    if chunks == "cupy" and da.array_expr_enabled():
-        raise ValueError("chunks='cupy' works on graphs; set array.query-planning to False")
+    if chunks == "cupy":
+        gpu_chunks.require()
     with _lock:
         _wanted.pop(who, None)
         if chunks is not None:

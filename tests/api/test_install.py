@@ -19,6 +19,7 @@ import flox
 import numpy as np
 import pytest
 import xarray as xr
+from conftest import missing_for_gpu
 from dask.array import core
 from support import list_cupy
 
@@ -524,11 +525,19 @@ def test_chunks_go_to_gpus_at_the_first_operation_and_leave_as_numpys() -> None:
     np.testing.assert_array_equal(stored, X0.cumsum(0))
 
 
+@pytest.mark.skipif(not missing_for_gpu(), reason="there is a GPU")
+def test_without_a_gpu_nothing_is_installed_on_gpus() -> None:
+    with pytest.raises(RuntimeError, match="needs CuPy and an NVIDIA GPU"):
+        dc.install(chunks="cupy")
+    assert not served(lazy().sum())
+
+
 @pytest.mark.usefixtures("_gpus")
 def test_what_gpus_do_not_take_stays_on_the_host() -> None:
     words = da.from_array(np.array([1, 2, 3], object), chunks=2)
     masked = da.ma.masked_array(da.arange(4, chunks=2), [True, False, False, False])
     with dc.installed(chunks="cupy"):
+        list_cupy.copies.clear()
         assert words.sum().compute() == 6
         assert masked.sum().compute() == 6
     assert not list_cupy.copies
@@ -542,6 +551,19 @@ def test_the_latest_wish_decides_where_chunks_are() -> None:
             assert isinstance(x.sum()._meta, np.ndarray | np.generic)
         assert not isinstance(x.sum()._meta, np.ndarray | np.generic)
     assert isinstance(dc.sum(x)._meta, np.ndarray | np.generic)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", FIELDS)
+def test_fields_on_gpus_are_those_on_the_host(name: str) -> None:
+    _, call = FIELDS[name]
+    expected = call(field().compute())
+    with dc.installed(chunks="cupy"):
+        ours = call(field())
+        assert type(ours.data._meta).__module__.startswith("cupy")
+        computed = ours.compute()
+    assert isinstance(computed.data, np.ndarray)
+    xr.testing.assert_allclose(computed, expected, rtol=2e-5, atol=1e-6)
 
 
 SCRIPT = """
