@@ -16,7 +16,8 @@ from dask.array.core import map_blocks
 
 from dask_coop import chunks
 from dask_coop.api.group_statistics import Asked, find
-from dask_coop.errors import Refused
+from dask_coop.errors import Declined, Refused
+from dask_coop.graph import executor
 
 #: Which statistic of ticks is which of dates, and whether of negated ones.
 _OF_TICKS = {
@@ -49,6 +50,8 @@ def reduce_dates(func: Any, request: Any, kwargs: Mapping[str, Any], reduced: Re
         raise TypeError(f"{func} of dtype {dtype} takes no {min(kwargs)!r} in finalize_kwargs")
     if asked.dtype is not None and np.dtype(asked.dtype) != dtype:
         raise Refused(f"groupby_reduce by {func} gives dtype {dtype}, not {asked.dtype}")
+    if executor.runner() is not None:
+        raise Declined("dates are reduced by their ticks, which tasks make of them")
     x = x.astype(dtype)
 
     def of(name: str, part: Callable[..., Any], *args: Any, kind: str = "i8", **more: Any) -> Any:

@@ -27,7 +27,9 @@ from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
 from dask_coop.api.monoid import Monoid, scan
-from dask_coop.api.public import public
+from dask_coop.api.public import Engine, public
+from dask_coop.errors import Declined
+from dask_coop.graph import executor
 from dask_coop.graph.grouped import Known
 
 #: The scans that there are by name.
@@ -45,7 +47,7 @@ _SCANS = {
 }
 
 
-@public("blockwise", dask=False)
+@public("scan", dask=False)
 def groupby_scan(
     array: Any,
     *by: Any,
@@ -54,6 +56,7 @@ def groupby_scan(
     axis: int = -1,
     dtype: Any = None,
     method: None = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Scan the elements of each group along an axis.
 
@@ -74,6 +77,9 @@ def groupby_scan(
         That of the result.
     method : None
         For flox's signature.
+    engine : {"auto", "collective"}
+        "collective" is declined, so that a graph takes over: the elements of a group are put side
+        by side by tasks, and so is what says where scans restart.
 
     Returns
     -------
@@ -109,6 +115,8 @@ def groupby_scan(
         raise ValueError(
             f"groupby_scan does not know func={func!r}; it takes {', '.join(_SCANS)} or a Monoid"
         )
+    if executor.runner() is not None:
+        raise Declined("the elements of each group are put side by side by tasks")
     labels, _ = find_labels("groupby_scan", by, x, expected_groups, False, False)
     if not isinstance(labels, Known):
         raise ValueError("groupby_scan needs labels that are known; compute them first")
