@@ -194,10 +194,18 @@ def ewm_mean(
     means = scan_bound(op, "ewm_mean", array, given)
     if min_periods < 2:
         return means
-    valid = array.map_blocks(_is_valid, dtype="?", meta=array._meta.astype("?"))
+    valid = array.map_blocks(
+        _is_valid, dtype="?", meta=array._meta.astype("?"), token="ewm_mean-valid"
+    )
     seen = cumsum(valid, axis, method=method, segments=segments)
     return da.map_blocks(
-        _where_seen, means, seen, least=int(min_periods), dtype=means.dtype, meta=means._meta
+        _where_seen,
+        means,
+        seen,
+        least=int(min_periods),
+        dtype=means.dtype,
+        meta=means._meta,
+        token="ewm_mean-seen",
     )
 
 

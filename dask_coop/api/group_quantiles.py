@@ -172,7 +172,7 @@ def _by_blocks(
         key, (start, stop) = (name, *lead, *index), cuts[index[-1]]
         layer[key] = Task(
             key,
-            _of_block,
+            quantiles_of_block,
             TaskRef((x.name, *index)),
             func=func,
             lengths=lengths[start:stop],
@@ -193,7 +193,7 @@ def _seen_as(x: Any, dtype: np.dtype[Any]) -> Any:
     return x.view(dtype)
 
 
-def _of_block(
+def quantiles_of_block(
     x: Any,
     *,
     func: str,

@@ -139,7 +139,7 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
     sorted_ = flat[..., order] if apart else flat
     found = _scan(sorted_, func, np.append(True, np.diff(in_runs) != 0)[: len(in_runs)], dtype)
     if (in_runs < 0).any():
-        outside = _of_kind(in_runs < 0, found)
+        outside = _of_kind(in_runs < 0, found, "no-group")
         found = da.where(outside, missing(found.dtype), found).astype(found.dtype)
     if apart:
         found = found[..., np.argsort(order)].rechunk(flat.chunks)
@@ -148,7 +148,7 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
 
 
 def _scan(x: da.Array, func: Any, heads: np.ndarray[Any, Any], dtype: Any) -> da.Array:
-    segments, axis = _of_kind(heads, x), x.ndim - 1
+    segments, axis = _of_kind(heads, x, "group-begins"), x.ndim - 1
     if isinstance(func, Monoid):
         result: da.Array = scan(x, func, axis=axis, dtype=dtype, segments=segments)
         return result
@@ -156,10 +156,10 @@ def _scan(x: da.Array, func: Any, heads: np.ndarray[Any, Any], dtype: Any) -> da
     return _SCANS[func](x, axis=axis, segments=segments, **given)
 
 
-def _of_kind(mask: np.ndarray[Any, Any], x: da.Array) -> da.Array:
+def _of_kind(mask: np.ndarray[Any, Any], x: da.Array, prefix: str) -> da.Array:
     """Return a mask of the host in the chunks of the last axis of `x`, and of its kind."""
     ends = cached_cumsum(x.chunks[-1], initial_zero=True)
-    name, to = f"groups-{tokenize(mask, x.chunks[-1])}", chunks.kind(x._meta)
+    name, to = f"{prefix}-{tokenize(mask, x.chunks[-1])}", chunks.kind(x._meta)
     layer = {
         (name, i): Task((name, i), chunks.asarray, mask[start:stop], to)
         for i, (start, stop) in enumerate(itertools.pairwise(ends))
