@@ -295,9 +295,10 @@ def _method(tasks: list[Any]) -> str:
         n, what = len(lifts), "tree"
     else:
         return f"chunk by chunk; {count}" if len(tasks) > 1 else count
-    fan_in = max((len(task.states) for task in _of_kind(tasks, StatesTask)), default=1)
-    states = f"up to {_count(fan_in, 'state')} a task"
-    return f"{what} over {_count(n, 'chunk')}, {states}; {count}"
+    how = f"{what} over {_count(n, 'chunk')}"
+    if fan_in := max((len(task.states) for task in _of_kind(tasks, StatesTask)), default=0):
+        how += f", up to {_count(fan_in, 'state')} a task"
+    return f"{how}; {count}"
 
 
 def _of_groups(calls: Mapping[Any, list[Any]]) -> str:
