@@ -52,7 +52,7 @@ def install(chunks: Chunks = "numpy") -> None:
     Notes
     -----
     Nothing is installed by an import alone, unless the environment has ``DASK_COOP_INSTALL=1``,
-    which is also read when Dask is imported. ``python -m dask_coop run script.py`` runs a script
+    which is also read when Dask is imported. ``python -m dask_coop run SCRIPT`` runs a script
     with it, and ``%load_ext dask_coop`` installs it in IPython.
 
     It may be called again, in any thread, before or after xarray is imported, and holds for all

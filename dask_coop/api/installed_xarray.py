@@ -6,6 +6,7 @@ rolling windows, and groups, which are flox's.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from dask.base import is_dask_collection
@@ -64,8 +65,13 @@ def _roll(
     array = self.obj
     axis, least = array.get_axis_num(dim), self.min_periods or 1
     moved = strict(_MOVED[name])(array.data, window, least, axis, center=center)
-    attrs = array.attrs if keep_attrs else {}
-    return type(array)(moved, array.coords, attrs=attrs, name=array.name)
+    is_small = array.dtype.kind in "iu" and array.dtype.itemsize <= 2
+    if center and is_small and sys.modules["xarray"].get_options()["use_bottleneck"]:
+        # It is given float32, which can hold the NaN that xarray puts behind the end.
+        moved = moved.astype("f4")
+    result = array.copy(deep=False, data=moved)
+    result.attrs = array.attrs if keep_attrs else {}
+    return result
 
 
 def _is_lazy(array: Any, *args: Any, **kwargs: Any) -> bool:

