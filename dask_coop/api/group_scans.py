@@ -27,7 +27,9 @@ from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
 from dask_coop.api.monoid import Monoid, scan
-from dask_coop.api.public import public
+from dask_coop.api.public import Engine, public
+from dask_coop.errors import Declined
+from dask_coop.graph import executor
 from dask_coop.graph.grouped import Known
 
 #: The scans that there are by name.
@@ -45,7 +47,7 @@ _SCANS = {
 }
 
 
-@public("blockwise", dask=False)
+@public("scan", dask=False)
 def groupby_scan(
     array: Any,
     *by: Any,
@@ -54,6 +56,7 @@ def groupby_scan(
     axis: int = -1,
     dtype: Any = None,
     method: None = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Scan the elements of each group along an axis.
 
@@ -74,6 +77,9 @@ def groupby_scan(
         That of the result.
     method : None
         For flox's signature.
+    engine : {"auto", "collective"}
+        "collective" is declined, so that a graph takes over: the elements of a group are put side
+        by side by tasks, and so is what says where scans restart.
 
     Returns
     -------
@@ -109,6 +115,8 @@ def groupby_scan(
         raise ValueError(
             f"groupby_scan does not know func={func!r}; it takes {', '.join(_SCANS)} or a Monoid"
         )
+    if executor.runner() is not None:
+        raise Declined("the elements of each group are put side by side by tasks")
     labels, _ = find_labels("groupby_scan", by, x, expected_groups, False, False)
     if not isinstance(labels, Known):
         raise ValueError("groupby_scan needs labels that are known; compute them first")
@@ -131,7 +139,7 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
     sorted_ = flat[..., order] if apart else flat
     found = _scan(sorted_, func, np.append(True, np.diff(in_runs) != 0)[: len(in_runs)], dtype)
     if (in_runs < 0).any():
-        outside = _of_kind(in_runs < 0, found)
+        outside = _of_kind(in_runs < 0, found, "no-group")
         found = da.where(outside, missing(found.dtype), found).astype(found.dtype)
     if apart:
         found = found[..., np.argsort(order)].rechunk(flat.chunks)
@@ -140,7 +148,7 @@ def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da
 
 
 def _scan(x: da.Array, func: Any, heads: np.ndarray[Any, Any], dtype: Any) -> da.Array:
-    segments, axis = _of_kind(heads, x), x.ndim - 1
+    segments, axis = _of_kind(heads, x, "group-begins"), x.ndim - 1
     if isinstance(func, Monoid):
         result: da.Array = scan(x, func, axis=axis, dtype=dtype, segments=segments)
         return result
@@ -148,10 +156,10 @@ def _scan(x: da.Array, func: Any, heads: np.ndarray[Any, Any], dtype: Any) -> da
     return _SCANS[func](x, axis=axis, segments=segments, **given)
 
 
-def _of_kind(mask: np.ndarray[Any, Any], x: da.Array) -> da.Array:
+def _of_kind(mask: np.ndarray[Any, Any], x: da.Array, prefix: str) -> da.Array:
     """Return a mask of the host in the chunks of the last axis of `x`, and of its kind."""
     ends = cached_cumsum(x.chunks[-1], initial_zero=True)
-    name, to = f"groups-{tokenize(mask, x.chunks[-1])}", chunks.kind(x._meta)
+    name, to = f"{prefix}-{tokenize(mask, x.chunks[-1])}", chunks.kind(x._meta)
     layer = {
         (name, i): Task((name, i), chunks.asarray, mask[start:stop], to)
         for i, (start, stop) in enumerate(itertools.pairwise(ends))
