@@ -554,6 +554,7 @@ def test_the_latest_wish_decides_where_chunks_are() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(bool(missing_for_gpu()), reason=missing_for_gpu() or "there is a GPU")
 @pytest.mark.parametrize("name", FIELDS)
 def test_fields_on_gpus_are_those_on_the_host(name: str) -> None:
     _, call = FIELDS[name]
