@@ -31,7 +31,9 @@ from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.api.fallback import fall_back, remember
+from dask_coop.api.frames import with_values
 from dask_coop.api.planning import call_with_graphs, convert_parts
+from dask_coop.api.units import with_units
 from dask_coop.errors import Declined, Refused, RefusedByDask
 from dask_coop.graph import executor
 from dask_coop.graph.transfer import copy_to_host
@@ -94,7 +96,7 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
             computed: R = convert_parts(_in_memory, result) if kind == "scan" else _values(result)
             return computed
 
-        return wrapper
+        return with_units(with_values(wrapper))
 
     return decorate
 
