@@ -120,6 +120,8 @@ class Grid:
     closed : bool
         Whether the last bins hold their right edges; without that, which needs `flow`, these count
         as above.
+    squares: bool
+        Whether weights are squared, in float64, before they add up.
     """
 
     bins: tuple[Bins, ...]
@@ -127,6 +129,7 @@ class Grid:
     axes: tuple[int, ...] | None = None
     omit: bool = False
     closed: bool = True
+    squares: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ from dask.array.core import Array, asanyarray
 from dask_coop import chunks
 from dask_coop.algebra.bins import Grid
 from dask_coop.algebra.edges import Bins, given_bins, least
+from dask_coop.algebra.monoids import COUNTS
+from dask_coop.algebra.operation import bind
 from dask_coop.api.histogram import find_weights, finishing, require_samples, weighing
 from dask_coop.api.histogramdd import find_points, find_samples
 from dask_coop.api.public import Engine, public
@@ -94,19 +97,18 @@ def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "au
     empty = _find_histogram(package, bins, weights is not None)
     samples, points = _find_coordinates(sample, len(empty.axes))
     w = None if weights is None else find_weights(weights, points, "sample")
-    op = weighing(w, "to_hist", _dtype_of_sums(empty, w))
     given = sample if isinstance(sample, list | tuple) else [samples[0]] * len(empty.axes)
     coordinates = [
         _coordinate(package, axis, asanyarray(x).dtype)
         for axis, x in zip(empty.axes, given, strict=True)
     ]
     grid = Grid(tuple(each.bins for each in coordinates), flow=True, closed=False)
-    sums = [w]
+    summed = [(weighing(w, "to_hist", _dtype_of_sums(empty, w)), grid)]
     if w is not None and _has_variances(empty):
-        sums.append(w.astype(_F8) ** 2)
+        summed.append((bind(COUNTS, _F8, _F8, "to_hist"), replace(grid, squares=True)))
     tables = [
-        graph_histogram.table(op, samples, each, grid, grid.shape, *finishing(op), name="to_hist")
-        for each in sums
+        graph_histogram.table(op, samples, w, each, grid.shape, *finishing(op), name="to_hist")
+        for op, each in summed
     ]
     entries = tuple(each.entries for each in coordinates)
     return derive("to_hist", partial(_fill, pickle.dumps(empty), entries), *tables)
