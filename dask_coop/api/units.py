@@ -66,7 +66,6 @@ REFUSED = {
     "histogram2d": "it has one edge array for each coordinate",
     "histogramdd": "it has one edge array for each coordinate",
     "matmul": "its semirings multiply and add in ways of their own",
-    "moment": "a power of differences has units of its own for each order",
     "reduce": "it does not know what the monoid makes of units",
     "scan": "it does not know what the monoid makes of units",
     "to_hist": "axes have no units",
@@ -225,8 +224,16 @@ def _cumulative_trapezoid(function: Callable[..., Any], given: BoundArguments) -
     return _attach(_call(function, given, plain), math.prod(units))
 
 
-#: Functions whose results have units of several arrays.
+def _moment(function: Callable[..., Any], given: BoundArguments) -> Any:
+    array, order = given.arguments["a"], given.arguments["order"]
+    one = _Units.of("moment", array).by("difference")
+    power = None if one is None else one**order
+    return _attach(_call(function, given, {"a": _magnitude(array)}), power)
+
+
+#: Functions of whose results no rule tells the units.
 _SPECIAL: dict[str, Callable[..., Any]] = {
+    "moment": _moment,
     "histogram": _histogram,
     "cumulative_trapezoid": _cumulative_trapezoid,
 }
