@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -13,13 +14,16 @@ R = TypeVar("R")
 
 
 def with_values(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function of arrays that takes series and frames, too, as arrays of their values."""
+    """Return a public function that takes series and frames, too, as arrays of their values."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        lazy: Any = [convert_parts(_values, value) for value in args]
+        # Who has a series has imported it.
+        if "dask.dataframe" not in sys.modules:
+            return function(*args, **kwargs)
+        given: Any = [convert_parts(_values, value) for value in args]
         named: Any = {name: convert_parts(_values, value) for name, value in kwargs.items()}
-        return function(*lazy, **named)
+        return function(*given, **named)
 
     return call
 
