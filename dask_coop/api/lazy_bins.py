@@ -57,7 +57,7 @@ def leaves_nan_out(nan: str) -> bool:
 def refuse_axes(bins: Any) -> None:
     """Refuse axes and histograms of boost-histogram, which are filled by `to_hist`."""
     for part in bins if isinstance(bins, list | tuple) else [bins]:
-        if hasattr(part, "traits") or hasattr(part, "storage_type"):
+        if hasattr(type(part), "traits") or hasattr(type(part), "storage_type"):
             raise TypeError(
                 f"bins are edges or their number, got {part!r}; dask_coop.to_hist counts into axes "
                 "and histograms of boost-histogram and hist"
