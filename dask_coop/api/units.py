@@ -85,8 +85,9 @@ def with_units(function: Callable[P, R]) -> Callable[P, R]:
             given = signature.bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # which says what is wrong
-        if name in REFUSED:
-            raise Refused(f"{name} does not take quantities: {REFUSED[name]}; give .magnitude")
+        if name not in UNITS and name not in _SPECIAL:
+            why = REFUSED.get(name, "it does not say what becomes of units")
+            raise Refused(f"{name} does not take quantities: {why}; give .magnitude")
         serve: Callable[..., R] = _SPECIAL.get(name, _by_rule)
         return serve(function, given)
 

@@ -80,8 +80,10 @@ def test_counts_are_those_of_fill_to_the_last_sample(xp: Any, name: str, dtype: 
 def test_compiled_loops_find_the_same_bins(name: str) -> None:
     x = np.tile(around(AXES[name]), 200)
     assert x.size > 1 << 16
-    found = dc.to_hist(da.from_array(x, chunks=-1), AXES[name]).compute()
-    assert found == filled(bh.Histogram(AXES[name]), x)
+    lazy, w = da.from_array(x, chunks=-1), RNG.integers(0, 9, x.size)
+    assert dc.to_hist(lazy, AXES[name]).compute() == filled(bh.Histogram(AXES[name]), x)
+    weighed = bh.Histogram(AXES[name], storage=bh.storage.Weight())
+    assert dc.to_hist(lazy, AXES[name], w).compute() == filled(weighed, x, weight=w)
 
 
 FINITE = st.floats(-1e15, 1e15)

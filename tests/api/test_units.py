@@ -13,7 +13,7 @@ import pytest
 from pint.errors import DimensionalityError, OffsetUnitCalculusError
 
 import dask_coop as dc
-from dask_coop.api.units import REFUSED, UNITS
+from dask_coop.api.units import REFUSED, UNITS, with_units
 
 UREG: Any = pint.UnitRegistry()
 HOST = np.array([3.0, 1, 4, 1, 5, 9, 2, 6])
@@ -171,6 +171,15 @@ def test_what_takes_no_quantities_says_why(name: str) -> None:
     given[wanted[0].name] = [quantity()] if name == "histogramdd" else quantity()
     with pytest.raises(dc.Refused, match=f"{name} does not take quantities: {REFUSED[name]}"):
         getattr(dc, name)(**given)
+
+
+def test_a_function_that_says_nothing_of_units_takes_none() -> None:
+    def own(x: Any) -> Any:
+        return x
+
+    with pytest.raises(dc.Refused, match="own .*: it does not say what becomes of units; give"):
+        with_units(own)(quantity())
+    assert with_units(own)(3) == 3
 
 
 # Arguments.
