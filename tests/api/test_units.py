@@ -177,7 +177,7 @@ def test_a_function_that_says_nothing_of_units_takes_none() -> None:
     def own(x: Any) -> Any:
         return x
 
-    with pytest.raises(dc.Refused, match="own .*: it does not say what becomes of units; give"):
+    with pytest.raises(dc.Refused, match=r"own .*: it does not say what becomes of units; give"):
         with_units(own)(quantity())
     assert with_units(own)(3) == 3
 
