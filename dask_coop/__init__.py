@@ -32,6 +32,7 @@ from dask_coop.api.files import from_npy
 from dask_coop.api.fills import bfill, cumulative_trapezoid, ewm_mean, ffill
 from dask_coop.api.group_scans import groupby_scan
 from dask_coop.api.grouped import groupby_reduce
+from dask_coop.api.hist import to_hist
 from dask_coop.api.histogram import histogram
 from dask_coop.api.histogramdd import histogram2d, histogramdd
 from dask_coop.api.install import install, install_if_wanted, installed, uninstall
@@ -179,6 +180,7 @@ __all__ = [
     "std",
     "sum",
     "to_gpu",
+    "to_hist",
     "to_host",
     "topk",
     "transpose",

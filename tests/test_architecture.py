@@ -211,13 +211,16 @@ def test_modules_are_short(path: Path) -> None:
 
 
 HEAVY = (
+    "boost_histogram",
     "cupy",
     "cuda",
     "dask_cuda",
     "distributed",
     "h5py",
+    "hist",
     "matplotlib",
     "numba",
+    "pint",
     "skimage",
     "zarr",
 )

@@ -117,12 +117,19 @@ class Grid:
         first axes of the table.
     omit : bool
         Whether NaN counts nowhere, `flow` or not.
+    closed : bool
+        Whether the last bins hold their right edges; without that, which needs `flow`, these count
+        as above.
+    squares: bool
+        Whether weights are squared, in float64, before they add up.
     """
 
     bins: tuple[Bins, ...]
     flow: bool = False
     axes: tuple[int, ...] | None = None
     omit: bool = False
+    closed: bool = True
+    squares: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -151,7 +158,9 @@ class Grid:
             return [Numbering()] * len(self.bins)
         # On the one edge that bounds no bin is above it.
         return [
-            Numbering(0, n := bins.n + 1, -1 if self.omit else n, 1, closed=bins.n > 0)
+            Numbering(
+                0, n := bins.n + 1, -1 if self.omit else n, 1, closed=self.closed and bins.n > 0
+            )
             for bins in self.bins
         ]
 

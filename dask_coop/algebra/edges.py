@@ -9,6 +9,7 @@ far off for that, `Bins.cuts` says what samples have to be compared with instead
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -40,6 +41,9 @@ class Bins:
     guesses : bool
         Whether samples find bins of equal width as in `numpy.histogram`, by arithmetic, and not as
         in `numpy.histogramdd`, among the edges.
+    compared : numpy.ndarray, optional
+        Ascending numbers, of shape ``(n + 1,)``, that samples are compared with in the place of the
+        edges, from which they are at most a few roundings apart.
     """
 
     n: int
@@ -47,6 +51,7 @@ class Bins:
     given: np.ndarray[Any, Any] | None = None
     limits: tuple[Any, Any] | None = None
     guesses: bool = False
+    compared: np.ndarray[Any, Any] | None = None
 
     @property
     def edges(self) -> np.ndarray[Any, Any]:
@@ -88,8 +93,8 @@ class Bins:
     @cached_property
     def ends(self) -> tuple[Any, Any]:
         """The outer edges, in the dtype of all."""
-        if self.given is not None:
-            return self.given[0], self.given[-1]
+        if (known := self.given if self.compared is None else self.compared) is not None:
+            return known[0], known[-1]
         real, rounded = type(self._step[0]), self.dtype.type
         with np.errstate(all="ignore"):
             low, high = (rounded(real(limit)) for limit in self._limits)
@@ -102,7 +107,7 @@ class Bins:
         The products and sums are float64's, rounded to the dtype of the edges, as `numpy.linspace`
         makes all edges but the last; kernels that know this need no table of edges.
         """
-        if self.limits is None:
+        if self.limits is None or self.compared is not None:
             return None
         start, stop = map(float, self.limits)
         if self._step[0].dtype == _F8:
@@ -124,6 +129,8 @@ class Bins:
         off; then NumPy counts a sample at or beside an edge into another bin. What it finds grows
         with the sample, so it counts by other numbers than the edges.
         """
+        if self.compared is not None:
+            return self.compared
         edges = self.edges
         if self._is_near:
             return edges
@@ -136,13 +143,7 @@ class Bins:
             return edges
         cuts = edges.copy()
         cuts[0] = low
-        # Halve what lies between a number that is counted below the cut and one that is not.
-        below, above = (np.full(wrong.size, _ordinals(end)) for end in (low, high))
-        while (above - 1 > below).any():
-            middle = (below >> 1) + (above >> 1) + (below & above & 1)
-            reached = self._guess(_of_ordinals(middle, self.dtype)) > wrong
-            above, below = np.where(reached, middle, above), np.where(reached, below, middle)
-        cuts[1 + wrong] = _of_ordinals(above, self.dtype)
+        cuts[1 + wrong] = least(lambda x, at: self._guess(x) > wrong[at], low, high, wrong.size)
         return cuts
 
     @cached_property
@@ -178,7 +179,7 @@ class Bins:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave out what follows from the rest: edges may be many, and go far."""
-        return Bins, (self.n, self.dtype, self.given, self.limits, self.guesses)
+        return Bins, (self.n, self.dtype, self.given, self.limits, self.guesses, self.compared)
 
     def numpy_arguments(self) -> dict[str, Any]:
         """Return the arguments by which `numpy.histogram` counts into these very bins."""
@@ -190,7 +191,7 @@ class Bins:
         """Tell whether `numpy.histogram` counts by these bins, given `numpy_arguments`."""
         if self.limits is None:
             return True
-        if not self.guesses or self.n > MANY:
+        if not self.guesses or self.n > MANY or self.compared is not None:
             return False
         edges = np.result_type(*self.limits, np.empty(0, samples))
         # It fails where guesses are beyond the last bin, or limits bool or beyond int64.
@@ -225,6 +226,24 @@ def _distance(first: Any, last: Any) -> Any:
 
 def _is_beyond_numpy(limit: Any) -> bool:
     return isinstance(limit, bool | np.bool_) or (isinstance(limit, int) and limit >= 1 << 63)
+
+
+def least(
+    reaches: Callable[[np.ndarray[Any, Any], Any], Any], low: Any, high: Any, n: int
+) -> np.ndarray[Any, Any]:
+    """Return n floats, each the least above `low`, and at most `high`, that reaches its place.
+
+    ``reaches(x, at)`` tells of floats of the dtype of `high` whether they reach the places `at`; a
+    place that is reached by a number is reached by all that are greater, and by `high`.
+    """
+    below, above = (np.full(n, _ordinals(end)) for end in (low, high))
+    # Halve what lies between a number that does not and one that does.
+    while (at := np.flatnonzero(above - 1 > below)).size:
+        least, most = below[at], above[at]
+        middle = (least >> 1) + (most >> 1) + (least & most & 1)
+        reached = reaches(_of_ordinals(middle, high.dtype), at)
+        above[at], below[at] = np.where(reached, middle, most), np.where(reached, least, middle)
+    return np.asarray(_of_ordinals(above, high.dtype))
 
 
 def _ordinals(x: Any) -> Any:

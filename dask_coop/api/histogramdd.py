@@ -32,6 +32,7 @@ from dask_coop.api.lazy_bins import (
     known_edges,
     lazy_edges,
     leaves_nan_out,
+    refuse_axes,
     sample_dtype,
 )
 from dask_coop.api.public import Engine, public
@@ -117,9 +118,8 @@ def histogramdd(
            [1., 2.]])
     """
     density, omit = _find_density(normed, density), leaves_nan_out(nan)
-    samples, n = _find_samples(sample)
-    points = samples[0] if samples[0].ndim == 1 or n == len(samples) else samples[0][:, 0]
-    w = None if weights is None else find_weights(weights, points, "sample")
+    samples, n = find_samples(sample)
+    w = None if weights is None else find_weights(weights, find_points(samples, n), "sample")
     counts, limits = _find_bins(bins, n), _find_ranges(range, n)
     dtypes = [sample_dtype(samples[0])] * n
     missing = [
@@ -224,15 +224,15 @@ def _find_density(normed: bool | None, density: bool | None) -> bool:
     return bool(normed or density)
 
 
-def _find_samples(sample: Any) -> tuple[list[Array], int]:
+def find_samples(sample: Any, name: str = "histogramdd") -> tuple[list[Array], int]:
     """Return the coordinates, or one array with all of them, and their number."""
     if not isinstance(sample, list | tuple):
         x = asanyarray(sample)
         if x.ndim != 2:
-            raise ValueError("Single array input to histogramdd should be columnar")
+            raise ValueError(f"Single array input to {name} should be columnar")
         if x.shape[1] != x.shape[1] or x.shape[1] == 0:
             raise ValueError(f"sample must have a known number of columns, got {x.shape[1]}")
-        require_samples("histogramdd", x)
+        require_samples(name, x)
         if x.numblocks[1] > 1:
             x = rechunk(x, (x.chunks[0], (x.shape[1],)))
         if x.shape[1] == 1:
@@ -242,7 +242,7 @@ def _find_samples(sample: Any) -> tuple[list[Array], int]:
     if not samples:
         raise ValueError("sample must have at least one coordinate")
     for x in samples:
-        require_samples("histogramdd", x)
+        require_samples(name, x)
         if x.ndim != samples[0].ndim or (
             x.shape != samples[0].shape and all(n == n for n in (*x.shape, *samples[0].shape))
         ):
@@ -256,7 +256,13 @@ def _find_samples(sample: Any) -> tuple[list[Array], int]:
     return samples, len(samples)
 
 
+def find_points(samples: list[Array], n: int) -> Array:
+    """Return what has an element for each point of n coordinates."""
+    return samples[0] if samples[0].ndim == 1 or n == len(samples) else samples[0][:, 0]
+
+
 def _find_bins(bins: Any, n: int) -> list[Any]:
+    refuse_axes(bins)
     if is_dask_collection(bins) or (
         isinstance(bins, list | tuple) and any(map(is_dask_collection, bins))
     ):

@@ -54,6 +54,16 @@ def leaves_nan_out(nan: str) -> bool:
     return nan == "omit"
 
 
+def refuse_axes(bins: Any) -> None:
+    """Refuse axes and histograms of boost-histogram, which are filled by `to_hist`."""
+    for part in bins if isinstance(bins, list | tuple) else [bins]:
+        if hasattr(type(part), "traits") or hasattr(type(part), "storage_type"):
+            raise TypeError(
+                f"bins are edges or their number, got {part!r}; dask_coop.to_hist counts into axes "
+                "and histograms of boost-histogram and hist"
+            )
+
+
 def find_binning(bins: Any, limits: Any, x: Array, make: partial[Grid], omit: bool) -> Binning:
     """Find the bins of a histogram of `x`.
 
@@ -67,6 +77,7 @@ def find_binning(bins: Any, limits: Any, x: Array, make: partial[Grid], omit: bo
     omit : bool
         Whether a range is found among the samples that are not NaN.
     """
+    refuse_axes(bins)
     samples = sample_dtype(x)
     if isinstance(bins, str):
         return _find_by_rule(bins, limits, x, make, omit)

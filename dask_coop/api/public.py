@@ -31,8 +31,10 @@ from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.api.fallback import dasks, fall_back, remember
+from dask_coop.api.frames import with_values
 from dask_coop.api.planning import call_with_graphs, convert_parts
 from dask_coop.api.report import count, counted, is_inside, uncounted
+from dask_coop.api.units import with_units
 from dask_coop.errors import Declined, Refused, RefusedByDask
 from dask_coop.graph import executor
 from dask_coop.graph.transfer import copy_to_host
@@ -103,9 +105,10 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
             computed: R = convert_parts(_in_memory, result) if kind == "scan" else _values(result)
             return computed
 
+        function_of_all = with_units(with_values(wrapper))
         # What `install` puts in the place of Dask's function: lazy, and left to nobody.
-        _strict[wrapper] = strict
-        return wrapper
+        _strict[function_of_all] = strict
+        return function_of_all
 
     return decorate
 

@@ -154,6 +154,8 @@ def lift_groups(
 
 def count(op: Operation, samples: Sequence[Any], grid: Any, weights: Any, threads: int) -> State:
     """Return the table of a chunk of samples, as its backend makes it, by up to so many threads."""
+    if isinstance(grid, Grid) and grid.squares:
+        weights = weights.astype("f8") ** 2
     blocks = [*samples] if weights is None else [*samples, weights]
     backend = chunks.backend_of(*blocks)
     cut = None

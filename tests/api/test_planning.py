@@ -9,6 +9,7 @@ import sys
 PREAMBLE = """
 import dask
 import dask.array as da
+import boost_histogram as bh
 import numpy as np
 import dask_coop as dc
 from dask_coop.monoids import MAX
@@ -134,6 +135,9 @@ for got, expected in [
     same(got.compute(), expected)
 assert (dc.min(dates, axis=0).compute() == d.min(0)).all()
 assert dc.histogram(x, "sturges", (1, 2))[0].compute().sum() == y.size
+filled = dc.to_hist([x, x + x], [bh.axis.Regular(5, 1, 2), bh.axis.Regular(3, 2, 5)], weights=x)
+same(filled.compute().values(), np.histogramdd((y.ravel(), (y + y).ravel()), (5, 3),
+                                               [(1, 2), (2, 5)], weights=y.ravel())[0])
 """
     )
 

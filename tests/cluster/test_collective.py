@@ -21,6 +21,7 @@ from urllib.parse import quote
 from urllib.request import urlopen
 from uuid import uuid4
 
+import boost_histogram as bh
 import dask
 import dask.array as da
 import numpy as np
@@ -416,6 +417,20 @@ def test_histograms(client: Client, call: Any) -> None:
         "rows": persist(client, FLOATS[:, :2], (4, 2)),
     }
     agree(client, partial(call, SimpleNamespace(**arrays)))
+
+
+@pytest.mark.usefixtures("fast")
+def test_histograms_of_axes_come_back_filled(client: Client) -> None:
+    x = persist(client, FLOATS, (4, 3))
+    w = persist(client, np.abs(FLOATS), (4, 3), everywhere=True)
+    axis = bh.axis.Regular(5, -1, 1)
+    counted, weighed = bh.Histogram(axis), bh.Histogram(axis, storage=bh.storage.Weight())
+    counted.fill(FLOATS.ravel())
+    weighed.fill(FLOATS.ravel(), weight=np.abs(FLOATS).ravel())
+    assert dc.to_hist(x, axis, engine="collective") == counted
+    found = dc.to_hist(x, axis, w, engine="collective")
+    np.testing.assert_allclose(found.values(flow=True), weighed.values(flow=True), rtol=1e-12)
+    np.testing.assert_allclose(found.variances(flow=True), weighed.variances(flow=True), rtol=1e-12)
 
 
 @pytest.mark.usefixtures("fast")

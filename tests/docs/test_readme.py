@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import shutil
@@ -41,6 +42,17 @@ def test_the_ten_lines_are_ten_and_run(tmp_path: Path) -> None:
     assert std == pytest.approx(12**-0.5, abs=0.01)
     assert sum(map(int, re.findall(r"\b\d{5}\b", printed))) == 4096**2
     assert float(printed.split()[-1]) == pytest.approx(4096 / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "pycon")], ids=lambda page: page.name
+)
+def test_sessions_print_what_pages_show(page: Path) -> None:
+    parser, said = doctest.DocTestParser(), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    code = "".join(blocks(page, "pycon"))
+    said.run(parser.get_doctest(code, {}, page.name, str(page), 0))
+    assert said.failures == 0
+    assert said.tries > 0
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")

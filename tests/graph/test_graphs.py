@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boost_histogram as bh
 import dask
 import dask.array as da
 import numpy as np
@@ -36,6 +37,7 @@ GROUP = 32
 LABELS = np.array([2, 0, 1, 1, 0, 2, 0])
 # Where these are not side by side, Dask moves them there by tasks that pick items.
 RUNS = np.sort(LABELS)
+AXIS = bh.axis.Regular(5, 0, 9)
 
 
 def collections(x: da.Array) -> dict[str, da.Array]:
@@ -139,6 +141,8 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "integers": dc.bincount(x.astype("i4"), minlength=3),
         "weighed integers": dc.bincount(x.astype("i4"), weights=x, split_every=4),
         "bins": dc.digitize(x, [1, 2, 5]),
+        **({"counts of an axis": _values(dc.to_hist(x, AXIS))} if is_numpy(x) else {}),
+        **({"weights of an axis": _values(dc.to_hist(x, AXIS, x))} if is_numpy(x) else {}),
         "finer counts of all": dc.histogram(x, 6)[0],
         "median": dc.median(x),
         "quantiles made anew": dc.quantile(x, [0.1, 0.7], split_every=2, recompute=True),
@@ -232,6 +236,7 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "percentile of what is there": dc.nanpercentile(x, 40),
         "integers": dc.bincount(x.astype("i4")),
         "bins": dc.digitize(x, [1, 2, 5]),
+        **({"counts of an axis": _values(dc.to_hist(x, AXIS))} if is_numpy(x) else {}),
         "selected": dc.select(x, x > 1),
         "compressed": dc.compress([True], x),
         "extracted": dc.extract(x > 1, x),
@@ -247,6 +252,11 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "scans of groups": dc.groupby_scan(x.reshape(1), [3], func="cumsum"),
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
     }
+
+
+def _values(filled: Any) -> da.Array:
+    """Return the lazy values of a lazy histogram of five bins."""
+    return da.from_delayed(filled.values(pure=True), (5,), "f8")
 
 
 def _with_gaps(x: da.Array) -> da.Array:
@@ -350,6 +360,8 @@ def expectations(array: Any) -> dict[str, Any]:
         "integers": np.bincount(array.astype("i4").ravel(), minlength=3),
         "weighed integers": np.bincount(array.astype("i4").ravel(), weights=array.ravel()),
         "bins": np.digitize(array, [1, 2, 5]),
+        "counts of an axis": np.histogram(array, 5, (0, 9))[0].astype("f8"),
+        "weights of an axis": np.histogram(array, 5, (0, 9), weights=array)[0],
         "elements above 4": array[array > 4],
         "lines": array[array.max(1) > 7],
         "columns": array.compress(array.max(0) > 7, 1),
@@ -712,8 +724,10 @@ def test_the_kind_of_chunk_is_kept_where_there_is_no_gpu_to_ask() -> None:
     meta = np.empty((0, 0)).view(cupys)
     x = da.from_array(numbers(), chunks=2).map_blocks(refuse, dtype="f8", meta=meta)
     for name, lazy in collections(x).items():
-        # Edges are NumPy's in any case, and NumPy's subclasses cannot be zero-dimensional.
-        expected = cupys if lazy.ndim and name != "edges" else np.ndarray
+        # Edges are NumPy's in any case, and so is what histograms of axes hold; and NumPy's
+        # subclasses cannot be zero-dimensional.
+        is_numpys = name == "edges" or "of an axis" in name
+        expected = cupys if lazy.ndim and not is_numpys else np.ndarray
         assert type(lazy._meta) is expected, name
 
 
