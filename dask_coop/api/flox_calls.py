@@ -25,7 +25,7 @@ _REDUCTIONS = _PICKING | {"any", "all", "count"}
 _REDUCTIONS |= {
     f"{nan}{name}"
     for nan in ("", "nan")
-    for name in "sum prod mean var std argmin argmax median quantile".split()
+    for name in ["sum", "prod", "mean", "var", "std", "argmin", "argmax", "median", "quantile"]
 }
 
 _SCANS = {"cumsum", "nancumsum", "ffill", "bfill"}

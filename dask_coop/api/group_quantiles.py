@@ -27,6 +27,7 @@ from dask_coop.api.arguments import without_empty
 from dask_coop.api.group_statistics import Asked, Fill, filled_dtype, missing, required
 from dask_coop.api.order import quantiles_of_lines
 from dask_coop.errors import Refused, remedy
+from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 from dask_coop.graph.reduce import array
 
@@ -37,7 +38,7 @@ NAMES = ("median", "nanmedian", "quantile", "nanquantile")
 def quantiles(
     func: str,
     x: da.Array,
-    labels: Known | Lazy,
+    labels: Known | Lazy | Found,
     shape: tuple[int, ...],
     asked: Asked,
     kwargs: dict[str, Any],
@@ -49,7 +50,7 @@ def quantiles(
     TypeError, ValueError
         If labels are lazy, `q` is none, or elements have no order.
     """
-    if isinstance(labels, Lazy):
+    if not isinstance(labels, Known):
         raise ValueError(f"{func} needs labels that are known; compute them first")
     if x.dtype.kind not in "biufmM" or not (x.dtype.kind in "mM" or chunks.is_common(x.dtype)):
         kinds = "biufmM"

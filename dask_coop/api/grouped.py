@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import dask.array as da
+import numpy as np
 from dask.array.core import asanyarray
 from dask.array.utils import validate_axis
 
@@ -20,8 +21,9 @@ from dask_coop.api.monoid import Monoid
 from dask_coop.api.monoid import bind as bind_own
 from dask_coop.api.public import Engine, public
 from dask_coop.errors import Declined
-from dask_coop.graph import executor
+from dask_coop.graph import executor, found_groups
 from dask_coop.graph import grouped as graph_grouped
+from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 
 #: What is passed to some statistics of a list, and not to others.
@@ -134,7 +136,8 @@ def groupby_reduce(
         given = fill_value is not None and expected_groups is not None
         min_count = int(bool(labels.rows) or given)
     asked = Asked(dtype, fill_value, min_count, isinstance(labels, Lazy) or bool(labels.rows))
-    request = Request(x, labels, tuple(map(len, groups)), asked)
+    shape = (np.nan,) if isinstance(labels, Found) else tuple(map(len, groups))
+    request = Request(x, labels, shape, asked)
     several = isinstance(func, list | tuple)
     funcs = [*func] if several else [func]
     if not funcs:
@@ -148,12 +151,14 @@ class Request(NamedTuple):
     """What groups there are, of which elements, and what they are asked for."""
 
     x: da.Array
-    labels: Known | Lazy
-    shape: tuple[int, ...]
+    labels: Known | Lazy | Found
+    shape: tuple[float, ...]
     asked: Asked
 
 
-def _arrange(x: da.Array, labels: Known | Lazy, axis: Axis) -> tuple[da.Array, Known | Lazy]:
+def _arrange(
+    x: da.Array, labels: Known | Lazy | Found, axis: Axis
+) -> tuple[da.Array, Known | Lazy | Found]:
     """Return an array and labels with the axes that are reduced behind the others."""
     first = x.ndim - labels.ndim
     if axis is None:
@@ -167,6 +172,11 @@ def _arrange(x: da.Array, labels: Known | Lazy, axis: Axis) -> tuple[da.Array, K
     rows = [d for d in range(first, x.ndim) if d not in axes]
     if not rows:
         return x, labels
+    if isinstance(labels, Found):
+        raise NotImplementedError(
+            f"groups of lazy labels are found along all of their axes, not along {axis} alone; "
+            "give expected_groups"
+        )
     order = [*rows, *sorted(axes)]
     x = x.transpose([*range(first), *order])
     order = [d - first for d in order]
@@ -221,6 +231,8 @@ def _reduced(request: Request, statistics: Sequence[Statistic]) -> list[da.Array
         at = tuple(ops.index(op) for op in each.ops)
         name = f"groupby-{each.name}" + (f"-{number}" if number else "")
         outputs[name] = partial(finalize, each, at), each.dtype
+    if isinstance(request.labels, Found):
+        return found_groups.reduction(ops, request.x, request.labels, outputs)
     return graph_grouped.reduction(ops, *request[:3], outputs)
 
 
