@@ -7,6 +7,7 @@ call or say what is wrong with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,6 +62,12 @@ def groupby_reduce(
     _refuse_reindexing(reindex, func)
     if func in _PICKING and ("first" in func or "last" in func):
         _refuse_several_axes(func, axis, labels)
+    if func in _PICKING and array.dtype.kind == "b" and not (fill_value is None and dtype is None):
+        raise Refused(f"{func} of bool stays bool in flox, whatever fill_value and dtype are")
+    if array.dtype.kind == "c" and func.endswith(("var", "std")):
+        raise Refused(f"{func} of {array.dtype} is complex in flox, and real here")
+    if dtype is not None and (_is_na(fill_value) or array.dtype.kind in "mM"):
+        raise Refused(f"what flox makes of {array.dtype} by dtype={dtype} is its own")
     if _is_na(fill_value):
         fill_value = _na(func, array.dtype)
     try:
@@ -155,8 +162,11 @@ def _is_na(fill_value: Any) -> bool:
 
 def _na(func: str, dtype: np.dtype[Any]) -> Any:
     """Return what flox fills results with where what is missing of their dtype is asked for."""
-    if dtype.kind in "fcmM" or (func in _PICKING and dtype.kind in "iu"):
+    if dtype.kind in "mM" or (func in _PICKING and dtype.kind in "iu"):
         return missing(dtype)
+    if dtype.kind in "fc" and "arg" not in func and func not in ("any", "all", "count"):
+        # As a Python float, which does not make results wider.
+        return math.nan
     raise Refused(f"{func} of dtype {dtype} has nothing that stands for what is missing")
 
 
