@@ -227,7 +227,7 @@ def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
             ) from None
     root = suite.find(folder)
     outcome = run(suite, root, arguments)
-    new, gone = judge(suite, outcome.failed, whole=not arguments)
+    new, gone = judge(suite, outcome.failed, whole="-k" not in arguments)
     fails_alone: list[str] = []
     if new:
         again = [f"{root / suite.tests[0]}::{name}" for name in new]

@@ -188,11 +188,13 @@ def _with_missing(label: Any, count: int) -> Any:
 
 
 def _named(groups: Any, label: Any, expected: Any, sort: bool) -> Any:
-    """Return groups in the form that flox has them: that in which they are expected."""
-    if type(expected).__name__ == "RangeIndex":
-        return expected if not sort or expected.step > 0 else expected[::-1]
+    """Return groups in the form that flox has them, which is pandas' where they are expected."""
     if expected is None:
         return groups.astype(label.dtype, copy=False) if label.dtype.kind == "O" else groups
-    if hasattr(expected, "to_numpy") and groups.dtype.kind != "O":
-        return (expected.sort_values() if sort else expected).to_numpy()
-    return groups
+    if groups.dtype.kind == "O":
+        return groups
+    from pandas import Index, RangeIndex  # type: ignore[import-untyped]
+
+    index = expected if isinstance(expected, Index) else Index(np.asarray(expected))
+    index = index.sort_values() if sort else index
+    return index if isinstance(index, RangeIndex) else index.to_numpy()

@@ -136,7 +136,8 @@ def values_of(label: Any, threads: int) -> Codes:
     """Return the values that the block of a label has, sorted, NaN left out, on the host."""
     op = Operation(distinct(), label.dtype, label.dtype)
     (values,) = parts.lift(op, label, tuple(range(label.ndim)), None, threads)
-    return _valid(chunks.asarray(values, "numpy"))
+    found: Codes = _valid(chunks.asarray(values, "numpy"))
+    return found
 
 
 def merge(*, ops: Ops, tables: list[Table]) -> Table:

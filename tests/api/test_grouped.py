@@ -329,7 +329,7 @@ def test_order_of_groups() -> None:
 @given(case=grouped(), data=st.data())
 @settings(max_examples=30)
 def test_groups_of_lazy_labels_are_found(case: Any, data: Any) -> None:
-    x, codes, n, chunks = case
+    x, codes, _, chunks = case
     array = da.from_array(x, chunks=chunks)
     found = np.unique(codes[codes >= 0])
     labels = da.from_array(np.where(codes < 0, np.nan, codes * 3), chunks=2)
