@@ -8,6 +8,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import asanyarray, broadcast_to
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
@@ -51,7 +52,7 @@ def find_labels(
     like_x = x.chunks[x.ndim - len(shape) :]
     if len(labels) == 1 and is_dask_collection(labels[0]) and wanted[0] is None and not bins[0]:
         label = sortable(caller, labels[0], "labels").rechunk(_sides(labels[0], like_x))
-        return Found(da.broadcast_to(label, shape, like_x)), (found_groups.groups(label),)
+        return Found(broadcast_to(label, shape, like_x)), (found_groups.groups(label),)
     found = [
         _coded(i, one, of, bool(binned), sort)
         for i, (one, of, binned) in enumerate(zip(labels, wanted, bins, strict=True))
@@ -66,8 +67,7 @@ def find_labels(
         )
         return Known(np.asarray(codes)), groups
     arrays = tuple(
-        da.broadcast_to(da.asanyarray(one).rechunk(_sides(one, like_x)), shape, like_x)
-        for one in made
+        broadcast_to(asanyarray(one).rechunk(_sides(one, like_x)), shape, like_x) for one in made
     )
     return Lazy(arrays, coder), groups
 

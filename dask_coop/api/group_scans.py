@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask.array.core import Array, asanyarray
+from dask.array.core import Array, asanyarray, broadcast_to, elemwise, from_array, map_blocks
 from dask.array.utils import validate_axis
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task
@@ -142,7 +142,7 @@ def groupby_scan(
     if axis < first:
         raise ValueError(f"axis={axis} is none that labels are along, {first} to {x.ndim - 1}")
     # The axis of the scan is the last one, and the others of the labels are before it.
-    moved = da.moveaxis(x, axis, -1)
+    moved = _last(x, axis)
     if isinstance(labels, Known):
         labels = Known(np.moveaxis(labels.codes, axis - first, -1), labels.ndim - 1)
         found = _of_known(moved, labels, func, dtype)
@@ -150,7 +150,13 @@ def groupby_scan(
         raise Refused("groupby_scan by a Monoid takes labels that are known; compute them first")
     else:
         found = _by_tables(moved, *_lazy_codes(labels, axis - first), func, dtype)
-    return da.moveaxis(found, -1, axis).rechunk(x.chunks)
+    order = [*range(axis), x.ndim - 1, *range(axis, x.ndim - 1)]
+    return found.transpose(order).rechunk(x.chunks)
+
+
+def _last(x: da.Array, axis: int) -> da.Array:
+    """Return an array with one of its axes behind the others."""
+    return x.transpose([*(d for d in range(x.ndim) if d != axis), axis])
 
 
 def _of_known(x: da.Array, labels: Known, func: Any, dtype: Any) -> da.Array:
@@ -161,15 +167,15 @@ def _of_known(x: da.Array, labels: Known, func: Any, dtype: Any) -> da.Array:
     if not (has_runs or isinstance(func, Monoid)) and chunks.kind(x._meta) == "numpy":
         like_x = x.chunks[first:]
         own = tuple((1,) if k == 1 else c for k, c in zip(labels.codes.shape, like_x, strict=True))
-        lazy = da.from_array(labels.codes, chunks=own)
-        return _by_tables(x, da.broadcast_to(lazy, x.shape[first:], like_x), True, func, dtype)
+        lazy = from_array(labels.codes, chunks=own)
+        return _by_tables(x, broadcast_to(lazy, x.shape[first:], like_x), True, func, dtype)
     flat = x.reshape(*x.shape[:first], -1) if labels.ndim > 1 else x
     order = np.argsort(codes, kind="stable")
     in_runs = codes if has_runs else codes[order]
     found = _by_segments(flat if has_runs else flat[..., order], func, in_runs, dtype)
     if (in_runs < 0).any():
         outside = _of_kind(in_runs < 0, found)
-        found = da.where(outside, missing(found.dtype), found).astype(found.dtype)
+        found = elemwise(np.where, outside, missing(found.dtype), found).astype(found.dtype)
     if not has_runs:
         found = found[..., np.argsort(order)].rechunk(flat.chunks)
     return found.reshape(x.shape) if labels.ndim > 1 else found
@@ -191,10 +197,10 @@ def _by_segments(x: da.Array, func: Any, codes: np.ndarray[Any, Any], dtype: Any
 def _lazy_codes(labels: Lazy | Found, axis: int) -> tuple[da.Array, bool]:
     """Return lazy labels with the axis of the scan last, and whether they are codes."""
     if isinstance(labels, Found):
-        return da.moveaxis(labels.label, axis, -1), False
+        return _last(labels.label, axis), False
     like = chunks.zeros_like(labels.arrays[0]._meta, "i8")
-    codes = da.map_blocks(_codes, *labels.arrays, coder=labels.coder, dtype="i8", meta=like)
-    return da.moveaxis(codes, axis, -1), True
+    codes = map_blocks(_codes, *labels.arrays, coder=labels.coder, dtype="i8", meta=like)
+    return _last(codes, axis), True
 
 
 def _by_tables(x: da.Array, label: da.Array, are_codes: bool, func: str, dtype: Any) -> da.Array:
