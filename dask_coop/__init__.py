@@ -34,6 +34,7 @@ from dask_coop.api.group_scans import groupby_scan
 from dask_coop.api.grouped import groupby_reduce
 from dask_coop.api.histogram import histogram
 from dask_coop.api.histogramdd import histogram2d, histogramdd
+from dask_coop.api.install import install, install_if_wanted, installed, uninstall
 from dask_coop.api.linalg import matmul, transpose
 from dask_coop.api.moments import (
     Description,
@@ -56,6 +57,7 @@ from dask_coop.api.order import (
     percentile,
     quantile,
 )
+from dask_coop.api.report import report
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -131,6 +133,8 @@ __all__ = [
     "histogram",
     "histogram2d",
     "histogramdd",
+    "install",
+    "installed",
     "integral_image",
     "isin",
     "logcumsumexp",
@@ -167,6 +171,7 @@ __all__ = [
     "ptp",
     "quantile",
     "reduce",
+    "report",
     "scan",
     "searchsorted",
     "select",
@@ -177,6 +182,7 @@ __all__ = [
     "to_host",
     "topk",
     "transpose",
+    "uninstall",
     "unique",
     "value_counts",
     "var",
@@ -200,3 +206,16 @@ async def dask_setup(node: Any) -> None:
 
     if isinstance(node, Worker):
         await node.plugin_add(CoopPlugin(), catch_errors=False)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Install it in a session of IPython: ``%load_ext dask_coop``."""
+    install()
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Uninstall it: ``%unload_ext dask_coop``."""
+    uninstall()
+
+
+install_if_wanted()

@@ -253,7 +253,9 @@ def test_computing_on_numpy_chunks_imports_no_gpu_library() -> None:
 
 
 PUBLIC = [getattr(dask_coop, name) for name in dask_coop.__all__]
-FUNCTIONS = [thing for thing in PUBLIC if inspect.isfunction(thing)]
+#: What is about this library, and takes no arrays.
+OF_NO_ARRAYS = {"install", "installed", "report", "uninstall"}
+FUNCTIONS = [f for f in PUBLIC if inspect.isfunction(f) and f.__name__ not in OF_NO_ARRAYS]
 
 
 def sections(docstring: str) -> dict[str, str]:
@@ -273,7 +275,8 @@ def test_public_functions_are_documented(function: Any) -> None:
     assert function.__doc__.partition("\n")[0].endswith(".") or ";" in function.__doc__
 
 
-#: Parameters of which functions of a kind have one, and others none.
+#: Parameters of which functions of a kind have one, and others none; but for a scan that has
+#: flox's, of which `groupby_reduce` has all but one.
 TELLING = {"reduction": {"keepdims"}, "scan": {"include_initial", "segments", "dx"}}
 
 
@@ -287,7 +290,7 @@ def test_public_functions_are_of_the_kind_that_they_declare() -> None:
             (kind,) = re.findall(r"^public\('(\w+)'", *made)
             parameters = inspect.signature(getattr(dask_coop, node.name)).parameters
             assert ("engine" in parameters) == (kind != "blockwise"), node.name
-            for telling, names in TELLING.items():
+            for telling, names in TELLING.items() if node.name != "groupby_scan" else ():
                 assert bool(names & {*parameters}) == (kind == telling), node.name
             found.add(node.name)
     assert found == {f.__name__ for f in FUNCTIONS} - {"explain"}

@@ -18,12 +18,35 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from xml.etree import ElementTree
 
 REPOSITORY = Path(__file__).parents[1]
+
+
+#: Has this library installed, and tells at the end what was called.
+INSTALLED = """
+import json
+import os
+from collections import Counter
+
+import dask_coop as dc
+
+dc.install()
+
+
+def pytest_sessionfinish():
+    served, refused = Counter(), Counter()
+    for row in dc.report():
+        if row.served_by == "dask_coop":
+            served[row.function] += row.calls
+        else:
+            refused[f"{row.function}: {row.why}"] += row.calls
+    with open(f"report-{os.getpid()}.json", "w") as file:
+        json.dump({"served": served, "refused": refused}, file)
+"""
 
 
 @dataclass(frozen=True)
@@ -39,19 +62,19 @@ class Suite:
         Puts tests into a folder, or finds them where they are; returns where they are run.
     tests : tuple of str
         Files and options of pytest.
-    plugin : str
-        A module that is imported before the tests are, and puts ours in the place of theirs. What
-        it has served and refused it writes to a file, as `REPORTING` does.
     differences : dict of str to str
         Tests that fail with ours, as patterns of :mod:`fnmatch`, and why we stand by it.
+    plugin : str
+        A module that is imported before the tests are, and puts ours in the place of theirs. How
+        often it has served and refused what it writes to a file.
     """
 
     name: str
     needs: tuple[str, ...]
     find: Callable[[Path], Path]
     tests: tuple[str, ...]
-    plugin: str
     differences: dict[str, str]
+    plugin: str = INSTALLED
 
 
 @dataclass
@@ -63,54 +86,6 @@ class Outcome:
     served: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     seconds: float = 0
-
-
-#: What a plugin ends with, if it counts in `served` and `refused`.
-REPORTING = """
-
-def pytest_sessionfinish():
-    import json, os
-
-    with open(f"report-{os.getpid()}.json", "w") as file:
-        json.dump({"served": dict(served), "refused": dict(refused)}, file)
-"""
-
-FLOX = """
-from collections import Counter
-from functools import wraps
-
-import flox
-import flox.core
-import flox.scan
-import flox.xarray
-from dask.base import is_dask_collection
-
-from dask_coop.api import flox_calls
-from dask_coop.errors import Refused
-
-served, refused = Counter(), Counter()
-
-
-def in_place_of(theirs, ours):
-    @wraps(theirs)
-    def function(array, *by, **kwargs):
-        if not any(map(is_dask_collection, (array, *by))):
-            return theirs(array, *by, **kwargs)
-        try:
-            result = ours(array, *by, **kwargs)
-        except Refused as reason:
-            refused[str(reason)] += 1
-            return theirs(array, *by, **kwargs)
-        served[kwargs["func"]] += 1
-        return result
-
-    return function
-
-
-reduce = in_place_of(flox.core.groupby_reduce, flox_calls.groupby_reduce)
-flox.groupby_reduce = flox.core.groupby_reduce = flox.xarray.groupby_reduce = reduce
-flox.groupby_scan = flox.scan.groupby_scan = in_place_of(flox.groupby_scan, flox_calls.groupby_scan)
-"""
 
 
 def from_sdist(package: str, part: str) -> Callable[[Path], Path]:
@@ -141,7 +116,6 @@ SUITES = {
             ("flox", "sparse"),
             from_sdist("flox", "tests"),
             ("tests/test_core.py",),
-            FLOX + REPORTING,
             {
                 "test_1d_blockwise_sort_optimization": "ours has no blocks to put in order",
                 "test_groupby_scan_blockwise_auto_rechunk": "ours rechunks nothing",
@@ -231,7 +205,7 @@ def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
     fails_alone: list[str] = []
     if new:
         again = [f"{root / suite.tests[0]}::{name}" for name in new]
-        alone = Suite(suite.name, (), suite.find, (), suite.plugin, {})
+        alone = replace(suite, tests=())
         fails_alone = [*run(alone, root, again, with_ours=False).failed]
     print(f"{suite.name} {version(suite.name)}: {dict(outcome.counts)}, {outcome.seconds:.0f} s")
     print(f"  calls served {sum(outcome.served.values())}: {dict(outcome.served)}")

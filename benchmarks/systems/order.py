@@ -36,6 +36,8 @@ RESULTS = HERE / "results" / "order"
 PAGE = HERE.parent / "docs" / "order.md"
 
 OURS, CUPY, TORCH, CUB = "dask_coop", "CuPy", "PyTorch", "CUB"
+#: Without what a call of Dask takes, which the peers do not have.
+CHUNK = "dask_coop, the function of a chunk"
 NUMPY, DASK = "NumPy", "Dask"
 
 Row = dict[str, Any]
@@ -238,6 +240,7 @@ def masks(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
 def largest(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
     """Measure the 1,000 largest elements."""
     import dask_coop as dc
+    from dask_coop.chunks.cupy import topk
 
     xp = gpu.xp
     x = xp.random.default_rng(4).random(n, dtype="f4")
@@ -251,6 +254,8 @@ def largest(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
         partial(lazy.compute, scheduler="synchronous"),
         partial(_same, wanted),
     )
+    chunk = partial(topk.largest, x.reshape(1, -1), 1000, False)
+    yield gpu.row(work, CHUNK, chunk, lambda state: _same(wanted, state[0][0]))
     yield gpu.row(work, CUPY, lambda: xp.partition(x, n - 1000)[-1000:], None)
     if torch is not None:
         t = torch.as_tensor(x, device="cuda")
@@ -264,8 +269,12 @@ def distinct(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
     import dask
 
     import dask_coop as dc
+    from dask_coop.algebra.operation import Operation
+    from dask_coop.chunks import distinct as values_of
+    from dask_coop.chunks.cupy import unique
 
     xp = gpu.xp
+    monoid = values_of.distinct(counts=True)
     for what, factor, share in (
         ("one after the other", 1, 0),
         ("far apart", 4000, 0),
@@ -280,6 +289,9 @@ def distinct(gpu: Gpu, n: int, torch: Any) -> Iterator[Row]:
         values, counts = xp.unique(x, return_counts=True)
         ours = partial(dask.compute, *lazy, scheduler="synchronous")
         yield gpu.row(work, OURS, ours, partial(_both, values, counts))
+        op = Operation(monoid, x.dtype, x.dtype)
+        chunk = partial(unique.distinct, op, monoid, x)
+        yield gpu.row(work, CHUNK, chunk, partial(_both, values, counts))
         yield gpu.row(work, CUPY, partial(xp.unique, x, return_counts=True), None)
         if torch is not None:
             t = torch.as_tensor(x, device="cuda")
@@ -484,7 +496,7 @@ def figures(folder: Path) -> str:
             for by, row in mine.items():
                 if "ms" not in row:
                     continue
-                ratio = f"{best / row['ms']:.1f}" if by == OURS and best else ""
+                ratio = f"{best / row['ms']:.1f}" if by in (OURS, CHUNK) and best else ""
                 memory = f"{row['bytes'] / 2**20:.0f}" if "bytes" in row else ""
                 table.append([work, by, f"{row['ms']:.2f}", ratio, memory])
         head = ["work", "by", "ms", "the best peer takes x", "MiB besides"]

@@ -4,6 +4,7 @@ The graph tells: tasks of one name are a group; a group is ours if it calls a fu
 library, and groups that are steps of one reduction, scan, histogram or product are one operation::
 
     sum-lift-1f3, sum-combine-1f3, sum-9c2     one tree, dask_coop's
+    move_sum-slice-7b0, move_sum-7b0           windows, dask_coop's
     random_sample-5e1                          another operation, Dask's
 
 That one was left to Dask, and why, is no part of a graph: `fallback` remembers it.
@@ -19,12 +20,14 @@ from typing import Any, NamedTuple
 
 from dask._task_spec import convert_legacy_graph
 from dask.base import is_dask_collection
-from dask.task_spec import Alias, Task
+from dask.task_spec import Alias, DataNode, Task
 from dask.utils import ensure_dict, key_split
 
+from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers
+from dask_coop.api import group_quantiles
 from dask_coop.api.fallback import HandOver, recall
-from dask_coop.graph import matmul
+from dask_coop.graph import grouped, matmul, trapezoids, windows
 from dask_coop.graph.tasks import (
     KINDS,
     AggregateTask,
@@ -39,6 +42,8 @@ from dask_coop.graph.tasks import (
     StepTask,
     TabulateTask,
     UpsweepTask,
+    index_of,
+    is_fused,
     kind_of,
     name_of,
     read,
@@ -46,7 +51,7 @@ from dask_coop.graph.tasks import (
 )
 
 #: Steps that belong to what takes their states; those of other operations have the name of it.
-_STEPS = {LiftTask, CombineTask}
+_STEPS = {LiftTask, CombineTask, grouped.lift, grouped.lift_lazy, grouped.merge}
 #: Where Dask keeps what it puts between tasks that it fuses.
 _BETWEEN = ("dask._expr", "dask._task_spec")
 _KINDS = {"numpy": "NumPy", "cupy": "CuPy"}
@@ -130,7 +135,9 @@ def explain(x: Any) -> Explanation:
         graph |= ensure_dict(collection.__dask_graph__())
         kinds |= _kinds(collection)
     graph = convert_legacy_graph(graph)
-    graph, _ = taken_apart(graph, {*KINDS.values()}, graph.keys())
+    # Fused tasks may hold others.
+    while any(map(is_fused, graph.values())):
+        graph, _ = taken_apart(graph, {*KINDS.values()}, graph.keys())
     return Explanation(_rows(graph, kinds))
 
 
@@ -193,8 +200,12 @@ class _Groups:
                 name = above[name]
             return name
 
+        # Dask has a name for each value that tasks take.
+        values: dict[str, str] = {}
         for name in sorted(self.nodes):
             parts: Iterable[str] = ()
+            if all(map(_is_value, self.nodes[name])):
+                parts = [values.setdefault(key_split(name), name)]
             if name in self.ours:
                 parts = (part for part in self.needs[name] & self.ours if self._is_step(part, name))
             elif name in left:
@@ -210,7 +221,7 @@ class _Groups:
     def _is_step(self, part: str, name: str) -> bool:
         """Tell whether what `name` needs of ours is a step of the same operation."""
         same = part.rpartition("-")[2] == name.rpartition("-")[2]
-        return same or {*map(kind_of, self.nodes[part])} <= _STEPS
+        return same or {kind_of(node) or _function(node) for node in self.nodes[part]} <= _STEPS
 
 
 def _rows(graph: Mapping[Any, Any], kinds: Mapping[str, str]) -> Iterator[Row]:
@@ -252,6 +263,11 @@ def _is_ours(node: Any) -> bool:
     return bool(module.partition(".")[0] == "dask_coop")
 
 
+def _is_value(node: Any) -> bool:
+    """Tell whether a node is a value that tasks take, and no chunk."""
+    return type(node) is DataNode and not isinstance(node.key, tuple)
+
+
 def _method(tasks: list[Any]) -> str:
     """Return how an operation of ours is done."""
     count = _count(len(tasks), "task")
@@ -259,13 +275,16 @@ def _method(tasks: list[Any]) -> str:
         ours = scans, _of_kind(tasks, UpsweepTask)
         used, lifted = ({name_of(task.block) for task in part} for part in ours)
         how = "recompute" if lifted - used else "reduce-then-scan"
-        return f"{how} over {_count(len(scans), 'chunk')}; {count}"
+        parts = " with segments" if any(scan.heads for scan in scans) else ""
+        return f"{how} over {_count(len(scans), 'chunk')}{parts}; {count}"
     if ends := _of_kind(tasks, ScanFromTask):
         steps = len(ends) + len(_of_kind(tasks, StepTask))
         return f"sequential over {_count(steps, 'chunk')}; {count}"
     calls: dict[Any, list[Any]] = defaultdict(list)
     for task in tasks:
         calls[_function(task)].append(task)
+    if how := _of_groups(calls) or _of_series(calls, len(_of_kind(tasks, LiftTask))):
+        return f"{how}; {count}"
     if products := calls[matmul.multiply]:
         fan_in = max(len(task.dependencies) for task in calls[matmul.add])
         how = f"{_count(len(products), 'product')} of blocks"
@@ -276,9 +295,60 @@ def _method(tasks: list[Any]) -> str:
         n, what = len(lifts), "tree"
     else:
         return f"chunk by chunk; {count}" if len(tasks) > 1 else count
-    fan_in = max(len(task.states) for task in _of_kind(tasks, StatesTask))
-    states = f"up to {_count(fan_in, 'state')} a task"
-    return f"{what} over {_count(n, 'chunk')}, {states}; {count}"
+    how = f"{what} over {_count(n, 'chunk')}"
+    if fan_in := max((len(task.states) for task in _of_kind(tasks, StatesTask)), default=0):
+        how += f", up to {_count(fan_in, 'state')} a task"
+    return f"{how}; {count}"
+
+
+def _of_groups(calls: Mapping[Any, list[Any]]) -> str:
+    """Return how groups are reduced, if they are: by their functions."""
+    if blocks := calls.get(group_quantiles.quantiles_of_block):
+        return f"{_count(len(blocks), 'block')} of whole groups"
+    lifts = [*calls.get(grouped.lift, ()), *calls.get(grouped.lift_lazy, ())]
+    ends = calls.get(grouped.finish, [])
+    if not lifts or not ends:
+        return ""
+    # Of one result, the blocks along its groups.
+    first, *_ = ends
+    kept = len(index_of(first.key)) - len(first.kwargs["shape"])
+    n = sum(
+        end.kwargs["n"]
+        for end in ends
+        if name_of(end.key) == name_of(first.key)
+        and index_of(end.key)[:kept] == index_of(first.key)[:kept]
+    )
+    own = max(map(_groups_of, lifts))
+    what = f"table of {_count(n, 'group')}"
+    if own < n:
+        what = f"tables of up to {own} of {_count(n, 'group')}"
+    merges = [*ends, *calls.get(grouped.merge, ())]
+    fan_in = max(len(task.kwargs["states"].args) for task in merges)
+    return f"{what} over {_count(len(lifts), 'chunk')}, up to {_count(fan_in, 'table')} a task"
+
+
+def _groups_of(lift: Task) -> int:
+    """Return how many groups the table of a chunk has."""
+    if "n" in lift.kwargs:
+        return int(lift.kwargs["n"])
+    codes = lift.kwargs["codes"]
+    # Dask wraps what differs from block to block.
+    _, n = codes.value if isinstance(codes, DataNode) else codes
+    return int(n)
+
+
+def _of_series(calls: Mapping[Any, list[Any]], lifted: int) -> str:
+    """Return how windows, areas and what says where groups are come about, if they do."""
+    if ends := calls.get(windows.reduce_windows):
+        how = f"windows over {_count(len(ends), 'chunk')}"
+        if lifted:
+            how += f", with states of {_count(lifted, 'part')} between their ends"
+        return how
+    if areas := calls.get(trapezoids.areas_of_block):
+        return f"areas between the samples of {_count(len(areas), 'chunk')}"
+    if calls.keys() == {chunks.asarray}:
+        return "known when the graph is built"
+    return ""
 
 
 def _of_kind(tasks: list[Any], kind: type[Kind]) -> list[Kind]:
@@ -311,6 +381,12 @@ def _what_of(tasks: list[Any], kind: str) -> str:
             # The elements of a histogram's operation are counts or weights.
             case LiftTask() | DownsweepTask() | ScanFromTask():
                 elements = str(task.op.element)
+    for node in tasks:
+        match _function(node):
+            case windows.reduce_windows:
+                elements = str(node.kwargs["op"].element)
+            case grouped.finish:
+                elements, kind = str(node.kwargs["ops"][0].element), _KINDS[node.kwargs["to"]]
     if not kind:
         return elements or "values between two steps"
     return f"{elements} in {kind} chunks" if elements else f"{kind} chunks"

@@ -10,7 +10,7 @@ import logging
 import sys
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import dask
@@ -20,6 +20,14 @@ from dask.core import flatten
 from dask_coop.errors import FallbackWarning
 
 CHOICES = ("allow", "warn", "raise")
+
+#: Dask's functions, by ours that `dask_coop.install` puts in their places.
+originals: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+def dasks(function: Any) -> Any:
+    """Return Dask's function, also where ours stands in its place."""
+    return originals.get(function, function)
 
 
 def fall_back(

@@ -19,7 +19,8 @@ from dask_coop.api.cumulative import cumsum
 from dask_coop.api.public import Engine, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_bound
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked
-from dask_coop.graph import trapezoids
+from dask_coop.errors import Declined
+from dask_coop.graph import executor, trapezoids
 
 
 @public("scan", dask=False)
@@ -154,7 +155,8 @@ def ewm_mean(
     method, segments
         As for :func:`dask_coop.cumsum`.
     engine : {"auto", "collective"}
-        As for :func:`dask_coop.cumsum`.
+        As for :func:`dask_coop.cumsum`. A graph takes over where `min_periods` is 2 or more, which
+        takes a scan of what tasks make of the chunks.
 
     Returns
     -------
@@ -184,16 +186,26 @@ def ewm_mean(
         raise ValueError(f"min_periods must be an integer from 0 on, got {min_periods!r}")
     array = asanyarray(x)
     element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
+    if min_periods > 1 and executor.runner() is not None:
+        raise Declined("min_periods takes a scan of what tasks make of the chunks")
     monoid = weighted_mean(weight, bool(adjust), bool(ignore_na))
     op = bind(monoid, element, element, "ewm_mean")
     given = ScanArguments(axis, None, method, False, False, False, segments)
     means = scan_bound(op, "ewm_mean", array, given)
     if min_periods < 2:
         return means
-    valid = array.map_blocks(_is_valid, dtype="?", meta=array._meta.astype("?"))
+    valid = array.map_blocks(
+        _is_valid, dtype="?", meta=array._meta.astype("?"), token="ewm_mean-valid"
+    )
     seen = cumsum(valid, axis, method=method, segments=segments)
     return da.map_blocks(
-        _where_seen, means, seen, least=int(min_periods), dtype=means.dtype, meta=means._meta
+        _where_seen,
+        means,
+        seen,
+        least=int(min_periods),
+        dtype=means.dtype,
+        meta=means._meta,
+        token="ewm_mean-seen",
     )
 
 
@@ -223,7 +235,8 @@ def cumulative_trapezoid(
         Whether a 0 comes first: with None the result is shorter than `y` by one, and so is its
         first chunk.
     engine : {"auto", "collective"}
-        As for :func:`dask_coop.cumsum`.
+        As for :func:`dask_coop.cumsum`, but that a graph takes over: the areas between samples are
+        made by tasks that take those of two chunks.
 
     Returns
     -------
@@ -255,6 +268,8 @@ def cumulative_trapezoid(
     axis = validate_axis(axis, array.ndim)
     if array.shape[axis] == 0:
         raise ValueError(f"y must have a sample along axis {axis}, got shape {array.shape}")
+    if executor.runner() is not None:
+        raise Declined("areas between samples are made by tasks, which take those of two chunks")
     array = _without_empty(array, axis)
     places = None if x is None else _places(x, array, axis)
     dtype = np.result_type(array.dtype, *([] if places is None else [places.dtype]))

@@ -16,6 +16,7 @@ from dask.base import is_dask_collection
 
 from dask_coop.api import group_scans, grouped
 from dask_coop.api.group_statistics import missing
+from dask_coop.api.public import strict
 from dask_coop.errors import Refused
 
 #: Reductions that take one element of each group, of the dtype of the array's.
@@ -71,7 +72,7 @@ def groupby_reduce(
     if _is_na(fill_value):
         fill_value = _na(func, array.dtype)
     try:
-        result, *groups = grouped.groupby_reduce(
+        result, *groups = strict(grouped.groupby_reduce)(
             array,
             *labels,
             func=func,
@@ -125,7 +126,7 @@ def groupby_scan(
         raise Refused(f"flox fills no gaps of dtype {array.dtype}")
     labels = [_with_missing(_plain(one), len(by)) for one in by]
     try:
-        return group_scans.groupby_scan(
+        return strict(group_scans.groupby_scan)(
             array, *labels, func=func, expected_groups=expected_groups, axis=axes[0], dtype=dtype
         )
     except Refused:

@@ -16,7 +16,8 @@ from dask.array.core import map_blocks
 
 from dask_coop import chunks
 from dask_coop.api.group_statistics import Asked, find
-from dask_coop.errors import Refused
+from dask_coop.errors import Declined, Refused
+from dask_coop.graph import executor
 
 #: Which statistic of ticks is which of dates, and whether of negated ones.
 _OF_TICKS = {
@@ -49,11 +50,14 @@ def reduce_dates(func: Any, request: Any, kwargs: Mapping[str, Any], reduced: Re
         raise TypeError(f"{func} of dtype {dtype} takes no {min(kwargs)!r} in finalize_kwargs")
     if asked.dtype is not None and np.dtype(asked.dtype) != dtype:
         raise Refused(f"groupby_reduce by {func} gives dtype {dtype}, not {asked.dtype}")
+    if executor.runner() is not None:
+        raise Declined("dates are reduced by their ticks, which tasks make of them")
     x = x.astype(dtype)
 
     def of(name: str, part: Callable[..., Any], *args: Any, kind: str = "i8", **more: Any) -> Any:
         """Return a statistic of what `part` makes of chunks."""
-        made = map_blocks(part, x, *args, dtype=kind, meta=chunks.zeros_like(x._meta, kind))
+        meta = chunks.zeros_like(x._meta, kind)
+        made = map_blocks(part, x, *args, dtype=kind, meta=meta, token="groupby-ticks")
         given = replace(asked, dtype=None, **more)
         return reduced(request._replace(x=made), [find(name, np.dtype(kind), given, {})])[0]
 
@@ -78,7 +82,8 @@ def _of_ticks(func: str, asked: Asked, dtype: np.dtype[Any], of: Any) -> da.Arra
     if asked.fill_value is not None:
         fill = int(_ticks(_as_time(asked.fill_value, dtype), negated))
     found = of(name, _ticks, negated, fill_value=fill)
-    return map_blocks(_from_ticks, found, negated, dtype, dtype=dtype, meta=_meta(found, dtype))
+    meta, token = _meta(found, dtype), f"groupby-{func}-dates"
+    return map_blocks(_from_ticks, found, negated, dtype, dtype=dtype, meta=meta, token=token)
 
 
 def _of_sums(func: str, asked: Asked, dtype: np.dtype[Any], of: Any) -> da.Array:
@@ -97,6 +102,7 @@ def _of_sums(func: str, asked: Asked, dtype: np.dtype[Any], of: Any) -> da.Array
         dtype,
         dtype=dtype,
         meta=_meta(halves[0], dtype),
+        token=f"groupby-{func}-dates",
     )
     return parts
 

@@ -15,8 +15,8 @@ from dask_coop import chunks
 from dask_coop.algebra.bins import find_steps
 from dask_coop.api.unique import sortable
 from dask_coop.chunks.labels import Coder, Intervals, Values
-from dask_coop.errors import Refused
-from dask_coop.graph import found_groups
+from dask_coop.errors import Declined, Refused
+from dask_coop.graph import executor, found_groups
 from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 
@@ -51,6 +51,8 @@ def find_labels(
         raise ValueError(f"isbin has {len(bins)} truth values for {len(labels)} labels")
     like_x = x.chunks[x.ndim - len(shape) :]
     if len(labels) == 1 and is_dask_collection(labels[0]) and wanted[0] is None and not bins[0]:
+        if executor.runner() is not None:
+            raise Declined("labels are lazy")
         label = sortable(caller, labels[0], "labels").rechunk(_sides(labels[0], like_x))
         return Found(broadcast_to(label, shape, like_x)), (found_groups.groups(label),)
     found = [

@@ -26,7 +26,8 @@ from dask_coop.algebra.quantiles import METHODS, Quantiles
 from dask_coop.api.arguments import without_empty
 from dask_coop.api.group_statistics import Asked, Fill, filled_dtype, missing, required
 from dask_coop.api.order import quantiles_of_lines
-from dask_coop.errors import Refused, remedy
+from dask_coop.errors import Declined, Refused, remedy
+from dask_coop.graph import executor
 from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 from dask_coop.graph.reduce import array
@@ -50,6 +51,8 @@ def quantiles(
     TypeError, ValueError
         If labels are lazy, `q` is none, or elements have no order.
     """
+    if executor.runner() is not None:
+        raise Declined(f"the elements of each group are gathered for its {func}")
     if not isinstance(labels, Known):
         raise ValueError(f"{func} needs labels that are known; compute them first")
     if x.dtype.kind not in "biufmM" or not (x.dtype.kind in "mM" or chunks.is_common(x.dtype)):
@@ -170,7 +173,7 @@ def _by_blocks(
         key, (start, stop) = (name, *lead, *index), cuts[index[-1]]
         layer[key] = Task(
             key,
-            _of_block,
+            quantiles_of_block,
             TaskRef((x.name, *index)),
             func=func,
             lengths=lengths[start:stop],
@@ -191,7 +194,7 @@ def _seen_as(x: Any, dtype: np.dtype[Any]) -> Any:
     return x.view(dtype)
 
 
-def _of_block(
+def quantiles_of_block(
     x: Any,
     *,
     func: str,

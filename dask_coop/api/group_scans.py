@@ -35,10 +35,10 @@ from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
 from dask_coop.api.monoid import Monoid, scan
-from dask_coop.api.public import public
+from dask_coop.api.public import Engine, public
 from dask_coop.chunks.labels import Coder
-from dask_coop.errors import Refused
-from dask_coop.graph import group_scans
+from dask_coop.errors import Declined, Refused
+from dask_coop.graph import executor, group_scans
 from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 
@@ -66,7 +66,7 @@ _SCANS = {
 }
 
 
-@public("blockwise", dask=False)
+@public("scan", dask=False)
 def groupby_scan(
     array: Any,
     *by: Any,
@@ -75,6 +75,7 @@ def groupby_scan(
     axis: int = -1,
     dtype: Any = None,
     method: None = None,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Scan the elements of each group along an axis.
 
@@ -95,6 +96,9 @@ def groupby_scan(
         That of the result; filled elements keep theirs.
     method : None
         For flox's signature.
+    engine : {"auto", "collective"}
+        "collective" is declined, so that a graph takes over: the elements of a group are put side
+        by side by tasks, and so is what says where scans restart.
 
     Returns
     -------
@@ -137,6 +141,8 @@ def groupby_scan(
     axis = validate_axis(axis, x.ndim)
     if func in ("ffill", "bfill") and x.dtype.kind in "biu":
         return x
+    if executor.runner() is not None:
+        raise Declined("the elements of each group are put side by side by tasks")
     labels, _ = find_labels("groupby_scan", by, x, expected_groups, False, False)
     first = x.ndim - labels.ndim
     if axis < first:
@@ -174,7 +180,7 @@ def _of_known(x: da.Array, labels: Known, func: Any, dtype: Any) -> da.Array:
     in_runs = codes if has_runs else codes[order]
     found = _by_segments(flat if has_runs else flat[..., order], func, in_runs, dtype)
     if (in_runs < 0).any():
-        outside = _of_kind(in_runs < 0, found)
+        outside = _of_kind(in_runs < 0, found, "no-group")
         found = elemwise(np.where, outside, missing(found.dtype), found).astype(found.dtype)
     if not has_runs:
         found = found[..., np.argsort(order)].rechunk(flat.chunks)
@@ -186,7 +192,7 @@ def _by_segments(x: da.Array, func: Any, codes: np.ndarray[Any, Any], dtype: Any
     changes, end = np.diff(codes) != 0, np.ones(min(len(codes), 1), "?")
     # Backwards, an element that begins a segment is the last of it.
     heads = np.append(changes, end) if func == "bfill" else np.append(end, changes)
-    segments, axis = _of_kind(heads, x), x.ndim - 1
+    segments, axis = _of_kind(heads, x, "group-begins"), x.ndim - 1
     if isinstance(func, Monoid):
         result: da.Array = scan(x, func, axis=axis, dtype=dtype, segments=segments)
         return result
@@ -222,10 +228,10 @@ def _by_tables(x: da.Array, label: da.Array, are_codes: bool, func: str, dtype: 
     return found[..., ::-1] if backwards else found
 
 
-def _of_kind(mask: np.ndarray[Any, Any], x: da.Array) -> da.Array:
+def _of_kind(mask: np.ndarray[Any, Any], x: da.Array, prefix: str) -> da.Array:
     """Return a mask of the host in the chunks of the last axis of `x`, and of its kind."""
     ends = cached_cumsum(x.chunks[-1], initial_zero=True)
-    name, to = f"groups-{tokenize(mask, x.chunks[-1])}", chunks.kind(x._meta)
+    name, to = f"{prefix}-{tokenize(mask, x.chunks[-1])}", chunks.kind(x._meta)
     layer = {
         (name, i): Task((name, i), chunks.asarray, mask[start:stop], to)
         for i, (start, stop) in enumerate(itertools.pairwise(ends))

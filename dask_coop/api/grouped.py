@@ -84,7 +84,8 @@ def groupby_reduce(
     finalize_kwargs : mapping, optional
         What statistics take besides: `ddof` of variances, `q` and `method` of quantiles.
     engine : {"auto", "collective"}
-        "collective" is declined: groups are reduced by a graph.
+        As for :func:`dask_coop.sum`. A graph takes over where labels are lazy, or more than 64 MiB;
+        for medians, quantiles and dates; and where axes are kept and all tables together are large.
 
     Returns
     -------
@@ -130,8 +131,6 @@ def groupby_reduce(
     x = asanyarray(array)
     chunks.kind(x._meta, "array")
     chunks.refuse_masked("groupby_reduce", x._meta)
-    if executor.runner() is not None:
-        raise Declined("groups are reduced by a graph")
     labels, groups = find_labels("groupby_reduce", by, x, expected_groups, isbin, sort)
     x, labels = _arrange(x, labels, axis)
     if min_count is None:
@@ -179,9 +178,11 @@ def _arrange(
             f"groups of lazy labels are found along all of their axes, not along {axis} alone; "
             "give expected_groups"
         )
-    order = [*rows, *sorted(axes)]
-    x = x.transpose([*range(first), *order])
-    order = [d - first for d in order]
+    order = (*range(first), *rows, *sorted(axes))
+    if order != tuple(range(x.ndim)) and executor.runner() is not None:
+        raise Declined("the axes are put in another order by tasks")
+    x = x.transpose(order)
+    order = tuple(d - first for d in order[first:])
     if isinstance(labels, Known):
         return x, Known(labels.codes.transpose(order), len(rows))
     arrays = tuple(each.transpose(order) for each in labels.arrays)

@@ -30,8 +30,9 @@ from dask.array.core import handle_out
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
-from dask_coop.api.fallback import fall_back, remember
+from dask_coop.api.fallback import dasks, fall_back, remember
 from dask_coop.api.planning import call_with_graphs, convert_parts
+from dask_coop.api.report import count, counted, is_inside, uncounted
 from dask_coop.errors import Declined, Refused, RefusedByDask
 from dask_coop.graph import executor
 from dask_coop.graph.transfer import copy_to_host
@@ -54,6 +55,14 @@ AXES = ("axis", "axes", "dim", "dims")
 
 logger = logging.getLogger(__name__)
 
+#: What `install` has done to the arguments of every call, by the name of the function.
+Before = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+before: Before | None = None
+
+#: Public functions, and what builds their lazy results or raises `Refused`.
+_strict: dict[Callable[..., Any], Callable[..., Any]] = {}
+
 
 def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return what makes a function of arrays, with arrays of graphs for results, a public one.
@@ -73,13 +82,13 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
-        build: Callable[..., R] = partial(call_with_graphs, function)
-        if dask:
-            build = partial(_build_or_pass, build, function.__name__, kind, signature)
+        name = function.__name__
+        strict: Callable[..., R] = partial(_build, function, kind, signature, dask)
+        build = partial(_build_or_pass, strict, name, signature) if dask else strict
 
         @wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-            check_keywords(function.__name__, signature.parameters, kwargs)
+            check_keywords(name, signature.parameters, kwargs)
             if kind == "blockwise":
                 return build(*args, **kwargs)
             engine = kwargs.pop("engine", "auto")
@@ -90,10 +99,12 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
                 raise ValueError(
                     "out takes lazy results, and engine='collective' returns values; leave out off"
                 )
-            result = _run_at_once(build, function.__name__, *args, **kwargs)
+            result = _run_at_once(build, name, *args, **kwargs)
             computed: R = convert_parts(_in_memory, result) if kind == "scan" else _values(result)
             return computed
 
+        # What `install` puts in the place of Dask's function: lazy, and left to nobody.
+        _strict[wrapper] = strict
         return wrapper
 
     return decorate
@@ -182,27 +193,47 @@ def _to_host(x: Any) -> Any:
     return x.map_blocks(copy_to_host, dtype=x.dtype, meta=like)
 
 
-def _build_or_pass(
-    build: Callable[..., R],
-    name: str,
+def strict(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what builds the lazy results of a public function, or raises `Refused`."""
+    return _strict[function]
+
+
+def _build(
+    function: Callable[..., R],
     kind: Kind,
     signature: inspect.Signature,
+    has_kinds: bool,
     /,
     *args: Any,
     **kwargs: Any,
 ) -> R:
-    """Build what the public function `name` returns, or have Dask's do it where ours refuses."""
-    given = signature.bind(*args, **kwargs).arguments
+    """Build what a public function returns, or raise `Refused`."""
+    build: Callable[..., R] = partial(call_with_graphs, function)
     first = next(iter(signature.parameters))
-    try:
-        if (meta := getattr(given[first], "_meta", None)) is not None:
+    if before is not None and not is_inside():
+        changed: Any = before(function.__name__, args, kwargs)
+        args, kwargs = changed
+    array = args[0] if args else kwargs.get(first)
+    with counted(function.__name__, array):
+        if has_kinds and (meta := getattr(array, "_meta", None)) is not None:
             chunks.kind(meta, first)
-        widens = kind in ("reduction", "selection", "scan")
-        if widens and str(getattr(given[first], "dtype", "")) == "bfloat16":
+        widens = has_kinds and kind in ("reduction", "selection", "scan")
+        if widens and str(getattr(array, "dtype", "")) == "bfloat16":
+            given = signature.bind(*args, **kwargs).arguments
             widened: R = _in_float32(build, **given)
             return widened
         return build(*args, **kwargs)
+
+
+def _build_or_pass(
+    build: Callable[..., R], name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any
+) -> R:
+    """Build what the public function `name` returns, or have Dask's do it where ours refuses."""
+    try:
+        return build(*args, **kwargs)
     except Refused as refusal:
+        given = signature.bind(*args, **kwargs).arguments
+        first = next(iter(signature.parameters))
         array = given.pop(first)
         defaults = {key: p.default for key, p in signature.parameters.items() if key != first}
         others = {key: value for key, value in given.items() if value is not defaults[key]}
@@ -233,7 +264,7 @@ def _in_float32(
 def _by_dask(
     name: str, array: Any, others: dict[str, Any], defaults: dict[str, Any], refusal: Refused
 ) -> Any:
-    function = getattr(da, name, None) or getattr(da.linalg, name, None)
+    function = dasks(getattr(da, name, None) or getattr(da.linalg, name, None))
     if function is None:
         raise refusal
     parameters = inspect.signature(function).parameters
@@ -255,7 +286,8 @@ def _by_dask(
     if not np.dtype(others.get("dtype")).isnative:
         others["dtype"] = np.dtype(others["dtype"]).newbyteorder("=")
     try:
-        result = function(x, **others)
+        with uncounted():
+            result = function(x, **others)
     except np.exceptions.AxisError:
         raise  # which tells what is wrong
     except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
@@ -263,6 +295,7 @@ def _by_dask(
         raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {said}") from error
     inputs = x, [value for key, value in others.items() if key != "out"]
     remember(name, str(refusal), result, inputs)
+    count(name, array, "Dask", str(refusal))
     return result
 
 

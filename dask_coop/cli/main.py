@@ -1,4 +1,4 @@
-"""The command line: ``python -m dask_coop`` with ``describe``, ``info``, ``warm`` or ``bench``.
+"""The command line: ``python -m dask_coop``, with describe, run, info, warm and bench.
 
 What the user can put right ends in one line on stderr and exit status 2; anything else is a bug and
 keeps its traceback.
@@ -21,7 +21,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 from dask_coop import __version__
-from dask_coop.cli import info
+from dask_coop.cli import info, run
 from dask_coop.cli.readable import readable
 from dask_coop.cli.readers import Chunks, Source, open_source
 from dask_coop.cli.summaries import Summary, summarize
@@ -55,9 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = parser.parse_args(arguments)
         if given.run is None:
             parser.print_help()
+        elif given.run is _run:
+            run.require(given.target, given.module)
         else:
             given.run(given)
-        return 0
     except UserError as error:
         message = str(error)
     except ModuleNotFoundError as error:
@@ -69,6 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
+    else:
+        # What a script raises is its own, with its traceback.
+        if given.run is _run:
+            _run(given)
+        return 0
     print("dask_coop: error:", " ".join(message.split()), file=sys.stderr)
     return 2
 
@@ -129,6 +135,28 @@ def _parser() -> argparse.ArgumentParser:
         help="run on a cluster of processes, one for each GPU or CPU",
     )
     describe.add_argument("--cpu", action="store_true", help="leave GPUs alone")
+
+    script = commands.add_parser(
+        "run",
+        help="a script whose dask.array, NumPy and xarray calls this library serves",
+        description="Runs a script as Python does, with dask_coop installed in the place of the "
+        "functions of dask.array, xarray and flox that it serves; the script stays as it is.",
+    )
+    script.set_defaults(run=_run)
+    script.add_argument(
+        "--chunks",
+        choices=("numpy", "cupy"),
+        default="numpy",
+        help="cupy: work on GPUs, with chunks that were made for NumPy (numpy)",
+    )
+    script.add_argument(
+        "--report", action="store_true", help="print at the end what was served by what, and why"
+    )
+    script.add_argument("-m", dest="module", action="store_true", help="run a module by its name")
+    script.add_argument("target", metavar="SCRIPT", help="a script, or with -m a module")
+    script.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the script"
+    )
 
     info = commands.add_parser(
         "info",
@@ -286,6 +314,11 @@ def _benchmarks() -> Any:
         f"the benchmarks are neither in {paths[0].parent} nor in {paths[1].parent}; "
         "install the package again"
     )
+
+
+def _run(given: argparse.Namespace) -> None:
+    how = {"module": given.module, "chunks": given.chunks, "tell": given.report}
+    run.run(given.target, given.arguments, **how)
 
 
 def _info(given: argparse.Namespace) -> None:

@@ -36,13 +36,27 @@ from distributed.core import clean_exception
 from distributed.protocol.pickle import dumps
 
 from dask_coop.algebra.bins import BinSpec
+from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.cluster.jobs import Count, Downsweep, Job, Lift, Spine, Stacked, Upsweep, combined
+from dask_coop.cluster.jobs import (
+    Count,
+    Downsweep,
+    Job,
+    Labels,
+    Lift,
+    LiftGroups,
+    Spine,
+    Stacked,
+    Upsweep,
+    apart,
+    combined,
+)
 from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.worker import REDUCE, SCAN, WorkerRounds
 from dask_coop.errors import Declined
 from dask_coop.graph.executor import Groups
+from dask_coop.graph.grouped import Tables
 from dask_coop.graph.parts import threads_for
 from dask_coop.graph.reduce import origin
 from dask_coop.graph.scan import lines, wrap
@@ -62,7 +76,7 @@ class Collective:
     def states(self, op: Operation, arrays: Sequence[Array], axes: tuple[int, ...]) -> Groups:
         """Reduce the blocks of an array over `axes`."""
         x = arrays[0]
-        _require_small(op, x, axes, op.monoid.entries or 1)
+        _require_small(x, axes, (op.monoid.entries or 1) * _state_bytes(op))
         indices = _indices(x)
         positional = op.monoid.positional
         groups = [(0,) * x.ndim] * len(indices)
@@ -85,7 +99,7 @@ class Collective:
     ) -> Groups:
         """Count the samples of an array over `axes`."""
         if len(axes) < arrays[0].ndim:
-            _require_small(op, arrays[0], axes, math.prod(grid.shape))
+            _require_small(arrays[0], axes, math.prod(grid.shape) * _state_bytes(op))
         indices = _indices(arrays[0])
         groups = [tuple(i for d, i in enumerate(index) if d not in axes) for index in indices]
         is_one = len(set(groups)) == 1
@@ -94,12 +108,40 @@ class Collective:
         job = Count(op, grid, weighted, threads_for(arrays[0]))
         return _states(job, _blocks(arrays, indices), extras, groups, tree)
 
+    def groups(
+        self, ops: Sequence[Operation], x: Array, tables: Tables
+    ) -> dict[Index, list[State]]:
+        """Reduce the groups of an array."""
+        first, kept = x.ndim - tables.ndim, x.ndim - tables.ndim + tables.rows
+        axes = tuple(range(kept, x.ndim))
+        if tables.nbytes > MOST_BYTES:
+            raise Declined(f"its labels are {tables.nbytes} bytes, more than {MOST_BYTES}")
+        table_bytes = tables.n * sum(map(_state_bytes, ops))
+        if kept:
+            _require_small(x, axes, table_bytes)
+        positional = any(op.monoid.positional for op in ops)
+        indices = _indices(x)
+        extras = [
+            Labels(
+                index[:kept],
+                tables.codes(index[first:]),
+                tables.places(index[first:]),
+                origin(x.chunks, axes, index) if positional else None,
+            )
+            for index in indices
+        ]
+        in_any_order = all(op.monoid.commutative for op in ops)
+        tree = not kept and in_any_order and table_bytes > TREE_BYTES
+        job = LiftGroups(tuple(ops), tables.rows, tables.n, threads_for(x))
+        found = _states(job, _blocks([x], indices), extras, [each.kept for each in extras], tree)
+        return {index: apart(ops, state) for index, (state,) in found.items()}
+
     def scan(
         self, op: Operation, spec: ScanSpec, source: tuple[Array, Array | None], name: str
     ) -> Array:
         """Scan the lines of an array."""
         x, heads = source
-        _require_small(op, x, (spec.axis,))
+        _require_small(x, (spec.axis,), _state_bytes(op))
         arrays = [x] if heads is None else [x, heads]
         of_lines = [blocks for _, blocks in lines(x, spec)]
         indices = [index for line in of_lines for index in line]
@@ -126,10 +168,10 @@ def _indices(x: Array) -> list[Index]:
     return list(product(*map(range, x.numblocks)))
 
 
-def _require_small(op: Operation, x: Array, axes: tuple[int, ...], entries: int = 1) -> None:
-    """Decline where the states over `axes`, of so many entries each, are too large to pass on."""
+def _require_small(x: Array, axes: tuple[int, ...], state_bytes: int) -> None:
+    """Decline where the states over `axes`, of so many bytes a line, are too large to pass on."""
     counts = (x.numblocks[d] if d in axes else x.shape[d] for d in range(x.ndim))
-    nbytes = math.prod(counts) * entries * _state_bytes(op)
+    nbytes = math.prod(counts) * state_bytes
     if nbytes > MOST_BYTES:
         raise Declined(f"its states are {nbytes} bytes, more than {MOST_BYTES}")
 
@@ -149,11 +191,11 @@ def _nbytes(x: Array, indices: Sequence[Index]) -> list[int]:
     return [int(known[index]) for index in indices]
 
 
-def _grouped(op: Operation, parts: Sequence[Stacked], groups: Sequence[Any]) -> Groups:
+def _grouped(ops: Sequence[Operation], parts: Sequence[Stacked], groups: Sequence[Any]) -> Groups:
     """Combine the states of each group of chunks, of which there is one for each number."""
     numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     if len(numbers) == 1:
-        return {groups[0]: [combined(op, parts)]}
+        return {groups[0]: [combined(ops, parts)]}
     group_of = np.array([numbers[group] for group in groups])
     members: list[list[Stacked]] = [[] for _ in numbers]
     for part in parts:
@@ -162,7 +204,7 @@ def _grouped(op: Operation, parts: Sequence[Stacked], groups: Sequence[Any]) -> 
         for rows in np.split(order, np.flatnonzero(np.diff(mine[order])) + 1):
             fields = tuple(field[rows] for field in part.fields)
             members[mine[rows[0]]].append(Stacked(part.numbers[rows], fields))
-    return {group: [combined(op, members[i])] for group, i in numbers.items()}
+    return {group: [combined(ops, members[i])] for group, i in numbers.items()}
 
 
 def _blocks(
@@ -222,7 +264,7 @@ def _states(
 ) -> Groups:
     """Have the states of chunks made, and combine those of each group."""
     parts = _round(REDUCE, blocks, extras=extras, job=dumps(job), tree=tree)
-    return _grouped(job.op, [pickle.loads(part) for part in parts], groups)
+    return _grouped(job.ops, [pickle.loads(part) for part in parts], groups)
 
 
 def _round(

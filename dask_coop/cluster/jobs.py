@@ -16,10 +16,10 @@ import numpy as np
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import State
-from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.states import reduce_along
-from dask_coop.graph import tasks
+from dask_coop.graph import grouped, tasks
 from dask_coop.graph.prefixes import base_of, stacked
 
 #: The blocks of one chunk: of the array, then of its mask, weights, head flags or coordinates.
@@ -55,6 +55,11 @@ class Lift:
     axes: tuple[int, ...]
     threads: int = 1
 
+    @property
+    def ops(self) -> tuple[Operation, ...]:
+        """What the states are of."""
+        return (self.op,)
+
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return the states."""
         groups, origins = zip(*(extra or (None, None) for extra in extras), strict=True)
@@ -89,6 +94,11 @@ class Count:
     weighted: bool
     threads: int = 1
 
+    @property
+    def ops(self) -> tuple[Operation, ...]:
+        """What the states are of."""
+        return (self.op,)
+
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return the tables."""
         if len(blocks) > 1 and len(set(extras)) == 1 and len(blocks[0]) == 1:
@@ -104,6 +114,71 @@ class Count:
             )
             states.append(state)
         return _gathered(self.op, extras, states), b""
+
+
+class Labels(NamedTuple):
+    """What goes with a chunk of which groups are reduced.
+
+    Attributes
+    ----------
+    kept : tuple of int
+        Which block it is along the axes that are kept.
+    codes : tuple of (numpy.ndarray, int)
+        The codes of its labels, and how many groups they are of.
+    places : numpy.ndarray or slice
+        Where these are among all groups.
+    origin : Origin or None
+    """
+
+    kept: tuple[int, ...]
+    codes: tuple[Any, int]
+    places: grouped.Places
+    origin: Origin | None
+
+
+@dataclass(frozen=True)
+class LiftGroups:
+    """Reduces the groups of chunks by several operations; with each chunk go its `Labels`.
+
+    Attributes
+    ----------
+    ops : tuple of Operation
+    rows : int
+        How many label axes are kept.
+    n : int
+        How many groups there are in all chunks.
+    """
+
+    ops: tuple[Operation, ...]
+    rows: int
+    n: int
+    threads: int = 1
+
+    def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Labels]) -> Reduced:
+        """Return tables of all groups, with the fields of all operations."""
+        in_any_order = all(op.monoid.commutative for op in self.ops)
+        totals: dict[Any, list[State]] = {}
+        numbers: dict[Any, int] = {}
+        for i, ((x,), labels) in enumerate(zip(blocks, extras, strict=True)):
+            own = grouped.lift(
+                ops=self.ops,
+                block=x,
+                codes=labels.codes,
+                rows=self.rows,
+                origin=labels.origin,
+                threads=self.threads,
+            )
+            key = labels.kept if in_any_order else i
+            if key not in totals:
+                numbers[key] = i
+                totals[key] = [
+                    grouped.empty(op, state, self.n)
+                    for op, state in zip(self.ops, own, strict=True)
+                ]
+            for op, total, state in zip(self.ops, totals[key], own, strict=True):
+                grouped.put_in(op, total, state, slice(None), labels.places)
+        states = (tuple(field for state in each for field in state) for each in totals.values())
+        return stack(numbers.values(), states), b""
 
 
 @dataclass(frozen=True)
@@ -198,7 +273,7 @@ class Downsweep:
 
 
 #: What makes the states of a reduction.
-Job = Lift | Count
+Job = Lift | Count | LiftGroups
 
 
 def stack(numbers: Iterable[int], states: Iterable[State]) -> list[Stacked]:
@@ -234,8 +309,29 @@ def merged(parts: Iterable[Stacked]) -> list[Stacked]:
     return joined
 
 
-def combined(op: Operation, parts: Iterable[Stacked]) -> State:
-    """Combine all states of some parts, those of each shape in the order of their numbers."""
+def combined(ops: Sequence[Operation], parts: Iterable[Stacked]) -> State:
+    """Combine all states of some parts, those of each shape in the order of their numbers.
+
+    States of several operations have the fields of one behind those of another.
+    """
+    parts = [*parts]
+    if len(ops) == 1:
+        return _combined(ops[0], parts)
+    split = zip(*(apart(ops, fields) for _, fields in parts), strict=True)
+    found: list[Any] = []
+    for op, states in zip(ops, split, strict=True):
+        own = [Stacked(part.numbers, state) for part, state in zip(parts, states, strict=True)]
+        found += _combined(op, own)
+    return tuple(found)
+
+
+def apart(ops: Sequence[Operation], fields: State) -> list[State]:
+    """Return the state of each operation, of the fields of all."""
+    ends = np.cumsum([0, *(len(op.monoid.dtypes(op.element)) for op in ops)])
+    return [fields[start:stop] for start, stop in pairwise(ends)]
+
+
+def _combined(op: Operation, parts: Sequence[Stacked]) -> State:
     if op.monoid.entries is not None:
         # Their shapes change as they combine, and those of several shapes stand among each other.
         states = {

@@ -241,7 +241,7 @@ def _reduce(job: bytes, items: Sequence[Item], blocks: Sequence[Any]) -> tuple[l
 
 def _combine(job: bytes, states: Sequence[bytes]) -> Answer:
     """Combine states of one group."""
-    whole = combined(pickle.loads(job).op, map(pickle.loads, states))
+    whole = combined(pickle.loads(job).ops, map(pickle.loads, states))
     return {"status": "OK", "states": [pickle.dumps(part) for part in stack([0], [whole])]}
 
 

@@ -39,6 +39,14 @@ class Runner(Protocol):
     ) -> Groups:
         """Return tables of samples, the last array their weights if they are `weighted`."""
 
+    def groups(
+        self, ops: Sequence[Operation], x: Any, tables: Any
+    ) -> dict[tuple[int, ...], list[State]]:
+        """Return the groups' states of several operations, by the index of what is kept.
+
+        `tables` are the `dask_coop.graph.grouped.Tables` of the blocks of `x`.
+        """
+
     def scan(self, op: Operation, spec: ScanSpec, source: tuple[Any, Any], name: str) -> Any:
         """Return the scan of an array, and of its head flags if any, as an array in memory."""
 

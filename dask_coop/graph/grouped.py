@@ -38,10 +38,11 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import NO_INDEX, State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.chunks.labels import Coder
-from dask_coop.graph import parts
+from dask_coop.errors import Declined
+from dask_coop.graph import executor, parts
 from dask_coop.graph.fusion import Blocks, TrailingBlocks, add
 from dask_coop.graph.parts import shared, threads_for
-from dask_coop.graph.reduce import FAN_IN, Key, Layer, Origins, array
+from dask_coop.graph.reduce import FAN_IN, Key, Layer, Origins, array, joined
 from dask_coop.graph.tasks import refs
 
 Codes = np.ndarray[Any, Any]
@@ -124,6 +125,8 @@ def reduction(
         Name, function from the states to the result, and dtype of each array. Its axes are those
         that are kept, and one for the groups, which become those of `shape`.
     """
+    if (run := executor.runner()) is not None:
+        return _at_once(run, ops, x, labels, shape, outputs)
     n, kept = math.prod(shape), x.ndim - labels.ndim + labels.rows
     axes = tuple(range(kept, x.ndim))
     threads = threads_for(x)
@@ -166,6 +169,39 @@ def reduction(
     return results
 
 
+def _at_once(
+    run: executor.Runner,
+    ops: Ops,
+    x: Array,
+    labels: Known | Lazy,
+    shape: tuple[int, ...],
+    outputs: Mapping[str, tuple[Finalize, Any]],
+) -> list[Any]:
+    """Return the results of all states, in NumPy."""
+    if isinstance(labels, Lazy):
+        raise Declined("labels are lazy")
+    n = math.prod(shape)
+    tables = Tables(labels, x.chunks[x.ndim - labels.ndim :], n)
+    states, absent = run.groups(ops, x, tables), tables.absent()
+    results = []
+    for finalize, dtype in outputs.values():
+        blocks = {}
+        for index, own in states.items():
+            blocks[*index, *(0,) * len(shape)] = finish(
+                ops=ops,
+                states=[own],
+                places=None,
+                n=n,
+                absent=absent,
+                finalize=finalize,
+                dtype=dtype,
+                shape=shape,
+                to="numpy",
+            )
+        results.append(joined(blocks))
+    return results
+
+
 def _lifts(
     name: str, ops: Ops, x: Array, labels: Known | Lazy, n: int, threads: int
 ) -> tuple[Blocks, Tables | None]:
@@ -187,7 +223,7 @@ class Tables:
     """The tables of the blocks of known labels: which groups they have, and codes in them."""
 
     def __init__(self, labels: Known, sizes: tuple[tuple[int, ...], ...], n: int) -> None:
-        self._labels, self._n = labels, n
+        self._labels, self.n = labels, n
         self._ends = [cached_cumsum(each, initial_zero=True) for each in sizes]
         self._found: dict[Key, tuple[Codes, Codes]] = {}
         self._numbers = np.empty(n, "i8")
@@ -199,11 +235,35 @@ class Tables:
 
     def __dask_tokenize__(self) -> Any:
         """Return what tells it from others."""
-        return type(self).__name__, self._labels, self._n
+        return type(self).__name__, self._labels, self.n
+
+    @property
+    def rows(self) -> int:
+        """How many of these, the first ones, are kept."""
+        return self._labels.rows
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all codes."""
+        return self._labels.codes.size * np.dtype(_narrow(self.n)).itemsize
+
+    def absent(self) -> Codes | None:
+        """Return which groups no element has, if some are; None also where rows are kept."""
+        codes = self._labels.codes
+        groups = _distinct(codes[codes >= 0], self.n)
+        if self.rows or len(groups) == self.n:
+            return None
+        found = np.ones(self.n, "?")
+        found[groups] = False
+        return found
 
     def groups(self, index: Key) -> Codes:
         """Return the groups of the block at an index of the label axes, sorted."""
         return self._block(index)[1]
+
+    def places(self, index: Key) -> Places:
+        """Return where the groups of the block at an index are among all groups."""
+        return _as_slice(self.groups(index))
 
     def codes(self, index: Key) -> tuple[Codes, int]:
         """Return the codes of the block at an index of the label axes, and how many groups."""
@@ -225,9 +285,9 @@ class Tables:
     def _relabelled(self, block: Codes) -> tuple[Codes, Codes]:
         if self._labels.rows:
             # Each row of elements has groups of its own.
-            return block.astype(_narrow(self._n)), np.arange(self._n)
+            return block.astype(_narrow(self.n)), np.arange(self.n)
         inside = block >= 0
-        groups = _distinct(block[inside], self._n)
+        groups = _distinct(block[inside], self.n)
         self._numbers[groups] = np.arange(len(groups))
         codes = (
             np.where(inside, self._numbers[np.where(inside, block, 0)], -1)
@@ -472,17 +532,27 @@ def merge(
 def _merged(
     op: Operation, states: list[State], places: list[tuple[Places, Places]], n: int
 ) -> State:
-    shape = (*states[0][0].shape[:-1], n)
-    total = tuple(
-        np.full_like(field, value, shape=shape)
-        for field, value in zip(states[0], op.monoid.identity(op.element), strict=True)
-    )
+    total = empty(op, states[0], n)
     for state, (source, target) in zip(states, places, strict=True):
-        so_far = tuple(field[..., target] for field in total)
-        combined = op.monoid.combine(so_far, tuple(field[..., source] for field in state))
-        for field, values in zip(total, combined, strict=True):
-            field[..., target] = values
+        put_in(op, total, state, source, target)
     return total
+
+
+def empty(op: Operation, like: State, n: int) -> State:
+    """Return a table of so many groups without elements, for those of another one."""
+    shape = (*like[0].shape[:-1], n)
+    return tuple(
+        np.full_like(field, value, shape=shape)
+        for field, value in zip(like, op.monoid.identity(op.element), strict=True)
+    )
+
+
+def put_in(op: Operation, total: State, state: State, source: Places, target: Places) -> None:
+    """Combine some groups of a table into those of a larger one, behind what these have."""
+    so_far = tuple(field[..., target] for field in total)
+    combined = op.monoid.combine(so_far, tuple(field[..., source] for field in state))
+    for field, values in zip(total, combined, strict=True):
+        field[..., target] = values
 
 
 def finish(

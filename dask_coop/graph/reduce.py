@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from dask import config
 from dask.array.core import Array, new_da_object
 from dask.blockwise import BlockwiseDep
 from dask.delayed import Delayed
@@ -278,9 +279,12 @@ def tree(
 
 
 def find_fan_in(split_every: int | dict[int, int] | None, axes: tuple[int, ...]) -> int:
-    """Return how many states one task combines, for the argument of a public function."""
+    """Return how many states one task combines, for the argument of a public function.
+
+    Where it has none, ``split_every`` of Dask's configuration tells, as for Dask's reductions.
+    """
     if split_every is None:
-        return FAN_IN
+        split_every = config.get("split_every", None) or FAN_IN
     if isinstance(split_every, dict):
         split_every = math.prod(split_every.get(axis, FAN_IN) for axis in axes)
     if split_every < 2:

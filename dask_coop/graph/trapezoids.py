@@ -62,7 +62,7 @@ def areas(
             lasts[last] = Task(last, _last, TaskRef((source.name, *before)), axis=along)
             given[f"{of}_before"] = TaskRef(last)
         key = (f"{name}-areas-{token}", *index)
-        layer[key] = Task(key, _areas, **given, step=step, axis=axis, dtype=dtype)
+        layer[key] = Task(key, areas_of_block, **given, step=step, axis=axis, dtype=dtype)
     graph = HighLevelGraph.merge(*(source.dask for source in sources.values()))
     if lasts:
         graph = add(graph, f"{name}-last-{token}", lasts)
@@ -80,7 +80,7 @@ def _last(block: Any, *, axis: int) -> Any:
     return block[(*(slice(None),) * axis, slice(-1, None))].copy()
 
 
-def _areas(
+def areas_of_block(
     *,
     y: Any,
     y_before: Any = None,
@@ -90,6 +90,7 @@ def _areas(
     axis: int,
     dtype: np.dtype[Any],
 ) -> Any:
+    """Return the areas between the samples of a block, and to the last ones before it."""
     found = _with_neighbours(np.add, y, y_before, axis, dtype)
     if x is None:
         found *= step / 2

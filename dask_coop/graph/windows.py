@@ -24,7 +24,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -116,10 +115,10 @@ class _Lines:
         oldest, newest = begin - self.window.length + 1, begin - self.window.length + length
         own = self.pieces(line, min(begin, n), min(begin + size, n))
         halo = self.pieces(line, max(0, oldest), max(0, newest))
-        given: dict[str, Any] = shared(self.threads)
+        given: dict[str, Any] = {"op": self.op, **shared(self.threads)}
         between = self.states(line, max(0, newest), min(begin, n))
         if between:
-            given |= {"op": self.op, "between": refs(between)}
+            given |= {"between": refs(between)}
         if not own:
             own = [TaskRef(self.slice(line, j, 0, 0))]
         return Task(
@@ -156,7 +155,7 @@ class _Lines:
             return block
         key = (f"{self.names[0]}-slice-{self.names[1]}", *index, begin, end)
         along = (*(slice(None),) * self.window.axis, slice(begin, end))
-        self.layer[key] = Task(key, getitem, TaskRef(block), along)
+        self.layer[key] = Task(key, part_of, TaskRef(block), along)
         return key
 
     def states(self, line: Key, begin: int, end: int) -> list[Key]:
@@ -212,13 +211,18 @@ def _cover(begin: int, end: int) -> Iterator[tuple[int, int]]:
 # What runs inside the tasks.
 
 
+def part_of(block: Any, along: tuple[slice, ...]) -> Any:
+    """Return a part of a block."""
+    return block[along]
+
+
 def reduce_windows(
     *,
     window: Window,
     size: int,
     own: Sequence[Any],
     halo: Sequence[Any],
-    op: Operation | None = None,
+    op: Operation,
     between: Sequence[State] = (),
     threads: int = 1,
 ) -> Any:
@@ -228,7 +232,7 @@ def reduce_windows(
     axis = window.axis
     x = _joined(own, axis)
     before = _joined(halo, axis) if halo else _along(x, axis, slice(0))
-    base = None if op is None else window.keep(op, op.combine([*between]))
+    base = window.keep(op, op.combine([*between])) if between else None
     if x.shape[axis] != size:
         # What is behind the array is left out, as NaN is.
         x = x.astype(window.result(x.dtype), copy=False)

@@ -48,6 +48,7 @@ from dask_coop.node.placement import (
     is_on_all_gpus,
     leaves,
     replace,
+    taken,
 )
 from dask_coop.node.room import Room, parsed_limit
 from dask_coop.node.run import Launcher, last_steps, noting
@@ -352,7 +353,7 @@ class Node:
         if is_on_all_gpus(task):
             return self._launches, self.devices[0], False
         held: Counter[int] = Counter()
-        for leaf in leaves((task, data)):
+        for leaf in leaves((task, taken(task, data))):
             if (ordinal := self._gpus.device_of(leaf)) in self.devices:
                 held[ordinal] += leaf.nbytes
         if not held:
@@ -366,7 +367,9 @@ class Node:
 
     def _bring(self, gpu: int, work: tuple[Any, Any]) -> Any:
         """Return a task and its inputs with all of their arrays on `gpu`."""
-        devices = ((leaf, self._gpus.device_of(leaf)) for leaf in leaves(work))
+        task, data = work
+        needed = leaves((task, taken(task, data)))
+        devices = ((leaf, self._gpus.device_of(leaf)) for leaf in needed)
         away = {id(leaf): leaf for leaf, device in devices if device not in (None, gpu)}
         if not away:
             return work

@@ -17,7 +17,15 @@ from typing import Any
 from dask._task_spec import Alias, DataNode, NestedContainer, Task, TaskRef
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 
-from dask_coop.graph.tasks import is_fused, results_of, state_of, take_turn
+from dask_coop.graph.tasks import (
+    DownsweepTask,
+    PrefixesTask,
+    is_fused,
+    read,
+    results_of,
+    state_of,
+    take_turn,
+)
 from dask_coop.graph.transfer import copy_to_gpu, copy_to_host, store_chunk
 
 CONTAINERS = (list, tuple, set, frozenset)
@@ -118,6 +126,23 @@ def replace(value: Any, by_id: Mapping[int, Any]) -> Any:
         result.update(changed)
         return result
     return value
+
+
+def taken(task: Any, data: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return what a task takes of its inputs: of the base sums of several chunks, only its own.
+
+    All of them together may be larger than the chunk.
+    """
+    if not isinstance(task, Task):
+        return data
+    positions: defaultdict[Any, set[int]] = defaultdict(set)
+    for inner in task.args[0].values() if is_fused(task) else (task,):
+        if scan := read(inner, DownsweepTask):
+            positions[scan.bases].add(scan.position)
+        elif bases := read(inner, PrefixesTask):
+            positions[bases.above].add(bases.position)
+    own = {key: [data[key][i] for i in at] for key, at in positions.items() if key in data}
+    return {**data, **own} if own else data
 
 
 #: Functions of a chain of scans that make nothing.

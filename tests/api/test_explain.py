@@ -36,8 +36,12 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 
 
 def tasks_of_ours(x: Any, data: da.Array) -> int:
-    return len(set(x.dask) - set(data.dask))
+    parts = x if isinstance(x, tuple) else [x]
+    return len(set().union(*(part.dask for part in parts)) - set(data.dask))
 
+
+#: The groups of eight columns, of which a chunk has four.
+ODD, PAIRS = np.arange(8) % 2, np.arange(8) // 2
 
 #: What is done to an array of 6 chunks, 3 along the first axis, and what is said of it.
 CALLS: dict[str, tuple[Any, str, str]] = {
@@ -76,6 +80,71 @@ CALLS: dict[str, tuple[Any, str, str]] = {
     ),
     "digitize": (lambda x: dc.digitize(x, [1, 2]), "digitize", "chunk by chunk"),
     "transpose": (lambda x: dc.transpose(x, contiguous=True), "transpose", "chunk by chunk"),
+    "groups": (
+        lambda x: dc.groupby_reduce(x, ODD, func="sum")[0],
+        "groupby-sum",
+        "table of 2 groups over 6 chunks, up to 2 tables a task",
+    ),
+    "groups in few chunks": (
+        lambda x: dc.groupby_reduce(x, PAIRS, func="nanmax")[0],
+        "groupby-nanmax",
+        "tables of up to 2 of 4 groups over 6 chunks, up to 1 table a task",
+    ),
+    "statistics of groups": (
+        lambda x: dc.groupby_reduce(x, ODD, func=["mean", "std"])[0],
+        "groupby-mean, groupby-std",
+        "table of 2 groups over 6 chunks, up to 2 tables a task",
+    ),
+    "groups of lazy labels": (
+        lambda x: dc.groupby_reduce(x, x[0], func="max", expected_groups=[1, 2, 5])[0],
+        "groupby-max",
+        "table of 3 groups over 6 chunks, up to 2 tables a task",
+    ),
+    "groups of two labels": (
+        lambda x: dc.groupby_reduce(x, ODD, PAIRS, func="count")[0],
+        "groupby-count",
+        "tables of up to 4 of 8 groups over 6 chunks, up to 2 tables a task",
+    ),
+    "medians of groups": (
+        lambda x: dc.groupby_reduce(x, PAIRS, func="median")[0],
+        "groupby-median",
+        "6 blocks of whole groups",
+    ),
+    "scans of groups": (
+        lambda x: dc.groupby_scan(x, PAIRS, func="cumsum"),
+        "cumsum",
+        "reduce-then-scan over 6 chunks with segments",
+    ),
+    "gaps": (lambda x: dc.ffill(x, 0), "ffill", "reduce-then-scan over 6 chunks"),
+    "gaps in turn": (
+        lambda x: dc.bfill(x, 0, 2, method="sequential"),
+        "bfill",
+        "sequential over 6 chunks",
+    ),
+    "weighted means": (
+        lambda x: dc.ewm_mean(x, 0, com=1),
+        "ewm_mean",
+        "reduce-then-scan over 6 chunks",
+    ),
+    "areas": (
+        lambda x: dc.cumulative_trapezoid(x),
+        "cumulative-trapezoid-areas",
+        "areas between the samples of 6 chunks",
+    ),
+    "windows": (lambda x: dc.move_mean(x, 3), "move_mean", "windows over 6 chunks"),
+    "long windows": (
+        lambda x: dc.move_max(x, 6, axis=0),
+        "move_max",
+        "windows over 6 chunks, with states of 4 parts between their ends",
+    ),
+}
+
+
+#: Those that are all that is made of the array.
+ALONE = {operation for name, (_, operation, _) in CALLS.items()} - {
+    "cumsum",
+    "groupby-max",
+    "cumulative-trapezoid-areas",
 }
 
 
@@ -86,8 +155,31 @@ def test_the_method_of_what_is_ours(xp: Any, call: Any, operation: str, method: 
         result = call(x)
         found = row(result, operation)
     assert found.served_by == "dask_coop"
-    assert found.method == f"{method}; {tasks_of_ours(result, x)} tasks"
+    if operation in ALONE:
+        assert found.method == f"{method}; {tasks_of_ours(result, x)} tasks"
+    assert found.method.startswith(f"{method}; ")
     assert found.why.endswith(f"{KINDS[xp.__name__]} chunks")
+
+
+def test_what_a_function_adds_to_its_own_tasks_is_told_beside_them(xp: Any) -> None:
+    x = chunked(xp)
+    in_place = dc.explain(dc.groupby_scan(x, PAIRS, func="cummax"))
+    assert [(r.operation, r.method) for r in in_place[1:]] == [
+        ("group-begins", "known when the graph is built; 2 tasks"),
+        ("cummax", "reduce-then-scan over 6 chunks with segments; 12 tasks"),
+    ]
+    moved = dc.explain(dc.groupby_scan(x, ODD, func="cummax"))
+    names = [r.operation for r in moved]
+    assert names.count("cummax") == names.count("shuffle-taker") == 1
+    assert {r.served_by for r in moved if r.operation.startswith("shuffle")} == {"Dask"}
+    assert [(r.operation, r.served_by) for r in dc.explain(dc.ewm_mean(x, com=1, min_periods=2))][
+        1:
+    ] == [(name, "dask_coop") for name in ("ewm_mean-valid", "ewm_mean", "cumsum", "ewm_mean-seen")]
+    boxes = [r for r in dc.explain(dc.box_filter(x, 3)) if r.operation == "box_filter"]
+    assert [r.method.partition(",")[0] for r in boxes] == [
+        "windows over 10 chunks",
+        "windows over 12 chunks",
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1"])
@@ -97,6 +189,7 @@ def test_the_dtype_and_the_kind_of_chunks_are_why(xp: Any, dtype: str) -> None:
         (dc.min(x), "min"),
         (dc.cummax(x, 1), "cummax"),
         (dc.cummax(x, 1, method="sequential"), "cummax"),
+        (dc.groupby_reduce(x, ODD, func="max")[0], "groupby-max"),
     ]:
         assert row(result, operation).why == f"{np.dtype(dtype)} in {KINDS[xp.__name__]} chunks"
 
@@ -201,6 +294,14 @@ def test_fused_tasks_are_told_apart() -> None:
     x = chunked(np) + 1
     (optimised,) = dask.optimize(dc.sum(x))
     assert dc.explain(optimised)[-1] == dc.explain(dc.sum(x))[-1]
+    for more in (
+        dc.groupby_reduce(x, ODD, func="mean")[0],
+        dc.groupby_reduce(x, x[0] + 1, func="mean", expected_groups=range(9))[0],
+        dc.move_sum(x, 6),
+        dc.ffill(x, 0),
+    ):
+        (optimised,) = dask.optimize(more)
+        assert dc.explain(optimised)[-1] == dc.explain(more)[-1]
     lazy = dask.delayed(float)(dc.sum(x))
     assert row(lazy, "sum") == row(dc.sum(x), "sum")
     assert row(lazy, "float").served_by == "Dask"

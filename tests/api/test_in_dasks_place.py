@@ -1,4 +1,4 @@
-"""Dask's own tests, with our functions in the place of Dask's."""
+"""Dask's own tests, with our functions installed in the place of Dask's."""
 
 from __future__ import annotations
 
@@ -13,34 +13,38 @@ import pytest
 
 import dask_coop as dc
 
-#: Loaded before the tests are; what is a method of Dask's arrays stays Dask's.
+#: Loaded before the tests are.
 PLUGIN = """
 import gc
-import types
 
 import dask
-import dask.array as da
 import dask_coop as dc
-from dask_coop.api import public
 
-# What our functions leave to Dask would else come back to them, for ever.
-public.da = types.ModuleType("dask.array")
-vars(public.da).update(vars(da))
-for name in dc.__all__:
-    if hasattr(da, name):
-        setattr(da, name, getattr(dc, name))
-
+dc.install()
 # As in conftest.py: less time for looking for garbage, and for fusing tasks that run once.
 gc.freeze()
 gc.set_threshold(5000, 10, 10)
 dask.config.set({"optimization.fuse.active": False})
+
+
+def pytest_sessionfinish():
+    print()
+    print("served:", *sorted({row.function for row in dc.report() if row.served_by == "dask_coop"}))
 """
 #: By module: what is selected of it (not what takes long or is about functions that are Dask's).
-#: All of test_percentiles is about percentiles made of those of the chunks, by internal_method.
 SELECTED = {
+    "test_percentiles": "",
+    "test_stats": "",
     "test_routines": "histogram or bincount or digitize or transpose or ptp or nonzero or argwhere "
     "or compress or extract or unique or isin or searchsorted",
     "test_reductions": "not 2D",
+}
+#: Some functions that these tests call, which are then ours.
+SERVED = {
+    "test_percentiles": set(),  # All name a method to approximate them.
+    "test_stats": {"mean", "moment"},
+    "test_routines": {"histogram", "unique", "searchsorted", "bincount", "nonzero"},
+    "test_reductions": {"sum", "nanstd", "argmax", "cumsum", "median", "nanquantile", "topk"},
 }
 _UNKNOWN = "integers behind chunks of unknown sizes may be some, and computing says so"
 _WARNING = "a product that overflows between chunks gives no warning"
@@ -49,7 +53,6 @@ _WHOLE = "all elements of several chunks have quantiles"
 DIFFERENCES = {
     "test_routines": {
         "test_bincount": "the length is not known before it is computed",
-        "test_histogram_normed_deprecation": "the error says so in other words",
         "test_histogram_bin_range_raises[10-None]": "a range is found where Dask wants one",
         "test_histogram_delayed_n_bins_raises_with_density": "densities take lazy numbers of bins",
         "test_histogramdd_raises_incompat_sample_chunks": "columns in chunks are rechunked",
@@ -68,8 +71,6 @@ DIFFERENCES = {
         "test_nanquantile_all_nan": "it wants warnings to be errors, which they are not here",
         "test_empty_chunk_nanmin_nanmax[nanmin]": _UNKNOWN,
         "test_empty_chunk_nanmin_nanmax[nanmax]": _UNKNOWN,
-        "test_empty_chunk_nanmin_nanmax_raise[nanmin]": "the error names the shape as well",
-        "test_empty_chunk_nanmin_nanmax_raise[nanmax]": "the error names the shape as well",
     },
 }
 
@@ -91,9 +92,10 @@ def test_dasks_own_tests_pass_but_for_known_differences(module: str, tmp_path: P
         env={**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=400,
         check=False,
     )
     found = re.findall(r"^(?:FAILED|ERROR) \S*::(test_\S+)", done.stdout, re.MULTILINE)
-    assert set(found) == set(DIFFERENCES[module]), done.stdout + done.stderr
-    assert " passed" in done.stdout
+    assert set(found) == set(DIFFERENCES.get(module, ())), done.stdout + done.stderr
+    (served,) = re.findall(r"^served:(.*)$", done.stdout, re.MULTILINE)
+    assert SERVED[module] <= set(served.split()), done.stdout

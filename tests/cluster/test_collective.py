@@ -43,6 +43,7 @@ from support.clusters import (
 )
 
 import dask_coop as dc
+from dask_coop.cluster import client as cluster_client
 from dask_coop.cluster import scheduler as cluster_scheduler
 from dask_coop.cluster.worker import REDUCE, SCAN
 
@@ -252,6 +253,15 @@ def test_gaps_are_filled_and_averaged(client: Client) -> None:
         for adjust in (True, False):
             given = {"axis": axis, "span": 3, "adjust": adjust}
             agree_in_place(client, x, lambda **kw: dc.ewm_mean(x, **given, **kw))  # noqa: B023
+        heads = persist(client, RNG.random(FLOATS.shape) < 0.3, x.chunks, everywhere=True)
+        for call in (dc.ffill, partial(dc.bfill, limit=1), partial(dc.ewm_mean, com=1)):
+            agree_in_place(client, x, partial(call, x, axis=axis, segments=heads))
+    dates = np.where(np.isnan(gappy), np.datetime64("NaT"), INTS.astype("M8[s]"))
+    days = persist(client, dates, (4, 3))
+    agree_in_place(client, days, lambda **kw: dc.ffill(days, 0, **kw))
+    masked = client.persist(da.from_array(np.ma.masked_less(FLOATS, 0), chunks=(4, 3)))
+    filled = values(client, dc.ffill(masked, 0, engine="collective"))
+    same(filled.filled(7), values(client, dc.ffill(masked, 0)).filled(7))
 
 
 @pytest.mark.usefixtures("fast")
@@ -290,11 +300,85 @@ def test_scans_of_several_groups_of_chunks_have_the_bits_of_graphs(
         x = persist(client, host, chunks)
         agree_in_place(client, x, lambda **kw: dc.cumsum(x, axis=-1, **options, **kw))  # noqa: B023
         agree_in_place(client, x, lambda **kw: dc.cumprod(x, axis=-1, **options, **kw))  # noqa: B023
+    line = persist(client, np.where(RNG.random(140) < 0.9, np.nan, 1 + RNG.random(140)), 2)
+    for call in (dc.ffill, partial(dc.bfill, limit=9), partial(dc.ewm_mean, span=30)):
+        if not options:
+            agree_in_place(client, line, partial(call, line))
     line = persist(client, RNG.normal(size=140).astype("f4"), 2)
     heads = persist(client, RNG.random(140) < 0.02, 2, everywhere=True)
     agree_in_place(client, line, lambda **kw: dc.cumsum(line, segments=heads, **options, **kw))
     own = persist(client, RNG.normal(size=140) + 1j, 2)
     agree_in_place(client, own, lambda **kw: dc.scan(own, AFFINE, **options, **kw))
+
+
+MONTHS = np.repeat([3, 1, 2], [2, 2, 3])
+ZONES = RNG.integers(-1, 4, FLOATS.shape)
+SPAN = dc.Monoid(
+    "span",
+    np.maximum,
+    -np.inf,
+    ("f8", (2,)),
+    lift=lambda x: np.stack([x, -x], -1),
+    finalize=lambda v: (-v[..., 1], v[..., 0]),
+)
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize(
+    ("by", "given"),
+    [
+        ([MONTHS], {"func": "sum"}),
+        ([MONTHS], {"func": ["mean", "nanvar", "argmax", "last", "count"]}),
+        (
+            [MONTHS],
+            {"func": "first", "expected_groups": [4, 3, 2], "fill_value": -1, "sort": False},
+        ),
+        ([MONTHS > 1, np.arange(7) % 3], {"func": ["min", "prod"]}),
+        ([np.arange(7.0)], {"func": "max", "expected_groups": [0, 2.5, 6], "isbin": True}),
+        ([ZONES], {"func": ["std", "nanmin", "nanargmin"]}),
+        ([ZONES], {"func": "any", "axis": 1, "fill_value": False}),
+        ([ZONES[:, :1]], {"func": "mean"}),
+        ([MONTHS], {"func": SPAN}),
+        ([MONTHS], {"func": AFFINE}),
+    ],
+)
+def test_groups_of_known_labels(client: Client, by: Any, given: dict[str, Any]) -> None:
+    holes = np.where(FLOATS > 1, np.nan, FLOATS)
+    for host in (holes, INTS):
+        x = persist(client, host, ((5, 0, 8), (3, 4)))
+        agree_nested(client, lambda **kw: dc.groupby_reduce(x, *by, **given, **kw))  # noqa: B023
+    if by[0].ndim == 1:
+        line = persist(client, FLOATS[0], 2)
+        agree_nested(client, lambda **kw: dc.groupby_reduce(line, *by, **given, **kw))
+
+
+def agree_nested(client: Client, call: Callable[..., Any]) -> None:
+    """Hold a call that returns tuples of tuples to the lazy one."""
+
+    def flat(result: Any) -> Any:
+        if not isinstance(result, tuple):
+            return [result]
+        return [each for part in result for each in flat(part)]
+
+    agree(client, lambda **kw: flat(call(**kw)))
+
+
+@pytest.mark.usefixtures("fast")
+def test_groups_are_one_read_and_days_stay_few(client: Client) -> None:
+    host = RNG.integers(0, 99, 720)
+    x, days = persist(client, host, 36), np.arange(720) // 24
+    held = {worker: len(keys) for worker, keys in on_workers(client).items()}
+    asked(client)
+    given = {"func": ["mean", "max", "first"], "engine": "collective"}
+    (means, highest, first), labels = dc.groupby_reduce(x, days, **given)
+    assert asked(client) == {worker: [(REDUCE, n, 0)] for worker, n in held.items()}
+    same(labels, np.arange(30))
+    by_day = host.reshape(30, 24)
+    same(means, by_day.mean(1))
+    same(highest, by_day.max(1))
+    same(first, by_day[:, 0])
+    with pytest.raises(ValueError, match="Filling is required"):
+        dc.groupby_reduce(x, days, func="sum", min_count=25, engine="collective")
 
 
 BINS = [-2, -0.5, 0.1, 2.5]
@@ -449,6 +533,27 @@ def test_unknown_chunk_sizes(client: Client) -> None:
         (lambda x, **kw: dc.sum(x.astype("m8[s]"), axis=0, **kw), "persist"),
         (lambda x, **kw: dc.sum(da.ma.masked_less(x, 0), **kw), "persist"),
         (lambda x, **kw: dc.cumsum(x.astype("m8[s]"), 0, **kw), "persist"),
+        (lambda x, **kw: dc.ffill(x, 0, method="sequential", **kw), "a chain is a step a chunk"),
+        (lambda x, **kw: dc.ewm_mean(x, 0, com=1, min_periods=2, **kw), "min_periods takes a scan"),
+        (lambda x, **kw: dc.cumulative_trapezoid(x, axis=0, **kw), "areas between samples"),
+        (lambda x, **kw: dc.groupby_scan(x, MONTHS, func="cumsum", **kw), "put side by side"),
+        (lambda x, **kw: dc.groupby_scan(x, MONTHS % 2, func="cummax", **kw), "put side by side"),
+        (
+            lambda x, **kw: dc.groupby_reduce(
+                x, da.from_array(MONTHS, chunks=3), func="sum", expected_groups=[1, 2, 3], **kw
+            ),
+            "labels are lazy",
+        ),
+        (lambda x, **kw: dc.groupby_reduce(x, MONTHS, func="median", **kw), "are gathered"),
+        (
+            lambda x, **kw: dc.groupby_reduce(x.astype("M8[s]"), MONTHS, func="max", **kw),
+            "dates are reduced by their ticks",
+        ),
+        (
+            lambda x, **kw: dc.groupby_reduce(x, ZONES, func="sum", axis=0, fill_value=0, **kw),
+            "put in another order",
+        ),
+        (lambda x, **kw: dc.groupby_reduce(x + 1, MONTHS, func="sum", **kw), "persist"),
     ],
 )
 def test_what_is_no_collective_is_a_graph_computed_at_once(
@@ -466,6 +571,34 @@ def test_what_is_no_collective_is_a_graph_computed_at_once(
         assert reason in said[0]
     else:
         assert said == []
+
+
+def test_groups_with_large_labels_or_tables_are_a_graph(
+    client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = persist(client, FLOATS, (4, 3))
+    monkeypatch.setattr(cluster_client, "MOST_BYTES", 300)
+    agree_nested(client, lambda **kw: dc.groupby_reduce(x, ZONES, func="sum", **kw))
+    agree_nested(client, lambda **kw: dc.groupby_reduce(x, MONTHS, func="sum", **kw))
+    labels, tables = fallbacks()
+    assert f"its labels are {4 * ZONES.size} bytes, more than 300" in labels
+    # Of three groups, in three chunks a line.
+    assert f"its states are {13 * 3 * 3 * 8} bytes, more than 300" in tables
+
+
+def test_windows_are_lazy_whatever_the_engine(client: Client) -> None:
+    x = persist(client, FLOATS, (4, 3))
+    asked(client)
+    with dask.config.set({"coop.engine": "collective"}):
+        for call in (
+            *(partial(getattr(dc, f"move_{name}"), window=3) for name in ("sum", "std", "max")),
+            partial(dc.box_filter, size=3),
+            dc.integral_image,
+        ):
+            assert not cluster_client.is_persisted(call(x))
+            with pytest.raises(TypeError, match="unexpected keyword argument 'engine'"):
+                call(x, engine="collective")
+    assert not any(asked(client).values())
 
 
 def test_an_array_in_no_cluster_and_an_array_of_numpy(client: Client, fallbacks: Any) -> None:
@@ -625,6 +758,9 @@ def test_one_message_a_worker_and_round(client: Client) -> None:
         lambda x, **kw: dc.histogramdd([x, x], 200, [(0, 50), (0, 50)], **kw),
         lambda x, **kw: dc.bincount(x, minlength=50_000, **kw),
         lambda x, **kw: dc.bincount(x, **kw),
+        lambda x, **kw: dc.groupby_reduce(
+            x, LINE, func="count", expected_groups=range(50_000), **kw
+        ),
     ],
 )
 def test_large_tables_are_combined_in_a_tree(

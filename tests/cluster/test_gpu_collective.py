@@ -214,6 +214,41 @@ def test_reductions_on_gpus_give_numpys_values(client: Any, collectively: dict[s
     assert all(isinstance(value, np.generic) for value in found)
 
 
+@pytest.mark.parametrize("groups", [12, 60_000])
+def test_groups_on_gpus_give_numpys_values(
+    client: Any, collectively: dict[str, str], groups: int
+) -> None:
+    """Also where their states are too large to go to the host chunk by chunk."""
+    host = values("i4", 600_000).reshape(200, 3000)
+    x = persisted(client, host, (37, 900))
+    of_columns = np.arange(3000) // 250
+    of_all = np.random.default_rng(6).integers(0, groups, host.shape)
+    sums, highest = dc.groupby_reduce(x, of_columns, func=["sum", "max"], **collectively)[0]
+    cut = host.reshape(200, 12, 250)
+    np.testing.assert_array_equal(sums, cut.sum(2))
+    np.testing.assert_array_equal(highest, cut.max(2))
+    (total,), labels = dc.groupby_reduce(x, of_all, func=["sum"], **collectively)
+    assert type(total) is np.ndarray
+    wanted = np.bincount(of_all.ravel(), host.ravel(), groups)
+    np.testing.assert_array_equal(total, wanted[labels])
+
+
+@pytest.mark.parametrize("function", ["ffill", "bfill"])
+def test_fills_on_gpus_stay_where_their_chunks_are(
+    client: Any, collectively: dict[str, str], function: str
+) -> None:
+    import cupy
+
+    host = values("f4", 100_003)
+    host[np.random.default_rng(7).random(host.size) < 0.7] = np.nan
+    x = persisted(client, host, 7_777)
+    y = getattr(dc, function)(x, limit=9, **collectively)
+    here, there = ({key[1]: at for key, at in client.who_has(a).items()} for a in (x, y))
+    assert here == there
+    wanted = getattr(dc, function)(da.from_array(host, chunks=-1), limit=9).compute()
+    np.testing.assert_array_equal(cupy.asnumpy(y.compute()), wanted)
+
+
 @pytest.mark.parametrize("bins", [7, 16_384, 300_000])
 def test_histograms_on_gpus_count_as_numpy_does(
     client: Any, collectively: dict[str, str], bins: int

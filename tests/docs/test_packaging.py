@@ -85,7 +85,7 @@ def test_the_wheel_holds_the_package_and_its_kernels(wheel: Path) -> None:
 
 def test_the_wheel_holds_nothing_else(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert tops == {"dask_coop", f"dask_coop-{dask_coop.__version__}.dist-info"}
+    assert tops == {"_dask_coop.py", "dask_coop", f"dask_coop-{dask_coop.__version__}.dist-info"}
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if "test" in name]
 
 

@@ -147,6 +147,8 @@ class Case:
         Whether the inputs are one argument, a list.
     compiled : bool
         Whether NumPy chunks of any size are worth compiling loops for.
+    installed : bool
+        Whether Dask's function of that name is called, with ours in its place.
     """
 
     family: str
@@ -156,6 +158,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     together: bool = False
     compiled: bool = False
+    installed: bool = False
 
     @property
     def x(self) -> Array:
@@ -176,8 +179,9 @@ class Case:
         inputs: list[Any] = [operand.build(xp) for operand in self.inputs]
         named = {name: operand.build(xp) for name, operand in self.operands.items()}
         options = {name: self.option(name) for name in self.options}
-        function = getattr(dc, self.function)
-        result = function(*([inputs] if self.together else inputs), **named, **options)
+        with dc.installed() if self.installed else nullcontext():
+            function = getattr(da if self.installed else dc, self.function)
+            result = function(*([inputs] if self.together else inputs), **named, **options)
         parts = result if isinstance(result, tuple) else (result,)
         return tuple(
             itertools.chain.from_iterable(
@@ -195,7 +199,8 @@ class Case:
         arguments = [f"[{', '.join(inputs)}]"] if self.together else inputs
         arguments += [f"{name}={operand.code(xp)}" for name, operand in self.operands.items()]
         arguments += [f"{name}={show(value)}" for name, value in self.options.items()]
-        line = f"dc.{self.function}({', '.join(arguments)})"
+        called = f"dc.install(); da.{self.function}" if self.installed else f"dc.{self.function}"
+        line = f"{called}({', '.join(arguments)})"
         if self.compiled and xp is np:
             line = f"counting.WORTH_COMPILING = adding.WORTH_COMPILING = 1; {line}"
         if any(isinstance(value, Named) for value in self.options.values()):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import operator
 from typing import NamedTuple
 
+import dask.array as da
 import pytest
 from dask._task_spec import Alias, DataNode, Dict, List, Task, TaskRef
 
-from dask_coop.node.placement import deal, hands_on, leaves, replace
+import dask_coop as dc
+from dask_coop.graph.tasks import DownsweepTask, PrefixesTask, name_of, read
+from dask_coop.node.placement import deal, hands_on, leaves, replace, taken
 
 
 class Pair(NamedTuple):
@@ -71,3 +74,25 @@ def test_leaves_and_their_replacement_reach_into_containers_and_tasks() -> None:
 )
 def test_what_only_hands_on_is_told_from_what_computes(task: object, expected: bool) -> None:
     assert hands_on(task, {"list": [1, 2], "array": object()}) is expected
+
+
+def test_a_scan_takes_one_of_the_base_sums_of_its_group() -> None:
+    y = dc.cumsum(da.ones(140, chunks=2), method="reduce-then-scan")
+    graph = dict(y.dask)
+    chunk = read(graph[y.name, 35], DownsweepTask)
+    assert chunk is not None
+    data = {chunk.block: "x", chunk.bases: [*range(32)]}
+    wanted = {chunk.block: "x", chunk.bases: [chunk.position]}
+    task = graph[y.name, 35]
+    assert chunk.position == 2
+    assert taken(task, data) == wanted
+    more = Task("more", abs, TaskRef(task.key))
+    assert taken(Task.fuse(task, more, key="more"), data) == wanted
+    # The base sums of a group begin at one of the totals of all groups.
+    key = next(key for key in graph if name_of(key).startswith("cumsum-base") and key[-1] == 2)
+    bases = read(graph[key], PrefixesTask)
+    assert bases is not None
+    states = dict.fromkeys(bases.states, "s")
+    assert taken(graph[key], {**states, bases.above: "abc"}) == {**states, bases.above: ["b"]}
+    for other in (graph[y.name, 0], more, Alias("a", "b"), List(TaskRef("b"))):
+        assert taken(other, data) is data

@@ -56,7 +56,10 @@ class FakeWatch:
 
 
 class FakeGpus:
-    """`n` GPUs; what was asked of them is in `log`, and `most` they had of arrays from `make`."""
+    """`n` GPUs; what was asked of them is in `log`, and `most` they had of arrays from `make`.
+
+    `moved` are the bytes that went from one to another.
+    """
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -66,6 +69,7 @@ class FakeGpus:
         self._used: Counter[int] = Counter()
         self.most: Counter[int] = Counter()
         self.puts: list[Any] = []
+        self.moved = 0
 
     def count(self) -> int:
         return self.n
@@ -92,12 +96,13 @@ class FakeGpus:
     def move(self, arrays: Sequence[FakeArray], ordinal: int) -> list[FakeArray]:
         assert all(x.device != ordinal for x in arrays)
         self.log.append(("move", tuple(x.device for x in arrays), ordinal))
+        self.moved += sum(x.nbytes for x in arrays)
         return [self._moved(x, ordinal) for x in arrays]
 
     def _moved(self, x: Any, ordinal: int) -> Any:
         if isinstance(x, FakeArray):
             return FakeArray(x.value.copy(), ordinal)
-        copy = np.array(x).view(DeviceArray)
+        copy = np.array(x.view(np.ndarray)).view(type(x))
         copy.device = ordinal
         return copy
 

@@ -60,6 +60,10 @@ __all__ = [
 ]
 
 
+def _binary(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+    return lambda a, b: ufunc(a, b)
+
+
 class ListArray:
     """The elements of an array in C order, in a list."""
 
@@ -85,6 +89,15 @@ class ListArray:
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Do what dask_coop asks for a meta, and Dask to put chunks together."""
         return _FUNCTIONS[function](*args, **kwargs) if function in _FUNCTIONS else NotImplemented
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Do arithmetic, and with NumPy's arrays none, as CuPy."""
+        if any(isinstance(x, np.ndarray) and x.ndim for x in inputs) or options:
+            return NotImplemented
+        arrays = [to_numpy(x) if isinstance(x, ListArray) else x for x in inputs]
+        return from_numpy(np.asarray(getattr(ufunc, method)(*arrays)))
+
+    __add__, __sub__, __mul__ = map(_binary, (np.add, np.subtract, np.multiply))
 
 
 def _zeros_like(x: ListArray, dtype: Any, shape: tuple[int, ...]) -> ListArray:

@@ -1,0 +1,118 @@
+"""A script that was written for xarray and Dask, run as it is: with this library installed or not.
+
+``python -m benchmarks.systems.unchanged [--gpu]`` runs field.py in processes of its own, in turn
+plainly and by ``python -m dask_coop run``, and holds their results to each other. The figures of
+docs/install.md are made of benchmarks/results/install/*.json, by ``--write``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .. import report
+from . import collective, node, order
+
+HERE = Path(__file__).resolve().parents[1]
+RESULTS = HERE / "results" / "install"
+PAGE = HERE.parent / "docs" / "install.md"
+SCRIPT = Path(__file__).with_name("field.py")
+
+DASK, OURS, GPU = "Dask", "dask_coop", "dask_coop, --chunks cupy"
+COMMANDS = {
+    DASK: [],
+    OURS: ["-m", "dask_coop", "run"],
+    GPU: ["-m", "dask_coop", "run", "--chunks", "cupy"],
+}
+
+Row = dict[str, Any]
+
+
+def run(by: str, gib: float, samples: int) -> list[Row]:
+    """Return the script's times, in a process of its own."""
+    command = [sys.executable, *COMMANDS[by], str(SCRIPT), "--gib", str(gib)]
+    command += ["--samples", str(samples)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return [json.loads(line) | {"by": by} for line in done.stdout.splitlines()]
+
+
+def compare(names: list[str], gib: float, samples: int, rounds: int) -> list[Row]:
+    """Return the median times of each work, by who did it: of first calls, and of later ones.
+
+    Raises
+    ------
+    ArithmeticError
+        If the results differ.
+    """
+    found: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
+    means: dict[str, float] = {}
+    for by in names * rounds:
+        for row in run(by, gib, samples):
+            expected = means.setdefault(row["work"], row["mean"])
+            if not math.isclose(row["mean"], expected, rel_tol=1e-4):
+                raise ArithmeticError(f"{row['work']} of {by} is {row['mean']}, not {expected}")
+            first, later = found.setdefault((row["work"], by), ([], []))
+            first.append(row["s"][0])
+            later += row["s"][1:]
+            print(row, flush=True)
+    median = statistics.median
+    return [
+        {"work": work, "by": by, "s": median(later), "first": median(first), "gib": gib}
+        for (work, by), (first, later) in found.items()
+    ]
+
+
+def figures(folder: Path) -> str:
+    """Return what the page says of the results in `folder`."""
+    parts = []
+    for path in sorted(folder.glob("*.json")):
+        found = json.loads(path.read_text())
+        machine, rows = found["machine"], found["rows"]
+        versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
+        name = (machine.get("gpu") or {}).get("name") or f"{machine['cores']} cores, no GPU"
+        parts += [f"### {name} ({path.stem})", f"{machine['date']}. {versions}."]
+        times = {(row["work"], row["by"]): row["s"] for row in rows}
+        names = list(dict.fromkeys(row["by"] for row in rows))
+        works = list(dict.fromkeys(row["work"] for row in rows))
+        for by in names:
+            mine = [row for row in rows if row["by"] == by]
+            times["all", by] = sum(row["s"] for row in mine)
+            times["first calls of all", by] = sum(row["first"] for row in mine)
+        table = []
+        for work in [*works, "all", "first calls of all"]:
+            cells = [f"{times[work, by]:.2f}" for by in names]
+            cells += [f"{times[work, DASK] / times[work, by]:.2f}" for by in names[1:]]
+            table.append([work, *cells])
+        head = ["work", *(f"{by}, s" for by in names), *(f"Dask takes x, {by}" for by in names[1:])]
+        parts += [f"A field of {rows[0]['gib']:g} GiB.", report.table(head, table)]
+    return "\n\n".join(parts) or "No results are there yet."
+
+
+def main() -> None:
+    """Measure, or write the page anew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpu", action="store_true", help="on GPUs, too")
+    parser.add_argument("--gib", type=float, default=2.0, help="size of the field")
+    parser.add_argument("--samples", type=int, default=3, help="calls in a process")
+    parser.add_argument("--rounds", type=int, default=2, help="processes of each kind")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
+    parser.add_argument("--write", action="store_true", help="only write docs/install.md anew")
+    given = parser.parse_args()
+    if not given.write:
+        given.results.mkdir(parents=True, exist_ok=True)
+        names = [DASK, OURS, GPU] if given.gpu else [DASK, OURS]
+        rows = compare(names, given.gib, given.samples, given.rounds)
+        path = given.results / ("gpu.json" if given.gpu else "cpu.json")
+        path.write_text(collective.as_text(order.facts(given.gpu), rows))
+    if given.write or given.results == RESULTS:
+        node.write(figures(RESULTS), PAGE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What stands in the place of Dask's functions, when it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from dask_coop.api import (
+    bincount,
+    cumulative,
+    extrema,
+    fills,
+    histogram,
+    histogramdd,
+    moments,
+    norm,
+    order,
+    selection,
+    sums,
+    topk,
+    unique,
+)
+from dask_coop.api.public import strict
+from dask_coop.api.substitutes import Row
+from dask_coop.errors import Refused
+
+#: Modules of ours, and which of their functions do what Dask's of the same name do. `transpose` is
+#: Dask's own in any case, and `select` another function.
+_SAME = {
+    sums: "sum prod any all count_nonzero nansum nanprod",
+    extrema: "min max ptp argmin argmax nanmin nanmax nanargmin nanargmax",
+    moments: "mean var std nanmean nanvar nanstd moment",
+    histogram: "histogram",
+    histogramdd: "histogram2d histogramdd",
+    bincount: "bincount digitize",
+    order: "median nanmedian quantile nanquantile nanpercentile",
+    topk: "topk argtopk",
+    selection: "compress extract nonzero flatnonzero argwhere",
+    unique: "unique isin searchsorted",
+}
+
+_SCANS = (cumulative.cumsum, cumulative.cumprod, cumulative.nancumsum, cumulative.nancumprod)
+
+#: Dask's methods of scans, which arrays name at every call.
+_METHODS = ("sequential", "blelloch")
+
+
+def _served(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what builds a lazy result of ours; `engine` is none of what Dask's functions take."""
+    build = strict(function)
+
+    @wraps(function)
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        if "engine" in kwargs:
+            raise Refused(f"{function.__name__} has no engine in the place of Dask's")
+        return build(*args, **kwargs)
+
+    return serve
+
+
+def _scan(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a scan by the method that is fast, whichever of Dask's is named."""
+    build = _served(function)
+
+    @wraps(function)
+    def scan(
+        x: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        method: Any = None,
+        **others: Any,
+    ) -> Any:
+        if method is not None and method not in _METHODS:
+            raise Refused(f"method is none of Dask's, but {method!r}")
+        return build(x, axis, dtype, out, **others)
+
+    return scan
+
+
+def _percentile(
+    a: Any, q: Any, method: str = "linear", internal_method: str = "default", **others: Any
+) -> Any:
+    """Return percentiles as NumPy has them, unless a way to approximate them is named."""
+    if internal_method != "default":
+        raise Refused(f"percentiles are exact, not those of internal_method={internal_method!r}")
+    return _served(order.percentile)(a, q, method=method, **others)
+
+
+def _push(array: Any, n: int | None, axis: int) -> Any:
+    """Return an array with its gaps filled: Dask's function takes the limit before the axis."""
+    return strict(fills.ffill)(array, axis, n)
+
+
+def rows() -> list[Row]:
+    """Return Dask's functions and what serves them."""
+    same = [getattr(module, name) for module, names in _SAME.items() for name in names.split()]
+    found = [Row("dask.array", function.__name__, _served(function)) for function in same]
+    found += [Row("dask.array", function.__name__, _scan(function)) for function in _SCANS]
+    return [
+        *found,
+        Row("dask.array", "percentile", _percentile),
+        Row("dask.array", "push", _push),
+        Row("dask.array.linalg", "norm", _served(norm.norm)),
+    ]

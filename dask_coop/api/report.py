@@ -1,0 +1,125 @@
+"""What was called: by which elements, what served it, and why it was left to Dask."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+
+class Row(NamedTuple):
+    """Calls of a function that were served alike.
+
+    Attributes
+    ----------
+    function : str
+        Its name.
+    elements : str
+        The dtype that it was called with; empty where that has none, such as a list.
+    served_by : str
+        "dask_coop" or "Dask".
+    why : str
+        Why it was left to Dask; empty where it was not.
+    calls : int
+        How many there were.
+    """
+
+    function: str
+    elements: str
+    served_by: str
+    why: str
+    calls: int
+
+
+class Report(tuple[Row, ...]):
+    """Calls by function, elements and what served them; it prints as a table."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return the table."""
+        head = ("function", "calls", "elements", "served by", "why")
+        rows = [
+            (row.function, str(row.calls), row.elements, row.served_by, row.why) for row in self
+        ]
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (head, *rows))
+        return "\n".join(lines)
+
+
+#: More kinds of calls than that are counted together: reasons may tell shapes and values.
+LIMIT = 1000
+_OTHERS = ("", "", "", "calls of other kinds")
+
+_calls: Counter[tuple[str, str, str, str]] = Counter()
+_lock = threading.Lock()
+#: In which threads a call is under way: what that calls is part of it.
+_inside = threading.local()
+
+
+def is_inside() -> bool:
+    """Tell whether a call is under way in this thread."""
+    return bool(getattr(_inside, "depth", 0))
+
+
+def count(name: str, array: Any, served_by: str, why: str = "") -> None:
+    """Count a call of the function `name`, unless it is part of another one."""
+    if is_inside():
+        return
+    key = name, str(getattr(array, "dtype", "")), served_by, why.partition("\n")[0]
+    with _lock:
+        _calls[key if key in _calls or len(_calls) < LIMIT else _OTHERS] += 1
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Have calls within be part of another one, which is counted."""
+    _inside.depth = getattr(_inside, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _inside.depth -= 1
+
+
+@contextmanager
+def counted(name: str, array: Any) -> Iterator[None]:
+    """Count what is done within as a call of the function `name`, if nothing is raised."""
+    with uncounted():
+        yield
+    count(name, array, "dask_coop")
+
+
+def report() -> Report:
+    """Tell which functions were called in this process, and what served them.
+
+    Returns
+    -------
+    Report
+        A tuple that prints as a table, with a row for each function, dtype and reason. A row has
+        ``function``, ``elements`` (the dtype), ``served_by`` ("dask_coop" or "Dask"), ``why`` it
+        was left to Dask, and how many ``calls`` there were.
+
+    See Also
+    --------
+    explain : What serves each operation of one lazy result.
+    install : Has Dask's functions, and xarray's, be served by this library.
+
+    Notes
+    -----
+    Counted are calls of this library's functions, and of Dask's, xarray's and flox's while it is
+    installed in their places; not what these call in turn, nor what raises.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> with dc.installed():
+    ...     total = da.arange(8, chunks=4).sum()
+    >>> print([row.served_by for row in dc.report() if row.function == "sum"][0])
+    dask_coop
+    """
+    with _lock:
+        rows = [Row(*key, calls) for key, calls in _calls.items()]
+    return Report(sorted(rows))
