@@ -1,33 +1,201 @@
-"""Temporary."""
+"""Calls as flox's: its signatures, and its words for what is asked for.
+
+What flox has and this library has not is refused, and so is what flox does not take: whoever puts
+these functions in the place of flox's has them called where ours are refused, and they serve the
+call or say what is wrong with it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from dask.base import is_dask_collection
 
 from dask_coop.api import group_scans, grouped
+from dask_coop.api.group_statistics import missing
 from dask_coop.api.public import strict
+from dask_coop.errors import Refused
+
+#: Reductions that take one element of each group, of the dtype of the array's.
+_PICKING = {"min", "max", "nanmin", "nanmax", "first", "last", "nanfirst", "nanlast"}
+
+#: The reductions that flox has, but for modes.
+_REDUCTIONS = _PICKING | {"any", "all", "count"}
+_REDUCTIONS |= {
+    f"{nan}{name}"
+    for nan in ("", "nan")
+    for name in ["sum", "prod", "mean", "var", "std", "argmin", "argmax", "median", "quantile"]
+}
+
+_SCANS = {"cumsum", "nancumsum", "ffill", "bfill"}
 
 
 def groupby_reduce(
     array: Any,
     *by: Any,
     func: Any,
-    method: Any = None,
-    engine: Any = None,
-    reindex: Any = None,
+    expected_groups: Any = None,
+    sort: bool = True,
+    isbin: Any = False,
+    axis: Any = None,
     fill_value: Any = None,
-    **kwargs: Any,
-) -> Any:
-    from flox.xrdtypes import NA
+    dtype: Any = None,
+    min_count: int | None = None,
+    method: str | None = None,
+    engine: str | None = None,
+    reindex: Any = None,
+    finalize_kwargs: Mapping[str, Any] | None = None,
+) -> tuple[Any, ...]:
+    """Return what ``flox.groupby_reduce`` returns, made by :func:`dask_coop.groupby_reduce`.
 
-    if fill_value is NA:
-        fill_value = array.dtype.type("NaT") if array.dtype.kind in "mM" else np.nan
-    return strict(grouped.groupby_reduce)(array, *by, func=func, fill_value=fill_value, **kwargs)
+    `method`, `engine` and `reindex` tell flox how to work, and are of no use here.
+
+    Raises
+    ------
+    Refused
+        If this library does not take what is asked for, or flox neither.
+    """
+    _refuse_what_is_flox(func, _REDUCTIONS, "reduction")
+    array, labels = _plain(array), [*map(_plain, by)]
+    _refuse_reindexing(reindex, func)
+    if func in _PICKING and ("first" in func or "last" in func):
+        _refuse_several_axes(func, axis, labels)
+    if func in _PICKING and array.dtype.kind == "b" and not (fill_value is None and dtype is None):
+        raise Refused(f"{func} of bool stays bool in flox, whatever fill_value and dtype are")
+    if array.dtype.kind == "c" and func.endswith(("var", "std")):
+        raise Refused(f"{func} of {array.dtype} is complex in flox, and real here")
+    if dtype is not None and (_is_na(fill_value) or array.dtype.kind in "mM"):
+        raise Refused(f"what flox makes of {array.dtype} by dtype={dtype} is its own")
+    if _is_na(fill_value):
+        fill_value = _na(func, array.dtype)
+    try:
+        result, *groups = strict(grouped.groupby_reduce)(
+            array,
+            *labels,
+            func=func,
+            expected_groups=expected_groups,
+            sort=sort,
+            isbin=isbin,
+            axis=axis,
+            fill_value=fill_value,
+            dtype=dtype,
+            min_count=min_count,
+            finalize_kwargs=finalize_kwargs,
+        )
+    except Refused:
+        raise
+    except (TypeError, ValueError, LookupError, NotImplementedError) as error:
+        raise Refused(str(error)) from error
+    wanted = expected_groups if isinstance(expected_groups, tuple) else (expected_groups,)
+    if expected_groups is None:
+        wanted = (None,) * len(groups)
+    of_each = zip(groups, labels, wanted, strict=True)
+    return result, *(_named(found, label, given, sort) for found, label, given in of_each)
 
 
 def groupby_scan(
-    array: Any, *by: Any, func: Any, method: Any = None, engine: Any = None, **kwargs: Any
+    array: Any,
+    *by: Any,
+    func: Any,
+    expected_groups: Any = None,
+    axis: Any = -1,
+    dtype: Any = None,
+    method: str | None = None,
+    engine: str | None = None,
 ) -> Any:
-    return strict(group_scans.groupby_scan)(array, *by, func=func, **kwargs)
+    """Return what ``flox.groupby_scan`` returns, made by :func:`dask_coop.groupby_scan`.
+
+    `method` tells flox how to work, and is of no use here.
+
+    Raises
+    ------
+    Refused
+        As of :func:`groupby_reduce`.
+    """
+    _refuse_what_is_flox(func, _SCANS, "scan")
+    array = _plain(array)
+    axes = tuple(axis) if np.ndim(axis) else (axis,)
+    if len(axes) != 1:
+        raise Refused(f"groups are scanned along one axis, not along {len(axes)}")
+    if engine is not None:
+        raise Refused("scans of groups have no engine")
+    if func in ("ffill", "bfill") and array.dtype.kind != "f":
+        raise Refused(f"flox fills no gaps of dtype {array.dtype}")
+    labels = [_with_missing(_plain(one), len(by)) for one in by]
+    try:
+        return strict(group_scans.groupby_scan)(
+            array, *labels, func=func, expected_groups=expected_groups, axis=axes[0], dtype=dtype
+        )
+    except Refused:
+        raise
+    except (TypeError, ValueError, LookupError, NotImplementedError) as error:
+        raise Refused(str(error)) from error
+
+
+def _refuse_what_is_flox(func: Any, known: set[str], what: str) -> None:
+    if not isinstance(func, str):
+        raise Refused(f"a {what} of one's own, of type {type(func).__name__}, is flox's")
+    if func not in known:
+        raise Refused(f"groups have no {what} {func!r}; there are {', '.join(sorted(known))}")
+
+
+def _refuse_reindexing(reindex: Any, func: str) -> None:
+    """Refuse results that are sparse, and what flox does not reindex."""
+    if getattr(getattr(reindex, "array_type", None), "name", "AUTO") not in ("AUTO", "NUMPY"):
+        raise Refused("results of groups are not sparse")
+    if reindex is True and ("arg" in func or "first" in func or "last" in func):
+        raise Refused(f"flox does not reindex blocks of {func}")
+
+
+def _refuse_several_axes(func: str, axis: Any, labels: list[Any]) -> None:
+    along = np.size(axis) if axis is not None else max((np.ndim(one) for one in labels), default=0)
+    if along > 1:
+        raise Refused(f"flox has {func} along one axis, not along {along}")
+
+
+def _is_na(fill_value: Any) -> bool:
+    """Tell whether a fill value is flox's word for what is missing of any dtype."""
+    return type(fill_value).__name__ == "ReprObject" and repr(fill_value) == "<NA>"
+
+
+def _na(func: str, dtype: np.dtype[Any]) -> Any:
+    """Return what flox fills results with where what is missing of their dtype is asked for."""
+    if dtype.kind in "mM" or (func in _PICKING and dtype.kind in "iu"):
+        return missing(dtype)
+    if dtype.kind in "fc" and "arg" not in func and func not in ("any", "all", "count"):
+        # As a Python float, which does not make results wider.
+        return math.nan
+    raise Refused(f"{func} of dtype {dtype} has nothing that stands for what is missing")
+
+
+def _plain(x: Any) -> Any:
+    """Return the array that xarray has wrapped, and anything else as it is or NumPy's."""
+    if hasattr(x, "dims") and hasattr(x, "data"):
+        x = x.data
+    return x if is_dask_collection(x) or hasattr(x, "__array_function__") else np.asarray(x)
+
+
+def _with_missing(label: Any, count: int) -> Any:
+    """Return a label of which what is missing is a group as well, as it is in flox's scans."""
+    if is_dask_collection(label) or label.dtype.kind not in "fcmMO":
+        return label
+    if label.dtype.kind == "O" or count > 1:
+        raise Refused("scans of groups take one label of numbers or dates")
+    codes = np.unique(label, return_inverse=True)[1]
+    return codes.reshape(label.shape)
+
+
+def _named(groups: Any, label: Any, expected: Any, sort: bool) -> Any:
+    """Return groups in the form that flox has them, which is pandas' where they are expected."""
+    if expected is None:
+        return groups.astype(label.dtype, copy=False) if label.dtype.kind == "O" else groups
+    if groups.dtype.kind == "O":
+        return groups
+    from pandas import Index, RangeIndex  # type: ignore[import-untyped]
+
+    index = expected if isinstance(expected, Index) else Index(np.asarray(expected))
+    index = index.sort_values() if sort else index
+    return index if isinstance(index, RangeIndex) else index.to_numpy()

@@ -8,12 +8,16 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import asanyarray, broadcast_to
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import find_steps
+from dask_coop.api.unique import sortable
 from dask_coop.chunks.labels import Coder, Intervals, Values
-from dask_coop.errors import Refused
+from dask_coop.errors import Declined, Refused
+from dask_coop.graph import executor, found_groups
+from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 
 Labels = np.ndarray[Any, Any]
@@ -26,7 +30,7 @@ def find_labels(
     expected: Any,
     isbin: Any,
     sort: bool,
-) -> tuple[Known | Lazy, tuple[Any, ...]]:
+) -> tuple[Known | Lazy | Found, tuple[Any, ...]]:
     """Return the labels of the elements of `x`, and the groups that there are of each.
 
     Raises
@@ -34,7 +38,8 @@ def find_labels(
     TypeError
         If labels have no order.
     ValueError
-        If labels do not fit the array, or lazy ones come without the groups that they may have.
+        If labels do not fit the array, or one of several that is lazy comes without the groups
+        that it may have.
     """
     if not by:
         raise TypeError(f"{caller} needs labels behind the array: {caller}(x, labels, func=...)")
@@ -44,6 +49,12 @@ def find_labels(
     bins = [isbin] * len(labels) if isinstance(isbin, bool | np.bool_) else [*isbin]
     if len(bins) != len(labels):
         raise ValueError(f"isbin has {len(bins)} truth values for {len(labels)} labels")
+    like_x = x.chunks[x.ndim - len(shape) :]
+    if len(labels) == 1 and is_dask_collection(labels[0]) and wanted[0] is None and not bins[0]:
+        if executor.runner() is not None:
+            raise Declined("labels are lazy")
+        label = sortable(caller, labels[0], "labels").rechunk(_sides(labels[0], like_x))
+        return Found(broadcast_to(label, shape, like_x)), (found_groups.groups(label),)
     found = [
         _coded(i, one, of, bool(binned), sort)
         for i, (one, of, binned) in enumerate(zip(labels, wanted, bins, strict=True))
@@ -57,10 +68,8 @@ def find_labels(
             [one.reshape((1,) * (len(shape) - one.ndim) + one.shape) for one in made]
         )
         return Known(np.asarray(codes)), groups
-    like_x = x.chunks[x.ndim - len(shape) :]
     arrays = tuple(
-        da.broadcast_to(da.asanyarray(one).rechunk(_sides(one, like_x)), shape, like_x)
-        for one in made
+        broadcast_to(asanyarray(one).rechunk(_sides(one, like_x)), shape, like_x) for one in made
     )
     return Lazy(arrays, coder), groups
 
@@ -153,7 +162,7 @@ def _coded(
         coder, groups = _values(number, labels.dtype, expected, sort)
     elif is_dask_collection(labels):
         raise ValueError(
-            f"label {number} is lazy, so that the groups it has are not known: give "
+            f"label {number} of several is lazy, so that the groups it has are not known: give "
             "expected_groups, or compute it first"
         )
     else:

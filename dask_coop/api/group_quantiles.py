@@ -28,6 +28,7 @@ from dask_coop.api.group_statistics import Asked, Fill, filled_dtype, missing, r
 from dask_coop.api.order import quantiles_of_lines
 from dask_coop.errors import Declined, Refused, remedy
 from dask_coop.graph import executor
+from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 from dask_coop.graph.reduce import array
 
@@ -38,7 +39,7 @@ NAMES = ("median", "nanmedian", "quantile", "nanquantile")
 def quantiles(
     func: str,
     x: da.Array,
-    labels: Known | Lazy,
+    labels: Known | Lazy | Found,
     shape: tuple[int, ...],
     asked: Asked,
     kwargs: dict[str, Any],
@@ -52,7 +53,7 @@ def quantiles(
     """
     if executor.runner() is not None:
         raise Declined(f"the elements of each group are gathered for its {func}")
-    if isinstance(labels, Lazy):
+    if not isinstance(labels, Known):
         raise ValueError(f"{func} needs labels that are known; compute them first")
     if x.dtype.kind not in "biufmM" or not (x.dtype.kind in "mM" or chunks.is_common(x.dtype)):
         kinds = "biufmM"

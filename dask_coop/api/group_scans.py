@@ -4,16 +4,21 @@
 
     x       3 1 4 1 5          3 4 | 1 1 5            3 7 | 1 2 7            3 1 7 2 7
     groups  a b a b b   -->    a a | b b b   --scan-->               -->
+
+Labels in runs are segments of a scan as they are. Elsewhere that is done within each chunk, from
+what the groups are before it (graph/group_scans.py); but for one's own monoid, and in chunks on a
+GPU, with all elements of known labels.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask.array.core import Array, asanyarray
+from dask.array.core import Array, asanyarray, broadcast_to, elemwise, from_array, map_blocks
 from dask.array.utils import validate_axis
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task
@@ -21,29 +26,43 @@ from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks
-from dask_coop.api import cumulative
-from dask_coop.api.arguments import without_empty
+from dask_coop.algebra.fills import fill
+from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, MonoidRow
+from dask_coop.algebra.operation import bind
+from dask_coop.api import cumulative, fills
+from dask_coop.api.arguments import replace_nan, without_empty
 from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
 from dask_coop.api.monoid import Monoid, scan
 from dask_coop.api.public import Engine, public
-from dask_coop.errors import Declined
-from dask_coop.graph import executor
-from dask_coop.graph.grouped import Known
+from dask_coop.chunks.labels import Coder
+from dask_coop.errors import Declined, Refused
+from dask_coop.graph import executor, group_scans
+from dask_coop.graph.found_groups import Found
+from dask_coop.graph.grouped import Known, Lazy
+
+
+class _Scan(NamedTuple):
+    """A scan by name: the function of whole lines, and its monoid; which NaN it leaves out."""
+
+    function: Callable[..., da.Array]
+    monoid: MonoidRow
+    skipna: bool = False
+    times: str = ""
+
 
 #: The scans that there are by name.
 _SCANS = {
-    function.__name__: function
-    for function in (
-        cumulative.cumsum,
-        cumulative.cumprod,
-        cumulative.nancumsum,
-        cumulative.nancumprod,
-        cumulative.cummax,
-        cumulative.cummin,
-        cumulative.logcumsumexp,
-    )
+    "cumsum": _Scan(cumulative.cumsum, SUM, times="m"),
+    "nancumsum": _Scan(cumulative.nancumsum, SUM, skipna=True),
+    "cumprod": _Scan(cumulative.cumprod, PROD),
+    "nancumprod": _Scan(cumulative.nancumprod, PROD, skipna=True),
+    "cummax": _Scan(cumulative.cummax, MAX, times="mM"),
+    "cummin": _Scan(cumulative.cummin, MIN, times="mM"),
+    "logcumsumexp": _Scan(cumulative.logcumsumexp, LOGADDEXP),
+    "ffill": _Scan(fills.ffill, fill(None), times="mM"),
+    "bfill": _Scan(fills.bfill, fill(None), times="mM"),
 }
 
 
@@ -64,17 +83,17 @@ def groupby_scan(
     ----------
     array : dask.array.Array or array_like
         Elements that the scan takes, in NumPy or CuPy chunks.
-    by : array_like
-        Labels that are known, as for :func:`groupby_reduce`.
+    by : array_like or dask.array.Array
+        Labels, as for :func:`groupby_reduce`.
     func : str or Monoid
-        "cumsum", "nancumsum", "cumprod", "nancumprod", "cummax", "cummin", "logcumsumexp", or a
-        :class:`Monoid`.
+        "cumsum", "nancumsum", "cumprod", "nancumprod", "cummax", "cummin", "logcumsumexp", "ffill",
+        "bfill", or a :class:`Monoid`.
     expected_groups : array_like, or tuple with one for each label, optional
         The groups that are scanned, by default all.
     axis : int
         The axis to scan along, one of the labels'.
     dtype : dtype, optional
-        That of the result.
+        That of the result; filled elements keep theirs.
     method : None
         For flox's signature.
     engine : {"auto", "collective"}
@@ -90,14 +109,18 @@ def groupby_scan(
     Raises
     ------
     TypeError
-        If the scan does not take elements of that dtype.
+        If the scan does not take elements of that dtype, or is that of a :class:`Monoid` and labels
+        are lazy.
     ValueError
-        If there is no such scan, or labels are lazy, or do not fit the array.
+        If there is no such scan, labels do not fit the array, or one of several that is lazy comes
+        without `expected_groups`.
 
     Notes
     -----
-    Where the elements of a group are not side by side they are put there, and back, which moves all
-    of the array; labels in runs, such as days, cost no more than a scan with segments.
+    Known labels in runs, such as days, cost no more than a scan with segments. Others, and lazy
+    ones, are sorted within each chunk, which is scanned from what each group is before it; of a
+    :class:`Monoid`, and in CuPy chunks, all elements of a known group are put side by side, and
+    back, which moves the array.
 
     Examples
     --------
@@ -115,45 +138,94 @@ def groupby_scan(
         raise ValueError(
             f"groupby_scan does not know func={func!r}; it takes {', '.join(_SCANS)} or a Monoid"
         )
+    axis = validate_axis(axis, x.ndim)
+    if func in ("ffill", "bfill") and x.dtype.kind in "biu":
+        return x
     if executor.runner() is not None:
         raise Declined("the elements of each group are put side by side by tasks")
     labels, _ = find_labels("groupby_scan", by, x, expected_groups, False, False)
-    if not isinstance(labels, Known):
-        raise ValueError("groupby_scan needs labels that are known; compute them first")
-    return _scanned(x, labels, func, validate_axis(axis, x.ndim), dtype)
-
-
-def _scanned(x: da.Array, labels: Known, func: Any, axis: int, dtype: Any) -> da.Array:
     first = x.ndim - labels.ndim
     if axis < first:
         raise ValueError(f"axis={axis} is none that labels are along, {first} to {x.ndim - 1}")
     # The axis of the scan is the last one, and the others of the labels are before it.
-    last = axis == x.ndim - 1
-    moved = x if last else da.moveaxis(x, axis, -1)
-    codes = np.moveaxis(labels.codes, axis - first, -1)
-    codes, _ = of_rows(Known(codes, labels.ndim - 1), moved.shape[first:], int(codes.max()) + 1)
-    flat = moved.reshape(*moved.shape[:first], -1) if labels.ndim > 1 else moved
+    moved = _last(x, axis)
+    if isinstance(labels, Known):
+        labels = Known(np.moveaxis(labels.codes, axis - first, -1), labels.ndim - 1)
+        found = _of_known(moved, labels, func, dtype)
+    elif isinstance(func, Monoid):
+        raise Refused("groupby_scan by a Monoid takes labels that are known; compute them first")
+    else:
+        found = _by_tables(moved, *_lazy_codes(labels, axis - first), func, dtype)
+    order = [*range(axis), x.ndim - 1, *range(axis, x.ndim - 1)]
+    return found.transpose(order).rechunk(x.chunks)
+
+
+def _last(x: da.Array, axis: int) -> da.Array:
+    """Return an array with one of its axes behind the others."""
+    return x.transpose([*(d for d in range(x.ndim) if d != axis), axis])
+
+
+def _of_known(x: da.Array, labels: Known, func: Any, dtype: Any) -> da.Array:
+    first = x.ndim - labels.ndim
+    n = int(labels.codes.max(initial=-1)) + 1
+    codes, _ = of_rows(labels, x.shape[first:], n)
+    has_runs = bool((codes[1:] >= codes[:-1]).all())
+    if not (has_runs or isinstance(func, Monoid)) and chunks.kind(x._meta) == "numpy":
+        like_x = x.chunks[first:]
+        own = tuple((1,) if k == 1 else c for k, c in zip(labels.codes.shape, like_x, strict=True))
+        lazy = from_array(labels.codes, chunks=own)
+        return _by_tables(x, broadcast_to(lazy, x.shape[first:], like_x), True, func, dtype)
+    flat = x.reshape(*x.shape[:first], -1) if labels.ndim > 1 else x
     order = np.argsort(codes, kind="stable")
-    in_runs = codes if np.array_equal(order, np.arange(len(order))) else codes[order]
-    apart = in_runs is not codes
-    sorted_ = flat[..., order] if apart else flat
-    found = _scan(sorted_, func, np.append(True, np.diff(in_runs) != 0)[: len(in_runs)], dtype)
+    in_runs = codes if has_runs else codes[order]
+    found = _by_segments(flat if has_runs else flat[..., order], func, in_runs, dtype)
     if (in_runs < 0).any():
         outside = _of_kind(in_runs < 0, found, "no-group")
-        found = da.where(outside, missing(found.dtype), found).astype(found.dtype)
-    if apart:
+        found = elemwise(np.where, outside, missing(found.dtype), found).astype(found.dtype)
+    if not has_runs:
         found = found[..., np.argsort(order)].rechunk(flat.chunks)
-    found = found.reshape(moved.shape) if labels.ndim > 1 else found
-    return (found if last else da.moveaxis(found, -1, axis)).rechunk(x.chunks)
+    return found.reshape(x.shape) if labels.ndim > 1 else found
 
 
-def _scan(x: da.Array, func: Any, heads: np.ndarray[Any, Any], dtype: Any) -> da.Array:
+def _by_segments(x: da.Array, func: Any, codes: np.ndarray[Any, Any], dtype: Any) -> da.Array:
+    """Return scans of labels in runs."""
+    changes, end = np.diff(codes) != 0, np.ones(min(len(codes), 1), "?")
+    # Backwards, an element that begins a segment is the last of it.
+    heads = np.append(changes, end) if func == "bfill" else np.append(end, changes)
     segments, axis = _of_kind(heads, x, "group-begins"), x.ndim - 1
     if isinstance(func, Monoid):
         result: da.Array = scan(x, func, axis=axis, dtype=dtype, segments=segments)
         return result
-    given = {} if dtype is None else {"dtype": dtype}
-    return _SCANS[func](x, axis=axis, segments=segments, **given)
+    given = {} if dtype is None or func in ("ffill", "bfill") else {"dtype": dtype}
+    return _SCANS[func].function(x, axis=axis, segments=segments, **given)
+
+
+def _lazy_codes(labels: Lazy | Found, axis: int) -> tuple[da.Array, bool]:
+    """Return lazy labels with the axis of the scan last, and whether they are codes."""
+    if isinstance(labels, Found):
+        return _last(labels.label, axis), False
+    like = chunks.zeros_like(labels.arrays[0]._meta, "i8")
+    codes = map_blocks(_codes, *labels.arrays, coder=labels.coder, dtype="i8", meta=like)
+    return _last(codes, axis), True
+
+
+def _by_tables(x: da.Array, label: da.Array, are_codes: bool, func: str, dtype: Any) -> da.Array:
+    """Return scans of labels in any order."""
+    _, monoid, skipna, times = _SCANS[func]
+    name = f"groupby_scan by {func}"
+    element = np.dtype("f8") if monoid is LOGADDEXP and x.dtype.kind in "biu" else x.dtype
+    output = monoid.output(element)
+    if dtype is not None and func not in ("ffill", "bfill"):
+        output = np.dtype(dtype)
+    if skipna and x.dtype.kind in "fc" and output.kind != x.dtype.kind:
+        x = replace_nan(monoid, name, x)
+    op = bind(monoid, element, output, name, skipna, times)
+    backwards = func == "bfill"
+    if backwards:
+        x, label = x[..., ::-1], label[..., ::-1]
+    outside = missing(op.output)
+    found = group_scans.scan(op, x, label, are_codes, outside, f"groupby-{func}")
+    return found[..., ::-1] if backwards else found
 
 
 def _of_kind(mask: np.ndarray[Any, Any], x: da.Array, prefix: str) -> da.Array:
@@ -167,3 +239,10 @@ def _of_kind(mask: np.ndarray[Any, Any], x: da.Array, prefix: str) -> da.Array:
     graph = HighLevelGraph.from_collections(name, layer)
     meta = chunks.zeros_like(x._meta, "?", 1)
     return Array(graph, name, (x.chunks[-1],), meta=meta)
+
+
+# Inside the task.
+
+
+def _codes(*labels: Any, coder: Coder) -> Any:
+    return coder.codes(labels)

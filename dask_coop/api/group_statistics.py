@@ -178,7 +178,8 @@ def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, A
         finish = partial(_where_any, missing(element))
     output = own = monoid.output(element)
     result = own if asked.dtype is None else np.dtype(asked.dtype).newbyteorder("=")
-    if row.converts:
+    if row.converts and not (skipna and result.kind in "biu"):
+        # NaN that are left out are no integers before.
         output = result
     op = bind(monoid, element, output, f"groupby_reduce by {func}", skipna)
     fill_value, least = asked.fill_value, asked.least

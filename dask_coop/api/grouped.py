@@ -20,8 +20,9 @@ from dask_coop.api.monoid import Monoid
 from dask_coop.api.monoid import bind as bind_own
 from dask_coop.api.public import Engine, public
 from dask_coop.errors import Declined
-from dask_coop.graph import executor
+from dask_coop.graph import executor, found_groups
 from dask_coop.graph import grouped as graph_grouped
+from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 
 #: What is passed to some statistics of a list, and not to others.
@@ -61,11 +62,11 @@ def groupby_reduce(
         leaves NaN out; "any", "all", "count" of elements that are not NaN, "count_nonzero",
         "logsumexp"; a :class:`Monoid`. A list is reduced in one read of the array.
     expected_groups : array_like, or tuple with one for each label, optional
-        The groups that there may be; by default those that known labels have. Labels that are
-        lazy need them.
+        The groups that there may be; by default those that labels have. One of several labels that
+        is lazy needs them.
     sort : bool
         Whether groups are in their order, and not in that in which labels have them, or in which
-        they are expected.
+        they are expected. Groups that a lazy label turns out to have are in their order.
     isbin : bool or sequence of bool
         Whether `expected_groups` are edges of bins, which hold their right edges. A
         `pandas.IntervalIndex` is taken for bins in any case.
@@ -91,16 +92,19 @@ def groupby_reduce(
     result : dask.array.Array or tuple of dask.array.Array
         Lazy, with chunks of the kind of `array`'s: the axes that are kept, and then one of groups
         for each of the labels; before them those of `q`. A tuple where `func` is a list.
-    *groups : numpy.ndarray
-        The groups of each label.
+    *groups : numpy.ndarray or dask.array.Array
+        The groups of each label. Those that a lazy label turns out to have are lazy, and of unknown
+        length, as the result is along them.
 
     Raises
     ------
     TypeError
         If elements of that dtype are not what `func` takes, or labels have no order.
     ValueError
-        If there is no such `func`, labels do not fit the array, or lazy labels come without
-        `expected_groups`; or, when computed, if a fill value is needed and there is none.
+        If there is no such `func`, labels do not fit the array, or one of several is lazy and comes
+        without `expected_groups`; or, when computed, if a fill value is needed and there is none.
+    NotImplementedError
+        If a lazy label without `expected_groups` is not reduced along all of its axes.
 
     Notes
     -----
@@ -109,7 +113,7 @@ def groupby_reduce(
     Labels that are known are coded when the graph is built. What a chunk leaves is as long as it
     has groups, and groups that lie within few chunks end there, so that daily means of hourly data
     make no table of all days; the result has then several chunks along the groups. Tables of lazy
-    labels have all groups.
+    labels have all groups that are expected, or else those that are found in the chunk.
 
     Floats are added up in float64, and integers in 64 bits. Results are the same on every run.
     Medians and quantiles are exact: elements are put next to one another by their groups, in blocks
@@ -133,7 +137,8 @@ def groupby_reduce(
         given = fill_value is not None and expected_groups is not None
         min_count = int(bool(labels.rows) or given)
     asked = Asked(dtype, fill_value, min_count, isinstance(labels, Lazy) or bool(labels.rows))
-    request = Request(x, labels, tuple(map(len, groups)), asked)
+    shape = () if isinstance(labels, Found) else tuple(map(len, groups))
+    request = Request(x, labels, shape, asked)
     several = isinstance(func, list | tuple)
     funcs = [*func] if several else [func]
     if not funcs:
@@ -144,15 +149,17 @@ def groupby_reduce(
 
 
 class Request(NamedTuple):
-    """What groups there are, of which elements, and what they are asked for."""
+    """What groups there are, none yet if they are found, of which elements, and what is asked."""
 
     x: da.Array
-    labels: Known | Lazy
+    labels: Known | Lazy | Found
     shape: tuple[int, ...]
     asked: Asked
 
 
-def _arrange(x: da.Array, labels: Known | Lazy, axis: Axis) -> tuple[da.Array, Known | Lazy]:
+def _arrange(
+    x: da.Array, labels: Known | Lazy | Found, axis: Axis
+) -> tuple[da.Array, Known | Lazy | Found]:
     """Return an array and labels with the axes that are reduced behind the others."""
     first = x.ndim - labels.ndim
     if axis is None:
@@ -166,6 +173,11 @@ def _arrange(x: da.Array, labels: Known | Lazy, axis: Axis) -> tuple[da.Array, K
     rows = [d for d in range(first, x.ndim) if d not in axes]
     if not rows:
         return x, labels
+    if isinstance(labels, Found):
+        raise NotImplementedError(
+            f"groups of lazy labels are found along all of their axes, not along {axis} alone; "
+            "give expected_groups"
+        )
     order = (*range(first), *rows, *sorted(axes))
     if order != tuple(range(x.ndim)) and executor.runner() is not None:
         raise Declined("the axes are put in another order by tasks")
@@ -222,7 +234,10 @@ def _reduced(request: Request, statistics: Sequence[Statistic]) -> list[da.Array
         at = tuple(ops.index(op) for op in each.ops)
         name = f"groupby-{each.name}" + (f"-{number}" if number else "")
         outputs[name] = partial(finalize, each, at), each.dtype
-    return graph_grouped.reduction(ops, *request[:3], outputs)
+    x, labels, shape, _ = request
+    if isinstance(labels, Found):
+        return found_groups.reduction(ops, x, labels, outputs)
+    return graph_grouped.reduction(ops, x, labels, shape, outputs)
 
 
 def _of_monoid(monoid: Monoid, request: Request) -> list[Statistic]:

@@ -83,7 +83,7 @@ def unique(
     >>> values.compute(), counts.compute()
     (array([1, 2, 3]), array([1, 1, 2]))
     """
-    x = _sortable("unique", ar)
+    x = sortable("unique", ar)
     equal_nan = bool(equal_nan) or x.dtype.kind not in "fcmM"
     # Where NaN differ, their places in the array tell them apart.
     index = return_index or (return_inverse and not equal_nan)
@@ -162,7 +162,7 @@ def value_counts(
     >>> values.compute(), counts.compute()
     (array([3, 1]), array([3, 2]))
     """
-    x = _sortable("value_counts", a)
+    x = sortable("value_counts", a)
     if n is not None and (n := operator.index(n)) < 0:
         raise ValueError(f"n is how many values to return at most, and must not be negative: {n}")
     table = partial(_table, n, sort, ascending, dropna)
@@ -227,7 +227,7 @@ def isin(
     >>> dc.isin(da.arange(5, chunks=2), da.from_array([7, 3, 1])).compute()
     array([False,  True, False,  True, False])
     """
-    x, tests = _sortable("isin", element), _sortable("isin", test_elements, "test_elements")
+    x, tests = sortable("isin", element), sortable("isin", test_elements, "test_elements")
     _require_comparable("isin", x, tests)
     outputs = {"isin-values": (partial(_field, 0), tests.dtype)}
     (values,) = graph_unique.distinct_values(tests, outputs, split_every)
@@ -279,14 +279,14 @@ def searchsorted(a: Any, v: Any, side: Side = "left", sorter: None = None) -> da
         raise NotImplementedError("searchsorted with a sorter is not supported; sort a by it first")
     if side not in ("left", "right"):
         raise ValueError(f"side must be 'left' or 'right', got {side!r}")
-    x, to_find = _sortable("searchsorted", a), _sortable("searchsorted", v, "v")
+    x, to_find = sortable("searchsorted", a), sortable("searchsorted", v, "v")
     if x.ndim != 1:
         raise ValueError(f"Input array a must be one dimensional, got {x.ndim} axes")
     _require_comparable("searchsorted", x, to_find)
     return graph_unique.searchsorted(x, to_find, side)
 
 
-def _sortable(name: str, a: Any, argument: str = "x") -> da.Array:
+def sortable(name: str, a: Any, argument: str = "x") -> da.Array:
     """Return an argument as an array, if the function `name` takes its elements."""
     x = asanyarray(a)
     kind = chunks.kind(x._meta, argument)

@@ -405,7 +405,7 @@ def _plan(tables: list[Codes] | None, count: int, start: int, stop: int) -> Plan
         for i in range(0, len(have), FAN_IN):
             parts_of = have[i : i + FAN_IN]
             union = reduce(np.union1d, (_within(groups, start, stop) for groups in parts_of))
-            level.append(_merge(parts_of, union))
+            level.append(placed(parts_of, union))
             above.append(union)
         levels.append(level)
         have = above
@@ -413,15 +413,15 @@ def _plan(tables: list[Codes] | None, count: int, start: int, stop: int) -> Plan
     present = np.zeros(n, "?")
     for part in within:
         present[part - start] = True
-    return Plan(sources, levels, _merge(have, whole), None if present.all() else ~present)
+    return Plan(sources, levels, placed(have, whole), None if present.all() else ~present)
 
 
 def _within(groups: Codes, start: int, stop: int) -> Codes:
     return groups[slice(*np.searchsorted(groups, [start, stop]))]
 
 
-def _merge(tables: list[Codes], union: Codes) -> Merge:
-    """Return how tables become one of sorted groups."""
+def placed(tables: list[Codes], union: Codes) -> Merge:
+    """Return how tables of sorted groups become one of their union, or of a part of it."""
     if all(np.array_equal(groups, union) for groups in tables):
         return Merge(None, len(union))
     places = []
@@ -472,7 +472,7 @@ def lift(
     ndim = known.ndim
     shape = block.shape[block.ndim - ndim :]
     on_device = chunks.asarray(known, chunks.kind(block))
-    return _lift(ops, block, np.broadcast_to(on_device, shape), n, rows, origin, threads)
+    return lift_codes(ops, block, np.broadcast_to(on_device, shape), n, rows, origin, threads)
 
 
 def lift_lazy(
@@ -488,12 +488,13 @@ def lift_lazy(
     """Return the states of all groups, of a block with the blocks of its labels."""
     codes = coder.codes(labels)
     codes = chunks.asarray(codes, chunks.kind(block))
-    return _lift(ops, block, codes, n, rows, origin, threads)
+    return lift_codes(ops, block, codes, n, rows, origin, threads)
 
 
-def _lift(
+def lift_codes(
     ops: Ops, block: Any, codes: Any, n: int, rows: int, origin: Origin | None, threads: int
 ) -> list[State]:
+    """Return the states of `n` groups of a block, by the codes of its elements."""
     kept, outer = block.shape[: block.ndim - codes.ndim], codes.shape[:rows]
     if rows:
         # A row's groups have a table of their own.

@@ -325,6 +325,65 @@ def test_order_of_groups() -> None:
     np.testing.assert_array_equal(result, [5, 3, -1])
 
 
+@pytest.mark.usefixtures("_compiled")
+@given(case=grouped(), data=st.data())
+@settings(max_examples=30)
+def test_groups_of_lazy_labels_are_found(case: Any, data: Any) -> None:
+    x, codes, _, chunks = case
+    array = da.from_array(x, chunks=chunks)
+    found = np.unique(codes[codes >= 0])
+    labels = da.from_array(np.where(codes < 0, np.nan, codes * 3), chunks=2)
+    names = [func for func in FUNCS if not func.endswith(("median", "quantile"))]
+    funcs = data.draw(st.lists(st.sampled_from(names), min_size=3, max_size=3, unique=True))
+    results, groups = dc.groupby_reduce(array, labels, func=funcs)
+    np.testing.assert_array_equal(groups, found * 3)
+    for func, result in zip(funcs, dask.compute(*results), strict=True):
+        known, _ = dc.groupby_reduce(array, np.where(codes < 0, np.nan, codes), func=func)
+        assert result.dtype == known.dtype
+        # Variances are combined from other parts.
+        bound = {1: 0, 2: 2e-3, 4: 3e-7, 8: 1e-13}[result.dtype.itemsize]
+        np.testing.assert_allclose(result, known.compute(), rtol=bound, atol=bound)
+    np.testing.assert_equal(results[0].shape, (*x.shape[: x.ndim - codes.ndim], np.nan))
+
+
+def test_found_groups_of_many_kinds() -> None:
+    x = da.arange(6, chunks=4)
+    dates = np.array(["2020-01", "2020-02", "NaT", "2020-01", "2020-02", "2020-02"], "M8[M]")
+    for labels in (dates, np.array([*"babbaa"]), dates == dates[0], np.arange(6, dtype="u1") % 4):
+        result, groups = dc.groupby_reduce(x, da.from_array(labels, chunks=2), func="sum")
+        wanted, known = dc.groupby_reduce(x, labels, func="sum")
+        np.testing.assert_equal((result.shape, groups.shape), ((np.nan,), (np.nan,)))
+        assert groups.dtype == labels.dtype
+        np.testing.assert_array_equal(result, wanted)
+        np.testing.assert_array_equal(groups, known)
+    t = da.from_array(dates.astype("M8[s]"), chunks=4)
+    for func in ("nanmin", "nanmean", "count", "last"):
+        result, _ = dc.groupby_reduce(t, da.from_array([0, 1, 1, 0, 2, 2], chunks=4), func=func)
+        wanted, _ = dc.groupby_reduce(t, [0, 1, 1, 0, 2, 2], func=func)
+        np.testing.assert_array_equal(result.compute(), wanted.compute())
+    result, groups = dc.groupby_reduce(da.ones((2, 4), chunks=2), da.full(4, np.nan), func="sum")
+    assert result.compute().shape == (2, 0)
+    assert groups.compute().shape == (0,)
+    result, _ = dc.groupby_reduce(x, da.from_array(labels, chunks=2), func=AFFINE)
+    np.testing.assert_array_equal(result, dc.groupby_reduce(x, labels, func=AFFINE)[0])
+    with pytest.raises(NotImplementedError, match="along all of their axes"):
+        dc.groupby_reduce(da.ones((2, 4)), da.zeros((2, 4)), func="sum", axis=1)
+
+
+def test_found_groups_go_up_a_tree() -> None:
+    x, labels = np.arange(1400).reshape(2, 700), np.random.default_rng(1).integers(0, 300, 700)
+    array, by = da.from_array(x, chunks=(1, 7)), da.from_array(labels, chunks=7)
+    result, groups = dc.groupby_reduce(array, by, func="max")
+    np.testing.assert_array_equal(result, dc.groupby_reduce(array, labels, func="max")[0])
+    np.testing.assert_array_equal(groups, np.unique(labels))
+    tasks = dict(result.__dask_graph__())
+    merges = [task for key, task in tasks.items() if "merge" in str(key[0])]
+    assert merges
+    assert max(len(task.dependencies) for task in merges) <= graph_grouped.FAN_IN
+    # Groups are found without the array.
+    assert not {array.name} & {key[0] for key in dict(groups.__dask_graph__())}
+
+
 @pytest.mark.parametrize("lazy", [False, True])
 def test_several_labels(lazy: bool) -> None:
     rng = np.random.default_rng(0)
@@ -518,6 +577,10 @@ def test_building_computes_nothing() -> None:
         x, np.arange(8) % 3, func=["mean", "first", "nanquantile"], finalize_kwargs={"q": 0.5}
     )
     dc.groupby_reduce(x, labels, func="mean", expected_groups=range(3))
+    dc.groupby_reduce(x, labels, func=["mean", "argmin"])
+    for func in ("cumsum", "bfill"):
+        dc.groupby_scan(x, np.arange(8) % 3, func=func)
+        dc.groupby_scan(x, labels, func=func)
     with pytest.raises(AssertionError, match="a task has run"):
         dc.groupby_reduce(x, np.arange(8) % 3, func="mean")[0].compute()
 
@@ -529,6 +592,12 @@ def test_same_call_same_keys() -> None:
         assert a.name == b.name
         other, _ = dc.groupby_reduce(x, np.arange(8) % 2, func=func)
         assert other.name != a.name
+    by = da.from_array(np.arange(8) % 3, chunks=4)
+    a, b = (dc.groupby_reduce(x, by, func="sum") for _ in range(2))
+    assert [one.name for one in a] == [one.name for one in b]
+    a, b = (dc.groupby_scan(x, by, func="cumsum") for _ in range(2))
+    assert a.name == b.name
+    assert a.name != dc.groupby_scan(x, by, func="cumsum", expected_groups=[1]).name
     assert len(pickle.dumps(dc.groupby_reduce(x, np.arange(8) % 3, func="mean")[0])) < 20_000
 
 
@@ -580,8 +649,8 @@ def test_errors_tell_what_to_do() -> None:
             dc.groupby_reduce(x, labels, **kwargs)
     with pytest.raises(ValueError, match=r"labels of shape \(5,\) do not fit"):
         dc.groupby_reduce(x, np.arange(5), func="sum")
-    with pytest.raises(ValueError, match="lazy, so that the groups"):
-        dc.groupby_reduce(x, da.arange(8, chunks=4), func="sum")
+    with pytest.raises(ValueError, match="label 1 of several is lazy, so that the groups"):
+        dc.groupby_reduce(x, labels, da.arange(8, chunks=4), func="sum")
     with pytest.raises(ValueError, match="needs labels that are known"):
         dc.groupby_reduce(x, da.arange(8, chunks=4), func="median", expected_groups=[1])
     with pytest.raises(TypeError, match="needs labels behind the array"):
@@ -613,19 +682,33 @@ SCANS: dict[str, Any] = {
     "cumsum": np.cumsum,
     "nancumsum": np.nancumsum,
     "cumprod": np.cumprod,
+    "nancumprod": np.nancumprod,
     "cummax": np.maximum.accumulate,
     "cummin": np.minimum.accumulate,
+    "logcumsumexp": np.logaddexp.accumulate,
+    "ffill": lambda x, axis: filled(x),
+    "bfill": lambda x, axis: filled(x[..., ::-1])[..., ::-1],
 }
 
 
+def filled(x: Any) -> Any:
+    """Return lines with the last valid element before each gap in it."""
+    valid = np.where(x == x, np.arange(x.shape[-1]), 0)
+    return np.take_along_axis(x, np.maximum.accumulate(valid, -1), -1)
+
+
 @pytest.mark.parametrize("func", SCANS)
-@given(case=grouped())
+@given(case=grouped(), lazy=st.sampled_from(["known", "lazy", "coded"]))
 @settings(max_examples=20)
-def test_scans_of_groups_are_those_of_loops(func: str, case: Any) -> None:
-    x, codes, _, chunks = case
+def test_scans_of_groups_are_those_of_loops(func: str, case: Any, lazy: str) -> None:
+    x, codes, n, chunks = case
     x = x.astype("f8")
-    labels = np.where(codes < 0, np.nan, codes)
-    result = dc.groupby_scan(da.from_array(x, chunks=chunks), labels, func=func)
+    labels: Any = np.where(codes < 0, np.nan, codes)
+    array = da.from_array(x, chunks=chunks)
+    if lazy != "known":
+        labels = da.from_array(labels, chunks=2)
+    groups = range(n) if lazy == "coded" else None
+    result = dc.groupby_scan(array, labels, func=func, expected_groups=groups)
     wanted = np.full(x.shape, np.nan)
     for at in np.ndindex(codes.shape[:-1]):
         for group in range(5):
@@ -633,7 +716,48 @@ def test_scans_of_groups_are_those_of_loops(func: str, case: Any) -> None:
             with np.errstate(all="ignore"):
                 wanted[here] = SCANS[func](x[here], -1)
     assert result.chunks == tuple(tuple(size for size in sizes if size) for sizes in chunks)
-    np.testing.assert_array_equal(to_numpy(np, result), wanted)
+    assert result.dtype == "f8"
+    # Sums of small integers, products and extrema are exact.
+    bound = 1e-14 if func == "logcumsumexp" else 0
+    np.testing.assert_allclose(to_numpy(np, result), wanted, rtol=bound)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_scans_of_groups_have_the_dtypes_of_scans(lazy: bool) -> None:
+    labels = np.array([1, 0, 1, 1, 0])
+    by = da.from_array(labels, chunks=2) if lazy else labels
+    for func in SCANS:
+        for dtype in ("?", "i2", "u8", "f4", "c8", "m8[s]", "M8[D]"):
+            if dtype[0] == "M" and func not in ("cummax", "cummin", "ffill", "bfill"):
+                continue
+            if dtype[0] == "m" and (func.endswith(("prod", "exp")) or func == "nancumsum"):
+                continue
+            if dtype[0] == "c" and func in ("cummax", "cummin", "logcumsumexp"):
+                continue
+            x = da.from_array(np.array([1, 0, 3, 1, 2], "i8").astype(dtype), chunks=3)
+            result, plain = dc.groupby_scan(x, by, func=func), getattr(dc, func)(x, axis=0)
+            assert result.dtype == plain.dtype == result.compute().dtype, (func, dtype)
+            own = getattr(dc, func)(x[labels == 1], axis=0)
+            np.testing.assert_array_equal(result.compute()[labels == 1], own.compute())
+    x = da.from_array(np.array([1.5, np.nan, 2.5, 1.5, 3.5]), chunks=2)
+    result = dc.groupby_scan(x, by, func="nancumsum", dtype="i8")
+    np.testing.assert_array_equal(result, [1, 0, 3, 4, 3])
+    assert result.dtype == "i8"
+
+
+def test_scans_of_labels_that_have_no_run_move_no_element_out_of_its_chunk() -> None:
+    def of_chunk(x: Any) -> Any:
+        assert x.shape == (1, 8)
+        return x
+
+    x = np.random.default_rng(0).integers(0, 9, (2, 8 * 40))
+    labels = np.random.default_rng(1).integers(0, 3, 8 * 40)
+    array = da.from_array(x, chunks=(1, 8)).map_blocks(of_chunk, dtype="i8")
+    result = dc.groupby_scan(array, labels, func="cumsum")
+    wanted = sum(np.cumsum(np.where(labels == g, x, 0), 1) * (labels == g) for g in range(3))
+    np.testing.assert_array_equal(result, wanted)
+    # A chunk's result is made of the chunks before it, and of no other.
+    assert len(result.blocks[0, :1].__dask_graph__().cull([(result.name, 0, 0)])) < 8
 
 
 def test_scans_along_another_axis() -> None:
@@ -647,18 +771,30 @@ def test_scans_along_another_axis() -> None:
     np.testing.assert_allclose(result[:, 3], 0.5 * x[:, 0, 1] + x[:, 0, 3])
 
 
-def test_scans_of_runs_move_nothing() -> None:
+def test_scans_of_runs_need_no_tables() -> None:
     x = da.ones((2, 100), chunks=(2, 10))
     runs, mixed = np.arange(100) // 24, np.arange(100) % 7
-    steps = [len(dc.groupby_scan(x, by, func="cumsum").__dask_graph__()) for by in (runs, mixed)]
-    assert steps[0] < steps[1] / 2
+    for by, has_tables in ((runs, False), (mixed, True)):
+        layers = dc.groupby_scan(x, by, func="cumsum").__dask_graph__().layers
+        assert any("cumsum-merge" in name for name in layers) is has_tables
+    x = da.from_array([1.0, np.nan, np.nan, 2.0, np.nan, 5.0], chunks=2)
+    result = dc.groupby_scan(x, [0, 0, 1, 1, 1, 2], func="bfill")
+    np.testing.assert_array_equal(result, [1, np.nan, 2, 2, np.nan, 5])
+
+
+def test_ones_own_monoid_scans_groups_of_known_labels() -> None:
+    x, labels = np.random.default_rng(0).random((2, 9)), np.arange(9) % 2
+    result = dc.groupby_scan(da.from_array(x, chunks=(1, 2)), labels, func=AFFINE).compute()
+    np.testing.assert_allclose(result[:, 2], 0.5 * x[:, 0] + x[:, 2], rtol=1e-15)
+    with pytest.raises(dc.Refused, match="by a Monoid takes labels that are known"):
+        dc.groupby_scan(x, da.from_array(labels, chunks=2), func=AFFINE)
 
 
 def test_scans_refuse_what_they_do_not_know() -> None:
     x = da.ones((3, 8), chunks=4)
-    with pytest.raises(ValueError, match="does not know func='ffill'"):
-        dc.groupby_scan(x, np.arange(8), func="ffill")
-    with pytest.raises(ValueError, match="labels that are known"):
-        dc.groupby_scan(x, da.arange(8), func="cumsum", expected_groups=[1])
+    with pytest.raises(ValueError, match="does not know func='diff'; it takes cumsum"):
+        dc.groupby_scan(x, np.arange(8), func="diff")
+    with pytest.raises(ValueError, match="label 1 of several is lazy"):
+        dc.groupby_scan(x, np.arange(8), da.arange(8), func="cumsum")
     with pytest.raises(ValueError, match="axis=0 is none that labels are along"):
         dc.groupby_scan(x, np.arange(8), func="cumsum", axis=0)

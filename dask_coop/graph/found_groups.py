@@ -1,0 +1,162 @@
+"""The cross-chunk step of groups that are found with the chunks: labels are lazy, and no more.
+
+A table has its groups beside their states. Up the tree its groups are the union of those below it,
+which is found where tables are put together::
+
+    labels b a b   -->   a b | states  -+
+                                        +-merge-->  a b c | states  --finish-->  result
+    labels c b c   -->   b c | states  -+
+
+How long a result is along its groups is known when it is there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask.array.core import Array
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task
+from dask.tokenize import tokenize
+
+from dask_coop import chunks
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation, Origin
+from dask_coop.chunks.distinct import distinct
+from dask_coop.chunks.labels import Values
+from dask_coop.graph import grouped, parts
+from dask_coop.graph.fusion import TrailingBlocks, add
+from dask_coop.graph.grouped import Codes, Finalize, Ops
+from dask_coop.graph.parts import shared, threads_for
+from dask_coop.graph.reduce import FAN_IN, Key, Layer, Origins, array
+from dask_coop.graph.tasks import refs
+from dask_coop.graph.unique import distinct_values
+
+#: The groups of some elements, sorted, and their states by each operation.
+Table = tuple[Codes, list[State]]
+
+
+class Found(NamedTuple):
+    """A label that is computed with the chunks, of which not even the groups are known.
+
+    Attributes
+    ----------
+    label : dask.array.Array
+        In the chunks of the array's last axes, all of which are reduced.
+    """
+
+    label: Array
+
+    @property
+    def ndim(self) -> int:
+        """How many label axes there are."""
+        return int(self.label.ndim)
+
+    @property
+    def rows(self) -> int:
+        """How many of these axes are kept."""
+        return 0
+
+
+def groups(label: Array) -> Array:
+    """Return the groups that a lazy label has, sorted, NaN left out: of unknown length."""
+    (values,) = distinct_values(label, {"groupby-groups": (_only, label.dtype)})
+    return values
+
+
+def reduction(
+    ops: Ops, x: Array, found: Found, outputs: Mapping[str, tuple[Finalize, Any]]
+) -> list[Array]:
+    """Reduce the groups of `x` as `grouped.reduction` does; results have unknown lengths."""
+    label = found.label
+    kept, threads = x.ndim - label.ndim, threads_for(x)
+    axes = tuple(range(kept, x.ndim))
+    token = tokenize(ops, x, label, threads > 1)
+    name = next(iter(outputs)) if len(outputs) == 1 else "groupby"
+    named: dict[str, Any] = {"block": x}
+    if any(op.monoid.positional for op in ops):
+        named["origin"] = Origins(x, axes)
+    lifted = f"{name}-lift-{token}"
+    lifts = TrailingBlocks(lifted, x.ndim, lift, (label,), named, ops=ops, **shared(threads))
+    graph = HighLevelGraph.from_collections(lifted, lifts, dependencies=[x, label])
+
+    merged, below = f"{name}-merge-{token}", Layer()
+    order = [*itertools.product(*(range(x.numblocks[axis]) for axis in axes))]
+    # Several outputs share the last table.
+    limit = FAN_IN if len(outputs) == 1 else 1
+    last = {
+        index: _tree(below, ops, [(lifted, *index, *at) for at in order], (merged, *index), limit)
+        for index in itertools.product(*(range(x.numblocks[axis]) for axis in range(kept)))
+    }
+    if below:
+        graph = add(graph, merged, below, {lifted})
+    results, to = [], chunks.kind(x._meta)
+    for output, (finalize, dtype) in outputs.items():
+        out_name, layer = f"{output}-{tokenize(token, finalize, dtype)}", Layer()
+        given = {"ops": ops, "finalize": finalize, "dtype": dtype, "to": to}
+        for index, keys in last.items():
+            key = (out_name, *index, 0)
+            layer[key] = Task(key, finish, tables=refs(keys), **given)
+        top = {merged if below else lifted}
+        out_chunks = (*x.chunks[:kept], (np.nan,))
+        results.append(array(graph, top, out_name, layer, x._meta, out_chunks, dtype))
+    return results
+
+
+def _tree(layer: Layer, ops: Ops, keys: list[Key], prefix: Key, limit: int) -> list[Key]:
+    """Add merging tasks until at most `limit` tables are left; return their keys."""
+    level = 0
+    while len(keys) > limit:
+        above: list[Key] = []
+        for i in range(0, len(keys), FAN_IN):
+            key = (*prefix, level, i // FAN_IN)
+            layer[key] = Task(key, merge, ops=ops, tables=refs(keys[i : i + FAN_IN]))
+            above.append(key)
+        keys, level = above, level + 1
+    return keys
+
+
+# What runs inside the tasks.
+
+
+def lift(
+    label: Any, *, ops: Ops, block: Any, origin: Origin | None = None, threads: int = 1
+) -> Table:
+    """Return the table of a block, with the block of its label."""
+    values = values_of(label, threads)
+    codes = chunks.asarray(Values(values).codes(label), chunks.kind(block))
+    return values, grouped.lift_codes(ops, block, codes, len(values), 0, origin, threads)
+
+
+def values_of(label: Any, threads: int) -> Codes:
+    """Return the values that the block of a label has, sorted, NaN left out, on the host."""
+    op = Operation(distinct(), label.dtype, label.dtype)
+    (values,) = parts.lift(op, label, tuple(range(label.ndim)), None, threads)
+    found: Codes = _valid(chunks.asarray(values, "numpy"))
+    return found
+
+
+def merge(*, ops: Ops, tables: list[Table]) -> Table:
+    """Put tables together, in their order."""
+    groups_of, states = zip(*tables, strict=True)
+    union = reduce(np.union1d, groups_of)
+    how = grouped.placed([*groups_of], union)
+    return union, grouped.merge(ops=ops, states=[*states], **how._asdict())
+
+
+def finish(*, ops: Ops, tables: list[Table], finalize: Finalize, dtype: Any, to: str) -> Any:
+    """Return a block of a result, made of some tables."""
+    _, states = merge(ops=ops, tables=tables)
+    return chunks.asarray(finalize(states, None).astype(dtype, copy=False), to)
+
+
+def _only(state: State) -> Any:
+    return _valid(state[0])
+
+
+def _valid(values: Any) -> Any:
+    return values[values == values] if values.dtype.kind in "fcmM" else values

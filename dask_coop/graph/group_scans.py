@@ -1,0 +1,155 @@
+"""The cross-chunk step of scans of groups: tables of what groups are up to a chunk, in a chain.
+
+A chunk is lifted to a table of the groups that it has, tables are merged one after the other, and
+each chunk is scanned from the table of all before it::
+
+    x0 --lift--> table -+-----------+
+                        |           +-merge--> table -+
+    x1 --lift----------------table -+                 |
+                        |                             |
+    x0 --scan--> y0     |                             |
+    x1 -----------------+--scan--> y1                 |
+    x2 -----------------------------------------------+--scan--> y2
+
+Within a chunk elements go side by side with those of their group, are scanned with restarts, meet
+what their group is before the chunk, and go back. No element leaves its chunk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from dask.array.core import Array
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task, TaskRef
+from dask.tokenize import tokenize
+
+from dask_coop import chunks
+from dask_coop.algebra.operation import Operation, compensated
+from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.chunks.labels import Values
+from dask_coop.graph import grouped, parts
+from dask_coop.graph.found_groups import Table, merge, values_of
+from dask_coop.graph.fusion import TrailingBlocks, add
+from dask_coop.graph.parts import shared, threads_for
+from dask_coop.graph.reduce import Key, Layer, array
+from dask_coop.graph.tasks import refs
+
+
+def scan(op: Operation, x: Array, label: Array, are_codes: bool, outside: Any, name: str) -> Array:
+    """Scan the elements of each group along the last axis.
+
+    Parameters
+    ----------
+    op : Operation
+        Of a monoid whose one field is what a scan makes of elements.
+    x : dask.array.Array
+    label : dask.array.Array
+        In the chunks of the last axes of `x`.
+    are_codes : bool
+        Whether a label that is -1 is none, besides those that are NaN.
+    outside : object
+        The result of elements without a label.
+    name : str
+        What keys begin with.
+    """
+    threads = threads_for(x)
+    token = tokenize(op, x, label, are_codes, outside, threads > 1)
+    given: dict[str, Any] = {"op": op, "are_codes": are_codes, **shared(threads)}
+    lifted, merged, scanned = (f"{name}-{what}-{token}" for what in ("lift", "merge", "scan"))
+    lifts = TrailingBlocks(lifted, x.ndim, lift, (label,), {"block": x}, **given)
+    graph = HighLevelGraph.from_collections(lifted, lifts, dependencies=[x, label])
+    tables, layer = Layer(), Layer()
+    for line in itertools.product(*map(range, x.numblocks[:-1])):
+        before: Key | None = None
+        for j in range(x.numblocks[-1]):
+            index = (*line, j)
+            at = index[x.ndim - label.ndim :]
+            rest = {} if before is None else {"before": TaskRef(before)}
+            layer[(scanned, *index)] = Task(
+                (scanned, *index),
+                scan_from,
+                TaskRef((label.name, *at)),
+                block=TaskRef((x.name, *index)),
+                outside=outside,
+                **given,
+                **rest,
+            )
+            own: Key = (lifted, *index)
+            if before is not None:
+                key = (merged, *index)
+                tables[key] = Task(key, merge, ops=(op,), tables=refs([before, own]))
+                own = key
+            before = own
+    below = {lifted, *x.__dask_layers__(), *label.__dask_layers__()}
+    graph = add(graph, merged, tables, {lifted}) if tables else graph
+    below |= {merged} if tables else set()
+    return array(graph, below, scanned, layer, x._meta, x.chunks, op.output)
+
+
+# What runs inside the tasks.
+
+
+def lift(label: Any, *, op: Operation, block: Any, are_codes: bool, threads: int = 1) -> Table:
+    """Return the table of a block, with the block of its label."""
+    values = _groups(label, are_codes, threads)
+    codes = chunks.asarray(Values(values).codes(label), chunks.kind(block))
+    rows = label.ndim - 1
+    return values, grouped.lift_codes((op,), block, codes, len(values), rows, None, threads)
+
+
+def scan_from(
+    label: Any,
+    *,
+    op: Operation,
+    block: Any,
+    are_codes: bool,
+    outside: Any,
+    before: Table | None = None,
+    threads: int = 1,
+) -> Any:
+    """Scan the groups of a block from the table of all `before` it."""
+    values = _groups(label, are_codes, threads)
+    codes = chunks.asarray(Values(values).codes(label), chunks.kind(block))
+    outer, n = codes.shape[:-1], len(values)
+    rows = np.arange(math.prod(outer)).reshape(*outer, 1) * n
+    # What has no label is a group behind all others.
+    last = math.prod(outer) * n
+    codes = np.where(codes < 0, last, codes + chunks.asarray(rows, chunks.kind(block))).reshape(-1)
+    # Few bits are sorted by counting.
+    codes = codes.astype(np.min_scalar_type(last))
+    kept = block.shape[: block.ndim - label.ndim]
+    order = np.argsort(codes, kind="stable")
+    codes, elements = codes[order], block.reshape(*kept, -1)[..., order]
+
+    heads = np.ones_like(codes, "?")
+    heads[1:] = codes[1:] != codes[:-1]
+    wide = replace(op, output=op.monoid.dtypes(op.element)[0])
+    spec = ScanSpec(elements.ndim - 1)
+    found = parts.scan(compensated(wide), elements, spec, None, heads, threads)
+    if before is not None and last:
+        base = _entries(op, before, values).reshape(*kept, last)[..., np.minimum(codes, last - 1)]
+        with np.errstate(all="ignore"):
+            (found,) = op.monoid.combine((base,), (found,))
+    found = found.astype(op.output, copy=False)
+    found[..., codes == last] = outside
+    result = np.empty_like(found)
+    result[..., order] = found
+    return result.reshape(block.shape)
+
+
+def _groups(label: Any, are_codes: bool, threads: int) -> Any:
+    values = values_of(label, threads)
+    return values[values >= 0] if are_codes else values
+
+
+def _entries(op: Operation, table: Table, values: Any) -> Any:
+    """Return the states of some groups in a table, of those that it has not the identity's."""
+    groups, states = table
+    how = grouped.placed([groups], values)
+    ((field,),) = grouped.merge(ops=(op,), states=[states], **how._asdict())
+    return field

@@ -1,0 +1,293 @@
+"""Calls as flox's give what flox gives, of each kind that its own tests have, or are refused.
+
+Those tests are in flox's sdist alone: ``make upstream`` runs all of them with ours in its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import upstream
+
+from dask_coop.api import flox_calls
+from dask_coop.errors import Refused
+
+flox = pytest.importorskip("flox")
+pandas = pytest.importorskip("pandas")
+
+FLOAT = sorted(
+    name for name in flox_calls._REDUCTIONS if "arg" not in name and "quantile" not in name
+)
+
+#: What a call may ask for besides, by the kinds of labels.
+EXPECTED: dict[str, list[Any]] = {
+    "numbers": [
+        {"expected_groups": [0, 1, 2, 5]},
+        {"expected_groups": np.array([3, 1, 7]), "sort": False},
+        {"expected_groups": pandas.Index([1, 0, 2])},
+        {"expected_groups": pandas.Index([1, 0, 2]), "sort": False},
+        {"expected_groups": (np.array([2, 0]),)},
+        {"expected_groups": pandas.IntervalIndex.from_breaks([-1, 0, 2, 3], closed="left")},
+        {"expected_groups": pandas.IntervalIndex.from_breaks([-1, 0, 2, 3])},
+        {"expected_groups": [0, 1.5, 3, 9], "isbin": True},
+    ],
+    "codes": [{"expected_groups": pandas.RangeIndex(6)}],
+    "words": [{"expected_groups": ["d", "z", "a"]}],
+}
+
+
+def compare(x: Any, labels: Any, lazy: bool, **kwargs: Any) -> None:
+    """Call flox with arrays of NumPy, ours with chunks of them, and compare all that comes back."""
+    wanted, names = flox.groupby_reduce(x, labels, **{"engine": "numpy", **kwargs})
+    array = da.from_array(x, chunks=tuple(max(1, n // 2 + 1) for n in x.shape))
+    by = da.from_array(labels, chunks=3) if lazy else labels
+    result, groups = flox_calls.groupby_reduce(array, by, **kwargs)
+    found, own = dask.compute(result, groups, scheduler="synchronous")
+    assert found.dtype == wanted.dtype == result.dtype
+    assert type(own) is type(names)
+    assert own.dtype == names.dtype
+    np.testing.assert_array_equal(own, names)
+    bound = 1e-6 if found.dtype == "f4" else 1e-12
+    said = f"{x!r}, {labels!r}, {kwargs}"
+    np.testing.assert_allclose(found, wanted, rtol=bound, atol=bound, err_msg=said)
+
+
+@pytest.mark.parametrize("func", FLOAT)
+def test_results_are_those_of_flox(func: str) -> None:
+    rng = np.random.default_rng(FLOAT.index(func))
+    for _ in range(12):
+        x, labels, lazy, kwargs = draw_call(rng, func)
+        compare(x, labels, lazy, func=func, **kwargs)
+
+
+def draw_call(rng: np.random.Generator, func: str) -> tuple[Any, Any, bool, dict[str, Any]]:
+    """Draw an array, labels, whether these are lazy, and what is asked for besides."""
+    kind, dtype = rng.choice(["numbers", "codes", "words"]), rng.choice(["f8", "f4", "i8", "i2"])
+    shape = [(12,), (3, 12), (2, 3, 8)][rng.integers(3)]
+    x = rng.integers(0, 5, shape).astype(dtype)
+    if dtype[0] == "f":
+        x[rng.random(shape) < 0.25] = np.nan
+    # First and last of several axes are refused.
+    ndim = 1 if func.endswith(("first", "last")) else int(rng.integers(1, len(shape) + 1))
+    labels: Any = rng.integers(0, 4, shape[-ndim:])
+    if kind == "numbers" and rng.random() < 0.5:
+        labels = np.where(labels == 3, np.nan, labels)
+    if kind == "words":
+        labels = np.array([*"abcd"])[labels]
+    choices = [{}, *EXPECTED[kind]]
+    kwargs = dict(choices[rng.integers(len(choices))])
+    # Without a fill value the results of missing groups differ by flox's engines.
+    kwargs["fill_value"] = False if func in ("any", "all") else [np.nan, -1, 7][rng.integers(3)]
+    if func not in ("any", "all") and rng.random() < 0.5:
+        kwargs["min_count"] = int(rng.integers(1, 3))
+    if func.endswith(("var", "std")):
+        kwargs["finalize_kwargs"] = {"ddof": int(rng.integers(2))}
+    if kwargs.get("expected_groups") is not None and ndim > 1 and rng.random() < 0.5:
+        kwargs["axis"] = -1
+    return x, labels, bool(rng.random() < 0.4) and not func.endswith("median"), kwargs
+
+
+def test_several_quantiles() -> None:
+    x, labels = np.random.default_rng(0).random((3, 12)), np.arange(12) % 3
+    for q in (0.3, [0.3], (0.2, 0.7)):
+        for func in ("quantile", "nanquantile"):
+            compare(x, labels, False, func=func, finalize_kwargs={"q": q}, engine="flox")
+
+
+def test_of_indices() -> None:
+    x, labels = np.random.default_rng(0).random((3, 12)), np.arange(12) % 3
+    for func in ("argmax", "nanargmin"):
+        for lazy in (False, True):
+            compare(x, labels, lazy, func=func)
+            compare(x, labels, lazy, func=func, expected_groups=[0, 1, 2, 9], fill_value=-1)
+
+
+# flox casts NaN to integers.
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_what_is_missing_of_any_dtype() -> None:
+    from flox.xrdtypes import NA
+
+    labels, groups = np.array([0, 2, 3, 3, 3]), ([0, 1, 2, 3],)
+    dates = np.arange(5).astype("M8[D]")
+    for x in (np.arange(5.0), np.arange(5), dates, dates - dates[0], np.arange(5.0, dtype="f4")):
+        for func in ("first", "last", "min", "nanmax"):
+            array = da.from_array(x, chunks=2)
+            kwargs: dict[str, Any] = {"func": func, "fill_value": NA, "expected_groups": groups}
+            wanted, _ = flox.groupby_reduce(x, labels, **kwargs)
+            result, _ = flox_calls.groupby_reduce(array, labels, **kwargs)
+            assert result.dtype == wanted.dtype
+            np.testing.assert_array_equal(result, wanted)
+    for func, x, more in [
+        ("count", np.arange(5.0), {}),
+        ("sum", np.arange(5), {}),
+        ("max", np.arange(5), {"dtype": "f4"}),
+    ]:
+        with pytest.raises(Refused):
+            flox_calls.groupby_reduce(x, labels, func=func, fill_value=NA, **more)
+
+
+def test_hints_change_nothing() -> None:
+    x, labels = da.from_array(np.random.default_rng(0).random(12), chunks=3), np.arange(12) % 3
+    wanted, _ = flox.groupby_reduce(x.compute(), labels, func="sum")
+    for hint in (
+        {"method": "cohorts"},
+        {"method": "blockwise"},
+        {"engine": "numpy"},
+        {"reindex": True},
+        {"reindex": flox.ReindexStrategy(blockwise=False)},
+    ):
+        result, _ = flox_calls.groupby_reduce(x, labels, func="sum", **hint)
+        np.testing.assert_allclose(result, wanted, rtol=1e-14)
+
+
+def test_labels_as_others_have_them() -> None:
+    xarray = pytest.importorskip("xarray")
+    labels = np.array(["a", "b", "a", "b"], object)
+    x = da.arange(4, chunks=2)
+    for by in (labels, pandas.Series([3, 4, 3, 4]), [3, 4, 3, 4], xarray.DataArray([0, 1, 0, 1])):
+        wanted, names = flox.groupby_reduce(np.arange(4), np.asarray(by), func="sum")
+        result, groups = flox_calls.groupby_reduce(x, by, func="sum")
+        np.testing.assert_array_equal(result, wanted)
+        assert groups.dtype == names.dtype
+        np.testing.assert_array_equal(groups, names)
+    by = xarray.DataArray(da.from_array([0, 1, 0, 1], chunks=2))
+    result, groups = flox_calls.groupby_reduce(xarray.DataArray(x), by, func="sum")
+    assert isinstance(groups, da.Array)
+    np.testing.assert_array_equal(result, [2, 4])
+
+
+def test_nothing_is_computed_by_a_call() -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("computed")
+
+    with dask.config.set(scheduler=fail):
+        x, labels = da.ones(8, chunks=2), da.from_array(np.arange(8) % 3, chunks=4)
+        flox_calls.groupby_reduce(x, labels, func="nanmean")
+        flox_calls.groupby_scan(x, labels, func="ffill")
+        flox_calls.groupby_reduce(x, np.arange(8) % 3, func="nanmedian")
+
+
+# Scans.
+
+
+@pytest.mark.parametrize("func", ["cumsum", "nancumsum", "ffill", "bfill"])
+def test_scans_are_those_of_flox(func: str) -> None:
+    rng = np.random.default_rng(0)
+    for dtype in ("f8", "f4", "i2", "u8", "?"):
+        if func.endswith("fill") and dtype[0] != "f":
+            continue
+        x = rng.integers(0, 5, (2, 12)).astype(dtype)
+        if dtype[0] == "f":
+            x[rng.random(x.shape) < 0.4] = np.nan
+        for labels in (np.arange(12) % 3, np.arange(12) // 5, np.array([*"abc"] * 4)):
+            wanted = flox.groupby_scan(x, labels, func=func)
+            array = da.from_array(x, chunks=(1, 5))
+            for by in (labels, da.from_array(labels, chunks=5)):
+                result = flox_calls.groupby_scan(array, by, func=func, method="blelloch")
+                assert result.dtype == wanted.dtype
+                assert result.chunks == array.chunks
+                np.testing.assert_array_equal(result, wanted)
+    # In flox's scans what has no label is a group as well.
+    x = np.array([1, np.nan, 3, np.nan, 5, np.nan])
+    labels = np.array([np.nan, np.nan, 0, 1, 0, np.nan])
+    result = flox_calls.groupby_scan(da.from_array(x, chunks=2), labels, func=func, axis=(-1,))
+    np.testing.assert_array_equal(result, flox.groupby_scan(x, labels, func=func))
+
+
+# What is left to flox.
+
+
+def test_what_is_not_served_is_refused() -> None:
+    from flox.aggregations import mean
+
+    x, labels = da.ones((2, 8), chunks=4), np.arange(8) % 2
+    both, lazy = np.tile(labels, (2, 1)), da.from_array(labels, chunks=4)
+    sparse = flox.ReindexStrategy(blockwise=False, array_type=flox.ReindexArrayType.SPARSE_COO)
+    for by, kwargs, match in [
+        ((labels,), {"func": mean}, "of one's own, of type Aggregation"),
+        ((labels,), {"func": "mode"}, "no reduction 'mode'"),
+        ((labels,), {"func": "logsumexp"}, "no reduction 'logsumexp'"),
+        ((labels,), {"func": ["sum", "mean"]}, "of type list"),
+        ((labels,), {"func": "sum", "reindex": sparse}, "not sparse"),
+        ((labels,), {"func": "argmax", "reindex": True}, "does not reindex"),
+        ((both,), {"func": "first"}, "along one axis, not along 2"),
+        ((both,), {"func": "nanlast", "axis": (0, 1)}, "along one axis, not along 2"),
+        ((lazy,), {"func": "median"}, "labels that are known"),
+        ((da.from_array(both, chunks=4),), {"func": "sum", "axis": 1}, "all of their axes"),
+        ((labels, lazy), {"func": "sum"}, "label 1 of several is lazy"),
+        ((labels[:3],), {"func": "sum"}, "do not fit"),
+        ((labels,), {"func": "quantile"}, "needs q"),
+        ((labels,), {"func": "sum", "expected_groups": (None, None)}, "groups of 2 labels"),
+    ]:
+        with pytest.raises(Refused, match=match):
+            flox_calls.groupby_reduce(x, *by, **kwargs)
+    for element, kwargs in [
+        ("?", {"func": "max", "fill_value": np.nan}),
+        ("?", {"func": "first", "dtype": "f8"}),
+        ("c16", {"func": "nanvar"}),
+        ("m8[s]", {"func": "median", "dtype": "f8"}),
+        ("O", {"func": "sum"}),
+    ]:
+        with pytest.raises(Refused):
+            flox_calls.groupby_reduce(x.astype(element), labels, **kwargs)
+    for kwargs in (
+        {"func": "cumprod"},
+        {"func": "cumsum", "engine": "flox"},
+        {"func": "cumsum", "axis": (0, 1)},
+        {"func": "cumsum", "axis": 0},
+        {"func": "ffill", "array": x.astype("M8[s]")},
+    ):
+        with pytest.raises(Refused):
+            flox_calls.groupby_scan(kwargs.pop("array", x), labels, **kwargs)
+
+
+@pytest.mark.parametrize("name", ["groupby_reduce", "groupby_scan"])
+def test_signatures_are_those_of_flox(name: str) -> None:
+    ours, theirs = (inspect.signature(getattr(of, name)).parameters for of in (flox_calls, flox))
+    assert {key: (one.kind, one.default) for key, one in ours.items()} == {
+        key: (one.kind, one.default) for key, one in theirs.items()
+    }
+
+
+def test_flox_is_not_imported() -> None:
+    code = "import sys, dask_coop.api.flox_calls; sys.exit('flox' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# The tool that runs flox's own tests.
+
+
+def test_a_suite_is_judged_by_what_differs(tmp_path: Any) -> None:
+    (tmp_path / "test_sums.py").write_text(
+        "import numpy\nimport pytest\n\n\n"
+        "def test_same(): assert numpy.sum([1, 2]) == 3\n"
+        "@pytest.mark.parametrize('n', [1, 2])\n"
+        "def test_other(n): assert numpy.sum([n]) == n\n"
+        "def test_broken(): assert False\n"
+    )
+    plugin = (
+        "import json\nimport numpy\nnumpy.sum = lambda x: 3\n"
+        "with open('report-1.json', 'w') as file:\n"
+        "    json.dump({'served': {'sum': 1}, 'refused': {}}, file)\n"
+    )
+    suite = upstream.Suite(
+        "sums",
+        (),
+        lambda folder: folder,
+        ("test_sums.py",),
+        {"test_other[1]": "it is three", "test_same": "none"},
+        plugin,
+    )
+    outcome = upstream.run(suite, tmp_path)
+    assert outcome.counts == {"passed": 1, "failed": 3}
+    assert outcome.served == {"sum": 1}
+    new, gone = upstream.judge(suite, outcome.failed, whole=True)
+    assert (new, gone) == (["test_other[2]", "test_broken"], ["test_same"])
+    assert {*upstream.run(suite, tmp_path, with_ours=False).failed} == {"test_broken"}

@@ -1,0 +1,241 @@
+"""Runs other libraries' own tests with ours in the place of theirs: ``python tools/upstream.py``.
+
+``python tools/upstream.py flox -- -n 2 -k scan`` runs one suite, and passes the rest to pytest. A
+test that fails counts if it passes without ours: it is run again. Which differ, and why we stand by
+it, is a list, and a test of it that passes is an error as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from xml.etree import ElementTree
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+#: Has this library installed, and tells at the end what was called.
+INSTALLED = """
+import json
+import os
+from collections import Counter
+
+import dask_coop as dc
+
+dc.install()
+
+
+def pytest_sessionfinish():
+    served, refused = Counter(), Counter()
+    for row in dc.report():
+        if row.served_by == "dask_coop":
+            served[row.function] += row.calls
+        else:
+            refused[f"{row.function}: {row.why}"] += row.calls
+    with open(f"report-{os.getpid()}.json", "w") as file:
+        json.dump({"served": served, "refused": refused}, file)
+"""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests of a library.
+
+    Attributes
+    ----------
+    name : str
+    needs : tuple of str
+        The packages without which tests do not run.
+    find : callable
+        Puts tests into a folder, or finds them where they are; returns where they are run.
+    tests : tuple of str
+        Files and options of pytest.
+    differences : dict of str to str
+        Tests that fail with ours, as patterns of :mod:`fnmatch`, and why we stand by it.
+    plugin : str
+        A module that is imported before the tests are, and puts ours in the place of theirs. How
+        often it has served and refused what it writes to a file.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    find: Callable[[Path], Path]
+    tests: tuple[str, ...]
+    differences: dict[str, str]
+    plugin: str = INSTALLED
+
+
+@dataclass
+class Outcome:
+    """What came out of a run: how many tests, those that failed, what ours served and refused."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: dict[str, str] = field(default_factory=dict)
+    served: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0
+
+
+def from_sdist(package: str, part: str) -> Callable[[Path], Path]:
+    """Return what takes tests out of a package's sdist, which pip finds: wheels have none."""
+
+    def find(folder: Path) -> Path:
+        wanted = f"{package}=={version(package)}"
+        command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
+        command += ["--no-deps", "--no-binary", package, "--dest", str(folder), wanted]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = [*folder.glob(f"{package}-*.tar.gz")]
+        if not found:
+            raise SystemExit(f"pip finds no sdist of {wanted}: {done.stderr.strip()[-500:]}")
+        with tarfile.open(found[0]) as archive:
+            root = archive.getnames()[0].partition("/")[0]
+            members = [m for m in archive if m.name.startswith(f"{root}/{part}")]
+            archive.extractall(folder, members, filter="data")
+        return folder / root
+
+    return find
+
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite(
+            "flox",
+            ("flox", "sparse"),
+            from_sdist("flox", "tests"),
+            ("tests/test_core.py",),
+            {
+                "test_1d_blockwise_sort_optimization": "ours has no blocks to put in order",
+                "test_groupby_scan_blockwise_auto_rechunk": "ours rechunks nothing",
+            },
+        ),
+    )
+}
+
+
+def run(
+    suite: Suite, root: Path, arguments: Sequence[str] = (), *, with_ours: bool = True
+) -> Outcome:
+    """Run tests in the folder where they are found, with or without ours."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plugin = folder / f"{suite.name}_in_place.py"
+        plugin.write_text(suite.plugin)
+        report, ini = folder / "report.xml", folder / "pytest.ini"
+        ini.write_text("[pytest]\nmarkers =\n    flaky\n    slow\n    xdist_group\n")
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
+        command += ["-c", str(ini), "--rootdir", str(root), f"--junitxml={report}"]
+        command += ["-p", plugin.stem] if with_ours else []
+        path = os.pathsep.join(
+            [name, str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
+        start = time.perf_counter()
+        done = subprocess.run(
+            [*command, *(str(root / one) for one in suite.tests), *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if not report.exists():
+            raise SystemExit(f"pytest did not run:\n{done.stdout[-3000:]}")
+        outcome = _read(report)
+        outcome.seconds = time.perf_counter() - start
+        for part in folder.glob("report-*.json"):
+            counted = json.loads(part.read_text())
+            outcome.served.update(counted["served"])
+            outcome.refused.update(counted["refused"])
+        return outcome
+
+
+def _read(report: Path) -> Outcome:
+    outcome = Outcome()
+    for case in ElementTree.parse(report).iter("testcase"):
+        problem = next((part for part in case if part.tag in ("failure", "error")), None)
+        skipped = case.find("skipped") is not None
+        if problem is not None:
+            outcome.failed[case.attrib["name"]] = problem.attrib.get("message", "")
+        outcome.counts["failed" if problem is not None else "skipped" if skipped else "passed"] += 1
+    return outcome
+
+
+def judge(suite: Suite, failed: Iterable[str], *, whole: bool) -> tuple[list[str], list[str]]:
+    """Return failures that are no known differences, and known ones that are none any more."""
+    failed = [*failed]
+    new = [
+        name
+        for name in failed
+        if not any(fnmatch.fnmatchcase(name, _plain(known)) for known in suite.differences)
+    ]
+    gone = [known for known in suite.differences if not fnmatch.filter(failed, _plain(known))]
+    return new, gone if whole else []
+
+
+def _plain(pattern: str) -> str:
+    """Return a pattern in which brackets are those of a test's parameters."""
+    return pattern.replace("[", "[[]")
+
+
+def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
+    """Run a suite and say what came out; return whether that is as it should be."""
+    for package in suite.needs:
+        try:
+            version(package)
+        except PackageNotFoundError:
+            raise SystemExit(
+                f"the tests of {suite.name} need {package}: pip install {package}"
+            ) from None
+    root = suite.find(folder)
+    outcome = run(suite, root, arguments)
+    new, gone = judge(suite, outcome.failed, whole="-k" not in arguments)
+    fails_alone: list[str] = []
+    if new:
+        again = [f"{root / suite.tests[0]}::{name}" for name in new]
+        alone = replace(suite, tests=())
+        fails_alone = [*run(alone, root, again, with_ours=False).failed]
+    print(f"{suite.name} {version(suite.name)}: {dict(outcome.counts)}, {outcome.seconds:.0f} s")
+    print(f"  calls served {sum(outcome.served.values())}: {dict(outcome.served)}")
+    for reason, count in outcome.refused.most_common():
+        print(f"  calls refused {count}: {reason}")
+    for known, reason in suite.differences.items():
+        print(f"  differs: {known}: {reason}")
+    for name in new:
+        how = "fails without ours, too" if name in fails_alone else "FAILS WITH OURS"
+        print(f"  {how}: {name}: {outcome.failed[name].splitlines()[:1]}")
+    for known in gone:
+        print(f"  DOES NOT FAIL any more, take it off the list: {known}")
+    return not gone and {*new} <= {*fails_alone} and bool(outcome.served)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("suites", nargs="*", choices=[[], *SUITES], metavar="SUITE")
+    parser.add_argument("--folder", type=Path, help="where tests are put and left")
+    mine, rest = sys.argv[1:], []
+    if "--" in mine:
+        at = mine.index("--")
+        mine, rest = mine[:at], mine[at + 1 :]
+    asked = parser.parse_args(mine)
+    with tempfile.TemporaryDirectory() as name:
+        folder = asked.folder or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        good = [check(SUITES[suite], folder, rest) for suite in asked.suites or SUITES]
+    sys.exit(not all(good))
+
+
+if __name__ == "__main__":
+    main()
