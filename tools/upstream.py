@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -57,7 +58,7 @@ class Suite:
     ----------
     name : str
     needs : tuple of str
-        The packages without which tests do not run.
+        The packages without which tests do not run, first the one whose tests they are.
     find : callable
         Puts tests into a folder, or finds them where they are; returns where they are run.
     tests : tuple of str
@@ -108,6 +109,24 @@ def from_sdist(package: str, part: str) -> Callable[[Path], Path]:
     return find
 
 
+def from_package(package: str) -> Callable[[Path], Path]:
+    """Return what finds the tests that an installed package has."""
+
+    def find(folder: Path) -> Path:
+        spec = find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        return Path(spec.origin).parents[1]
+
+    return find
+
+
+_UNKNOWN = "integers behind chunks of unknown sizes may be some, and computing says so"
+_WARNING = "a product that overflows between chunks gives no warning"
+_WHOLE = "all elements of several chunks have quantiles"
+_COMPLEX = "NumPy's variance of complex numbers as floats loses half a mean"
+_CHUNKS = "what is in other chunks is rechunked"
+
 SUITES = {
     suite.name: suite
     for suite in (
@@ -120,6 +139,35 @@ SUITES = {
                 "test_1d_blockwise_sort_optimization": "ours has no blocks to put in order",
                 "test_groupby_scan_blockwise_auto_rechunk": "ours rechunks nothing",
             },
+        ),
+        Suite(
+            "dask",
+            ("dask",),
+            from_package("dask"),
+            tuple(
+                f"dask/array/tests/test_{name}.py"
+                for name in ("reductions", "routines", "percentiles", "stats")
+            ),
+            {
+                "test_array_cumreduction_axis[blelloch-None-*-*cumprod]": _WARNING,
+                "test_empty_chunk_nanmin_nanmax[*]": _UNKNOWN,
+                "test_quantile_func_family_with_axis_none[*]": _WHOLE,
+                "test_reductions_?D[c8]": _COMPLEX,
+                "test_bincount": "the length is not known before it is computed",
+                "test_histogram_bin_range_raises[10-None]": "a range is found",
+                "test_histogram_delayed_n_bins_raises_with_density": "so is a lazy width",
+                "test_histogramdd_raises_incompat_*_chunks": _CHUNKS,
+            },
+        ),
+        Suite(
+            "xarray",
+            ("xarray", "bottleneck", "pyarrow"),
+            from_package("xarray"),
+            tuple(
+                f"xarray/tests/test_{name}.py"
+                for name in ("dask", "duck_array_ops", "groupby", "rolling", "computation")
+            ),
+            {"test_reduce": "medians of all elements of several chunks exist"},
         ),
     )
 }
@@ -137,6 +185,7 @@ def run(
         ini.write_text("[pytest]\nmarkers =\n    flaky\n    slow\n    xdist_group\n")
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
         command += ["-c", str(ini), "--rootdir", str(root), f"--junitxml={report}"]
+        command += ["-o", "junit_family=xunit1"]  # which tells files
         command += ["-p", plugin.stem] if with_ours else []
         path = os.pathsep.join(
             [name, str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -168,20 +217,24 @@ def _read(report: Path) -> Outcome:
         problem = next((part for part in case if part.tag in ("failure", "error")), None)
         skipped = case.find("skipped") is not None
         if problem is not None:
-            outcome.failed[case.attrib["name"]] = problem.attrib.get("message", "")
+            # Tests of a class have its name behind that of the module.
+            last = case.attrib["classname"].rpartition(".")[2]
+            parts = [case.attrib["file"], *[last][: last.startswith("Test")], case.attrib["name"]]
+            outcome.failed["::".join(parts)] = problem.attrib.get("message", "")
         outcome.counts["failed" if problem is not None else "skipped" if skipped else "passed"] += 1
     return outcome
 
 
-def judge(suite: Suite, failed: Iterable[str], *, whole: bool) -> tuple[list[str], list[str]]:
+def judge(suite: Suite, tests: Iterable[str], *, whole: bool) -> tuple[list[str], list[str]]:
     """Return failures that are no known differences, and known ones that are none any more."""
-    failed = [*failed]
+    failed = {test: test.rpartition("::")[2] for test in tests}
     new = [
-        name
-        for name in failed
+        test
+        for test, name in failed.items()
         if not any(fnmatch.fnmatchcase(name, _plain(known)) for known in suite.differences)
     ]
-    gone = [known for known in suite.differences if not fnmatch.filter(failed, _plain(known))]
+    names = failed.values()
+    gone = [known for known in suite.differences if not fnmatch.filter(names, _plain(known))]
     return new, gone if whole else []
 
 
@@ -204,10 +257,12 @@ def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
     new, gone = judge(suite, outcome.failed, whole="-k" not in arguments)
     fails_alone: list[str] = []
     if new:
-        again = [f"{root / suite.tests[0]}::{name}" for name in new]
+        again = [str(root / name) for name in new]
         alone = replace(suite, tests=())
         fails_alone = [*run(alone, root, again, with_ours=False).failed]
-    print(f"{suite.name} {version(suite.name)}: {dict(outcome.counts)}, {outcome.seconds:.0f} s")
+    print(
+        f"{suite.name} {version(suite.needs[0])}: {dict(outcome.counts)}, {outcome.seconds:.0f} s"
+    )
     print(f"  calls served {sum(outcome.served.values())}: {dict(outcome.served)}")
     for reason, count in outcome.refused.most_common():
         print(f"  calls refused {count}: {reason}")
