@@ -168,7 +168,8 @@ def _read(report: Path) -> Outcome:
         problem = next((part for part in case if part.tag in ("failure", "error")), None)
         skipped = case.find("skipped") is not None
         if problem is not None:
-            outcome.failed[case.attrib["name"]] = problem.attrib.get("message", "")
+            # What is interrupted may have no name.
+            outcome.failed[case.get("name", "")] = problem.get("message", "")
         outcome.counts["failed" if problem is not None else "skipped" if skipped else "passed"] += 1
     return outcome
 
@@ -215,7 +216,7 @@ def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
         print(f"  differs: {known}: {reason}")
     for name in new:
         how = "fails without ours, too" if name in fails_alone else "FAILS WITH OURS"
-        print(f"  {how}: {name}: {outcome.failed[name].splitlines()[:1]}")
+        print(f"  {how}: {name}: {outcome.failed[name].partition(chr(10))[0]}")
     for known in gone:
         print(f"  DOES NOT FAIL any more, take it off the list: {known}")
     return not gone and {*new} <= {*fails_alone} and bool(outcome.served)
