@@ -217,10 +217,10 @@ def _read(report: Path) -> Outcome:
         problem = next((part for part in case if part.tag in ("failure", "error")), None)
         skipped = case.find("skipped") is not None
         if problem is not None:
-            # Tests of a class have its name behind that of the module.
-            last = case.attrib["classname"].rpartition(".")[2]
-            parts = [case.attrib["file"], *[last][: last.startswith("Test")], case.attrib["name"]]
-            outcome.failed["::".join(parts)] = problem.attrib.get("message", "")
+            # Tests of a class have its name behind that of the module; an interrupted one has none.
+            last = case.get("classname", "").rpartition(".")[2]
+            parts = [case.get("file", ""), *[last][: last.startswith("Test")], case.get("name", "")]
+            outcome.failed["::".join(parts)] = problem.get("message", "")
         outcome.counts["failed" if problem is not None else "skipped" if skipped else "passed"] += 1
     return outcome
 
@@ -270,7 +270,7 @@ def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
         print(f"  differs: {known}: {reason}")
     for name in new:
         how = "fails without ours, too" if name in fails_alone else "FAILS WITH OURS"
-        print(f"  {how}: {name}: {outcome.failed[name].splitlines()[:1]}")
+        print(f"  {how}: {name}: {outcome.failed[name].partition(chr(10))[0]}")
     for known in gone:
         print(f"  DOES NOT FAIL any more, take it off the list: {known}")
     return not gone and {*new} <= {*fails_alone} and bool(outcome.served)
