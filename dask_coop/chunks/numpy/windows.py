@@ -11,15 +11,25 @@ import numpy as np
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks import window_steps
+from dask_coop.chunks.numpy.lines import read_only
 from dask_coop.chunks.numpy.scan_lines import flatten
 
 Array = np.ndarray[Any, Any]
 
+#: How lines lie, the parts of each, how long these are, and how many eights are done at a time.
+_Plan = tuple[int, int, int, int]
+
 #: Elements that a step works on at a time, and those that a compiled loop has in the caches.
 _ROOM, _CACHED = 1 << 14, 1 << 10
 
+#: Lines that the loops of sums take together (lanes_numba.py).
+LANES = 8
+
+#: Elements of windows that the loops of sums have in the caches.
+_RINGS = 1 << 15
+
 #: Neighbouring columns that a compiled loop takes together, at least.
-_LANES = 16
+_COLUMNS = 16
 
 
 def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Array:
@@ -41,6 +51,19 @@ def _compiled(
     """Return statistics of windows by compiled loops."""
     axis, w = window.axis, window.length
     outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    if window.statistic not in ("min", "max"):
+        plan = _plan(outer, n, inner, w)
+        if plan is not None:
+            return _sums(loops, window, x, halo, base, plan)
+    return _by_doubling(loops, window, x, halo, base)
+
+
+def _by_doubling(
+    loops: ModuleType, window: Window, x: Array, halo: Array, base: State | None
+) -> Array:
+    """Return statistics of windows of any length, by the loops of windows_numba.py."""
+    axis, w = window.axis, window.length
+    outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
     before = halo.shape[axis]
     out = np.empty(x.shape, x.dtype.newbyteorder("="))
     memory, place = flatten(_lines(x, axis))
@@ -59,10 +82,50 @@ def _compiled(
     return out
 
 
+def _sums(
+    loops: ModuleType, window: Window, x: Array, halo: Array, base: State | None, plan: _Plan
+) -> Array:
+    """Return sums, means, variances or deviations of windows, by the loop of eight lines."""
+    from dask_coop.chunks.numpy import window_sums_numba
+
+    axis, w, least = window.axis, window.length, float(window.min_count)
+    x, halo = (np.ascontiguousarray(a, a.dtype.newbyteorder("=")) for a in (x, halo))
+    n = x.shape[axis]
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    squared = True if window.statistic in ("var", "std") else None
+    out, bases = np.empty(x.shape, x.dtype), _bases(base, outer * inner)
+    last, valid = window.statistic in ("mean", "std"), bool(least < w + bases[0].max(initial=0))
+    how = w, least, float(window.ddof), last, valid
+    given = read_only(x), read_only(halo), out.reshape(-1), (outer, n, inner, halo.shape[axis])
+    if window_sums_numba.move(*given, how, bases, plan, squared):
+        other = _by_doubling(loops, window, x, halo, base)
+        np.copyto(out, other, where=out < 0)
+    return out
+
+
+def _plan(outer: int, n: int, inner: int, w: int) -> _Plan | None:
+    """Return how eight lines are taken at a time (window_sums_numba.py), or None if they are not.
+
+    Of few lines, parts are taken; unless windows are so long that parts have little of their own.
+    """
+    size = (w + 1) * LANES
+    if inner >= LANES:
+        return 0, 1, n, max(1, min(_RINGS // size, -(-inner // LANES) * outer))
+    lines = outer * inner
+
+    def rows(parts: int) -> int:
+        return -(-lines * parts // LANES) * (-(-n // parts) + w)
+
+    parts = min(range(1, LANES + 1), key=rows)
+    if size > max(lines * n, _CACHED):
+        return None
+    return 1 if inner == 1 else 2, parts, -(-n // parts), 1
+
+
 def _block(n: int, inner: int, w: int) -> tuple[int, int]:
     """Return how many rows of how many columns a block has: so many that little is read twice."""
-    rows = min(n, max(_CACHED // min(inner, _LANES), 3 * w))
-    return rows, min(inner, max(_LANES, _CACHED // (rows + w)))
+    rows = min(n, max(_CACHED // min(inner, _COLUMNS), 3 * w))
+    return rows, min(inner, max(_COLUMNS, _CACHED // (rows + w)))
 
 
 def _lines(x: Array, axis: int) -> Array:
