@@ -50,7 +50,6 @@ from dask_coop.chunks.numpy.lanes_numba import (
 from dask_coop.chunks.numpy.scan_numba import at
 
 Array = np.ndarray[Any, Any]
-Sizes = tuple[int, int, int, int]
 How = tuple[int, float, float, bool, bool]
 Plan = tuple[int, int, int, int]
 
@@ -58,7 +57,7 @@ Plan = tuple[int, int, int, int]
 _ROWS, _AHEAD = 64, 64
 
 #: What is kept of eight lines between loads, and what they have besides.
-_STATE, _BESIDES = 5 * LANES, 5 * LANES
+_STATE, _BESIDES = 5 * LANES, 4 * LANES
 
 #: How eight lines lie: columns side by side, rows, or anything.
 _COLUMNS, _LINES = 0, 1
@@ -134,10 +133,11 @@ def _add_rows(
     block: int,
     w: int,
     besides: Array,
+    own: int,
     divide: bool,
 ) -> None:
     """Put the sums of windows that end at rows in the places of these; `block` rows are done."""
-    ring, state, own = strip * (w + 1) * LANES, strip * _STATE, strip * _BESIDES
+    ring, state = strip * (w + 1) * LANES, strip * _STATE
     by, more = load(besides, at(own)), load(besides, at(own + LANES))
     total = load(states, at(state))
     i = 0
@@ -174,12 +174,13 @@ def _add_valid_rows(
     block: int,
     w: int,
     besides: Array,
+    own: int,
     least: float,
     divide: bool,
 ) -> None:
     """Do what `_add_rows` does where NaN are left out."""
-    ring, state, own = strip * (w + 1) * LANES, strip * _STATE, strip * _BESIDES
-    more, before = load(besides, at(own + LANES)), load(besides, at(own + 4 * LANES))
+    ring, state = strip * (w + 1) * LANES, strip * _STATE
+    more, before = load(besides, at(own + LANES)), load(besides, at(own + 3 * LANES))
     total, count = load(states, at(state)), load(states, at(state + LANES))
     zero, one, nothing = splat(0.0), splat(1.0), splat(np.nan)
     i = 0
@@ -228,74 +229,21 @@ def _add_squares(
     rows: int,
     rings: Array,
     squares: Array,
-    states: Array,
-    strip: int,
-    block: int,
-    w: int,
-    besides: Array,
-    based: bool,
-) -> None:
-    """Put the squared deviations of windows that end at rows in the places of these."""
-    ring, state, own = strip * (w + 1) * LANES, strip * _STATE, strip * _BESIDES
-    total, square = load(states, at(state)), load(states, at(state + LANES))
-    pivot, share = load(states, at(state + 2 * LANES)), splat(1.0 / w)
-    by = load(besides, at(own))
-    i = 0
-    while i < rows:
-        if block == 0:
-            pivot = load(tile, at(i * LANES))
-            total, square = splat(0.0), splat(0.0)
-            for k in range(w - 1, 0, -1):
-                value = minus(load(rings, at(ring + k * LANES)), pivot)
-                total, square = plus(total, value), plus(square, times(value, value))
-                store(total, rings, at(ring + k * LANES))
-                store(square, squares, at(ring + k * LANES))
-            total, square = splat(0.0), splat(0.0)
-        many = min(rows - i, w - block)
-        here = ring + block * LANES
-        for k in range(many):
-            element = load(tile, at((i + k) * LANES))
-            value = minus(element, pivot)
-            total, square = plus(total, value), plus(square, times(value, value))
-            whole = plus(total, load(rings, at(here + (k + 1) * LANES)))
-            of = plus(square, load(squares, at(here + (k + 1) * LANES)))
-            mean = times(whole, share)
-            left = minus(of, times(whole, mean))
-            result = left
-            if based:
-                away = minus(plus(pivot, mean), load(besides, at(own + LANES)))
-                away = times(times(away, away), load(besides, at(own + 3 * LANES)))
-                result = plus(plus(left, load(besides, at(own + 2 * LANES))), away)
-            result = _unless_lost(over(result, by), left, of, whole)
-            store(result, tile, at((i + k) * LANES))
-            store(element, rings, at(here + k * LANES))
-        i += many
-        block = block + many if block + many < w else 0
-    store(total, states, at(state))
-    store(square, states, at(state + LANES))
-    store(pivot, states, at(state + 2 * LANES))
-
-
-@jit_inner
-def _add_valid_squares(
-    tile: Array,
-    rows: int,
-    rings: Array,
-    squares: Array,
     counts: Array,
     states: Array,
     strip: int,
     block: int,
     w: int,
     besides: Array,
+    own: int,
     least: float,
     ddof: float,
 ) -> None:
-    """Do what `_add_squares` does where NaN are left out."""
-    ring, state, own = strip * (w + 1) * LANES, strip * _STATE, strip * _BESIDES
+    """Put the variances of windows that end at rows in the places of these, NaN left out."""
+    ring, state = strip * (w + 1) * LANES, strip * _STATE
     total, square = load(states, at(state)), load(states, at(state + LANES))
     pivot, older = load(states, at(state + 2 * LANES)), load(states, at(state + 3 * LANES))
-    count, before = load(states, at(state + 4 * LANES)), load(besides, at(own + 4 * LANES))
+    count, before = load(states, at(state + 4 * LANES)), load(besides, at(own + 3 * LANES))
     zero, one, nothing = splat(0.0), splat(1.0), splat(np.nan)
     i = 0
     while i < rows:
@@ -366,166 +314,101 @@ def _finish(tile: Array, rows: int, root_of: bool) -> int:
 
 
 @jit_inner
-def _element(x: Array, halo: Array, sizes: Sizes, line: int, row: int) -> float:
-    """Return an element of a line, which a halo may have, or NaN."""
-    _, n, inner, before = sizes
-    group, column = line // inner, line % inner
-    if row >= 0:
-        return float(x[at((group * n + row) * inner + column)])
-    if row >= -before:
-        return float(halo[at((group * before + before + row) * inner + column)])
-    return np.nan
-
-
-@jit_inner
-def _place(
-    strip: int,
-    sizes: Sizes,
-    plan: Plan,
-    places: Array,
-    earlier: Array,
-    lines: Array,
-    begins: Array,
-    s: int,
-) -> None:
-    """Find eight lines: where they and their halos begin, which they are, and from which row on."""
-    outer, n, inner, before = sizes
-    layout, segments, length, _ = plan
-    across = -(-inner // LANES)
-    for k in range(LANES):
-        if layout == _COLUMNS:
-            line = strip // across * inner + min(strip % across * LANES, inner - LANES) + k
-            begins[k] = 0
-        else:
-            lane = min(strip * LANES + k, outer * inner * segments - 1)
-            line, begins[k] = lane // segments, min(lane % segments * length, n - length)
-        group, column = line // inner, line % inner
-        places[s * LANES + k] = (group * n + begins[k]) * inner + column
-        earlier[k] = group * before * inner + column
-        lines[s * LANES + k] = line
-
-
-@jit_inner
 def _start(
-    x: Array,
     halo: Array,
-    sizes: Sizes,
-    plan: Plan,
-    w: int,
     earlier: Array,
-    lines: Array,
-    begins: Array,
+    strip: int,
+    before: int,
+    w: int,
+    inner: int,
+    layout: int,
     rings: Array,
     s: int,
 ) -> None:
     """Put what lies before eight lines into their ring."""
-    _, _, inner, before = sizes
-    layout, segments, _, _ = plan
-    ring = s * (w + 1) * LANES
-    if segments == 1:
-        known = min(before, w - 1)
-        lost = (w - known) * LANES
-        _fill(rings[ring : ring + lost], np.nan)
-        _load(halo, earlier, 0, before - known, known, inner, layout, rings, ring + lost, 0)
-    else:
-        for r in range(w):
-            for k in range(LANES):
-                line, row = lines[s * LANES + k], begins[k] - w + r
-                rings[at(ring + r * LANES + k)] = _element(x, halo, sizes, line, row)
+    ring, known = s * (w + 1) * LANES, min(before, w - 1)
+    lost = (w - known) * LANES
+    _fill(rings[ring : ring + lost], np.nan)
+    _load(halo, earlier, strip, before - known, known, inner, layout, rings, ring + lost, 0)
     _fill(rings[ring + w * LANES : ring + (w + 1) * LANES], 0.0)
-
-
-@jit_inner
-def _find_besides(
-    lines: Array, first: int, how: How, bases: Array, squared: Any, besides: Array, strip: int
-) -> None:
-    """Find what results of eight lines are divided by, and what they have besides."""
-    w, least, ddof, last, _ = how
-    own = strip * _BESIDES
-    for k in range(LANES):
-        count, value, square = 0.0, 0.0, 0.0
-        if bases.shape[1]:
-            line = lines[first + k]
-            count, value, square = bases[0, line], bases[1, line], bases[2, line]
-        by = w + count - ddof if last or squared is not None else 1.0
-        besides[own + k] = by if w + count >= least else np.nan
-        besides[own + LANES + k], besides[own + 2 * LANES + k] = value, square
-        besides[own + 3 * LANES + k] = w * (count / (w + count))
-        besides[own + 4 * LANES + k] = count
 
 
 def _move(
     x: Array,
     halo: Array,
     out: Array,
-    sizes: Sizes,
+    before: int,
+    inner: int,
     how: How,
-    bases: Array,
     plan: Plan,
+    places: Array,
+    earlier: Array,
+    besides: Array,
+    added: Any,
     squared: Any,
 ) -> int:
-    outer, _, inner, _ = sizes
     w, least, ddof, last, valid = how
-    layout, segments, length, panel = plan
-    strips = -(-(outer * inner * segments) // LANES)
-    if layout == _COLUMNS:
-        strips = outer * (-(-inner // LANES))
-    based, lost, size = bases.shape[1] > 0, 0, (w + 1) * LANES
-    rings = np.empty(panel * size)
-    counts = np.zeros(panel * size if valid else 0)
+    layout, _, length, panel = plan
+    strips, size, lost = len(places) // LANES, (w + 1) * LANES, 0
+    # All lines have the same besides if none has anything.
+    one = len(besides) == _BESIDES
+    rings, counts = np.empty(panel * size), np.zeros(panel * size)
     squares = np.zeros(0 if squared is None else panel * size)
-    places, earlier = np.empty(panel * LANES, np.int64), np.empty(LANES, np.int64)
-    lines, begins = np.empty(panel * LANES, np.int64), np.empty(LANES, np.int64)
-    states, besides = np.zeros(panel * _STATE), np.empty(panel * _BESIDES)
-    tile = np.empty(_ROWS * LANES)
+    states, tile = np.zeros(panel * _STATE), np.empty(_ROWS * LANES)
     for first in range(0, strips, panel):
         here = min(panel, strips - first)
         for s in range(here):
-            _place(first + s, sizes, plan, places, earlier, lines, begins, s)
-            _start(x, halo, sizes, plan, w, earlier, lines, begins, rings, s)
-            _find_besides(lines, s * LANES, how, bases, squared, besides, s)
+            _start(halo, earlier, first + s, before, w, inner, layout, rings, s)
         for row in range(0, length, _ROWS):
             rows, block = min(_ROWS, length - row), row % w
             for s in range(here):
-                _load(x, places, s, row, rows, inner, layout, tile, 0, _AHEAD)
-                if squared is None:
-                    divide = last | based | (least > w)
+                own = 0 if one else (first + s) * _BESIDES
+                _load(x, places, first + s, row, rows, inner, layout, tile, 0, _AHEAD)
+                if added is not None:
                     if valid:
                         _add_valid_rows(
-                            tile, rows, rings, counts, states, s, block, w, besides, least, last
-                        )
-                    else:
-                        _add_rows(tile, rows, rings, states, s, block, w, besides, divide)
-                else:
-                    if valid:
-                        _add_valid_squares(
                             tile,
                             rows,
                             rings,
-                            squares,
                             counts,
                             states,
                             s,
                             block,
                             w,
                             besides,
+                            own,
                             least,
-                            ddof,
+                            last,
                         )
                     else:
-                        _add_squares(
-                            tile, rows, rings, squares, states, s, block, w, besides, based
-                        )
+                        _add_rows(tile, rows, rings, states, s, block, w, besides, own, last)
+                if squared is not None:
+                    _add_squares(
+                        tile,
+                        rows,
+                        rings,
+                        squares,
+                        counts,
+                        states,
+                        s,
+                        block,
+                        w,
+                        besides,
+                        own,
+                        least,
+                        ddof,
+                    )
                     lost += _finish(tile, rows, last)
-                _store(tile, rows, out, places, s, row, inner, layout)
+                _store(tile, rows, out, places, first + s, row, inner, layout)
     return lost
 
 
-#: Write sums or means, or if `squared` is not None variances or deviations, of windows of
-#: (outer, n, inner) elements in C order into `out`, and return how many of these are lost. `sizes`
-#: has the three numbers and how many rows the halo has; `how` the length of windows, the least
-#: count, what is taken from counts, whether to divide, or to take roots, and whether fewer than all
-#: elements may have a result. `bases` has states that each window of a line has besides, or
-#: nothing. `plan` tells how lines lie, into how many parts each is cut, how long these are, and how
-#: many times eight lines are done at a time.
+#: Write sums or means, where `added` is not None, or variances or deviations, where `squared` is
+#: not, of windows of lines with `inner` neighbours into `out`, and return how many of these are
+#: lost. `how` has the length of windows, the least count, what is taken from counts, whether to
+#: divide by what lines have besides, or to take roots, and whether NaN are left out. `plan` tells
+#: how lines lie, into how many parts each is cut, how long these are, and how many times eight are
+#: done at a time. Where they begin in `x` and `out` is in `places`, and where, in a halo of so many
+#: rows, what lies `before`, in `earlier`. `besides` has for each eight, or for all, what sums are
+#: divided by, and the value, the sum of squares and the count that windows have besides.
 move = jit(_move)

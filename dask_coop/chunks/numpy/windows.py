@@ -89,17 +89,29 @@ def _sums(
     from dask_coop.chunks.numpy import window_sums_numba
 
     axis, w, least = window.axis, window.length, float(window.min_count)
-    x, halo = (np.ascontiguousarray(a, a.dtype.newbyteorder("=")) for a in (x, halo))
-    n = x.shape[axis]
-    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    squared = True if window.statistic in ("var", "std") else None
-    out, bases = np.empty(x.shape, x.dtype), _bases(base, outer * inner)
-    last, valid = window.statistic in ("mean", "std"), bool(least < w + bases[0].max(initial=0))
-    how = w, least, float(window.ddof), last, valid
-    given = read_only(x), read_only(halo), out.reshape(-1), (outer, n, inner, halo.shape[axis])
-    if window_sums_numba.move(*given, how, bases, plan, squared):
-        other = _by_doubling(loops, window, x, halo, base)
-        np.copyto(out, other, where=out < 0)
+    rows, earlier = _lines(x, axis), _lines(halo, axis)
+    if plan[1] > 1:
+        earlier = _earlier(rows, earlier, w, plan)
+    out, before, inner = np.empty(rows.shape, rows.dtype), earlier.shape[-2], rows.shape[2]
+    places, halo_places, lines = _places(rows, before, plan)
+    squared, mean = window.statistic in ("var", "std"), window.statistic in ("mean", "std")
+    # Divisors, values, squared deviations, counts.
+    besides = np.zeros((1, 4, LANES))
+    if base is not None:
+        besides = np.zeros((len(lines) // LANES, 4, LANES))
+        for field, i in zip(_bases(base, math.prod(rows.shape[::2])), (3, 1, 2), strict=False):
+            besides[:, i] = field[lines].reshape(-1, LANES)
+    counts = w + besides[:, 3]
+    besides[:, 0] = np.where(counts >= least, counts if mean else 1.0, np.nan)
+    skips = squared or bool((counts > least).any())
+    last = mean if skips else not (besides[:, 0] == 1).all() or base is not None
+    how = w, least, float(window.ddof), last, skips
+    given = read_only(rows), read_only(earlier), out.reshape(-1), before, inner, how, plan
+    which = (None, True) if squared else (True, None)
+    lost = window_sums_numba.move(*given, places, halo_places, besides.reshape(-1), *which)
+    out = out.reshape(x.shape)
+    if lost:
+        np.copyto(out, _by_doubling(loops, window, x, halo, base), where=out < 0)
     return out
 
 
@@ -116,10 +128,46 @@ def _plan(outer: int, n: int, inner: int, w: int) -> _Plan | None:
     def rows(parts: int) -> int:
         return -(-lines * parts // LANES) * (-(-n // parts) + w)
 
-    parts = min(range(1, LANES + 1), key=rows)
+    parts = min(range(1, 1 + min(LANES, max(1, n // w))), key=rows)
     if size > max(lines * n, _CACHED):
         return None
     return 1 if inner == 1 else 2, parts, -(-n // parts), 1
+
+
+def _places(x: Array, before: int, plan: _Plan) -> tuple[Array, Array, Array]:
+    """Return where each of eight lines, or their parts, begin; where their halos do; which each is.
+
+    All is one number behind the other.
+    """
+    outer, n, inner = x.shape
+    layout, parts, length, _ = plan
+    if layout == 0:
+        columns = np.minimum(np.arange(0, inner, LANES), inner - LANES)[:, None] + np.arange(LANES)
+        lines = (np.arange(0, outer * inner, inner)[:, None] + columns.reshape(-1)).reshape(-1)
+        part = np.zeros_like(lines)
+    else:
+        lanes = np.arange(-(-outer * inner * parts // LANES) * LANES)
+        lines, part = np.divmod(np.minimum(lanes, outer * inner * parts - 1), parts)
+    group, column = np.divmod(lines, inner)
+    begin = np.minimum(part * length, n - length)
+    return (
+        (group * n + begin) * inner + column,
+        (group * parts + part) * before * inner + column,
+        lines,
+    )
+
+
+def _earlier(x: Array, halo: Array, w: int, plan: _Plan) -> Array:
+    """Return what lies before each part of lines, as (outer, parts, w - 1, inner)."""
+    outer, n, inner = x.shape
+    _, parts, length, _ = plan
+    found = np.full((outer, parts, w - 1, inner), np.nan, x.dtype)
+    for part in range(parts):
+        begin = min(part * length, n - length)
+        source, stop = (x, begin) if part else (halo, halo.shape[1])
+        known = min(stop, w - 1)
+        found[:, part, w - 1 - known :] = source[:, stop - known : stop]
+    return found
 
 
 def _block(n: int, inner: int, w: int) -> tuple[int, int]:
