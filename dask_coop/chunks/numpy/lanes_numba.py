@@ -2,7 +2,8 @@
 
 Numba makes no vectors of what it is told element by element, but where a loop runs along memory.
 These are values of its own type, which LLVM does on any processor in as many steps as it takes.
-Arrays that they come from and go to have floats of any width, one behind the other.
+Arrays that they come from have floats of any width, one behind the other, and those that they go to
+such or integers.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ def _read(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
 def _write(context: Any, builder: Any, value: Any, kind: Any, array: Any, index: Any) -> None:
     vector = ir.VectorType(context.get_data_type(kind.dtype), LANES)
     where = _address(context, builder, kind, array, index)
-    value = value if kind.dtype is types.float64 else builder.fptrunc(value, vector)
+    if isinstance(kind.dtype, types.Integer):
+        value = builder.fptosi(value, vector)
+    elif kind.dtype is not types.float64:
+        value = builder.fptrunc(value, vector)
     builder.store(
         value, builder.bitcast(where, vector.as_pointer()), align=kind.dtype.bitwidth // 8
     )
