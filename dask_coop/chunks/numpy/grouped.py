@@ -245,11 +245,11 @@ class _Chunk:
 
         codes = self._line()
         tables = {name: np.empty((lines, self._n), dtype) for name, (dtype, _) in given.items()}
-        empty = tuple(float(given[name][1]) if name in given else 0.0 for name in ("low", "high"))
+        low, high = (float(given[name][1]) if name in given else 0.0 for name in ("low", "high"))
         codes = read_only(np.where(codes < 0, codes.dtype.type(self._n), codes))
         sizes = lines, length, self._n
         arguments = _arguments(tables)[:4]
-        grouped_lanes_numba.beside(memory, codes, *sizes, skip is not None, empty, *arguments)
+        grouped_lanes_numba.beside(memory, codes, *sizes, skip is not None, (low, high), *arguments)
         return tables
 
     def _zones(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:

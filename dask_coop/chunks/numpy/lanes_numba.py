@@ -30,7 +30,7 @@ class Lanes(types.Type):  # type: ignore[misc]
         super().__init__(name="Lanes")
 
 
-@register_model(Lanes)  # type: ignore[untyped-decorator]
+@register_model(Lanes)
 class _Model(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, of: Any) -> None:
         super().__init__(manager, of, _VECTOR)
