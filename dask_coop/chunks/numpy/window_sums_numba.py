@@ -54,7 +54,7 @@ How = tuple[int, float, float, bool, bool]
 Plan = tuple[int, int, int, int]
 
 #: Rows that are loaded at a time, and how many before their turn they are expected.
-_ROWS, _AHEAD = 64, 64
+_ROWS, _AHEAD = 48, 48
 
 #: What is kept of eight lines between loads, and what they have besides.
 _STATE, _BESIDES = 5 * LANES, 4 * LANES
