@@ -49,7 +49,9 @@ def _calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("lines", [8, 13, 24])
-@pytest.mark.parametrize(("row", "skip", "function"), ROWS, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("row", "skip", "function"), ROWS, ids=[f"{row.name}-{skip}" for row, skip, _ in ROWS]
+)
 def test_groups_of_each_line(
     calls: list[int], row: MonoidRow, skip: bool, function: Any, lines: int, dtype: str
 ) -> None:
