@@ -2,7 +2,8 @@
 
 Means, maxima and standard deviations of windows along either axis of one large array, beside CuPy
 and PyTorch, or bottleneck. Every result is held to the peer's before its time is written down, but
-for what the peer says of the borders. On a GPU a time is that between two events. The figures of
+for what the peer says of the borders. On a GPU a time is that between two events; on the host it is
+the least of several, for which the two take turns. The figures of
 docs/windows.md are made of benchmarks/results/windows/*.json, by
 ``python -m benchmarks.systems.windows --write``.
 """
@@ -10,7 +11,6 @@ docs/windows.md are made of benchmarks/results/windows/*.json, by
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -119,17 +119,20 @@ def on_host(samples: int) -> Iterator[Row]:
                     ours = partial(backend.move, spec, x, halo)
                     work = f"move_{name} of 4 10^6 {x.dtype.name}, window {window}, axis {axis}"
                     np.testing.assert_allclose(ours(), theirs(), rtol=2e-2, atol=2e-2)
-                    for by, call in ((OURS, ours), (BOTTLENECK, theirs)):
-                        yield {"work": work, "by": by, "ms": _median(call, samples)}
+                    times = least({OURS: ours, BOTTLENECK: theirs}, samples)
+                    for by, ms in times.items():
+                        yield {"work": work, "by": by, "ms": ms}
 
 
-def _median(call: Callable[[], Any], samples: int) -> float:
-    times = []
+def least(calls: dict[str, Callable[[], Any]], samples: int) -> dict[str, float]:
+    """Return the least time of each of several calls in ms, which take turns."""
+    times = dict.fromkeys(calls, float("inf"))
     for _ in range(samples):
-        begin = time.perf_counter()
-        call()
-        times.append(1e3 * (time.perf_counter() - begin))
-    return statistics.median(times)
+        for by, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            times[by] = min(times[by], 1e3 * (time.perf_counter() - begin))
+    return times
 
 
 def main() -> None:

@@ -480,4 +480,6 @@ def _means(name: str, x: da.Array, axis: int, size: int, mode: Mode) -> da.Array
 def _repeated(x: da.Array, times: int, axis: int) -> da.Array:
     """Return an array that is one long along an axis so many times."""
     sizes = (*x.chunks[:axis], (times,), *x.chunks[axis + 1 :])
+    # There may be blocks without elements beside it.
+    x = rechunk(x, (*x.chunks[:axis], (1,), *x.chunks[axis + 1 :]))
     return map_blocks(np.repeat, x, times, axis, dtype=x.dtype, chunks=sizes, meta=x._meta)

@@ -134,11 +134,27 @@ def lift_groups(
         return backend.lift_groups(ops, x, codes, n)
     axis, parts = cut
     if axis < kept:
-        found = _each(
-            lambda part: backend.lift_groups(ops, _along(x, axis, part), codes, n), parts, threads
-        )
-        each = (zip(*states, strict=True) for states in zip(*found, strict=True))
-        return [tuple(np.concatenate(field, axis) for field in fields) for fields in each]
+        whole: list[State] = []
+        lock = threading.Lock()
+
+        def table(part: Any) -> Any:
+            return np.empty(
+                (*part.shape[:axis], x.shape[axis], *part.shape[axis + 1 :]), part.dtype
+            )
+
+        def put(part: slice) -> None:
+            states = backend.lift_groups(ops, _along(x, axis, part), codes, n)
+            with lock:
+                # All parts have tables of the same dtypes.
+                if not whole:
+                    whole.extend(tuple(map(table, state)) for state in states)
+            # Tables can be as large as the chunk, so each thread copies its own.
+            for state, tables in zip(states, whole, strict=True):
+                for field, to in zip(state, tables, strict=True):
+                    _along(to, axis, part)[...] = field
+
+        _each(put, parts, threads)
+        return whole
 
     def lifted(part: slice) -> list[State]:
         block, own = _along(x, axis, part), _along(codes, 0, part)

@@ -192,6 +192,15 @@ def test_the_rolling_of_xarray_is_found() -> None:
             np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("mode", ["reflect", "nearest", "wrap"])
+def test_boxes_beside_chunks_without_elements(mode: Any) -> None:
+    array = np.arange(12.0).reshape(3, 4)
+    x = da.from_array(array, chunks=((3,), (4,))).rechunk(((3, 0), (0, 1, 0, 3)))
+    found = dc.box_filter(x, 3, mode=mode)
+    assert found.chunks == x.chunks
+    np.testing.assert_allclose(found, dc.box_filter(da.from_array(array), 3, mode=mode))
+
+
 def test_arrays_that_windows_do_not_move_over() -> None:
     x = da.ones((4, 6), chunks=3)
     for wrong in (0, -1, 7):

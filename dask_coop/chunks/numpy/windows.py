@@ -11,15 +11,25 @@ import numpy as np
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks import window_steps
+from dask_coop.chunks.numpy.lines import read_only
 from dask_coop.chunks.numpy.scan_lines import flatten
 
 Array = np.ndarray[Any, Any]
 
+#: How lines lie, the parts of each, how long these are, and how many eights are done at a time.
+_Plan = tuple[int, int, int, int]
+
 #: Elements that a step works on at a time, and those that a compiled loop has in the caches.
 _ROOM, _CACHED = 1 << 14, 1 << 10
 
+#: Lines that the loops of sums take together (lanes_numba.py).
+LANES = 8
+
+#: Elements of windows that the loops of sums have in the caches.
+_RINGS = 1 << 15
+
 #: Neighbouring columns that a compiled loop takes together, at least.
-_LANES = 16
+_COLUMNS = 16
 
 
 def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Array:
@@ -41,6 +51,19 @@ def _compiled(
     """Return statistics of windows by compiled loops."""
     axis, w = window.axis, window.length
     outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    if window.statistic not in ("min", "max"):
+        plan = _plan(outer, n, inner, w)
+        if plan is not None:
+            return _sums(loops, window, x, halo, base, plan)
+    return _by_doubling(loops, window, x, halo, base)
+
+
+def _by_doubling(
+    loops: ModuleType, window: Window, x: Array, halo: Array, base: State | None
+) -> Array:
+    """Return statistics of windows of any length, by the loops of windows_numba.py."""
+    axis, w = window.axis, window.length
+    outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
     before = halo.shape[axis]
     out = np.empty(x.shape, x.dtype.newbyteorder("="))
     memory, place = flatten(_lines(x, axis))
@@ -59,10 +82,98 @@ def _compiled(
     return out
 
 
+def _sums(
+    loops: ModuleType, window: Window, x: Array, halo: Array, base: State | None, plan: _Plan
+) -> Array:
+    """Return sums, means, variances or deviations of windows, by the loop of eight lines."""
+    from dask_coop.chunks.numpy import window_sums_numba
+
+    axis, w, least = window.axis, window.length, float(window.min_count)
+    rows, earlier = _lines(x, axis), _lines(halo, axis)
+    if plan[1] > 1:
+        earlier = _earlier(rows, earlier, w, plan)
+    out, before, inner = np.empty(rows.shape, rows.dtype), earlier.shape[-2], rows.shape[2]
+    places, halo_places, lines = _places(rows, before, plan)
+    squared, mean = window.statistic in ("var", "std"), window.statistic in ("mean", "std")
+    # Divisors, values, squared deviations, counts.
+    besides = np.zeros((1, 4, LANES))
+    if base is not None:
+        besides = np.zeros((len(lines) // LANES, 4, LANES))
+        for field, i in zip(_bases(base, math.prod(rows.shape[::2])), (3, 1, 2), strict=False):
+            besides[:, i] = field[lines].reshape(-1, LANES)
+    counts = w + besides[:, 3]
+    besides[:, 0] = np.where(counts >= least, counts if mean else 1.0, np.nan)
+    skips = squared or bool((counts > least).any())
+    last = mean if skips else not (besides[:, 0] == 1).all() or base is not None
+    how = w, least, float(window.ddof), last, skips
+    given = read_only(rows), read_only(earlier), out.reshape(-1), before, inner, how, plan
+    which = (None, True) if squared else (True, None)
+    lost = window_sums_numba.move(*given, places, halo_places, besides.reshape(-1), *which)
+    out = out.reshape(x.shape)
+    if lost:
+        np.copyto(out, _by_doubling(loops, window, x, halo, base), where=out < 0)
+    return out
+
+
+def _plan(outer: int, n: int, inner: int, w: int) -> _Plan | None:
+    """Return how eight lines are taken at a time (window_sums_numba.py), or None if they are not.
+
+    Of few lines, parts are taken; unless windows are so long that parts have little of their own.
+    """
+    size = (w + 1) * LANES
+    if inner >= LANES:
+        return 0, 1, n, max(1, min(_RINGS // size, -(-inner // LANES) * outer))
+    lines = outer * inner
+
+    def rows(parts: int) -> int:
+        return -(-lines * parts // LANES) * (-(-n // parts) + w)
+
+    parts = min(range(1, 1 + min(LANES, max(1, n // w))), key=rows)
+    if size > max(lines * n, _CACHED):
+        return None
+    return 1 if inner == 1 else 2, parts, -(-n // parts), 1
+
+
+def _places(x: Array, before: int, plan: _Plan) -> tuple[Array, Array, Array]:
+    """Return where each of eight lines, or their parts, begin; where their halos do; which each is.
+
+    All is one number behind the other.
+    """
+    outer, n, inner = x.shape
+    layout, parts, length, _ = plan
+    if layout == 0:
+        columns = np.minimum(np.arange(0, inner, LANES), inner - LANES)[:, None] + np.arange(LANES)
+        lines = (np.arange(0, outer * inner, inner)[:, None] + columns.reshape(-1)).reshape(-1)
+        part = np.zeros_like(lines)
+    else:
+        lanes = np.arange(-(-outer * inner * parts // LANES) * LANES)
+        lines, part = np.divmod(np.minimum(lanes, outer * inner * parts - 1), parts)
+    group, column = np.divmod(lines, inner)
+    begin = np.minimum(part * length, n - length)
+    return (
+        (group * n + begin) * inner + column,
+        (group * parts + part) * before * inner + column,
+        lines,
+    )
+
+
+def _earlier(x: Array, halo: Array, w: int, plan: _Plan) -> Array:
+    """Return what lies before each part of lines, as (outer, parts, w - 1, inner)."""
+    outer, n, inner = x.shape
+    _, parts, length, _ = plan
+    found = np.full((outer, parts, w - 1, inner), np.nan, x.dtype)
+    for part in range(parts):
+        begin = min(part * length, n - length)
+        source, stop = (x, begin) if part else (halo, halo.shape[1])
+        known = min(stop, w - 1)
+        found[:, part, w - 1 - known :] = source[:, stop - known : stop]
+    return found
+
+
 def _block(n: int, inner: int, w: int) -> tuple[int, int]:
     """Return how many rows of how many columns a block has: so many that little is read twice."""
-    rows = min(n, max(_CACHED // min(inner, _LANES), 3 * w))
-    return rows, min(inner, max(_LANES, _CACHED // (rows + w)))
+    rows = min(n, max(_CACHED // min(inner, _COLUMNS), 3 * w))
+    return rows, min(inner, max(_COLUMNS, _CACHED // (rows + w)))
 
 
 def _lines(x: Array, axis: int) -> Array:

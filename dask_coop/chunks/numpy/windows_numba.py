@@ -1,4 +1,6 @@
-"""The loops of windows.py, compiled by Numba.
+"""The loops of windows.py for extrema, and for windows of any length, compiled by Numba.
+
+Sums and variances of most windows have a faster loop (window_sums_numba.py).
 
 A block of lines is loaded as float64, with what its first windows hold besides, and windows of two,
 four and so on are made of two neighbours each; those that make up the length that is wanted are

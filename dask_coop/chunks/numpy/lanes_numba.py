@@ -1,0 +1,230 @@
+"""Eight float64 side by side, which compiled loops have in one register where processors have one.
+
+Numba makes no vectors of what it is told element by element, but where a loop runs along memory.
+These are values of its own type, which LLVM does on any processor in as many steps as it takes.
+Arrays that they come from have floats of any width, one behind the other, and those that they go to
+such or integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic as _numba_intrinsic
+from numba.extending import models, register_model
+
+#: How many there are.
+LANES = 8
+
+_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+
+
+class Lanes(types.Type):  # type: ignore[misc]
+    """The type of eight float64."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Lanes")
+
+
+@register_model(Lanes)
+class _Model(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, of: Any) -> None:
+        super().__init__(manager, of, _VECTOR)
+
+
+_lanes = Lanes()
+
+
+def _intrinsic(function: Callable[..., Any]) -> Any:
+    return _numba_intrinsic(function)
+
+
+def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
+
+
+def _read(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    element = context.get_data_type(kind.dtype)
+    where = _address(context, builder, kind, array, index)
+    pointer = builder.bitcast(where, ir.VectorType(element, LANES).as_pointer())
+    value = builder.load(pointer, align=kind.dtype.bitwidth // 8)
+    return value if kind.dtype is types.float64 else builder.fpext(value, _VECTOR)
+
+
+def _write(context: Any, builder: Any, value: Any, kind: Any, array: Any, index: Any) -> None:
+    vector = ir.VectorType(context.get_data_type(kind.dtype), LANES)
+    where = _address(context, builder, kind, array, index)
+    if isinstance(kind.dtype, types.Integer):
+        value = builder.fptosi(value, vector)
+    elif kind.dtype is not types.float64:
+        value = builder.fptrunc(value, vector)
+    builder.store(
+        value, builder.bitcast(where, vector.as_pointer()), align=kind.dtype.bitwidth // 8
+    )
+
+
+@_intrinsic
+def load(typing: Any, array: Any, index: Any) -> Any:
+    """Return the eight elements of an array from an index on."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return _read(context, builder, signature.args[0], *given)
+
+    return _lanes(array, types.uint64), generate
+
+
+@_intrinsic
+def store(typing: Any, value: Any, array: Any, index: Any) -> Any:
+    """Put lanes into an array from an index on."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        _write(context, builder, given[0], signature.args[1], *given[1:])
+        return context.get_dummy_value()
+
+    return types.void(_lanes, array, types.uint64), generate
+
+
+@_intrinsic
+def splat(typing: Any, value: Any) -> Any:
+    """Return a float in each lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        nothing, first = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+        one = builder.insert_element(nothing, given[0], first)
+        return _pick(builder, one, nothing, [0] * LANES)
+
+    return _lanes(types.float64), generate
+
+
+def _binary(name: str) -> Any:
+    def operation(typing: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            return getattr(builder, name)(*given)
+
+        return _lanes(_lanes, _lanes), generate
+
+    return _intrinsic(operation)
+
+
+#: Arithmetic, lane by lane.
+plus, minus, times, over = (_binary(name) for name in ("fadd", "fsub", "fmul", "fdiv"))
+
+
+@_intrinsic
+def root(typing: Any, value: Any) -> Any:
+    """Return square roots, and what is negative as it is."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        kind = ir.FunctionType(_VECTOR, [_VECTOR])
+        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{LANES}f64")
+        below = builder.fcmp_ordered("<", given[0], ir.Constant(_VECTOR, [0.0] * LANES))
+        return builder.select(below, given[0], builder.call(function, given))
+
+    return _lanes(_lanes), generate
+
+
+def _chosen(relation: str) -> Any:
+    def choose(typing: Any, a: Any, b: Any, value: Any, other: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            is_so = builder.fcmp_ordered(relation, given[0], given[1])
+            return builder.select(is_so, given[2], given[3])
+
+        return _lanes(_lanes, _lanes, _lanes, _lanes), generate
+
+    return _intrinsic(choose)
+
+
+#: The third of four values where the first is less than the second, or where neither of them is
+#: NaN; elsewhere the last.
+where_less, where_known = _chosen("<"), _chosen("ord")
+
+
+def _pick(builder: Any, a: Any, b: Any, lanes: Sequence[int]) -> Any:
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), lanes)
+    return builder.shuffle_vector(a, b, mask)
+
+
+def _turned(builder: Any, rows: list[Any]) -> list[Any]:
+    """Return the columns of eight rows: neighbours, pairs and fours change places."""
+    for size in (1, 2, 4):
+        low = [i if not i & size else LANES + i - size for i in range(LANES)]
+        high = [i + size if not i & size else LANES + i for i in range(LANES)]
+        found = [*rows]
+        for i in range(LANES):
+            if not i & size:
+                pair = rows[i], rows[i + size]
+                found[i], found[i + size] = _pick(builder, *pair, low), _pick(builder, *pair, high)
+        rows = found
+    return rows
+
+
+def _each(context: Any, builder: Any, kind: Any, places: Any, first: Any, row: Any) -> Any:
+    """Yield where eight lines are, from a row of theirs on, of an array of their beginnings."""
+    for k in range(LANES):
+        index = builder.add(first, ir.Constant(first.type, k))
+        where = _address(context, builder, kind, places, index)
+        yield builder.add(builder.load(where), row)
+
+
+@_intrinsic
+def turn_in(typing: Any, array: Any, places: Any, first: Any, row: Any, to: Any, index: Any) -> Any:
+    """Put eight elements of each of eight lines into `to`, those of a row side by side.
+
+    The lines begin where `places` says from `first` on, and their elements so many rows behind.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        array, places, first, row, to, index = given
+        of_array, of_places, *_, of_to, _ = signature.args
+        where = _each(context, builder, of_places, places, first, row)
+        lines = [_read(context, builder, of_array, array, i) for i in where]
+        for k, value in enumerate(_turned(builder, lines)):
+            place = builder.add(index, ir.Constant(index.type, k * LANES))
+            _write(context, builder, value, of_to, to, place)
+        return context.get_dummy_value()
+
+    whole = types.int64
+    return types.void(array, places, whole, whole, to, whole), generate
+
+
+@_intrinsic
+def turn_out(
+    typing: Any, found: Any, index: Any, array: Any, places: Any, first: Any, row: Any
+) -> Any:
+    """Do the opposite of `turn_in`."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        found, index, array, places, first, row = given
+        of_found, _, of_array, of_places, *_ = signature.args
+        rows = []
+        for k in range(LANES):
+            place = builder.add(index, ir.Constant(index.type, k * LANES))
+            rows.append(_read(context, builder, of_found, found, place))
+        where = _each(context, builder, of_places, places, first, row)
+        for value, i in zip(_turned(builder, rows), where, strict=True):
+            _write(context, builder, value, of_array, array, i)
+        return context.get_dummy_value()
+
+    whole = types.int64
+    return types.void(found, whole, array, places, whole, whole), generate
+
+
+@_intrinsic
+def expect(typing: Any, array: Any, index: Any) -> Any:
+    """Have the element at an index fetched from memory, which need not be in the array."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        where = builder.bitcast(_address(context, builder, signature.args[0], *given), byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        # Whether to write it, for how long it is wanted, and that it is no code.
+        writes = 1 if signature.args[0].mutable else 0
+        builder.call(function, [where, word(writes), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
