@@ -18,14 +18,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
+from dask.array.core import asanyarray, broadcast_to
 from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
 from dask_coop import chunks
-from dask_coop.api.planning import convert_parts
+from dask_coop.api.planning import call_with_graphs, convert_parts
 
 #: Public functions, neither reductions nor scans, whose results have the shape of the array.
 _ALIKE = {
@@ -118,23 +118,28 @@ def spread(x: Any, other: Any) -> Any:
     if isinstance(x, xarray.DataArray) and isinstance(other, xarray.DataArray):
         xarray.align(x, other, join="exact", copy=False)
     ordered = other.transpose(*(dim for dim in x.dims if dim in other.dims))
-    data = ordered.data
-    if ordered.dims != x.dims:
-        data = da.asanyarray(data)[tuple(slice(None) if d in other.dims else None for d in x.dims)]
-        sides = [(1,) if n == 1 else c for n, c in zip(data.shape, x.chunks or (), strict=False)]
-        data = da.broadcast_to(data.rechunk(tuple(sides) or data.chunks), x.shape, x.chunks)
-    return _of_kind(data, x.data)
+    missing = [d for d, dim in enumerate(x.dims) if dim not in other.dims]
+    return call_with_graphs(_spread, ordered.data, x.data, missing, x.shape, x.chunks)
 
 
-def _of_kind(data: Any, x: Any) -> Any:
-    """Return an array in chunks of the kind of another's: coordinates are always NumPy's."""
-    meta = getattr(x, "_meta", x)
+def _spread(
+    data: Any, like: Any, missing: Sequence[int], shape: tuple[int, ...], sizes: Any
+) -> Any:
+    """Return an array of the kind of another's, repeated along the axes that are `missing`."""
+    meta = getattr(like, "_meta", like)
     kind = chunks.kind(meta)
-    if chunks.kind(getattr(data, "_meta", data)) == kind:
+    if chunks.kind(getattr(data, "_meta", data)) != kind:
+        # Coordinates are always NumPy's.
+        data = asanyarray(data)
+        there = chunks.zeros_like(meta, data.dtype, data.ndim)
+        data = data.map_blocks(chunks.asarray, kind, dtype=data.dtype, meta=there)
+    if not missing:
         return data
-    lazy = da.asanyarray(data)
-    like = chunks.zeros_like(meta, lazy.dtype, lazy.ndim)
-    return lazy.map_blocks(chunks.asarray, kind, dtype=lazy.dtype, meta=like)
+    data = asanyarray(data)[tuple(None if d in missing else slice(None) for d in range(len(shape)))]
+    if sizes is None:
+        return broadcast_to(data, shape)
+    own = tuple((1,) if d in missing else each for d, each in enumerate(sizes))
+    return broadcast_to(data.rechunk(own), shape, sizes)
 
 
 def _data(x: Any) -> Any:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Hashable, Sequence
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import dask
-import dask.array as da
 import numpy as np
+from dask.array.core import asanyarray, map_blocks
 from dask.base import is_dask_collection
 
 import dask_coop
 from dask_coop.api.labelled import relabel, spread
+from dask_coop.api.planning import call_with_graphs
 from dask_coop.api.public import Engine
 from dask_coop.xarray.objects import find_dims, is_lazy, xr
 
@@ -53,7 +55,8 @@ def histogram(
         given = zip(bins, range, found, strict=True)
         found = [one if _is_lazy(*of) else _edges(*of) for *of, one in given]
     else:
-        made, found = _joint(samples, names, bins, range, axes, w, options)
+        joint = partial(_joint, names=names, bins=bins, range=range, axes=axes, options=options)
+        made, found = call_with_graphs(joint, samples, weights=w)
     lazy = is_lazy(*arrays, *([] if weights is None else [weights]))
     if not lazy:
         made, found = dask.compute(made, found)
@@ -127,11 +130,11 @@ def _ndim(one: Any) -> int:
 
 def _joint(
     samples: Sequence[Any],
+    weights: Any,
     names: Sequence[Hashable],
     bins: Sequence[Any],
     range: Sequence[Any],
     axes: tuple[int, ...],
-    weights: Any,
     options: Options,
 ) -> tuple[Any, list[Any]]:
     """Return a joint histogram of each position along some axes, by the index of samples' bins."""
@@ -143,16 +146,16 @@ def _joint(
         )
     edges = [_edges(*of) for of in given]
     lengths = [len(one) - 1 for one in edges]
-    index: Any = 0
-    inside: Any = True
-    for sample, one in zip(samples, edges, strict=True):
-        x = da.asanyarray(sample)
-        # The last bin holds its right edge, and NaN is behind all bins.
-        own = dask_coop.digitize(x, one) - (x == one[-1]) - 1
-        index, inside = index * (len(one) - 1) + own, inside & (own >= 0) & (own < len(one) - 1)
+    first, *others = (asanyarray(one) for one in samples)
+    arrays = [first, *(one.rechunk(first.chunks) for one in others)]
+    behind = [dask_coop.digitize(x, one) for x, one in zip(arrays, edges, strict=True)]
+    last = [one[-1] for one in edges]
+    index = map_blocks(
+        _joint_index, *arrays, *behind, last=last, lengths=lengths, dtype="i8", meta=behind[0]._meta
+    )
     total = math.prod(lengths)
     counts, _ = dask_coop.histogram(
-        da.where(inside, index, -1),
+        index,
         total,
         (0, total),
         weights=weights,
@@ -165,11 +168,9 @@ def _joint(
         # As of joint histograms over all dimensions.
         table = table.astype("f8")
     if options.density:
-        last = tuple(builtins.range(-len(lengths), 0))
-        widths = np.diff(edges[0])
-        for one in edges[1:]:
-            widths = np.multiply.outer(widths, np.diff(one))
-        table = table / table.sum(last, keepdims=True) / widths
+        inner = tuple(builtins.range(-len(lengths), 0))
+        widths = [np.diff(one) for one in edges]
+        table = table / table.sum(inner, keepdims=True) / reduce(np.multiply.outer, widths)
     return table, edges
 
 
@@ -196,3 +197,21 @@ def _coordinates(name: str, edges: Any, attrs: dict[str, Any]) -> xr.Coordinates
     # An index would have to be computed.
     known = isinstance(edges, np.ndarray)
     return xr.Coordinates(variables) if known else xr.Coordinates(variables, indexes={})
+
+
+# Inside tasks.
+
+
+def _joint_index(*blocks: Any, last: Sequence[Any], lengths: Sequence[int]) -> Any:
+    """Return which bin of a table samples are in, in C order, or -1 for none.
+
+    `blocks` are samples along each coordinate, and then how many edges are not behind them.
+    """
+    index: Any = 0
+    inside: Any = True
+    count = len(lengths)
+    for x, behind, edge, n in zip(blocks[:count], blocks[count:], last, lengths, strict=True):
+        # The last bin holds its right edge, and NaN is behind all bins.
+        own = behind - (x == edge) - 1
+        index, inside = index * n + own, inside & (own >= 0) & (own < n)
+    return index * inside - ~inside

@@ -12,8 +12,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.delayed import delayed
+from support import list_backend, list_cupy
 
 import dask_coop as dc
+from dask_coop.api import labelled
 
 xr: Any = pytest.importorskip("xarray")
 
@@ -234,3 +236,22 @@ def test_functions_run_through_map_blocks() -> None:
         lambda block: block - dc.mean(block.data, axis=0).compute()
     )
     np.testing.assert_allclose(within.compute(), host - host.mean(0))
+
+
+def test_what_lies_beside_chunks_on_gpus_goes_there() -> None:
+    host, x = temperature()
+    lists = x.data.map_blocks(
+        list_backend.from_numpy, dtype="f8", meta=list_backend.from_numpy(np.zeros((0, 0, 0)))
+    )
+    with list_cupy.in_cupys_place():
+        there = x.copy(data=lists)
+        beside = labelled.spread(there, there.area)
+        assert isinstance(beside._meta, list_backend.ListArray)
+        assert beside.chunks == there.chunks
+        total = dc.sum(there, 0)
+        found, sums = (
+            list_backend.to_numpy(one.compute(scheduler="sync")) for one in (beside, total.data)
+        )
+    assert total.dims == ("y", "x")
+    np.testing.assert_allclose(sums, host.sum(0))
+    np.testing.assert_array_equal(found, np.broadcast_to(x.area, host.shape))
