@@ -8,6 +8,9 @@ From a call to its result::
                     |                expressions are lowered to graphs, and results raised again
                     "collective": the same call with messages in the place of tasks, at once
 
+Of an array with xarray's labels it is the data that goes that way, and what comes back is labelled
+(`labelled`).
+
 What no chunk backend takes, such as objects and sparse chunks, is Dask's own: a function raises
 `Refused` when it finds out, and Dask's function of the same name is then called, unless the
 configuration's ``coop.fallback`` is "raise".

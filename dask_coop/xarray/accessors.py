@@ -57,7 +57,8 @@ class CoopDataArray:
             Further variables of a joint histogram. They are broadcast by their dimensions; one of
             all variables has every dimension.
         bins : int or array_like, or list with one for each variable
-            The number of bins of equal width, or their edges.
+            The number of bins of equal width, or their edges. Of data that is not lazy also NumPy's
+            rule for the number of bins, such as "sturges".
         range : (float, float), or list with one for each variable
             The outer edges; without them and without edges, the least and the greatest sample,
             found in the same graph.

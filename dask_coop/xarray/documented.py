@@ -15,7 +15,7 @@ from typing import Any
 #: What the axis is called in signatures.
 _AXES = ("axis", "axes")
 #: Parameters that are there for the signatures of NumPy and Dask, unless they have to be given.
-_OMITTED = ("out", "overwrite_input", "kind", "order")
+_OMITTED = ("out", "overwrite_input", "order")
 
 #: Parameters that xarray's methods have.
 _ANY = """dim : hashable, iterable of hashable, ... or None
@@ -113,6 +113,7 @@ def _in_dims(text: str, array: str) -> str:
         (r"\baxis\b", "dimension"),
         (r"\baxes\b", "dimensions"),
         (r"dask\.array\.Array or array_like", "DataArray or array_like"),
+        (r"dict of int to int", "dict of hashable to int"),
     ):
         text = re.sub(pattern, words, text)
     return text

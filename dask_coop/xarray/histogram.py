@@ -12,6 +12,7 @@ import dask
 import numpy as np
 from dask.array.core import asanyarray, map_blocks
 from dask.base import is_dask_collection
+from dask.delayed import Delayed
 
 import dask_coop
 from dask_coop.api.labelled import relabel, spread
@@ -60,6 +61,11 @@ def histogram(
     lazy = is_lazy(*arrays, *([] if weights is None else [weights]))
     if not lazy:
         made, found = dask.compute(made, found)
+    elif any(n != n for n in made.shape):
+        raise ValueError(
+            f"bins={bins[0]!r} tells how many bins there are only when it is computed, and arrays "
+            "with labels have a known shape; give a number or edges"
+        )
     of_bins = [f"{name}{suffix}" for name in names]
     left = [one for one in x.dims if one not in dims]
     labelled = relabel(x, made, dims, [*left, *of_bins])
@@ -108,24 +114,30 @@ def _weights(x: xr.DataArray, weights: Any) -> Any:
 def _each(what: str, given: Any, count: int, numbers: bool) -> list[Any]:
     """Return bins or ranges of each array, of which one stands for all.
 
-    Those of an array are lines of numbers, or None, or, where `numbers` are, a number.
+    Those of an array are lines of numbers, or None, or, where `numbers` are, a number or its rule.
     """
+    single = (int, np.integer, str, Delayed) if numbers else Delayed
 
     def is_of_one(part: Any) -> bool:
-        return part is None or _ndim(part) == 1 or (numbers and isinstance(part, int | np.integer))
+        return part is None or isinstance(part, single) or _ndim(part) == 1
 
-    if isinstance(given, list | tuple) and len(given) == count and all(map(is_of_one, given)):
+    listed = isinstance(given, list | tuple)
+    if listed and len(given) == count and all(map(is_of_one, given)):
         return [*given]
-    if not is_of_one(given) or (numbers and count > 1 and isinstance(given, list | tuple)):
+    # Edges in a list might be numbers of bins.
+    if not is_of_one(given) or (numbers and count > 1 and listed):
         raise ValueError(
-            f"{what} of {count} arrays is one for all of them, or a list with one for each; "
-            f"got {given!r}"
+            f"{what} of {count} arrays is one for all of them, edges as an array, or a list with "
+            f"one for each; got {given!r}"
         )
     return [given] * count
 
 
 def _ndim(one: Any) -> int:
-    return one.ndim if is_dask_collection(one) and hasattr(one, "ndim") else np.ndim(one)
+    """Return how many dimensions bins or a range have, without a look at what is lazy."""
+    if isinstance(one, list | tuple):
+        return 1 + (_ndim(one[0]) if one else 0)
+    return 0 if isinstance(one, Delayed) else getattr(one, "ndim", 0)
 
 
 def _joint(

@@ -100,6 +100,9 @@ def _call(row: Row, x: xr.DataArray, given: dict[str, Any]) -> xr.DataArray:
     given = dict(given)
     dim, keep_attrs = given.pop("dim", None), given.pop("keep_attrs", None)
     skipna = given.pop("skipna", None)
+    if isinstance(given.get("split_every"), dict):
+        split = given["split_every"].items()
+        given["split_every"] = {x.dims.index(find_dim(x, one)): n for one, n in split}
     name = row.name
     if leaves_nan_out(x, skipna) and hasattr(dask_coop, f"nan{name}"):
         name = f"nan{name}"

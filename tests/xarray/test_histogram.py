@@ -8,6 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.delayed import delayed
 from support.labelled import chunked, field, xr
 
 import dask_coop as dc
@@ -17,6 +18,10 @@ assert dask_coop.xarray
 # Of the density of nothing, as NumPy has it.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in divide")
 EDGES = np.array([-20.0, -5.0, 0.0, 1.0, 15.0])
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise AssertionError("computed while the graph was built")
 
 
 def counts(x: Any, bins: Any, weights: Any = None, density: bool = False) -> Any:
@@ -174,6 +179,24 @@ def test_options_go_through() -> None:
         )
     lazy = chunked(x).coop.histogram(bins=da.from_array(EDGES))
     np.testing.assert_array_equal(lazy, counts(x.values, EDGES))
+
+
+def test_ranges_may_be_lazy_and_numbers_of_bins_are_known() -> None:
+    x = field().fillna(0)
+    low, high = chunked(x).data.min(), delayed(9.0)
+    with dask.config.set(scheduler=refuse):
+        found = chunked(x).coop.histogram(bins=5, range=(low, high))
+    expected, edges = np.histogram(x, 5, (x.values.min(), 9.0))
+    done = found.compute()
+    np.testing.assert_array_equal(done, expected)
+    np.testing.assert_allclose(done.t2m_bin_left, edges[:-1])
+    for bins in ("sturges", delayed(5)):
+        known = x.coop.histogram(bins=bins)
+        expected, edges = np.histogram(x, bins if isinstance(bins, str) else 5)
+        np.testing.assert_array_equal(known, expected)
+        np.testing.assert_array_equal(known.t2m_bin_left, edges[:-1])
+        with pytest.raises(ValueError, match="only when it is computed"):
+            chunked(x).coop.histogram(bins=bins)
 
 
 def test_a_dataset_is_counted_by_names() -> None:

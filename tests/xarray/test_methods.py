@@ -11,6 +11,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.clusters import cluster, wait_for
 from support.labelled import check, chunked, field, xr
 
 import dask_coop as dc
@@ -129,6 +130,15 @@ def test_other_scans_keep_labels() -> None:
     check(chunked(x).coop.cummin("y"), x.copy(data=np.minimum.accumulate(host, 1)))
     check(chunked(x).coop.logcumsumexp("x"), x.copy(data=np.logaddexp.accumulate(host, 2)))
     check(chunked(x).coop.scan(dc.monoids.MAX, "time"), x.copy(data=np.maximum.accumulate(host, 0)))
+
+
+def test_states_are_combined_by_dimension() -> None:
+    x = chunked(field())
+    one, other = (
+        x.coop.sum(("time", "x"), split_every=n) for n in ({"time": 2, "x": 2}, {"time": 3, "x": 2})
+    )
+    assert len(one.data.dask) > len(other.data.dask)
+    check(one, field().sum(("time", "x")))
 
 
 def test_a_scan_that_is_longer_has_no_coordinates_along_its_dimension() -> None:
@@ -409,7 +419,7 @@ def test_signatures_are_those_that_are_told() -> None:
         "quantile": "(q, dim=None, *, method='linear', keepdims=False, weights=None, "
         "split_every=None, recompute=False, skipna=None, keep_attrs=None, engine='auto')",
         "move_mean": "(dim, window, min_count=None, *, center=False, keep_attrs=None)",
-        "sort": "(dim, *, stable=None, keep_attrs=None)",
+        "sort": "(dim, *, kind=None, stable=None, keep_attrs=None)",
     }
     for name, signature in told.items():
         assert str(inspect.signature(getattr(field().coop, name))) == signature
@@ -422,3 +432,21 @@ def test_examples_of_the_accessors_run() -> None:
             runner.run(example)
     assert runner.failures == 0
     assert runner.tries >= 20
+
+
+def test_what_lies_on_a_cluster_is_worked_on_there_by_messages() -> None:
+    x = field()
+    with cluster(2) as client:
+        there = x.copy(data=client.persist(da.from_array(x.values, chunks=(7, 6, 5))))
+        wait_for(client, there.data)
+        mean = there.coop.mean("time", engine="collective")
+        running = there.coop.cumsum("time", engine="collective")
+        counted = there.coop.histogram(bins=4, range=(-9, 9), engine="collective")
+        # Values are there when the call returns, and those of scans stay on the cluster.
+        assert isinstance(mean.data, np.ndarray)
+        assert isinstance(counted.data, np.ndarray)
+        assert len(running.data.dask.layers) == 1
+        with client.as_current():
+            xr.testing.assert_allclose(running.compute(), x.cumsum("time"))
+    xr.testing.assert_allclose(mean, x.mean("time"))
+    xr.testing.assert_identical(counted, x.coop.histogram(bins=4, range=(-9, 9)))
