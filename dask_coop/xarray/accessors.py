@@ -15,7 +15,7 @@ from dask_coop.api.windows import Mode
 from dask_coop.xarray.groups import Asked, reduce_groups, scan_groups
 from dask_coop.xarray.histogram import Options, histogram
 from dask_coop.xarray.methods import add_methods
-from dask_coop.xarray.objects import each_variable, find_dims, finish, is_lazy, leaves_nan_out, xr
+from dask_coop.xarray.objects import each_variable, find_dims, finish, leaves_nan_out, xr
 
 
 class CoopDataArray:
@@ -170,11 +170,7 @@ class CoopDataArray:
         axes = tuple(x.dims.index(one) for one in find_dims(x, dim))
         found = dask_coop.describe(x, axes, keepdims, split_every, engine=engine)
         parts = {name: one for name, one in found._asdict().items() if one is not None}
-        if keep_attrs is not None:
-            for one in parts.values():
-                one.attrs = dict(x.attrs) if keep_attrs else {}
-        ds = xr.Dataset(parts)
-        return ds if is_lazy(x) else ds.compute()
+        return finish(x, xr.Dataset(parts), keep_attrs)
 
     def count(
         self, dim: Any = None, *, keep_attrs: bool | None = None, engine: Engine = "auto"

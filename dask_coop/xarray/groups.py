@@ -69,6 +69,11 @@ def reduce_groups(
     if not is_lazy(x, *labels):
         (made,) = dask.compute(made)
     coords = _coordinates(labels, groups, asked)
+    if twice := [name for name in coords if name in left]:
+        raise ValueError(
+            f"groups are along a dimension {twice[0]!r}, and the array keeps one of that name; "
+            "rename the labels"
+        )
     label = _labeller(x, labels, coords, [one for one in order if one in left], asked)
     found = [label(one) for one in made]
     if not several:

@@ -73,7 +73,8 @@ def finish(x: Any, result: Any, keep_attrs: bool | None = None, lazy: bool | Non
     """Return a result computed unless `x` is lazy, with or without its attributes as asked."""
     if keep_attrs is not None:
         result = result.copy(deep=False)
-        result.attrs = dict(x.attrs) if keep_attrs else {}
+        for one in result.data_vars.values() if isinstance(result, xr.Dataset) else [result]:
+            one.attrs = dict(x.attrs) if keep_attrs else {}
     return result if (is_lazy(x) if lazy is None else lazy) else result.compute()
 
 

@@ -111,6 +111,9 @@ def test_several_statistics_are_a_dataset_of_one_read() -> None:
     x = field()
     found = chunked(x).coop.groupby_reduce("zone", func=["mean", "std", "count"])
     assert list(found.data_vars) == ["mean", "std", "count"]
+    without = x.coop.groupby_reduce("zone", func=["mean", "std"], keep_attrs=False)
+    assert not without["mean"].attrs
+    assert not without["std"].attrs
     for name, one in found.items():
         check(one, getattr(x.groupby("zone"), name)().rename(name))
     span = dc.Monoid(
@@ -182,6 +185,7 @@ def test_labels_that_do_not_fit_are_refused_with_what_would() -> None:
         (xr.DataArray([1, 2], dims="z", name="z"), ValueError, "has no 'z'"),
         (x.y.assign_coords(y=x.y + 1), ValueError, "align"),
         (3, KeyError, "no coordinate 3"),
+        (x.zone.rename("x"), ValueError, "keeps one of that name; rename the labels"),
     ):
         with pytest.raises(error, match=words):
             x.coop.groupby_reduce(by, func="mean")
