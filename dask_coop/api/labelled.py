@@ -58,6 +58,11 @@ def call(
     for name in others:
         value = given.arguments[name]
         convert = partial(spread, x) if name in _BESIDE else _data
+        if name == "segments" and is_labelled(value):
+            axis = given.arguments.get("axis", signature.parameters["axis"].default)
+            # Of all lines at once, scans take those of one.
+            line = () if axis is None else x.dims[axis : axis + 1 or None]
+            convert = partial(spread, x, dims=line if line == value.dims else None)
         parts = value if isinstance(value, tuple) else (value,)
         converted = tuple(convert(part) if is_labelled(part) else part for part in parts)
         given.arguments[name] = converted if isinstance(value, tuple) else converted[0]
@@ -101,8 +106,8 @@ def relabel(
     return labelled.assign_coords(coords) if coords else labelled
 
 
-def spread(x: Any, other: Any) -> Any:
-    """Return the data of `other` in the dimensions, the shape and the chunks of `x`, by name.
+def spread(x: Any, other: Any, dims: Sequence[Hashable] | None = None) -> Any:
+    """Return the data of `other` in the shape and the chunks of `x`, along all dimensions or some.
 
     Raises
     ------
@@ -117,9 +122,12 @@ def spread(x: Any, other: Any) -> Any:
         )
     if isinstance(x, xarray.DataArray) and isinstance(other, xarray.DataArray):
         xarray.align(x, other, join="exact", copy=False)
-    ordered = other.transpose(*(dim for dim in x.dims if dim in other.dims))
-    missing = [d for d, dim in enumerate(x.dims) if dim not in other.dims]
-    return call_with_graphs(_spread, ordered.data, x.data, missing, x.shape, x.chunks)
+    dims = x.dims if dims is None else dims
+    data = other.transpose(*(dim for dim in dims if dim in other.dims)).data
+    missing = [d for d, dim in enumerate(dims) if dim not in other.dims]
+    shape = tuple(x.sizes[dim] for dim in dims)
+    sizes = None if x.chunks is None else tuple(x.chunksizes[dim] for dim in dims)
+    return call_with_graphs(_spread, data, x.data, missing, shape, sizes)
 
 
 def _spread(

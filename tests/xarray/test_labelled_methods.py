@@ -154,7 +154,15 @@ def test_segments_find_their_dimensions_by_name() -> None:
     x = field().fillna(0)
     heads = x.zone == "a"
     expected = x.groupby(heads.cumsum("time").rename("g")).cumsum("time").transpose(*x.dims)
-    check(chunked(x).coop.cumsum("time", segments=heads), expected.drop_vars("g", errors="ignore"))
+    expected = expected.drop_vars("g", errors="ignore")
+    beside = heads.broadcast_like(x).transpose("x", "time", "y")
+    for segments in (heads, heads.variable, heads.chunk(time=3), beside):
+        check(chunked(x).coop.cumsum("time", segments=segments), expected)
+    by_rows = x.groupby((x.y % 20 == 0).cumsum("y").rename("g")).cumsum("y").transpose(*x.dims)
+    found = chunked(x).coop.cumsum("y", segments=x.y % 20 == 0)
+    np.testing.assert_allclose(found, by_rows)
+    with pytest.raises(np.exceptions.AxisError):
+        dc.cumsum(x, axis=3, segments=heads)
 
 
 @pytest.mark.parametrize("limit", [None, 2])
