@@ -15,8 +15,8 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from dask.array.core import asanyarray, broadcast_to
@@ -26,6 +26,9 @@ from dask.delayed import Delayed
 
 from dask_coop import chunks
 from dask_coop.api.planning import call_with_graphs, convert_parts
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: Public functions, neither reductions nor scans, whose results have the shape of the array.
 _ALIKE = {
@@ -38,28 +41,40 @@ _ALONG = {"topk", "argtopk", "sort", "argsort"}
 _BESIDE = ("where", "weights", "segments")
 
 
+def with_labels(function: Callable[P, R], kind: str) -> Callable[P, R]:
+    """Return a public function that takes a DataArray or a Variable first, too."""
+    signature = inspect.signature(function)
+    first = next(iter(signature.parameters))
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not is_labelled(args[0] if args else kwargs.get(first)):
+            return function(*args, **kwargs)
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # which says what is wrong
+        result: R = _call(function, kind, given)
+        return result
+
+    return call
+
+
 def is_labelled(x: Any) -> bool:
     """Tell whether an argument is a DataArray or a Variable, without importing xarray."""
     xarray = sys.modules.get("xarray")
     return isinstance(x, (getattr(xarray, "DataArray", ()), getattr(xarray, "Variable", ())))
 
 
-def call(
-    function: Callable[..., Any],
-    kind: str,
-    signature: inspect.Signature,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> Any:
+def _call(function: Callable[..., Any], kind: str, given: inspect.BoundArguments) -> Any:
     """Call a public function of the data of its first argument, and label what it returns."""
-    given = signature.bind(*args, **kwargs)
     first, *others = given.arguments
     x = given.arguments[first]
     for name in others:
         value = given.arguments[name]
         convert = partial(spread, x) if name in _BESIDE else _data
         if name == "segments" and is_labelled(value):
-            axis = given.arguments.get("axis", signature.parameters["axis"].default)
+            axis = given.arguments.get("axis", given.signature.parameters["axis"].default)
             # Of all lines at once, scans take those of one.
             line = () if axis is None else x.dims[axis : axis + 1 or None]
             convert = partial(spread, x, dims=line if line == value.dims else None)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import partial, wraps
-from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import dask.array as da
 import numpy as np
@@ -33,8 +33,8 @@ from dask.array.core import handle_out
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
-from dask_coop.api import labelled
 from dask_coop.api.fallback import fall_back, remember
+from dask_coop.api.labelled import with_labels
 from dask_coop.api.planning import call_with_graphs, convert_parts
 from dask_coop.errors import Declined, Refused, RefusedByDask
 from dask_coop.graph import executor
@@ -77,7 +77,6 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
-        first = next(iter(signature.parameters))
         build: Callable[..., R] = partial(call_with_graphs, function)
         if dask:
             build = partial(_build_or_pass, build, function.__name__, kind, signature)
@@ -85,8 +84,6 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
         @wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
             check_keywords(function.__name__, signature.parameters, kwargs)
-            if labelled.is_labelled(args[0] if args else kwargs.get(first)):
-                return cast(R, labelled.call(wrapper, kind, signature, args, kwargs))
             if kind == "blockwise":
                 return build(*args, **kwargs)
             engine = kwargs.pop("engine", "auto")
@@ -101,7 +98,7 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
             computed: R = convert_parts(_in_memory, result) if kind == "scan" else _values(result)
             return computed
 
-        return wrapper
+        return with_labels(wrapper, kind)
 
     return decorate
 
