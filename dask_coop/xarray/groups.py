@@ -58,6 +58,12 @@ def reduce_groups(
     # Behind all others: the dimensions of labels that are left, and those that are reduced.
     order = sorted(x.dims, key=lambda one: (one in gone, one in along))
     core = [one for one in order if one in along or one in gone]
+    for one, expected in zip(labels, _expected(asked, len(labels)), strict=True):
+        if is_lazy(one) and expected is None:
+            raise ValueError(
+                f"{one.name!r} is lazy, so that the groups it has are not known: give "
+                f"expected_groups, or {one.name}.compute() as labels"
+            )
     several = isinstance(asked.func, list | tuple)
     funcs = [_named(x, one, skipna) for one in (asked.func if several else [asked.func])]
     made, *groups = dask_coop.groupby_reduce(
@@ -161,17 +167,20 @@ def _coordinates(
     """Return the groups of each label as the coordinate of their dimension."""
     count = len(labels)
     bins = [asked.isbin] * count if isinstance(asked.isbin, bool) else [*asked.isbin]
-    expected = asked.expected_groups if isinstance(asked.expected_groups, tuple) else [None] * count
-    if count == 1 and not isinstance(asked.expected_groups, tuple):
-        expected = [asked.expected_groups]
     coords = {}
-    for one, values, isbin, of in zip(labels, groups, bins, expected, strict=True):
+    for one, values, isbin, of in zip(labels, groups, bins, _expected(asked, count), strict=True):
         binned = isbin or type(of).__name__ == "IntervalIndex"
         name = f"{one.name}_bins" if binned else one.name
         # As an index of intervals, by which values are found that lie in them.
         index = pd.IntervalIndex(values) if binned else values
         coords[name] = xr.Variable(name, index, one.attrs)
     return coords
+
+
+def _expected(asked: Asked, count: int) -> Sequence[Any]:
+    """Return the groups that are expected of each label, or None."""
+    given = asked.expected_groups
+    return given if isinstance(given, tuple) and len(given) == count else [given] * count
 
 
 def _labeller(

@@ -101,7 +101,7 @@ def test_groups_that_are_expected_are_filled() -> None:
     assert found.sel(zone="q").isnull().all()
     np.testing.assert_allclose(found.sel(zone="a"), x.groupby("zone").mean().sel(zone="a"))
     lazy = x.zone.chunk(time=6)
-    with pytest.raises(ValueError, match="is lazy"):
+    with pytest.raises(ValueError, match="'zone' is lazy, so that"):
         chunked(x).coop.groupby_reduce(lazy, func="mean")
     found = chunked(x).coop.groupby_reduce(lazy, func="mean", expected_groups=list("abcde"))
     check(found, x.groupby("zone").mean())
