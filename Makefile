@@ -10,6 +10,7 @@ PY := .venv/bin/python
 FOR_DEMO := .venv/.demo-$(EXTRA)
 FOR_BENCH := .venv/.bench-$(EXTRA)
 FOR_TEST := .venv/.test-$(EXTRA)
+FOR_UPSTREAM := .venv/.upstream-$(EXTRA)
 endif
 
 .DEFAULT_GOAL := help
@@ -62,7 +63,7 @@ fuzz: $(FOR_TEST)
 	PYTHONPATH=tests:tools$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m fuzz
 
 # Their tests are taken from sdists, which pip finds.
-upstream: $(FOR_TEST)
+upstream: $(FOR_UPSTREAM)
 	$(PY) tools/upstream.py -- -n logical --maxprocesses 8
 
 gpu-test: $(FOR_TEST)
@@ -95,6 +96,10 @@ comma := ,
 	@echo "Installing dask_coop and what its tests need$(if $(EXTRA), with CUDA: a gigabyte$(comma) some minutes)"
 	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[test,$(or $(EXTRA),nvrtc)]"
 	@touch $@ .venv/.demo-$(EXTRA)
+
+.venv/.upstream-$(EXTRA): pyproject.toml $(FOR_TEST)
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[upstream]"
+	@touch $@
 
 .venv/bin/python:
 	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) here; give another: make PYTHON=python3.12" >&2; exit 1; }

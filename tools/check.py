@@ -19,8 +19,11 @@ TESTS = {
     "dask_coop": ["test_architecture.py"],
     **{
         f"dask_coop/{folder}": ["test_architecture.py", folder]
-        for folder in ("algebra", "api", "chunks", "cli", "cluster", "cuda", "graph", "node")
+        for folder in (
+            *("algebra", "api", "chunks", "cli", "cluster", "cuda", "graph", "node", "xarray"),
+        )
     },
+    "dask_coop/api/labelled.py": ["test_architecture.py", "api", "xarray"],
     "dask_coop/cuda/programs": ["test_architecture.py", "cuda", "kernels"],
     "dask_coop/chunks/cupy/programs_list.py": ["test_architecture.py", "chunks", "kernels"],
     "kernels": ["cuda", "kernels"],

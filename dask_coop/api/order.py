@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 from dask import config
-from dask.array.core import asanyarray, handle_out
+from dask.array.blockwise import blockwise
+from dask.array.core import asanyarray, broadcast_to, handle_out, map_blocks, stack
+from dask.array.routines import where
 from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
@@ -424,8 +426,8 @@ def _weights(name: str, x: da.Array, axes: tuple[int, ...], given: Arguments) ->
             )
         weights = weights.transpose(tuple(map(int, np.argsort(order))))
         weights = weights.reshape([n if d in axes else 1 for d, n in enumerate(x.shape)])
-    weights = da.broadcast_to(weights, x.shape) if weights.shape != x.shape else weights
-    return da.map_blocks(_valid_weights, weights.rechunk(x.chunks), dtype="f8")
+    weights = broadcast_to(weights, x.shape) if weights.shape != x.shape else weights
+    return map_blocks(_valid_weights, weights.rechunk(x.chunks), dtype="f8")
 
 
 def _of_all(
@@ -443,10 +445,10 @@ def _of_all(
     missing = None
     if x.dtype.kind in "Mm" or weights is not None:
         # Counts of the largest digit tell NaN from floats, not NaT from dates; and weights nothing.
-        lost = da.isnan(x) if x.dtype.kind == "f" else x != x
+        lost = np.isnan(x) if x.dtype.kind == "f" else x != x
         missing = count_nonzero(lost)
         if weights is not None:
-            weights = da.where(lost, 0.0, weights)
+            weights = where(lost, 0.0, weights)
     if executor.runner() is not None:
         asked = Asked(asked, None if missing is None else int(missing))
     elif missing is not None or is_dask_collection(asked):
@@ -495,7 +497,7 @@ def _along(
     arrays = [x] if weights is None else [x, weights.rechunk(x.chunks)]
     inside = [d for d in range(x.ndim) if given.keepdims or d not in axes]
     ndim, index = len(shape), tuple(range(x.ndim))
-    return da.blockwise(
+    return blockwise(
         _of_lines if weights is None else _of_weighted_lines,
         (*range(-ndim, 0), *inside),
         *itertools.chain.from_iterable((one, index) for one in arrays),
@@ -543,7 +545,7 @@ def _line_by_line(
         results.append(_of_all(name, x[line], asked, some, shape, dtype, given))
     whole = [d for d in range(x.ndim) if given.keepdims or d not in axes]
     outer = tuple(1 if d in axes else x.shape[d] for d in whole)
-    return da.stack(results, axis=-1).reshape(shape + outer)
+    return stack(results, axis=-1).reshape(shape + outer)
 
 
 # Inside the task.

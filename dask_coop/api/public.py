@@ -8,6 +8,9 @@ From a call to its result::
                     |                expressions are lowered to graphs, and results raised again
                     "collective": the same call with messages in the place of tasks, at once
 
+Of an array with xarray's labels it is the data that goes that way, and what comes back is labelled
+(`labelled`).
+
 What no chunk backend takes, such as objects and sparse chunks, is Dask's own: a function raises
 `Refused` when it finds out, and Dask's function of the same name is then called, unless the
 configuration's ``coop.fallback`` is "raise".
@@ -32,6 +35,7 @@ from dask.base import is_dask_collection
 from dask_coop import chunks
 from dask_coop.api.fallback import dasks, fall_back, remember
 from dask_coop.api.frames import with_values
+from dask_coop.api.labelled import with_labels
 from dask_coop.api.planning import call_with_graphs, convert_parts
 from dask_coop.api.report import count, counted, is_inside, uncounted
 from dask_coop.api.units import with_units
@@ -105,7 +109,7 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
             computed: R = convert_parts(_in_memory, result) if kind == "scan" else _values(result)
             return computed
 
-        function_of_all = with_units(with_values(wrapper))
+        function_of_all = with_labels(with_units(with_values(wrapper)), kind)
         # What `install` puts in the place of Dask's function: lazy, and left to nobody.
         _strict[function_of_all] = strict
         return function_of_all

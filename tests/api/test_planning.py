@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PREAMBLE = """
 import dask
 import dask.array as da
@@ -53,6 +55,16 @@ for got, expected in [
     (dc.topk(x, 3), np.sort(y)[:, :-4:-1]),
     (dc.argtopk(x, -3, axis=0), np.argsort(y, 0)[:3]),
     (dc.sort(x, axis=0), np.sort(y, 0)),
+    (dc.quantile(x, [0.1, 0.5], axis=0), np.quantile(y, [0.1, 0.5], axis=0)),
+    (dc.nanmedian(g, axis=0), np.nanmedian(h, axis=0)),
+    (
+        dc.quantile(x, 0.5, axis=0, weights=np.arange(40.0), method="inverted_cdf"),
+        np.quantile(y, 0.5, axis=0, weights=np.arange(40.0), method="inverted_cdf"),
+    ),
+    (
+        dc.quantile(x, 0.5, weights=x, method="inverted_cdf"),
+        np.quantile(y, 0.5, weights=y, method="inverted_cdf"),
+    ),
     (dc.argsort(x, axis=None), np.argsort(y, None)),
     (dc.var(x, ddof=1), y.var(ddof=1)),
     (dc.describe(x).std, y.std()),
@@ -138,6 +150,36 @@ assert dc.histogram(x, "sturges", (1, 2))[0].compute().sum() == y.size
 filled = dc.to_hist([x, x + x], [bh.axis.Regular(5, 1, 2), bh.axis.Regular(3, 2, 5)], weights=x)
 same(filled.compute().values(), np.histogramdd((y.ravel(), (y + y).ravel()), (5, 3),
                                                [(1, 2), (2, 5)], weights=y.ravel())[0])
+"""
+    )
+
+
+def test_arrays_with_labels_hold_expressions_and_so_do_results() -> None:
+    pytest.importorskip("xarray")
+    run(
+        """
+import xarray as xr
+import dask_coop.xarray
+coords = {"row": np.arange(40.0), "zone": ("row", np.arange(40) % 3)}
+data = xr.DataArray(x, coords, ("row", "column"), "a")
+plain = data.copy(data=y)
+other = (data + 1).rename("b"), (plain + 1).rename("b")
+bins = {"bins": 4, "range": (1, 3), "dim": "row"}
+for got, expected in [
+    (dc.sum(data, 0), plain.sum("row")),
+    (dc.sum(data, where=data.row > 9), plain[10:].sum()),
+    (data.coop.mean("row"), plain.mean("row")),
+    (data.coop.cumsum("row"), plain.cumsum("row")),
+    (data.coop.quantile([0.1, 0.9], "row"), plain.quantile([0.1, 0.9], "row")),
+    (data.coop.move_max("row", 9), plain.rolling(row=9).max()),
+    (data.coop.groupby_reduce("zone", func="std"), plain.groupby("zone").std()),
+    (data.coop.describe("row")["var"], plain.var("row").rename("var")),
+    (data.coop.histogram(weights=data.row, **bins), plain.coop.histogram(weights=data.row, **bins)),
+    (data.coop.histogram(other[0], **bins), plain.coop.histogram(other[1], **bins)),
+    (data.coop.histogram(other[0], bins=3), plain.coop.histogram(other[1], bins=3)),
+]:
+    assert isinstance(got.data, da.Array), got
+    xr.testing.assert_allclose(got.compute(), expected)
 """
     )
 

@@ -108,7 +108,12 @@ def _concatenate(parts: Sequence[ListArray], axis: int = 0) -> ListArray:
     return from_numpy(np.concatenate([to_numpy(part) for part in parts], axis))
 
 
+def _broadcast_to(x: ListArray, shape: tuple[int, ...], **_: Any) -> ListArray:
+    return from_numpy(np.broadcast_to(to_numpy(x), shape))
+
+
 _FUNCTIONS: dict[Any, Callable[..., ListArray]] = {
+    np.broadcast_to: _broadcast_to,
     np.zeros_like: _zeros_like,
     np.concatenate: _concatenate,
 }

@@ -1,0 +1,96 @@
+"""What the methods do with xarray's objects: dimensions, laziness, attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+try:
+    import xarray as xr
+except ImportError as error:
+    raise ImportError(
+        "dask_coop.xarray needs xarray, which cannot be imported; pip install 'dask-coop[xarray]'"
+    ) from error
+
+__all__ = [
+    "each_variable",
+    "find_dim",
+    "find_dims",
+    "finish",
+    "is_lazy",
+    "leaves_nan_out",
+    "xr",
+]
+
+#: The kinds of elements that reductions of a Dataset take; xarray, too, leaves others out.
+_NUMERIC = "biufcmM"
+
+
+def find_dims(x: xr.DataArray, dim: Any) -> tuple[Hashable, ...]:
+    """Return the dimensions that `dim` names, None and ... being all.
+
+    Raises
+    ------
+    ValueError
+        If the array has no such dimension.
+    """
+    if dim is None or dim is ...:
+        return tuple(x.dims)
+    single = isinstance(dim, str) or (isinstance(dim, Hashable) and dim in x.dims)
+    named: Iterable[Hashable] = (dim,) if single or not isinstance(dim, Iterable) else dim
+    dims = tuple(dict.fromkeys(named))
+    for one in dims:
+        if one not in x.dims:
+            raise ValueError(f"there is no dimension {one!r} among {tuple(x.dims)}")
+    return dims
+
+
+def find_dim(x: xr.DataArray, dim: Any) -> Hashable:
+    """Return the one dimension that `dim` names.
+
+    Raises
+    ------
+    ValueError
+        If the array has no such dimension, or several are named.
+    """
+    dims = find_dims(x, dim)
+    if len(dims) != 1 or dim is None or dim is ...:
+        raise ValueError(f"dim is one of {tuple(x.dims)}, got {dim!r}")
+    return dims[0]
+
+
+def leaves_nan_out(x: xr.DataArray, skipna: bool | None) -> bool:
+    """Tell whether NaN is left out, as xarray has it by default."""
+    return bool(x.dtype.kind in "fc" if skipna is None else skipna)
+
+
+def is_lazy(*values: Any) -> bool:
+    """Tell whether an array, or one that lies beside it, is in Dask's chunks."""
+    return any(getattr(one, "chunks", None) is not None for one in values)
+
+
+def finish(x: Any, result: Any, keep_attrs: bool | None = None, lazy: bool | None = None) -> Any:
+    """Return a result computed unless `x` is lazy, with or without its attributes as asked."""
+    if keep_attrs is not None:
+        result = result.copy(deep=False)
+        for one in result.data_vars.values() if isinstance(result, xr.Dataset) else [result]:
+            one.attrs = dict(x.attrs) if keep_attrs else {}
+    return result if (is_lazy(x) if lazy is None else lazy) else result.compute()
+
+
+def each_variable(
+    ds: xr.Dataset,
+    dims: tuple[Hashable, ...],
+    function: Callable[[xr.DataArray], Any],
+    keep_attrs: bool | None,
+) -> xr.Dataset:
+    """Return a Dataset of what a function makes of the variables that have one of `dims`.
+
+    Without `dims` it is of all of them.
+    """
+    numeric = [name for name, x in ds.data_vars.items() if x.dtype.kind in _NUMERIC]
+
+    def convert(x: xr.DataArray) -> xr.DataArray:
+        return function(x) if not dims or set(dims) & set(x.dims) else x
+
+    return ds[numeric].map(convert, keep_attrs=keep_attrs)
