@@ -11,6 +11,8 @@ import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import dask
@@ -28,6 +30,24 @@ originals: dict[Callable[..., Any], Callable[..., Any]] = {}
 def dasks(function: Any) -> Any:
     """Return Dask's function, also where ours stands in its place."""
     return originals.get(function, function)
+
+
+_in_dask: ContextVar[bool] = ContextVar("_in_dask", default=False)
+
+
+@contextmanager
+def left_to_dask() -> Iterator[None]:
+    """Have what Dask's function calls within be Dask's: it may make blocks unlike their meta."""
+    token = _in_dask.set(True)
+    try:
+        yield
+    finally:
+        _in_dask.reset(token)
+
+
+def is_left_to_dask() -> bool:
+    """Tell whether a function of Dask's is called that serves what ours has refused."""
+    return _in_dask.get()
 
 
 def fall_back(

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import dask.array as da
+
 from dask_coop.api import (
     bincount,
     cumulative,
@@ -21,6 +23,7 @@ from dask_coop.api import (
     topk,
     unique,
 )
+from dask_coop.api.fallback import is_left_to_dask
 from dask_coop.api.public import strict
 from dask_coop.api.substitutes import Row
 from dask_coop.errors import Refused
@@ -88,19 +91,29 @@ def _percentile(
     return _served(order.percentile)(a, q, method=method, **others)
 
 
+def _histogram(a: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return a histogram, of which edges that are given in a list are lazy, as Dask's."""
+    counts, edges = _served(histogram.histogram)(a, *args, **kwargs)
+    bins = args[0] if args else kwargs.get("bins")
+    return counts, da.asanyarray(edges) if isinstance(bins, list | tuple) else edges
+
+
 def _push(array: Any, n: int | None, axis: int) -> Any:
     """Return an array with its gaps filled: Dask's function takes the limit before the axis."""
     return strict(fills.ffill)(array, axis, n)
 
 
+def _is_ours(*args: Any, **kwargs: Any) -> bool:
+    return not is_left_to_dask()
+
+
 def rows() -> list[Row]:
     """Return Dask's functions and what serves them."""
     same = [getattr(module, name) for module, names in _SAME.items() for name in names.split()]
-    found = [Row("dask.array", function.__name__, _served(function)) for function in same]
-    found += [Row("dask.array", function.__name__, _scan(function)) for function in _SCANS]
+    served = {function.__name__: _served(function) for function in same}
+    served |= {function.__name__: _scan(function) for function in _SCANS}
+    served |= {"histogram": _histogram, "percentile": _percentile, "push": _push}
     return [
-        *found,
-        Row("dask.array", "percentile", _percentile),
-        Row("dask.array", "push", _push),
-        Row("dask.array.linalg", "norm", _served(norm.norm)),
+        *(Row("dask.array", name, build, _is_ours) for name, build in served.items()),
+        Row("dask.array.linalg", "norm", _served(norm.norm), _is_ours),
     ]

@@ -33,7 +33,7 @@ from dask.array.core import handle_out
 from dask.base import is_dask_collection
 
 from dask_coop import chunks
-from dask_coop.api.fallback import dasks, fall_back, remember
+from dask_coop.api.fallback import dasks, fall_back, left_to_dask, remember
 from dask_coop.api.frames import with_values
 from dask_coop.api.labelled import with_labels
 from dask_coop.api.planning import call_with_graphs, convert_parts
@@ -293,7 +293,7 @@ def _by_dask(
     if not np.dtype(others.get("dtype")).isnative:
         others["dtype"] = np.dtype(others["dtype"]).newbyteorder("=")
     try:
-        with uncounted():
+        with uncounted(), left_to_dask():
             result = function(x, **others)
     except np.exceptions.AxisError:
         raise  # which tells what is wrong

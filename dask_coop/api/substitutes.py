@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import wraps
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from dask.array.core import _HANDLED_FUNCTIONS
 
-from dask_coop.api.fallback import fall_back, originals, remember
+from dask_coop.api.fallback import fall_back, left_to_dask, originals, remember
 from dask_coop.api.report import count, uncounted
 from dask_coop.errors import Refused
 
@@ -130,7 +131,9 @@ def _substitute(
             return row.build(*args, **kwargs)
         except (Refused, TypeError, ValueError, LookupError, NotImplementedError) as error:
             cause = str(error) or type(error).__name__
-        with uncounted():
+        # xarray's and flox's have Dask's functions do the work, which ours serve.
+        is_dasks = row.module.startswith("dask.")
+        with uncounted(), left_to_dask() if is_dasks else nullcontext():
             result = original(*args, **kwargs)
         fall_back(logger, row.name, "is left to the original function", cause, Refused)
         remember(row.name, cause, result, [*args, *kwargs.values()])

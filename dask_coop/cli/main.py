@@ -51,12 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, 2 for what the user can put right, 130 after Ctrl-C.
     """
     parser = _parser()
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        given = parser.parse_args(arguments)
+        given = parser.parse_args(words)
         if given.run is None:
             parser.print_help()
         elif given.run is _run:
             run.require(given.target, given.module)
+            # argparse takes a "--" behind the script for its own.
+            if words[-len(given.arguments) - 1] == "--":
+                given.arguments.insert(0, "--")
         else:
             given.run(given)
     except UserError as error:

@@ -43,7 +43,8 @@ def run(target: str, arguments: Sequence[str], *, module: bool, chunks: Any, tel
             else:
                 # Where Python has the script's folder, `python -m` has the current one.
                 sys.path[0] = str(Path(target).resolve().parent)
-                runpy.run_path(target, run_name="__main__")
+                # The script may change the folder, and look for files beside its own.
+                runpy.run_path(str(Path(target).absolute()), run_name="__main__")
     finally:
         if tell:
             print(report(), file=sys.stderr)

@@ -140,7 +140,8 @@ def reduction(
     order = [*itertools.product(*(range(x.numblocks[axis]) for axis in axes))]
     own = None if tables is None else [tables.groups(index) for index in order]
     ranges = _cut(own, shape)
-    plans = [_plan(own, len(order), *ends) for ends in ranges]
+    spans = None if own is None else _spans(own)
+    plans = [_plan(own, spans, len(order), *ends) for ends in ranges]
 
     merged, below, last = f"{name}-merge-{token}", Layer(), {}
     for index in itertools.product(*(range(x.numblocks[axis]) for axis in range(kept))):
@@ -383,18 +384,28 @@ def _cut(tables: list[Codes] | None, shape: tuple[int, ...]) -> list[tuple[int, 
     return [(int(a) * width, int(b) * width) for a, b in itertools.pairwise(edges)]
 
 
-def _plan(tables: list[Codes] | None, count: int, start: int, stop: int) -> Plan:
+def _spans(tables: list[Codes]) -> Codes:
+    """Return the first and the last group of each table, which an empty one has the wrong way."""
+    ends = [(groups[0], groups[-1]) if len(groups) else (0, -1) for groups in tables]
+    return np.array(ends).reshape(-1, 2)
+
+
+def _plan(
+    tables: list[Codes] | None, spans: Codes | None, count: int, start: int, stop: int
+) -> Plan:
     """Return what the block of a result is made of that has the groups from `start` to `stop`."""
     n = stop - start
-    if tables is None:
+    if tables is None or spans is None:
         levels, same = [], Merge(None, n)
         left = count
         while left > FAN_IN:
             left = -(-left // FAN_IN)
             levels.append([same] * left)
         return Plan([*range(count)], levels, same, None)
-    within = [_within(groups, start, stop) for groups in tables]
-    sources = [i for i, part in enumerate(within) if len(part)]
+    # There may be as many blocks of a result as tables, of which each has a few.
+    near = np.flatnonzero((spans[:, 0] < stop) & (spans[:, 1] >= start)).tolist()
+    within = {i: _within(tables[i], start, stop) for i in near}
+    sources = [i for i, part in within.items() if len(part)]
     # A block of a result is made of something.
     sources = sources or [0]
     # Of the tables of chunks, those groups are taken that the block has.
@@ -411,7 +422,7 @@ def _plan(tables: list[Codes] | None, count: int, start: int, stop: int) -> Plan
         have = above
     whole = np.arange(start, stop)
     present = np.zeros(n, "?")
-    for part in within:
+    for part in within.values():
         present[part - start] = True
     return Plan(sources, levels, placed(have, whole), None if present.all() else ~present)
 

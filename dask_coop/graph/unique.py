@@ -58,9 +58,17 @@ def distinct_values(
         for name, (make, dtype) in outputs.items()
     }
     axes = tuple(range(x.ndim))
-    return reduction(
+    made = reduction(
         op, x, axes, False, MERGED if fan_in is None else fan_in, kept, shape=(np.nan,)
     )
+    return [_of(result, dtype) for result, (_, dtype) in zip(made, outputs.values(), strict=True)]
+
+
+def _of(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an array of strings that declares their length, without which that is one."""
+    if not isinstance(x, Array) or dtype.kind not in "SU":
+        return x
+    return Array(x.dask, x.name, x.chunks, meta=chunks.zeros_like(x._meta, dtype))
 
 
 def inverse(x: Array, values: Array, index: Array | None) -> Array:

@@ -798,3 +798,15 @@ def test_scans_refuse_what_they_do_not_know() -> None:
         dc.groupby_scan(x, np.arange(8), da.arange(8), func="cumsum")
     with pytest.raises(ValueError, match="axis=0 is none that labels are along"):
         dc.groupby_scan(x, np.arange(8), func="cumsum", axis=0)
+
+
+def test_graphs_grow_with_the_chunks_and_not_with_their_square(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls, within = [], graph_grouped._within
+    monkeypatch.setattr(graph_grouped, "_within", lambda *args: calls.append(args) or within(*args))
+    x = da.ones(600, chunks=2)
+    result, _ = dc.groupby_reduce(x, np.arange(600) // 2, func="sum")
+    assert result.numblocks == (300,)
+    assert len(calls) < 5 * 300
+    np.testing.assert_array_equal(result.compute(), np.full(300, 2.0))

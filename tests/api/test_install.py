@@ -244,6 +244,25 @@ def test_what_is_not_served_is_dasks_and_the_report_says_why() -> None:
     assert (told.served_by, told.why) == ("Dask", row.why)
 
 
+def test_what_is_left_to_dask_is_dasks_throughout() -> None:
+    x = da.from_array(np.arange(8.0).astype("g"), chunks=3)  # longdouble
+    bins = [[0, 4, 8], [0, 8]]
+    # Dask's function sums blocks that are no arrays.
+    for call in (lambda: da.histogram2d(x, x, bins), lambda: dc.histogramdd((x, x), bins)):
+        said = pytest.warns(dc.FallbackWarning)
+        with dc.installed(), dask.config.set({"coop.fallback": "warn"}), said as caught:
+            counts = call()[0]
+        assert len(caught) == 1
+        assert counts.compute().tolist() == [[4], [4]]
+
+
+def test_edges_in_a_list_are_lazy() -> None:
+    with dc.installed():
+        _, edges = da.histogram(lazy(), [0, 1, 2])
+        _, same = da.histogram(lazy(), bins=np.array([0, 1, 2]))
+    assert edges.compute().tolist() == same.tolist() == [0, 1, 2]
+
+
 def test_calls_within_calls_are_not_counted() -> None:
     before = calls()
     with dc.installed():
@@ -570,7 +589,7 @@ def test_fields_on_gpus_are_those_on_the_host(name: str) -> None:
 SCRIPT = """
 import sys
 import dask.array as da
-print(sys.argv[1:], sys.path[0], __name__)
+print(sys.argv[1:], sys.path[0], __name__, __file__)
 x = da.from_array([1.0, 2, 3], chunks=2)
 print(x.sum().compute())
 if "fail" in sys.argv:
@@ -581,8 +600,9 @@ if "fail" in sys.argv:
 def test_a_script_runs_as_it_would(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    plain = run("", str(script), "--a", "1")
-    ours = run("", "-m", "dask_coop", "run", "--report", str(script), "--a", "1")
+    words = os.path.relpath(script), "--", "--a", "1"
+    plain = run("", *words)
+    ours = run("", "-m", "dask_coop", "run", "--report", *words)
     assert ours.stdout == plain.stdout
     assert ours.stderr.split()[-4:] == ["sum", "1", "float64", "dask_coop"]
     assert not plain.stderr

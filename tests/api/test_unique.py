@@ -117,6 +117,7 @@ def test_strings_are_as_long_as_those_of_the_chunks() -> None:
     x = da.from_array(np.array(["a", "bb"]), chunks=1)
     longer = x.map_blocks(np.char.add, "-and-more", dtype="U1", meta=np.empty(0, "U1"))
     assert dc.unique(longer).compute().tolist() == ["a-and-more", "bb-and-more"]
+    assert dc.unique(x).dtype == dc.value_counts(x)[0].dtype == "U2"
 
 
 def test_complex_numbers_with_nan_are_one_value() -> None:
