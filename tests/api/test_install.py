@@ -249,18 +249,29 @@ def test_what_is_left_to_dask_is_dasks_throughout() -> None:
     bins = [[0, 4, 8], [0, 8]]
     # Dask's function sums blocks that are no arrays.
     for call in (lambda: da.histogram2d(x, x, bins), lambda: dc.histogramdd((x, x), bins)):
-        with dc.installed(), dask.config.set({"coop.fallback": "warn"}):
-            with pytest.warns(dc.FallbackWarning) as caught:
-                counts = call()[0]
+        warned = pytest.warns(dc.FallbackWarning)
+        with dc.installed(), dask.config.set({"coop.fallback": "warn"}), warned as caught:
+            counts = call()[0]
         assert len(caught) == 1
         assert counts.compute().tolist() == [[4], [4]]
 
 
-def test_edges_in_a_list_are_lazy() -> None:
+def test_edges_are_lazy_where_dasks_are() -> None:
+    x, ends = lazy()[:, 0], ((0, 2), (0, 2))
     with dc.installed():
-        _, edges = da.histogram(lazy(), [0, 1, 2])
-        _, same = da.histogram(lazy(), bins=np.array([0, 1, 2]))
+        _, edges = da.histogram(x, [0, 1, 2])
+        _, same = da.histogram(x, bins=np.array([0, 1, 2]))
+        _, (of_several, _) = da.histogramdd((x, x), bins=2, range=ends)
+        _, _, of_two = da.histogram2d(x, x, bins=2, range=ends)
     assert edges.compute().tolist() == same.tolist() == [0, 1, 2]
+    assert of_several.tolist() == of_two.tolist() == [0, 1, 2]
+
+
+def test_a_least_length_is_declared() -> None:
+    x = da.from_array(np.array([0, 2, 2]), chunks=2)
+    with dc.installed():
+        assert da.bincount(x, minlength=4).reshape(2, 2).compute().tolist() == [[1, 0], [2, 0]]
+        assert np.isnan(da.bincount(x).shape[0])
 
 
 def test_calls_within_calls_are_not_counted() -> None:
