@@ -22,9 +22,10 @@ import xarray as xr
 from conftest import missing_for_gpu
 from dask.array import core
 from support import list_cupy
+from xarray.computation.rolling import DataArrayRolling
 
 import dask_coop as dc
-from dask_coop.api import fallback, report
+from dask_coop.api import fallback, install, report
 
 X = np.random.default_rng(5).normal(size=(24, 10)).astype("f4")
 X[::5, 3] = np.nan
@@ -60,7 +61,7 @@ def names() -> dict[tuple[str, str], int]:
     packages = ("dask", "distributed", "flox", "numpy", "xarray")
     modules = {n: m for n, m in sys.modules.items() if n.partition(".")[0] in packages}
     found = {(n, name): id(value) for n, m in modules.items() for name, value in vars(m).items()}
-    classes = (da.Array, xr.computation.rolling.DataArrayRolling)
+    classes = (da.Array, DataArrayRolling)
     found |= {(str(c), name): id(value) for c in classes for name, value in vars(c).items()}
     handled = core._HANDLED_FUNCTIONS.items()
     return found | {("handled", str(key)): id(value) for key, value in handled}
@@ -199,6 +200,29 @@ def test_uninstall_leaves_every_name_as_it_was() -> None:
     assert not {*map(id, fallback.originals)} & {*after.values()}
     dc.uninstall()
     assert not any("WhenImported" in type(finder).__name__ for finder in sys.meta_path)
+
+
+def test_what_another_library_has_put_there_is_served_and_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wrapped(x: da.Array) -> da.Array:
+        return dasks(x)
+
+    dasks = da.mean
+    monkeypatch.setattr(da, "mean", dasks)
+    with dc.installed():
+        da.mean = wrapped
+        with dc.installed():
+            assert served(da.mean(lazy())) == {"mean"}
+    assert da.mean is wrapped
+    assert da.reductions.mean is dasks
+
+
+def test_what_is_imported_while_it_is_uninstalled_is_left_alone() -> None:
+    dasks = flox.core.groupby_reduce
+    dc.uninstall()
+    install._put_in(flox.core)
+    assert flox.core.groupby_reduce is dasks
 
 
 def test_blocks_keep_what_is_installed_until_the_last_one_ends() -> None:
