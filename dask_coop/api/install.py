@@ -57,7 +57,7 @@ def install(chunks: Chunks = "numpy") -> None:
     with it, and ``%load_ext dask_coop`` installs it in IPython.
 
     It may be called again, in any thread, before or after xarray is imported, and holds for all
-    threads. Results are those of Dask's functions: lazy, with the same shapes, dtypes and chunks.
+    threads. Results are those of Dask's functions: lazy, with the same shapes and dtypes.
     Workers of a cluster need nothing: graphs carry functions of this library, which must be there.
 
     Names that a module has taken before, by ``from dask.array import mean``, stay Dask's.
