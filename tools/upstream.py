@@ -153,7 +153,6 @@ SUITES = {
                 "test_empty_chunk_nanmin_nanmax[*]": _UNKNOWN,
                 "test_quantile_func_family_with_axis_none[*]": _WHOLE,
                 "test_reductions_?D[c8]": _COMPLEX,
-                "test_bincount": "the length is not known before it is computed",
                 "test_histogram_bin_range_raises[10-None]": "a range is found",
                 "test_histogram_delayed_n_bins_raises_with_density": "so is a lazy width",
                 "test_histogramdd_raises_incompat_*_chunks": _CHUNKS,

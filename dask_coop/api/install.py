@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, Literal, get_args
 
 from _dask_coop import WhenImported, wanted_chunks
@@ -56,7 +57,7 @@ def install(chunks: Chunks = "numpy") -> None:
     with it, and ``%load_ext dask_coop`` installs it in IPython.
 
     It may be called again, in any thread, before or after xarray is imported, and holds for all
-    threads. Results are those of Dask's functions: lazy, with the same shapes, dtypes and chunks.
+    threads. Results are those of Dask's functions: lazy, with the same shapes and dtypes.
     Workers of a cluster need nothing: graphs carry functions of this library, which must be there.
 
     Names that a module has taken before, by ``from dask.array import mean``, stay Dask's.
@@ -160,5 +161,16 @@ def _want(who: object, chunks: Chunks | None) -> None:
             rows += gpu_chunks.rows()
         put(rows, is_installed)
         later = {row.module for row in rows} - sys.modules.keys()
-        _waiting = WhenImported([*later], lambda module: put(rows, is_installed))
+        _waiting = WhenImported([*later], _put_in)
         _waiting.start()
+
+
+def _put_in(module: ModuleType) -> None:
+    """Serve the functions of xarray or flox in a module that has just been imported."""
+    with _lock:
+        # It may have been uninstalled while the module was being imported.
+        if _wanted:
+            put(
+                [row for row in installed_xarray.rows() if row.module == module.__name__],
+                is_installed,
+            )

@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 import dask.array as da
+from dask.array.core import Array
 
 from dask_coop.api import (
     bincount,
@@ -34,9 +35,7 @@ _SAME = {
     sums: "sum prod any all count_nonzero nansum nanprod",
     extrema: "min max ptp argmin argmax nanmin nanmax nanargmin nanargmax",
     moments: "mean var std nanmean nanvar nanstd moment",
-    histogram: "histogram",
-    histogramdd: "histogram2d histogramdd",
-    bincount: "bincount digitize",
+    bincount: "digitize",
     order: "median nanmedian quantile nanquantile nanpercentile",
     topk: "topk argtopk",
     selection: "compress extract nonzero flatnonzero argwhere",
@@ -98,6 +97,29 @@ def _histogram(a: Any, *args: Any, **kwargs: Any) -> Any:
     return counts, da.asanyarray(edges) if isinstance(bins, list | tuple) else edges
 
 
+def _in_memory(edges: Any) -> Any:
+    """Return edges that hang on no data as NumPy's, which Dask's are for several coordinates."""
+    return edges.compute(scheduler="sync") if len(edges.__dask_graph__()) == 1 else edges
+
+
+def _histogramdd(*args: Any, **kwargs: Any) -> Any:
+    counts, edges = _served(histogramdd.histogramdd)(*args, **kwargs)
+    return counts, [*map(_in_memory, edges)]
+
+
+def _histogram2d(*args: Any, **kwargs: Any) -> Any:
+    counts, *edges = _served(histogramdd.histogram2d)(*args, **kwargs)
+    return counts, *map(_in_memory, edges)
+
+
+def _bincount(x: Any, weights: Any = None, minlength: int = 0, *args: Any, **kwargs: Any) -> Any:
+    """Return counts, of which Dask declares the least length: code may need to know one."""
+    counts = _served(bincount.bincount)(x, weights, minlength, *args, **kwargs)
+    if not minlength or not isinstance(counts, Array):
+        return counts
+    return Array(counts.dask, counts.name, ((int(minlength),),), meta=counts._meta)
+
+
 def _push(array: Any, n: int | None, axis: int) -> Any:
     """Return an array with its gaps filled: Dask's function takes the limit before the axis."""
     return strict(fills.ffill)(array, axis, n)
@@ -112,7 +134,8 @@ def rows() -> list[Row]:
     same = [getattr(module, name) for module, names in _SAME.items() for name in names.split()]
     served = {function.__name__: _served(function) for function in same}
     served |= {function.__name__: _scan(function) for function in _SCANS}
-    served |= {"histogram": _histogram, "percentile": _percentile, "push": _push}
+    served |= {"histogram": _histogram, "histogramdd": _histogramdd, "histogram2d": _histogram2d}
+    served |= {"bincount": _bincount, "percentile": _percentile, "push": _push}
     return [
         *(Row("dask.array", name, build, _is_ours) for name, build in served.items()),
         Row("dask.array.linalg", "norm", _served(norm.norm), _is_ours),

@@ -467,6 +467,10 @@ def _of_all(
     )
 
 
+#: Bytes that are in order sooner than another task is started.
+_SMALL = 2**18
+
+
 def _along(
     name: str,
     x: da.Array,
@@ -517,9 +521,10 @@ def _along(
 def _gathered(x: da.Array, axes: tuple[int, ...], limit: int) -> da.Array:
     """Return `x` in blocks of whole lines along `axes`, no larger than its chunks if lines are not.
 
-    A block takes no more than `limit` bytes.
+    A block takes no more than `limit` bytes, and is not cut to fewer than `_SMALL`.
     """
     largest = math.prod(max(sizes) for sizes in x.chunks) * x.dtype.itemsize
+    largest = max(largest, _SMALL)
     line = math.prod(x.shape[d] for d in axes) * x.dtype.itemsize
     sizes = {d: -1 if d in axes else "auto" for d in range(x.ndim)}
     return x.rechunk(sizes, block_size_limit=max(line, min(limit, largest)))

@@ -53,13 +53,14 @@ class Row(NamedTuple):
     concerns: Callable[..., bool] = lambda *args, **kwargs: True
 
 
-#: By module and name: the original that was there, and what stands in its place.
-_made: dict[tuple[str, str], tuple[Callable[..., Any], Callable[..., Any]]] = {}
+#: By module and name: what stands in the place of the original that was there; of several, where
+#: another library has put a function of its own there meanwhile.
+_made: dict[tuple[str, str], dict[Callable[..., Any], Callable[..., Any]]] = {}
 
 
 def put(rows: Iterable[Row], is_installed: Callable[[], bool]) -> None:
     """Put substitutes in the places of originals, as far as their modules are imported."""
-    made = []
+    made: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
     for row in rows:
         holder, attribute = _holder(row)
         if holder is None:
@@ -68,28 +69,24 @@ def put(rows: Iterable[Row], is_installed: Callable[[], bool]) -> None:
         if there is None:
             logger.warning("%s has no %s, which is left alone", row.module, row.name)
             continue
-        where = row.module, row.name
-        # Another library may have put a function of its own there.
-        if where not in _made or there not in _made[where]:
-            _made[where] = there, _substitute(there, row, is_installed)
-        original, substitute = _made[where]
-        originals[substitute] = original
-        made.append((original, substitute))
+        here = _made.setdefault((row.module, row.name), {})
+        if there not in here and there not in here.values():
+            here[there] = _substitute(there, row, is_installed)
+            originals[here[there]] = there
+        made += here.items()
         if isinstance(holder, type):
-            setattr(holder, attribute, substitute)
+            setattr(holder, attribute, here.get(there, there))
     _replace(made)
 
 
 def take_back(rows: Iterable[Row]) -> None:
     """Put originals back where their substitutes are."""
-    made = []
+    made: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
     for row in rows:
-        if (row.module, row.name) not in _made:
-            continue
-        original, substitute = _made[row.module, row.name]
-        made.append((substitute, original))
+        here = {new: old for old, new in _made.get((row.module, row.name), {}).items()}
+        made += here.items()
         holder, attribute = _holder(row)
-        if isinstance(holder, type) and getattr(holder, attribute) is substitute:
+        if isinstance(holder, type) and (original := here.get(getattr(holder, attribute))):
             setattr(holder, attribute, original)
     _replace(made)
 

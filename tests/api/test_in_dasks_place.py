@@ -52,7 +52,6 @@ _WHOLE = "all elements of several chunks have quantiles"
 #: Tests that fail with our functions, and why we stand by it.
 DIFFERENCES = {
     "test_routines": {
-        "test_bincount": "the length is not known before it is computed",
         "test_histogram_bin_range_raises[10-None]": "a range is found where Dask wants one",
         "test_histogram_delayed_n_bins_raises_with_density": "densities take lazy numbers of bins",
         "test_histogramdd_raises_incompat_sample_chunks": "columns in chunks are rechunked",

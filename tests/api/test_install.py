@@ -22,9 +22,10 @@ import xarray as xr
 from conftest import missing_for_gpu
 from dask.array import core
 from support import list_cupy
+from xarray.computation.rolling import DataArrayRolling
 
 import dask_coop as dc
-from dask_coop.api import fallback, report
+from dask_coop.api import fallback, install, report
 
 X = np.random.default_rng(5).normal(size=(24, 10)).astype("f4")
 X[::5, 3] = np.nan
@@ -60,7 +61,7 @@ def names() -> dict[tuple[str, str], int]:
     packages = ("dask", "distributed", "flox", "numpy", "xarray")
     modules = {n: m for n, m in sys.modules.items() if n.partition(".")[0] in packages}
     found = {(n, name): id(value) for n, m in modules.items() for name, value in vars(m).items()}
-    classes = (da.Array, xr.computation.rolling.DataArrayRolling)
+    classes = (da.Array, DataArrayRolling)
     found |= {(str(c), name): id(value) for c in classes for name, value in vars(c).items()}
     handled = core._HANDLED_FUNCTIONS.items()
     return found | {("handled", str(key)): id(value) for key, value in handled}
@@ -201,6 +202,29 @@ def test_uninstall_leaves_every_name_as_it_was() -> None:
     assert not any("WhenImported" in type(finder).__name__ for finder in sys.meta_path)
 
 
+def test_what_another_library_has_put_there_is_served_and_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wrapped(x: da.Array) -> da.Array:
+        return dasks(x)
+
+    dasks = da.mean
+    monkeypatch.setattr(da, "mean", dasks)
+    with dc.installed():
+        da.mean = wrapped
+        with dc.installed():
+            assert served(da.mean(lazy())) == {"mean"}
+    assert da.mean is wrapped
+    assert da.reductions.mean is dasks
+
+
+def test_what_is_imported_while_it_is_uninstalled_is_left_alone() -> None:
+    dasks = flox.core.groupby_reduce
+    dc.uninstall()
+    install._put_in(flox.core)
+    assert flox.core.groupby_reduce is dasks
+
+
 def test_blocks_keep_what_is_installed_until_the_last_one_ends() -> None:
     dasks = da.sum
     with dc.installed():
@@ -249,18 +273,34 @@ def test_what_is_left_to_dask_is_dasks_throughout() -> None:
     bins = [[0, 4, 8], [0, 8]]
     # Dask's function sums blocks that are no arrays.
     for call in (lambda: da.histogram2d(x, x, bins), lambda: dc.histogramdd((x, x), bins)):
+<<<<<<< HEAD
         said = pytest.warns(dc.FallbackWarning)
         with dc.installed(), dask.config.set({"coop.fallback": "warn"}), said as caught:
+=======
+        warned = pytest.warns(dc.FallbackWarning)
+        with dc.installed(), dask.config.set({"coop.fallback": "warn"}), warned as caught:
+>>>>>>> trial
             counts = call()[0]
         assert len(caught) == 1
         assert counts.compute().tolist() == [[4], [4]]
 
 
-def test_edges_in_a_list_are_lazy() -> None:
+def test_edges_are_lazy_where_dasks_are() -> None:
+    x, ends = lazy()[:, 0], ((0, 2), (0, 2))
     with dc.installed():
-        _, edges = da.histogram(lazy(), [0, 1, 2])
-        _, same = da.histogram(lazy(), bins=np.array([0, 1, 2]))
+        _, edges = da.histogram(x, [0, 1, 2])
+        _, same = da.histogram(x, bins=np.array([0, 1, 2]))
+        _, (of_several, _) = da.histogramdd((x, x), bins=2, range=ends)
+        _, _, of_two = da.histogram2d(x, x, bins=2, range=ends)
     assert edges.compute().tolist() == same.tolist() == [0, 1, 2]
+    assert of_several.tolist() == of_two.tolist() == [0, 1, 2]
+
+
+def test_a_least_length_is_declared() -> None:
+    x = da.from_array(np.array([0, 2, 2]), chunks=2)
+    with dc.installed():
+        assert da.bincount(x, minlength=4).reshape(2, 2).compute().tolist() == [[1, 0], [2, 0]]
+        assert np.isnan(da.bincount(x).shape[0])
 
 
 def test_calls_within_calls_are_not_counted() -> None:
