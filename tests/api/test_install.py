@@ -273,13 +273,8 @@ def test_what_is_left_to_dask_is_dasks_throughout() -> None:
     bins = [[0, 4, 8], [0, 8]]
     # Dask's function sums blocks that are no arrays.
     for call in (lambda: da.histogram2d(x, x, bins), lambda: dc.histogramdd((x, x), bins)):
-<<<<<<< HEAD
-        said = pytest.warns(dc.FallbackWarning)
-        with dc.installed(), dask.config.set({"coop.fallback": "warn"}), said as caught:
-=======
         warned = pytest.warns(dc.FallbackWarning)
         with dc.installed(), dask.config.set({"coop.fallback": "warn"}), warned as caught:
->>>>>>> trial
             counts = call()[0]
         assert len(caught) == 1
         assert counts.compute().tolist() == [[4], [4]]
