@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -130,6 +130,10 @@ class Grid:
     omit: bool = False
     closed: bool = True
     squares: bool = False
+
+    def __reduce__(self) -> Any:
+        """Pickle without the names of fields: every task has one."""
+        return Grid, tuple(getattr(self, field.name) for field in fields(self))
 
     @property
     def shape(self) -> tuple[int, ...]:

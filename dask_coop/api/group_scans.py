@@ -156,13 +156,14 @@ def groupby_scan(
         raise Refused("groupby_scan by a Monoid takes labels that are known; compute them first")
     else:
         found = _by_tables(moved, *_lazy_codes(labels, axis - first), func, dtype)
-    order = [*range(axis), x.ndim - 1, *range(axis, x.ndim - 1)]
+    order = (*range(axis), x.ndim - 1, *range(axis, x.ndim - 1))
     return found.transpose(order).rechunk(x.chunks)
 
 
 def _last(x: da.Array, axis: int) -> da.Array:
     """Return an array with one of its axes behind the others."""
-    return x.transpose([*(d for d in range(x.ndim) if d != axis), axis])
+    # A tuple of axes that stay where they are is no work for Dask, and a list is.
+    return x.transpose((*(d for d in range(x.ndim) if d != axis), axis))
 
 
 def _of_known(x: da.Array, labels: Known, func: Any, dtype: Any) -> da.Array:

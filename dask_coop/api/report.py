@@ -49,9 +49,9 @@ class Report(tuple[Row, ...]):
         return "\n".join(lines)
 
 
-#: More kinds of calls than that are counted together: reasons may tell shapes and values.
+#: With more kinds of calls than that reasons, which may tell shapes and values, are left out.
 LIMIT = 1000
-_OTHERS = ("", "", "", "calls of other kinds")
+_ANY = "one of many reasons"
 
 _calls: Counter[tuple[str, str, str, str]] = Counter()
 _lock = threading.Lock()
@@ -68,9 +68,12 @@ def count(name: str, array: Any, served_by: str, why: str = "") -> None:
     """Count a call of the function `name`, unless it is part of another one."""
     if is_inside():
         return
-    key = name, str(getattr(array, "dtype", "")), served_by, why.partition("\n")[0]
+    of = name, str(getattr(array, "dtype", "")), served_by
+    key = (*of, why.partition("\n")[0])
     with _lock:
-        _calls[key if key in _calls or len(_calls) < LIMIT else _OTHERS] += 1
+        if why and key not in _calls and len(_calls) >= LIMIT:
+            key = (*of, _ANY)
+        _calls[key] += 1
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def _functions() -> Iterator[tuple[Callable[..., Any], set[str]]]:
     for name in dask_coop.__all__:
         function = getattr(dask_coop, name)
         if inspect.isfunction(function):
-            _, *rest = inspect.signature(function).parameters.values()
+            rest = [*inspect.signature(function).parameters.values()][1:]
             if "engine" in (p.name for p in rest) and all(p.default is not p.empty for p in rest):
                 yield function, {p.name for p in rest}
 

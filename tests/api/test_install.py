@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,12 @@ from dask_coop.api import fallback, install, report
 X = np.random.default_rng(5).normal(size=(24, 10)).astype("f4")
 X[::5, 3] = np.nan
 X0 = np.arange(12.0).reshape(4, 3)
+
+
+@pytest.fixture(autouse=True)
+def _no_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin with an empty report."""
+    monkeypatch.setattr(report, "_calls", Counter())
 
 
 def lazy() -> da.Array:
@@ -317,8 +324,7 @@ def test_our_own_functions_are_in_the_report_too() -> None:
         assert after["sum", who] == before.get(("sum", who), 0) + 1
 
 
-def test_a_report_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "_calls", type(report._calls)())
+def test_a_report_has_an_end() -> None:
     for i in range(report.LIMIT + 5):
         report.count("sum", X, "Dask", f"reason {i}")
     assert len(dc.report()) == report.LIMIT + 1

@@ -199,8 +199,9 @@ class Case:
         arguments = [f"[{', '.join(inputs)}]"] if self.together else inputs
         arguments += [f"{name}={operand.code(xp)}" for name, operand in self.operands.items()]
         arguments += [f"{name}={show(value)}" for name, value in self.options.items()]
-        called = f"dc.install(); da.{self.function}" if self.installed else f"dc.{self.function}"
-        line = f"{called}({', '.join(arguments)})"
+        line = f"dc.{self.function}({', '.join(arguments)})"
+        if self.installed:
+            line = f"dc.installed()(lambda: da{line[2:]})()"
         if self.compiled and xp is np:
             line = f"counting.WORTH_COMPILING = adding.WORTH_COMPILING = 1; {line}"
         if any(isinstance(value, Named) for value in self.options.values()):
