@@ -79,7 +79,7 @@ def test_what_is_not_warm_is_seen_to_compile(tmp_path: Path) -> None:
 def test_every_function_with_an_axis_is_called() -> None:
     """What takes more than an array is named, and everything else is found."""
     named = {"reduce", "scan", "histogram2d", "moment", "topk", "argtopk"}
-    named |= {"groupby_reduce", "to_hist"}
+    named |= {"groupby_reduce", "groupby_scan", "to_hist"}
     named |= {f"{nan}{name}" for nan in ("", "nan") for name in ("quantile", "percentile")}
     found = {function.__name__ for function, _ in loops._functions()}
     with_engine = {
