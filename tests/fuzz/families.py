@@ -83,7 +83,7 @@ def family_of(seed: int, index: int) -> str:
     return _WHEEL[int(np.random.default_rng((seed, index)).integers(len(_WHEEL)))]
 
 
-#: Functions that `dask_coop.install` puts in the place of those of dask.array, with the same results
+#: Functions that `dask_coop.install` puts in the place of those of dask.array with the same results
 #: as ours; of counts Dask declares the least length.
 INSTALLED = {row.name for row in installed_dask.rows() if row.module == "dask.array"}
 INSTALLED -= {"bincount", "push"}
