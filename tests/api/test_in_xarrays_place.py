@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import upstream
 
 import dask_coop as dc
 
@@ -137,3 +138,11 @@ def test_xarrays_own_tests_pass_but_for_known_differences(module: str, tmp_path:
     assert set(found) == set(differences), done.stdout + done.stderr
     (used,) = re.findall(r"^used: (.*)$", done.stdout, re.MULTILINE)
     assert needed <= set(used.split()), done.stdout
+
+
+def test_xarrays_tests_of_chunked_arrays_pass_with_ours_installed(tmp_path: Path) -> None:
+    suite = upstream.SUITES["xarray"]
+    if not (suite.find(tmp_path) / suite.tests[0]).exists():
+        pytest.skip("xarray is installed without its tests")
+    # `make upstream` runs all of them.
+    assert upstream.check(suite, tmp_path, ["-k", "dask and not Rolling"])
