@@ -108,6 +108,13 @@ def _in_words(samples: Sequence[tuple[float, int]]) -> str:
     return f"{counts[0]} samples, " + ", ".join(fewer)
 
 
+def versions_of(machine: dict[str, Any]) -> str:
+    """Return the versions of all that a machine has of what results depend on."""
+    return ", ".join(
+        f"{name} {version}" for name, version in machine["versions"].items() if version
+    )
+
+
 def kinds(found: Row) -> tuple[str, ...]:
     """Return which plots there are of a file of results."""
     return ("sizes", "bins") if found["machine"]["gpu"] else ("threads",)
@@ -117,7 +124,7 @@ def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
     """Return what is to be said of one file of results."""
     machine, lines = found["machine"], list(merged(found["rows"]))
     gpu = machine["gpu"]
-    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
+    versions = versions_of(machine)
     rates = ", ".join(
         f"{what} {c['bytes'] / c['ms'] / 1e6:,.0f} GB/s" for what, c in found["ceilings"].items()
     )

@@ -326,7 +326,7 @@ def figures(folder: Path, start: Path) -> str:
     for path in sorted(found_in, key=lambda path: (not found_in[path]["machine"]["gpu"], path)):
         found = found_in[path]
         machine, rows = found["machine"], found["rows"]
-        versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
+        versions = report.versions_of(machine)
         gpu = machine["gpu"]
         where = f"{machine['workers']} x {gpu['name']}" if gpu else "Two processes on two cores"
         parts += [

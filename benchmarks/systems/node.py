@@ -382,7 +382,7 @@ def figures(folder: Path) -> str:
         machine, rows = found["machine"], found["rows"]
         times = {(r["work"], r["contender"], r["gpus"]): r.get("ms") for r in rows}
         most = machine["gpus"]
-        versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
+        versions = report.versions_of(machine)
         parts.append(
             f"{machine['gpus']} x {machine['gpu']['name']}, {machine['date']}. {versions}. "
             f"{machine['chunks']} chunks of {machine['size'] * 4 / 2**30:g} GiB of float32; "

@@ -478,15 +478,19 @@ def facts(gpu: bool) -> dict[str, Any]:
     return found | ({"gpu": next(iter(known["gpus"]), None)} if gpu else {})
 
 
+def heading(path: Path, machine: dict[str, Any]) -> list[str]:
+    """Return what stands above the results of a file: the machine, the date and the versions."""
+    name = (machine.get("gpu") or {}).get("name") or f"{machine['cores']} cores, no GPU"
+    return [f"### {name} ({path.stem})", f"{machine['date']}. {report.versions_of(machine)}."]
+
+
 def figures(folder: Path) -> str:
     """Return what the page says of the results in `folder`."""
     parts = []
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text())
         machine, rows = found["machine"], found["rows"]
-        versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
-        name = (machine.get("gpu") or {}).get("name") or f"{machine['cores']} cores, no GPU"
-        parts += [f"### {name} ({path.stem})", f"{machine['date']}. {versions}."]
+        parts += heading(path, machine)
         works = dict.fromkeys(row["work"] for row in rows)
         table = []
         for work in works:

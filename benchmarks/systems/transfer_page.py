@@ -126,7 +126,7 @@ def figures(folder: Path) -> str:
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text())
         machine, rows = found["machine"], found["rows"]
-        versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
+        versions = report.versions_of(machine)
         parts += [
             f"### {machine['gpus']} x {(machine['gpu'] or {}).get('name')} ({path.stem})",
             f"{machine['date']}. {versions}. {machine['bytes'] / 2**30:g} GiB of float32 in chunks "

@@ -74,9 +74,7 @@ def figures(folder: Path) -> str:
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text())
         machine, rows = found["machine"], found["rows"]
-        versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items() if v)
-        name = (machine.get("gpu") or {}).get("name") or f"{machine['cores']} cores, no GPU"
-        parts += [f"### {name} ({path.stem})", f"{machine['date']}. {versions}."]
+        parts += order.heading(path, machine)
         times = {(row["work"], row["by"]): row["s"] for row in rows}
         names = list(dict.fromkeys(row["by"] for row in rows))
         works = list(dict.fromkeys(row["work"] for row in rows))

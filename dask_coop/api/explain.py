@@ -27,6 +27,7 @@ from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers
 from dask_coop.api import group_quantiles
 from dask_coop.api.fallback import HandOver, recall
+from dask_coop.api.report import as_table
 from dask_coop.graph import grouped, matmul, trapezoids, windows
 from dask_coop.graph.tasks import (
     KINDS,
@@ -85,10 +86,7 @@ class Explanation(tuple[Row, ...]):
 
     def __repr__(self) -> str:
         """Return the table."""
-        rows = [("operation", "served by", "method", "why"), *self]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        return "\n".join(lines)
+        return as_table([("operation", "served by", "method", "why"), *self])
 
 
 def explain(x: Any) -> Explanation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import dask.array as da
@@ -48,6 +48,7 @@ _SCANS = (cumulative.cumsum, cumulative.cumprod, cumulative.nancumsum, cumulativ
 _METHODS = ("sequential", "blelloch")
 
 
+@cache
 def _served(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return what builds a lazy result of ours; `engine` is none of what Dask's functions take."""
     build = strict(function)
@@ -129,14 +130,15 @@ def _is_ours(*args: Any, **kwargs: Any) -> bool:
     return not is_left_to_dask()
 
 
-def rows() -> list[Row]:
+@cache
+def rows() -> tuple[Row, ...]:
     """Return Dask's functions and what serves them."""
     same = [getattr(module, name) for module, names in _SAME.items() for name in names.split()]
     served = {function.__name__: _served(function) for function in same}
     served |= {function.__name__: _scan(function) for function in _SCANS}
     served |= {"histogram": _histogram, "histogramdd": _histogramdd, "histogram2d": _histogram2d}
     served |= {"bincount": _bincount, "percentile": _percentile, "push": _push}
-    return [
+    return (
         *(Row("dask.array", name, build, _is_ours) for name, build in served.items()),
         Row("dask.array.linalg", "norm", _served(norm.norm), _is_ours),
-    ]
+    )

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+
+def as_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows, of which the first is the head, with their cells below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)
 
 
 class Row(NamedTuple):
@@ -40,13 +47,10 @@ class Report(tuple[Row, ...]):
 
     def __repr__(self) -> str:
         """Return the table."""
-        head = ("function", "calls", "elements", "served by", "why")
-        rows = [
+        rows = (
             (row.function, str(row.calls), row.elements, row.served_by, row.why) for row in self
-        ]
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (head, *rows))
-        return "\n".join(lines)
+        )
+        return as_table([("function", "calls", "elements", "served by", "why"), *rows])
 
 
 #: With more kinds of calls than that reasons, which may tell shapes and values, are left out.
