@@ -22,13 +22,40 @@ struct GroupTotals {
   __device__ static State combine(State a, State b) { return a + b; }
 };
 
+// The biased exponent of a finite float, 1 for zero too, or 255.
+__device__ inline int exponent_of(float x) {
+  int exponent = int(__float_as_uint(x) >> 23 & 0xff);
+  return exponent ? exponent : 1;
+}
+
+// The larger one of an exponent and that of a value, if it is a finite float.
+template <typename T> __device__ int larger_exponent(int exponent, T value) {
+  if constexpr (is_float<T>::value) {
+    int own = exponent_of(convert<float>(value));
+    return own < 255 && own > exponent ? own : exponent;
+  } else {
+    return exponent;
+  }
+}
+
+// Returns the largest of a warp's exponents.
+__device__ inline int warp_largest(int exponent) {
+#pragma unroll
+  for (int offset = warp_size / 2; offset > 0; offset /= 2) {
+    int other = __shfl_xor_sync(full_mask, exponent, offset);
+    exponent = other > exponent ? other : exponent;
+  }
+  return exponent;
+}
+
 // A block for each of the `tiles` tiles, and no more buckets than threads. extents[bucket * tiles + tile] gets where
 // a list begins in its tile, shifted by 16, and its length. `sizes` gets about the work that the buckets make, in
 // elements, from some of the tiles. Threads take turns in `copies` counters a bucket, for additions to one wait for
-// one another. Dynamic shared memory holds a tile, the counters and one more, and what a scan needs.
+// one another. Dynamic shared memory holds a tile, the counters and one more, and what a scan needs. `exponent`
+// gets the largest biased exponent of finite floats, if it is less; null for nobody who asks.
 template <typename T, int nt, int vt>
 __device__ void deal_groups(const T* x, const int* codes, i64 size, int groups, unsigned short* lows, T* values,
-                            unsigned* extents, unsigned* sizes, int buckets, int copies) {
+                            unsigned* extents, unsigned* sizes, int buckets, int copies, int* exponent) {
   constexpr int nv = nt * vt, every = 64, v = 4;
   static_assert(vt % v == 0 && nv < 1 << 16, "");
   alignas(16) extern __shared__ unsigned char staged[];
@@ -37,9 +64,10 @@ __device__ void deal_groups(const T* x, const int* codes, i64 size, int groups, 
   // Not in static shared memory, which would take from what a block may have.
   auto& storage = *reinterpret_cast<typename Cta<GroupTotals, nt>::Storage*>(low + nv);
   auto* counts = reinterpret_cast<unsigned*>(&storage + 1);
-  int tid = threadIdx.x, counters = buckets * copies, mine = tid % copies;
+  int tid = threadIdx.x, counters = buckets * copies, mine = tid % copies, most = 1;
+  unsigned* block_most = counts + counters + 1;
   i64 tile = blockIdx.x, tiles = gridDim.x, first = tile * nv;
-  for (int c = tid; c <= counters; c += nt) counts[c] = 0;
+  for (int c = tid; c <= counters + 1; c += nt) counts[c] = 0;
   using Codes = Vector<int, v>;
   using Values = Vector<T, v>;
   bool whole = first + nv <= size && reinterpret_cast<u64>(x) % sizeof(Values) == 0 &&
@@ -60,12 +88,22 @@ __device__ void deal_groups(const T* x, const int* codes, i64 size, int groups, 
         if (at + k < size) loaded[i].values[k] = x[at + k];
       }
     }
+    if (exponent) {
+#pragma unroll
+      for (int k = 0; k < v; ++k) {
+        if (whole || at + k < size) most = larger_exponent(most, loaded[i].values[k]);
+      }
+    }
 #pragma unroll
     for (int k = 0; k < v; ++k) {
       code[i * v + k] = unsigned(some.values[k]) < unsigned(groups) ? unsigned(some.values[k]) : ~0u;
     }
   }
   __syncthreads();
+  if (exponent) {
+    most = warp_largest(most);
+    if (tid % warp_size == 0) atomicMax(block_most, unsigned(most));
+  }
   // Neighbours in one bucket take their ranks at once: additions to one counter wait for one another.
 #pragma unroll
   for (int i = vt - 1; i >= 0; --i) {
@@ -87,7 +125,11 @@ __device__ void deal_groups(const T* x, const int* codes, i64 size, int groups, 
     done += all;
     if (c < counters) counts[c] = start;
   }
-  if (tid == 0) counts[counters] = done;
+  if (tid == 0) {
+    counts[counters] = done;
+    // Few blocks find a larger one, and the others need not wait for one another.
+    if (exponent && int(*block_most) > *static_cast<volatile int*>(exponent)) atomicMax(exponent, int(*block_most));
+  }
   __syncthreads();
   for (int b = tid; b < buckets; b += nt) {
     unsigned start = counts[b * copies], count = counts[(b + 1) * copies] - start;

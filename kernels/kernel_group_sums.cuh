@@ -1,6 +1,6 @@
 // Sums of many groups: the tables of kernel_group_lists.cuh, and what is before and after.
 //
-//   largest_element  the exponent of the largest element, for floats
+//   largest_element  the exponent of the largest element, for floats that are not dealt yet
 //   settle_groups    makes the sums
 //
 // Elements are added as integers, so that their order does not matter: floats as multiples of 2^-57 of a power of
@@ -27,28 +27,16 @@ struct GroupSum {
 // The lanes of a warp with elements of one group from which on these are added up before.
 constexpr int crowd = 4;
 
-// The biased exponent of a finite float, 1 for zero too, or 255.
-__device__ inline int exponent_of(float x) {
-  int exponent = int(__float_as_uint(x) >> 23 & 0xff);
-  return exponent ? exponent : 1;
-}
-
-// `exponent` gets the largest one of the finite elements; it is zero before.
+// `exponent` gets the largest one of the finite elements, if it is less.
 template <typename T, int nt>
 __device__ void largest_element(const T* x, i64 size, int* exponent) {
   int most = 1;
   i64 each = ((size + gridDim.x - 1) / gridDim.x + 63) / 64 * 64, begin = blockIdx.x * each;
   i64 count = size - begin < each ? size - begin : each;
   if (count > 0) {
-    for_each<nt, 4>(x + begin, count, threadIdx.x, [&](T value, i64) {
-      int mine = exponent_of(convert<float>(value));
-      if (mine < 255 && mine > most) most = mine;
-    });
+    for_each<nt, 4>(x + begin, count, threadIdx.x, [&](T value, i64) { most = larger_exponent(most, value); });
   }
-  for (int offset = 16; offset > 0; offset /= 2) {
-    int other = __shfl_xor_sync(full_mask, most, offset);
-    most = other > most ? other : most;
-  }
+  most = warp_largest(most);
   if (threadIdx.x % warp_size == 0) atomicMax(exponent, most);
 }
 
@@ -82,6 +70,8 @@ template <typename T> struct SumTable {
   i64 first;
   int exponent;
   double unit;
+  // The group that many lanes of the warp last had elements of, or ~0.
+  unsigned crowded = ~0u;
 
   __device__ SumTable(double* special, u64* high, u64* low, u64* apart, const int* exponents)
       : special(special), high(high), low(low), apart(apart), exponents(exponents) {}
@@ -96,10 +86,11 @@ template <typename T> struct SumTable {
   __device__ void add(unsigned code, T value) {
     i64 integer = 0;
     bool counts = code != ~0u && get(code, value, integer);
-    // What goes to the group of the first lane is added up before: additions to one word wait for one another.
-    unsigned leader = __shfl_sync(full_mask, code, 0);
-    bool joins = counts && code == leader;
-    if (__popc(__ballot_sync(full_mask, joins)) >= crowd) {
+    // What goes to a crowded group is added up before: additions to one word wait for one another.
+    unsigned leader = crowded != ~0u ? crowded : __shfl_sync(full_mask, code, 0);
+    bool joins = counts && code == leader, many = __popc(__ballot_sync(full_mask, joins)) >= crowd;
+    crowded = many ? leader : ~0u;
+    if (many) {
       i64 sum = warp_reduce<GroupSum, warp_size>(joins ? integer : 0);
       if (threadIdx.x % warp_size == 0) add_integer(leader, sum);
       counts = counts && !joins;

@@ -43,7 +43,7 @@ class Team:
     Attributes
     ----------
     objection : str
-        Why no launch takes several of these GPUs, as where there is one; "" if one does.
+        Why no launch takes these GPUs; "" if one does.
     """
 
     def __init__(self, ordinals: Sequence[int], timeout: float) -> None:
@@ -152,13 +152,12 @@ class Team:
 
 
 def _objection(ordinals: tuple[int, ...]) -> str:
-    if len(ordinals) < 2:
-        return "there is one GPU"
+    several = len(ordinals) > 1
     if len(ordinals) > MOST:
         return f"a launch takes up to {MOST} GPUs, not {len(ordinals)}"
-    if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+    if several and os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
         return "CUDA_LAUNCH_BLOCKING lets one GPU wait for another that is not yet launched on"
-    if _is_sanitized():
+    if several and _is_sanitized():
         return "compute-sanitizer runs kernels one at a time"
     facts = {device(ordinal) for ordinal in ordinals}
     if len(facts) > 1:

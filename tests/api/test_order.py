@@ -116,6 +116,9 @@ def test_quantiles_along_axes_are_numpys(
         tiny = float(np.finfo("f4").tiny)
         np.testing.assert_allclose(result, expected, rtol=1e-6, atol=tiny)
         return
+    if name.startswith("nan") and result.dtype.kind == "f":
+        # NumPy takes the dtype of the first line's result, which is smaller if all of it is NaN.
+        expected = expected.astype(result.dtype) if np.isnan(expected).any() else expected
     if name == "nanmedian" and array.dtype == "f2":
         # NumPy adds an element in the middle to itself, which float16 may not hold.
         expected = np.where(np.isinf(expected) & (abs(result) >= 2**15), result, expected)
@@ -360,9 +363,9 @@ def test_weights_go_with_their_elements_however_these_lie(xp: Any) -> None:
     for turned in (np.s_[::-1], np.s_[::1]):
         x = to_chunks(xp, array, 5).map_blocks(lambda b, turned=turned: b[turned].copy()[turned])
         for q in (0.05, 0.5):
-            options: dict[str, Any] = {"weights": weights, "method": "inverted_cdf"}
-            expected = np.quantile(array, q, **options)
-            assert float(dc.quantile(x, q, **options).compute()) == expected
+            expected = np.quantile(array, q, weights=weights, method="inverted_cdf")
+            result = dc.quantile(x, q, weights=to_chunks(xp, weights, 5), method="inverted_cdf")
+            assert float(result.compute()) == expected
 
 
 def test_weights_that_are_negative_or_zero_are_refused_when_they_are_known() -> None:

@@ -71,9 +71,9 @@ def test_histograms_that_do_not_suit(op: Operation, grid: Any, text: str) -> Non
 
 
 def test_what_keeps_a_team_from_launches_keeps_all_chunks_from_them() -> None:
-    team = SimpleNamespace(objection="there is one GPU")
-    assert str(eligibility.objection_to_team(team)) == "there is one GPU"
-    assert str(eligibility.objection_to_chunks([np.ones(2)], team)) == "there is one GPU"
+    team = SimpleNamespace(objection="the GPUs differ")
+    assert str(eligibility.objection_to_team(team)) == "the GPUs differ"
+    assert str(eligibility.objection_to_chunks([np.ones(2)], team)) == "the GPUs differ"
     assert eligibility.objection_to_team(SimpleNamespace(objection="")) is None
 
 

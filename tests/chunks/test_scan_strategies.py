@@ -189,6 +189,9 @@ def test_logarithms_of_sums(cuda: Any, strategy: str | None, kind: str, dtype: s
         finite = np.isfinite(expected.astype(dtype))
         np.testing.assert_array_equal(found[~finite], expected.astype(dtype)[~finite])
         bound = total + 4 * shape[1] * np.finfo("f8").eps * (1 + np.abs(expected))
+        if strategy == "scan-then-fan":
+            # What a tile comes to is rounded to the dtype before what is in front is added.
+            bound += np.finfo(dtype).eps
         error = np.abs(np.where(finite, found, 0) - np.where(finite, expected, 0))
         assert (error <= bound)[finite].all(), f"{shape} {options}"
 

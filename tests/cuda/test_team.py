@@ -36,7 +36,9 @@ print(json.dumps(said))
 
 CASES = {
     "": "",
-    "ordinals = (2,)": "there is one GPU",
+    "ordinals = (2,)": "",
+    "ordinals = (2,); os.environ['CUDA_LAUNCH_BLOCKING'] = '1'": "",
+    "ordinals = (2,); team.attribute = lambda ordinal, name: 0": "GPU 2 takes no cooperative",
     "ordinals = tuple(range(17))": "a launch takes up to 16 GPUs, not 17",
     "os.environ['CUDA_LAUNCH_BLOCKING'] = '1'": "CUDA_LAUNCH_BLOCKING lets one GPU wait for",
     "os.environ['CUDA_LAUNCH_BLOCKING'] = '0'": "",

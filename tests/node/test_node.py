@@ -461,11 +461,11 @@ def test_launches_that_do_not_suit_run_their_plain_tasks(
     lines = sorted(node.explain().splitlines())
     assert [line.partition("-")[0] for line in lines] == ["cumsum", "sum"]
     assert all(line.endswith(": plain tasks, because GPUs are fakes") for line in lines)
-    fake = SimpleNamespace(objection="there is one GPU")
+    fake = SimpleNamespace(objection="the GPUs differ")
     with monkeypatch.context() as patch:
         patch.setattr(node._launcher, "_team", fake)
         assert dc.sum(x).compute(scheduler=node.get) == array.sum()
-    assert node.explain().endswith("plain tasks, because there is one GPU")
+    assert node.explain().endswith("plain tasks, because the GPUs differ")
     dc.sum(da.ones((4, 4), chunks=2), axis=0).compute(scheduler=node.get)
     assert node.explain().endswith("plain tasks, because it leaves axes that are not reduced")
     da.ones(3, chunks=2).compute(scheduler=node.get)

@@ -77,12 +77,12 @@ def objection_to_grid(grid: BinSpec) -> Objection | None:
 
 
 def objection_to_team(team: Any) -> Objection | None:
-    """Say why there are no launches over several GPUs of a `dask_coop.cuda.team.Team`, or None."""
+    """Say why there are no launches over the GPUs of a `dask_coop.cuda.team.Team`, or None."""
     return Objection(team.objection) if team.objection else None
 
 
 def objection_to_chunks(xs: Sequence[Any], team: Any) -> Objection | None:
-    """Say why there is no launch over such chunks on several GPUs of a team, or None."""
+    """Say why there is no launch over such chunks on the GPUs of a team, or None."""
     if reason := objection_to_team(team):
         return reason
     # The other questions need no CuPy.
@@ -93,8 +93,6 @@ def objection_to_chunks(xs: Sequence[Any], team: Any) -> Objection | None:
     found = {x.device.id for x in xs}
     if others := found - set(team.ordinals):
         return Objection(f"chunks lie on GPU {min(others)}, which is not the node's")
-    if len(found) < 2:
-        return Objection(f"all chunks lie on GPU {min(found)}")
     return None
 
 

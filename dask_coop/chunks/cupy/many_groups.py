@@ -130,14 +130,17 @@ def _sum_by_buckets(codes: Array, values: Array, n: int, total: Array) -> None:
     is_float = values.dtype.kind == "f"
     largest, deal = programs.largest(values.dtype), programs.deal(values.dtype)
     add, settle = programs.add(values.dtype), programs.settle(total.dtype)
-    prepare(*(largest,) * is_float, deal, add, settle)
+    prepare(deal, add, settle)
     words = cupy.zeros((2 + programs.APART_WORDS * is_float) * n + 1, "u8")
     high = words.data.ptr
     low, exponent, apart = high + 8 * n, high + 16 * n, high + 16 * n + 8
-    if is_float:
-        size = np.int64(values.size)
-        launch(largest, 2 * gpu.processors, programs.THREADS, values.data.ptr, size, exponent)
-    _by_buckets(codes, values, n, add, 3, exponent, total.data.ptr, high, low, apart)
+    dealt = _dealt_at_a_time(values, n)
+    if is_float and values.size > dealt:
+        rest = values[dealt:]
+        size = np.int64(rest.size)
+        launch(largest, 2 * gpu.processors, programs.THREADS, rest.data.ptr, size, exponent)
+    given = exponent, total.data.ptr, high, low, apart
+    _by_buckets(codes, values, n, add, 3, exponent if is_float else 0, *given)
     settled = total.data.ptr, high, low, apart, exponent, np.int32(n)
     launch(settle, -(-n // programs.SETTLE_THREADS), programs.SETTLE_THREADS, *settled)
 
@@ -157,7 +160,7 @@ def _extrema(op: Operation, codes: Array, values: Array, n: int, *out: Array) ->
     else:
         source = programs.extremes_of_lists(op.element, keys)
         prepare(programs.deal(op.element), source, settle)
-        _by_buckets(codes, values, n, source, 1, table.data.ptr)
+        _by_buckets(codes, values, n, source, 1, 0, table.data.ptr)
     if op.monoid.positional:
         out[1].fill(NO_INDEX)
         finder = programs.find(op.element, keys, v)
@@ -166,21 +169,34 @@ def _extrema(op: Operation, codes: Array, values: Array, n: int, *out: Array) ->
     launch(settle, -(-n // programs.SETTLE_THREADS), programs.SETTLE_THREADS, *settled)
 
 
+def _dealt_at_a_time(values: Array, n: int) -> int:
+    """Return how many elements are dealt at a time, in whole tiles."""
+    tile = programs.DEAL_THREADS * programs.DEAL_ITEMS
+    buckets = -(-n // programs.BUCKET)
+    most = max(1, _LISTS_BYTES // (tile * (2 + values.itemsize) + 4 * buckets))
+    return tile * min(-(-values.size // tile), most)
+
+
 def _by_buckets(
-    codes: Array, values: Array, n: int, source: str, words: int, *arguments: Any
+    codes: Array, values: Array, n: int, source: str, words: int, exponent: int, *arguments: Any
 ) -> None:
-    """Deal values to buckets, and launch the program that takes them."""
+    """Deal values to buckets, and launch the program that takes them.
+
+    What is at the address `exponent`, if it is not 0, gets the largest exponent of what is dealt.
+    """
     gpu = device(cupy.cuda.runtime.getDevice())
     element, size = values.dtype, values.size
     buckets = -(-n // programs.BUCKET)
     copies = _copies(buckets)
     tile = programs.DEAL_THREADS * programs.DEAL_ITEMS
-    most = -(-size // tile)
-    most = min(most, max(1, _LISTS_BYTES // (tile * (2 + element.itemsize) + 4 * buckets)))
+    most = _dealt_at_a_time(values, n) // tile
     lists = cupy.empty(most * tile * (2 + element.itemsize), "u1")
     extents = cupy.empty(most * buckets, "u4")
     at = lists.data.ptr, lists.data.ptr + 2 * most * tile, extents.data.ptr
-    blocks = gpu.processors + (buckets if buckets > gpu.processors // 2 else 0)
+    blocks = gpu.processors
+    if buckets > blocks // 2:
+        # Blocks of a bucket that has much do not begin last and end long after the others.
+        blocks = 4 * blocks + buckets
     for begin in range(0, size, most * tile):
         some = min(size - begin, most * tile)
         tiles, work = -(-some // tile), cupy.zeros(buckets, "u4")
@@ -190,7 +206,7 @@ def _by_buckets(
             programs.deal(element),
             tiles,
             programs.DEAL_THREADS,
-            *(*given, np.int64(some), np.int32(n), *room, np.int32(copies)),
+            *(*given, np.int64(some), np.int32(n), *room, np.int32(copies), exponent),
             shared=programs.deal_shared_bytes(element, buckets * copies),
         )
         launch(

@@ -33,16 +33,16 @@ def deal(element: np.dtype[Any]) -> str:
     """Return the partition of elements and their codes into lists a bucket."""
     return f"""{_head("lists", element, f"{DEAL_THREADS}, 2")}
 entry(const T* x, const int* codes, i64 size, int groups, unsigned short* lows, T* values,
-      unsigned* extents, unsigned* sizes, int buckets, int copies) {{
+      unsigned* extents, unsigned* sizes, int buckets, int copies, int* exponent) {{
   deal_groups<T, {DEAL_THREADS}, {DEAL_ITEMS}>(x, codes, size, groups, lows, values, extents, sizes,
-                                               buckets, copies);
+                                               buckets, copies, exponent);
 }}
 """
 
 
 def deal_shared_bytes(element: np.dtype[Any], counters: int) -> int:
     """Return the shared memory of a block of `deal`."""
-    return DEAL_THREADS * DEAL_ITEMS * (2 + element.itemsize) + 4 * (counters + 1) + 256
+    return DEAL_THREADS * DEAL_ITEMS * (2 + element.itemsize) + 4 * (counters + 2) + 256
 
 
 def lists_shared_bytes(words: int) -> int:
