@@ -166,9 +166,8 @@ def test_what_a_function_adds_to_its_own_tasks_is_told_beside_them(xp: Any) -> N
     in_place = {r.operation: r.method for r in dc.explain(dc.groupby_scan(x, PAIRS, func="cummax"))}
     assert in_place["group-begins"] == "known when the graph is built; 2 tasks"
     assert in_place["cummax"] == "reduce-then-scan over 6 chunks with segments; 12 tasks"
-    last = dc.explain(dc.groupby_scan(x, ODD, func="cummax"))[-1]
-    assert "groupby-cummax-scan" in last.operation
-    assert last.served_by == "dask_coop"
+    moved = dc.explain(dc.groupby_scan(x, ODD, func="cummax"))
+    assert "dask_coop" in {r.served_by for r in moved if "cummax" in r.operation}
     means = dc.explain(dc.ewm_mean(x, com=1, min_periods=2))
     ours = [r.operation for r in means if r.served_by == "dask_coop"]
     assert ours == ["ewm_mean-valid", "ewm_mean", "cumsum", "ewm_mean-seen"]
