@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.systems.unchanged [--gpu]`` runs field.py in processes of its own, in turn
 plainly and by ``python -m dask_coop run``, and holds their results to each other. The figures of
-docs/install.md are made of benchmarks/results/install/*.json, by ``--write``.
+docs/install.md are made of benchmarks/results/install/*.json, by ``--write``, and so is the picture
+of README.md.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ COMMANDS = {
     DASK: [],
     OURS: ["-m", "dask_coop", "run"],
     GPU: ["-m", "dask_coop", "run", "--chunks", "cupy"],
+}
+
+#: What a bar is called, by who did it, and its color.
+BARS = {
+    DASK: ("dask.array", "#6a994e"),
+    OURS: ("dask_coop", "#c8553d"),
+    GPU: ("dask_coop, chunks on the GPU", "#8d3b72"),
 }
 
 Row = dict[str, Any]
@@ -92,6 +100,44 @@ def figures(folder: Path) -> str:
     return "\n\n".join(parts) or "No results are there yet."
 
 
+def draw(folder: Path) -> Path:
+    """Draw the results in `folder`, beside them: a panel a machine, bars by who did a work."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    paths = sorted(folder.glob("*.json"))
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    # The same results give the same file.
+    with matplotlib.rc_context({"svg.hashsalt": "dask_coop", "svg.fonttype": "none"}):
+        for axes, path in zip(
+            figure.subplots(1, len(paths), squeeze=False).flat, paths, strict=True
+        ):
+            found = json.loads(path.read_text())
+            rows, machine = found["rows"], found["machine"]
+            works = list(dict.fromkeys(row["work"] for row in rows))
+            names = list(dict.fromkeys(row["by"] for row in rows))
+            height = 0.8 / len(names)
+            for number, by in enumerate(names):
+                seconds = [row["s"] for row in rows if row["by"] == by]
+                places = [place + height * number - 0.4 + height / 2 for place in range(len(works))]
+                label, color = BARS[by]
+                bars = axes.barh(places, seconds, height, color=color, label=label)
+                axes.bar_label(bars, fmt="%.2f", padding=2, fontsize=7)
+            gpu = f", {machine['gpu']['name']}" if "gpu" in machine else ""
+            axes.set_title(f"{machine['cores']} cores{gpu}: {rows[0]['gib']:g} GiB", fontsize=10)
+            axes.set_yticks(range(len(works)), works)
+            axes.invert_yaxis()
+            axes.set_xscale("log")
+            axes.margins(x=0.12)
+            axes.set_xlabel("seconds, on a logarithmic scale")
+            axes.spines[["top", "right"]].set_visible(False)
+        handles, labels = figure.axes[-1].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+        target = folder / "unchanged.svg"
+        figure.savefig(target, metadata={"Date": None})
+    return target
+
+
 def main() -> None:
     """Measure, or write the page anew."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -110,6 +156,7 @@ def main() -> None:
         path.write_text(collective.as_text(order.facts(given.gpu), rows))
     if given.write or given.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
+        draw(RESULTS)
 
 
 if __name__ == "__main__":
