@@ -1,0 +1,77 @@
+"""Writes docs/reference.md: every public name, its signature, and what it does in a line.
+
+``python tools/reference.py --write`` writes it anew; a test holds the page to the package, so that
+no public name or parameter changes unseen.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import dask_coop
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
+
+#: The headings of the page, and the modules whose public names stand there.
+SECTIONS = {
+    "Reductions": "sums moments extrema norm",
+    "Scans": "cumulative",
+    "Histograms": "histogram histogramdd bincount hist",
+    "Order and selection": "order topk selection unique",
+    "Groups": "grouped group_scans",
+    "Windows and gaps": "windows fills",
+    "Matrices": "linalg",
+    "Operations of one's own": "monoid",
+    "GPUs, files and clusters": "transfer files node plugin",
+    "In the place of Dask's functions": "install report explain",
+    "Errors and warnings": "errors",
+}
+
+HEAD = """# Reference
+
+Every public name of `dask_coop`, with its parameters; `help(dask_coop.cumsum)` shows shapes, dtypes,
+errors and examples. Methods along named dimensions are in [xarray.md](xarray.md).
+"""
+
+
+def signature(name: str, function: Any) -> str:
+    """Return a call as it is written, without types."""
+    try:
+        found = inspect.signature(function)
+    except ValueError:
+        return name
+    if inspect.isclass(function) and issubclass(function, BaseException):
+        return name
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values()]
+    shown = inspect.Signature(plain)
+    return f"{name}{shown}"
+
+
+def page() -> str:
+    """Return the text of the page.
+
+    Raises
+    ------
+    LookupError
+        If the module of a public name has no section.
+    """
+    modules = {m: heading for heading, some in SECTIONS.items() for m in some.split()}
+    lines: dict[str, list[str]] = {heading: [] for heading in SECTIONS}
+    for name in dask_coop.__all__:
+        value = getattr(dask_coop, name)
+        module = value.__module__.rpartition(".")[2]
+        if module not in modules:
+            raise LookupError(f"the public name {name} of the module {module} has no section")
+        text = inspect.cleandoc(value.__doc__).split("\n\n")[0]
+        short = " ".join(text.split()).replace(":func:", "").replace("``", "`")
+        lines[modules[module]].append(f"- `{signature(name, value)}`  \n  {short}\n")
+    return HEAD + "".join(f"\n## {heading}\n\n{''.join(some)}" for heading, some in lines.items())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        raise SystemExit(__doc__)
+    PAGE.write_text(page())
