@@ -32,8 +32,8 @@ SECTIONS = {
 
 HEAD = """# Reference
 
-Every public name of `dask_coop`, with its parameters; `help(dask_coop.cumsum)` shows shapes, dtypes,
-errors and examples. Methods along named dimensions are in [xarray.md](xarray.md).
+Every public name of `dask_coop`, with its parameters; `help(dask_coop.cumsum)` shows shapes,
+dtypes, errors and examples. Methods along named dimensions are in [xarray.md](xarray.md).
 """
 
 
