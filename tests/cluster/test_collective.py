@@ -712,7 +712,7 @@ def test_the_engine_is_a_choice(client: Client, fallbacks: Any) -> None:
         assert any(asked(client).values())
     with (
         dask.config.set({"coop.engine": "sum"}),
-        pytest.raises(ValueError, match=r"coop\.engine must be one of auto, collective, got 'sum'"),
+        pytest.raises(ValueError, match=r"coop\.engine must be 'auto' or 'collective', got 'sum'"),
     ):
         dc.sum(x)
     dc.sum(x), dc.cumsum(x)
