@@ -1,4 +1,4 @@
-"""What is done when a module is imported; and DASK_COOP_INSTALL, read when Dask is.
+"""What is done when a module is imported; and our configuration, registered when Dask is.
 
 Dask calls `register` on its own import: it is an entry point of the group ``dask.sizeof``. So it is
 here, outside of the package, whose import takes Dask's arrays.
@@ -9,10 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+#: Environment variables that are no keys of Dask's configuration, and say so by one underscore.
+VARIABLES = ("DASK_COOP_INSTALL", "DASK_COOP_CACHE", "DASK_COOP_PORTABLE")
 
 #: What DASK_COOP_INSTALL may be besides "cupy", for chunks on GPUs.
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -64,6 +69,18 @@ class _Loading(Loader):
         self.done(module)
 
 
+@cache
+def defaults() -> dict[str, Any]:
+    """Return what dask_coop.yaml holds, registered as defaults of Dask's configuration."""
+    import dask
+    import yaml
+
+    file = Path(__file__).with_name("dask_coop") / "dask_coop.yaml"
+    found: dict[str, Any] = yaml.safe_load(file.read_text())
+    dask.config.update_defaults(found)
+    return found
+
+
 def wanted_chunks() -> str | None:
     """Return which chunks DASK_COOP_INSTALL asks for, or None if it does not.
 
@@ -81,7 +98,11 @@ def wanted_chunks() -> str | None:
 
 
 def register(sizeof: object) -> None:
-    """Have dask_coop imported behind Dask's arrays, if DASK_COOP_INSTALL says so."""
+    """Register the configuration; import dask_coop behind Dask's arrays if DASK_COOP_INSTALL asks.
+
+    So ``dask config get coop.engine`` and whatever else imports Dask alone know of our keys.
+    """
+    defaults()
     if wanted_chunks() is None:
         return
 

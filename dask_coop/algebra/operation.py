@@ -41,6 +41,11 @@ class Operation:
     masked: bool = False
 
     @property
+    def state_bytes(self) -> int:
+        """The bytes of a state of one line, or of one entry of it."""
+        return sum(dtype.itemsize for dtype in self.monoid.dtypes(self.element))
+
+    @property
     def neutral(self) -> Any:
         """An element that changes no state, or None where there may be none."""
         if self.skipna:

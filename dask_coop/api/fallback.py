@@ -15,13 +15,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-import dask
 from dask.base import is_dask_collection
 from dask.core import flatten
 
 from dask_coop.errors import FallbackWarning
-
-CHOICES = ("allow", "warn", "raise")
+from dask_coop.graph import config
 
 #: Dask's functions, by ours that `dask_coop.install` puts in their places.
 originals: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -67,9 +65,7 @@ def fall_back(
     refusal : type of Exception
         What is raised where it is not allowed.
     """
-    choice = dask.config.get("coop.fallback", "allow")
-    if choice not in CHOICES:
-        raise ValueError(f"coop.fallback must be one of {', '.join(CHOICES)}, got {choice!r}")
+    choice = config.get("coop.fallback", "allow", "warn", "raise")
     if choice == "raise":
         raised = refusal(f"{cause}; with coop.fallback='allow' {name} {how}")
         raise raised from cause if isinstance(cause, Exception) else None

@@ -28,7 +28,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import dask.array as da
 import numpy as np
-from dask import compute, config
+from dask import compute
 from dask.array.core import handle_out
 from dask.base import is_dask_collection
 
@@ -40,7 +40,7 @@ from dask_coop.api.planning import call_with_graphs, convert_parts
 from dask_coop.api.report import count, counted, is_inside, uncounted
 from dask_coop.api.units import with_units
 from dask_coop.errors import Declined, Refused, RefusedByDask
-from dask_coop.graph import executor
+from dask_coop.graph import config, executor
 from dask_coop.graph.transfer import copy_to_host
 
 P = ParamSpec("P")
@@ -132,10 +132,9 @@ def check_keywords(name: str, parameters: Mapping[str, Any], given: Mapping[str,
 
 
 def _chosen(engine: Any) -> str:
-    configured = config.get("coop.engine", "auto")
-    for name, value in (("engine", engine), ("coop.engine", configured)):
-        if value not in ENGINES:
-            raise ValueError(f"{name} must be one of {', '.join(ENGINES)}, got {value!r}")
+    configured = config.get("coop.engine", *ENGINES)
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     return str(configured if engine == "auto" else engine)
 
 

@@ -59,7 +59,7 @@ from dask_coop.graph.executor import Groups
 from dask_coop.graph.grouped import Tables
 from dask_coop.graph.parts import threads_for
 from dask_coop.graph.reduce import origin
-from dask_coop.graph.scan import lines, wrap
+from dask_coop.graph.scan import group_size, lines, wrap
 
 #: Tables of more bytes than this are combined between workers, and not here.
 TREE_BYTES = 1 << 18
@@ -76,7 +76,7 @@ class Collective:
     def states(self, op: Operation, arrays: Sequence[Array], axes: tuple[int, ...]) -> Groups:
         """Reduce the blocks of an array over `axes`."""
         x = arrays[0]
-        _require_small(x, axes, (op.monoid.entries or 1) * _state_bytes(op))
+        _require_small(x, axes, (op.monoid.entries or 1) * op.state_bytes)
         indices = _indices(x)
         positional = op.monoid.positional
         groups = [(0,) * x.ndim] * len(indices)
@@ -99,7 +99,7 @@ class Collective:
     ) -> Groups:
         """Count the samples of an array over `axes`."""
         if len(axes) < arrays[0].ndim:
-            _require_small(arrays[0], axes, math.prod(grid.shape) * _state_bytes(op))
+            _require_small(arrays[0], axes, math.prod(grid.shape) * op.state_bytes)
         indices = _indices(arrays[0])
         groups = [tuple(i for d, i in enumerate(index) if d not in axes) for index in indices]
         is_one = len(set(groups)) == 1
@@ -116,7 +116,7 @@ class Collective:
         axes = tuple(range(kept, x.ndim))
         if tables.nbytes > MOST_BYTES:
             raise Declined(f"its labels are {tables.nbytes} bytes, more than {MOST_BYTES}")
-        table_bytes = tables.n * sum(map(_state_bytes, ops))
+        table_bytes = tables.n * sum(op.state_bytes for op in ops)
         if kept:
             _require_small(x, axes, table_bytes)
         positional = any(op.monoid.positional for op in ops)
@@ -141,11 +141,11 @@ class Collective:
     ) -> Array:
         """Scan the lines of an array."""
         x, heads = source
-        _require_small(x, (spec.axis,), _state_bytes(op))
+        _require_small(x, (spec.axis,), op.state_bytes)
         arrays = [x] if heads is None else [x, heads]
         of_lines = [blocks for _, blocks in lines(x, spec)]
         indices = [index for line in of_lines for index in line]
-        bases = Spine(op, tuple(map(len, of_lines)), heads is not None)
+        bases = Spine(op, tuple(map(len, of_lines)), heads is not None, group_size(op, spec, x))
         name = f"{name}-{uuid.uuid4().hex}"
         wrapped = partial(wrap, HighLevelGraph({}, {}), set(), name)
         like = wrapped({}, op, spec, x)
@@ -176,12 +176,8 @@ def _require_small(x: Array, axes: tuple[int, ...], state_bytes: int) -> None:
         raise Declined(f"its states are {nbytes} bytes, more than {MOST_BYTES}")
 
 
-def _state_bytes(op: Operation) -> int:
-    return sum(dtype.itemsize for dtype in op.monoid.dtypes(op.element))
-
-
 def _is_large(op: Operation, grid: BinSpec) -> bool:
-    return grid.entries is None or grid.entries * _state_bytes(op) > TREE_BYTES
+    return grid.entries is None or grid.entries * op.state_bytes > TREE_BYTES
 
 
 def _nbytes(x: Array, indices: Sequence[Index]) -> list[int]:

@@ -213,11 +213,14 @@ class Spine:
         How many chunks each line has; chunks are numbered line by line, in the order of the scan.
     restarts : bool
         Whether the states are those of a scan that restarts.
+    group : int
+        How many of them are combined one after the other, as in the graph.
     """
 
     op: Operation
     lines: tuple[int, ...]
     restarts: bool
+    group: int
 
     def __call__(self, parts: Iterable[Stacked]) -> list[Stacked]:
         """Return what comes before each chunk but the first of a line.
@@ -236,7 +239,7 @@ class Spine:
                 if stop - start < 2:
                     continue
                 line = tuple(field[start : stop - 1] for field in fields)
-                prefixes = base_of(self.op, stacked(op.monoid.combine, line))
+                prefixes = base_of(self.op, stacked(op.monoid.combine, line, self.group))
                 bases.append(Stacked(numbers[start + 1 : stop], prefixes))
         return bases
 

@@ -42,7 +42,8 @@ from dask_coop.errors import Declined
 from dask_coop.graph import executor, parts
 from dask_coop.graph.fusion import Blocks, TrailingBlocks, add
 from dask_coop.graph.parts import shared, threads_for
-from dask_coop.graph.reduce import FAN_IN, Key, Layer, Origins, array, joined
+from dask_coop.graph.prefixes import at_a_time
+from dask_coop.graph.reduce import FAN_IN, Key, Layer, Origins, array, block_bytes, joined
 from dask_coop.graph.tasks import refs
 
 Codes = np.ndarray[Any, Any]
@@ -141,7 +142,8 @@ def reduction(
     own = None if tables is None else [tables.groups(index) for index in order]
     ranges = _cut(own, shape)
     spans = None if own is None else _spans(own)
-    plans = [_plan(own, spans, len(order), *ends) for ends in ranges]
+    nbytes = sum(block_bytes(op, x, axes) for op in ops)
+    plans = [_plan(own, spans, len(order), nbytes, *ends) for ends in ranges]
 
     merged, below, last = f"{name}-merge-{token}", Layer(), {}
     for index in itertools.product(*(range(x.numblocks[axis]) for axis in range(kept))):
@@ -348,8 +350,8 @@ class Plan(NamedTuple):
     ----------
     sources : list of int
         The numbers of the tables that it takes.
-    levels : list of list of Merge
-        How `FAN_IN` of them, and of what they become, are put together.
+    levels : list of (int, list of Merge)
+        How so many of them at a time, and of what they become, are put together.
     last : Merge
         How those that are left are.
     absent : numpy.ndarray of bool or None
@@ -357,7 +359,7 @@ class Plan(NamedTuple):
     """
 
     sources: list[int]
-    levels: list[list[Merge]]
+    levels: list[tuple[int, list[Merge]]]
     last: Merge
     absent: Codes | None
 
@@ -391,16 +393,24 @@ def _spans(tables: list[Codes]) -> Codes:
 
 
 def _plan(
-    tables: list[Codes] | None, spans: Codes | None, count: int, start: int, stop: int
+    tables: list[Codes] | None,
+    spans: Codes | None,
+    count: int,
+    nbytes: float,
+    start: int,
+    stop: int,
 ) -> Plan:
-    """Return what the block of a result is made of that has the groups from `start` to `stop`."""
+    """Return what the block of a result is made of that has the groups from `start` to `stop`.
+
+    A group has so many bytes in a table.
+    """
     n = stop - start
+    levels: list[tuple[int, list[Merge]]] = []
     if tables is None or spans is None:
-        levels, same = [], Merge(None, n)
-        left = count
-        while left > FAN_IN:
-            left = -(-left // FAN_IN)
-            levels.append([same] * left)
+        same, fan_in, left = Merge(None, n), at_a_time(FAN_IN, n * nbytes), count
+        while left > fan_in:
+            left = -(-left // fan_in)
+            levels.append((fan_in, [same] * left))
         return Plan([*range(count)], levels, same, None)
     # There may be as many blocks of a result as tables, of which each has a few.
     near = np.flatnonzero((spans[:, 0] < stop) & (spans[:, 1] >= start)).tolist()
@@ -410,15 +420,14 @@ def _plan(
     sources = sources or [0]
     # Of the tables of chunks, those groups are taken that the block has.
     have = [tables[i] for i in sources]
-    levels = []
-    while len(have) > FAN_IN:
+    while len(have) > (fan_in := at_a_time(FAN_IN, max(map(len, have)) * nbytes)):
         level, above = [], []
-        for i in range(0, len(have), FAN_IN):
-            parts_of = have[i : i + FAN_IN]
+        for i in range(0, len(have), fan_in):
+            parts_of = have[i : i + fan_in]
             union = reduce(np.union1d, (_within(groups, start, stop) for groups in parts_of))
             level.append(placed(parts_of, union))
             above.append(union)
-        levels.append(level)
+        levels.append((fan_in, level))
         have = above
     whole = np.arange(start, stop)
     present = np.zeros(n, "?")
@@ -454,12 +463,12 @@ def _merges(
     """Add the tasks of a plan; return the keys that are left, and how they are put together."""
     levels, last = plan.levels, plan.last
     if to_one:
-        levels, last = [*levels, [last]], Merge(None, last.n)
-    for depth, level in enumerate(levels):
+        levels, last = [*levels, (len(keys), [last])], Merge(None, last.n)
+    for depth, (fan_in, level) in enumerate(levels):
         above: list[Key] = []
         for i, how in enumerate(level):
             key = (*prefix, depth, i)
-            of = keys if len(level) == 1 else keys[i * FAN_IN :][:FAN_IN]
+            of = keys if len(level) == 1 else keys[i * fan_in :][:fan_in]
             layer[key] = Task(key, merge, ops=ops, states=refs(of), **how._asdict())
             above.append(key)
         keys = above

@@ -13,6 +13,7 @@ What the chunks count into is known when the graph is built, or made by a task o
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Blocks
 from dask_coop.graph.parts import shared, threads_for
-from dask_coop.graph.reduce import Key, Layer, array, find_fan_in, joined, trees
+from dask_coop.graph.reduce import Key, Layer, array, block_bytes, find_fan_in, joined, trees
 from dask_coop.graph.tasks import refs
 
 
@@ -71,8 +72,9 @@ def table(
     name : str
         What keys begin with.
     """
-    x, fan_in = samples[0], find_fan_in(split_every, ())
+    x = samples[0]
     axes = tuple(range(x.ndim)) if axes is None else axes
+    fan_in = find_fan_in(split_every, (), block_bytes(op, x, axes, math.prod(shape)))
     require_room((*(max(sizes) for d, sizes in enumerate(x.chunks) if d not in axes), *shape))
     if (run := executor.runner()) is not None:
         if isinstance(grid, Delayed):

@@ -81,7 +81,7 @@ def quantiles(
     digits: Any = start
     if isinstance(asked, Delayed):
         digits = derive(f"{name}-digits", first_digit, x.dtype, asked)
-    fan_in = find_fan_in(split_every, ())
+    fan_in = find_fan_in(split_every, (), 0)
     token = tokenize(x, weights, asked, dtype, fan_in, recompute)
     source = x
     for number in range(rounds):

@@ -26,8 +26,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
+import dask
 import numpy as np
-from dask import config, system
+from dask import system
 from dask.array.core import Array
 
 from dask_coop import chunks
@@ -37,6 +38,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.algebra.windows import Window
+from dask_coop.graph import config
 from dask_coop.graph.prefixes import base_of, sequential
 
 #: The least elements of a part: what is done to it is to take far longer than to begin it.
@@ -56,9 +58,7 @@ def threads_for(x: Array) -> int:
     ValueError
         If ``coop.threads`` is neither "auto" nor a positive number.
     """
-    given = config.get("coop.threads", "auto")
-    if given != "auto" and not (isinstance(given, int) and given > 0):
-        raise ValueError(f'coop.threads must be "auto" or a positive number, got {given!r}')
+    given = config.get("coop.threads", "auto", config.COUNT)
     total = _configured() if given == "auto" else given
     largest = math.prod(map(max, x.chunks))
     if total <= x.npartitions or not largest >= 2 * PART or chunks.kind(x._meta) != "numpy":
@@ -68,9 +68,9 @@ def threads_for(x: Array) -> int:
 
 def _configured() -> int:
     """Return how many threads Dask itself is to use, as far as its configuration tells."""
-    if config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
+    if dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
         return 1
-    return int(config.get("num_workers", None) or system.CPU_COUNT)
+    return int(dask.config.get("num_workers", None) or system.CPU_COUNT)
 
 
 def shared(threads: int) -> dict[str, int]:

@@ -1,14 +1,17 @@
-"""Base sums on the host: all prefixes of the states of a line's chunks, in two levels.
+"""Base sums on the host: all prefixes of the states of a line's chunks, level by level.
 
-States are taken in groups of `GROUP`, and combined one after the other within a group::
+States are taken in groups, of `GROUP` or fewer, and combined one after the other within a group::
 
     s0 s1 .. s31 | s32 .. s63 | s64 ..      states
          t0      |     t1     |             totals of all groups but the last     (upsweep)
          t0      |   t0 + t1  |             their prefixes                         (spine)
     p0 p1 .. p31 | from t0 on | from t0 + t1 on                                    (downsweep)
 
+The spine is the same again, of the totals: in groups if they are more than one, and so on.  So
+nothing ever takes more states than a group has, and one that comes before them.
+
 What a chunk is scanned from depends on that order alone.  A graph makes tasks of it, by
-`two_levels` over keys, and the scheduler of a cluster does it with many groups at a time, by
+`by_groups` over keys, and the scheduler of a cluster does it with many groups at a time, by
 `stacked`: so floats come out the same, bit for bit.
 """
 
@@ -30,6 +33,17 @@ Many = TypeVar("Many")
 #: States of a group. More of them save tasks, and time between tasks, but make messages larger.
 GROUP = 32
 
+#: Bytes of states, where they are known, of which one task takes no more than it has to.
+TAKEN_BYTES = 1 << 24
+
+
+def at_a_time(most: int, nbytes: float) -> int:
+    """Return how many states of so many bytes one task takes: `most`, of large ones down to two.
+
+    It is `most` also if the bytes are not known, which NaN stands for.
+    """
+    return max(2, int(TAKEN_BYTES // nbytes)) if nbytes * most > TAKEN_BYTES else most
+
 
 def sequential(
     combine: Combine, states: Iterable[State], before: State | None = None
@@ -39,50 +53,56 @@ def sequential(
     return found if before is None else found[1:]
 
 
-def two_levels(
+def by_groups(
     states: Sequence[One],
-    total: Callable[[int, Sequence[One]], One],
-    spine: Callable[[Sequence[One]], Many],
-    bases: Callable[[int, Sequence[One], Many | None], Many],
+    size: int,
+    total: Callable[[int, int, Sequence[One]], One],
+    bases: Callable[[int, int, Sequence[One], Many | None, int], Many],
+    level: int = 0,
 ) -> list[Many]:
     """Make the prefixes of `states`, or of what stands for them, group by group.
 
     Parameters
     ----------
     states : sequence
+    size : int
+        States of a group.
     total : callable
-        Combines the states of the group of a number, in their order.
-    spine : callable
-        Makes the prefixes of totals.
+        Combines the states of the group of a number, in their order, on a level: 0 are `states`, 1
+        their totals, and so on.
     bases : callable
-        Makes the prefixes of the states of group g, from what `spine` has at g - 1 on; of the
-        first group, for which there is None, from nothing on.
+        Makes the prefixes of the states of the group of a number on a level, from those of a group
+        of the level above, and there from a position on; of the first group, for which there is
+        None, from nothing on.
+    level : int
+        That of `states`.
 
     Returns
     -------
     list
-        What `bases` makes of each group.
+        What `bases` makes of each group of `states`.
     """
-    groups = [states[i : i + GROUP] for i in range(0, len(states), GROUP)]
-    above = None
-    if len(groups) > 1:
-        above = spine([total(g, group) for g, group in enumerate(groups[:-1])])
-    return [bases(g, group, above if g else None) for g, group in enumerate(groups)]
+    groups = [states[i : i + size] for i in range(0, len(states), size)]
+    totals = [total(level, g, group) for g, group in enumerate(groups[:-1])]
+    above = by_groups(totals, size, total, bases, level + 1) if totals else []
+    found = [bases(level, 0, groups[0], None, 0)] if groups else []
+    for g, group in enumerate(groups[1:]):
+        found.append(bases(level, g + 1, group, above[g // size], g % size))
+    return found
 
 
-def stacked(combine: Combine, states: State) -> State:
+def stacked(combine: Combine, states: State, size: int = GROUP) -> State:
     """Return the prefixes of states that are stacked along the first axis of each field.
 
-    They are combined in the order of `two_levels`, all groups at a time.
+    They are combined in the order of `by_groups`, all groups at a time.
     """
     found = tuple(np.empty_like(field) for field in states)
-    more = (len(states[0]) - 1) // GROUP
-    totals = _in_groups(combine, states, found, max(more, 1))
+    more = (len(states[0]) - 1) // size
+    totals = _in_groups(combine, states, found, size, max(more, 1))
     if totals is not None and more:
-        rows = sequential(combine, zip(*totals, strict=True))
-        spine = tuple(map(np.stack, zip(*rows, strict=True)))
-        rest, into = (tuple(field[GROUP:] for field in of) for of in (states, found))
-        _in_groups(combine, rest, into, more, spine)
+        spine = stacked(combine, totals, size)
+        rest, into = (tuple(field[size:] for field in of) for of in (states, found))
+        _in_groups(combine, rest, into, size, more, spine)
     return found
 
 
@@ -92,15 +112,20 @@ def base_of(op: Operation, prefix: State) -> State:
 
 
 def _in_groups(
-    combine: Combine, states: State, into: State, groups: int, before: State | None = None
+    combine: Combine,
+    states: State,
+    into: State,
+    size: int,
+    groups: int,
+    before: State | None = None,
 ) -> State | None:
     """Put the prefixes of the first groups into place, and return the last ones."""
-    for i in range(min(GROUP, len(states[0]))):
-        column = tuple(field[i::GROUP][:groups] for field in states)
+    for i in range(min(size, len(states[0]))):
+        column = tuple(field[i::size][:groups] for field in states)
         if before is not None:
             # The last group may have ended.
             before = tuple(field[: len(column[0])] for field in before)
         before = column if before is None else combine(before, column)
         for field, values in zip(into, before, strict=True):
-            field[i::GROUP][:groups] = values
+            field[i::size][:groups] = values
     return before

@@ -7,7 +7,8 @@ A reduction lifts every chunk and combines the states up a tree; the last task a
     x2 --lift--> s2 -+                 +-aggregate--> result          k + tree
     x3 --lift--> s3 -+-combine--> s23 -+
 
-Messages are states: NumPy scalars or small arrays.
+Messages are states: NumPy scalars or small arrays. A task combines 16 of them, and fewer where they
+are known to be large, so that those of many chunks never meet in one.
 
 Everything here builds graphs and nothing computes; what tasks do is in `dask_coop.graph.tasks`.
 """
@@ -39,9 +40,10 @@ from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Blocks, add
 from dask_coop.graph.parts import shared, threads_for
+from dask_coop.graph.prefixes import at_a_time
 from dask_coop.graph.tasks import refs
 
-#: States that one task of a tree takes.
+#: States that one task of a tree takes, if they are not large.
 FAN_IN = 16
 
 Key = tuple[Any, ...]
@@ -82,7 +84,7 @@ def reduction(
     kept = [d for d in range(x.ndim) if keepdims or d not in axes]
     # Results of several entries have an axis for them.
     expand = axes if keepdims and op.monoid.entries is None else ()
-    fan_in = find_fan_in(split_every, axes)
+    fan_in = find_fan_in(split_every, axes, block_bytes(op, x, axes))
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
     if chunks.is_masked(x._meta) and not op.monoid.fills_masked:
         op = replace(op, monoid=counted(op.monoid))
@@ -137,7 +139,8 @@ def value(
         return tasks.evaluate(op=op, finalize=finalize, states=states)
     threads = threads_for(x)
     token = tokenize(op, x, finalize, axes, threads > 1)
-    graph, below, groups = _states(op, [x], axes, (name, token), threads, FAN_IN, FAN_IN)
+    fan_in = at_a_time(FAN_IN, block_bytes(op, x, axes))
+    graph, below, groups = _states(op, [x], axes, (name, token), threads, fan_in, fan_in)
     (keys,) = groups.values()
     key = f"{name}-{token}"
     task = Task(key, tasks.evaluate, op=op, finalize=finalize, states=refs(keys))
@@ -278,13 +281,25 @@ def tree(
     return keys
 
 
-def find_fan_in(split_every: int | dict[int, int] | None, axes: tuple[int, ...]) -> int:
+def block_bytes(op: Operation, x: Array, axes: tuple[int, ...], entries: float = 1) -> float:
+    """Return the bytes of the largest state of a block over `axes`; NaN if they are not known.
+
+    It has so many `entries` for each line, if its monoid does not say how many.
+    """
+    lines = math.prod(max(sizes) for axis, sizes in enumerate(x.chunks) if axis not in axes)
+    return float(lines * op.state_bytes * (op.monoid.entries or entries))
+
+
+def find_fan_in(
+    split_every: int | dict[int, int] | None, axes: tuple[int, ...], nbytes: float
+) -> int:
     """Return how many states one task combines, for the argument of a public function.
 
-    Where it has none, ``split_every`` of Dask's configuration tells, as for Dask's reductions.
+    Where it has none, ``split_every`` of Dask's configuration tells, as for Dask's reductions, and
+    else how many bytes a state has.
     """
     if split_every is None:
-        split_every = config.get("split_every", None) or FAN_IN
+        split_every = config.get("split_every", None) or at_a_time(FAN_IN, nbytes)
     if isinstance(split_every, dict):
         split_every = math.prod(split_every.get(axis, FAN_IN) for axis in axes)
     if split_every < 2:

@@ -1,21 +1,22 @@
-"""The cross-chunk step of a scan: a two-level spine, or a chain.
+"""The cross-chunk step of a scan: a spine of levels, or a chain.
 
 A scan lifts every chunk, turns the states into *base sums* (what comes before each chunk), and
-scans every chunk from its base.  Beyond `prefixes.GROUP` chunks the states are taken in groups, so
-that no message holds more than that many of them::
+scans every chunk from its base.  Beyond `prefixes.GROUP` chunks, fewer where states are large, the
+states are taken in groups, so that no message holds more than that many of them::
 
     x0..xk --lift--> states --combine--> one total a group         (upsweep)
                                           |
-                                        prefixes                   (spine)
+                                        prefixes                   (spine: of many, in groups too)
                                           |
                      states --prefixes--> the bases of a group     (downsweep)
                                           |
     x0..xk ----------------------------scan--> y0..yk
 
-Of k chunks a scan is at most 2k + 2k/32 + 4 tasks.  A scan task takes its base out of its group's
-list by position, so there are no getitem tasks, and neither the last chunk of a line nor the last
-group is reduced, for nothing comes after them.  A reverse scan takes the chunks from the last to
-the first, and one that restarts has states that tell whether it did.
+Of k chunks a scan is at most 2k + 2k/31 + 4 tasks, and none has more than 33 inputs.  A scan task
+takes its base out of its group's list by position, so there are no getitem tasks, and neither the
+last chunk of a line nor the last group is reduced, for nothing comes after them.  A reverse scan
+takes the chunks from the last to the first, and one that restarts has states that tell whether it
+did.
 
 A chain reads every chunk once, and needs the memory of one::
 
@@ -47,8 +48,8 @@ from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Sources, add, copy, owners
 from dask_coop.graph.parts import shared, threads_for
-from dask_coop.graph.prefixes import GROUP, two_levels
-from dask_coop.graph.reduce import Key, Layer, array
+from dask_coop.graph.prefixes import GROUP, at_a_time, by_groups
+from dask_coop.graph.reduce import Key, Layer, array, block_bytes
 from dask_coop.graph.tasks import refs
 
 #: Elements and, where a scan restarts, head flags in the same chunks.
@@ -75,6 +76,7 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
         return run.scan(op, spec, source, name)
     threads = threads_for(x)
     token = tokenize(op, spec, source, twice, threads > 1)
+    size = group_size(op, spec, x)
     partial = op if heads is None else replace(op, monoid=segmented(op.monoid))
     # Under other keys, or the scheduler would keep what several chunks of both passes are made of.
     first = (copy(x), None if heads is None else copy(heads)) if twice else source
@@ -87,10 +89,10 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
             key = (f"{name}-lift-{token}", *index)
             states[key] = take_first(index, key, tasks.upsweep, op, spec, **shared(threads))
             lifted.append(key)
-        groups = _spine(states, partial, lifted, name, token, line)
+        groups = _spine(states, partial, lifted, size, name, token, line)
         for j, index in enumerate(blocks):
             key = (f"{name}-{token}", *index)
-            group, position = divmod(j - 1, GROUP)
+            group, position = divmod(j - 1, size)
             rest: dict[str, Any] = shared(threads)
             if j:
                 rest |= {"bases": TaskRef(groups[group]), "position": position}
@@ -189,8 +191,13 @@ def wrap(
     return array(graph, below, name, layer, x._meta, tuple(out_chunks), op.output)
 
 
+def group_size(op: Operation, spec: ScanSpec, x: Array) -> int:
+    """Return how many states of the chunks of a scan are combined one after the other."""
+    return at_a_time(GROUP, block_bytes(op, x, (spec.axis,)))
+
+
 def _spine(
-    layer: Layer, op: Operation, lifted: list[Key], name: str, token: str, line: Key
+    layer: Layer, op: Operation, lifted: list[Key], size: int, name: str, token: str, line: Key
 ) -> list[Key]:
     """Add the tasks that make base sums of a line's states; return one key a group."""
 
@@ -198,14 +205,16 @@ def _spine(
         layer[key] = Task(key, function, op=op, states=refs(states), **rest)
         return key
 
-    def total(g: int, states: Sequence[Key]) -> Key:
-        return add((f"{name}-total-{token}", *line, g), tasks.combine, states)
+    def total(level: int, g: int, states: Sequence[Key]) -> Key:
+        return add((f"{name}-total-{token}", *line, *at(level), g), tasks.combine, states)
 
-    def spine(totals: Sequence[Key]) -> Key:
-        return add((f"{name}-spine-{token}", *line), tasks.prefixes, totals)
+    def bases(level: int, g: int, states: Sequence[Key], above: Key | None, position: int) -> Key:
+        rest = {} if above is None else {"above": TaskRef(above), "position": position}
+        part = "spine" if level else "base"
+        key = (f"{name}-{part}-{token}", *line, *at(level), g)
+        return add(key, tasks.prefixes, states, **rest)
 
-    def bases(g: int, states: Sequence[Key], above: Key | None) -> Key:
-        rest = {} if above is None else {"above": TaskRef(above), "position": g - 1}
-        return add((f"{name}-base-{token}", *line, g), tasks.prefixes, states, **rest)
+    def at(level: int) -> tuple[int, ...]:
+        return (level,) if level else ()
 
-    return two_levels(lifted, total, spine, bases)
+    return by_groups(lifted, size, total, bases)

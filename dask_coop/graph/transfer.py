@@ -21,12 +21,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask import config
 from dask.array.core import load_store_chunk
-from dask.utils import Dispatch, parse_bytes
+from dask.utils import Dispatch
 
 from dask_coop import chunks
 from dask_coop.chunks.files import Direct
+from dask_coop.graph import config
 
 #: The bytes of pinned memory for a GPU, None if nothing is said; whether files are read directly.
 Configured = tuple[int | None, Direct]
@@ -71,23 +71,8 @@ def store_chunk(x: Any, out: Any, index: Any, nbytes: int | None = None, **optio
 
 def configured() -> Configured:
     """Return how copies are to be made, from Dask's configuration."""
-    direct = config.get("coop.transfer.direct", "auto")
-    if direct != "auto" and not isinstance(direct, bool):
-        raise ValueError(f"coop.transfer.direct must be 'auto', True or False, got {direct!r}")
-    return _pinned_bytes(), direct
-
-
-def _pinned_bytes() -> int | None:
-    given = config.get("coop.transfer.buffers", None)
-    if given is None:
-        return None
-    try:
-        nbytes = int(parse_bytes(given))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"coop.transfer.buffers is no number of bytes, but {given!r}") from error
-    if nbytes < LEAST_BYTES:
-        raise ValueError(f"coop.transfer.buffers must be at least 16 MiB, got {given!r}")
-    return nbytes
+    direct = config.get("coop.transfer.direct", "auto", True, False)
+    return config.get("coop.transfer.buffers", config.size(LEAST_BYTES)), direct
 
 
 def take_over(given: Configured = (None, "auto")) -> Callable[[], bool]:

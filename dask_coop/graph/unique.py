@@ -30,7 +30,17 @@ from dask_coop.chunks.backend import Side
 from dask_coop.chunks.distinct import distinct
 from dask_coop.graph import tasks
 from dask_coop.graph.fusion import Blocks
-from dask_coop.graph.reduce import FAN_IN, Key, Layer, Origins, array, reduction, trees
+from dask_coop.graph.prefixes import at_a_time
+from dask_coop.graph.reduce import (
+    FAN_IN,
+    Key,
+    Layer,
+    Origins,
+    array,
+    block_bytes,
+    reduction,
+    trees,
+)
 from dask_coop.graph.tasks import refs
 
 #: States that one task merges: few, for they are in memory together, and large ones are merged by
@@ -106,7 +116,8 @@ def searchsorted(a: Array, v: Array, side: Side) -> Array:
             layer[key] = Task(key, search, a=TaskRef((a.name, j)), v=of_v, side=side)
     graph = HighLevelGraph.from_collections(lifted, layer, dependencies=[a, v])
     names = ("searchsorted", token)
-    graph, below, groups = trees(graph, lifted, op, groups, names, FAN_IN, FAN_IN)
+    fan_in = at_a_time(FAN_IN, block_bytes(op, v, ()))
+    graph, below, groups = trees(graph, lifted, op, groups, names, fan_in, fan_in)
     name, top = f"searchsorted-{token}", Layer()
     for index, keys in groups.items():
         given = {"op": op, "finalize": _only, "dtype": op.output, "expand": (), "to": to}

@@ -36,8 +36,8 @@ from dask import local
 from dask._task_spec import DataNode
 from dask.callbacks import Callback
 from dask.system import CPU_COUNT
-from dask.utils import parse_timedelta
 
+from dask_coop.graph import config
 from dask_coop.graph.tasks import name_of
 from dask_coop.graph.transfer import configured, take_over
 from dask_coop.node import threads
@@ -142,7 +142,8 @@ class Node:
         if not count:
             raise RuntimeError(f"Node finds no NVIDIA GPU; {_WITHOUT_GPU}")
         self.devices = tuple(range(count)) if devices is None else _checked(devices, count)
-        self._launcher, copies = Launcher(self.devices, _timeout()), configured()
+        timeout, copies = config.get("coop.barrier-timeout", config.SPAN), configured()
+        self._launcher = Launcher(self.devices, timeout)
         self._gpus.connect(self.devices)
         self._names = Counter(map(self._gpus.name, self.devices))
         memory = self.memory()
@@ -401,18 +402,6 @@ class Node:
                 last = self._closed and not self._running
             if last:
                 self._stop()
-
-
-def _timeout() -> float:
-    """Return the seconds that a GPU waits for the others."""
-    given = dask.config.get("coop.barrier-timeout", "30s")
-    try:
-        seconds = float(parse_timedelta(given))
-    except (KeyError, ValueError):
-        seconds = 0.0
-    if not seconds > 0:
-        raise ValueError(f"coop.barrier-timeout must be positive, such as '30s', got {given!r}")
-    return seconds
 
 
 def _peers() -> ModuleType:

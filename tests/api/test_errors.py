@@ -326,7 +326,7 @@ class TestFallback:
         with (
             dask.config.set({"coop.fallback": "error"}),
             pytest.raises(
-                ValueError, match=r"^coop.fallback must be one of allow, warn, raise, got 'e"
+                ValueError, match=r"^coop.fallback must be 'allow', 'warn' or 'raise', got 'e"
             ),
         ):
             call()

@@ -47,6 +47,7 @@ import dask_coop as dc
 from dask_coop.cluster import client as cluster_client
 from dask_coop.cluster import scheduler as cluster_scheduler
 from dask_coop.cluster.worker import REDUCE, SCAN
+from dask_coop.graph import prefixes
 
 pytestmark = pytest.mark.xdist_group("collective")
 
@@ -294,9 +295,11 @@ def test_scans_of_lines_and_of_cubes(client: Client) -> None:
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("options", [{}, {"reverse": True}, {"exclusive": True}], ids=str)
+@pytest.mark.parametrize("taken", [prefixes.TAKEN_BYTES, 40])
 def test_scans_of_several_groups_of_chunks_have_the_bits_of_graphs(
-    client: Client, options: dict[str, Any]
+    client: Client, options: dict[str, Any], taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(prefixes, "TAKEN_BYTES", taken)
     for host, chunks in ((RNG.normal(size=140) * 1e9, 2), (RNG.normal(size=(3, 140)), (3, 2))):
         x = persist(client, host, chunks)
         agree_in_place(client, x, lambda **kw: dc.cumsum(x, axis=-1, **options, **kw))  # noqa: B023
@@ -712,7 +715,7 @@ def test_the_engine_is_a_choice(client: Client, fallbacks: Any) -> None:
         assert any(asked(client).values())
     with (
         dask.config.set({"coop.engine": "sum"}),
-        pytest.raises(ValueError, match=r"coop\.engine must be one of auto, collective, got 'sum'"),
+        pytest.raises(ValueError, match=r"coop\.engine must be 'auto' or 'collective', got 'sum'"),
     ):
         dc.sum(x)
     dc.sum(x), dc.cumsum(x)

@@ -21,6 +21,7 @@ from dask_coop.algebra.monoids import MonoidRow
 from dask_coop.algebra.operation import bind, reproducible
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.cluster import jobs
+from dask_coop.graph.prefixes import GROUP
 
 pytestmark = [
     pytest.mark.gpu,
@@ -142,7 +143,7 @@ def test_a_scan_in_two_halves_is_that_of_the_whole(
     assert all(memos)
     bases = {
         number: tuple(field[i] for field in part.fields)
-        for part in jobs.Spine(op, (len(xs),), False)(states)
+        for part in jobs.Spine(op, (len(xs),), False, GROUP)(states)
         for i, number in enumerate(part.numbers)
     }
     results: list[Any] = [None] * len(xs)

@@ -79,7 +79,7 @@ def test_the_wheel_holds_the_package_and_its_kernels(wheel: Path) -> None:
         assert f"dask_coop/kernels/{kernel}" in names
     modules = {p.relative_to(REPOSITORY).as_posix() for p in REPOSITORY.glob("dask_coop/**/*.py")}
     assert modules <= set(names)
-    assert "dask_coop/py.typed" in names
+    assert {"dask_coop/py.typed", "dask_coop/dask_coop.yaml"} <= set(names)
     assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
 
 
@@ -95,6 +95,7 @@ def test_the_sdist_holds_what_building_and_testing_needs(built: Path) -> None:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert {f"kernels/{kernel}" for kernel in KERNELS} <= names
     here = Path(__file__).relative_to(REPOSITORY).as_posix()
+    assert {"dask_coop/dask_coop.yaml", "_dask_coop.py"} <= names
     assert {"pyproject.toml", "LICENSE", "README.md", "Makefile", here} <= names
     assert not [
         name for name in names if "__pycache__" in name or name.startswith((".venv", ".gpu"))
@@ -130,6 +131,11 @@ def test_the_installed_package_is_used_from_anywhere(
 ) -> None:
     assert Path(answers["file"]).is_relative_to(installed.parents[1])
     assert answers["sum"] == 45
+
+
+def test_the_dask_command_knows_our_configuration(installed: Path, tmp_path: Path) -> None:
+    said = run(installed, "-m", "dask", "config", "get", "coop.engine", cwd=tmp_path)
+    assert said == "auto"
 
 
 def test_the_version_is_said_and_is_the_one_of_the_metadata(

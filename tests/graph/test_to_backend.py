@@ -172,7 +172,7 @@ def test_tasks_of_a_node_go_our_way() -> None:
 
 @pytest.mark.usefixtures("_gpus")
 def test_a_node_refuses_too_little_memory() -> None:
-    words = "coop.transfer.buffers must be at least 16 MiB, got '1 MiB'"
+    words = "coop.transfer.buffers must be a number of bytes .* at least 16.00 MiB, got '1 MiB'"
     with dask.config.set({"coop.transfer.buffers": "1 MiB"}):
         with pytest.raises(ValueError, match=words):
             dc.Node()

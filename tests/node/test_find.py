@@ -134,6 +134,13 @@ def test_scans_are_launches(name: str, chunks: int) -> None:
     assert len(launch.outputs) == len(launch.blocks) >= 2
 
 
+def test_a_scan_over_levels_of_groups_is_one_launch() -> None:
+    array = numbers(1100)
+    seen = Seen()
+    assert_eq(dc.cumsum(there(array, 1)).compute(scheduler=seen.get), array.cumsum())
+    assert [len(launch.blocks) for launch in seen.launches] == [1100]
+
+
 @pytest.mark.parametrize("where", [slice(0, 5), slice(500, 520), slice(900, None), slice(0, 400)])
 def test_parts_of_a_scan_need_what_is_before_them(where: slice) -> None:
     lazy = dc.cumsum(da.from_array(ARRAY, chunks=10))[where]

@@ -671,7 +671,7 @@ def test_a_node_computes_where_an_event_loop_runs(node: dc.Node) -> None:
 
 @pytest.mark.parametrize("timeout", ["0s", "-1 s", "soon"])
 def test_a_timeout_is_a_positive_span(gpus: FakeGpus, timeout: str) -> None:
-    message = "must be positive, such as '30s', got"
+    message = "must be a positive span of time such as '30s', got"
     with (
         dask.config.set({"coop.barrier-timeout": timeout}),
         pytest.raises(ValueError, match=message),
