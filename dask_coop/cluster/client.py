@@ -53,6 +53,7 @@ from dask_coop.cluster.jobs import (
     combined,
 )
 from dask_coop.cluster.scheduler import SchedulerRounds
+from dask_coop.cluster.versions import signed
 from dask_coop.cluster.worker import REDUCE, SCAN, WorkerRounds
 from dask_coop.errors import Declined
 from dask_coop.graph.executor import Groups
@@ -290,7 +291,7 @@ def _round(
 async def _ask(
     client: Client, handler: str, outputs: Mapping[Any, int], message: dict[str, Any]
 ) -> list[Any]:
-    asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**message))
+    asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**signed(message)))
     futures: list[Future] = []
     asked.add_done_callback(partial(_let_go, futures))
     try:

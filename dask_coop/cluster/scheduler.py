@@ -14,6 +14,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 from distributed.utils import offload
 
+from dask_coop.cluster.versions import Portable, same_version
 from dask_coop.cluster.worker import REDUCE, SCAN, Answer, Item, bad_one, declined, send
 from dask_coop.errors import Absent
 
@@ -21,16 +22,20 @@ from dask_coop.errors import Absent
 SMALL_BYTES = 1 << 15
 
 
-class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
+class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
     """Lets clients ask a scheduler for rounds."""
 
     name = "dask-coop-rounds"
     idempotent = True
+    handlers = REDUCE, SCAN
 
     def start(self, scheduler: Scheduler) -> None:
         """Add the handlers; distributed calls this."""
         self._scheduler = scheduler
-        scheduler.handlers |= {REDUCE: self.reduce, SCAN: self.scan}
+        scheduler.handlers |= {
+            REDUCE: same_version(scheduler, self.reduce),
+            SCAN: same_version(scheduler, self.scan),
+        }
 
     async def reduce(self, job: bytes, items: bytes, tree: bool) -> Answer:
         """Have states of chunks made, wherever these are: the handler.

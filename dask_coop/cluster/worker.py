@@ -41,6 +41,7 @@ from distributed.worker_state_machine import AddKeysMsg
 
 from dask_coop import chunks
 from dask_coop.cluster.jobs import Stacked, combined, stack
+from dask_coop.cluster.versions import Portable, same_version, signed
 from dask_coop.errors import Absent
 from dask_coop.graph.parts import within
 
@@ -54,11 +55,12 @@ Answer = dict[str, Any]
 REDUCE, SCAN = "dask_coop_reduce", "dask_coop_scan"
 
 
-class WorkerRounds(WorkerPlugin):  # type: ignore[misc]
+class WorkerRounds(Portable, WorkerPlugin):  # type: ignore[misc]
     """Lets a worker take part in rounds."""
 
     name = "dask-coop-rounds"
     idempotent = True
+    handlers = REDUCE, SCAN
 
     def setup(self, worker: Worker) -> None:
         """Add the handlers; distributed calls this."""
@@ -69,7 +71,10 @@ def attach(worker: Worker) -> None:
     """Let a worker take part in rounds, if it does not yet."""
     if REDUCE not in worker.handlers:
         side = _WorkerSide(worker)
-        worker.handlers |= {REDUCE: side.reduce, SCAN: side.scan}
+        worker.handlers |= {
+            REDUCE: same_version(worker, side.reduce),
+            SCAN: same_version(worker, side.scan),
+        }
 
 
 class _WorkerSide:
@@ -204,7 +209,7 @@ class _WorkerSide:
 async def send(server: Scheduler | Worker, address: str, handler: str, **message: Any) -> Answer:
     """Send a worker its part of a round; one that cannot be reached declines."""
     try:
-        answer: Answer | None = await getattr(server.rpc(address), handler)(**message)
+        answer: Answer | None = await getattr(server.rpc(address), handler)(**signed(message))
     except OSError as error:
         return declined(f"{address} was lost: {error}")
     except Exception as error:
