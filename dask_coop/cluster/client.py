@@ -53,6 +53,7 @@ from dask_coop.cluster.jobs import (
     combined,
 )
 from dask_coop.cluster.scheduler import SchedulerRounds
+from dask_coop.cluster.silence import timeout
 from dask_coop.cluster.versions import signed
 from dask_coop.cluster.worker import REDUCE, SCAN, WorkerRounds
 from dask_coop.errors import Declined
@@ -277,6 +278,7 @@ def _round(
 ) -> list[Any]:
     """Ask the scheduler for a round; return the states that come back, or futures of outputs."""
     client = blocks[0][0].client
+    message["timeout"] = timeout()
     _prepare(client)
     keys = ([future.key for future in each] for each in blocks)
     items = zip(range(len(blocks)), keys, extras or [None] * len(blocks), strict=True)
@@ -409,9 +411,22 @@ def _prepare(client: Client) -> None:
     if client in _prepared:
         return
     try:
-        client.register_plugin(SchedulerRounds())
-        client.register_plugin(WorkerRounds())
+        if client.sync(_register, client, timeout()):
+            _prepared.add(client)
     except (OSError, ValueError) as error:
         # A worker died of late, or the scheduler takes no plugins.
         raise Declined(f"the cluster cannot be made to take part in rounds: {error}") from error
-    _prepared.add(client)
+
+
+async def _register(client: Client, seconds: float) -> bool:
+    """Register the plugins, and tell whether all workers have said in time that they have theirs.
+
+    A worker that is silent may have no part in what is to be done.
+    """
+    await client.register_plugin(SchedulerRounds())
+    workers = asyncio.ensure_future(client.register_plugin(WorkerRounds()))
+    workers.add_done_callback(lambda done: done.cancelled() or done.exception())
+    if not (await asyncio.wait({workers}, timeout=seconds))[0]:
+        return False
+    workers.result()
+    return True

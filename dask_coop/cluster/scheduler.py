@@ -14,6 +14,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 from distributed.utils import offload
 
+from dask_coop.cluster.silence import timed
 from dask_coop.cluster.versions import Portable, same_version
 from dask_coop.cluster.worker import REDUCE, SCAN, Answer, Item, bad_one, declined, send
 from dask_coop.errors import Absent
@@ -33,8 +34,8 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         """Add the handlers; distributed calls this."""
         self._scheduler = scheduler
         scheduler.handlers |= {
-            REDUCE: same_version(scheduler, self.reduce),
-            SCAN: same_version(scheduler, self.scan),
+            REDUCE: same_version(scheduler, timed(self.reduce)),
+            SCAN: same_version(scheduler, timed(self.scan)),
         }
 
     async def reduce(self, job: bytes, items: bytes, tree: bool) -> Answer:

@@ -41,6 +41,7 @@ from distributed.worker_state_machine import AddKeysMsg
 
 from dask_coop import chunks
 from dask_coop.cluster.jobs import Stacked, combined, stack
+from dask_coop.cluster.silence import silent_one
 from dask_coop.cluster.versions import Portable, same_version, signed
 from dask_coop.errors import Absent
 from dask_coop.graph.parts import within
@@ -207,15 +208,29 @@ class _WorkerSide:
 
 
 async def send(server: Scheduler | Worker, address: str, handler: str, **message: Any) -> Answer:
-    """Send a worker its part of a round; one that cannot be reached declines."""
+    """Send a worker its part of a round; one that cannot be reached, or is silent, declines."""
+    asked = asyncio.ensure_future(_send(server, address, handler, message))
+    if isinstance(server, Scheduler):
+        among = [address, *(below for below, _ in message.get("below", ()))]
+        if silent := await silent_one(server, among, asked):
+            # Which closes the connection, so that what comes late is an answer to nobody. To wait
+            # for that may take as long as the worker is silent.
+            asked.cancel()
+            return declined(silent)
+    return await asked
+
+
+async def _send(
+    server: Scheduler | Worker, address: str, handler: str, message: dict[str, Any]
+) -> Answer:
     try:
         answer: Answer | None = await getattr(server.rpc(address), handler)(**signed(message))
     except OSError as error:
-        return declined(f"{address} was lost: {error}")
+        return declined(f"worker {address} was lost: {error}")
     except Exception as error:
         # A round goes to its end in any case, so that what was made is freed.
         answer = error_message(error, status="error")
-    return answer or declined(f"{address} does not take part in rounds")
+    return answer or declined(f"worker {address} does not take part in rounds")
 
 
 def declined(reason: str) -> Answer:
