@@ -229,7 +229,7 @@ def _blocks(
         with client.as_current():
             wait(pending)
     if bad := [future for future in every if future.status != "finished"]:
-        raise Declined(f"chunk {bad[0].key} is {bad[0].status}")
+        raise Declined(f"chunk {bad[0].key} is not in memory: it is {bad[0].status}")
     return list(zip(*columns, strict=True))
 
 
@@ -309,7 +309,7 @@ async def _ask(
         raise CommClosedError(f"the client was closed in the middle of {handler}")
     if answer is None:
         _prepared.discard(client)
-        raise Declined("the scheduler does not take part in rounds")
+        raise Declined("the scheduler does not take part: its handlers are gone")
     if answer["status"] == "declined":
         raise Declined(answer["reason"])
     if answer["status"] == "error":
@@ -415,7 +415,7 @@ def _prepare(client: Client) -> None:
             _prepared.add(client)
     except (OSError, ValueError) as error:
         # A worker died of late, or the scheduler takes no plugins.
-        raise Declined(f"the cluster cannot be made to take part in rounds: {error}") from error
+        raise Declined(f"the cluster cannot be made to take part: {error}") from error
 
 
 async def _register(client: Client, seconds: float) -> bool:

@@ -167,11 +167,14 @@ class _WorkerSide:
         data, tasks = self._worker.data, self._worker.state.tasks
         keys = [key for _, each, _ in items for key in each]
         if missing := [key for key in keys if key not in data]:
-            raise Absent(f"{missing[0]} is no longer on {self._worker.address}")
+            raise Absent(f"chunk {missing[0]} is no longer on worker {self._worker.address}")
         fast = getattr(data, "fast", data)
         needed = room * sum(tasks[key].nbytes or 0 for key in keys if key in tasks)
         if needed > getattr(fast, "n", math.inf) and (room > 1 or any(k not in fast for k in keys)):
-            raise Absent(f"{self._worker.address} would have to spill: it takes {needed} bytes")
+            raise Absent(
+                f"worker {self._worker.address} would have to spill: it takes {needed} bytes, and "
+                f"there is room for {fast.n:.0f}"
+            )
         # A buffer that may spill takes its time to find even what it has in memory.
         return [[(fast if key in fast else data)[key] for key in each] for _, each, _ in items]
 
@@ -230,7 +233,9 @@ async def _send(
     except Exception as error:
         # A round goes to its end in any case, so that what was made is freed.
         answer = error_message(error, status="error")
-    return answer or declined(f"worker {address} does not take part in rounds")
+    return answer or declined(
+        f"worker {address} does not take part in collectives: its handlers are gone"
+    )
 
 
 def declined(reason: str) -> Answer:
