@@ -59,9 +59,7 @@ def cumsum(
         Bool, of the shape of `x`, or one-dimensional and as long as the axis: whether the sum
         restarts from nothing with the element, which is the last of its segment where `reverse`.
     engine : {"auto", "collective"}
-        Whether the result is lazy; or is computed at once on the workers that have the chunks in
-        memory, by messages instead of a graph, and stays there. By default what the configuration's
-        ``coop.engine`` says, which is "auto": lazy.
+        As for :func:`sum`; what is computed at once stays on the workers that have the chunks.
 
     Returns
     -------

@@ -97,8 +97,8 @@ def groupby_scan(
     method : None
         For flox's signature.
     engine : {"auto", "collective"}
-        "collective" is declined, so that a graph takes over: the elements of a group are put side
-        by side by tasks, and so is what says where scans restart.
+        As for :func:`dask_coop.sum`, but that a graph always takes over: the elements of a group
+        are put side by side by tasks, and so is what says where scans restart.
 
     Returns
     -------

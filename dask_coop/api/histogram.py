@@ -75,9 +75,7 @@ def histogram(
         Whether sums of weights have the same bits for every chunking, scheduler, and number of
         workers or GPUs, in NumPy and in CuPy chunks. Counts and sums of integers have in any case.
     engine : {"auto", "collective"}
-        Whether the results are lazy; or are computed at once on the workers that have the chunks in
-        memory, by messages instead of a graph, and are NumPy's. By default what the configuration's
-        ``coop.engine`` says, which is "auto": lazy.
+        As for :func:`sum`, of both results.
 
     Returns
     -------

@@ -65,7 +65,10 @@ def sum(
     engine : {"auto", "collective"}
         Whether the result is lazy; or is computed at once on the workers that have the chunks in
         memory, by messages instead of a graph, and is NumPy's. By default what the configuration's
-        ``coop.engine`` says, which is "auto": lazy.
+        ``coop.engine`` says, which is "auto": lazy. What "collective" cannot do a graph does, at
+        once, and the reason is told: by the logger ``dask_coop.api.public`` at the level INFO, or
+        as the configuration's ``coop.fallback`` says, by a `FallbackWarning` ("warn") or the error
+        `Declined` ("raise"). docs/collective.md lists the reasons.
 
     Returns
     -------

@@ -53,6 +53,8 @@ from dask_coop.cluster.jobs import (
     combined,
 )
 from dask_coop.cluster.scheduler import SchedulerRounds
+from dask_coop.cluster.silence import timeout
+from dask_coop.cluster.versions import signed
 from dask_coop.cluster.worker import REDUCE, SCAN, WorkerRounds
 from dask_coop.errors import Declined
 from dask_coop.graph.executor import Groups
@@ -223,7 +225,7 @@ def _blocks(
         with client.as_current():
             wait(pending)
     if bad := [future for future in every if future.status != "finished"]:
-        raise Declined(f"chunk {bad[0].key} is {bad[0].status}")
+        raise Declined(f"chunk {bad[0].key} is not in memory: it is {bad[0].status}")
     return list(zip(*columns, strict=True))
 
 
@@ -272,6 +274,7 @@ def _round(
 ) -> list[Any]:
     """Ask the scheduler for a round; return the states that come back, or futures of outputs."""
     client = blocks[0][0].client
+    message["timeout"] = timeout()
     _prepare(client)
     keys = ([future.key for future in each] for each in blocks)
     items = zip(range(len(blocks)), keys, extras or [None] * len(blocks), strict=True)
@@ -286,7 +289,7 @@ def _round(
 async def _ask(
     client: Client, handler: str, outputs: Mapping[Any, int], message: dict[str, Any]
 ) -> list[Any]:
-    asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**message))
+    asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**signed(message)))
     futures: list[Future] = []
     asked.add_done_callback(partial(_let_go, futures))
     try:
@@ -302,7 +305,7 @@ async def _ask(
         raise CommClosedError(f"the client was closed in the middle of {handler}")
     if answer is None:
         _prepared.discard(client)
-        raise Declined("the scheduler does not take part in rounds")
+        raise Declined("the scheduler does not take part: its handlers are gone")
     if answer["status"] == "declined":
         raise Declined(answer["reason"])
     if answer["status"] == "error":
@@ -404,9 +407,22 @@ def _prepare(client: Client) -> None:
     if client in _prepared:
         return
     try:
-        client.register_plugin(SchedulerRounds())
-        client.register_plugin(WorkerRounds())
+        if client.sync(_register, client, timeout()):
+            _prepared.add(client)
     except (OSError, ValueError) as error:
         # A worker died of late, or the scheduler takes no plugins.
-        raise Declined(f"the cluster cannot be made to take part in rounds: {error}") from error
-    _prepared.add(client)
+        raise Declined(f"the cluster cannot be made to take part: {error}") from error
+
+
+async def _register(client: Client, seconds: float) -> bool:
+    """Register the plugins, and tell whether all workers have said in time that they have theirs.
+
+    A worker that is silent may have no part in what is to be done.
+    """
+    await client.register_plugin(SchedulerRounds())
+    workers = asyncio.ensure_future(client.register_plugin(WorkerRounds()))
+    workers.add_done_callback(lambda done: done.cancelled() or done.exception())
+    if not (await asyncio.wait({workers}, timeout=seconds))[0]:
+        return False
+    workers.result()
+    return True

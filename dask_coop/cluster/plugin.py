@@ -6,12 +6,14 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from distributed import Worker, WorkerPlugin
 
+from dask_coop.cluster.versions import Portable, here, mismatch
 from dask_coop.cluster.worker import attach
 from dask_coop.graph.transfer import configured, take_over
 
@@ -19,7 +21,7 @@ from dask_coop.graph.transfer import configured, take_over
 logger = logging.getLogger("distributed.worker.dask_coop")
 
 
-class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
+class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
     """Compile or load the kernels for a worker's GPU, from its start on and beside its tasks.
 
     Optional: without it the same calls work, and the first of each kind compiles. On a worker
@@ -27,6 +29,12 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
     with a GPU ``x.to_backend("cupy")`` and ``x.to_backend("numpy")`` copy as `to_gpu` and `to_host`
     do, until it is removed or the worker closes; that also gives their pinned memory back. What
     goes wrong while it warms is a warning in the worker's log.
+
+    Where a worker has another version of this library than the client, or none, registering it
+    raises RuntimeError with the worker's address and both versions, and registers it nowhere. Of a
+    worker that joins later the same is in the worker's log. One that has no dask_coop ends with the
+    first task of a graph that needs it, for distributed cannot read the message; its log says so in
+    the same words, and other workers do the task.
 
     Parameters
     ----------
@@ -62,18 +70,22 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
                 raise TypeError(f"dtypes must be bool, integers or floats, got {dtype}")
         self._copies = configured()
         self._give_back: Callable[[], bool] | None = None
+        self._asks = here()
 
-    def setup(self, worker: Worker) -> None:
+    def setup(self, worker: Worker) -> Awaitable[None] | None:
         """Begin to warm the kernels; distributed calls this on every worker that starts."""
         attach(worker)
+        if reason := mismatch(worker, self._asks):
+            return self._refuse(worker, reason)
         missing = _missing_gpu()
         if missing:
             logger.info("dask_coop: no GPU on %s (%s); NumPy chunks only", worker.address, missing)
-            return
+            return None
         self._give_back = take_over(self._copies)
         self._stop = threading.Event()
         given = worker.address, self._stop
         threading.Thread(target=self._warm, args=given, name="dask_coop-warm").start()
+        return None
 
     def teardown(self, worker: Worker) -> None:
         """Stop warming, give the pinned memory back; distributed calls this at the end."""
@@ -82,6 +94,13 @@ class CoopPlugin(WorkerPlugin):  # type: ignore[misc]
         give_back, self._give_back = self._give_back, None
         if give_back is not None and give_back():
             _close_rings()
+
+    async def _refuse(self, worker: Worker, reason: str) -> None:
+        if worker.periodic_callbacks["heartbeat"].is_running():
+            # It was there before: to register the plugin again is to say so again.
+            with suppress(ValueError):
+                await worker.scheduler.unregister_worker_plugin(name=self.name)
+        raise RuntimeError(reason)
 
     def _warm(self, address: str, stop: threading.Event) -> None:
         """Compile or load the kernels, and say so."""

@@ -12,8 +12,11 @@ from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
+from distributed.scheduler import TaskState, WorkerState
 from distributed.utils import offload
 
+from dask_coop.cluster.silence import timed
+from dask_coop.cluster.versions import Portable, same_version
 from dask_coop.cluster.worker import REDUCE, SCAN, Answer, Item, bad_one, declined, send
 from dask_coop.errors import Absent
 
@@ -21,16 +24,20 @@ from dask_coop.errors import Absent
 SMALL_BYTES = 1 << 15
 
 
-class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
+class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
     """Lets clients ask a scheduler for rounds."""
 
     name = "dask-coop-rounds"
     idempotent = True
+    handlers = REDUCE, SCAN
 
     def start(self, scheduler: Scheduler) -> None:
         """Add the handlers; distributed calls this."""
         self._scheduler = scheduler
-        scheduler.handlers |= {REDUCE: self.reduce, SCAN: self.scan}
+        scheduler.handlers |= {
+            REDUCE: same_version(scheduler, timed(self.reduce)),
+            SCAN: same_version(scheduler, timed(self.scan)),
+        }
 
     async def reduce(self, job: bytes, items: bytes, tree: bool) -> Answer:
         """Have states of chunks made, wherever these are: the handler.
@@ -102,7 +109,7 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
             return declined("the client has gone")
         # It would take its time to find out that nothing answers there.
         if gone := parts.keys() - self._scheduler.workers.keys():
-            return declined(f"{min(gone)} was lost between two rounds")
+            return declined(f"worker {min(gone)} was lost between two rounds")
         nbytes = pickle.loads(outputs)
         made = [*nbytes]
         asked = asyncio.gather(
@@ -143,13 +150,14 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
             blocks = [tasks.get(key) for key in keys]
             for key, block in zip(keys, blocks, strict=True):
                 if block is None or block.state != "memory":
-                    raise Absent(f"{key} is not in memory")
+                    state = "unknown to the scheduler" if block is None else block.state
+                    raise Absent(f"chunk {key} is not in memory: it is {state}")
             holders = blocks[0].who_has
             for block in blocks[1:]:
                 holders = holders & block.who_has
             able = [worker.address for worker in holders if worker.status == Status.running]
             if not able:
-                raise Absent(f"no running worker has {' and '.join(map(str, keys))}")
+                raise Absent(_none_able(blocks, holders))
             if len(able) > 1:
                 # Of those that have a chunk, the one with the least to do.
                 able.sort(key=lambda address: (len(parts.get(address, ())), address))
@@ -186,8 +194,29 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
         for key, address in addresses.items():
             task = self._scheduler.tasks.get(key)
             if task is None or not task.who_has:
-                return declined(f"{address} was lost, with what it made")
+                return declined(f"worker {address} was lost, with what it made")
         return None
+
+
+def _none_able(blocks: Sequence[TaskState], holders: Iterable[WorkerState]) -> str:
+    """Say why no worker can do what needs some blocks, all of which `holders` have."""
+    if said := [_state(worker) for worker in sorted(holders, key=lambda each: each.address)]:
+        return f"chunk {blocks[0].key} cannot be had: {'; '.join(said)}"
+    places = (f"{b.key} on {', '.join(sorted(w.address for w in b.who_has))}" for b in blocks)
+    return f"chunks that belong together are not on one worker: {'; '.join(places)}"
+
+
+def _state(worker: WorkerState) -> str:
+    """Say why a worker that is not running is asked nothing."""
+    if worker.status == Status.paused:
+        full = ""
+        if worker.memory_limit:
+            share = worker.memory.process / worker.memory_limit
+            full = f": its memory is {share:.0%} full"
+        return f"worker {worker.address} is paused{full}"
+    if worker.status == Status.closing_gracefully:
+        return f"worker {worker.address} is being retired"
+    return f"worker {worker.address} is {worker.status.name}"
 
 
 def _bases(spine: bytes, states: Iterable[bytes]) -> bytes:

@@ -41,6 +41,8 @@ from distributed.worker_state_machine import AddKeysMsg
 
 from dask_coop import chunks
 from dask_coop.cluster.jobs import Stacked, combined, stack
+from dask_coop.cluster.silence import silent_one
+from dask_coop.cluster.versions import Portable, same_version, signed
 from dask_coop.errors import Absent
 from dask_coop.graph.parts import within
 
@@ -54,11 +56,12 @@ Answer = dict[str, Any]
 REDUCE, SCAN = "dask_coop_reduce", "dask_coop_scan"
 
 
-class WorkerRounds(WorkerPlugin):  # type: ignore[misc]
+class WorkerRounds(Portable, WorkerPlugin):  # type: ignore[misc]
     """Lets a worker take part in rounds."""
 
     name = "dask-coop-rounds"
     idempotent = True
+    handlers = REDUCE, SCAN
 
     def setup(self, worker: Worker) -> None:
         """Add the handlers; distributed calls this."""
@@ -69,7 +72,10 @@ def attach(worker: Worker) -> None:
     """Let a worker take part in rounds, if it does not yet."""
     if REDUCE not in worker.handlers:
         side = _WorkerSide(worker)
-        worker.handlers |= {REDUCE: side.reduce, SCAN: side.scan}
+        worker.handlers |= {
+            REDUCE: same_version(worker, side.reduce),
+            SCAN: same_version(worker, side.scan),
+        }
 
 
 class _WorkerSide:
@@ -161,11 +167,14 @@ class _WorkerSide:
         data, tasks = self._worker.data, self._worker.state.tasks
         keys = [key for _, each, _ in items for key in each]
         if missing := [key for key in keys if key not in data]:
-            raise Absent(f"{missing[0]} is no longer on {self._worker.address}")
+            raise Absent(f"chunk {missing[0]} is no longer on worker {self._worker.address}")
         fast = getattr(data, "fast", data)
         needed = room * sum(tasks[key].nbytes or 0 for key in keys if key in tasks)
         if needed > getattr(fast, "n", math.inf) and (room > 1 or any(k not in fast for k in keys)):
-            raise Absent(f"{self._worker.address} would have to spill: it takes {needed} bytes")
+            raise Absent(
+                f"worker {self._worker.address} would have to spill: it takes {needed} bytes, and "
+                f"there is room for {fast.n:.0f}"
+            )
         # A buffer that may spill takes its time to find even what it has in memory.
         return [[(fast if key in fast else data)[key] for key in each] for _, each, _ in items]
 
@@ -202,15 +211,31 @@ class _WorkerSide:
 
 
 async def send(server: Scheduler | Worker, address: str, handler: str, **message: Any) -> Answer:
-    """Send a worker its part of a round; one that cannot be reached declines."""
+    """Send a worker its part of a round; one that cannot be reached, or is silent, declines."""
+    asked = asyncio.ensure_future(_send(server, address, handler, message))
+    if isinstance(server, Scheduler):
+        among = [address, *(below for below, _ in message.get("below", ()))]
+        if silent := await silent_one(server, among, asked):
+            # Which closes the connection, so that what comes late is an answer to nobody. To wait
+            # for that may take as long as the worker is silent.
+            asked.cancel()
+            return declined(silent)
+    return await asked
+
+
+async def _send(
+    server: Scheduler | Worker, address: str, handler: str, message: dict[str, Any]
+) -> Answer:
     try:
-        answer: Answer | None = await getattr(server.rpc(address), handler)(**message)
+        answer: Answer | None = await getattr(server.rpc(address), handler)(**signed(message))
     except OSError as error:
-        return declined(f"{address} was lost: {error}")
+        return declined(f"worker {address} was lost: {error}")
     except Exception as error:
         # A round goes to its end in any case, so that what was made is freed.
         answer = error_message(error, status="error")
-    return answer or declined(f"{address} does not take part in rounds")
+    return answer or declined(
+        f"worker {address} does not take part in collectives: its handlers are gone"
+    )
 
 
 def declined(reason: str) -> Answer:

@@ -315,7 +315,7 @@ def test_a_chunk_has_moved_before_the_message_comes(
     client.run(lose, name=handler, key=key, workers=[holder])
     now = dc.cumsum(x, engine="collective")
     (said,) = fallbacks()
-    assert f"{key} is no longer on {holder}" in said
+    assert f"chunk {key} is no longer on worker {holder}" in said
     np.testing.assert_array_equal(values(client, now), LINE.cumsum())
     eventually(lambda: orphans(client) == {})
 
@@ -333,7 +333,7 @@ def test_a_worker_that_knows_of_no_rounds(client: Client, fallbacks: Any) -> Non
     try:
         assert dc.sum(x, engine="collective") == LINE.sum()
         (said,) = fallbacks()
-        assert f"{worker} does not take part in rounds" in said
+        assert f"worker {worker} does not take part" in said
     finally:
         client.run(lambda dask_worker: cluster_worker.attach(dask_worker), workers=[worker])
     assert dc.sum(x, engine="collective") == LINE.sum()

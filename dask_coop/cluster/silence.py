@@ -1,0 +1,72 @@
+"""Workers that fall silent in the middle of a round, which are not waited for.
+
+A worker sends the scheduler heartbeats also while it works, so how long a chunk takes does not
+matter. One that is stopped, or whose machine hangs, sends none, and its connection stays open:
+distributed removes it after ``distributed.scheduler.worker-ttl``, and a round declines after the
+configuration's ``coop.collective.timeout``, which a client sends with its message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextvars import ContextVar
+from typing import Any
+
+from distributed import Scheduler
+from distributed.scheduler import heartbeat_interval
+
+from dask_coop.cluster.versions import Handler
+from dask_coop.graph import config
+
+#: How often a worker is looked after in the time for which it may be silent.
+LOOKS = 8
+
+#: Seconds, of the call that the scheduler serves.
+_timeout: ContextVar[float] = ContextVar("dask_coop.cluster.silence")
+
+
+def timeout() -> float:
+    """Return the seconds for which a worker may be silent, as configured."""
+    return float(config.get("coop.collective.timeout", config.SPAN))
+
+
+def timed(handler: Handler) -> Handler:
+    """Return a handler of the scheduler whose messages say how long workers may be silent."""
+
+    async def handle(*, timeout: float, **message: Any) -> dict[str, Any]:
+        token = _timeout.set(timeout)
+        try:
+            return await handler(**message)
+        finally:
+            _timeout.reset(token)
+
+    return handle
+
+
+async def silent_one(
+    scheduler: Scheduler, addresses: Iterable[str], asked: asyncio.Future[Any]
+) -> str:
+    """Wait for an answer; return why it is waited for no more, or "" when it is there.
+
+    Looks are counted, and not seconds: while the scheduler is busy with something else, it takes in
+    no heartbeats.
+    """
+    seconds = max(_timeout.get(), 3 * heartbeat_interval(len(scheduler.workers)))
+    seen = {a: (_last_seen(scheduler, a), 0) for a in addresses}
+    while not (await asyncio.wait({asked}, timeout=seconds / LOOKS))[0]:
+        for address, (last, looks) in seen.items():
+            now = _last_seen(scheduler, address)
+            seen[address] = (now, looks + 1 if now == last else 0)
+            # The end of one that is gone, for which there is no last time, comes as an error.
+            if now and seen[address][1] >= LOOKS:
+                return (
+                    f"worker {address} has not been heard of for {seconds:.3g} s: it is stopped or "
+                    "hangs (coop.collective.timeout says how long that may be)"
+                )
+    return ""
+
+
+def _last_seen(scheduler: Scheduler, address: str) -> float:
+    worker = scheduler.workers.get(address)
+    return float(worker.last_seen) if worker else 0.0
