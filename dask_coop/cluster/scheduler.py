@@ -14,6 +14,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 from distributed.utils import offload
 
+from dask_coop.cluster import monitor
 from dask_coop.cluster.worker import REDUCE, SCAN, Answer, Item, bad_one, declined, send
 from dask_coop.errors import Absent
 
@@ -27,10 +28,14 @@ class SchedulerRounds(SchedulerPlugin):  # type: ignore[misc]
     name = "dask-coop-rounds"
     idempotent = True
 
-    def start(self, scheduler: Scheduler) -> None:
+    async def start(self, scheduler: Scheduler) -> None:
         """Add the handlers; distributed calls this."""
         self._scheduler = scheduler
-        scheduler.handlers |= {REDUCE: self.reduce, SCAN: self.scan}
+        scheduler.handlers |= {
+            REDUCE: monitor.of_scheduler(scheduler, self.reduce),
+            SCAN: monitor.of_scheduler(scheduler, self.scan),
+        }
+        scheduler.add_plugin(monitor.Monitor(scheduler), idempotent=True)
 
     async def reduce(self, job: bytes, items: bytes, tree: bool) -> Answer:
         """Have states of chunks made, wherever these are: the handler.
