@@ -5,11 +5,12 @@ Importing this needs bokeh.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from html import escape
 from typing import Any
 
-from bokeh.layouts import column
-from bokeh.models import ColumnDataSource, DataTable, Div, TableColumn
+from bokeh.models import Div
 from bokeh.server.tornado import BokehTornado
 from distributed import Scheduler
 from distributed.dashboard.components import DashboardComponent, add_periodic_callback
@@ -43,40 +44,39 @@ class Counts(DashboardComponent):  # type: ignore[misc]
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self.counts = ColumnDataSource({name: [] for name in ("activity", *monitor.WRITTEN)})
-        self.fallbacks = ColumnDataSource({name: [] for name in ("time", "function", "reason")})
-        tables = (
-            ("Since the scheduler started, on all workers", self.counts, 500),
-            ("The last collectives that ran as graphs", self.fallbacks, 300),
-        )
-        children: list[Any] = []
-        for title, source, height in tables:
-            columns = [TableColumn(field=name, title=name.title()) for name in source.data]
-            table = DataTable(
-                source=source,
-                columns=columns,
-                index_position=None,
-                height=height,
-                sizing_mode="stretch_width",
-            )
-            children += [Div(text=f"<h2>{title}</h2>"), table]
-        self.root = column(*children, sizing_mode="stretch_width")
+        # Bokeh's own tables cut off what is long, as reasons are.
+        self.root = Div(sizing_mode="stretch_width")
 
     def update(self) -> None:
         """Read what was counted; bokeh calls this while somebody looks."""
-        found = monitor.totals(self._scheduler)
-        self.counts.data = {
-            "activity": [*found],
-            **{
-                unit: [written(units[unit]) if unit in units else "" for units in found.values()]
-                for unit, written in monitor.WRITTEN.items()
-            },
-        }
-        last = monitor.fallbacks(self._scheduler)
-        self.fallbacks.data = {
-            "time": [f"{datetime.fromtimestamp(event['time']):%H:%M:%S}" for event in last],
-            **{name: [event[name] for event in last] for name in ("function", "reason")},
-        }
+        written = monitor.WRITTEN
+        counts = [
+            [activity, *(written[unit](units[unit]) if unit in units else "" for unit in written)]
+            for activity, units in monitor.totals(self._scheduler).items()
+        ]
+        fallbacks = [
+            [
+                f"{datetime.fromtimestamp(event['time']):%H:%M:%S}",
+                event["function"],
+                event["reason"],
+            ]
+            for event in monitor.fallbacks(self._scheduler)
+        ]
+        self.root.text = _table(
+            "Since the scheduler started, on all workers", ["activity", *written], counts
+        ) + _table(
+            "The last collectives that ran as graphs", ["time", "function", "reason"], fallbacks
+        )
+
+
+def _table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in HTML."""
+    style = "text-align: left; vertical-align: top; padding: 2px 24px 2px 0"
+    lines = [
+        "".join(f'<{tag} style="{style}">{escape(str(cell))}</{tag}>' for cell in row)
+        for tag, row in [("th", head), *(("td", row) for row in rows)]
+    ]
+    return f"<h2>{title}</h2><table><tr>{'</tr><tr>'.join(lines)}</tr></table>"
 
 
 def _page(scheduler: Scheduler, extra: dict[str, Any], doc: Any) -> None:

@@ -180,16 +180,14 @@ def test_the_page_has_calls_times_and_fallbacks(client: Client, x: da.Array) -> 
     session = pull_session(url=client.dashboard_link.replace("status", "coop"))
     try:
         assert session.document.title == "Dask: Coop"
-        counted, fallbacks = (
-            table.source.data for table in session.document.roots[0].children[1::2]
+        (told,) = session.document.roots
+        assert re.search(
+            r">collective-reduce</td><td[^>]*>\d+</td><td[^>]*>[\d.]+ m?s</td>", told.text
         )
-        row = [*counted["activity"]].index("collective-reduce")
-        assert int(counted["count"][row]) >= 1
-        assert counted["seconds"][row].endswith("s")
-        row = [*counted["activity"]].index("sent")
-        assert counted["bytes"][row].endswith("B")
-        assert fallbacks["function"][0] == "max"
-        assert "persist them" in fallbacks["reason"][0]
+        assert re.search(
+            r">sent</td><td[^>]*>\d+</td><td[^>]*></td><td[^>]*>[\d.]+ k?i?B</td>", told.text
+        )
+        assert re.search(r">max</td><td[^>]*>the chunks of array-\w+ are not in memory", told.text)
     finally:
         session.close()
 
