@@ -201,13 +201,17 @@ def __getattr__(name: str) -> Any:
 
 
 async def dask_setup(node: Any) -> None:
-    """Warm a worker that was started with ``--preload dask_coop``."""
-    from distributed import Worker
+    """Warm a worker, or let a scheduler show us, that was started with ``--preload dask_coop``."""
+    from distributed import Scheduler, Worker
 
     from dask_coop.cluster.plugin import CoopPlugin
+    from dask_coop.cluster.scheduler import SchedulerRounds
 
     if isinstance(node, Worker):
         await node.plugin_add(CoopPlugin(), catch_errors=False)
+    elif isinstance(node, Scheduler):
+        # It starts its plugins next.
+        node.add_plugin(SchedulerRounds(), idempotent=True)
 
 
 def load_ipython_extension(ipython: Any) -> None:

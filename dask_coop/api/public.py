@@ -144,7 +144,8 @@ def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: An
     What can't be done so is done by the graph that it builds, if ``coop.fallback`` allows that.
     """
     # Importing distributed takes long, and is needed here only.
-    from dask_coop.cluster.client import Collective
+    from dask_coop.cluster.client import Collective, client_of
+    from dask_coop.cluster.monitor import fell_back
 
     try:
         with executor.running(Collective()):
@@ -152,6 +153,8 @@ def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: An
     except Declined as reason:
         # Its words only: its frames keep futures alive.
         declined = str(reason)
+    given = filter(is_dask_collection, (*args, *kwargs.values()))
+    fell_back(client_of([*given]), name, declined)
     fall_back(logger, name, "runs as a graph", declined, Declined)
     with executor.running(None):
         return build(*args, **kwargs)

@@ -28,6 +28,7 @@ from dask_coop.algebra.windows import Window
 from dask_coop.chunks.files import Direct
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused
+from dask_coop.meters import counted
 
 if TYPE_CHECKING:
     # Which calls backends itself.
@@ -463,4 +464,6 @@ def _find(of: type) -> BackendRow:
 
 @cache
 def _load(module: str) -> ChunkBackend:
-    return cast(ChunkBackend, import_module(module))
+    functions = import_module(module)
+    names = [name for name in vars(ChunkBackend) if hasattr(functions, name) and name[0] != "_"]
+    return cast(ChunkBackend, counted(functions, names, getattr(functions, "RANGES", None)))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from distributed import Worker, WorkerPlugin
 
+from dask_coop.cluster.monitor import metered
 from dask_coop.cluster.versions import Portable, here, mismatch
 from dask_coop.cluster.worker import attach
 from dask_coop.graph.transfer import configured, take_over
@@ -83,7 +84,7 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
             return None
         self._give_back = take_over(self._copies)
         self._stop = threading.Event()
-        given = worker.address, self._stop
+        given = worker, self._stop
         threading.Thread(target=self._warm, args=given, name="dask_coop-warm").start()
         return None
 
@@ -102,10 +103,12 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
                 await worker.scheduler.unregister_worker_plugin(name=self.name)
         raise RuntimeError(reason)
 
-    def _warm(self, address: str, stop: threading.Event) -> None:
+    def _warm(self, worker: Worker, stop: threading.Event) -> None:
         """Compile or load the kernels, and say so."""
+        address = worker.address
         try:
-            self._load(address, stop)
+            with metered(worker):
+                self._load(address, stop)
         except Exception as error:
             # The calls that need what failed say so again.
             logger.warning("dask_coop: %s could not warm its kernels: %s", address, error)

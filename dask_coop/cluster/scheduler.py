@@ -15,6 +15,7 @@ from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 from distributed.utils import offload
 
+from dask_coop.cluster import monitor
 from dask_coop.cluster.silence import timed
 from dask_coop.cluster.versions import Portable, same_version
 from dask_coop.cluster.worker import REDUCE, SCAN, Answer, Item, bad_one, declined, send
@@ -31,13 +32,14 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
     idempotent = True
     handlers = REDUCE, SCAN
 
-    def start(self, scheduler: Scheduler) -> None:
+    async def start(self, scheduler: Scheduler) -> None:
         """Add the handlers; distributed calls this."""
         self._scheduler = scheduler
         scheduler.handlers |= {
-            REDUCE: same_version(scheduler, timed(self.reduce)),
-            SCAN: same_version(scheduler, timed(self.scan)),
+            REDUCE: same_version(scheduler, timed(monitor.of_scheduler(scheduler, self.reduce))),
+            SCAN: same_version(scheduler, timed(monitor.of_scheduler(scheduler, self.scan))),
         }
+        scheduler.add_plugin(monitor.Monitor(scheduler), idempotent=True)
 
     async def reduce(self, job: bytes, items: bytes, tree: bool) -> Answer:
         """Have states of chunks made, wherever these are: the handler.

@@ -37,9 +37,11 @@ from typing import Any
 import numpy as np
 from distributed import Scheduler, Worker, WorkerPlugin
 from distributed.core import error_message
+from distributed.utils import run_in_executor_with_context
 from distributed.worker_state_machine import AddKeysMsg
 
 from dask_coop import chunks
+from dask_coop.cluster import monitor
 from dask_coop.cluster.jobs import Stacked, combined, stack
 from dask_coop.cluster.silence import silent_one
 from dask_coop.cluster.versions import Portable, same_version, signed
@@ -73,8 +75,8 @@ def attach(worker: Worker) -> None:
     if REDUCE not in worker.handlers:
         side = _WorkerSide(worker)
         worker.handlers |= {
-            REDUCE: same_version(worker, side.reduce),
-            SCAN: same_version(worker, side.scan),
+            REDUCE: same_version(worker, monitor.of_worker(worker, side.reduce)),
+            SCAN: same_version(worker, monitor.of_worker(worker, side.scan)),
         }
 
 
@@ -185,9 +187,8 @@ class _WorkerSide:
         # One GPU takes all chunks as one batch.
         strips = 1 if chunks.kind(blocks[0][0]) == "cupy" else min(self._threads, len(items))
         cuts = pairwise(len(items) * i // strips for i in range(strips + 1))
-        loop = asyncio.get_running_loop()
         calls = (
-            loop.run_in_executor(
+            run_in_executor_with_context(
                 self._executor, within, self._threads, function, job, items[a:b], blocks[a:b], *rest
             )
             for a, b in cuts
@@ -210,6 +211,7 @@ class _WorkerSide:
         return answer
 
 
+@monitor.counted_message
 async def send(server: Scheduler | Worker, address: str, handler: str, **message: Any) -> Answer:
     """Send a worker its part of a round; one that cannot be reached, or is silent, declines."""
     asked = asyncio.ensure_future(_send(server, address, handler, message))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_coop.cuda import disk_cache, linking
+from dask_coop.meters import COMPILATIONS, count, timed
 
 ENTRY = "entry"
 
@@ -80,9 +81,11 @@ def compile_program(source: str, arch: str, *, linked: bool = False, report: Any
     from cuda.core import Program
 
     program = Program(source, "c++", options=_options(arch, linked, report is not None))
+    count(COMPILATIONS)
     try:
-        code = program.compile("cubin", logs=report)
-        return linking.link(code, arch) if linked else bytes(code.code)
+        with timed(COMPILATIONS):
+            code = program.compile("cubin", logs=report)
+            return linking.link(code, arch) if linked else bytes(code.code)
     except Exception as error:
         lines = enumerate(source.splitlines(), 1)
         listing = "\n".join(f"{number:3}  {line}" for number, line in lines)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
 from dask_coop.cuda.ring import cores
@@ -56,7 +57,10 @@ def begin(work: once[Any], calls: Iterable[tuple[Any, ...]]) -> None:
     """
     for call in calls:
         if not work.has(*call):
-            threading.Thread(target=_try, args=(work, call), name="dask_coop-compiler").start()
+            # What is compiled counts as the caller's (`dask_coop.meters`).
+            given = _try, work, call
+            run = copy_context().run
+            threading.Thread(target=run, args=given, name="dask_coop-compiler").start()
 
 
 def _try(work: once[Any], call: tuple[Any, ...]) -> None:
@@ -93,7 +97,10 @@ def for_each(work: Callable[[T], object], items: Iterable[T], stop: threading.Ev
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run, name="dask_coop-compiler") for _ in range(cores())]
+    threads = [
+        threading.Thread(target=copy_context().run, args=(run,), name="dask_coop-compiler")
+        for _ in range(cores())
+    ]
     for thread in threads:
         thread.start()
     try:

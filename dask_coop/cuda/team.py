@@ -21,7 +21,7 @@ import numpy as np
 from cuda.bindings import driver
 
 from dask_coop.cuda.devices import attribute, device
-from dask_coop.cuda.launch import load
+from dask_coop.cuda.launch import load, told
 from dask_coop.cuda.peers import connect
 from dask_coop.cuda.programs.multichunk import MOST, PEERS
 from dask_coop.errors import CooperativeTimeout
@@ -211,7 +211,8 @@ def launch_on_all(
         launch.kernelParams = ctypes.addressof(addresses)
         kept += [cells, addresses]
         launches.append(launch)
-    _check(driver.cuLaunchCooperativeKernelMultiDevice(launches, len(launches), 0))
+    with told(source):
+        _check(driver.cuLaunchCooperativeKernelMultiDevice(launches, len(launches), 0))
 
 
 @cache

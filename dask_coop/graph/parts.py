@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
@@ -332,7 +332,8 @@ def _each(function: Callable[[Item], Made], items: Sequence[Item], threads: int)
             raise
 
     with _granted(min(threads, len(items)) - 1) as n:
-        helpers = [_pool(os.getpid()).submit(work) for _ in range(n)]
+        # What they do counts as the caller's (`dask_coop.meters`).
+        helpers = [_pool(os.getpid()).submit(copy_context().run, work) for _ in range(n)]
         try:
             work()
         finally:

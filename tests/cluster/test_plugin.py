@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.request import urlopen
 
 import dask.array as da
 import pytest
@@ -18,8 +19,10 @@ from conftest import missing_for_gpu
 from distributed import Client, LocalCluster
 
 import dask_coop
+from dask_coop import meters
 from dask_coop.cluster import plugin
 from dask_coop.cluster.plugin import logger
+from dask_coop.cuda.sharing import for_each
 
 
 def expected() -> str:
@@ -82,6 +85,39 @@ def test_a_worker_started_by_hand_says_what_it_found(tmp_path: Path) -> None:
     assert address in line
 
 
+def test_a_preloaded_scheduler_shows_what_graphs_do() -> None:
+    options = {"preload": ["dask_coop"]}
+    with (
+        LocalCluster(
+            n_workers=1, processes=False, dashboard_address=":0", scheduler_kwargs=options
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        link = client.dashboard_link.replace("status", "coop")
+        assert "data-root-id" in urlopen(link, timeout=60).read().decode()
+        plugins = client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.plugins])
+    assert {"dask-coop-rounds", "dask-coop-monitor"} <= {*plugins}
+
+
+def test_what_is_compiled_while_a_worker_warms_counts_as_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(self: Any, address: str, stop: threading.Event) -> None:
+        meters.count(meters.COMPILATIONS)
+        for_each(lambda _: meters.count(meters.COMPILATIONS), range(3), stop)
+
+    monkeypatch.setattr(plugin, "_missing_gpu", lambda: "")
+    monkeypatch.setattr(dask_coop.CoopPlugin, "_load", load)
+    monkeypatch.setattr(plugin, "take_over", lambda given: lambda: False)
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(dask_coop.CoopPlugin())
+        kept = cluster.workers[0].digests_total
+        wait_until(lambda: kept.get(("coop", "coop-compile", "count")) == 4)
+
+
 def test_a_dtype_without_kernels_is_refused() -> None:
     with pytest.raises(TypeError, match="complex64"):
         dask_coop.CoopPlugin(["complex64"])
@@ -103,10 +139,15 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
     return stops
 
 
+def worker_here() -> Any:
+    loop = SimpleNamespace(add_callback=lambda function: function())
+    return SimpleNamespace(address="tcp://here", loop=loop)
+
+
 def test_a_worker_does_not_wait_for_its_kernels_and_stops_them(
     begun: list[threading.Event],
 ) -> None:
-    worker = SimpleNamespace(address="tcp://here")
+    worker = worker_here()
     warming = dask_coop.CoopPlugin()
     warming.setup(worker)
     wait_until(lambda: bool(begun))
@@ -127,7 +168,7 @@ def test_what_goes_wrong_with_the_kernels_is_a_warning(
 
     monkeypatch.setattr(dask_coop.CoopPlugin, "_load", load)
     monkeypatch.setattr(logger, "handlers", [caplog.handler])
-    dask_coop.CoopPlugin().setup(SimpleNamespace(address="tcp://here"))
+    dask_coop.CoopPlugin().setup(worker_here())
     wait_until(lambda: bool(caplog.records))
     record, *_ = caplog.records
     assert record.levelno == logging.WARNING

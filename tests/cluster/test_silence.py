@@ -201,6 +201,6 @@ def test_a_timeout_that_is_none(client: Client, given: Any) -> None:
     x = spread(client)
     with (
         dask.config.set({"coop.collective.timeout": given}),
-        pytest.raises(ValueError, match=r"coop.collective.timeout must be a positive span of time such as .*, got"),
+        pytest.raises(ValueError, match=r"timeout must be a positive span of time such as .*, got"),
     ):
         dc.sum(x, engine="collective")

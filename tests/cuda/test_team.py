@@ -16,6 +16,7 @@ from dask_coop.cuda.devices import Device
 from types import ModuleType, SimpleNamespace
 cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
 cuda.runtime = SimpleNamespace(deviceCanAccessPeer=lambda a, b: reaches)
+cuda.nvtx = SimpleNamespace(available=False)
 cuda.MemoryHook = object
 cupy.cuda = cuda
 sys.modules.update({"cupy": cupy, "cupy.cuda": cuda})

@@ -96,7 +96,7 @@ def test_the_test_above_sees_what_is_not_there() -> None:
 def room(module: str) -> str:
     """Return the folder at the top of the package, or the module there, that `module` is in."""
     first = module.partition(".")[0]
-    known = {"errors": "errors", "__main__": "cli"}
+    known = {"errors": "errors", "meters": "meters", "__main__": "cli"}
     is_folder = first and (PACKAGE / first).is_dir()
     return first if is_folder else known.get(first, "dask_coop")
 

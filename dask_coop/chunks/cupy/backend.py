@@ -43,8 +43,10 @@ from dask_coop.chunks.cupy.unique import merge_distinct as merge_distinct
 from dask_coop.chunks.cupy.unique import positions as positions
 from dask_coop.chunks.cupy.unique import searchsorted as searchsorted
 from dask_coop.chunks.cupy.windows import move as move
+from dask_coop.cuda.launch import RANGES as RANGES
 from dask_coop.cuda.ring import FileRange
 from dask_coop.cuda.transfer import SMALL_BYTES, to_device, to_host
+from dask_coop.meters import TO_GPU, TO_HOST, timed
 
 Array = Any
 
@@ -189,7 +191,8 @@ def to_numpy(
     x: Array, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
     """Return a copy of `x` on the host, by up to `nbytes` of pinned memory."""
-    return to_host(x, nbytes, out)
+    with timed(TO_HOST, x.nbytes):
+        return to_host(x, nbytes, out)
 
 
 def from_numpy(
@@ -208,7 +211,8 @@ def from_numpy(
         return from_numpy(x.T, nbytes, direct).T
     place = files.find(x, direct) if x.nbytes >= SMALL_BYTES else None
     try:
-        return to_device(x, nbytes, place and FileRange(*place))
+        with timed(TO_GPU, x.nbytes):
+            return to_device(x, nbytes, place and FileRange(*place))
     except OSError as error:
         if place is None:
             raise

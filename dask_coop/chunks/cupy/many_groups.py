@@ -174,7 +174,7 @@ def _dealt_at_a_time(values: Array, n: int) -> int:
     tile = programs.DEAL_THREADS * programs.DEAL_ITEMS
     buckets = -(-n // programs.BUCKET)
     most = max(1, _LISTS_BYTES // (tile * (2 + values.itemsize) + 4 * buckets))
-    return tile * min(-(-values.size // tile), most)
+    return int(tile * min(-(-values.size // tile), most))
 
 
 def _by_buckets(

@@ -1,0 +1,282 @@
+"""What a cluster shows of this library: counts of rounds, events, /metrics, the task stream.
+
+Counts are kept where distributed keeps its own, and summed up when somebody looks::
+
+    worker:     chunk functions, kernels, rounds --> digests_total ------------> its /metrics
+                                                          | heartbeat
+    scheduler:                               cumulative_worker_metrics ---+
+                calls, messages, fallbacks --> digests_total -------------+----> /metrics, /coop,
+                                                                                 performance_report
+
+What a worker does for a task is kept by the task's name, ("execute", name, activity, unit), and all
+else as ("coop", activity, unit). Every call and every fallback is an event of `TOPIC`, too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, wraps
+from html import escape
+from time import perf_counter
+from typing import Any
+from weakref import WeakSet
+
+from dask.utils import format_bytes, format_time
+from distributed import Client, Scheduler, SchedulerPlugin, Worker
+from distributed.diagnostics import task_stream
+from distributed.http.prometheus import PrometheusCollector
+from distributed.metrics import context_meter, time
+
+from dask_coop.meters import PREFIX
+
+#: The topic of the events: ``client.get_events("dask_coop")``.
+TOPIC = "dask_coop"
+
+#: The color of collectives on the task stream, which no task has, and what tells them apart there.
+COLOR, THREAD = "#e6007e", "dask_coop"
+
+CALLS = PREFIX + "collective-"
+FALLBACKS = PREFIX + "fallbacks"
+ROUNDS, SENT, RECEIVED = PREFIX + "rounds", PREFIX + "sent", PREFIX + "received"
+
+Answer = dict[str, Any]
+Asynchronous = Callable[..., Coroutine[Any, Any, Answer]]
+
+
+def note(server: Scheduler | Worker, activity: str, value: float = 1, unit: str = "count") -> None:
+    """Count what a server does, in the thread of its loop."""
+    server.digest_metric(("coop", activity, unit), value)
+
+
+@contextmanager
+def metered(worker: Worker) -> Iterator[None]:
+    """Have what is counted within, in every thread that has the context, be the worker's."""
+    told: list[tuple[str, float, str]] = []
+
+    def keep() -> None:
+        for given in told:
+            note(worker, *given)
+
+    try:
+        # Many chunks are not to wake the loop many times.
+        with context_meter.add_callback(lambda *given: told.append(given)):
+            yield
+    finally:
+        worker.loop.add_callback(keep)
+
+
+def of_worker(worker: Worker, handler: Asynchronous) -> Asynchronous:
+    """Return a worker's handler of rounds, which counts."""
+    _show(worker, "worker")
+
+    @wraps(handler)
+    async def counted(**message: Any) -> Answer:
+        start = perf_counter()
+        try:
+            with metered(worker):
+                return await handler(**message)
+        finally:
+            note(worker, ROUNDS)
+            note(worker, ROUNDS, perf_counter() - start, "seconds")
+
+    return counted
+
+
+def of_scheduler(scheduler: Scheduler, handler: Asynchronous) -> Asynchronous:
+    """Return a scheduler's handler of calls, which counts, and tells of each as an event."""
+    name = handler.__name__
+
+    @wraps(handler)
+    async def counted(**message: Any) -> Answer:
+        start = perf_counter()
+        answer: Answer = {"status": "failed"}
+        try:
+            answer = await handler(**message)
+        finally:
+            seconds = perf_counter() - start
+            note(scheduler, CALLS + name)
+            note(scheduler, CALLS + name, seconds, "seconds")
+            event = {"action": name, "status": answer["status"], "seconds": seconds}
+            reason = {"reason": answer["reason"]} if "reason" in answer else {}
+            scheduler.log_event(TOPIC, event | reason)
+        return answer
+
+    return counted
+
+
+def counted_message(send: Asynchronous) -> Asynchronous:
+    """Decorate what sends a worker its part of a round: it counts, and is on the task stream."""
+
+    @wraps(send)
+    async def counted(server: Any, address: str, handler: str, **message: Any) -> Answer:
+        start = time()
+        answer = await send(server, address, handler, **message)
+        note(server, SENT)
+        note(server, SENT, _nbytes(message.values()), "bytes")
+        note(server, RECEIVED, _nbytes(answer.values()), "bytes")
+        # It is there once somebody has looked.
+        if stream := getattr(server, "plugins", {}).get(task_stream.TaskStreamPlugin.name):
+            stream.transition(
+                handler,
+                "processing",
+                "memory",
+                startstops=[{"action": "compute", "start": start, "stop": time()}],
+                status="OK" if answer["status"] == "OK" else "error",
+                worker=address,
+                thread=THREAD,
+                nbytes=0,
+                type="",
+            )
+        return answer
+
+    return counted
+
+
+def _nbytes(values: Iterable[Any]) -> int:
+    """Return how long the bytes in nested sequences are."""
+    total = 0
+    for value in values:
+        if isinstance(value, bytes):
+            total += len(value)
+        elif isinstance(value, list | tuple):
+            total += _nbytes(value)
+    return total
+
+
+_color_of_task = task_stream.colors["compute"]
+
+
+def _color(message: dict[str, Any]) -> Any:
+    is_ours = message.get("thread") == THREAD and message["status"] == "OK"
+    return COLOR if is_ours else _color_of_task(message)
+
+
+# An action of our own would be unknown to clients without this library, which then draw nothing.
+task_stream.colors["compute"] = _color
+
+
+def fell_back(client: Client | None, function: str, reason: str) -> None:
+    """Tell the scheduler that a collective runs as a graph, without waiting for it."""
+    if client is None:
+        with suppress(ValueError):
+            client = Client.current()
+    if client is not None and client.status == "running":
+        event = {"action": "fallback", "function": function, "reason": reason}
+        client.loop.add_callback(_tell, client, event)
+
+
+async def _tell(client: Client, event: dict[str, Any]) -> None:
+    # Who can't be told has other troubles, which the graph will meet.
+    with suppress(OSError):
+        await client.scheduler.log_event(topic=TOPIC, msg=event)
+
+
+class Monitor(SchedulerPlugin):  # type: ignore[misc]
+    """Counts fallbacks, and shows what is counted by the scheduler's dashboard."""
+
+    name = "dask-coop-monitor"
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        for _, event in scheduler.get_events(TOPIC):
+            self.log_event(TOPIC, event)
+        _show(scheduler, "scheduler")
+        report = scheduler.handlers["performance_report"]
+
+        async def performance_report(code: str = "", **message: Any) -> str:
+            told = escape("\n".join(summary(scheduler)))
+            page: str = await report(code=f"{code}\n\n{told}", **message)
+            return page
+
+        scheduler.handlers["performance_report"] = performance_report
+        # Which a scheduler with a dashboard has imported.
+        if "bokeh" in sys.modules:
+            from dask_coop.cluster.page import add_page
+
+            add_page(scheduler)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Count a fallback; distributed calls this for every event."""
+        if topic == TOPIC and isinstance(msg, dict) and msg.get("action") == "fallback":
+            note(self._scheduler, FALLBACKS)
+
+
+def totals(server: Scheduler | Worker) -> dict[str, dict[str, float]]:
+    """Return what is counted of each activity, by its unit."""
+    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(int))
+    for kept in (server.digests_total, getattr(server, "cumulative_worker_metrics", {})):
+        for key, value in kept.items():
+            if isinstance(key, tuple) and len(key) > 2 and str(key[-2]).startswith(PREFIX):
+                found[key[-2].removeprefix(PREFIX)][key[-1]] += value
+    return dict(sorted(found.items()))
+
+
+#: How what is counted in a unit is written.
+WRITTEN: dict[str, Callable[[float], str]] = {
+    "count": lambda n: f"{n:,.0f}",
+    "seconds": format_time,
+    "bytes": lambda n: str(format_bytes(int(n))),
+}
+
+
+def summary(scheduler: Scheduler) -> Iterator[str]:
+    """Yield lines of all that was counted since the scheduler started, and the last fallbacks."""
+    yield "dask_coop, since the scheduler started"
+    for activity, units in totals(scheduler).items():
+        told = (f"{WRITTEN[unit](units[unit]):>12} {unit}" for unit in WRITTEN if unit in units)
+        yield f"  {activity:24}{' '.join(told)}"
+    for event in fallbacks(scheduler):
+        yield f"  {event['function']} ran as a graph: {event['reason']}"
+
+
+def fallbacks(scheduler: Scheduler, most: int = 20) -> list[dict[str, Any]]:
+    """Return the events of the last fallbacks, with when they were, the last one first."""
+    told = (
+        {"time": when, **event}
+        for when, event in reversed(scheduler.get_events(TOPIC))
+        if isinstance(event, dict) and event.get("action") == "fallback"
+    )
+    return [event for event, _ in zip(told, range(most), strict=False)]
+
+
+class _Collector(PrometheusCollector):  # type: ignore[misc]
+    """Tells Prometheus what the servers of a kind in this process have counted."""
+
+    def __init__(self, subsystem: str) -> None:
+        super().__init__(None)
+        self.subsystem = subsystem
+        self.servers: WeakSet[Any] = WeakSet()
+
+    def collect(self) -> Iterator[Any]:
+        """Yield a family of counters for each unit; prometheus_client calls this."""
+        from prometheus_client.core import CounterMetricFamily
+
+        sums: Counter[tuple[str, str]] = Counter()
+        for server in list(self.servers):
+            for activity, units in totals(server).items():
+                sums.update({(unit, activity): value for unit, value in units.items()})
+        for unit in WRITTEN:
+            what = f"What dask_coop has done, in {unit}, by activity"
+            family = CounterMetricFamily(self.build_name(f"coop_{unit}"), what, labels=["activity"])
+            for (of, activity), value in sorted(sums.items()):
+                if of == unit:
+                    family.add_metric([activity], value)
+            yield family
+
+
+@cache
+def _collector(subsystem: str) -> _Collector:
+    from prometheus_client import REGISTRY
+
+    collector = _Collector(subsystem)
+    REGISTRY.register(collector)
+    return collector
+
+
+def _show(server: Scheduler | Worker, subsystem: str) -> None:
+    """Have a server's /metrics tell what it counts, if Prometheus's client is installed."""
+    with suppress(ImportError):
+        _collector(subsystem).servers.add(server)

@@ -1,0 +1,206 @@
+"""What a cluster shows of this library, on real processes: meters, events, /metrics, the page."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from bokeh.client import pull_session
+from distributed import Client, performance_report
+from distributed.diagnostics.task_stream import rectangles
+from support.clusters import addresses, cluster, eventually, persist, values
+
+import dask_coop as dc
+from dask_coop.cluster.monitor import COLOR, TOPIC
+from dask_coop.cluster.worker import REDUCE, SCAN
+from dask_coop.errors import Declined
+
+pytestmark = pytest.mark.xdist_group("monitor")
+
+LINE = np.arange(1000.0)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Return a client of two workers, which has called one collective."""
+    with cluster(2, 2) as client:
+        dc.sum(persist(client, LINE, 100), engine="collective")
+        yield client
+
+
+@pytest.fixture
+def x(client: Client) -> da.Array:
+    return persist(client, LINE, 100)
+
+
+def counts(client: Client) -> dict[tuple[str, ...], float]:
+    """Return what the scheduler has been told by its workers, with the name of the task."""
+
+    def told(dask_scheduler: Any) -> Any:
+        kept = dask_scheduler.cumulative_worker_metrics
+        return {k: v for k, v in kept.items() if isinstance(k, tuple) and "coop-" in str(k[-2])}
+
+    found: dict[tuple[str, ...], float] = client.run_on_scheduler(told)
+    return found
+
+
+def added(client: Client, call: Callable[[], Any], wanted: dict[tuple[str, ...], float]) -> None:
+    """Hold a call to what it adds to the scheduler's counts, once heartbeats have told of it."""
+    before = counts(client)
+    call()
+
+    def news() -> dict[tuple[str, ...], float]:
+        after = counts(client)
+        return {key: after.get(key, 0) - before.get(key, 0) for key in wanted}
+
+    eventually(lambda: news() == wanted, 20, lambda: f"{news()}, and not {wanted}")
+
+
+def page(client: Client, route: str, port: int | None = None) -> str:
+    link = client.dashboard_link.replace("status", route)
+    if port is not None:
+        link = f"http://127.0.0.1:{port}/{route}"
+    text: str = urlopen(link, timeout=60).read().decode()
+    return text
+
+
+def metric(text: str, name: str, activity: str) -> float:
+    """Return the value of a counter in what Prometheus is told, 0 if it is not there."""
+    found = re.search(rf'^{name}{{activity="{activity}"}} (\S+)$', text, re.MULTILINE)
+    return float(found[1]) if found else 0
+
+
+def test_a_graph_is_counted_by_its_tasks(client: Client) -> None:
+    lazy = dc.cumsum(da.from_array(LINE, chunks=250))
+    # Of four chunks three are lifted; each is scanned.
+    scans = ("execute", "cumsum", "coop-scan", "count")
+    added(client, lambda: values(client, lazy), {scans: 4})
+    lifted = sum(v for k, v in counts(client).items() if k[0] == "execute" and k[2] == "coop-lift")
+    assert lifted == 3
+
+
+def test_a_collective_is_counted_by_its_rounds(client: Client, x: da.Array) -> None:
+    wanted = {
+        ("coop", "coop-rounds", "count"): 4,
+        ("coop", "coop-lift", "count"): 10,
+        ("coop", "coop-scan", "count"): 10,
+    }
+    added(client, lambda: dc.cumsum(x, engine="collective"), wanted)
+    assert 0 < counts(client)["coop", "coop-rounds", "seconds"] < 60
+
+
+def test_calls_and_fallbacks_are_events(client: Client, x: da.Array) -> None:
+    seen = len(client.get_events(TOPIC))
+    dc.sum(x, engine="collective")
+    dc.cumsum(x, engine="collective")
+    with client.as_current():
+        dc.min(da.from_array(LINE, chunks=100), engine="collective")
+    eventually(lambda: len(client.get_events(TOPIC)) == seen + 3)
+    first, second, last = (event for _, event in client.get_events(TOPIC)[seen:])
+    assert (first["action"], first["status"]) == ("reduce", "OK")
+    assert (second["action"], second["status"]) == ("scan", "OK")
+    assert 0 < second["seconds"] < 60
+    assert (last["action"], last["function"]) == ("fallback", "min")
+    assert "not in memory on a cluster: persist them" in last["reason"]
+
+
+def test_what_the_scheduler_declines_is_told_with_the_reason(client: Client, x: da.Array) -> None:
+    def set_status(status: str, dask_scheduler: Any) -> None:
+        from distributed.core import Status
+
+        for worker in dask_scheduler.workers.values():
+            worker.status = Status[status]
+
+    seen = len(client.get_events(TOPIC))
+    client.run_on_scheduler(set_status, "paused")
+    try:
+        with dask.config.set({"coop.fallback": "raise"}), pytest.raises(Declined):
+            dc.sum(x, engine="collective")
+    finally:
+        client.run_on_scheduler(set_status, "running")
+    eventually(lambda: len(client.get_events(TOPIC)) == seen + 2)
+    call, fallback = (event for _, event in client.get_events(TOPIC)[seen:])
+    assert (call["status"], fallback["action"]) == ("declined", "fallback")
+    assert "is paused: its memory is" in call["reason"]
+    assert call["reason"] == fallback["reason"]
+
+
+def test_prometheus_is_told_by_the_scheduler_and_by_workers(client: Client, x: da.Array) -> None:
+    before = page(client, "metrics")
+    dc.sum(x, engine="collective")
+    after = page(client, "metrics")
+    for unit, activity, least in (
+        ("count", "collective-reduce", 1),
+        ("seconds", "collective-reduce", 1e-6),
+        ("count", "sent", 2),
+        ("bytes", "sent", 100),
+        ("bytes", "received", 100),
+    ):
+        name = f"dask_scheduler_coop_{unit}_total"
+        assert metric(after, name, activity) - metric(before, name, activity) >= least, activity
+    ports = client.run(lambda dask_worker: dask_worker.http_server.port)
+    assert len(ports) == 2
+    for port in ports.values():
+        told = page(client, "metrics", port)
+        assert metric(told, "dask_worker_coop_count_total", "rounds") >= 1
+        assert metric(told, "dask_worker_coop_seconds_total", "rounds") > 0
+
+
+def test_rounds_are_on_the_task_stream_in_a_color_of_their_own(client: Client, x: da.Array) -> None:
+    # Somebody looks.
+    client.get_task_stream()
+    start = time.time()
+    dc.cumsum(x, engine="collective")
+    values(client, dc.sum(da.from_array(LINE, chunks=100)))
+    records = client.get_task_stream(start=start)
+    drawn = rectangles(records)
+    ours = [i for i, color in enumerate(drawn["color"]) if color == COLOR]
+    assert Counter(drawn["name"][i] for i in ours) == {REDUCE: 2, SCAN: 2}
+    assert {drawn["worker"][i] for i in ours} == {*addresses(client)}
+    assert all(drawn["duration"][i] > 0 for i in ours)
+    assert len(ours) < len(drawn["color"])
+
+
+def test_the_page_has_calls_times_and_fallbacks(client: Client, x: da.Array) -> None:
+    dc.sum(x, engine="collective")
+    with client.as_current():
+        dc.max(da.from_array(LINE, chunks=100), engine="collective")
+    # Its own navigation leads to it, and that of the other pages.
+    for route in ("coop", "status"):
+        assert '<a href="coop">Coop</a>' in page(client, route)
+    session = pull_session(url=client.dashboard_link.replace("status", "coop"))
+    try:
+        assert session.document.title == "Dask: Coop"
+        (told,) = session.document.roots
+        assert re.search(
+            r">collective-reduce</td><td[^>]*>\d+</td><td[^>]*>[\d.]+ m?s</td>", told.text
+        )
+        assert re.search(
+            r">sent</td><td[^>]*>\d+</td><td[^>]*></td><td[^>]*>[\d.]+ k?i?B</td>", told.text
+        )
+        assert re.search(r">max</td><td[^>]*>the chunks of array-\w+ are not in memory", told.text)
+    finally:
+        session.close()
+
+
+def test_a_performance_report_holds_them(client: Client, x: da.Array, tmp_path: Path) -> None:
+    name = tmp_path / "report.html"
+    with client.as_current(), performance_report(filename=str(name)):
+        dc.cumsum(x, engine="collective")
+        dc.max(da.from_array(LINE, chunks=100), engine="collective")
+    text = name.read_text()
+    assert re.search(r"collective-scan +[1-9]\d* count", text)
+    assert re.search(r"fallbacks +[1-9]\d* count", text)
+    assert "max ran as a graph: the chunks of array-" in text
+    assert COLOR in text
+    # What distributed tells remains.
+    assert "Calling Code" in text
