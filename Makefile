@@ -15,7 +15,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint fuzz upstream gpu-test gpu-sanitize bench clean
+.PHONY: help demo check test lint fuzz soak upstream gpu-test gpu-sanitize bench clean
 
 help:
 	@echo "make demo          describe and equalise pictures, and run the examples; the results are in demo/"
@@ -23,6 +23,7 @@ help:
 	@echo "make test          lint, then all tests that this machine can run"
 	@echo "make lint          ruff and mypy"
 	@echo "make fuzz          random cases against NumPy for a minute, or FUZZ_SECONDS=600"
+	@echo "make soak          2,000 random calls on a cluster that is dealt with badly, or SOAK_CALLS; writes docs/reliability.md"
 	@echo "make upstream      other libraries' own tests, with ours in the place of their functions"
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
 	@echo "make gpu-sanitize  a few cases under compute-sanitizer"
@@ -61,6 +62,10 @@ lint: $(FOR_TEST)
 # On CuPy chunks where there is a GPU; tests/fuzz/__main__.py lists what can be set besides.
 fuzz: $(FOR_TEST)
 	PYTHONPATH=tests:tools$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m fuzz
+
+# What can be set is in tests/soak/__main__.py.
+soak: $(FOR_TEST)
+	PYTHONPATH=tests:tools$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m soak
 
 # Their tests are taken from sdists, which pip finds.
 upstream: $(FOR_UPSTREAM)

@@ -102,7 +102,9 @@ def open_npy(path: str | os.PathLike[str]) -> NpyArray:
     # Of before: a change while the header is read is then found later.
     stamp = _stamp(os.stat(absolute))
     try:
-        x = np.lib.format.open_memmap(absolute, mode="r")
+        # A size that overflows is refused by its ValueError.
+        with np.errstate(over="ignore"):
+            x = np.lib.format.open_memmap(absolute, mode="r")
     except ValueError as error:
         raise ValueError(f"{path}: cannot map this file as .npy: {error}") from error
     flags = x.flags

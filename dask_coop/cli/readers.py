@@ -27,6 +27,7 @@ from dask.array.core import normalize_chunks
 
 from dask_coop.api.files import from_npy
 from dask_coop.chunks.npy import NpyArray, open_npy
+from dask_coop.cli.claims import require_feasible, require_within
 from dask_coop.cli.decoding import PACKING, TIMES, decode, packing
 from dask_coop.errors import Undecodable, UserError
 
@@ -252,6 +253,7 @@ def _open_hdf5(path: Path, dataset: str | None) -> tuple[Any, str, dict[str, Any
         found = file[name]
         if found.shape is None:
             raise UserError(f"{path}: the dataset {name} is empty; there is nothing to describe")
+        require_within(path, name, found)
         attributes = {key: found.attrs[key] for key in (*PACKING, *TIMES) if key in found.attrs}
         opened = Hdf5Dataset(path.absolute(), name, found.shape, found.dtype, found.chunks)
         return opened, name, attributes
@@ -321,6 +323,7 @@ def _chunked(
             f"{text}: --chunks {','.join(map(str, chunks))} has {len(chunks)} numbers and the "
             f"array {len(x.shape)} axes (shape {x.shape}); give one number for each axis"
         )
+    require_feasible(text, x.shape, dtype, chunks)
     packed = packing(attributes, dtype)
     if packed and chunks == "auto":
         # What is decoded is larger.

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("numba")
 
+REPOSITORY = Path(__file__).parents[2]
+
 INNER = """from dask_coop.chunks.numpy.jit import jit, jit_inner
 @{decorator}
 def number():
@@ -76,3 +78,56 @@ def test_processes_that_compile_at_the_same_time_keep_their_own_code(tmp_path: P
     processes = [start(3, 4, 4), start(3.0, 6, 0)]
     assert [each.communicate()[0] for each in processes] == ["6\n", "6.0\n"]
     assert [start(x, 0, 0).communicate()[0] for x in (3, 3.0)] == ["6\n", "6.0\n"]
+
+
+KEEPS = """import os, sys, warnings
+from pathlib import Path
+import numba
+from dask_coop.chunks.numpy import jit
+numba.config.CACHE_DIR = os.environ.get("NUMBA_CACHE_DIR", "")
+# As where the package lies in a folder that only others can write to.
+access = os.access
+jit.os.access = lambda path, mode: mode != os.W_OK and access(path, mode)
+numba.core.caching.CacheImpl._locator_classes.remove(numba.core.caching.InTreeCacheLocator)
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    loop, other = jit.jit(jit._stamp.__wrapped__), jit.jit(jit._objection.__wrapped__)
+print(loop.stats.cache_path or "none")
+print(*(each.message for each in said), sep="\\n")
+"""
+
+
+def keeps(folder: Path, **environment: str) -> list[str]:
+    """Return where a process keeps loops, and its warnings, given the environment and no other."""
+    given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), **environment}
+    command = [sys.executable, "-c", KEEPS]
+    done = subprocess.run(command, env=given, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\n")
+
+
+def test_loops_are_kept_in_the_users_cache_or_where_it_is_said(tmp_path: Path) -> None:
+    for name, below in (
+        ("XDG_CACHE_HOME", "numba"),
+        ("HOME", ".cache/numba"),
+        ("NUMBA_CACHE_DIR", ""),
+    ):
+        where, said, _ = keeps(tmp_path, **{name: str(tmp_path / name)})
+        assert where.startswith(str(tmp_path / name / below))
+        assert said == ""
+
+
+def test_loops_are_not_kept_where_others_may_write(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    where, said, _ = keeps(tmp_path, NUMBA_CACHE_DIR=str(tmp_path))
+    assert where == "none"
+    assert f"compiled loops are not kept: everybody may write to {tmp_path}." in said
+    assert "set NUMBA_CACHE_DIR" in said
+
+
+def test_a_user_without_a_name_and_a_home_is_warned_and_gets_no_folder(tmp_path: Path) -> None:
+    # ~ is then a name like any other, which is what Numba would call the folder.
+    where, said, _ = keeps(tmp_path, HOME="~")
+    assert where == "none"
+    assert "compiled loops are not kept: the user has no home folder." in said
+    assert list(tmp_path.iterdir()) == []

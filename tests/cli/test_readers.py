@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -453,3 +455,102 @@ def test_netcdf3_travels_as_a_path(tmp_path: Path) -> None:
     array = open_source(str(tmp_path / "x.nc"), chunks=2).array
     assert len(pickle.dumps(array)) < 10_000
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(array)).compute(), NUMBERS)
+
+
+def h5py_file(path: Path, mode: str = "w") -> Any:
+    return pytest.importorskip("h5py").File(path, mode)
+
+
+def refused(path: Path, dataset: str | None = None, chunks: Any = "auto") -> str:
+    with pytest.raises(UserError) as caught:
+        open_source(str(path), dataset, chunks)
+    return str(caught.value)
+
+
+def test_hdf5_does_not_lead_to_other_files(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    secret, other, path = tmp_path / "secret.bin", tmp_path / "other.h5", tmp_path / "x.h5"
+    secret.write_bytes(bytes(60))
+    with h5py_file(other) as file:
+        file["y"] = VALUES
+    layout = h5py.VirtualLayout(VALUES.shape, "i4")
+    layout[:] = h5py.VirtualSource(other, "y", VALUES.shape)
+    # A source in the file itself, which is a link.
+    linked = h5py.VirtualLayout(VALUES.shape, "i4")
+    linked[:] = h5py.VirtualSource(".", "link", VALUES.shape)
+    with h5py_file(path) as file:
+        file["own"] = VALUES
+        file.create_dataset("stored", (60,), "u1", external=[(str(secret), 0, 60)])
+        file.create_virtual_dataset("virtual", layout)
+        file.create_virtual_dataset("linked", linked)
+        file["link"] = h5py.ExternalLink(other, "/y")
+        file["folder"] = h5py.ExternalLink(other, "/")
+        file["soft"] = h5py.SoftLink("/link")
+        # This is what they would lead to.
+        assert file["linked"][0, 1] == VALUES[0, 1]
+    assert f"lie in other files ({secret})" in refused(path, "stored")
+    assert f"is virtual, made of datasets of other files ({other})" in refused(path, "virtual")
+    assert "is virtual" in refused(path, "linked")
+    for name in ("link", "folder/y", "soft"):
+        assert f"there is no dataset {name}" in refused(path, name)
+    np.testing.assert_array_equal(open_source(str(path), "own").array.compute(), VALUES)
+
+
+def claim_npy(path: Path, shape: tuple[int, ...]) -> None:
+    with path.open("wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(64))
+
+
+@pytest.mark.parametrize("shape", [(10**15,), (2**32, 2**32), (2**62, 8), (-8,)])
+def test_a_npy_file_that_claims_what_it_has_not_is_refused(tmp_path: Path, shape: Any) -> None:
+    path = tmp_path / "x.npy"
+    claim_npy(path, shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "cannot map this file as .npy" in refused(path)
+
+
+@pytest.mark.parametrize("kind", ["h5", "h5 in chunks", "zarr", "zarr of one chunk"])
+def test_an_array_that_claims_what_nobody_can_read_is_refused(tmp_path: Path, kind: str) -> None:
+    suffix, _, layout = kind.partition(" ")
+    path, n = tmp_path / f"x.{suffix}", 10**15
+    if suffix == "h5":
+        with h5py_file(path) as file:
+            file.create_dataset("x", (n,), "f8", chunks=(1 << 16,) if layout else None)
+    else:
+        chunks = (n,) if layout else (1 << 16,)
+        _zarr().open(path, mode="w", shape=(n,), chunks=chunks, dtype="f8")
+    # Chunks that are asked for count as those that are found; what is allocated is measured.
+    for given, count in (("auto", -(-8 * n // (128 << 20))), (1000, n // 1000), ((1000,), 10**12)):
+        tracemalloc.start()
+        said = refused(path, chunks=given)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert "says that it has 1,000,000,000,000,000 elements (float64, shape" in said
+        assert f"which are {count:,} chunks" in said
+        assert peak < 64 << 20
+
+
+def test_zarr_arrays_of_pickles_are_refused(tmp_path: Path) -> None:
+    path, marker = tmp_path / "x.zarr", tmp_path / "unpickled"
+    _zarr().open(path, mode="w", shape=(4,), chunks=(4,), dtype="f8", zarr_format=2)
+    header = json.loads((path / ".zarray").read_text())
+    (path / "0").write_bytes(pickle.dumps(_Touching(marker)))
+    for codecs in ({"compressor": {"id": "pickle"}}, {"filters": [{"id": "pickle"}]}):
+        (path / ".zarray").write_text(json.dumps(header | {"compressor": None} | codecs))
+        assert "cannot open this as Zarr" in refused(path)
+    assert not marker.exists()
+    pickle.loads((path / "0").read_bytes())
+    assert marker.exists()
+
+
+class _Touching:
+    """What leaves a file where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)

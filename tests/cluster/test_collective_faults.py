@@ -27,6 +27,7 @@ from support.clusters import (
     eventually,
     evict_all,
     is_whole,
+    move,
     on_scheduler,
     on_workers,
     orphans,
@@ -81,25 +82,6 @@ def spread(client: Client, host: Any, chunks: Any) -> da.Array:
     for i, future in enumerate(futures_of(x)):
         move(client, future.key, workers[i % len(workers)])
     return x
-
-
-def move(client: Client, key: Any, to: str) -> None:
-    """Move a chunk to one worker, away from all others that no task has it on."""
-
-    async def act(dask_scheduler: Any) -> None:
-        task = dask_scheduler.tasks.get(key)
-        if task is None or to not in dask_scheduler.workers:
-            return
-        held = [worker.address for worker in task.who_has or ()]
-        if not held:
-            return
-        await dask_scheduler.gather_on_worker(to, {key: held})
-        here = {worker.address for worker in task.who_has or ()}
-        needed = {each.processing_on.address for each in task.waiters or () if each.processing_on}
-        for worker in here - needed - {to} if to in here else ():
-            dask_scheduler.request_remove_replicas(worker, [key], stimulus_id="test-move")
-
-    client.run_on_scheduler(act)
 
 
 def processes(client: Client) -> dict[str, int]:

@@ -61,6 +61,25 @@ def values(client: Client, lazy: Any) -> Any:
     return dask.compute(lazy, scheduler=client)[0]
 
 
+def move(client: Client, key: Any, to: str) -> None:
+    """Move a chunk to one worker, away from all others that no task has it on."""
+
+    async def act(dask_scheduler: Any) -> None:
+        task = dask_scheduler.tasks.get(key)
+        if task is None or to not in dask_scheduler.workers:
+            return
+        held = [worker.address for worker in task.who_has or ()]
+        if not held:
+            return
+        await dask_scheduler.gather_on_worker(to, {key: held})
+        here = {worker.address for worker in task.who_has or ()}
+        needed = {each.processing_on.address for each in task.waiters or () if each.processing_on}
+        for worker in here - needed - {to} if to in here else ():
+            dask_scheduler.request_remove_replicas(worker, [key], stimulus_id="test-move")
+
+    client.run_on_scheduler(act)
+
+
 def watch(client: Client) -> None:
     """Let every worker note what handlers of rounds are called, for `asked`."""
 

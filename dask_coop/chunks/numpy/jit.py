@@ -1,8 +1,17 @@
-"""How Numba compiles the loops over NumPy chunks: when they are first called, without the GIL."""
+"""How Numba compiles the loops over NumPy chunks: when they are first called, without the GIL.
+
+Machine code is kept on disk: where NUMBA_CACHE_DIR says, beside the package if that can be written,
+or in the user's cache. What is loaded from there is unpickled, so a folder of another owner, or one
+that everybody may write to, is not used. Where there is none to use, every process compiles for
+itself, and a warning says so.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
 import uuid
+import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -22,15 +31,22 @@ def jit(function: F) -> F:
 
     It keeps the order of operations.
     """
-    compiled: Any
-    try:
-        compiled = numba.njit(function, nogil=True, cache=True)
-    except RuntimeError:
-        # There is no folder to keep it in.
-        compiled = numba.njit(function, nogil=True)
+    compiled: Any = numba.njit(function, nogil=True)
+    beside = Path(function.__code__.co_filename).parent
+    reason = _objection(beside)
+    if not reason:
+        try:
+            compiled.enable_caching()
+        except RuntimeError:
+            reason = "none that Numba tries can be written"
+    if reason:
+        _warn_once(
+            f"compiled loops are not kept: {reason}. Every process compiles them anew; set "
+            "NUMBA_CACHE_DIR to a folder that only you can write to"
+        )
     if kept := getattr(getattr(compiled, "_cache", None), "_cache_file", None):
         # By itself Numba looks at the function's own file, and not at those of what it calls.
-        kept._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
+        kept._source_stamp = _stamp(beside)
         # It numbers files, and of two processes each may write its own under the same number.
         kept._data_name = partial(_data_name, kept._index_name)
     result: F = compiled
@@ -58,6 +74,35 @@ def jit_inner_reassociated(function: F) -> F:
 def _data_name(index: str, number: int) -> str:
     """Return the name of a file for machine code, which no other has."""
     return f"{index.removesuffix('.nbi')}.{uuid.uuid4().hex}.nbc"
+
+
+@cache
+def _objection(beside: Path) -> str:
+    """Say why there is no folder to keep the machine code of a folder's modules in; "" if one is.
+
+    Numba makes the folder, and would make one named ~ where it is not known who the user is.
+    """
+    own = beside / "__pycache__"
+    if given := numba.config.CACHE_DIR:
+        folder = Path(given)
+    elif os.access(own if own.exists() else beside, os.W_OK):
+        # Who can write there can change the modules.
+        return ""
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "numba")
+        if not folder.is_absolute():
+            return "the user has no home folder"
+    if not folder.exists():
+        return ""
+    found = folder.stat()
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        return f"{folder} belongs to user {found.st_uid}, and this is user {os.getuid()}"
+    return f"everybody may write to {folder}" if found.st_mode & stat.S_IWOTH else ""
+
+
+@cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 @cache

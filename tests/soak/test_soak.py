@@ -1,0 +1,120 @@
+"""A short run; and that a run sees what is wrong, lost, late or growing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import CancelledError, Client
+from support.clusters import eventually, persist
+
+import dask_coop as dc
+from benchmarks.systems import node
+from soak import page, run
+from soak.calls import Call
+from soak.watch import Watched, stacks, wait
+
+# Sockets of processes that were killed are closed by nobody.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+def test_a_short_run_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As many events as there is time for.
+    monkeypatch.setattr(run, "PAUSE", 0.05)
+    report = run.soak(30, 3, deadline=200, per_round=15)
+    assert {fault: report[fault] for fault in page.FAULTS} == {fault: [] for fault in page.FAULTS}
+    assert run.count(report) == 30
+    assert min(report["by"].values()) > 0
+    assert report["events"].total() > 5
+    assert [each["calls"] for each in report["rounds"]] == [15, 30]
+    assert "| wrong results | 0 |" in page.summary(page.machine() | report)
+
+
+class Caller:
+    """A caller on a cluster in this process, of one array, which the test gives calls."""
+
+    def __init__(self, client: Client) -> None:
+        self.report: Any = {name: [] for name in ("wrong", "lost")}
+        self.report |= {"calls": Counter(), "by": Counter(), "raised": 0, "lost with a worker": 0}
+        self.chaos: Any = SimpleNamespace(killed=0)
+        self._caller = run.Caller(client, random.Random(1), self.chaos, self.report)
+        self._held = run.Held(np.arange(6), persist(client, np.arange(6), 2))
+
+    def call(self, ours: Any, numpy: Any, killed: int | None = None) -> None:
+        held = run.Held(self._held.host, self._held.x, killed)
+        self._caller._one(Watched("client", print), held, Call("it", ours, numpy, lazy=True))
+
+
+def test_what_is_wrong_or_lost_is_found() -> None:
+    def lose(x: Any) -> Any:
+        raise CancelledError("gone")
+
+    with Client(processes=False, dashboard_address=":0", set_as_default=False) as client:
+        caller = Caller(client)
+        caller.call(dc.sum, np.sum)
+        assert caller.report["wrong"] == []
+        caller.call(dc.sum, np.prod)
+        assert "Mismatched elements: 1 / 1" in caller.report["wrong"].pop()
+        caller.call(dc.sum, lambda x: run.outcome(lambda: dc.sum(x, axis=7)))
+        assert "was to be raised" in caller.report["wrong"].pop()
+        # What tasks make is never lost; the result of a scan is, with a worker alone.
+        caller.call(lose, np.sum)
+        assert "gone" in caller.report["wrong"].pop()
+        caller.call(lose, np.sum, killed=0)
+        assert "gone" in caller.report["lost"].pop()
+        caller.chaos.killed = 1
+        caller.call(lose, np.sum, killed=0)
+        assert caller.report["lost with a worker"] == 1
+        assert caller.report["wrong"] == caller.report["lost"] == []
+        del caller
+
+
+def test_what_hangs_is_late_and_shows_its_stack(tmp_path: Path) -> None:
+    end = threading.Event()
+
+    def never_ending(thread: Watched) -> None:
+        with thread.doing("to wait"):
+            end.wait()
+
+    loop = asyncio.new_event_loop()
+    try:
+        assert wait([Watched("one", lambda thread: None)], 0.2) == []
+        assert wait([Watched("one", never_ending)], 0.2) == ["one: to wait for 0 s"]
+        assert "in never_ending" in stacks(loop, [], tmp_path)
+    finally:
+        end.set()
+        loop.close()
+    eventually(lambda: "one" not in {thread.name for thread in threading.enumerate()})
+
+
+def rounds(**growing: int) -> list[dict[str, Any]]:
+    """Return rounds in which something grows by so much each time."""
+    used = {"pid": 1, "threads": 9, "descriptors": 30, "memory": 200 << 20}
+    return [
+        {who: {name: n + growing.get(name, 0) * i for name, n in used.items()} for who in page.WHO}
+        for i in range(30)
+    ]
+
+
+def test_what_grows_is_found() -> None:
+    assert run.grown(rounds()) == []
+    assert run.grown(rounds(threads=1)[:5]) == []
+    for what, step in (("threads", 1), ("descriptors", 2), ("memory", 2 << 20)):
+        found = run.grown(rounds(**{what: step}))
+        assert [words.split(":")[0] for words in found] == [f"{what} of the {w}" for w in page.WHO]
+    assert run.grown(rounds(pid=1)) == [f"the process of the {w} was another" for w in page.WHO]
+
+
+def test_the_page_holds_the_result() -> None:
+    report = json.loads(page.RESULT.read_text())
+    told = page.summary(report)
+    assert f"{node.BEGIN}\n{told}\n{node.END}" in page.PAGE.read_text(), "write it anew"
+    assert run.count(report) >= 2000
