@@ -8,7 +8,7 @@ States are taken in groups of `GROUP`, and combined one after the other within a
     p0 p1 .. p31 | from t0 on | from t0 + t1 on                                    (downsweep)
 
 What a chunk is scanned from depends on that order alone.  A graph makes tasks of it, by
-`two_levels` over keys, and the scheduler of a cluster does it with many groups at a time, by
+`two_levels` over keys, and the scheduler or a worker does it with many groups at a time, by
 `stacked`: so floats come out the same, bit for bit.
 """
 
