@@ -109,6 +109,20 @@ def test_the_event_loop_is_held_for_slices_only(
     monkeypatch.setattr(cluster_client, "INLINE_BYTES", 1 << 15 if inline else 0)
     monkeypatch.setattr(cluster_worker, "SLICE", 25)
     monkeypatch.setattr(cluster_client, "SLICE", 25)
+    # The scheduler runs in this process: how many tasks it knows whenever its loop comes round.
+    scheduler, known = client.cluster.scheduler, list[int]()
+
+    def look() -> None:
+        if scheduler is not None:
+            known.append(len(scheduler.tasks))
+            client.loop.add_callback(look)
+
+    client.loop.add_callback(look)
+    now = dc.cumsum(x, engine="collective")
+    assert len(scheduler.tasks) == known[0] + chunks
+    scheduler = None
+    assert max(np.diff(known)) <= 25
+    del now
     scans, releases = [], []
     gc.collect()
     gc.disable()
