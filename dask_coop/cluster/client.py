@@ -5,7 +5,7 @@ number of chunks (`dask_coop.cluster.worker`). A reduction takes one, and a scan
 
     chunks --lift--> states --> here: combined --> result                              one round
 
-    chunks --lift--> states --> here: base sums --> chunks --scan--> results           two rounds
+    chunks --lift--> states --> base sums --> chunks --scan--> results                 two rounds
 
 Jobs (`dask_coop.cluster.jobs`) call the functions of the tasks (`dask_coop.graph.tasks`), so the
 results are those of the graphs. Results of scans stay where they are made, and are futures as those
@@ -19,10 +19,9 @@ import math
 import pickle
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial, reduce
-from itertools import product
-from types import MappingProxyType
+from itertools import islice, product
 from typing import Any
 from weakref import WeakSet
 
@@ -47,16 +46,16 @@ from dask_coop.cluster.jobs import (
     Lift,
     LiftGroups,
     Spine,
-    Stacked,
     Upsweep,
     apart,
-    combined,
+    combined_groups,
 )
 from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.silence import timeout
 from dask_coop.cluster.versions import signed
-from dask_coop.cluster.worker import REDUCE, SCAN, WorkerRounds
+from dask_coop.cluster.worker import REDUCE, SCAN, SLICE, WorkerRounds, sliced
 from dask_coop.errors import Declined
+from dask_coop.graph import config
 from dask_coop.graph.executor import Groups
 from dask_coop.graph.grouped import Tables
 from dask_coop.graph.parts import threads_for
@@ -65,6 +64,12 @@ from dask_coop.graph.scan import group_size, lines, wrap
 
 #: Tables of more bytes than this are combined between workers, and not here.
 TREE_BYTES = 1 << 18
+
+#: States of more bytes than this in all go from worker to worker.
+THROUGH_BYTES = 1 << 20
+
+#: Base sums of more bytes than this in all are made by a worker, and not by the scheduler.
+INLINE_BYTES = 1 << 15
 
 #: States of more bytes than this in all are combined by a graph, between workers.
 MOST_BYTES = 1 << 26
@@ -78,7 +83,7 @@ class Collective:
     def states(self, op: Operation, arrays: Sequence[Array], axes: tuple[int, ...]) -> Groups:
         """Reduce the blocks of an array over `axes`."""
         x = arrays[0]
-        _require_small(x, axes, (op.monoid.entries or 1) * op.state_bytes)
+        nbytes = _require_small(x, axes, (op.monoid.entries or 1) * op.state_bytes)
         indices = _indices(x)
         positional = op.monoid.positional
         groups = [(0,) * x.ndim] * len(indices)
@@ -89,7 +94,7 @@ class Collective:
             origins = (origin(x.chunks, axes, i) if positional else None for i in indices)
             extras = list(zip(groups, origins, strict=True))
         job = Lift(op, axes, threads_for(x))
-        return _states(job, _blocks(arrays, indices), extras, groups)
+        return _states(job, _blocks(arrays, indices), extras, groups, nbytes)
 
     def tables(
         self,
@@ -100,15 +105,17 @@ class Collective:
         axes: tuple[int, ...],
     ) -> Groups:
         """Count the samples of an array over `axes`."""
+        # The length of some tables is known when they are made.
+        nbytes = TREE_BYTES if grid.entries is None else grid.entries * op.state_bytes
         if len(axes) < arrays[0].ndim:
-            _require_small(arrays[0], axes, math.prod(grid.shape) * op.state_bytes)
+            nbytes = _require_small(arrays[0], axes, math.prod(grid.shape) * op.state_bytes)
         indices = _indices(arrays[0])
         groups = [tuple(i for d, i in enumerate(index) if d not in axes) for index in indices]
         is_one = len(set(groups)) == 1
         tree = is_one and op.monoid.commutative and _is_large(op, grid)
         extras = [None] * len(groups) if is_one else groups
         job = Count(op, grid, weighted, threads_for(arrays[0]))
-        return _states(job, _blocks(arrays, indices), extras, groups, tree)
+        return _states(job, _blocks(arrays, indices), extras, groups, nbytes, tree)
 
     def groups(
         self, ops: Sequence[Operation], x: Array, tables: Tables
@@ -118,9 +125,9 @@ class Collective:
         axes = tuple(range(kept, x.ndim))
         if tables.nbytes > MOST_BYTES:
             raise Declined(f"its labels are {tables.nbytes} bytes, more than {MOST_BYTES}")
-        table_bytes = tables.n * sum(op.state_bytes for op in ops)
+        nbytes = table_bytes = tables.n * sum(op.state_bytes for op in ops)
         if kept:
-            _require_small(x, axes, table_bytes)
+            nbytes = _require_small(x, axes, table_bytes)
         positional = any(op.monoid.positional for op in ops)
         indices = _indices(x)
         extras = [
@@ -135,7 +142,8 @@ class Collective:
         in_any_order = all(op.monoid.commutative for op in ops)
         tree = not kept and in_any_order and table_bytes > TREE_BYTES
         job = LiftGroups(tuple(ops), tables.rows, tables.n, threads_for(x))
-        found = _states(job, _blocks([x], indices), extras, [each.kept for each in extras], tree)
+        groups = [each.kept for each in extras]
+        found = _states(job, _blocks([x], indices), extras, groups, nbytes, tree)
         return {index: apart(ops, state) for index, (state,) in found.items()}
 
     def scan(
@@ -143,7 +151,7 @@ class Collective:
     ) -> Array:
         """Scan the lines of an array."""
         x, heads = source
-        _require_small(x, (spec.axis,), op.state_bytes)
+        nbytes = _require_small(x, (spec.axis,), op.state_bytes)
         arrays = [x] if heads is None else [x, heads]
         of_lines = [blocks for _, blocks in lines(x, spec)]
         indices = [index for line in of_lines for index in line]
@@ -156,12 +164,14 @@ class Collective:
         futures = _round(
             SCAN,
             _blocks(arrays, indices, spec.axis),
-            outputs=dict(zip(keys, _nbytes(like, indices), strict=True)),
+            [*zip(keys, _nbytes(like, indices), strict=True)],
+            keys,
             job=dumps(Upsweep(op, spec, threads)),
             spine=dumps(bases),
             then=dumps(Downsweep(op, spec, threads)),
-            # The scheduler is not to wait for what is not of this library.
-            inline=op.monoid.lift is None,
+            # What is not of this library has no business in the scheduler.
+            inline=op.monoid.lift is None and nbytes <= INLINE_BYTES,
+            nbytes=nbytes,
         )
         return wrapped(dict(zip(keys, futures, strict=True)), op, spec, x)
 
@@ -170,12 +180,14 @@ def _indices(x: Array) -> list[Index]:
     return list(product(*map(range, x.numblocks)))
 
 
-def _require_small(x: Array, axes: tuple[int, ...], state_bytes: int) -> None:
-    """Decline where the states over `axes`, of so many bytes a line, are too large to pass on."""
+def _require_small(x: Array, axes: tuple[int, ...], state_bytes: int) -> int:
+    """Return the bytes of the states over `axes`, of so many bytes a line; decline large ones."""
     counts = (x.numblocks[d] if d in axes else x.shape[d] for d in range(x.ndim))
     nbytes = math.prod(counts) * state_bytes
     if nbytes > MOST_BYTES:
         raise Declined(f"its states are {nbytes} bytes, more than {MOST_BYTES}")
+    # Those of lines whose number is not known may be as many.
+    return MOST_BYTES if math.isnan(nbytes) else nbytes
 
 
 def _is_large(op: Operation, grid: BinSpec) -> bool:
@@ -189,22 +201,6 @@ def _nbytes(x: Array, indices: Sequence[Index]) -> list[int]:
     return [int(known[index]) for index in indices]
 
 
-def _grouped(ops: Sequence[Operation], parts: Sequence[Stacked], groups: Sequence[Any]) -> Groups:
-    """Combine the states of each group of chunks, of which there is one for each number."""
-    numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
-    if len(numbers) == 1:
-        return {groups[0]: [combined(ops, parts)]}
-    group_of = np.array([numbers[group] for group in groups])
-    members: list[list[Stacked]] = [[] for _ in numbers]
-    for part in parts:
-        mine = group_of[part.numbers]
-        order = np.argsort(mine, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(mine[order])) + 1):
-            fields = tuple(field[rows] for field in part.fields)
-            members[mine[rows[0]]].append(Stacked(part.numbers[rows], fields))
-    return {group: [combined(ops, members[i])] for group, i in numbers.items()}
-
-
 def _blocks(
     arrays: Sequence[Array], indices: Sequence[Index], axis: int | None = None
 ) -> list[tuple[Future, ...]]:
@@ -213,6 +209,12 @@ def _blocks(
     Of an array with fewer dimensions than the first, they are those along its leading axes, or
     along `axis`.
     """
+    most = config.get("coop.collective.chunks", config.COUNT)
+    if len(indices) > most:
+        raise Declined(
+            f"it has {len(indices)} chunks, more than the {most} of coop.collective.chunks; "
+            "larger chunks are fewer"
+        )
     columns = []
     for array in arrays:
         own: Sequence[Index] = indices
@@ -258,18 +260,30 @@ def _states(
     blocks: Sequence[Sequence[Future]],
     extras: Sequence[Any],
     groups: Sequence[Index],
+    nbytes: int,
     tree: bool = False,
 ) -> Groups:
     """Have the states of chunks made, and combine those of each group."""
-    parts = _round(REDUCE, blocks, extras=extras, job=dumps(job), tree=tree)
-    return _grouped(job.ops, [pickle.loads(part) for part in parts], groups)
+    numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    group_of = np.array([numbers[group] for group in groups]) if len(numbers) > 1 else None
+    found = _round(
+        REDUCE,
+        blocks,
+        extras,
+        job=dumps(job),
+        tree=tree or nbytes > THROUGH_BYTES,
+        groups=b"" if group_of is None else pickle.dumps(group_of),
+        nbytes=nbytes,
+    )
+    states = combined_groups(job.ops, [pickle.loads(part) for part in found], group_of)
+    return {groups[number]: [state] for number, state in states.items()}
 
 
 def _round(
     handler: str,
     blocks: Sequence[Sequence[Future]],
-    outputs: Mapping[Any, int] = MappingProxyType({}),
-    extras: Sequence[Any] | None = None,
+    extras: Sequence[Any],
+    outputs: Sequence[Any] = (),
     **message: Any,
 ) -> list[Any]:
     """Ask the scheduler for a round; return the states that come back, or futures of outputs."""
@@ -277,27 +291,32 @@ def _round(
     message["timeout"] = timeout()
     _prepare(client)
     keys = ([future.key for future in each] for each in blocks)
-    items = zip(range(len(blocks)), keys, extras or [None] * len(blocks), strict=True)
+    items = [*zip(range(len(blocks)), keys, extras, strict=True)]
     # Pickles of many keys that are alike are small, and quick to make.
-    message["items"] = pickle.dumps(list(items))
+    message["items"] = [pickle.dumps(some) for some in sliced(items)]
     if outputs:
-        message |= {"outputs": pickle.dumps(dict(outputs)), "client": client.id}
+        message["client"] = client.id
     answer: list[Any] = client.sync(_ask, client, handler, outputs, message)
     return answer
 
 
 async def _ask(
-    client: Client, handler: str, outputs: Mapping[Any, int], message: dict[str, Any]
+    client: Client, handler: str, outputs: Sequence[Any], message: dict[str, Any]
 ) -> list[Any]:
     asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**signed(message)))
     futures: list[Future] = []
     asked.add_done_callback(partial(_let_go, futures))
+    leaving = _Leaving(client)
+    made = (_Output(key, client, leaving) for key in outputs)
     try:
         # What takes longer than messages do leaves time to make the futures.
         await asyncio.wait({asked}, timeout=0.002)
+        while len(futures) < len(outputs):
+            futures += islice(made, SLICE)
+            await asyncio.sleep(0)
     finally:
-        leaving = _Leaving(client)
-        futures += (_Output(key, client, leaving) for key in outputs)
+        # All of them, also if the caller is interrupted meanwhile.
+        futures += made
     await asyncio.wait({asked})
     answer = asked.result()
     if client.status in ("closing", "closed"):
@@ -311,10 +330,12 @@ async def _ask(
     if answer["status"] == "error":
         _, exception, traceback = clean_exception(answer["exception"], answer["traceback"])
         raise exception.with_traceback(traceback)
-    for key in outputs:
-        # Unless it was lost meanwhile, or the client was restarted.
-        if (state := client.futures.get(key)) and state.status == "pending":
-            state.finish()
+    for some in sliced([*outputs]):
+        for key in some:
+            # Unless it was lost meanwhile, or the client was restarted.
+            if (state := client.futures.get(key)) and state.status == "pending":
+                state.finish()
+        await asyncio.sleep(0)
     return futures if outputs else list(answer["states"])
 
 
@@ -359,9 +380,10 @@ class _Leaving:
 
     def _release(self) -> None:
         self._is_due = False
-        client, gone = self._client, []
+        client = self._client
+        gone: list[Any] = []
         with client._refcount_lock:
-            while self._keys:
+            while self._keys and len(gone) < SLICE:
                 key = self._keys.popleft()
                 client.refcount[key] -= 1
                 if client.refcount[key] == 0:
@@ -373,6 +395,10 @@ class _Leaving:
         if gone and client.status != "closed":
             message = {"op": "client-releases-keys", "keys": gone, "client": client.id}
             client._send_to_scheduler(message)
+        if self._keys and not self._is_due:
+            # What the scheduler gets at a time it lets go of at a time.
+            self._is_due = True
+            client.loop.call_later(0.02, self._release)
 
 
 def _let_go(futures: list[Future], asked: asyncio.Task[Any]) -> None:

@@ -35,9 +35,10 @@ class Stacked(NamedTuple):
     numbers: Any
     fields: State
 
-    def of(self, numbers: Sequence[int]) -> Stacked:
-        """Return the states of some chunks."""
-        rows = np.isin(self.numbers, numbers)
+    def of(self, numbers: Any) -> Stacked:
+        """Return the states of some chunks, where all are in the order of their numbers."""
+        rows = np.searchsorted(self.numbers, numbers)
+        rows = rows[self.numbers[np.minimum(rows, len(self.numbers) - 1)] == numbers]
         return Stacked(self.numbers[rows], tuple(field[rows] for field in self.fields))
 
 
@@ -326,6 +327,33 @@ def combined(ops: Sequence[Operation], parts: Iterable[Stacked]) -> State:
         own = [Stacked(part.numbers, state) for part, state in zip(parts, states, strict=True)]
         found += _combined(op, own)
     return tuple(found)
+
+
+def combined_groups(
+    ops: Sequence[Operation], parts: Sequence[Stacked], group_of: Any = None
+) -> dict[int, State]:
+    """Combine the states of each group of chunks, by the number of the first chunk it has here.
+
+    Parameters
+    ----------
+    ops : sequence of Operation
+    parts : sequence of Stacked
+    group_of : numpy.ndarray, optional
+        The number of the group of each chunk; by default all are of one.
+    """
+    if group_of is None:
+        return {min(int(part.numbers.min()) for part in parts): combined(ops, parts)}
+    members: dict[int, list[Stacked]] = {}
+    for part in parts:
+        mine = group_of[part.numbers]
+        order = np.argsort(mine, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(mine[order])) + 1):
+            fields = tuple(field[rows] for field in part.fields)
+            members.setdefault(mine[rows[0]], []).append(Stacked(part.numbers[rows], fields))
+    return {
+        min(int(part.numbers.min()) for part in of_group): combined(ops, of_group)
+        for of_group in members.values()
+    }
 
 
 def apart(ops: Sequence[Operation], fields: State) -> list[State]:

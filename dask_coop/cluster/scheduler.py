@@ -1,28 +1,70 @@
 """The scheduler's part in rounds: it knows where chunks are, and to whom results belong.
 
-`dask_coop.cluster.worker` draws the picture.
+`dask_coop.cluster.worker` draws the picture. Here runs nothing of a user's: base sums are made here
+of few states of this library's monoids, and else by a worker. Nor is the event loop held, which
+serves everybody: what takes time for each chunk goes on slice by slice, and finds out after each
+whether the cluster has changed. All calls at a time share one budget for their states, and wait in
+line for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
-from distributed.utils import offload
 
 from dask_coop.cluster import monitor
 from dask_coop.cluster.silence import timed
 from dask_coop.cluster.versions import Portable, same_version
-from dask_coop.cluster.worker import REDUCE, SCAN, Answer, Item, bad_one, declined, send
+from dask_coop.cluster.worker import (
+    REDUCE,
+    SCAN,
+    SWEEP,
+    Answer,
+    Item,
+    bad_one,
+    declined,
+    send,
+    sliced,
+)
 from dask_coop.errors import Absent
 
-#: Up to so many bytes of states the scheduler makes the base sums as it goes, and sends all to all.
-SMALL_BYTES = 1 << 15
+#: What the states of all calls at a time may take.
+BUDGET_BYTES = 1 << 27
+
+
+class Budget:
+    """Room for the states of all calls at a time, first come first served.
+
+    Parameters
+    ----------
+    nbytes : int
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self._all = self._left = nbytes
+        self._line, self._freed = asyncio.Lock(), asyncio.Event()
+
+    @asynccontextmanager
+    async def hold(self, nbytes: int) -> AsyncIterator[None]:
+        """Wait for room for so many bytes, behind those who came before; hold it."""
+        nbytes = min(nbytes, self._all)
+        async with self._line:
+            while self._left < nbytes:
+                self._freed.clear()
+                await self._freed.wait()
+            self._left -= nbytes
+        try:
+            yield
+        finally:
+            self._left += nbytes
+            self._freed.set()
 
 
 class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
@@ -35,30 +77,41 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
     async def start(self, scheduler: Scheduler) -> None:
         """Add the handlers; distributed calls this."""
         self._scheduler = scheduler
+        self._budget = Budget(BUDGET_BYTES)
         scheduler.handlers |= {
             REDUCE: same_version(scheduler, timed(monitor.of_scheduler(scheduler, self.reduce))),
             SCAN: same_version(scheduler, timed(monitor.of_scheduler(scheduler, self.scan))),
         }
         scheduler.add_plugin(monitor.Monitor(scheduler), idempotent=True)
 
-    async def reduce(self, job: bytes, items: bytes, tree: bool) -> Answer:
+    async def reduce(
+        self, job: bytes, items: Sequence[bytes], tree: bool, groups: bytes, nbytes: int
+    ) -> Answer:
         """Have states of chunks made, wherever these are: the handler.
 
         Parameters
         ----------
-        job, items : bytes
-            A job that makes states, and a list of Item, pickled.
+        job : bytes
+            A job that makes states, pickled.
+        items : sequence of bytes
+            Lists of at most `SLICE` Item each, pickled.
         tree : bool
-            Whether workers are to combine their states, which are of one group, in a tree.
+            Whether workers are to combine their states in a tree.
+        groups : bytes
+            For a tree the number of each chunk's group, pickled; empty where there is only one.
+        nbytes : int
+            What the states take in all.
         """
-        try:
-            parts = self._parts(items)
-        except Absent as reason:
-            return declined(str(reason))
-        if tree:
-            (address, part), *below = ((a, pickle.dumps(part)) for a, part in parts.items())
-            return await send(self._scheduler, address, REDUCE, job=job, items=part, below=below)
-        answers = await self._reduce(job, parts)
+        async with self._budget.hold(nbytes):
+            try:
+                parts = await self._parts(items)
+            except Absent as reason:
+                return declined(str(reason))
+            if tree:
+                (address, part), *below = [*(await self._packed(parts)).items()]
+                message = {"job": job, "items": part, "below": below, "groups": groups}
+                return await send(self._scheduler, address, REDUCE, is_root=True, **message)
+            answers = await self._reduce(job, await self._packed(parts))
         return bad_one(answers) or {
             "status": "OK",
             "states": [state for answer in answers for state in answer["states"]],
@@ -67,12 +120,12 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
     async def scan(
         self,
         job: bytes,
-        items: bytes,
+        items: Sequence[bytes],
         spine: bytes,
         then: bytes,
-        outputs: bytes,
         client: str,
         inline: bool,
+        nbytes: int,
     ) -> Answer:
         """Have chunks scanned, wherever they are: the handler.
 
@@ -80,77 +133,98 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         ----------
         job, spine, then : bytes
             An `Upsweep`, a `Spine` and a `Downsweep`, pickled.
-        items : bytes
-            A list of Item, pickled.
-        outputs : bytes
-            A dict of the keys of the results, one for each chunk, to their bytes, pickled; -1 where
-            these are not known.
+        items : sequence of bytes
+            Lists of at most `SLICE` Item each, pickled; with a chunk go the key of its result and
+            the bytes of that, -1 where these are not known.
         client : str
-            The client that asks, and owns the outputs.
+            The client that asks, and owns the results.
         inline : bool
-            Whether base sums of few states may be made here and now.
+            Whether base sums are made here, which is for few states of our own monoids.
+        nbytes : int
+            What the states take in all.
         """
-        try:
-            parts = self._parts(items)
-        except Absent as reason:
-            return declined(str(reason))
-        answers = await self._reduce(job, parts)
+        async with self._budget.hold(nbytes):
+            try:
+                parts = await self._parts(items)
+            except Absent as reason:
+                return declined(str(reason))
+            sweep = self._here if inline else self._there
+            answer = await sweep(parts, client, job, spine, then)
+            bad = bad_one([answer]) or await self._settle(parts, answer["nbytes"], client)
+        for some in sliced(
+            [key for part in parts.values() for *_, (key, _) in part] if bad else []
+        ):
+            if client in self._scheduler.clients:
+                self._scheduler.client_releases_keys(some, client)
+                await asyncio.sleep(0)
+        return bad or {"status": "OK"}
+
+    async def _here(
+        self,
+        parts: Mapping[str, Sequence[Item]],
+        client: str,
+        job: bytes,
+        spine: bytes,
+        then: bytes,
+    ) -> Answer:
+        """Scan with base sums that are made by the scheduler, as it goes, and sent to all."""
+        packed = await self._packed(parts)
+        answers = await self._reduce(job, packed)
         if bad := bad_one(answers):
             return bad
-        states = [state for answer in answers for state in answer["states"]]
         try:
-            if inline and sum(map(len, states)) <= SMALL_BYTES:
-                bases = [_bases(spine, states)] * len(parts)
-            else:
-                numbers = [[i for i, *_ in part] for part in parts.values()]
-                bases = await offload(_bases_of_each, spine, states, numbers)
+            bases = _bases(spine, (state for answer in answers for state in answer["states"]))
         except Exception as error:
             # It may be that only the workers have what is needed; if not, the graph raises too.
             return declined(f"the scheduler cannot combine states: {error!r}")
-        if client not in self._scheduler.clients:
-            return declined("the client has gone")
+        asked, bad = [], None
+        for (address, part), answer in zip(parts.items(), answers, strict=True):
+            # A worker tells of what it has made, and would be told to remove what is not known.
+            if bad := await self._register(address, part, client):
+                break
+            message = {"job": then, "items": packed[address], "bases": bases}
+            scan = send(self._scheduler, address, SCAN, memo=answer["memo"], **message)
+            asked.append(asyncio.create_task(scan))
+            await asyncio.sleep(0)
+        answers = [await each for each in asked]
+        bad = bad or bad_one(answers)
+        return bad or {"status": "OK", "nbytes": [answer["nbytes"] for answer in answers]}
+
+    async def _there(
+        self,
+        parts: Mapping[str, Sequence[Item]],
+        client: str,
+        job: bytes,
+        spine: bytes,
+        then: bytes,
+    ) -> Answer:
+        """Scan with base sums that the worker of the most chunks makes, which asks the others."""
+        for address, part in parts.items():
+            if bad := await self._register(address, part, client):
+                return bad
+        packed = await self._packed(parts)
+        root = max(parts, key=lambda address: len(parts[address]))
+        message = {"job": job, "spine": spine, "then": then, "parts": [*packed.items()]}
+        return await send(self._scheduler, root, SWEEP, **message)
+
+    async def _parts(self, items: Iterable[bytes]) -> dict[str, list[Item]]:
+        """Return the chunks of every worker that is to take part, by its address."""
+        parts = dict[str, list[Item]]()
+        for some in items:
+            with _uncollected():
+                self._part(pickle.loads(some), parts)
+            await asyncio.sleep(0)
         # It would take its time to find out that nothing answers there.
         if gone := parts.keys() - self._scheduler.workers.keys():
-            return declined(f"worker {min(gone)} was lost between two rounds")
-        nbytes = pickle.loads(outputs)
-        made = [*nbytes]
-        asked = asyncio.gather(
-            *(
-                send(
-                    self._scheduler,
-                    address,
-                    SCAN,
-                    job=then,
-                    items=pickle.dumps([(i, keys, made[i]) for i, keys, _ in part]),
-                    bases=of_part,
-                    memo=answer["memo"],
-                )
-                for (address, part), of_part, answer in zip(
-                    parts.items(), bases, answers, strict=True
-                )
-            )
-        )
-        # Nothing else knows these keys, so the workers may still work at what they stand for.
-        await asyncio.sleep(0)
-        addresses = {made[i]: address for address, part in parts.items() for i, *_ in part}
-        self._register(addresses, nbytes, client)
-        answers = await asked
-        if bad := bad_one(answers) or self._loss(addresses, client):
-            if client in self._scheduler.clients:
-                self._scheduler.client_releases_keys(made, client)
-            return bad
-        if -1 in nbytes.values():
-            for answer in answers:
-                for key, size in pickle.loads(answer["nbytes"]).items():
-                    self._scheduler.tasks[key].set_nbytes(size)
-        return {"status": "OK"}
+            raise Absent(f"worker {min(gone)} was lost between two rounds")
+        return parts
 
-    def _parts(self, items: bytes) -> dict[str, list[Item]]:
-        """Return the chunks of every worker that is to take part, by its address."""
-        tasks, parts = self._scheduler.tasks, dict[str, list[Item]]()
-        for i, keys, extra in pickle.loads(items):
-            blocks = [tasks.get(key) for key in keys]
-            for key, block in zip(keys, blocks, strict=True):
+    def _part(self, items: Iterable[Item], parts: dict[str, list[Item]]) -> None:
+        """Divide some chunks among the workers that have them."""
+        tasks = self._scheduler.tasks
+        for item in items:
+            blocks = [tasks.get(key) for key in item[1]]
+            for key, block in zip(item[1], blocks, strict=True):
                 if block is None or block.state != "memory":
                     state = "unknown to the scheduler" if block is None else block.state
                     raise Absent(f"chunk {key} is not in memory: it is {state}")
@@ -163,40 +237,63 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
             if len(able) > 1:
                 # Of those that have a chunk, the one with the least to do.
                 able.sort(key=lambda address: (len(parts.get(address, ())), address))
-            parts.setdefault(able[0], []).append((i, keys, extra))
-        return parts
+            parts.setdefault(able[0], []).append(item)
 
-    async def _reduce(self, job: bytes, parts: Mapping[str, Sequence[Item]]) -> list[Answer]:
-        asked = (
-            send(self._scheduler, address, REDUCE, job=job, items=pickle.dumps(part))
-            for address, part in parts.items()
-        )
-        return list(await asyncio.gather(*asked))
+    async def _packed(self, parts: Mapping[str, Sequence[Item]]) -> dict[str, list[bytes]]:
+        """Return the chunks of every worker, pickled."""
+        packed: dict[str, list[bytes]] = {address: [] for address in parts}
+        for address, part in parts.items():
+            for some in sliced(part):
+                packed[address].append(pickle.dumps(some))
+                await asyncio.sleep(0)
+        return packed
 
-    def _register(self, addresses: Mapping[Any, str], nbytes: Any, client: str) -> None:
-        """Make data known as scattered data is, and whose it is."""
+    async def _reduce(self, job: bytes, packed: Mapping[str, Sequence[bytes]]) -> list[Answer]:
+        asked = []
+        for address, items in packed.items():
+            states = send(self._scheduler, address, REDUCE, job=job, items=items)
+            asked.append(asyncio.create_task(states))
+            await asyncio.sleep(0)
+        return [await each for each in asked]
+
+    async def _register(self, address: str, part: Sequence[Item], client: str) -> Answer | None:
+        """Make known what a worker is to make, as scattered data is, and whose it is."""
         scheduler = self._scheduler
-        gone = set(addresses.values()) - scheduler.workers.keys()
-        if gone or client not in scheduler.clients:
-            return
-        owner = scheduler.clients[client]
-        for key, address in addresses.items():
-            # As `update_data` does, which takes longer, and would send the client a message a key.
-            task = scheduler.new_task(key, None, "memory")
-            # A size that is not known yet is set later, and would then be on top of a guess.
-            task.set_nbytes(max(nbytes[key], 0))
-            scheduler.add_replica(task, scheduler.workers[address])
-            task.who_wants = {owner}
-            owner.wants_what.add(task)
+        for some in sliced(part):
+            owner, worker = scheduler.clients.get(client), scheduler.workers.get(address)
+            if owner is None:
+                return declined("the client has gone")
+            if worker is None:
+                return declined(f"worker {address} was lost between two rounds")
+            with _uncollected():
+                for *_, (key, size) in some:
+                    # As `update_data` does, which takes longer, and would send the client a
+                    # message a key.
+                    task = scheduler.new_task(key, None, "memory")
+                    # A size that is not known is set later, and would then be on top of a guess.
+                    task.set_nbytes(max(size, 0))
+                    scheduler.add_replica(task, worker)
+                    task.who_wants = {owner}
+                    owner.wants_what.add(task)
+            await asyncio.sleep(0)
+        return None
 
-    def _loss(self, addresses: Mapping[Any, str], client: str) -> Answer | None:
-        """Say what became of data that was stored, if it is not there."""
-        if client not in self._scheduler.clients:
-            return declined("the client has gone")
-        for key, address in addresses.items():
-            task = self._scheduler.tasks.get(key)
-            if task is None or not task.who_has:
-                return declined(f"worker {address} was lost, with what it made")
+    async def _settle(
+        self, parts: Mapping[str, Sequence[Item]], nbytes: Sequence[bytes], client: str
+    ) -> Answer | None:
+        """Say what became of data that was stored, if it is not there; set sizes as they are."""
+        tasks = self._scheduler.tasks
+        for (address, part), sizes in zip(parts.items(), nbytes, strict=True):
+            for some in sliced([*zip(part, pickle.loads(sizes), strict=True)]):
+                if client not in self._scheduler.clients:
+                    return declined("the client has gone")
+                for (*_, (key, known)), size in some:
+                    task = tasks.get(key)
+                    if task is None or not task.who_has:
+                        return declined(f"worker {address} was lost, with what it made")
+                    if known < 0:
+                        task.set_nbytes(size)
+                await asyncio.sleep(0)
         return None
 
 
@@ -226,9 +323,13 @@ def _bases(spine: bytes, states: Iterable[bytes]) -> bytes:
     return pickle.dumps(pickle.loads(spine)(map(pickle.loads, states)))
 
 
-def _bases_of_each(
-    spine: bytes, states: Iterable[bytes], numbers: Iterable[Sequence[int]]
-) -> list[bytes]:
-    """Return the base sums of the chunks of each worker, given their numbers."""
-    bases = pickle.loads(spine)(map(pickle.loads, states))
-    return [pickle.dumps([base.of(mine) for base in bases]) for mine in numbers]
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Make many objects that stay, and look for no garbage among all others meanwhile."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

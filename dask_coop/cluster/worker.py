@@ -11,6 +11,14 @@ round, and a scan two, with the base sums made in between where the states are::
                                                                                   |
            <------------ <--------------------------------done--------------------+
 
+Base sums of a user's monoid, and of states that are large in all, are made by a worker, and states
+and bases go from worker to worker. The scheduler then sends one message, a *sweep*, to the worker
+that has the most chunks, and that one asks all others::
+
+    scheduler --> worker: base sums --+-- its chunks --> worker: lifts its chunks
+                         ^            +-- its bases  --> worker: scans its chunks, keeps them
+                         +------------------states-------+
+
 Nothing is left on a worker between two rounds but what the scheduler knows, so calls at the same
 time do not mix, and nothing has to be cleaned up. What a scan makes is known as scattered data is.
 Large tables are combined on their way: a round *in a tree* goes to one worker, which sends the
@@ -29,10 +37,10 @@ from __future__ import annotations
 import asyncio
 import math
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from distributed import Scheduler, Worker, WorkerPlugin
@@ -42,20 +50,25 @@ from distributed.worker_state_machine import AddKeysMsg
 
 from dask_coop import chunks
 from dask_coop.cluster import monitor
-from dask_coop.cluster.jobs import Stacked, combined, stack
+from dask_coop.cluster.jobs import Stacked, combined_groups, stack
 from dask_coop.cluster.silence import silent_one
 from dask_coop.cluster.versions import Portable, same_version, signed
 from dask_coop.errors import Absent
 from dask_coop.graph.parts import within
 
+One = TypeVar("One")
+
 #: A chunk: its number in the round, the keys of its blocks, and what goes with it, which in a scan
-#: is the key of its results.
+#: is the key of its result and the bytes of that.
 Item = tuple[int, Sequence[Any], Any]
 
 Answer = dict[str, Any]
 
 #: The names of the handlers.
-REDUCE, SCAN = "dask_coop_reduce", "dask_coop_scan"
+REDUCE, SCAN, SWEEP = "dask_coop_reduce", "dask_coop_scan", "dask_coop_sweep"
+
+#: How many chunks are looked up, registered, sent or told of before others may use the event loop.
+SLICE = 500
 
 
 class WorkerRounds(Portable, WorkerPlugin):  # type: ignore[misc]
@@ -63,7 +76,7 @@ class WorkerRounds(Portable, WorkerPlugin):  # type: ignore[misc]
 
     name = "dask-coop-rounds"
     idempotent = True
-    handlers = REDUCE, SCAN
+    handlers = REDUCE, SCAN, SWEEP
 
     def setup(self, worker: Worker) -> None:
         """Add the handlers; distributed calls this."""
@@ -75,8 +88,8 @@ def attach(worker: Worker) -> None:
     if REDUCE not in worker.handlers:
         side = _WorkerSide(worker)
         worker.handlers |= {
-            REDUCE: same_version(worker, monitor.of_worker(worker, side.reduce)),
-            SCAN: same_version(worker, monitor.of_worker(worker, side.scan)),
+            name: same_version(worker, monitor.of_worker(worker, handler))
+            for name, handler in ((REDUCE, side.reduce), (SCAN, side.scan), (SWEEP, side.sweep))
         }
 
 
@@ -92,46 +105,101 @@ class _WorkerSide:
         )
 
     async def reduce(
-        self, job: bytes, items: bytes, below: Sequence[tuple[str, bytes]] = ()
+        self,
+        job: bytes,
+        items: Sequence[bytes],
+        below: Sequence[tuple[str, Sequence[bytes]]] = (),
+        groups: bytes = b"",
+        is_root: bool = False,
     ) -> Answer:
         """Make states of chunks: the handler.
 
         Parameters
         ----------
-        job, items : bytes
-            A job that makes states, and a list of Item, pickled.
-        below : sequence of (str, bytes)
+        job : bytes
+            A job that makes states, pickled.
+        items : sequence of bytes
+            Lists of Item, pickled.
+        below : sequence of (str, sequence of bytes)
             The addresses of the workers whose states this one is to combine with its own, and
             their items.
+        groups : bytes
+            The number of each chunk's group, pickled; empty where there is only one.
+        is_root : bool
+            Whether states of all chunks come together here, so that their order is known.
         """
         asked = [
-            asyncio.create_task(send(self._worker, a, REDUCE, job=job, items=part, below=rest))
+            asyncio.create_task(
+                send(self._worker, a, REDUCE, job=job, items=part, below=rest, groups=groups)
+            )
             for (a, part), *rest in _halves(below)
         ]
         mine = await self._answer(self._reduce_mine, job, items)
         answers = [mine, *await asyncio.gather(*asked)]
         if bad := bad_one(answers):
             return bad
-        if not asked:
+        if not asked and not is_root:
             return mine
         states = [state for answer in answers for state in answer["states"]]
-        loop = asyncio.get_running_loop()
-        return await self._answer(loop.run_in_executor, self._executor, _combine, job, states)
+        return await self._answer(self._in_thread, _combine, job, states, groups, is_root)
 
-    async def scan(self, job: bytes, items: bytes, bases: bytes, memo: bytes) -> Answer:
+    async def scan(self, job: bytes, items: Sequence[bytes], bases: bytes, memo: bytes) -> Answer:
         """Scan chunks from their bases, and keep the results: the handler.
 
         Parameters
         ----------
-        job, items, bases : bytes
-            A `Downsweep`, a list of Item, and the base sums of chunks, pickled.
+        job : bytes
+            A `Downsweep`, pickled.
+        items : sequence of bytes
+            Lists of Item, pickled; with a chunk go the key of its result and the bytes of that.
+        bases : bytes
+            The base sums of chunks, pickled.
         memo : bytes
             What this worker made of the same chunks before.
         """
         return await self._answer(self._scan_mine, job, items, bases, memo)
 
-    async def _reduce_mine(self, job: bytes, pickled: bytes) -> Answer:
-        items = pickle.loads(pickled)
+    async def sweep(
+        self, job: bytes, spine: bytes, then: bytes, parts: Sequence[tuple[str, Sequence[bytes]]]
+    ) -> Answer:
+        """Have the chunks of several workers scanned, and make their base sums: the handler.
+
+        Parameters
+        ----------
+        job, spine, then : bytes
+            An `Upsweep`, a `Spine` and a `Downsweep`, pickled.
+        parts : sequence of (str, sequence of bytes)
+            The addresses of workers, and their items.
+        """
+        asked = (self._ask(a, REDUCE, job=job, items=items) for a, items in parts)
+        answers = await asyncio.gather(*asked)
+        if bad := bad_one(answers):
+            return bad
+        states = [answer["states"] for answer in answers]
+        made = await self._answer(self._in_thread, _bases_of_each, spine, states)
+        if made["status"] != "OK":
+            return made
+        asked = (
+            self._ask(a, SCAN, job=then, items=items, bases=bases, memo=answer["memo"])
+            for (a, items), bases, answer in zip(parts, made["bases"], answers, strict=True)
+        )
+        answers = await asyncio.gather(*asked)
+        return bad_one(answers) or {
+            "status": "OK",
+            "nbytes": [answer["nbytes"] for answer in answers],
+        }
+
+    async def _ask(self, address: str, handler: str, **message: Any) -> Answer:
+        if address != self._worker.address:
+            return await send(self._worker, address, handler, **message)
+        answer: Answer = await self._worker.handlers[handler](**signed(message))
+        return answer
+
+    async def _in_thread(self, function: Callable[..., Answer], *args: Any) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+    async def _reduce_mine(self, job: bytes, pickled: Sequence[bytes]) -> Answer:
+        items = _items(pickled)
         made = await self._in_threads(self._blocks(items, 1), _reduce, job, items)
         return {
             "status": "OK",
@@ -139,27 +207,37 @@ class _WorkerSide:
             "memo": made[0][1],
         }
 
-    async def _scan_mine(self, job: bytes, pickled: bytes, bases: bytes, memo: bytes) -> Answer:
+    async def _scan_mine(
+        self, job: bytes, pickled: Sequence[bytes], bases: bytes, memo: bytes
+    ) -> Answer:
         loop, failures = asyncio.get_running_loop(), list[Exception]()
         nbytes: dict[Any, int] = {}
+        kept: list[Any] = []
 
         def keep(results: dict[Any, Any]) -> None:
+            kept.extend(results)
             try:
                 nbytes.update(self._worker.update_data(results)["nbytes"])
             except Exception as error:
                 failures.append(error)
-            # The scheduler has what it no longer knows removed, and may not get the answer.
-            self._worker.batched_send(AddKeysMsg(keys=[*results], stimulus_id=SCAN).to_dict())
 
         def pass_on(results: dict[Any, Any]) -> None:
             # A GPU works on while the worker takes in what it makes.
             loop.call_soon_threadsafe(keep, results)
 
-        items = pickle.loads(pickled)
-        await self._in_threads(self._blocks(items, 2), _scan, job, items, bases, memo, pass_on)
+        items = _items(pickled)
+        try:
+            await self._in_threads(self._blocks(items, 2), _scan, job, items, bases, memo, pass_on)
+        finally:
+            # The scheduler has what it no longer knows removed, and may not get the answer.
+            for keys in sliced(kept):
+                self._worker.batched_send(AddKeysMsg(keys=keys, stimulus_id=SCAN).to_dict())
+                if len(kept) > SLICE:
+                    # What is sent at a time the scheduler reads at a time.
+                    await asyncio.sleep(0.005)
         if failures:
             raise failures[0]
-        return {"status": "OK", "nbytes": pickle.dumps(nbytes)}
+        return {"status": "OK", "nbytes": pickle.dumps([nbytes[key] for *_, (key, _) in items])}
 
     def _blocks(self, items: Sequence[Item], room: int) -> list[list[Any]]:
         """Return the blocks of chunks, if they fit into memory `room` times.
@@ -216,7 +294,8 @@ async def send(server: Scheduler | Worker, address: str, handler: str, **message
     """Send a worker its part of a round; one that cannot be reached, or is silent, declines."""
     asked = asyncio.ensure_future(_send(server, address, handler, message))
     if isinstance(server, Scheduler):
-        among = [address, *(below for below, _ in message.get("below", ()))]
+        others = (*message.get("below", ()), *message.get("parts", ()))
+        among = {address, *(other for other, _ in others)}
         if silent := await silent_one(server, among, asked):
             # Which closes the connection, so that what comes late is an answer to nobody. To wait
             # for that may take as long as the worker is silent.
@@ -250,6 +329,15 @@ def bad_one(answers: Iterable[Answer]) -> Answer | None:
     return next((answer for answer in answers if answer["status"] != "OK"), None)
 
 
+def sliced(sequence: Sequence[One]) -> Iterator[Sequence[One]]:
+    """Cut a sequence into slices of at most `SLICE`."""
+    return (sequence[i : i + SLICE] for i in range(0, len(sequence), SLICE))
+
+
+def _items(pickled: Iterable[bytes]) -> list[Item]:
+    return [item for some in pickled for item in pickle.loads(some)]
+
+
 def _halves(parts: Sequence[Any]) -> Iterable[Sequence[Any]]:
     """Cut a sequence into at most two that are not empty."""
     middle = (len(parts) + 1) // 2
@@ -266,10 +354,23 @@ def _reduce(job: bytes, items: Sequence[Item], blocks: Sequence[Any]) -> tuple[l
     return [pickle.dumps(Stacked(numbers[part.numbers], part.fields)) for part in made], memo
 
 
-def _combine(job: bytes, states: Sequence[bytes]) -> Answer:
-    """Combine states of one group."""
-    whole = combined(pickle.loads(job).ops, map(pickle.loads, states))
-    return {"status": "OK", "states": [pickle.dumps(part) for part in stack([0], [whole])]}
+def _combine(job: bytes, states: Sequence[bytes], groups: bytes, is_root: bool) -> Answer:
+    """Combine states of each group, as far as their order allows."""
+    ops = pickle.loads(job).ops
+    if is_root or all(op.monoid.commutative for op in ops):
+        parts = [pickle.loads(state) for state in states]
+        found = combined_groups(ops, parts, pickle.loads(groups) if groups else None)
+        states = [pickle.dumps(part) for part in stack(found.keys(), found.values())]
+    return {"status": "OK", "states": states}
+
+
+def _bases_of_each(spine: bytes, states: Sequence[Sequence[bytes]]) -> Answer:
+    """Return the base sums of the chunks of each worker, given their states."""
+    parts = [[pickle.loads(state) for state in each] for each in states]
+    bases = pickle.loads(spine)(part for each in parts for part in each)
+    numbers = (np.concatenate([part.numbers for part in each]) for each in parts)
+    of_each = [pickle.dumps([base.of(mine) for base in bases]) for mine in numbers]
+    return {"status": "OK", "bases": of_each}
 
 
 def _scan(
@@ -288,5 +389,5 @@ def _scan(
     }
     mine = [of_chunks.get(number) for number, *_ in items]
     results = pickle.loads(job)(blocks, mine, memo)
-    pass_on({key: result for (*_, key), result in zip(items, results, strict=True)})
+    pass_on({key: result for (*_, (key, _)), result in zip(items, results, strict=True)})
     chunks.backend_of(results[0]).synchronize()

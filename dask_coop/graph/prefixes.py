@@ -11,7 +11,7 @@ The spine is the same again, of the totals: in groups if they are more than one,
 nothing ever takes more states than a group has, and one that comes before them.
 
 What a chunk is scanned from depends on that order alone.  A graph makes tasks of it, by
-`by_groups` over keys, and the scheduler of a cluster does it with many groups at a time, by
+`by_groups` over keys, and the scheduler or a worker does it with many groups at a time, by
 `stacked`: so floats come out the same, bit for bit.
 """
 

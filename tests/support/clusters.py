@@ -93,7 +93,7 @@ def watch(client: Client) -> None:
 
         def noting(name: str, handler: Any) -> Any:
             async def noted(**message: Any) -> Any:
-                chunks = len(pickle.loads(message["items"]))
+                chunks = sum(len(pickle.loads(some)) for some in message["items"])
                 calls.append((name, chunks, len(message.get("below", ()))))
                 return await handler(**message)
 
