@@ -1,4 +1,4 @@
-"""The command line: ``python -m dask_coop``, with describe, run, info, warm and bench.
+"""The command line: ``dask-coop``, or ``python -m dask_coop``: describe, run, info, warm, bench.
 
 What the user can put right ends in one line on stderr and exit status 2; anything else is a bug and
 keeps its traceback.
@@ -90,7 +90,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m dask_coop",
+        # As it was typed.
+        prog="dask-coop" if Path(sys.argv[0]).stem == "dask-coop" else "python -m dask_coop",
         description="Histograms and statistics of arrays of any size, on GPUs or without.",
     )
     parser.add_argument("--version", action="version", version=f"dask_coop {__version__}")

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -684,6 +685,22 @@ def test_the_module_fails_in_one_line(folder: Path, tmp_path: Path) -> None:
 def test_the_version(tmp_path: Path) -> None:
     done = command("-m", "dask_coop", "--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"dask_coop {dask_coop.__version__}\n")
+
+
+def test_the_command_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    module, function = project["scripts"]["dask-coop"].split(":")
+    # What installers write.
+    script = tmp_path / "bin" / "dask-coop"
+    script.parent.mkdir()
+    script.write_text(f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+    (tmp_path / "mine.py").write_text("print('mine, by its name')\n")
+    told = [command(script, *said, cwd=tmp_path) for said in (["describe", "--help"], ["draw"])]
+    assert told[0].stdout.startswith("usage: dask-coop describe [-h]")
+    assert told[1].stderr.endswith("see `dask-coop --help`\n")
+    assert command(script, "run", "-m", "mine", cwd=tmp_path).stdout == "mine, by its name\n"
+    asked = command("-m", "dask_coop", "draw", cwd=tmp_path)
+    assert asked.stderr.endswith("see `python -m dask_coop --help`\n")
 
 
 def test_a_cluster_of_processes(folder: Path, tmp_path: Path) -> None:
