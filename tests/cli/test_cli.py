@@ -13,13 +13,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 
 import dask_coop
-from dask_coop.cli import info, loops, main
+from dask_coop.cli import info, loops, main, summaries
 from dask_coop.cli.readers import open_source
-from dask_coop.cli.summaries import summarize
+from dask_coop.cli.summaries import QUANTILES, summarize
 
 h5py = pytest.importorskip("h5py")
 io = pytest.importorskip("skimage.io")
@@ -95,9 +97,10 @@ def assert_describes(text: str, x: Any, bins: int, width: float | None = None) -
     assert found["standard deviation"] == pytest.approx(values.std(), rel=1e-6)
     width = width or (values.max() - values.min()) / bins
     assert found["width of a bin"] == pytest.approx(width, rel=1e-5)
-    for name, q in {"1 %": 1, "25 %": 25, "median": 50, "75 %": 75, "99 %": 99}.items():
-        value = found[f"{name} (from {bins} bins)"]
-        assert abs(value - np.percentile(values, q)) <= width
+    method: Any = "inverted_cdf" if x.dtype == bool else "linear"
+    for name, q in QUANTILES.items():
+        expected = float(np.quantile(x[~np.isnan(x)], q, method=method))
+        assert found[name] == pytest.approx(expected, rel=1e-8)
 
 
 def assert_is_figure(path: Path) -> None:
@@ -219,10 +222,8 @@ def test_dates(
     assert np.datetime64(found["mean"], unit) == np.datetime64(sum(ticks) // len(ticks), unit)
     days = np.std(known.astype("M8[s]").astype("f8")) / 86400
     assert abs(int(found["standard deviation"].split()[0]) - days) < 1
-    width = np.timedelta64(known[-1] - known[0]) / 250
-    for q, label in ((0.01, "1 %"), (0.5, "median"), (0.99, "99 %")):
-        (text,) = (value for row, value in found.items() if row.startswith(f"{label} (from"))
-        assert abs(np.datetime64(text) - known[int(q * len(known))]) <= width
+    for label, q in QUANTILES.items():
+        assert np.datetime64(found[label], unit) == np.quantile(known, q)
     assert_is_figure(tmp_path / f"{name}-histogram.png")
 
 
@@ -306,7 +307,7 @@ def test_what_is_packed_is_described_with_query_planning_too(tmp_path: Path) -> 
 
 def test_one_value(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert describe(folder / "same.npy", "--out", tmp_path) == 0
-    assert numbers(capsys.readouterr().out)["median (from 256 bins)"] == 4
+    assert numbers(capsys.readouterr().out)["median"] == 4
 
 
 def test_a_range_takes_one_read_and_counts_what_it_leaves_out(
@@ -320,8 +321,81 @@ def test_a_range_takes_one_read_and_counts_what_it_leaves_out(
     assert found["count"] - found["outside the histogram"] == inside.size
     assert found["max"] == pytest.approx(np.nanmax(WITH_NAN))
     assert found["width of a bin"] == pytest.approx(0.03)
-    assert found["median (from 50 bins)"] == pytest.approx(np.median(inside), abs=0.03)
+    assert found["median"] == pytest.approx(np.nanmedian(WITH_NAN))
     assert "for 1 read of" in text
+
+
+#: Values, the options that they are described with, and whether each has a bin of its own.
+DRAWN: dict[str, tuple[Any, tuple[Any, ...], bool]] = {
+    "floats": (NORMAL, (256, None), False),
+    "ties": (np.round(NORMAL, 1), (7, None), False),
+    "range": (NORMAL, (50, (-1.0, 0.5)), False),
+    "two": (np.array([1.0, 2.0]), (256, None), False),
+    "bool": (NORMAL > 0, (256, None), True),
+    "bytes": (PICTURE, (256, None), True),
+    "few bins": (PICTURE, (10, None), False),
+    "between": (np.array([3, 3, 4, 9], "u1"), (256, None), True),
+    "days": (np.datetime64("2020-01-01") + np.arange(99) % 7, (256, None), True),
+    "dates": (DATES, (256, None), False),
+    "durations": (DATES - DATES[1], (256, (0, 10**16)), False),
+}
+
+
+@pytest.mark.parametrize("case", DRAWN)
+def test_quantiles_lie_on_the_curve_at_the_share_of_values_up_to_them(case: str) -> None:
+    values, (bins, limits), single = DRAWN[case]
+    x = da.from_array(values, chunks=-(-len(values) // 3))
+    summary = summarize(x, bins, limits, dask.compute)
+    assert summary.single == single
+    known = np.sort(values[~np.isnan(values)], axis=None)
+    curve, dots = summary.curve(), summary.dots()
+    assert (np.diff(curve) >= 0).all()
+    first, last = (pytest.approx(share, abs=1e-12) for share in curve[1][[0, -1]])
+    assert first == summary.below / known.size
+    assert last == (summary.below + summary.inside) / known.size
+    from matplotlib.figure import Figure
+
+    from dask_coop.cli import figures
+
+    drawn = Figure().subplots()
+    figures._draw_cumulative(drawn, summary)
+    line, *others = (np.array(line.get_data(), "f8") for line in drawn.lines)
+    marks = [tuple(map(float, mark[:, 0])) for mark in others if mark.shape == (2, 1)]
+    assert len(marks) == len(set(figures.SHOWN) & set(dots))
+    for x_mark, share in marks:
+        here = np.isclose(line[0], x_mark, rtol=1e-12)
+        # On a riser of the line, or on what rises slowly.
+        shares = line[1][here] if here.any() else np.interp([x_mark], *line)
+        assert shares.min() - 1e-12 <= share <= shares.max() + 1e-12
+    for label, (_, share) in dots.items():
+        value = summary.quantiles[label]
+        least, most = ((known < value).mean(), (known <= value).mean())
+        assert least - 1e-12 <= share <= most + 1e-12
+        assert abs(share - QUANTILES[label]) <= max(0.25, 1 / known.size)
+    assert case == "range" or dots.keys() == QUANTILES.keys() or limits
+
+
+@pytest.mark.parametrize("limits", [None, (0, 10**8)])
+@pytest.mark.parametrize("dtype", ["?", "u1", "i4", "f4", "f8", "m8[ns]"])
+@pytest.mark.parametrize("kept", [True, False])
+def test_reads_are_as_many_as_it_says(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, limits: Any, kept: bool
+) -> None:
+    monkeypatch.setattr(summaries, "KEPT", 2**30 if kept else 0)
+    made = []
+
+    def make(block_id: Any) -> Any:
+        made.append(block_id)
+        return np.random.default_rng(block_id).integers(0, 10**9, 1000).astype(dtype)
+
+    x = da.map_blocks(make, chunks=((1000,) * 5,), dtype=dtype, meta=np.zeros(0, dtype))
+    summary = summarize(x, 16, limits, dask.compute)
+    assert summary.reads == len(made) / 5
+    if kept:
+        assert summary.reads == (2 if limits is None else 1)
+    quantiles = np.quantile(x.compute(), [*QUANTILES.values()], method="inverted_cdf")
+    if dtype == "?":
+        assert [*summary.quantiles.values()] == [*quantiles]
 
 
 def test_a_range_makes_infinities_harmless(
