@@ -47,6 +47,8 @@ class Source:
 
     Attributes
     ----------
+    text : str
+        What was asked for.
     name : str
         For titles: the file's name, with the name of the dataset in it.
     stem : str
@@ -60,6 +62,7 @@ class Source:
         What was decoded, for people.
     """
 
+    text: str
     name: str
     stem: str
     path: Path
@@ -122,7 +125,7 @@ def open_source(text: str, dataset: str | None = None, chunks: Chunks = "auto") 
     name = f"{path.name}/{member}" if member else path.name
     stem = "-".join([path.stem, *member.split("/")]) if member else path.stem
     chunked, notes = _chunked(text, array, chunks, attributes)
-    return Source(name, stem, path, chunked, tuple(notes))
+    return Source(text, name, stem, path, chunked, tuple(notes))
 
 
 @dataclass(frozen=True)

@@ -440,6 +440,56 @@ def test_sources_of_one_name_have_figures_of_their_own(
     assert Path("normal-histogram.png").read_bytes() == before
 
 
+def test_json_is_all_that_is_printed(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["normal.npy", "flags.npy", "dates.npy", "times.npy"]
+    sources = [folder / name for name in names]
+    assert describe(*sources, "--json", "--bins", 20, "--out", tmp_path) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=None)
+    assert [one["source"] for one in found] == [*map(str, sources)]
+    normal, flags, dates, times = found
+    assert (normal["shape"], normal["dtype"]) == ([200, 300], "float64")
+    assert (normal["count"], normal["nans"]) == (NORMAL.size, 0)
+    assert normal["mean"] == pytest.approx(NORMAL.mean())
+    counts, edges = np.histogram(NORMAL, 20)
+    assert normal["histogram"]["counts"] == counts.tolist()
+    assert normal["histogram"]["edges"] == pytest.approx(edges)
+    assert normal["quantiles"] == {str(q): np.quantile(NORMAL, q) for q in QUANTILES.values()}
+    assert (flags["min"], flags["quantiles"]["0.99"]) == (False, True)
+    assert flags["histogram"]["counts"] == [int((NORMAL <= 0).sum()), int((NORMAL > 0).sum())]
+    assert np.datetime64(dates["min"]) == np.nanmin(DATES)
+    assert sum(dates["histogram"]["counts"]) == dates["count"]
+    assert times["max"] == int(np.nanmax((DATES - DATES[1]).astype("m8[ms]")).view("i8"))
+    assert all(one["reads"] == 2 for one in found)
+    for one in found:
+        assert_is_figure(Path(one["figure"]))
+
+
+def test_json_has_no_infinities(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ("--range", 0, 2)
+    assert describe(folder / "infinite.npy", *limits, "--json", "--out", tmp_path) == 0
+
+    def refuse(name: str) -> Any:
+        raise AssertionError(name)
+
+    (found,) = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert (float(found["min"]), found["max"]) == (-np.inf, 1)
+
+
+def test_quiet_prints_nothing_but_errors(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert describe(folder / "normal.npy", "--quiet", "--out", tmp_path) == 0
+    assert capsys.readouterr() == ("", "")
+    assert_is_figure(tmp_path / "normal-histogram.png")
+    assert describe(folder / "empty.npy", "--quiet", "--out", tmp_path) == 2
+    out, said = capsys.readouterr()
+    assert (out, said.count("\n")) == ("", 1)
+
+
 ERRORS = {
     "no-source": (["describe"], "SOURCE"),
     "unknown-file": (["describe", "absent.npy"], "absent.npy: no such file"),
@@ -815,6 +865,34 @@ for missing.name, source in {{"matplotlib": "normal.npy", "h5py": "one.h5",
         for name in ("matplotlib", "h5py", "scikit-image", "zarr")
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize("both", ["", "2>&1"], ids=["stdout", "stderr too"])
+def test_a_closed_pipe_ends_quietly_and_figures_are_written(
+    folder: Path, tmp_path: Path, both: str
+) -> None:
+    line = f"{{ {sys.executable} -m dask_coop describe --cpu {folder / 'normal.npy'} "
+    line += f"{folder / 'flags.npy'} {both}; echo $? > status; }} | head -1"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=beside(), capture_output=True, text=True
+    )
+    assert done.stdout == f"source: {folder / 'normal.npy'}\n"
+    assert not done.stderr.replace("\r", "") or "100% Completed" in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert (tmp_path / "status").read_text() == "0\n"
+    for name in ("normal", "flags"):
+        assert_is_figure(tmp_path / f"{name}-histogram.png")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize("asked", ["", "--help", "info"])
+def test_what_nobody_reads_is_no_error(tmp_path: Path, asked: str) -> None:
+    # The reader is gone before anything is printed.
+    line = f"{{ sleep 1; {sys.executable} -m dask_coop {asked}; echo $? > status; }} | true"
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, env=beside(), capture_output=True)
+    assert done.stderr == b""
+    assert (tmp_path / "status").read_text() == "0\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no such signal")
