@@ -8,14 +8,17 @@ import math
 import os
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import dask.array as da
 import numpy as np
 from dask.utils import format_bytes
 
 from dask_coop.cli.output import say
 from dask_coop.cli.readable import readable
-from dask_coop.cli.readers import Chunks, Source, open_source
+from dask_coop.cli.readers import Chunks, Source
+from dask_coop.cli.sources import join, open_sources
 from dask_coop.cli.summaries import QUANTILES, STATISTICS, Summary, summarize
 from dask_coop.errors import UserError
 
@@ -34,8 +37,14 @@ def add_to(commands: Any) -> None:
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="a .npy, .zarr, .h5, .hdf5, .nc, .png, .jpg or .tif file, or skimage:NAME for a "
+        help="a .npy, .npz, .zarr, .h5, .hdf5, .nc, .csv, .png, .jpg or .tif file, its URL, a "
+        "folder of pictures, a pattern of files, - for a .npy on stdin, or skimage:NAME for a "
         "picture that comes with scikit-image",
+    )
+    describe.add_argument(
+        "--join",
+        action="store_true",
+        help="all sources as one array, one behind the other along the first axis",
     )
     describe.add_argument(
         "--bins", type=_bins, default=256, metavar="N", help="bins of the histogram (256)"
@@ -58,7 +67,9 @@ def add_to(commands: Any) -> None:
         "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNGs (this one)"
     )
     describe.add_argument(
-        "--dataset", metavar="NAME", help="which array of an HDF5 or netCDF file or Zarr group"
+        "--dataset",
+        metavar="NAME",
+        help="which array of an HDF5 or netCDF file, a Zarr group or a .npz, or column of a .csv",
     )
     describe.add_argument(
         "--cluster",
@@ -126,11 +137,16 @@ def run(given: argparse.Namespace) -> None:
             raise UserError(
                 f"--range {shown}: give two finite numbers, or two dates, the lesser first"
             )
-    from dask_coop.cli import backends, figures
+    with TemporaryDirectory(prefix="dask-coop-") as scratch:
+        opened = open_sources(given.sources, given.dataset, given.chunks, scratch)
+        sources = [join(opened)] if given.join else opened
+        require_writable(given.out)
+        taken = {source.path.resolve() for source in opened}
+        _describe(given, sources, _figure_paths(sources, taken, given.out))
 
-    sources = [open_source(text, given.dataset, given.chunks) for text in given.sources]
-    require_writable(given.out)
-    figure_paths = _figure_paths(sources, given.out)
+
+def _describe(given: argparse.Namespace, sources: list[Source], figure_paths: list[Path]) -> None:
+    from dask_coop.cli import backends, figures
 
     talks, found = not (given.json or given.quiet), []
     with backends.start(given.cluster, given.cpu, bar=not given.quiet) as runtime:
@@ -170,10 +186,9 @@ def require_writable(folder: Path) -> None:
         raise UserError(f"--out {folder}: {existing} is not writable; name another folder")
 
 
-def _figure_paths(sources: list[Source], folder: Path) -> list[Path]:
-    """Return a file for each source, none of which is another's or a source."""
-    taken = {source.path.resolve() for source in sources}
-    paths = []
+def _figure_paths(sources: list[Source], taken: set[Path], folder: Path) -> list[Path]:
+    """Return a file for each source, none of which is another's or `taken`."""
+    taken, paths = set(taken), []
     for source in sources:
         stem = re.sub(r"[^\w.-]+", "-", source.stem)
         path, number = folder / f"{stem}-histogram.png", 1
@@ -190,10 +205,10 @@ def _opened(source: Source, backend: str) -> str:
     x, text = source.array, source.text
     lines = [
         f"source: {text}" + (f" ({source.name})" if source.name not in text else ""),
-        f"shape: {_shape(x.shape)} ({format_bytes(x.nbytes)})",
+        f"shape: {_shape(x.shape)} ({format_bytes(_size(x))})",
         f"dtype: {x.dtype}",
         *source.notes,
-        f"chunks: {math.prod(x.numblocks)} of {_shape(x.chunksize)}",
+        f"chunks: {math.prod(x.numblocks)} of {_shape(_largest_chunk(x))}",
         f"backend: {backend}",
     ]
     return "\n".join(lines)
@@ -211,7 +226,7 @@ def _described(source: Source, summary: Summary) -> str:
         and summary.statistics["min"] < summary.statistics["max"]
     ):
         lines.append(f"note: one bin holds {share:.1%} of the values; --range LO HI spreads them")
-    size, seconds = source.array.nbytes, summary.seconds
+    size, seconds = _size(source.array), summary.seconds
     reads = "1 read" if summary.reads == 1 else f"{summary.reads} reads"
     rate = summary.reads * size / seconds / 1e9
     lines.append(f"time: {seconds:.2f} s for {reads} of {format_bytes(size)}, {rate:.3g} GB/s")
@@ -227,7 +242,7 @@ def _facts(source: Source, summary: Summary, backend: str, figure: Path) -> dict
         "name": source.name,
         "shape": x.shape,
         "dtype": str(x.dtype),
-        "chunks": x.chunksize,
+        "chunks": _largest_chunk(x),
         "notes": source.notes,
         "backend": backend,
         **{name: _plain(summary.statistics[name]) for name in STATISTICS},
@@ -251,6 +266,14 @@ def _plain(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     # JSON has neither NaN nor infinities.
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _size(x: da.Array) -> int:
+    return int(x.size * x.dtype.itemsize)
+
+
+def _largest_chunk(x: da.Array) -> tuple[int, ...]:
+    return tuple(map(max, x.chunks))
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -224,7 +224,7 @@ def _quantiles(x: da.Array) -> tuple[da.Array, int]:
     # Between False and True there is no other value.
     method: Any = "inverted_cdf" if x.dtype.kind == "b" else "linear"
     fractions = [*QUANTILES.values()]
-    anew = x.nbytes > KEPT
+    anew = x.size * x.dtype.itemsize > KEPT
     found = nanquantile(x, fractions, method=method, recompute=anew)
     if not anew:
         return found, 1

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import dask_coop
+from dask_coop.cli import describe as command_describe
 from dask_coop.cli import info, loops, main, summaries
 from dask_coop.cli.readers import open_source
 from dask_coop.cli.summaries import QUANTILES, summarize
@@ -303,6 +304,23 @@ def test_what_is_packed_is_described_with_query_planning_too(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert "chunks: 4 of 9" in done.stdout
     assert table(done.stdout)["mean"] == "2000-01-16T00:00:00"
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.npy"])
+def test_files_are_joined_with_query_planning_too(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("dask.dataframe", exc_type=ImportError)
+    (tmp_path / "x.csv").write_text("b\n2.5\n4.5\n")
+    np.save(tmp_path / "x.npy", [2.5, 4.5])
+    done = subprocess.run(
+        [sys.executable, "-m", "dask_coop", "describe", "--cpu", "--json", "--join", name, name],
+        cwd=tmp_path,
+        env={**beside(), "DASK_ARRAY__QUERY_PLANNING": "true"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)
+    assert (found["mean"], found["shape"], found["quantiles"]["0.99"]) == (3.5, [4], 4.5)
 
 
 def test_one_value(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -627,7 +645,7 @@ def test_an_interrupt_is_no_error(
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(main, "summarize", interrupted)
+    monkeypatch.setattr(command_describe, "summarize", interrupted)
     assert describe(MOON, "--out", tmp_path) == 130
     assert capsys.readouterr().err == "\n"
 
@@ -641,9 +659,9 @@ def test_a_pass_is_one_computation() -> None:
 
     x = open_source(MOON).array
     assert summarize(x, 256, None, compute).reads == 2
-    assert calls == [6, 1]
+    assert calls == [7, 1]
     assert summarize(x, 256, (0.0, 255.0), compute).reads == 1
-    assert calls == [6, 1, 7]
+    assert calls == [7, 1, 9]
 
 
 def test_info_without_a_gpu(
