@@ -185,12 +185,21 @@ def _open_csv(text: str, path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
             f"{text}: tables are read by dask.dataframe, which cannot be imported ({error}); run "
             "`pip install dask[dataframe]`"
         ) from error
+    notes = []
     try:
-        frame = dd.read_csv(str(path))
-        lengths = frame.map_partitions(len).compute()
+        try:
+            frame, lengths = _read_csv(dd, path)
+        except ValueError as error:
+            if "Mismatched dtypes" not in str(error):
+                raise
+            # Where numbers are missing, too, behind the lines that dtypes are found by.
+            frame, lengths = _read_csv(dd, path, assume_missing=True)
+            notes.append("whole numbers are read as float64, for dtypes change within the file")
     # What pandas and its parsers raise is of many kinds.
     except Exception as error:
-        raise UserError(f"{text}: cannot read this as a table: {error}") from error
+        # Behind that word Dask says what to write in Python.
+        said = str(error).partition("Usually")[0]
+        raise UserError(f"{text}: cannot read this as a table: {said}") from error
     left = {name: dtype for name, dtype in frame.dtypes.items() if not _is_plain(dtype)}
     columns = {
         str(name): _column(frame[name], lengths) for name in frame.columns if name not in left
@@ -198,7 +207,15 @@ def _open_csv(text: str, path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     names = ", ".join(f"{name} ({dtype})" for name, dtype in left.items())
     if not columns:
         raise UserError(f"{text}: none of its columns holds numbers: {names}")
-    return columns, (f"columns left out: {names}",) if left else ()
+    if left:
+        notes.append(f"columns left out: {names}")
+    return columns, tuple(notes)
+
+
+def _read_csv(dd: Any, path: Path, **options: Any) -> Any:
+    """Return a data frame, and the lengths of its parts."""
+    frame = dd.read_csv(str(path), **options)
+    return frame, frame.map_partitions(len).compute()
 
 
 def _column(series: Any, lengths: Any) -> da.Array:

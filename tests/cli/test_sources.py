@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,25 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
         assert note.startswith("columns left out: town (str")
     (only,) = opened(tmp_path, tmp_path / "x.csv", dataset="rain")
     same(only, frame["rain"].to_numpy())
+
+
+def test_tables_in_parts_of_several_dtypes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = pytest.importorskip("dask.dataframe", exc_type=ImportError)
+    monkeypatch.setattr(frames, "read_csv", partial(frames.read_csv, blocksize=200, sample=100))
+    lines = [f"{n},{n}\n" for n in range(200)]
+    (tmp_path / "x.csv").write_text("a,b\n" + "".join(lines))
+    (tmp_path / "gaps.csv").write_text("a,b\n" + "".join(lines) + ",200\n")
+    (tmp_path / "text.csv").write_text("a,b\n" + "".join(lines) + "1,x\n")
+    a, b = opened(tmp_path, tmp_path / "x.csv")
+    assert a.array.npartitions > 2
+    same(a, np.arange(200))
+    same(b, np.arange(200))
+    a, b = opened(tmp_path, tmp_path / "gaps.csv")
+    same(a, np.append(np.arange(200.0), np.nan))
+    same(b, np.arange(201.0))
+    assert a.notes == ("whole numbers are read as float64, for dtypes change within the file",)
+    with pytest.raises(UserError, match=r"(?s)cannot read this as a table: Mismatched.*'x'"):
+        opened(tmp_path, tmp_path / "text.csv")
 
 
 def test_joined_sources_are_one_array(tmp_path: Path) -> None:
