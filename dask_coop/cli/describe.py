@@ -18,7 +18,7 @@ from dask.utils import format_bytes
 from dask_coop.cli.output import say
 from dask_coop.cli.readable import readable
 from dask_coop.cli.readers import Chunks, Source
-from dask_coop.cli.sources import join, open_sources
+from dask_coop.cli.sources import join, open_sources, split
 from dask_coop.cli.summaries import QUANTILES, STATISTICS, Summary, summarize
 from dask_coop.errors import UserError
 
@@ -45,6 +45,12 @@ def add_to(commands: Any) -> None:
         "--join",
         action="store_true",
         help="all sources as one array, one behind the other along the first axis",
+    )
+    describe.add_argument(
+        "--each",
+        type=int,
+        metavar="AXIS",
+        help="each index along an axis apart, as -1 for the channels of pictures",
     )
     describe.add_argument(
         "--bins", type=_bins, default=256, metavar="N", help="bins of the histogram (256)"
@@ -140,6 +146,8 @@ def run(given: argparse.Namespace) -> None:
     with TemporaryDirectory(prefix="dask-coop-") as scratch:
         opened = open_sources(given.sources, given.dataset, given.chunks, scratch)
         sources = [join(opened)] if given.join else opened
+        if given.each is not None:
+            sources = [part for source in sources for part in split(source, given.each)]
         require_writable(given.out)
         taken = {source.path.resolve() for source in opened}
         _describe(given, sources, _figure_paths(sources, taken, given.out))
@@ -170,7 +178,8 @@ def _describe(given: argparse.Namespace, sources: list[Source], figure_paths: li
                 raise UserError(f"--out {given.out}: cannot write {path}: {error}") from error
             if talks:
                 say(f"figure: {path}\n")
-            found.append(_facts(source, summary, runtime.name, path))
+            if given.json:
+                found.append(_facts(source, summary, runtime.name, path))
     if given.json:
         say(json.dumps(found))
 

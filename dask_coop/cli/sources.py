@@ -43,6 +43,9 @@ from dask_coop.cli.readers import (
 )
 from dask_coop.errors import UserError
 
+#: The longest axis whose indices are described one by one, with a picture each.
+MOST_PARTS = 100
+
 
 def open_sources(
     texts: Sequence[str], dataset: str | None, chunks: Chunks, scratch: str
@@ -109,6 +112,44 @@ def join(sources: list[Source]) -> Source:
         array=call_with_graphs(concatenate, [source.array for source in sources]),
         notes=tuple(dict.fromkeys(note for source in sources for note in source.notes)),
     )
+
+
+def split(source: Source, axis: int) -> list[Source]:
+    """Return each index along an axis of a source as a source of its own.
+
+    Raises
+    ------
+    UserError
+        If there is no such axis, or one longer than `MOST_PARTS`.
+    """
+    x, text = source.array, source.text
+    if not -x.ndim <= axis < x.ndim:
+        raise UserError(
+            f"{text}: there is no axis {axis} for --each, as the shape is {x.shape}; give one from "
+            f"{-x.ndim} to {x.ndim - 1}"
+            if x.ndim
+            else f"{text}: there is no axis for --each, as it is one value; leave out --each"
+        )
+    length, before = x.shape[axis], axis % x.ndim
+    if length > MOST_PARTS:
+        raise UserError(
+            f"{text}: axis {axis} for --each is {length} long; give one of at most {MOST_PARTS}"
+        )
+    parts = []
+    for number in range(length):
+        shown = [":"] * x.ndim
+        shown[before] = str(number)
+        index = f"[{', '.join(shown)}]"
+        parts.append(
+            replace(
+                source,
+                text=text + index,
+                name=source.name + index,
+                stem=f"{source.stem}-{number}",
+                array=x[(slice(None),) * before + (number,)],
+            )
+        )
+    return parts
 
 
 def _expand(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import dask_coop
 from dask_coop.cli import main
-from dask_coop.cli.sources import UserError, join, open_sources
+from dask_coop.cli.sources import UserError, join, open_sources, split
 
 VALUES = np.arange(60, dtype="i4").reshape(5, 12)
 
@@ -260,6 +260,51 @@ def test_joined_pictures_are_described_as_one(
     assert (found["count"], found["shape"]) == (both.size, [*both.shape])
     assert found["quantiles"]["0.5"] == np.median(both)
     assert [path.name for path in out.iterdir()] == ["a-and-1-more-histogram.png"]
+
+
+def test_each_channel_is_described_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    picture = np.stack([VALUES, VALUES * 2, VALUES + 100], axis=-1).astype("u1")
+    save_pictures(tmp_path, a=picture)
+    out = tmp_path / "out"
+    words = ["describe", "--cpu", "--json", "--each", "-1", str(tmp_path / "a.png")]
+    assert main.main([*words, "--out", str(out)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in found] == [f"a.png[:, :, {i}]" for i in range(3)]
+    assert [one["source"] for one in found] == [f"{tmp_path}/a.png[:, :, {i}]" for i in range(3)]
+    for i, one in enumerate(found):
+        channel = picture[..., i]
+        assert (one["min"], one["max"], one["count"]) == (channel.min(), channel.max(), 60)
+        assert one["quantiles"]["0.5"] == np.median(channel)
+    assert sorted(p.name for p in out.iterdir()) == [f"a-{i}-histogram.png" for i in range(3)]
+
+
+@pytest.mark.parametrize("axis", [0, 1, -2])
+def test_the_parts_along_an_axis(tmp_path: Path, axis: int) -> None:
+    np.save(tmp_path / "x.npy", VALUES)
+    (source,) = opened(tmp_path, tmp_path / "x.npy", chunks=2)
+    for number, part in enumerate(split(source, axis)):
+        same(part, np.take(VALUES, number, axis))
+
+
+@pytest.mark.parametrize(
+    ("values", "axis", "message"),
+    [
+        (VALUES, 2, r"there is no axis 2 for --each, as the shape is \(5, 12\); give one from -2"),
+        (VALUES, -3, "there is no axis -3 for --each"),
+        (np.float64(3), 0, "it is one value; leave out --each"),
+        (np.zeros((2, 101)), 1, "axis 1 for --each is 101 long; give one of at most 100"),
+    ],
+)
+def test_axes_that_are_not_taken_apart(
+    tmp_path: Path, values: Any, axis: int, message: str
+) -> None:
+    np.save(tmp_path / "x.npy", values)
+    (source,) = opened(tmp_path, tmp_path / "x.npy")
+    with pytest.raises(UserError, match=message):
+        split(source, axis)
 
 
 @pytest.mark.parametrize("piped", [True, False])

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "several.npz", wind=rain * 3, sun=rain)
     (folder / "weather.csv").write_text("town,rain\n" + "x,1.5\ny,2.5\n" * 20)
     (folder / "photos").mkdir()
-    io.imsave(folder / "photos" / "a.png", rng.integers(0, 255, (20, 30), "u1"))
+    io.imsave(folder / "photos" / "a.png", rng.integers(0, 255, (20, 30, 3), "u1"))
     (folder / "bin").mkdir()
     for name, words in (("dask-coop", "-m dask_coop"), ("python", "")):
         (folder / "bin" / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
@@ -70,5 +70,6 @@ def test_what_the_page_says_to_type_works(folder: Path, line: str) -> None:
             assert done.stdout == expected
             return
     assert "  median " in done.stdout
+    assert len(figures) == 3 or "--each" not in line
     if "--join" in line:
         assert "shape: 77 x 30" in done.stdout
