@@ -28,6 +28,7 @@ from dask_coop.api.sums import count_nonzero
 from dask_coop.errors import Declined, Refused
 from dask_coop.graph import executor
 from dask_coop.graph import order as graph_order
+from dask_coop.graph.fusion import copy
 from dask_coop.graph.reduce import derive
 
 
@@ -455,6 +456,9 @@ def _of_all(
         asked = derive(f"{name}-asked", _ask_all, asked, missing, weights is not None)
     else:
         asked = Asked(asked)
+    if missing is not None and given.recompute:
+        # That count is a read, too: chunks would be kept until it is known.
+        x = copy(x)
     return graph_order.quantiles(
         x,
         asked,

@@ -1,1 +1,1 @@
-"""The command line: ``python -m dask_coop``."""
+"""The command line: ``dask-coop``, or ``python -m dask_coop``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -18,6 +18,7 @@ from dask.system import CPU_COUNT
 
 from dask_coop import chunks, to_gpu
 from dask_coop.cli import info
+from dask_coop.cli.output import Pipe
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ class Runtime:
         return to_gpu(x)
 
     def compute(self, *arrays: da.Array) -> list[Any]:
-        """Return the arrays as NumPy arrays, computed in one go, with a progress bar on stderr."""
+        """Return the arrays as NumPy arrays, computed in one go."""
         return [chunks.asarray(value, "numpy") for value in self._compute(*arrays)]
 
 
 @contextmanager
-def start(cluster: bool = False, cpu: bool = False) -> Iterator[Runtime]:
+def start(cluster: bool = False, cpu: bool = False, bar: bool = True) -> Iterator[Runtime]:
     """Start a runtime, and end it when the context ends.
 
     Parameters
@@ -59,6 +60,8 @@ def start(cluster: bool = False, cpu: bool = False) -> Iterator[Runtime]:
         each GPU, where there are dask_cuda and GPUs; distributed's elsewhere.
     cpu : bool
         Whether to leave GPUs alone.
+    bar : bool
+        Whether to show on stderr how far a computation is.
 
     Yields
     ------
@@ -70,7 +73,7 @@ def start(cluster: bool = False, cpu: bool = False) -> Iterator[Runtime]:
         if gpus:
             name = f"CuPy {info.package_version('CuPy')} on {gpus[0]}"
         with dask.config.set(scheduler="threads"):
-            yield Runtime(name, bool(gpus), _compute_here)
+            yield Runtime(name, bool(gpus), partial(_compute_here, bar))
         return
 
     from distributed import Client, LocalCluster
@@ -86,20 +89,23 @@ def start(cluster: bool = False, cpu: bool = False) -> Iterator[Runtime]:
         name = f"LocalCluster, {_count(CPU_COUNT, 'process')}"
         workers = LocalCluster(CPU_COUNT, threads_per_worker=1, dashboard_address=None)
     with workers, Client(workers) as client:
-        yield Runtime(name, bool(gpus), partial(_compute_there, client))
+        yield Runtime(name, bool(gpus), partial(_compute_there, client, bar))
 
 
-def _compute_here(*arrays: da.Array) -> Any:
-    with ProgressBar(dt=0.02, out=sys.stderr):  # it ends up to dt late
+def _compute_here(bar: bool, *arrays: da.Array) -> Any:
+    shown = ProgressBar(dt=0.02, out=Pipe(sys.stderr))  # it ends up to dt late
+    with shown if bar else nullcontext():
         return dask.compute(*arrays)
 
 
-def _compute_there(client: Any, *arrays: da.Array) -> Any:
+def _compute_there(client: Any, bar: bool, *arrays: da.Array) -> Any:
     from distributed import progress
 
     futures = client.compute(arrays)
-    with redirect_stdout(sys.stderr):  # this bar knows no other stream
-        progress(futures, notebook=False)
+    if bar:
+        stderr: Any = Pipe(sys.stderr)
+        with redirect_stdout(stderr):  # this bar knows no other stream
+            progress(futures, notebook=False)
     return client.gather(futures)
 
 

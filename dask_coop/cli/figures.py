@@ -20,6 +20,8 @@ from dask_coop.cli.summaries import Summary
 COLOR = "#2f6f9f"
 ACCENT = "#c8553d"
 MOST_BARS = 1024
+#: The quantiles that are drawn.
+SHOWN = ("1 %", "median", "99 %")
 
 
 def save_summary(path: Path, title: str, subtitle: str, summary: Summary) -> None:
@@ -60,16 +62,13 @@ def _draw_histogram(axes: Axes, summary: Summary) -> None:
 
 
 def _draw_cumulative(axes: Axes, summary: Summary) -> None:
-    shares = np.concatenate(([0], np.cumsum(summary.counts))) / summary.inside
-    edges = _positions(summary, summary.edges)
-    axes.plot(edges, shares, color=COLOR)
-    low, high = edges[0], edges[-1]
-    probabilities = {"1 %": 0.01, "median": 0.5, "99 %": 0.99}
-    quantiles = summary.quantiles([*probabilities.values()])
-    texts = summary.values(quantiles)
-    for (name, share), value, number in zip(
-        probabilities.items(), _positions(summary, quantiles), texts, strict=True
-    ):
+    x, shares = summary.curve()
+    axes.plot(_positions(summary, x), shares, color=COLOR)
+    low, high = _positions(summary, summary.edges[[0, -1]])
+    for name, (at, share) in summary.dots().items():
+        if name not in SHOWN:
+            continue
+        value, number = _positions(summary, np.array([at]))[0], summary.quantiles[name]
         text = readable(number) if summary.origin is not None else f"{number:.4g}"
         axes.plot([value, value], [0, share], color=ACCENT, linestyle="--", linewidth=1)
         axes.plot(value, share, "o", color=ACCENT, markersize=5, clip_on=False, zorder=3)
@@ -88,12 +87,12 @@ def _draw_cumulative(axes: Axes, summary: Summary) -> None:
         )
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_ylim(0, 1.05)
-    axes.set_ylabel("share of values below")
+    axes.set_ylabel("share of values up to here")
     if _is_calendar(summary):
         locator = AutoDateLocator()
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    axes.set_xlabel(f"{_name(summary)} (the quantiles are those of {len(summary.counts)} bins)")
+    axes.set_xlabel(_name(summary))
     axes.grid(alpha=0.3)
 
 

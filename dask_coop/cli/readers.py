@@ -5,8 +5,8 @@
 ``NAME.zarr``         an array, or one in a group
 ``NAME.h5, .hdf5``    a dataset
 ``NAME.nc``           a variable of a netCDF file, of format 4 (which is HDF5) or 3
-``NAME.png, .jpg,``   a picture, decoded whole, for its format leaves no choice
-``.jpeg, .tif, .tiff``
+``NAME.png, .jpg,``   a picture, decoded whole by each read, for its format leaves no
+``.jpeg, .tif, .tiff``  choice; held in memory if it is larger than a chunk
 ``skimage:NAME``      a picture that comes with scikit-image
 ====================  =============================================================
 
@@ -17,13 +17,17 @@ are unpacked (decoding.py).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.array.core import normalize_chunks
+from dask.base import is_dask_collection
+from dask.utils import parse_bytes
 
 from dask_coop.api.files import from_npy
 from dask_coop.chunks.npy import NpyArray, open_npy
@@ -34,7 +38,7 @@ from dask_coop.errors import Undecodable, UserError
 PICTURES = (".jpeg", ".jpg", ".png", ".tif", ".tiff")
 #: Files of several arrays, which have attributes.
 CONTAINERS = (".zarr", ".h5", ".hdf5", ".nc")
-SUFFIXES = (".npy", *CONTAINERS, *PICTURES)
+SUFFIXES = (".npy", ".npz", *CONTAINERS, ".csv", *PICTURES)
 
 #: What HDF5 calls the coordinates along an axis.
 SCALES = (b"DIMENSION_SCALE", "DIMENSION_SCALE")
@@ -48,6 +52,8 @@ class Source:
 
     Attributes
     ----------
+    text : str
+        What was asked for.
     name : str
         For titles: the file's name, with the name of the dataset in it.
     stem : str
@@ -61,6 +67,7 @@ class Source:
         What was decoded, for people.
     """
 
+    text: str
     name: str
     stem: str
     path: Path
@@ -68,18 +75,22 @@ class Source:
     notes: tuple[str, ...] = ()
 
 
-def open_source(text: str, dataset: str | None = None, chunks: Chunks = "auto") -> Source:
+def open_source(
+    text: str, dataset: str | None = None, chunks: Chunks = "auto", path: Path | None = None
+) -> Source:
     """Open a file, or a picture of scikit-image, without reading more than it must.
 
     Parameters
     ----------
     text : str
-        A path that ends in one of `SUFFIXES`, or ``skimage:NAME``.
+        A path that ends in one of `SUFFIXES` but .npz and .csv, or ``skimage:NAME``.
     dataset : str, optional
         Which array of an HDF5 or netCDF file or a Zarr group; it may be left out where there is
         only one, or only one that is no coordinate.
     chunks : "auto", int or tuple of int
         The chunks' shape; one number stands for every axis.
+    path : pathlib.Path, optional
+        Where the file is, if `text` is not its path.
 
     Returns
     -------
@@ -90,40 +101,93 @@ def open_source(text: str, dataset: str | None = None, chunks: Chunks = "auto") 
     UserError
         If there is no such file or dataset, or nothing in it that can be described.
     """
+    remote = "://" in text and Path(text).suffix.lower() == ".zarr"
     if text.startswith("skimage:"):
         path = _skimage_picture(text.removeprefix("skimage:"))
     else:
-        path = Path(text)
-        if path.suffix.lower() not in SUFFIXES:
-            raise UserError(
-                f"{text}: the extension {path.suffix!r} is not supported; use one of "
-                f"{', '.join(SUFFIXES)}, or skimage:NAME"
-            )
-        if not path.exists():
+        path = Path(text) if path is None else path
+        require_known(text, path)
+        if not (remote or path.exists()):
             raise UserError(f"{text}: no such file; check the path")
-    suffix = path.suffix.lower()
+    suffix = ".zarr" if is_zarr(path) else path.suffix.lower()
     array: Any
     attributes: dict[str, Any] = {}
     member = ""
     if dataset is not None and suffix not in CONTAINERS:
         raise UserError(
-            f"{text}: --dataset {dataset} does not apply; it is for HDF5 and netCDF files and Zarr "
-            "groups"
+            f"{text}: --dataset {dataset} does not apply; it is for HDF5 and netCDF files, Zarr "
+            "groups, .npz and .csv"
         )
     if suffix == ".npy":
         array = _open_npy(path)
     elif suffix == ".zarr":
-        array, member, attributes = _open_zarr(path, dataset)
+        array, member, attributes = _open_zarr(text if remote else path, dataset)
     elif suffix == ".nc" and _starts_with(path, b"CDF"):
         array, member, attributes = _open_netcdf3(path, dataset)
     elif suffix in CONTAINERS:
         array, member, attributes = _open_hdf5(path, dataset)
     else:
-        array = _read_picture(path)
+        array = _open_picture(path, chunks)
+    return make_source(text, path, member, array, chunks, attributes)
+
+
+def require_known(text: str, path: Path) -> None:
+    """Raise UserError if a path has no extension of those that are read."""
+    if path.suffix.lower() not in SUFFIXES and not is_zarr(path):
+        raise UserError(
+            f"{text}: the extension {path.suffix!r} is not supported; use one of "
+            f"{', '.join(SUFFIXES)}, or skimage:NAME, or make a .npy of it by numpy.save"
+        )
+
+
+def is_zarr(path: Path) -> bool:
+    """Tell whether a folder holds Zarr, by its name or by what is in it."""
+    inside = ("zarr.json", ".zarray", ".zgroup")
+    return path.suffix.lower() == ".zarr" or any((path / name).exists() for name in inside)
+
+
+def make_source(
+    text: str,
+    path: Path,
+    member: str,
+    array: Any,
+    chunks: Chunks,
+    attributes: dict[str, Any] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Source:
+    """Make a source of an array that was opened.
+
+    Parameters
+    ----------
+    text : str
+        What was asked for.
+    path : pathlib.Path
+        The file that it is in.
+    member : str
+        Its name in that file, or "".
+    array : array_like or dask.array.Array
+    chunks : "auto", int or tuple of int
+        The chunks' shape.
+    attributes : dict, optional
+        Those that may say how its numbers are packed.
+    notes : tuple of str
+        What there is to be told.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    UserError
+        If it cannot be described.
+    """
     name = f"{path.name}/{member}" if member else path.name
     stem = "-".join([path.stem, *member.split("/")]) if member else path.stem
-    chunked, notes = _chunked(text, array, chunks, attributes)
-    return Source(name, stem, path, chunked, tuple(notes))
+    # What of several arrays is wrong is told by its name.
+    shown = f"{text}: {member}" if path.suffix in (".npz", ".csv") else text
+    chunked, decoded = _chunked(shown, array, chunks, attributes or {})
+    return Source(text, name, stem, path, chunked, (*notes, *decoded))
 
 
 @dataclass(frozen=True)
@@ -162,6 +226,19 @@ class Netcdf3Variable:
             return np.array(file.variables[self.variable][index])
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A picture, decoded anew by each access."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a part of the picture."""
+        return _read_picture(self.path)[index]
+
+
 def _open_npy(path: Path) -> NpyArray:
     try:
         return open_npy(path)
@@ -171,12 +248,13 @@ def _open_npy(path: Path) -> NpyArray:
         raise UserError(str(error)) from error
 
 
-def _open_zarr(path: Path, dataset: str | None) -> tuple[Any, str, dict[str, Any]]:
+def _open_zarr(path: Path | str, dataset: str | None) -> tuple[Any, str, dict[str, Any]]:
     import zarr
 
     try:
         node = zarr.open(path, mode="r")
-    except (OSError, ValueError, KeyError) as error:
+    # File systems elsewhere have exceptions of their own.
+    except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(f"{path}: cannot open this as Zarr: {error}") from error
     if isinstance(node, zarr.Array):
         if dataset is not None:
@@ -188,7 +266,7 @@ def _open_zarr(path: Path, dataset: str | None) -> tuple[Any, str, dict[str, Any
         if isinstance(member, zarr.Array)
     }
     along = {name for name, array in arrays.items() if _zarr_dimensions(array) == [_last(name)]}
-    name = _choose(path, list(arrays), dataset, along)
+    name = choose(path, list(arrays), dataset, along)
     return arrays[name], name, _zarr_attributes(arrays[name])
 
 
@@ -231,7 +309,7 @@ def _open_netcdf3(path: Path, dataset: str | None) -> tuple[Any, str, dict[str, 
             for name, v in file.variables.items()
         }
     along = {name for name, (dimensions, *_) in facts.items() if dimensions == (name,)}
-    name = _choose(path, list(facts), dataset, along)
+    name = choose(path, list(facts), dataset, along)
     _, shape, dtype, attributes = facts[name]
     return Netcdf3Variable(path.absolute(), name, shape, dtype), name, attributes
 
@@ -249,7 +327,7 @@ def _open_hdf5(path: Path, dataset: str | None) -> tuple[Any, str, dict[str, Any
             lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
         )
         along = {name for name in names if file[name].attrs.get("CLASS") in SCALES}
-        name = _choose(path, names, dataset, along)
+        name = choose(path, names, dataset, along)
         found = file[name]
         if found.shape is None:
             raise UserError(f"{path}: the dataset {name} is empty; there is nothing to describe")
@@ -263,7 +341,9 @@ def _last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _choose(path: Path, names: list[str], dataset: str | None, along: set[str]) -> str:
+def choose(
+    path: Path | str, names: list[str], dataset: str | None, along: Collection[str] = ()
+) -> str:
     """Return the dataset to read: the one asked for, or the only one but for those `along` axes."""
     if not names:
         raise UserError(f"{path}: there is no dataset in it")
@@ -278,6 +358,14 @@ def _choose(path: Path, names: list[str], dataset: str | None, along: set[str]) 
             f"{', '.join(sorted(names))}"
         )
     return dataset.strip("/")
+
+
+def _open_picture(path: Path, chunks: Chunks) -> Any:
+    """Return what decodes a picture when it is read, if that is as one chunk; else the picture."""
+    picture = _read_picture(path)
+    if chunks != "auto" or picture.nbytes > parse_bytes(dask.config.get("array.chunk-size")):
+        return picture
+    return Picture(path.absolute(), picture.shape, picture.dtype)
 
 
 def _read_picture(path: Path) -> np.ndarray[Any, Any]:
@@ -329,7 +417,9 @@ def _chunked(
         # What is decoded is larger.
         before = getattr(x, "chunks", None)
         chunks = normalize_chunks(chunks, x.shape, dtype="f8", previous_chunks=before)
-    if isinstance(x, NpyArray):
+    if is_dask_collection(x):
+        array = x if chunks == "auto" else x.rechunk(chunks)
+    elif isinstance(x, NpyArray):
         array = from_npy(x.path, chunks)
     else:
         array = da.from_array(

@@ -39,6 +39,8 @@ def run(target: str, arguments: Sequence[str], *, module: bool, chunks: Any, tel
     try:
         with installed(chunks):
             if module:
+                # As it is by `python -m`; a command has the folder that it lies in.
+                sys.path[0] = str(Path.cwd())
                 runpy.run_module(target, run_name="__main__", alter_sys=True)
             else:
                 # Where Python has the script's folder, `python -m` has the current one.

@@ -1,7 +1,13 @@
-"""The statistics and the histogram of all values of an array, in two reads."""
+"""The statistics, the exact quantiles and the histogram of all values of an array.
+
+Without a range there are two passes: the first finds the statistics, and with them where bins are
+to lie. Quantiles are of the first pass, which takes one read where the chunks can be kept for it,
+and otherwise one for every digit that quantiles are found by.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -10,8 +16,11 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from dask_coop.algebra.digits import count_digits
 from dask_coop.api.histogram import histogram
 from dask_coop.api.moments import describe
+from dask_coop.api.order import nanquantile
+from dask_coop.api.sums import count_nonzero
 from dask_coop.cli.readable import readable
 from dask_coop.errors import UserError
 
@@ -30,6 +39,10 @@ STATISTICS = {
 QUANTILES = {"1 %": 0.01, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "99 %": 0.99}
 
 
+#: Bytes of the largest array whose chunks are kept while its quantiles are found.
+KEPT = 2**30
+
+
 @dataclass(frozen=True)
 class Summary:
     """What is known of an array's values after its reads.
@@ -38,19 +51,28 @@ class Summary:
     ----------
     statistics : dict
         `STATISTICS` of all values, as Python numbers, or NumPy's dates and durations.
+    quantiles : dict
+        Those of all values, exact, by the labels of `QUANTILES`.
     counts, edges : numpy.ndarray
         The histogram, of shapes ``(n,)`` and ``(n + 1,)``.
-    origin : numpy.datetime64 or numpy.timedelta64, optional
-        From where on edges count in the unit of the values, which are dates or durations.
+    below : int
+        How many values lie below the histogram.
+    single : bool
+        Whether a bin holds a single number, or unit of time.
     reads : int
         How often the array was read.
     seconds : float
         How long that took.
+    origin : numpy.datetime64 or numpy.timedelta64, optional
+        From where on edges count in the unit of the values, which are dates or durations.
     """
 
     statistics: dict[str, Any]
+    quantiles: dict[str, Any]
     counts: np.ndarray[Any, Any]
     edges: np.ndarray[Any, Any]
+    below: int
+    single: bool
     reads: int
     seconds: float
     origin: Any = None
@@ -70,21 +92,48 @@ class Summary:
         if outside := self.statistics["count"] - self.inside:
             rows["outside the histogram"] = outside
         rows["width of a bin"] = width
-        names = [f"{name} (from {len(self.counts)} bins)" for name in QUANTILES]
-        values = self.values(self.quantiles([*QUANTILES.values()]))
-        return rows | dict(zip(names, values, strict=True))
+        return rows | self.quantiles
 
-    def quantiles(self, probabilities: list[float]) -> list[float]:
-        """Return where the quantiles of the values in the histogram lie along its edges.
+    def dots(self) -> dict[str, tuple[float, float]]:
+        """Return the quantiles that lie within the edges: where, and the share of values up to it.
 
-        Values are taken to be even inside each bin.
+        A value that is there more than once has several shares, of which it is the quantile's.
         """
-        cumulative = np.concatenate(([0], np.cumsum(self.counts)))
-        found = np.interp(np.multiply(probabilities, cumulative[-1]), cumulative, self.edges)
-        low, high = self.statistics["min"], self.statistics["max"]
-        if self.origin is not None:
-            low, high = (_ticks(value) - _ticks(self.origin) for value in (low, high))
-        return [float(value) for value in np.clip(found, low, high)]
+        shares, found = self._shares(), {}
+        for label, value in self.quantiles.items():
+            at = float(value) if self.origin is None else _ticks(value) - _ticks(self.origin)
+            if not self.edges[0] <= at <= self.edges[-1]:
+                continue
+            # Between two numbers that have bins of their own the share is that up to the first.
+            values = self._steps() if self.single else self.edges[:-1]
+            bin = max(int(np.searchsorted(values, at, "right")) - 1, 0)
+            least = shares[bin + 1 if self.single and at > values[bin] else bin]
+            found[label] = at, float(np.clip(QUANTILES[label], least, shares[bin + 1]))
+        return found
+
+    def curve(self) -> tuple[Any, Any]:
+        """Return positions along the edges, rising, and the shares of all values up to them.
+
+        A staircase of single numbers; else known at the edges and the `dots`, and even between.
+        """
+        shares = self._shares()
+        if self.single:
+            first, last = self.edges[[0, -1]]
+            x = np.concatenate(([first], np.repeat(self._steps(), 2), [last]))
+            return x, np.concatenate((shares[:1], np.repeat(shares, 2)[1:-1], shares[-1:]))
+        dots = np.array([*self.dots().values()]).reshape(-1, 2)
+        x, y = np.append(self.edges, dots[:, 0]), np.append(shares, dots[:, 1])
+        order = np.lexsort((y, x))
+        return x[order], y[order]
+
+    def _shares(self) -> Any:
+        """Return the shares of all values that lie below each edge."""
+        below = self.below + np.concatenate(([0], np.cumsum(self.counts)))
+        return below / self.statistics["count"]
+
+    def _steps(self) -> Any:
+        """Return the single numbers that the bins hold."""
+        return self.edges[:-1] + (0.5 if self.origin is None else 0)
 
     def values(self, numbers: Any) -> Any:
         """Return the values that lie at `numbers` along the edges."""
@@ -109,8 +158,8 @@ def summarize(
         each bin then holds the same number of integers, or of units of time, since the histogram
         would otherwise show the rounding of the edges.
     limits : tuple of two floats, or of two datetime64, or None
-        The outer edges, those of durations in their unit. With them one read is enough; without, a
-        first one finds them.
+        The outer edges, those of durations in their unit. Without, they are found first, and take
+        a read more.
     compute : callable
         Turns lazy arrays into NumPy arrays.
 
@@ -126,12 +175,15 @@ def summarize(
     start = perf_counter()
     if x.dtype == np.float16:
         x = x.astype(np.float32)  # which holds the differences and squares of float16
-    of_time = x.dtype.kind in "mM"
+    of_time, whole = x.dtype.kind in "mM", x.dtype.kind in "biu"
     origin, given = None, limits
     description = describe(x)
-    lazy = [getattr(description, name) for name in STATISTICS]
+    quantiles, reads = _quantiles(x)
+    lazy = [*(getattr(description, name) for name in STATISTICS), quantiles]
+    below, single = 0, False
     if limits is None:
-        statistics = _numbers(compute(*lazy))
+        *values, found = _computed(compute, lazy)
+        statistics = _numbers(values)
         _require_values(statistics)
         if of_time:
             origin = statistics["min"]
@@ -139,28 +191,52 @@ def summarize(
             limits, bins = _find_ticks(_ticks(statistics["max"]) - _ticks(origin), bins)
         else:
             limits, bins = _find_limits(statistics, x.dtype, bins)
+        single = (of_time or whole) and limits[1] - limits[0] == bins
         counts, edges = _histogram(x, bins, limits)
         (counts,) = compute(counts)
-        reads = 2
+        reads += 1
     else:
         _require_kind(limits, x.dtype)
         if of_time:
             origin, last = (_in_unit(limit, x.dtype) for limit in limits)
+        lazy.append(count_nonzero(x < (origin if of_time else limits[0])))
+        if of_time:
             x = _since(x, origin)
             span = _ticks(last) - _ticks(origin)
             limits, bins = (0.0, float(span)), max(min(bins, span), 1)
         counts, edges = _histogram(x, bins, limits)
-        *values, counts = compute(*lazy, counts)
-        statistics = _numbers(values)
+        *values, found, lower, counts = _computed(compute, [*lazy, counts])
+        statistics, below = _numbers(values), int(lower)
         _require_values(statistics)
-        reads = 1
     if not counts.any():
         ends = (*(given or limits), statistics["min"], statistics["max"])
         low, high, least, most = map(_short, ends)
         raise UserError(
             f"no value lies within --range {low} {high}; the values go from {least} to {most}"
         )
-    return Summary(statistics, counts, edges, reads, perf_counter() - start, origin)
+    shown = dict(zip(QUANTILES, [*found] if of_time else found.tolist(), strict=True))
+    seconds = perf_counter() - start
+    return Summary(statistics, shown, counts, edges, below, single, reads, seconds, origin)
+
+
+def _quantiles(x: da.Array) -> tuple[da.Array, int]:
+    """Return the `QUANTILES` of all values, and how often they read the array."""
+    # Between False and True there is no other value.
+    method: Any = "inverted_cdf" if x.dtype.kind == "b" else "linear"
+    fractions = [*QUANTILES.values()]
+    anew = x.size * x.dtype.itemsize > KEPT
+    found = nanquantile(x, fractions, method=method, recompute=anew)
+    if not anew:
+        return found, 1
+    # NaT are counted before the first digit.
+    return found, count_digits(x.dtype, 2 * len(fractions)) + (x.dtype.kind in "mM")
+
+
+def _computed(compute: Callable[..., list[Any]], lazy: list[Any]) -> list[Any]:
+    with warnings.catch_warnings():
+        # Of nothing but NaN, which is told, and of quantiles between infinities, which are NaN.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return compute(*lazy)
 
 
 def _numbers(values: list[Any]) -> dict[str, Any]:

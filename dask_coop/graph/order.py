@@ -95,7 +95,7 @@ def quantiles(
         given = {"op": op, "finalize": _descend, "states": refs(keys), "grid": grid}
         layer = {key: Task(key, tasks.evaluate, **given)}
         digits = Delayed(key, add(graph, key, layer, below))
-        source = copy(x) if recompute else source
+        source = copy(source) if recompute else source
         if number < min(2, rounds - 2) and weights is None and not recompute:
             source = _collected(source, digits, f"{name}-collect-{token}-{number}")
     last = (f"{name}-{token}", *(0,) * len(shape))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import dask
@@ -336,6 +337,30 @@ def test_chunks_are_made_anew_for_each_read_if_they_are_to_be() -> None:
     made.clear()
     assert dc.median(x, recompute=True).compute(scheduler="synchronous") == once
     assert len(made) > 5
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f8", "M8[ns]"])
+def test_what_is_made_anew_is_let_go_of_after_each_read(dtype: str) -> None:
+    made, alive, most = 0, 0, 0
+
+    def go() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def make(block_id: Any) -> Any:
+        nonlocal made, alive, most
+        x = np.random.default_rng(block_id).integers(0, 10**9, 1000).astype(dtype)
+        made, alive = made + 1, alive + 1
+        most = max(most, alive)
+        weakref.finalize(x, go)
+        return x
+
+    x = da.map_blocks(make, chunks=((1000,) * 40,), dtype=dtype, meta=np.zeros(0, dtype))
+    fractions = [0.01, 0.25, 0.5, 0.75, 0.99]
+    found = dc.nanquantile(x, fractions, recompute=True).compute(scheduler="synchronous")
+    assert made > 2 * 40
+    assert most <= 4
+    np.testing.assert_array_equal(found, np.quantile(x.compute(), fractions))
 
 
 @pytest.mark.parametrize(

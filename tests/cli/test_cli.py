@@ -8,17 +8,21 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 
 import dask_coop
-from dask_coop.cli import info, loops, main
+from dask_coop.cli import describe as command_describe
+from dask_coop.cli import info, loops, main, summaries
 from dask_coop.cli.readers import open_source
-from dask_coop.cli.summaries import summarize
+from dask_coop.cli.summaries import QUANTILES, summarize
 
 h5py = pytest.importorskip("h5py")
 io = pytest.importorskip("skimage.io")
@@ -94,9 +98,10 @@ def assert_describes(text: str, x: Any, bins: int, width: float | None = None) -
     assert found["standard deviation"] == pytest.approx(values.std(), rel=1e-6)
     width = width or (values.max() - values.min()) / bins
     assert found["width of a bin"] == pytest.approx(width, rel=1e-5)
-    for name, q in {"1 %": 1, "25 %": 25, "median": 50, "75 %": 75, "99 %": 99}.items():
-        value = found[f"{name} (from {bins} bins)"]
-        assert abs(value - np.percentile(values, q)) <= width
+    method: Any = "inverted_cdf" if x.dtype == bool else "linear"
+    for name, q in QUANTILES.items():
+        expected = float(np.quantile(x[~np.isnan(x)], q, method=method))
+        assert found[name] == pytest.approx(expected, rel=1e-8)
 
 
 def assert_is_figure(path: Path) -> None:
@@ -218,10 +223,8 @@ def test_dates(
     assert np.datetime64(found["mean"], unit) == np.datetime64(sum(ticks) // len(ticks), unit)
     days = np.std(known.astype("M8[s]").astype("f8")) / 86400
     assert abs(int(found["standard deviation"].split()[0]) - days) < 1
-    width = np.timedelta64(known[-1] - known[0]) / 250
-    for q, label in ((0.01, "1 %"), (0.5, "median"), (0.99, "99 %")):
-        (text,) = (value for row, value in found.items() if row.startswith(f"{label} (from"))
-        assert abs(np.datetime64(text) - known[int(q * len(known))]) <= width
+    for label, q in QUANTILES.items():
+        assert np.datetime64(found[label], unit) == np.quantile(known, q)
     assert_is_figure(tmp_path / f"{name}-histogram.png")
 
 
@@ -303,9 +306,26 @@ def test_what_is_packed_is_described_with_query_planning_too(tmp_path: Path) -> 
     assert table(done.stdout)["mean"] == "2000-01-16T00:00:00"
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.npy"])
+def test_files_are_joined_with_query_planning_too(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("dask.dataframe", exc_type=ImportError)
+    (tmp_path / "x.csv").write_text("b\n2.5\n4.5\n")
+    np.save(tmp_path / "x.npy", [2.5, 4.5])
+    done = subprocess.run(
+        [sys.executable, "-m", "dask_coop", "describe", "--cpu", "--json", "--join", name, name],
+        cwd=tmp_path,
+        env={**beside(), "DASK_ARRAY__QUERY_PLANNING": "true"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)
+    assert (found["mean"], found["shape"], found["quantiles"]["0.99"]) == (3.5, [4], 4.5)
+
+
 def test_one_value(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert describe(folder / "same.npy", "--out", tmp_path) == 0
-    assert numbers(capsys.readouterr().out)["median (from 256 bins)"] == 4
+    assert numbers(capsys.readouterr().out)["median"] == 4
 
 
 def test_a_range_takes_one_read_and_counts_what_it_leaves_out(
@@ -319,8 +339,81 @@ def test_a_range_takes_one_read_and_counts_what_it_leaves_out(
     assert found["count"] - found["outside the histogram"] == inside.size
     assert found["max"] == pytest.approx(np.nanmax(WITH_NAN))
     assert found["width of a bin"] == pytest.approx(0.03)
-    assert found["median (from 50 bins)"] == pytest.approx(np.median(inside), abs=0.03)
+    assert found["median"] == pytest.approx(np.nanmedian(WITH_NAN))
     assert "for 1 read of" in text
+
+
+#: Values, the options that they are described with, and whether each has a bin of its own.
+DRAWN: dict[str, tuple[Any, tuple[Any, ...], bool]] = {
+    "floats": (NORMAL, (256, None), False),
+    "ties": (np.round(NORMAL, 1), (7, None), False),
+    "range": (NORMAL, (50, (-1.0, 0.5)), False),
+    "two": (np.array([1.0, 2.0]), (256, None), False),
+    "bool": (NORMAL > 0, (256, None), True),
+    "bytes": (PICTURE, (256, None), True),
+    "few bins": (PICTURE, (10, None), False),
+    "between": (np.array([3, 3, 4, 9], "u1"), (256, None), True),
+    "days": (np.datetime64("2020-01-01") + np.arange(99) % 7, (256, None), True),
+    "dates": (DATES, (256, None), False),
+    "durations": (DATES - DATES[1], (256, (0, 10**16)), False),
+}
+
+
+@pytest.mark.parametrize("case", DRAWN)
+def test_quantiles_lie_on_the_curve_at_the_share_of_values_up_to_them(case: str) -> None:
+    values, (bins, limits), single = DRAWN[case]
+    x = da.from_array(values, chunks=-(-len(values) // 3))
+    summary = summarize(x, bins, limits, dask.compute)
+    assert summary.single == single
+    known = np.sort(values[~np.isnan(values)], axis=None)
+    curve, dots = summary.curve(), summary.dots()
+    assert (np.diff(curve) >= 0).all()
+    first, last = (pytest.approx(share, abs=1e-12) for share in curve[1][[0, -1]])
+    assert first == summary.below / known.size
+    assert last == (summary.below + summary.inside) / known.size
+    from matplotlib.figure import Figure
+
+    from dask_coop.cli import figures
+
+    drawn = Figure().subplots()
+    figures._draw_cumulative(drawn, summary)
+    line, *others = (np.array(line.get_data(), "f8") for line in drawn.lines)
+    marks = [tuple(map(float, mark[:, 0])) for mark in others if mark.shape == (2, 1)]
+    assert len(marks) == len(set(figures.SHOWN) & set(dots))
+    for x_mark, share in marks:
+        here = np.isclose(line[0], x_mark, rtol=1e-12)
+        # On a riser of the line, or on what rises slowly.
+        shares = line[1][here] if here.any() else np.interp([x_mark], *line)
+        assert shares.min() - 1e-12 <= share <= shares.max() + 1e-12
+    for label, (_, share) in dots.items():
+        value = summary.quantiles[label]
+        least, most = ((known < value).mean(), (known <= value).mean())
+        assert least - 1e-12 <= share <= most + 1e-12
+        assert abs(share - QUANTILES[label]) <= max(0.25, 1 / known.size)
+    assert case == "range" or dots.keys() == QUANTILES.keys() or limits
+
+
+@pytest.mark.parametrize("limits", [None, (0, 10**8)])
+@pytest.mark.parametrize("dtype", ["?", "u1", "i4", "f4", "f8", "m8[ns]"])
+@pytest.mark.parametrize("kept", [True, False])
+def test_reads_are_as_many_as_it_says(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, limits: Any, kept: bool
+) -> None:
+    monkeypatch.setattr(summaries, "KEPT", 2**30 if kept else 0)
+    made = []
+
+    def make(block_id: Any) -> Any:
+        made.append(block_id)
+        return np.random.default_rng(block_id).integers(0, 10**9, 1000).astype(dtype)
+
+    x = da.map_blocks(make, chunks=((1000,) * 5,), dtype=dtype, meta=np.zeros(0, dtype))
+    summary = summarize(x, 16, limits, dask.compute)
+    assert summary.reads == len(made) / 5
+    if kept:
+        assert summary.reads == (2 if limits is None else 1)
+    quantiles = np.quantile(x.compute(), [*QUANTILES.values()], method="inverted_cdf")
+    if dtype == "?":
+        assert [*summary.quantiles.values()] == [*quantiles]
 
 
 def test_a_range_makes_infinities_harmless(
@@ -363,6 +456,56 @@ def test_sources_of_one_name_have_figures_of_their_own(
     for figure in figures:
         assert_is_figure(Path(figure))
     assert Path("normal-histogram.png").read_bytes() == before
+
+
+def test_json_is_all_that_is_printed(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["normal.npy", "flags.npy", "dates.npy", "times.npy"]
+    sources = [folder / name for name in names]
+    assert describe(*sources, "--json", "--bins", 20, "--out", tmp_path) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=None)
+    assert [one["source"] for one in found] == [*map(str, sources)]
+    normal, flags, dates, times = found
+    assert (normal["shape"], normal["dtype"]) == ([200, 300], "float64")
+    assert (normal["count"], normal["nans"]) == (NORMAL.size, 0)
+    assert normal["mean"] == pytest.approx(NORMAL.mean())
+    counts, edges = np.histogram(NORMAL, 20)
+    assert normal["histogram"]["counts"] == counts.tolist()
+    assert normal["histogram"]["edges"] == pytest.approx(edges)
+    assert normal["quantiles"] == {str(q): np.quantile(NORMAL, q) for q in QUANTILES.values()}
+    assert (flags["min"], flags["quantiles"]["0.99"]) == (False, True)
+    assert flags["histogram"]["counts"] == [int((NORMAL <= 0).sum()), int((NORMAL > 0).sum())]
+    assert np.datetime64(dates["min"]) == np.nanmin(DATES)
+    assert sum(dates["histogram"]["counts"]) == dates["count"]
+    assert times["max"] == int(np.nanmax((DATES - DATES[1]).astype("m8[ms]")).view("i8"))
+    assert all(one["reads"] == 2 for one in found)
+    for one in found:
+        assert_is_figure(Path(one["figure"]))
+
+
+def test_json_has_no_infinities(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ("--range", 0, 2)
+    assert describe(folder / "infinite.npy", *limits, "--json", "--out", tmp_path) == 0
+
+    def refuse(name: str) -> Any:
+        raise AssertionError(name)
+
+    (found,) = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert (float(found["min"]), found["max"]) == (-np.inf, 1)
+
+
+def test_quiet_prints_nothing_but_errors(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert describe(folder / "normal.npy", "--quiet", "--out", tmp_path) == 0
+    assert capsys.readouterr() == ("", "")
+    assert_is_figure(tmp_path / "normal-histogram.png")
+    assert describe(folder / "empty.npy", "--quiet", "--out", tmp_path) == 2
+    out, said = capsys.readouterr()
+    assert (out, said.count("\n")) == ("", 1)
 
 
 ERRORS = {
@@ -502,7 +645,7 @@ def test_an_interrupt_is_no_error(
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(main, "summarize", interrupted)
+    monkeypatch.setattr(command_describe, "summarize", interrupted)
     assert describe(MOON, "--out", tmp_path) == 130
     assert capsys.readouterr().err == "\n"
 
@@ -516,9 +659,9 @@ def test_a_pass_is_one_computation() -> None:
 
     x = open_source(MOON).array
     assert summarize(x, 256, None, compute).reads == 2
-    assert calls == [6, 1]
+    assert calls == [7, 1]
     assert summarize(x, 256, (0.0, 255.0), compute).reads == 1
-    assert calls == [6, 1, 7]
+    assert calls == [7, 1, 9]
 
 
 def test_info_without_a_gpu(
@@ -686,6 +829,22 @@ def test_the_version(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"dask_coop {dask_coop.__version__}\n")
 
 
+def test_the_command_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    module, function = project["scripts"]["dask-coop"].split(":")
+    # What installers write.
+    script = tmp_path / "bin" / "dask-coop"
+    script.parent.mkdir()
+    script.write_text(f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+    (tmp_path / "mine.py").write_text("print('mine, by its name')\n")
+    told = [command(script, *said, cwd=tmp_path) for said in (["describe", "--help"], ["draw"])]
+    assert told[0].stdout.startswith("usage: dask-coop describe [-h]")
+    assert told[1].stderr.endswith("see `dask-coop --help`\n")
+    assert command(script, "run", "-m", "mine", cwd=tmp_path).stdout == "mine, by its name\n"
+    asked = command("-m", "dask_coop", "draw", cwd=tmp_path)
+    assert asked.stderr.endswith("see `python -m dask_coop --help`\n")
+
+
 def test_a_cluster_of_processes(folder: Path, tmp_path: Path) -> None:
     sources = [folder / "one.h5", folder / "nan.npy", folder / "array.zarr"]
     options = ["--cluster", "--cpu", "--chunks", "100", "--out", "."]
@@ -724,6 +883,34 @@ for missing.name, source in {{"matplotlib": "normal.npy", "h5py": "one.h5",
         for name in ("matplotlib", "h5py", "scikit-image", "zarr")
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize("both", ["", "2>&1"], ids=["stdout", "stderr too"])
+def test_a_closed_pipe_ends_quietly_and_figures_are_written(
+    folder: Path, tmp_path: Path, both: str
+) -> None:
+    line = f"{{ {sys.executable} -m dask_coop describe --cpu {folder / 'normal.npy'} "
+    line += f"{folder / 'flags.npy'} {both}; echo $? > status; }} | head -1"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=beside(), capture_output=True, text=True
+    )
+    assert done.stdout == f"source: {folder / 'normal.npy'}\n"
+    assert not done.stderr.replace("\r", "") or "100% Completed" in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert (tmp_path / "status").read_text() == "0\n"
+    for name in ("normal", "flags"):
+        assert_is_figure(tmp_path / f"{name}-histogram.png")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize("asked", ["", "--help", "info"])
+def test_what_nobody_reads_is_no_error(tmp_path: Path, asked: str) -> None:
+    # The reader is gone before anything is printed.
+    line = f"{{ sleep 1; {sys.executable} -m dask_coop {asked}; echo $? > status; }} | true"
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, env=beside(), capture_output=True)
+    assert done.stderr == b""
+    assert (tmp_path / "status").read_text() == "0\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no such signal")

@@ -224,8 +224,8 @@ def empty_folder(path: Path) -> None:
     ("name", "save", "options", "message"),
     [
         ("x.npy", None, {}, "no such file"),
-        ("x", save_text, {}, "extension '' is not supported; use one of .npy, .zarr"),
-        ("x.csv", save_text, {}, "extension '.csv' is not supported; use one of .npy, .zarr"),
+        ("x", save_text, {}, "extension '' is not supported; use one of .npy, .npz"),
+        ("x.txt", save_text, {}, "extension '.txt' is not supported; use one of .npy, .npz"),
         ("x.npy", save_text, {}, "cannot map this file as .npy"),
         ("x.npy", empty_folder, {}, "cannot map this file as .npy"),
         ("x.zarr", empty_folder, {}, "cannot open this as Zarr"),

@@ -143,6 +143,7 @@ def test_the_version_is_said_and_is_the_one_of_the_metadata(
 ) -> None:
     said = run(installed, "-m", "dask_coop", "--version", cwd=tmp_path)
     assert dask_coop.__version__ in said
+    assert run(installed.with_name("dask-coop"), "--version", cwd=tmp_path) == said
     assert answers["version"] == dask_coop.__version__
 
 

@@ -82,7 +82,7 @@ def test_commands_are_there(tmp_path: Path) -> None:
     commands: set[str] = set()
     for page in PAGES:
         text = "\n".join([*blocks(page, "console", "bash", "sh"), *inline(page)])
-        commands |= set(re.findall(r"python -m dask_coop (\w+)", text))
+        commands |= set(re.findall(r"(?:python -m dask_coop|dask-coop) ([a-z]+)", text))
         assert commands or page != README
     said = run(sys.executable, "-c", HELP, *sorted(commands), cwd=tmp_path)
     for command in commands:

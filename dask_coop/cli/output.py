@@ -1,0 +1,48 @@
+"""What is printed, to a pipe too whose reader leaves before the end, as ``head`` does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+
+class Pipe:
+    """A stream that takes what is written once nobody reads it any more.
+
+    Parameters
+    ----------
+    stream : file
+        stdout or stderr.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write text, or nothing where the reader has left."""
+        self._unless_left(self._stream.write, text)
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+        self._unless_left(self._stream.flush)
+
+    def _unless_left(self, do: Callable[..., Any], *arguments: str) -> None:
+        try:
+            do(*arguments)
+        except BrokenPipeError:
+            # What is in its buffer would fail again when Python ends.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
+def say(text: str) -> None:
+    """Print text to stdout at once."""
+    print(text, file=Pipe(sys.stdout), flush=True)
+
+
+def finish() -> None:
+    """Hand on what others have printed to stdout."""
+    Pipe(sys.stdout).flush()
