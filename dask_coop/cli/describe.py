@@ -30,7 +30,7 @@ def add_to(commands: Any) -> None:
     describe = commands.add_parser(
         "describe",
         help="statistics and the histogram of all values of an array",
-        description="Prints statistics of all values, and writes their histogram as a PNG.",
+        description="Prints statistics and quantiles of all values, and draws a histogram.",
     )
     describe.set_defaults(run=run)
     describe.add_argument(

@@ -181,8 +181,9 @@ def _open(text: str, dataset: str | None, chunks: Chunks, scratch: str) -> list[
     path = Path(urlsplit(text).path if "://" in text else text)
     if "://" in text:
         require_known(text, path)
+        files, inside = _file_system(text)
         if path.suffix.lower() != ".zarr":
-            path = _fetch(text, scratch)
+            path = _fetch(text, files, inside, scratch)
     suffix = path.suffix.lower()
     if suffix not in (".npz", ".csv"):
         return [open_source(text, dataset, chunks, path)]
@@ -274,19 +275,28 @@ def _is_plain(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "biufmM"
 
 
-def _fetch(url: str, scratch: str) -> Path:
-    """Copy a file here, and return its path."""
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return where a URL points, and the path there."""
     from fsspec.core import url_to_fs
 
     try:
         files, inside = url_to_fs(url)
-        path = Path(mkdtemp(dir=scratch), Path(urlsplit(url).path).name)
-        files.get_file(inside, str(path))
     except ImportError as error:
-        protocol = url.partition("://")[0].removesuffix("s" if url.startswith("https:") else "")
+        protocol = url.partition("://")[0]
+        protocol = "http" if protocol == "https" else protocol
         extras = metadata("fsspec").get_all("Provides-Extra") or []
         run = f"; run `pip install fsspec[{protocol}]`" if protocol in extras else ""
         raise UserError(f"{url}: {error}{run}") from error
+    except ValueError as error:
+        raise UserError(f"{url}: {error}; check the address") from error
+    return files, inside
+
+
+def _fetch(url: str, files: Any, inside: str, scratch: str) -> Path:
+    """Copy a file here, and return its path."""
+    path = Path(mkdtemp(dir=scratch), Path(urlsplit(url).path).name)
+    try:
+        files.get_file(inside, str(path))
     # Each file system has exceptions of its own, and none of them is our bug.
     except Exception as error:
         said = str(error) or type(error).__name__
