@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from tempfile import gettempdir
+from time import monotonic
 from typing import Any
 
 import dask
 import dask.array as da
+from dask.callbacks import Callback
 from dask.diagnostics import ProgressBar
 from dask.system import CPU_COUNT
 
@@ -61,7 +63,8 @@ def start(cluster: bool = False, cpu: bool = False, bar: bool = True) -> Iterato
     cpu : bool
         Whether to leave GPUs alone.
     bar : bool
-        Whether to show on stderr how far a computation is.
+        Whether to show on stderr how far a computation is: a bar on a terminal, elsewhere a line
+        now and then.
 
     Yields
     ------
@@ -92,8 +95,32 @@ def start(cluster: bool = False, cpu: bool = False, bar: bool = True) -> Iterato
         yield Runtime(name, bool(gpus), partial(_compute_there, client, bar))
 
 
+class _Lines(Callback):  # type: ignore[misc]
+    """Says on stderr from time to time how far a computation is, where a bar is in the way."""
+
+    #: Seconds between two lines.
+    every = 10.0
+
+    def __init__(self) -> None:
+        super().__init__(start_state=self._begin, posttask=self._go_on)
+
+    def _begin(self, graph: Any, state: Any) -> None:
+        self._first = self._last = monotonic()
+
+    def _go_on(self, key: Any, result: Any, graph: Any, state: Any, worker: Any) -> None:
+        now = monotonic()
+        if now - self._last < self.every:
+            return
+        self._last = now
+        done = len(state["finished"])
+        left = sum(len(state[name]) for name in ("ready", "waiting", "running"))
+        seconds = (now - self._first) * left / done
+        print(f"{done / (done + left):.0%} done, {seconds:.0f} s left", file=Pipe(sys.stderr))
+
+
 def _compute_here(bar: bool, *arrays: da.Array) -> Any:
-    shown = ProgressBar(dt=0.02, out=Pipe(sys.stderr))  # it ends up to dt late
+    # The bar ends up to dt late.
+    shown = ProgressBar(dt=0.02, out=Pipe(sys.stderr)) if sys.stderr.isatty() else _Lines()
     with shown if bar else nullcontext():
         return dask.compute(*arrays)
 
@@ -102,7 +129,7 @@ def _compute_there(client: Any, bar: bool, *arrays: da.Array) -> Any:
     from distributed import progress
 
     futures = client.compute(arrays)
-    if bar:
+    if bar and sys.stderr.isatty():
         stderr: Any = Pipe(sys.stderr)
         with redirect_stdout(stderr):  # this bar knows no other stream
             progress(futures, notebook=False)
