@@ -49,9 +49,12 @@ demo: $(FOR_DEMO)
 check: lint
 	$(PY) tools/check.py $(if $(BASE),--base $(BASE))
 
+# Tests of clusters wait for much of their time, so there are more processes than processors.
+PROCESSES = $(shell $(PY) -c "import os; print(min(8, os.cpu_count() * 3 // 2))")
+
 # What stands on a GPU is tested by one process: several would share its memory.
 test: lint
-	$(PY) -m pytest -q -n logical --maxprocesses 8 --dist loadgroup -m "not gpu"
+	$(PY) -m pytest -q -n $(PROCESSES) --dist loadgroup -m "not gpu"
 	$(if $(EXTRA),$(PY) -m pytest -q -m gpu,@echo "Tests marked gpu are left out: there is no NVIDIA GPU here")
 
 lint: $(FOR_TEST)

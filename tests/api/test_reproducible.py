@@ -477,19 +477,27 @@ def test_a_mean_divides_as_well_what_stays_an_array() -> None:
     np.testing.assert_array_equal(found, np.full(3, 2 + 6j))
 
 
+def twice(x: float) -> float:
+    return 2 * x
+
+
 def test_loops_are_compiled_where_machine_code_cannot_be_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    numba = pytest.importorskip("numba")
-    from dask_coop.chunks.numpy.jit import jit
+    pytest.importorskip("numba")
+    from numba.core.dispatcher import Dispatcher
 
-    def refuse(function: Any, cache: bool = False, **options: Any) -> Any:
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return function
+    from dask_coop.chunks.numpy import jit
 
-    monkeypatch.setattr(numba, "njit", refuse)
-    assert jit(bits) is bits
+    def refuse(self: Any) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr(Dispatcher, "enable_caching", refuse)
+    jit._warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="are not kept: none that Numba tries can be written"):
+        compiled = jit.jit(twice)
+    jit._warn_once.cache_clear()
+    assert compiled(2.0) == 4.0
 
 
 def test_the_loops_without_numba_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def test_the_event_loop_is_held_for_slices_only(
     gc.collect()
     gc.disable()
     try:
-        for _ in range(4):
+        for _ in range(3):
             with monkeypatch.context() as patch:
                 taken = Longest(patch)
                 now = dc.cumsum(x, engine="collective")
