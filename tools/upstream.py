@@ -29,6 +29,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 #: Has this library installed, and tells at the end what was called.
 INSTALLED = """
+import gc
 import json
 import os
 from collections import Counter
@@ -36,6 +37,9 @@ from collections import Counter
 import dask_coop as dc
 
 dc.install()
+# What is imported stays: to look for garbage among it takes much of the time.
+gc.freeze()
+gc.set_threshold(5000, 10, 10)
 
 
 def pytest_sessionfinish():

@@ -11,16 +11,28 @@ import upstream
 SERVED = {"mean", "moment", "histogram", "unique", "searchsorted", "bincount", "nonzero", "sum"}
 SERVED |= {"nanstd", "argmax", "cumsum", "median", "nanquantile", "topk"}
 
+#: Not what takes long, or is about functions that are Dask's; `make upstream` runs all.
+SELECTED = (
+    "test_percentiles or test_stats or test_reductions and not 2D or test_routines and (histogram "
+    "or bincount or digitize or transpose or ptp or nonzero or argwhere or compress or extract "
+    "or unique or isin or searchsorted)"
+)
+_LEFT_OUT = "test_reductions_2D[c8]"
+
 #: It wants warnings to be errors, which they are not here, so it fails without ours, too.
 _ALONE = "test_nanquantile_all_nan"
 
 
-def test_dasks_own_tests_pass_but_for_known_differences(tmp_path: Path) -> None:
+def test_dasks_own_tests_pass_but_for_known_differences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # To fuse tasks that run once takes longer than it saves.
+    monkeypatch.setenv("DASK_OPTIMIZATION__FUSE__ACTIVE", "False")
     suite = upstream.SUITES["dask"]
     root = suite.find(tmp_path)
     if not all((root / tests).exists() for tests in suite.tests):
         pytest.skip("this Dask is installed without its tests")
-    outcome = upstream.run(suite, root)
+    outcome = upstream.run(suite, root, ["-k", SELECTED])
     found = {test.rpartition("::")[2] for test in outcome.failed}
-    assert found == {*suite.differences, _ALONE}, outcome.failed
+    assert found == {*suite.differences, _ALONE} - {_LEFT_OUT}, outcome.failed
     assert outcome.served.keys() >= SERVED
