@@ -103,7 +103,7 @@ class Longest:
 def test_the_event_loop_is_held_for_slices_only(
     client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch, inline: bool
 ) -> None:
-    chunks = 1000
+    chunks = 600
     x = many(client, chunks)
     monkeypatch.setattr(cluster_client, "INLINE_BYTES", 1 << 15 if inline else 0)
     monkeypatch.setattr(cluster_worker, "SLICE", 25)

@@ -34,7 +34,7 @@ def run(*command: str, cwd: Path) -> str:
 
 def test_the_ten_lines_are_ten_and_run(tmp_path: Path) -> None:
     (code,) = blocks(README, "python")
-    assert len(code.splitlines()) == 10
+    assert len([line for line in code.splitlines() if line]) == 10
     printed = run(sys.executable, "-W", "error", "-c", code, cwd=tmp_path)
     # Of uniform numbers in [0, 1): their mean, their standard deviation, and 256 counts.
     mean, std = map(float, re.findall(r"\d\.\d+", printed)[:2])

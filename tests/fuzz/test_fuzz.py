@@ -51,9 +51,9 @@ def run(**settings: Any) -> subprocess.CompletedProcess[str]:
 def test_a_run_has_query_planning_on_in_some_processes(tmp_path: Path) -> None:
     # Of this seed the one process draws one of them first, the other the other.
     path = tmp_path / "report.json"
-    done = run(seconds=1, seed=2, processes=2, only="truth,transpose", report=path)
+    done = run(seconds=3, seed=2, processes=2, only="truth,transpose", report=path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "seed 2, 1 s, 2 processes, numpy chunks" in done.stdout
+    assert "seed 2, 3 s, 2 processes, numpy chunks" in done.stdout
     entry = json.loads(path.read_text())
     assert entry["cases"].keys() == {"truth", "transpose"}
     assert min(entry["cases"].values()) > 0
