@@ -24,6 +24,7 @@ from distributed.worker_state_machine import RemoveReplicasEvent
 from support.clusters import (
     addresses,
     affine,
+    affine_of_line,
     cluster,
     eventually,
     evict_all,
@@ -442,15 +443,6 @@ def test_workers_come_and_go_during_scans(tmp_path: Path, fallbacks: Any) -> Non
 
 
 AFFINE = affine(lambda x: (np.where(x > 0, 0.5, -1.0), x.astype("f8")))
-
-
-def affine_of_line(host: Any) -> Any:
-    """Return what a scan of a line by `AFFINE` gives."""
-    found, y = [], 0.0
-    for b in host:
-        y = (0.5 if b > 0 else -1.0) * y + b
-        found.append(y)
-    return np.array(found)
 
 
 def along(function: Callable[..., Any], host: Any) -> Any:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from support.clusters import affine
+from support.clusters import affine, affine_of_line
 
 import dask_coop as dc
 
@@ -37,14 +37,6 @@ class Call:
 
 def along(function: Callable[[Any], Any], host: Any) -> Any:
     return np.apply_along_axis(function, 0, host)
-
-
-def affine_of_line(host: Any) -> Any:
-    found, y = [], 0.0
-    for b in host:
-        y = (0.5 if b > 0 else -1.0) * y + b
-        found.append(y)
-    return np.array(found)
 
 
 def combine_or_raise(a: Any, b: Any) -> Any:

@@ -189,3 +189,12 @@ def affine(lift: Callable[[Any], tuple[Any, Any]]) -> dc.Monoid:
         lift=lift,
         finalize=lambda f: f[1],
     )
+
+
+def affine_of_line(host: Any) -> Any:
+    """Return the scan of a line by y -> y / 2 + b where b is positive, else y -> -y + b."""
+    found, y = [], 0.0
+    for b in host:
+        y = (0.5 if b > 0 else -1.0) * y + b
+        found.append(y)
+    return np.array(found)
