@@ -1,10 +1,13 @@
-"""Monthly climatology of a field of temperatures, and how far each month is from it.
+"""Climatology and anomalies
+=========================
 
-    python examples/climatology.py --years 30 --out demo
+A climatology is the mean of each month of the year, over all years. ``dc.groupby_reduce`` finds
+means and spreads in one read of all days, and the means of all months in another; an anomaly is
+how far a month is from its climatology. The maps show January, July and how much days of January
+differ; below, red months are warmer than usual, and their trend stands out. The field is
+generated: a year's course, a trend and weather.
 
-Mean and spread of each month of the year are found in one read of all days, and the means of all
-months in another; anomalies are their difference. The field is generated: a year's course, a
-trend, and weather.
+Run it as ``python examples/climatology.py --years 30 --out demo``.
 """
 
 from __future__ import annotations
@@ -77,18 +80,22 @@ def main() -> None:
 
 
 def save_figure(path: Path, mean: Any, std: Any, rest: Any) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
-    figure = Figure(figsize=(12, 7), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
     figure.suptitle("Climatology and anomalies", fontsize="x-large", fontweight="bold")
     upper, lower = figure.subfigures(2, 1, height_ratios=(3, 4))
-    for axes, month, name in zip(upper.subplots(1, 2), (0, 6), ("January", "July"), strict=True):
-        drawn = axes.imshow(
-            mean[..., month], extent=(0, 360, -90, 90), origin="lower", cmap="viridis",
-            vmin=mean.min(), vmax=mean.max(),
-        )  # fmt: skip
-        axes.set(title=f"mean of {name}", xlabel="longitude", ylabel="latitude")
-    upper.colorbar(drawn, ax=upper.axes, label="degrees")
+    *means, spread = upper.subplots(1, 3, sharey=True)
+    of_map = {"extent": (0, 360, -90, 90), "origin": "lower", "cmap": "viridis"}
+    limits = {"vmin": mean.min(), "vmax": mean.max()}
+    for axes, month, name in zip(means, (0, 6), ("January", "July"), strict=True):
+        drawn = axes.imshow(mean[..., month], **of_map, **limits)
+        axes.set(title=f"mean of {name}", xlabel="longitude")
+    means[0].set_ylabel("latitude")
+    upper.colorbar(drawn, ax=means, label="degrees", shrink=0.8)
+    drawn = spread.imshow(std[..., 0], **of_map)
+    spread.set(title="standard deviation of January's days", xlabel="longitude")
+    upper.colorbar(drawn, ax=spread, label="degrees", shrink=0.8)
     left, right = lower.subplots(2, 1, height_ratios=(3, 2))
     whole = rest.mean(1)
     limit = float(np.abs(whole).max())

@@ -1,10 +1,13 @@
-"""Travel times between all places of a town, by squaring the matrix of its roads.
+"""Shortest paths
+==============
 
-    python examples/shortest_paths.py --side 20 --out demo
+Over the semiring of minimum and addition a product of distance matrices joins paths: of one road
+at first, of up to two after the first product, of up to four after the second. So
+``log2(places)`` products by ``dc.matmul`` find the travel times between all places of a town, and
+the matrices may be larger than memory or live on GPUs. The map shows minutes from the most
+central place; a river with two bridges keeps the banks apart.
 
-Over the semiring of minimum and addition a product of distance matrices joins paths: of one road at
-first, of up to two after the first product, of up to four after the second. So ``log2(places)``
-products find them all, and the matrices may be larger than memory or live on GPUs.
+Run it as ``python examples/shortest_paths.py --side 20 --out demo``.
 """
 
 from __future__ import annotations
@@ -114,10 +117,10 @@ def main() -> None:
 
 
 def save_map(path: Path, roads: Roads, minutes: Any, counts: Any, edges: Any) -> None:
+    from matplotlib import pyplot
     from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 7), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
     figure.suptitle("Shortest paths", fontsize="x-large", fontweight="bold")
     left, right = figure.subplots(1, 2, width_ratios=(5, 3))
     left.add_collection(LineCollection(roads.places[roads.ends], colors="0.7", zorder=1))

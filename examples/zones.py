@@ -1,9 +1,12 @@
-"""Statistics of the regions of a labelled picture: their areas, means and brightest pixels.
+"""Zonal statistics
+================
 
-    python examples/zones.py --size 2048 --out demo
+Areas, means, spreads, maxima and where these are: all statistics of all regions of a labelled
+picture are found by ``dc.groupby_reduce`` in one read. The picture is generated, of stars of many
+sizes over noise, and so are the labels: the cell of the nearest star. The plots show the regions,
+their means with the place of the brightest pixel of each, and how area and maximum go together.
 
-The picture is generated, of stars of many sizes over noise, and so are the labels: the cell of the
-nearest star. All statistics of all regions are found in one read of the picture.
+Run it as ``python examples/zones.py --size 2048 --out demo``.
 """
 
 from __future__ import annotations
@@ -96,9 +99,9 @@ def main() -> None:
 
 
 def save_figure(path: Path, shown: Any, zones: Any, found: dict[str, Any]) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
-    figure = Figure(figsize=(12, 4.6), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 4.6), layout="constrained")
     figure.suptitle("Regions of a picture", fontsize="x-large", fontweight="bold")
     left, middle, right = figure.subplots(1, 3)
     size, step = len(shown), max(1, len(shown) // 512)

@@ -20,8 +20,8 @@ from dask_coop.algebra.digits import count_digits
 from dask_coop.api.histogram import histogram
 from dask_coop.api.moments import describe
 from dask_coop.api.order import nanquantile
+from dask_coop.api.readable import readable
 from dask_coop.api.sums import count_nonzero
-from dask_coop.cli.readable import readable
 from dask_coop.errors import UserError
 
 #: Two numbers, or two dates.
@@ -38,6 +38,9 @@ STATISTICS = {
 }
 QUANTILES = {"1 %": 0.01, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "99 %": 0.99}
 
+
+#: As many as can be seen apart on paper.
+MOST_BARS = 1024
 
 #: Bytes of the largest array whose chunks are kept while its quantiles are found.
 KEPT = 2**30
@@ -93,6 +96,13 @@ class Summary:
             rows["outside the histogram"] = outside
         rows["width of a bin"] = width
         return rows | self.quantiles
+
+    def bars(self) -> tuple[Any, Any]:
+        """Return counts and edges, of neighbouring bins that could not be seen apart together."""
+        merged = -(-len(self.counts) // MOST_BARS)
+        starts = np.arange(0, len(self.counts), merged)
+        edges = np.append(self.edges[starts], self.edges[-1])
+        return np.add.reduceat(self.counts, starts), edges
 
     def dots(self) -> dict[str, tuple[float, float]]:
         """Return the quantiles that lie within the edges: where, and the share of values up to it.
