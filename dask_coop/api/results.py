@@ -220,7 +220,7 @@ def _inside(counts: Any, edges: Any) -> Any:
 def _is_lazy(parts: Any) -> bool:
     if isinstance(parts, list | tuple):
         return any(map(_is_lazy, parts))
-    return is_dask_collection(parts)
+    return bool(is_dask_collection(parts))
 
 
 def _shape(x: Any) -> tuple[int, ...]:

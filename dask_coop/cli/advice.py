@@ -8,8 +8,8 @@ from typing import Any
 
 def advise(facts: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each thing that is slow here, of what `info.facts` has found."""
-    versions, settings = facts["versions"], facts["configuration"]
-    gpus, variables = facts["gpus"], facts["variables"]
+    versions, gpus, variables = facts["versions"], facts["gpus"], facts["variables"]
+    settings = {key.removeprefix("coop."): value for key, value in facts["configuration"].items()}
     if facts["loops"].startswith("none: no folder"):
         yield (
             "every process compiles its loops anew, because no folder can be written to keep them; "
@@ -27,7 +27,7 @@ def advise(facts: dict[str, Any]) -> Iterator[str]:
             "chunks are worked on one after the other, because this process has one processor; "
             "give it more, or use a cluster"
         )
-    elif settings["coop.threads"] == 1:
+    elif settings["threads"] == 1:
         yield "a chunk is worked on by one thread, because coop.threads is 1; set it to auto"
     if facts["scheduler"] in ("sync", "synchronous", "single-threaded"):
         yield (
