@@ -41,18 +41,18 @@ def save_figure(path: Path, size: int, counts: Any, edges: Any, walk: Any) -> No
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 5), layout="constrained")
     figure.suptitle(f"{size:,} numbers on a cluster", fontsize="x-large", fontweight="bold")
-    left.stairs(counts, edges, fill=True, color="#4a7fb5", label="counted")
+    left.stairs(counts / 1e6, edges, fill=True, color="#4a7fb5", label="counted")
     middle = (edges[1:] + edges[:-1]) / 2
     bell = np.exp(-(middle**2) / 2) / np.sqrt(2 * np.pi) * size * np.diff(edges)
-    left.plot(middle, bell, color="#c8553d", label="expected")
-    left.set(xlim=(edges[0], edges[-1]), ylim=0, xlabel="value", ylabel="values per bin")
+    left.plot(middle, bell / 1e6, color="#c8553d", label="expected")
+    left.set(xlim=(edges[0], edges[-1]), ylim=0, xlabel="value", ylabel="million values per bin")
     left.legend(loc="upper right", frameon=False)
     at = np.linspace(0, size, len(walk))
-    right.plot(at, walk, color="0.2", linewidth=0.8, label="running sum")
+    right.plot(at / 1e6, walk, color="0.2", linewidth=0.8, label="running sum")
     right.fill_between(
-        at, -2 * np.sqrt(at), 2 * np.sqrt(at), color="0.92", label="where 95 % of walks are"
+        at / 1e6, -2 * np.sqrt(at), 2 * np.sqrt(at), color="0.92", label="where 95 % of walks are"
     )
-    right.set(xlim=(0, size), xlabel="element", ylabel="sum up to there")
+    right.set(xlim=(0, size / 1e6), xlabel="million elements", ylabel="sum up to there")
     right.legend(loc="upper left", frameon=False)
     figure.savefig(path, dpi=110)
 

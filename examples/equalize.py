@@ -8,7 +8,7 @@ equalisation) has a histogram for each tile, from one call with ``axis=``, and b
 of the four tiles around each pixel. Nothing is computed before the end, and the picture may be
 larger than memory or live on a GPU.
 
-Run it as ``python examples/equalize.py skimage:moon --copies 16 --out demo``, or of a picture of
+Run it as ``python examples/equalize.py --copies 8 --out demo``, or of a picture of
 your own with ``--copies 1``.
 """
 
@@ -142,11 +142,11 @@ def main() -> None:
     parser.add_argument(
         "source",
         nargs="?",
-        default="skimage:moon",
-        help="a picture, an array of one, or skimage:NAME (skimage:moon)",
+        default="skimage:retina",
+        help="a picture, an array of one, or skimage:NAME (skimage:retina)",
     )
     parser.add_argument(
-        "--copies", type=int, default=6, metavar="N", help="panels beside and below each other (6)"
+        "--copies", type=int, default=2, metavar="N", help="panels beside and below each other (2)"
     )
     parser.add_argument("--tile", type=int, default=128, metavar="N", help="pixels of a side (128)")
     parser.add_argument(
@@ -196,7 +196,9 @@ def save_comparison(path: Path, title: str, pictures: Any, counts: Any) -> None:
         above.set_title(name)
         above.axis("off")
         below.stairs(heights, np.arange(257), fill=True, color="0.4")
-        below.set(xlim=(0, 256), ylim=0, yticks=[], xlabel="value")
+        # A dark background would make a spike that flattens all else.
+        below.set(xlim=(0, 256), ylim=(0, 1.1 * np.quantile(heights, 0.98)))
+        below.set(yticks=[], xlabel="value")
     columns[0, 1].set_ylabel("pixels")
     figure.savefig(path, dpi=110)
 

@@ -121,7 +121,7 @@ def save_figure(
     above.axhline(threshold, color="0.2", linestyle="--", linewidth=1, label="threshold")
     near = places[places < len(x)]
     above.plot(near, x[near], "v", color="#c8553d", markersize=6, label="start of an event")
-    above.set(xlim=(0, len(x)), xlabel="sample")
+    above.set(xlim=(0, len(x)), xlabel="sample", ylabel="signal")
     above.legend(loc="upper center", bbox_to_anchor=(0.5, 1.13), ncols=2, frameon=False)
 
     below.stairs(counts, edges, fill=True, color="0.6", label="intervals between events")

@@ -23,7 +23,7 @@ import dask_coop as dc
 from dask_coop.cli import backends
 
 #: The samples that the figure shows.
-SHOWN = 2000
+SHOWN = 5000
 
 
 def moving_average(half_life: float) -> dc.Monoid:

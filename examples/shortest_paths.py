@@ -126,13 +126,17 @@ def save_map(path: Path, roads: Roads, minutes: Any, counts: Any, edges: Any) ->
     left.add_collection(LineCollection(roads.places[roads.ends], colors="0.7", zorder=1))
     places = left.scatter(*roads.places.T, c=minutes, s=24, cmap="viridis", zorder=2)
     left.plot(*roads.places[np.argmin(minutes)], "*", color="#c8553d", markersize=16)
-    left.set_title("from the centre")
+    # Between the rows that only bridges join.
+    middle = round(len(roads.places) ** 0.5) // 2 - 0.5
+    left.axhspan(middle - 0.2, middle + 0.2, color="#d5e6f3", zorder=0)
+    left.set_title("travel times from the centre, over a river with two bridges")
     left.set_aspect("equal")
     left.axis("off")
     figure.colorbar(places, ax=left, label="minutes", shrink=0.8)
     right.stairs(counts, edges, fill=True, color="0.4")
     right.set_title("between all places")
-    right.set(xlim=(edges[0], edges[-1]), ylim=0, yticks=[], xlabel="minutes")
+    right.set(xlim=(edges[0], edges[-1]), ylim=0, yticks=[])
+    right.set(xlabel="minutes", ylabel="pairs of places")
     figure.savefig(path, dpi=110)
 
 

@@ -88,6 +88,7 @@ def save(
     from matplotlib import pyplot
 
     figure = pyplot.figure(figsize=(12, 7.5), layout="constrained")
+    figure.suptitle("Box filters and moving averages", fontsize="x-large", fontweight="bold")
     above, below = figure.subfigures(2, 1, height_ratios=(3, 2))
     pictures = {"what it was": clean, "with noise": noisy, "three box filters of 9": smoothed}
     for axes, (name, picture) in zip(above.subplots(1, 3), pictures.items(), strict=True):
@@ -100,6 +101,7 @@ def save(
     axes.fill_between(day, means - deviations, means + deviations, color="tab:orange", alpha=0.3)
     axes.plot(day, means, color="tab:red", label="mean and deviation of 30 days")
     axes.set(xlim=(0, day[-1]), ylim=(-12, 32), xlabel="day", ylabel="degrees")
+    axes.text(6000 / 24, -10, "windows with\nthe 1e16", ha="center")
     axes.legend(loc="upper right")
     figure.savefig(path, dpi=110)
 
