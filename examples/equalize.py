@@ -1,5 +1,5 @@
 """Equalisation and CLAHE of a large mosaic
-=======================================
+========================================
 
 The panels of the mosaic are lit unevenly, as those of a survey are. Equalisation spreads the
 values of all pixels evenly over the scale: one histogram, its cumulative sum, and a look-up,

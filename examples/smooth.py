@@ -101,7 +101,7 @@ def save(
     axes.fill_between(day, means - deviations, means + deviations, color="tab:orange", alpha=0.3)
     axes.plot(day, means, color="tab:red", label="mean and deviation of 30 days")
     axes.set(xlim=(0, day[-1]), ylim=(-12, 32), xlabel="day", ylabel="degrees")
-    axes.text(6000 / 24, -10, "windows with\nthe 1e16", ha="center")
+    axes.text(6000 / 24, -10, "windows\nwith it", ha="center")
     axes.legend(loc="upper right")
     figure.savefig(path, dpi=110)
 

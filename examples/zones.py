@@ -116,10 +116,10 @@ def save_figure(path: Path, shown: Any, zones: Any, found: dict[str, Any]) -> No
     figure.suptitle("Galaxies and their regions", fontsize="x-large", fontweight="bold")
     left, middle, right = figure.subplots(1, 3, width_ratios=(3, 3.4, 2.4))
     left.imshow(np.sqrt(shown), cmap="gray")
-    edge = (np.diff(zones, axis=0, prepend=zones[:1]) != 0) | (
-        np.diff(zones, axis=1, prepend=zones[:, :1]) != 0
-    )
-    left.imshow(np.where(edge, 1.0, np.nan), cmap="autumn", interpolation="nearest", alpha=0.7)
+    # As wide as can be seen.
+    width = max(1, len(zones) // 250)
+    edge = np.any([zones != np.roll(zones, width, axis) for axis in (0, 1)], axis=0)
+    left.imshow(np.where(edge, 1.0, np.nan), cmap="autumn", interpolation="nearest", alpha=0.8)
     left.set_title("picture and regions")
     row, column = np.divmod(found["argmax"], zones.shape[1])
     drawn = middle.imshow(found["mean"][zones], cmap="viridis", interpolation="nearest")
