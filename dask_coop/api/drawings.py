@@ -38,12 +38,13 @@ def spread(positions: Sequence[float], words: Sequence[str]) -> str:
     Parameters
     ----------
     positions : sequence of 5 floats
-        Minimum, mean less deviation, mean, mean plus deviation, and maximum, along any scale.
+        Minimum, mean less deviation, mean, mean plus deviation, and maximum, along any scale; the
+        first and the last differ.
     words : sequence of 3 str
         What is written at the minimum, the mean and the maximum.
     """
     low, high = positions[0], positions[-1]
-    scale = (WIDTH - 2 * _EDGE) / (high - low) if high > low else 0.0
+    scale = (WIDTH - 2 * _EDGE) / (high - low)
     first, left, middle, right, last = (
         _EDGE + (min(max(at, low), high) - low) * scale for at in positions
     )
@@ -82,13 +83,14 @@ def bars(counts: Any, edges: Any, words: Sequence[str]) -> str:
 
 def _word(x: float, y: float, text: str) -> str:
     anchor = "start" if x < WIDTH / 3 else "end" if x > WIDTH * 2 / 3 else "middle"
-    return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
+    # A style would be that of all drawings of a page.
+    look = 'fill="currentColor" stroke="none" font-size="12" font-family="sans-serif"'
+    return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}" {look}>{escape(text)}</text>'
 
 
 def _svg(inner: str, label: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
         f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
-        f'<g fill="none" stroke="currentColor">{inner}</g>'
-        "<style>text{fill:currentColor;stroke:none;font:12px sans-serif}</style></svg>"
+        f'<g fill="none" stroke="currentColor">{inner}</g></svg>'
     )

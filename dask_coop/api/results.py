@@ -95,7 +95,7 @@ class Description(NamedTuple):
         shown = drawings.table([("statistic", "value"), *rows])
         low, mean, high, std = (_position(values[name]) for name in ("min", "mean", "max", "std"))
         positions = low, mean - std, mean, mean + std, high
-        if not np.isfinite(positions).all():
+        if not np.isfinite(positions).all() or low == high:
             return shown
         ends = [words[name] for name in ("min", "mean", "max")]
         return drawings.beside(shown, drawings.spread(positions, ends))

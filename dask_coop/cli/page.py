@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,15 +88,17 @@ def _section(number: int, section: Section) -> str:
 def _bins(summary: Summary) -> list[str]:
     """Return what is to be told of each bar that is drawn."""
     counts, edges = summary.bars()
-    at = [readable(value) for value in summary.values(edges)]
-    below, told = summary.below, []
-    for i, count in enumerate(counts.tolist()):
-        below += count
-        share, up_to = count / summary.statistics["count"], below / summary.statistics["count"]
-        told.append(
-            f"{at[i]} to {at[i + 1]}: {count:,} values ({share:.2%}); {up_to:.2%} up to here"
-        )
-    return told
+    if summary.single and len(counts) == len(summary.counts):
+        where = [readable(value) for value in summary.values(summary.steps())]
+    else:
+        ends = [readable(value) for value in summary.values(edges)]
+        where = [f"{low} to {high}" for low, high in pairwise(ends)]
+    shares = counts / summary.statistics["count"]
+    up_to = (summary.below + counts.cumsum()) / summary.statistics["count"]
+    return [
+        f"{at}: {count:,} values ({share:.2%}); {below:.2%} up to here"
+        for at, count, share, below in zip(where, counts, shares, up_to, strict=True)
+    ]
 
 
 _STYLE = """

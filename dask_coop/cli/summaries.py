@@ -115,7 +115,7 @@ class Summary:
             if not self.edges[0] <= at <= self.edges[-1]:
                 continue
             # Between two numbers that have bins of their own the share is that up to the first.
-            values = self._steps() if self.single else self.edges[:-1]
+            values = self.steps() if self.single else self.edges[:-1]
             bin = max(int(np.searchsorted(values, at, "right")) - 1, 0)
             least = shares[bin + 1 if self.single and at > values[bin] else bin]
             found[label] = at, float(np.clip(QUANTILES[label], least, shares[bin + 1]))
@@ -129,7 +129,7 @@ class Summary:
         shares = self._shares()
         if self.single:
             first, last = self.edges[[0, -1]]
-            x = np.concatenate(([first], np.repeat(self._steps(), 2), [last]))
+            x = np.concatenate(([first], np.repeat(self.steps(), 2), [last]))
             return x, np.concatenate((shares[:1], np.repeat(shares, 2)[1:-1], shares[-1:]))
         dots = np.array([*self.dots().values()]).reshape(-1, 2)
         x, y = np.append(self.edges, dots[:, 0]), np.append(shares, dots[:, 1])
@@ -141,7 +141,7 @@ class Summary:
         below = self.below + np.concatenate(([0], np.cumsum(self.counts)))
         return below / self.statistics["count"]
 
-    def _steps(self) -> Any:
+    def steps(self) -> Any:
         """Return the single numbers that the bins hold."""
         return self.edges[:-1] + (0.5 if self.origin is None else 0)
 

@@ -136,6 +136,16 @@ def test_the_page_tells_dates_and_merged_bins(tmp_path: Path) -> None:
     assert plot["bins"][-1].endswith("; 100.00% up to here")
 
 
+def test_a_bar_of_one_number_is_told_by_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "few.npy", np.array([3, 3, 5], "u1"))
+    (plot,) = describe(tmp_path, tmp_path / "few.npy", "--quiet").plots()
+    assert plot["bins"] == [
+        "3: 2 values (66.67%); 66.67% up to here",
+        "4: 0 values (0.00%); 66.67% up to here",
+        "5: 1 values (33.33%); 100.00% up to here",
+    ]
+
+
 def test_the_same_page_is_written_on_every_run(tmp_path: Path) -> None:
     from dask_coop.cli import figures
     from dask_coop.cli.summaries import Summary
