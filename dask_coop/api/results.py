@@ -71,7 +71,7 @@ class Description(NamedTuple):
             If the statistics are those along some axes, and have others left.
         """
         try:
-            import pandas
+            import pandas  # type: ignore[import-untyped]
         except ImportError as error:
             raise ImportError(
                 "to_series needs pandas, which is not installed here: pip install pandas"
