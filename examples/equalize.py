@@ -109,11 +109,9 @@ def clahe(image: da.Array, size: int = 128, bins: int = 256, limit: float = 3.0)
     )
 
 
-def blend(block: Any, levels: Any, size: int, bins: int, block_info: Any = None) -> Any:
+def blend(block: Any, levels: Any, size: int, bins: int, block_info: Any) -> Any:
     """Return the levels of the four nearest tiles, weighted by how near they are."""
-    places = (
-        block_info[0]["array-location"][:2] if block_info else [(0, n) for n in block.shape[:2]]
-    )
+    places = block_info[0]["array-location"][:2]
     near = [nearest(*place, size, n, block) for place, n in zip(places, levels.shape, strict=False)]
     shape = (*block.shape[:2], *(1,) * (block.ndim - 2))
     found = 0
