@@ -80,8 +80,8 @@ def main() -> None:
         print(f"backend: {runtime.name}")
     print(f"entries: {values.size}, cut in {len(sizes)} ways, summed in {seconds:.2f} s")
     for name, results in found.items():
-        off = np.abs(results - exact).max()
-        print(f"{name}: {len(set(results.tolist()))} result(s), off by up to {off:.2g}")
+        distinct, off = len(set(results.tolist())), np.abs(results - exact).max()
+        print(f"{name}: {distinct} result{'s' * (distinct > 1)}, off by up to {off:.2g}")
     path = given.out / "reproducible.png"
     given.out.mkdir(parents=True, exist_ok=True)
     save_figure(path, values.size, sizes, found, exact)

@@ -228,7 +228,8 @@ def _shape(x: Any) -> tuple[int, ...]:
 
 
 def _units(x: Any) -> str:
-    return str(getattr(x, "units", ""))
+    # Among xarray's attributes they are those of the data, also of a variance.
+    return "" if is_labelled(x) else str(getattr(x, "units", ""))
 
 
 def _on_host(*parts: Any) -> list[Any]:

@@ -145,6 +145,18 @@ def test_units_are_shown() -> None:
     assert "meter" in drawn(dc.Histogram(*dask.compute(*counts))._repr_html_())[0]
 
 
+def test_labels_are_left_out_of_what_is_shown() -> None:
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("pandas")
+    t2m = xarray.DataArray(da.from_array(X, chunks=300), dims="time", attrs={"units": "K"})
+    with xarray.set_options(keep_attrs=True):
+        made = dc.describe(t2m)
+    assert made.to_series()["mean"] == pytest.approx(X.mean(), abs=1e-15)
+    rows = cells(made.compute()._repr_html_())
+    assert "K" not in str(rows)
+    assert (rows["max"][0].strip(), rows["count"][0].strip()) == (f"{X.max():.9g}", "1000")
+
+
 def test_a_histogram_is_the_tuple_that_it_was(xp: ModuleType) -> None:
     x = to_chunks(xp, X, 300)
     made = dc.histogram(x, 7, (-3, 3))

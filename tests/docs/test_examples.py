@@ -555,7 +555,7 @@ def test_the_sums_are_drawn(tmp_path: Path) -> None:
     given = ("--size", "20000", "--chunkings", "9", "--out", "demo")
     text = run("reproducible.py", *given, cwd=tmp_path)
     assert "entries: 20001, cut in 9 ways, " in text
-    assert "dc.sum, reproducible: 1 result(s), " in text
+    assert "dc.sum, reproducible: 1 result, " in text
     check_picture(image, tmp_path, text)
 
 
