@@ -59,7 +59,7 @@ Kind = Literal["reduction", "selection", "scan", "histogram", "blockwise"]
 #: What NumPy, xarray and PyTorch call the axes that a function works along.
 AXES = ("axis", "axes", "dim", "dims")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: What `install` has done to the arguments of every call, by the name of the function.
 Before = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
