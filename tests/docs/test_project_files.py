@@ -128,6 +128,7 @@ def test_the_recipe_needs_what_the_package_needs() -> None:
     assert recipe["context"]["version"] == dask_coop.__version__
     assert recipe["context"]["python_min"] == release.PYTHONS[0]
     assert recipe["about"]["license"] == project["license"]
+    assert recipe["about"]["summary"] == project["description"]
     needed = {need.replace("dask[array]", "dask-core") for need in project["dependencies"]}
     run = {need.replace(" ", "") for need in recipe["requirements"]["run"]}
     assert run == needed | {"python>=${{python_min}}"}
