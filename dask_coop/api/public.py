@@ -63,11 +63,12 @@ AXES = ("axis", "axes", "dim", "dims")
 #: What Dask's functions return as plain tuples.
 HISTOGRAMS = {"histogram": Histogram, "histogram2d": Histogram2D, "histogramdd": Histogram}
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
-#: What `install` has done to the arguments of every call, by the name of the function.
+#: Takes the name of a function and the arguments of a call, and returns those that it is to have.
 Before = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
+#: What `install` has every call go through, where its chunks are to be on GPUs.
 before: Before | None = None
 
 #: Public functions, and what builds their lazy results or raises `Refused`.
@@ -215,7 +216,7 @@ def _build(
     function: Callable[..., R],
     kind: Kind,
     signature: inspect.Signature,
-    has_kinds: bool,
+    dask: bool,
     /,
     *args: Any,
     **kwargs: Any,
@@ -228,9 +229,9 @@ def _build(
         args, kwargs = changed
     array = args[0] if args else kwargs.get(first)
     with counted(function.__name__, array):
-        if has_kinds and (meta := getattr(array, "_meta", None)) is not None:
+        if dask and (meta := getattr(array, "_meta", None)) is not None:
             chunks.kind(meta, first)
-        widens = has_kinds and kind in ("reduction", "selection", "scan")
+        widens = dask and kind in ("reduction", "selection", "scan")
         if widens and str(getattr(array, "dtype", "")) == "bfloat16":
             given = signature.bind(*args, **kwargs).arguments
             widened: R = _in_float32(build, **given)

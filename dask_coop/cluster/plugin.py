@@ -19,7 +19,7 @@ from dask_coop.cluster.worker import attach
 from dask_coop.graph.transfer import configured, take_over
 
 # distributed shows what its own loggers say from INFO on, and no others.
-logger = logging.getLogger("distributed.worker.dask_coop")
+logger: logging.Logger = logging.getLogger("distributed.worker.dask_coop")
 
 
 class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
@@ -64,7 +64,7 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
     idempotent = True
 
     def __init__(self, dtypes: Any = ("float32", "float64")) -> None:
-        self.dtypes = tuple(np.dtype(dtype) for dtype in dtypes)
+        self.dtypes: tuple[np.dtype[Any], ...] = tuple(np.dtype(dtype) for dtype in dtypes)
         self._stop: threading.Event | None = None
         for dtype in self.dtypes:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:

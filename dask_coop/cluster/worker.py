@@ -76,7 +76,7 @@ class WorkerRounds(Portable, WorkerPlugin):  # type: ignore[misc]
 
     name = "dask-coop-rounds"
     idempotent = True
-    handlers = REDUCE, SCAN, SWEEP
+    handlers: tuple[str, ...] = (REDUCE, SCAN, SWEEP)
 
     def setup(self, worker: Worker) -> None:
         """Add the handlers; distributed calls this."""

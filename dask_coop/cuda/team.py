@@ -47,9 +47,9 @@ class Team:
     """
 
     def __init__(self, ordinals: Sequence[int], timeout: float) -> None:
-        self.ordinals = tuple(ordinals)
+        self.ordinals: tuple[int, ...] = tuple(ordinals)
         self.timeout = timeout
-        self.objection = _objection(self.ordinals)
+        self.objection: str = _objection(self.ordinals)
         connect(self.ordinals)
         # Plain device memory: GPUs do not reach what other allocators may give out.
         self._pool = cupy.cuda.MemoryPool()

@@ -141,7 +141,9 @@ class Node:
             raise RuntimeError(f"Node finds no NVIDIA GPU ({error}); {_WITHOUT_GPU}") from error
         if not count:
             raise RuntimeError(f"Node finds no NVIDIA GPU; {_WITHOUT_GPU}")
-        self.devices = tuple(range(count)) if devices is None else _checked(devices, count)
+        self.devices: tuple[int, ...] = (
+            tuple(range(count)) if devices is None else _checked(devices, count)
+        )
         timeout, copies = config.get("coop.barrier-timeout", config.SPAN), configured()
         self._launcher = Launcher(self.devices, timeout)
         self._gpus.connect(self.devices)
