@@ -141,7 +141,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
 
 def worker_here() -> Any:
     loop = SimpleNamespace(add_callback=lambda function: function())
-    return SimpleNamespace(address="tcp://here", loop=loop)
+    return SimpleNamespace(address="tcp://here", loop=loop, plugins={})
 
 
 def test_a_worker_does_not_wait_for_its_kernels_and_stops_them(

@@ -1,0 +1,204 @@
+"""One worker a host, on GPUs that are made up: several in each of two worker processes."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+from support import host_gpus
+from support.clusters import asked, cluster, eventually, on_workers, orphans, wait_for, watch
+
+import dask_coop as dc
+from dask_coop.cluster.worker import REDUCE, SCAN
+
+pytestmark = pytest.mark.xdist_group("hosts")
+
+GPUS = 3
+LINE = np.random.default_rng(5).integers(-50, 50, 400)
+FLOATS = np.random.default_rng(6).normal(size=(60, 50))
+HIGH = FLOATS > 1
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Return a client of two hosts, with a worker on each."""
+    options = {"preload": ["support.host_gpus"], "env": {"FAKE_GPUS": str(GPUS)}}
+    with host_gpus.in_this_process(), cluster(2, 2, **options) as client:
+        watch(client)
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(client: Client, fallbacks: Callable[[], list[str]]) -> Iterator[None]:
+    """Hold every test to leave no data, and to have run in rounds what was asked to."""
+    launched(client)
+    asked(client)
+    yield
+    assert fallbacks() == []
+    gc.collect()
+    eventually(lambda: not any(on_workers(client).values()))
+    eventually(lambda: not orphans(client))
+
+
+def to_gpus(client: Client, host: Any, chunks: Any) -> da.Array:
+    """Return an array with its chunks in memory on the GPUs of the workers."""
+    x = client.persist(dc.to_gpu(da.from_array(host, chunks=chunks)))
+    wait_for(client, x)
+    return x
+
+
+def values(client: Client, lazy: Any) -> Any:
+    """Compute arrays on the cluster, by graphs, to the host."""
+    return dask.compute(dc.to_host(lazy), scheduler=client)[0]
+
+
+def launched(client: Client) -> dict[str, list[tuple[str, list[int]]]]:
+    """Return, and forget, the launches of each worker."""
+
+    def take() -> Any:
+        made = [*host_gpus.launches]
+        host_gpus.launches.clear()
+        return made
+
+    return client.run(take)
+
+
+def places(client: Client, x: da.Array) -> dict[str, Counter[int]]:
+    """Return how many chunks of an array are on each GPU of each worker."""
+    found: dict[str, Counter[int]] = {}
+    for worker, gpu in where(client, x).values():
+        found.setdefault(worker, Counter())[gpu] += 1
+    return found
+
+
+def where(client: Client, x: da.Array) -> dict[Any, tuple[str, int]]:
+    """Return the worker and the GPU of each chunk, by its index."""
+
+    def look(name: str, dask_worker: Any) -> Any:
+        return {key[1:]: y.device for key, y in dask_worker.data.items() if key[0] == name}
+
+    found = client.run(look, x.name)
+    return {index: (worker, gpu) for worker, of in found.items() for index, gpu in of.items()}
+
+
+def test_chunks_are_made_on_all_gpus(client: Client) -> None:
+    x = to_gpus(client, LINE, 10)
+    assert len(where(client, x)) == 40
+    for on in places(client, x).values():
+        assert set(on) == set(range(GPUS))
+        assert max(on.values()) - min(on.values()) <= 2
+    shared = client.run(lambda: host_gpus.team.shared)
+    assert {*shared.values()} == {(range(GPUS), 30.0)}
+
+
+def test_tasks_run_where_their_chunks_lie_and_bring_others(client: Client) -> None:
+    x = to_gpus(client, LINE, 10)
+    y = client.persist(x * 2 + x)
+    wait_for(client, y)
+    assert where(client, y) == where(client, x)
+    np.testing.assert_array_equal(values(client, x + x[::-1]), LINE + LINE[::-1])
+    np.testing.assert_array_equal(values(client, x.rechunk(37)), LINE)
+    np.testing.assert_array_equal(values(client, dc.cumsum(x)), LINE.cumsum())
+    total, running = dask.compute(dc.sum(x), dc.to_host(dc.cummax(x)), scheduler=client)
+    assert int(total) == LINE.sum()
+    np.testing.assert_array_equal(running, np.maximum.accumulate(LINE))
+    del y
+
+
+def test_a_task_that_fails_names_itself_and_its_worker_goes_on(client: Client) -> None:
+    def fail(block: Any) -> Any:
+        raise ValueError("no such chunk")
+
+    x = to_gpus(client, LINE, 100)
+    with pytest.raises(ValueError, match="no such chunk"):
+        values(client, x.map_blocks(fail, dtype=x.dtype, meta=x._meta))
+
+    async def later(value: int) -> int:
+        return value + 1
+
+    # What runs in the event loop is not a GPU's.
+    assert client.submit(later, 1).result() == 2
+    busy = client.run(
+        lambda dask_worker: sum(dask_worker.plugins["dask-coop-gpus"]._doing.values())
+    )
+    assert set(busy.values()) == {0}
+
+
+def test_a_round_is_one_message_a_host_and_one_launch_over_its_gpus(client: Client) -> None:
+    x = to_gpus(client, LINE, 10)
+    assert dc.sum(x, engine="collective") == LINE.sum()
+    assert dc.argmax(x, engine="collective") == LINE.argmax()
+    found, _ = dc.histogram(x, 20, (-50, 50), engine="collective")
+    np.testing.assert_array_equal(found, np.histogram(LINE, 20, (-50, 50))[0])
+    made, calls, there = launched(client), asked(client), places(client, x)
+    for worker, on in there.items():
+        assert [name for name, _ in made[worker]] == ["lift", "lift", "histogram"]
+        assert all(Counter(gpus) == on for _, gpus in made[worker])
+        assert calls[worker] == [(REDUCE, sum(on.values()), 0)] * 3
+    y = dc.cumsum(x, axis=0, engine="collective")
+    made, calls = launched(client), asked(client)
+    for worker, on in there.items():
+        assert [name for name, _ in made[worker]] == ["upsweep", "downsweep"]
+        assert all(Counter(gpus) == on for _, gpus in made[worker])
+        assert [name for name, *_ in calls[worker]] == [REDUCE, SCAN]
+    assert where(client, y) == where(client, x)
+    np.testing.assert_array_equal(values(client, y), LINE.cumsum())
+
+
+#: What no launch does, of an array and of one beside it (`HIGH`): the call, and NumPy's result.
+APART: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "sum of lines": (lambda x, _, **e: dc.sum(x, axis=1, **e), lambda a, _: a.sum(1)),
+    "masked sum": (
+        lambda x, w, **e: dc.sum(x, axis=0, where=w, **e),
+        lambda a, w: a.sum(0, where=w),
+    ),
+    "large table of weights": (
+        lambda x, w, **e: dc.histogram(x, 5_000, (-4, 4), weights=w, **e)[0],
+        lambda a, w: np.histogram(a, 5_000, (-4, 4), weights=w)[0],
+    ),
+    "groups": (
+        lambda x, _, **e: dc.groupby_reduce(x, np.arange(50) % 7, func="max", **e)[0],
+        lambda a, _: np.stack([a[:, i::7].max(1) for i in range(7)], 1),
+    ),
+    "scan of lines": (lambda x, _, **e: dc.cumsum(x, axis=0, **e), lambda a, _: a.cumsum(0)),
+    "scan that restarts": (
+        lambda x, w, **e: dc.cummax(x, axis=0, segments=w, **e),
+        lambda a, w: np.stack([restarted(*line) for line in zip(a.T, w.T, strict=True)], 1),
+    ),
+}
+
+
+def to_next_gpu(name: str, dask_worker: Any) -> None:
+    """Move the chunks of an array each to another GPU."""
+    for key, block in dask_worker.data.items():
+        if key[0] == name:
+            block.device = (block.device + 1) % GPUS
+
+
+def restarted(line: Any, heads: Any) -> Any:
+    """Return the running maxima of a line that begins anew at some elements."""
+    parts = np.split(line, np.flatnonzero(heads))
+    return np.concatenate([np.maximum.accumulate(part) for part in parts])
+
+
+@pytest.mark.parametrize("name", APART)
+def test_what_no_launch_does_is_done_by_each_gpu(client: Client, name: str) -> None:
+    call, numpys = APART[name]
+    x = to_gpus(client, FLOATS, (7, 50))
+    w = client.persist(x > 1)
+    wait_for(client, w)
+    # What is beside a chunk on its worker need not be on its GPU.
+    client.run(to_next_gpu, w.name)
+    found = call(x, w, engine="collective")
+    if isinstance(found, da.Array):
+        assert where(client, found) == where(client, x)
+        found = values(client, found)
+    np.testing.assert_allclose(found, numpys(FLOATS, HIGH), rtol=1e-12, atol=1e-13)
+    assert not any(launched(client).values())
