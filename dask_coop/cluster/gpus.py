@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 from distributed import Worker, WorkerPlugin
@@ -133,7 +134,7 @@ def by_gpu(
     if len(owners) == 1:
         return [call(*one) for one in owners.items()]
     with ThreadPoolExecutor(len(owners), "Dask-Coop-GPU") as pool:
-        calls = [pool.submit(copy_context().run, call, *one) for one in owners.items()]
+        calls = [pool.submit(partial(copy_context().run, call, *one)) for one in owners.items()]
     return [each.result() for each in calls]
 
 

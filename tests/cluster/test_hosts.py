@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster, system
 from support import host_gpus
 from support.clusters import asked, cluster, eventually, on_workers, orphans, wait_for, watch
 
@@ -202,3 +206,58 @@ def test_what_no_launch_does_is_done_by_each_gpu(client: Client, name: str) -> N
         found = values(client, found)
     np.testing.assert_allclose(found, numpys(FLOATS, HIGH), rtol=1e-12, atol=1e-13)
     assert not any(launched(client).values())
+
+
+#: The command on a host of its own, with GPUs that are made up.
+HOST = f"""
+import sys
+from support import host_gpus
+from dask_coop.cli import info, main
+
+host_gpus.install({GPUS})
+info.cupy_gpus = lambda: ["fake"] * {GPUS}
+if __name__ == "__main__":
+    sys.exit(main.main(["worker", *sys.argv[1:]]))
+"""
+
+
+def test_the_command_starts_hosts(tmp_path: Path) -> None:
+    script = tmp_path / "host.py"
+    script.write_text(HOST)
+    options = ["--no-nanny", "--no-dashboard", "--local-directory", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (
+        host_gpus.in_this_process(),
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0") as scheduler,
+        Client(scheduler, set_as_default=False) as client,
+        (tmp_path / "log").open("w") as log,
+    ):
+        command = [sys.executable, str(script), scheduler.scheduler_address, *options]
+        hosts = [
+            subprocess.Popen([*command, "--name", name], env=environment, stdout=log, stderr=log)
+            for name in "ab"
+        ]
+        try:
+            client.wait_for_workers(2, timeout=120)
+            # A plugin that somebody registers does not take GPUs away.
+            client.register_plugin(dc.CoopPlugin())
+            assert {*client.nthreads().values()} == {GPUS}
+            assert {*client.run(kept).values()} == {(dict, system.MEMORY_LIMIT, True)}
+            x = to_gpus(client, LINE, 10)
+            assert all(len(on) == GPUS for on in places(client, x).values())
+            y = dc.cumsum(x, axis=0, engine="collective")
+            np.testing.assert_array_equal(values(client, y), LINE.cumsum())
+            names = [[name for name, _ in made] for made in launched(client).values()]
+            assert names == [["upsweep", "downsweep"]] * 2
+            del x, y
+        finally:
+            for host in hosts:
+                host.terminate()
+            for host in hosts:
+                host.wait(60)
+
+
+def kept(dask_worker: Any) -> Any:
+    """Return what keeps data, in how much memory, and whether the plugin knows of all GPUs."""
+    manager = dask_worker.memory_manager
+    return type(dask_worker.data), manager.memory_limit, dask_worker.plugins["dask-coop"].all_gpus
