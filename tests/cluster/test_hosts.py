@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, system
+from distributed.comm.tcp import TCP
 from support import host_gpus
 from support.clusters import asked, cluster, eventually, on_workers, orphans, wait_for, watch
 
@@ -206,6 +209,44 @@ def test_what_no_launch_does_is_done_by_each_gpu(client: Client, name: str) -> N
         found = values(client, found)
     np.testing.assert_allclose(found, numpys(FLOATS, HIGH), rtol=1e-12, atol=1e-13)
     assert not any(launched(client).values())
+
+
+def slow(seconds: float) -> None:
+    """Let every message that this process gets take longer; 0 is as it was."""
+    read: Any = getattr(TCP.read, "plain", TCP.read)
+    if not seconds:
+        TCP.read = read
+        return
+
+    async def late(self: Any, *given: Any, **options: Any) -> Any:
+        message = await read(self, *given, **options)
+        await asyncio.sleep(seconds)
+        return message
+
+    late.plain = read  # type: ignore[attr-defined]
+    TCP.read = late
+
+
+def test_latency_is_paid_once_a_round_whatever_the_gpus_and_chunks(client: Client) -> None:
+    x = to_gpus(client, LINE, 2)
+    seconds = 0.1
+    client.run(slow, seconds)
+    slow(seconds)
+    try:
+        # Connections that wait for a message do so as before.
+        dc.cumsum(x, axis=0, engine="collective")
+        start = time.monotonic()
+        assert dc.sum(x, engine="collective") == LINE.sum()
+        reduced = time.monotonic()
+        y = dc.cumsum(x, axis=0, engine="collective")
+        scanned = time.monotonic()
+    finally:
+        slow(0)
+        client.run(slow, 0)
+    # To the scheduler, to the hosts, and back the same way; a scan goes to the hosts twice.
+    assert 4 <= (reduced - start) / seconds < 8
+    assert 6 <= (scanned - reduced) / seconds < 12
+    np.testing.assert_array_equal(values(client, y), LINE.cumsum())
 
 
 #: The command on a host of its own, with GPUs that are made up.
