@@ -9,6 +9,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,23 +58,28 @@ def gpus_of_hosts() -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file with what the workers say."""
+    return tmp_path_factory.mktemp("hosts") / "log"
+
+
+@pytest.fixture(scope="module")
+def client(log: Path) -> Iterator[Any]:
     if missing := missing_for_gpu():
         pytest.skip(missing)
     from distributed import Client, LocalCluster
 
-    folder = tmp_path_factory.mktemp("hosts")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0") as scheduler,
         Client(scheduler) as client,
-        (folder / "log").open("w") as log,
+        log.open("w") as said,
     ):
         command = [sys.executable, "-m", "dask_coop", "worker", scheduler.scheduler_address]
-        command += ["--no-dashboard", "--local-directory", str(folder), "--gpus"]
+        command += ["--no-dashboard", "--local-directory", str(log.parent), "--gpus"]
         hosts = [
             subprocess.Popen(
-                [*command, ",".join(map(str, gpus))], env=environment, stdout=log, stderr=log
+                [*command, ",".join(map(str, gpus))], env=environment, stdout=said, stderr=said
             )
             for gpus in gpus_of_hosts()
         ]
@@ -86,7 +92,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
                 host.terminate()
             for host in hosts:
                 host.wait(60)
-    print(Path(log.name).read_text())
+    # Shown where a test has failed.
+    print(log.read_text())
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +163,17 @@ def test_chunks_are_made_on_all_gpus(client: Any) -> None:
     assert len(found) == sum(map(len, gpus_of_hosts()))
     assert len(client.nthreads()) == 2
     np.testing.assert_array_equal(values(x), LINE)
+
+
+def test_kernels_are_made_ready_on_all_gpus(client: Any, log: Path) -> None:
+    deadline = time.monotonic() + 300
+    while (text := log.read_text()).count("kernels ready") < 2:
+        assert time.monotonic() < deadline, text
+        assert "could not warm" not in text
+        time.sleep(0.1)
+    for gpus in gpus_of_hosts():
+        assert (f" has {len(gpus)} x " in text) == (len(gpus) > 1)
+    assert "by itself" not in text
 
 
 def test_a_round_is_one_launch_over_the_gpus_of_a_host(client: Any) -> None:

@@ -159,6 +159,24 @@ def test_a_round_is_one_message_a_host_and_one_launch_over_its_gpus(client: Clie
     np.testing.assert_array_equal(values(client, y), LINE.cumsum())
 
 
+def test_gpus_that_no_launch_takes_together_work_each_by_itself(client: Client) -> None:
+    def object_to(objection: str) -> None:
+        host_gpus.team.objection = objection
+
+    x = to_gpus(client, LINE, 10)
+    client.run(object_to, "the GPUs differ")
+    try:
+        assert dc.argmin(x, engine="collective") == LINE.argmin()
+        found, _ = dc.histogram(x, 20, (-50, 50), engine="collective")
+        y = dc.cumsum(x, axis=0, reverse=True, engine="collective")
+        assert not any(launched(client).values())
+    finally:
+        client.run(object_to, "")
+    np.testing.assert_array_equal(found, np.histogram(LINE, 20, (-50, 50))[0])
+    np.testing.assert_array_equal(values(client, y), LINE[::-1].cumsum()[::-1])
+    assert where(client, y) == where(client, x)
+
+
 #: What no launch does, of an array and of one beside it (`HIGH`): the call, and NumPy's result.
 APART: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sum of lines": (lambda x, _, **e: dc.sum(x, axis=1, **e), lambda a, _: a.sum(1)),
