@@ -200,6 +200,54 @@ APART: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
+OF_NAN = ["sum", "prod", "min", "max", "mean", "var", "std", "argmin", "argmax"]
+REDUCTIONS = ["ptp", "any", "all", "count_nonzero", *OF_NAN, *(f"nan{name}" for name in OF_NAN)]
+SCANS = ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "ffill", "bfill"]
+
+
+@pytest.mark.parametrize("name", [*REDUCTIONS, *SCANS])
+def test_every_step_is_that_of_chunks_of_the_host(client: Client, name: str) -> None:
+    host = np.where(FLOATS < -1.5, np.nan, FLOATS) if "nan" in name or "fill" in name else FLOATS
+    x, y = to_gpus(client, host, (23, 13)), da.from_array(host, chunks=(23, 13))
+    function = getattr(dc, name)
+    for axis in [0, 1] if name in SCANS else [None, 0]:
+        found = function(x, axis=axis, engine="collective")
+        if name in SCANS:
+            assert where(client, found) == where(client, x)
+            found = values(client, found)
+        wanted = function(y, axis=axis).compute(scheduler="sync")
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+#: Graphs of which tasks take chunks of several GPUs.
+GRAPHS: dict[str, Callable[[da.Array], Any]] = {
+    "cumsum": lambda x: dc.cumsum(x, 0),
+    "chain": lambda x: dc.cumsum(x, 1, method="sequential"),
+    "ffill": lambda x: dc.ffill(da.where(x > 1, np.nan, x), 0),
+    "move_mean": lambda x: dc.move_mean(x, 30, axis=0, min_count=1),
+    "box_filter": lambda x: dc.box_filter(x, 5, (0, 1)),
+    "var": lambda x: dc.var(x, 0),
+    "histogram": lambda x: dc.histogram(x, 900, (-4, 4))[0],
+    "groups": lambda x: dc.groupby_reduce(x, np.arange(50) % 7, func="var")[0],
+    "median": dc.median,
+    "lines in order": lambda x: dc.sort(x, 0),
+    "transpose": dc.transpose,
+    "matmul": lambda x: dc.matmul(x, x.T),
+    "elements": lambda x: dc.select(x, x > 1),
+    "dask.array": lambda x: (x[::-1] - x.sum(1, keepdims=True)).rechunk((17, 50)).sum(1),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs_are_those_of_chunks_of_the_host(client: Client, name: str) -> None:
+    call = GRAPHS[name]
+    x, y = to_gpus(client, FLOATS, (23, 13)), da.from_array(FLOATS, chunks=(23, 13))
+    found, wanted = values(client, call(x)), call(y).compute(scheduler="sync")
+    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
 def to_next_gpu(name: str, dask_worker: Any) -> None:
     """Move the chunks of an array each to another GPU."""
     for key, block in dask_worker.data.items():
