@@ -315,6 +315,34 @@ def test_latency_is_paid_once_a_round_whatever_the_gpus_and_chunks(client: Clien
     np.testing.assert_array_equal(values(client, y), LINE.cumsum())
 
 
+#: A worker that runs already is told to take all GPUs.
+TOLD = f"""
+import dask.array as da
+import numpy as np
+from distributed import Client, LocalCluster
+from support import host_gpus
+
+import dask_coop as dc
+
+host_gpus.install({GPUS})
+with (
+    LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+    Client(cluster) as client,
+):
+    client.register_plugin(dc.CoopPlugin(all_gpus=True))
+    x = dc.to_gpu(da.from_array(np.arange(300), chunks=10)).persist()
+    assert dc.sum(x, engine="collective") == 300 * 299 // 2
+    print([(name, sorted(set(gpus))) for name, gpus in host_gpus.launches])
+"""
+
+
+def test_a_worker_may_be_told_to_take_all_gpus() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", TOLD]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout == f"[('lift', {[*range(GPUS)]})]\n", done.stderr
+
+
 #: The command on a host of its own, with GPUs that are made up.
 HOST = f"""
 import sys
