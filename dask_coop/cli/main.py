@@ -1,4 +1,4 @@
-"""The command line: ``dask-coop``, or ``python -m dask_coop``: describe, run, info, warm, bench.
+"""The command line: ``dask-coop``, or ``python -m dask_coop``, and its commands.
 
 What the user can put right ends in one line on stderr and exit status 2; anything else is a bug and
 keeps its traceback.
@@ -44,7 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        given = parser.parse_args(words)
+        given, rest = parser.parse_known_args(words)
+        if given.run is _worker:
+            given.arguments = rest
+        elif rest:
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
         if given.run is None:
             parser.print_help()
             finish()
@@ -116,6 +120,24 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("target", metavar="SCRIPT", help="a script, or with -m a module")
     command.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the script"
+    )
+
+    command = commands.add_parser(
+        "worker",
+        help="one worker of a cluster, with all GPUs of this machine",
+        usage="%(prog)s [--gpus N,N...] SCHEDULER [options of `dask worker`]",
+        description="Starts one worker process that uses all GPUs of this machine: each chunk on "
+        "the GPU where it lies, and a collective as one launch over all. All other options are "
+        "those of `dask worker`, such as --scheduler-file, --interface, --name, --nthreads (as "
+        "many as GPUs), --memory-limit (all of the machine) and --no-nanny.",
+        allow_abbrev=False,
+    )
+    command.set_defaults(run=_worker)
+    command.add_argument(
+        "--gpus",
+        type=_ordinals,
+        metavar="N,N...",
+        help="some of the GPUs that CUDA_VISIBLE_DEVICES leaves, as `info` counts them (all)",
     )
 
     command = commands.add_parser(
@@ -203,6 +225,13 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
+def _ordinals(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts) or len({*parts}) < len(parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not different whole numbers with commas")
+    return tuple(map(int, parts))
+
+
 def _sizes(text: str) -> tuple[int, ...]:
     powers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
     if not all(8 <= power <= 40 for power in powers):
@@ -249,6 +278,12 @@ def _benchmarks() -> Any:
 def _run(given: argparse.Namespace) -> None:
     how = {"module": given.module, "chunks": given.chunks, "tell": given.report}
     run.run(given.target, given.arguments, **how)
+
+
+def _worker(given: argparse.Namespace) -> None:
+    from dask_coop.cli import worker
+
+    worker.run(given.gpus, given.arguments)
 
 
 def _info(given: argparse.Namespace) -> None:

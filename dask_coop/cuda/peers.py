@@ -105,8 +105,8 @@ def connect(ordinals: Sequence[int]) -> None:
     """
     if os.environ.get("CUPY_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0"):
         raise RuntimeError(
-            "Node orders its work by the GPUs' default streams, which all threads must share: "
-            "unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM before CuPy is imported"
+            "work on several GPUs is ordered by their default streams, which all threads must "
+            "share: unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM before CuPy is imported"
         )
     # Through the driver, whose errors do not linger where CuPy's libraries would find them.
     fine = {
