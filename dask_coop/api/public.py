@@ -148,7 +148,7 @@ def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: An
     from dask_coop.cluster.monitor import fell_back
 
     try:
-        with executor.running(Collective()):
+        with executor.running(Collective(name)):
             return build(*args, **kwargs)
     except Declined as reason:
         # Its words only: its frames keep futures alive.

@@ -24,6 +24,7 @@ from time import perf_counter
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
 from dask.utils import format_bytes, format_time
 from distributed import Client, Scheduler, SchedulerPlugin, Worker
 from distributed.diagnostics import task_stream
@@ -86,20 +87,24 @@ def of_worker(worker: Worker, handler: Asynchronous) -> Asynchronous:
 
 
 def of_scheduler(scheduler: Scheduler, handler: Asynchronous) -> Asynchronous:
-    """Return a scheduler's handler of calls, which counts, and tells of each as an event."""
-    name = handler.__name__
+    """Return a scheduler's handler of calls, which counts, and tells of each as an event.
+
+    Messages name the public `function`, which may make several calls.
+    """
+    action = handler.__name__
 
     @wraps(handler)
-    async def counted(**message: Any) -> Answer:
+    async def counted(*, function: str, **message: Any) -> Answer:
         start = perf_counter()
         answer: Answer = {"status": "failed"}
         try:
             answer = await handler(**message)
         finally:
             seconds = perf_counter() - start
-            note(scheduler, CALLS + name)
-            note(scheduler, CALLS + name, seconds, "seconds")
-            event = {"action": name, "status": answer["status"], "seconds": seconds}
+            note(scheduler, CALLS + function)
+            note(scheduler, CALLS + function, seconds, "seconds")
+            event = {"action": action, "function": function, "status": answer["status"]}
+            event["seconds"] = seconds
             reason = {"reason": answer["reason"]} if "reason" in answer else {}
             scheduler.log_event(TOPIC, event | reason)
         return answer
@@ -136,11 +141,11 @@ def counted_message(send: Asynchronous) -> Asynchronous:
 
 
 def _nbytes(values: Iterable[Any]) -> int:
-    """Return how long the bytes in nested sequences are."""
+    """Return how long the bytes and arrays in nested sequences are."""
     total = 0
     for value in values:
-        if isinstance(value, bytes):
-            total += len(value)
+        if isinstance(value, bytes | memoryview | np.ndarray):
+            total += memoryview(value).nbytes if isinstance(value, memoryview) else len(value)
         elif isinstance(value, list | tuple):
             total += _nbytes(value)
     return total

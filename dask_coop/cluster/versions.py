@@ -25,7 +25,7 @@ from distributed import Scheduler, SchedulerPlugin, Worker
 from distributed.protocol.pickle import dumps
 
 #: What a round's messages are: one more with every change of their fields, of jobs or of answers.
-PROTOCOL = 1
+PROTOCOL = 2
 
 Handler = Callable[..., Awaitable[dict[str, Any]]]
 
