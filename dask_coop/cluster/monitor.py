@@ -30,6 +30,8 @@ from distributed import Client, Scheduler, SchedulerPlugin, Worker
 from distributed.diagnostics import task_stream
 from distributed.http.prometheus import PrometheusCollector
 from distributed.metrics import context_meter, time
+from distributed.protocol import Serialize, Serialized
+from distributed.utils import nbytes
 
 from dask_coop.meters import PREFIX
 
@@ -141,13 +143,17 @@ def counted_message(send: Asynchronous) -> Asynchronous:
 
 
 def _nbytes(values: Iterable[Any]) -> int:
-    """Return how long the bytes and arrays in nested sequences are."""
+    """Return how long the bytes and arrays in nested sequences are, and what travels beside."""
     total = 0
     for value in values:
         if isinstance(value, bytes | memoryview | np.ndarray):
-            total += memoryview(value).nbytes if isinstance(value, memoryview) else len(value)
+            total += nbytes(value)
         elif isinstance(value, list | tuple):
             total += _nbytes(value)
+        elif isinstance(value, Serialized):
+            total += sum(map(nbytes, value.frames))
+        elif isinstance(value, Serialize):
+            total += _nbytes([value.data])
     return total
 
 

@@ -146,6 +146,34 @@ def test_the_event_loop_is_held_for_slices_only(
     assert fallbacks() == []
 
 
+def test_what_is_made_known_is_no_reason_to_look_for_garbage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    before = gc.get_threshold()
+    looked: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        looked.append(info["generation"])
+
+    gc.set_threshold(700, 2, 2)
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        kept = []
+        for _ in range(100):
+            with cluster_scheduler._uncollected():
+                kept.append([[i] for i in range(500)])
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+        # As tests begin.
+        gc.freeze()
+    assert gc.isenabled()
+    assert looked == []
+    assert gc.is_tracked(kept[0][0])
+
+
 def test_more_chunks_than_the_configuration_allows_are_a_graph(
     client: Client, fallbacks: Any
 ) -> None:
