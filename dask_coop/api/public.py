@@ -39,7 +39,7 @@ from dask_coop.api.labelled import with_labels
 from dask_coop.api.planning import call_with_graphs, convert_parts
 from dask_coop.api.report import count, counted, is_inside, uncounted
 from dask_coop.api.units import with_units
-from dask_coop.errors import Declined, Refused, RefusedByDask
+from dask_coop.errors import Declined, Refused, RefusedByDask, Silent
 from dask_coop.graph import config, executor
 from dask_coop.graph.transfer import copy_to_host
 
@@ -152,10 +152,12 @@ def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: An
             return build(*args, **kwargs)
     except Declined as reason:
         # Its words only: its frames keep futures alive.
-        declined = str(reason)
+        declined, is_silent = str(reason), isinstance(reason, Silent)
     given = filter(is_dask_collection, (*args, *kwargs.values()))
     fell_back(client_of([*given]), name, declined)
-    fall_back(logger, name, "runs as a graph", declined, Declined)
+    # What may wait for minutes is to be seen by those who have asked for nothing.
+    level = logging.WARNING if is_silent else logging.INFO
+    fall_back(logger, name, "runs as a graph", declined, Declined, level)
     with executor.running(None):
         return build(*args, **kwargs)
 

@@ -54,7 +54,7 @@ from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.silence import timeout
 from dask_coop.cluster.versions import signed
 from dask_coop.cluster.worker import REDUCE, SCAN, SLICE, WorkerRounds, sliced
-from dask_coop.errors import Declined
+from dask_coop.errors import Declined, Silent
 from dask_coop.graph import config, prefixes
 from dask_coop.graph.executor import Groups
 from dask_coop.graph.grouped import Tables
@@ -383,7 +383,7 @@ async def _ask(
         _prepared.discard(client)
         raise Declined("the scheduler does not take part: its handlers are gone")
     if answer["status"] == "declined":
-        raise Declined(answer["reason"])
+        raise (Silent if answer.get("is_silent") else Declined)(answer["reason"])
     if answer["status"] == "error":
         _, exception, traceback = clean_exception(answer["exception"], answer["traceback"])
         raise exception.with_traceback(traceback)

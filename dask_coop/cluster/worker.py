@@ -349,7 +349,7 @@ async def send(server: Scheduler | Worker, address: str, handler: str, **message
             # Which closes the connection, so that what comes late is an answer to nobody. To wait
             # for that may take as long as the worker is silent.
             asked.cancel()
-            return declined(silent)
+            return declined(silent) | {"is_silent": True}
     return await asked
 
 
