@@ -141,7 +141,7 @@ class Collective:
         positional = any(op.monoid.positional for op in ops)
         indices = _indices(x)
         blocks = _blocks([x], indices)
-        of_blocks = [
+        of_blocks: list[tuple[Any, Any]] = [
             (tables.codes(index[first:]), tables.places(index[first:])) for index in indices
         ]
         if tables.nbytes > THROUGH_BYTES:

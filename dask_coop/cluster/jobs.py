@@ -162,7 +162,8 @@ class LiftGroups:
         totals: dict[Any, list[State]] = {}
         numbers: dict[Any, int] = {}
         for i, ((x, *sent), labels) in enumerate(zip(blocks, extras, strict=True)):
-            codes, places = sent[0] if sent else (labels.codes, labels.places)
+            of_chunk: Any = sent[0] if sent else (labels.codes, labels.places)
+            codes, places = of_chunk
             own = grouped.lift(
                 ops=self.ops,
                 block=x,

@@ -206,8 +206,8 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                 return bad
         packed, name = await self._packed(parts), uuid.uuid4().hex
         most = sorted(parts, key=lambda address: -len(parts[address]))[:places]
-        message = {"job": job, "spine": spine, "then": then, "name": name, "places": most}
-        message["members"] = len(parts)
+        message: dict[str, Any] = {"job": job, "spine": spine, "then": then, "name": name}
+        message |= {"places": most, "members": len(parts)}
         asked = []
         for address, items in packed.items():
             sweep = send(self._scheduler, address, SWEEP, items=items, **message)

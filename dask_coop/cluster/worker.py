@@ -57,7 +57,7 @@ from dask_coop.cluster import monitor
 from dask_coop.cluster.jobs import Stacked, combined_groups, stack
 from dask_coop.cluster.meeting import Meetings, joined, shares
 from dask_coop.cluster.silence import silent_one
-from dask_coop.cluster.versions import Portable, same_version, signed
+from dask_coop.cluster.versions import Handler, Portable, same_version, signed
 from dask_coop.errors import Absent
 from dask_coop.graph.parts import within
 
@@ -94,7 +94,12 @@ def attach(worker: Worker) -> None:
     """Let a worker take part in rounds, if it does not yet."""
     if REDUCE not in worker.handlers:
         side = _WorkerSide(worker)
-        parts = {REDUCE: side.reduce, SCAN: side.scan, SWEEP: side.sweep, MEET: side.meet}
+        parts: dict[str, Handler] = {
+            REDUCE: side.reduce,
+            SCAN: side.scan,
+            SWEEP: side.sweep,
+            MEET: side.meet,
+        }
         worker.handlers |= {
             name: same_version(worker, monitor.of_worker(worker, handler))
             for name, handler in parts.items()

@@ -141,7 +141,7 @@ def test_a_worker_of_another_version_that_another_asks(
         assert [holders[(x.name, i)][0] for i in (0, 5)] == [mine, worker]
         # As does the graph, which that worker has a part in.
         with pytest.raises(
-            RuntimeError, match="has dask_coop 9[.]9[.]9, and the graph is of dask_coop"
+            RuntimeError, match=r"has dask_coop 9[.]9[.]9, and the graph is of dask_coop"
         ):
             dc.histogram(x, 50_000, (0, 12), engine="collective")
         (said,) = fallbacks()
