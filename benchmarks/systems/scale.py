@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,11 @@ PAGE = collective.HERE.parent / "docs" / "production.md"
 CHUNKS, WORKERS = (100, 1_000, 10_000, 100_000), (16, 1, 64, 256)
 #: The most workers and the most chunks with which graphs are measured.
 GRAPH_WORKERS, GRAPH_CHUNKS = 16, 1_000
-#: Calls of a collective, of which the one in the middle counts; a graph is computed once.
-SAMPLES = 3
-#: Seconds for everything.
-LIMIT = 330
+#: Calls of a collective, of which the one in the middle counts; a graph is computed once, and so
+#: are more chunks than `FEW`.
+SAMPLES, FEW = 3, 10_000
+#: Seconds after which no call begins.
+LIMIT = 270
 #: Elements of a chunk.
 SIZE = 64
 WORKS = ("sum", "cumsum")
@@ -96,8 +98,8 @@ def scattered(client: Any, count: int) -> Any:
     return Array(graph, name, ((SIZE,) * count,), meta=chunk[:0])
 
 
-def measure(client: Any, workers: int, count: int, graphs: bool) -> Iterator[Row]:
-    """Measure every work on so many chunks."""
+def measure(client: Any, workers: int, count: int, graphs: bool, end: float) -> Iterator[Row]:
+    """Measure every work on so many chunks, until a time."""
     import dask
     import dask.array as da
     from distributed import wait
@@ -137,7 +139,9 @@ def measure(client: Any, workers: int, count: int, graphs: bool) -> Iterator[Row
     after, _ = client.run_on_scheduler(read)
     for work in WORKS:
         for name, call in by.items():
-            samples = SAMPLES if name == collective.COLLECTIVE else 1
+            if time.monotonic() > end:
+                return
+            samples = SAMPLES if name == collective.COLLECTIVE and count <= FEW else 1
             found = sorted((sample(work, call) for _ in range(samples)), key=_seconds)
             row = {"work": work, "contender": name, "workers": workers, "chunks": count}
             row |= found[samples // 2] | {"idle": after - before}
@@ -158,7 +162,6 @@ def run(chunks: Sequence[int], workers: Sequence[int], limit: float = LIMIT) -> 
     from ..timers import find_timer, machine_facts
 
     rows: list[Row] = []
-    missing: list[tuple[int, int]] = []
     end = time.monotonic() + limit
     options = {"nthreads": 1, "memory_limit": 0, "dashboard": False}
     scheduler = {"cls": SubprocessScheduler, "options": {"scheduler_kwargs": {"dashboard": False}}}
@@ -184,12 +187,11 @@ def run(chunks: Sequence[int], workers: Sequence[int], limit: float = LIMIT) -> 
                 start = time.monotonic()
                 # As long for each chunk as with fewer of them.
                 if start + a_chunk * each > end:
-                    missing.append((each, count))
                     continue
                 graphs = count <= GRAPH_WORKERS and each <= GRAPH_CHUNKS
-                rows += measure(client, count, each, graphs)
+                rows += measure(client, count, each, graphs, end)
                 a_chunk = (time.monotonic() - start) / each if not graphs else 0.0
-    return {"machine": machine_facts(find_timer(True)) | {"missing": missing}, "rows": rows}
+    return {"machine": machine_facts(find_timer(True)), "rows": rows}
 
 
 def net(row: Row) -> float:
@@ -227,9 +229,10 @@ def figures(found: dict[str, Any]) -> str:
         report.table(head, lines),
         f"![Scheduler time and loop lag]({collective.relative(PLOT, PAGE.parent)})",
     ]
-    if missing := machine.get("missing"):
+    found_of = {(r["chunks"], r["workers"]) for r in rows if r["work"] == WORKS[-1]}
+    if missing := [each for each in product(CHUNKS, sorted(WORKERS)) if each not in found_of]:
         left = "; ".join(f"{chunks:,} chunks on {workers} workers" for chunks, workers in missing)
-        parts.append(f"Not measured, as it would not have ended within {LIMIT} s: {left}.")
+        parts.append(f"Not measured, as there was no time left for it: {left}.")
     for work in WORKS:
         call, chunk, worker = line(rows, work)
         far = call + chunk * FAR[0] + worker * FAR[1]
