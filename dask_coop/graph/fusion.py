@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from dask._task_spec import convert_legacy_graph
+from dask._task_spec import convert_legacy_graph, cull
 from dask.array.core import Array, new_da_object
 from dask.base import clone_key
 from dask.blockwise import Blockwise, BlockwiseDep, blockwise_token
@@ -147,14 +147,16 @@ def copy(x: Array) -> Array:
 
     Dask's own clone leaves the dependencies of some tasks as they were.
     """
-    nodes = _nodes(x)
+    blocks = [(x.name, *index) for index in itertools.product(*map(range, x.numblocks))]
+    # What a copy was made of is not copied again with it.
+    nodes = cull(_nodes(x), blocks)
     keys = {key: _copy_key(key) for key, node in nodes.items() if isinstance(node, Task)}
     tasks = {copied: nodes[key].substitute(keys, key=copied) for key, copied in keys.items()}
     name = _copy_key(x.name)
-    for index in itertools.product(*map(range, x.numblocks)):
-        key = (x.name, *index)
+    for key in blocks:
         if key not in keys:
-            tasks[(name, *index)] = Alias((name, *index), key)
+            own = (name, *key[1:])
+            tasks[own] = Alias(own, key)
     graph = add(x.dask, name, tasks)
     return new_da_object(graph, name, x.chunks, meta=x._meta)
 

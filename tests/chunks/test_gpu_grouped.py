@@ -404,7 +404,8 @@ def test_more_rows_than_one_launch_takes(cp: Any, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("n", [3, 300, 20_000])
 def test_results_do_not_change_from_run_to_run(cp: Any, n: int) -> None:
     rng = np.random.default_rng(5)
-    for shape in ((2_000_003,), (20_000, 33), (33, 20_000)):
+    lines = 20_000 if n <= 300 else 50
+    for shape in ((2_000_003,), (lines, 33), (33, 20_000)):
         x = rng.standard_normal(shape).astype("f4") * 10.0 ** rng.integers(-6, 6, shape)
         x = x.astype("f4")
         codes = rng.integers(-1, n, shape[-1:])
