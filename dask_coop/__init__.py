@@ -18,7 +18,8 @@ Running sums and other scans
     cumsum, cumprod, nancumsum, nancumprod, cumulative_sum, cumulative_prod, cummax, cummin,
     logcumsumexp
 Histograms
-    histogram, histogram2d, histogramdd, bincount, digitize, to_hist
+    histogram, histogram2d, histogramdd, bincount, digitize, to_hist;
+    Histogram and Histogram2D, which the first three return
 Order and selection
     quantile, percentile, median, nanquantile, nanpercentile, nanmedian, sort, argsort, topk,
     argtopk, select, compress, extract, nonzero, flatnonzero, argwhere, unique, value_counts, isin,

@@ -32,6 +32,10 @@ class Declined(RuntimeError):
     """
 
 
+class Silent(Declined):
+    """What engine="collective" does not run because a worker is silent; a graph may wait for it."""
+
+
 class FallbackWarning(UserWarning):
     """What is left to Dask's function or runs as a graph, where ``coop.fallback`` is "warn"."""
 

@@ -133,16 +133,17 @@ class Labels(NamedTuple):
     ----------
     kept : tuple of int
         Which block it is along the axes that are kept.
-    codes : tuple of (numpy.ndarray, int)
-        The codes of its labels, and how many groups they are of.
-    places : numpy.ndarray or slice
+    codes : tuple of (numpy.ndarray, int), optional
+        The codes of its labels, and how many groups they are of; if there are none, they and the
+        places are a block beside the chunk.
+    places : numpy.ndarray or slice, optional
         Where these are among all groups.
     origin : Origin or None
     """
 
     kept: tuple[int, ...]
-    codes: tuple[Any, int]
-    places: grouped.Places
+    codes: tuple[Any, int] | None
+    places: grouped.Places | None
     origin: Origin | None
 
 
@@ -172,11 +173,13 @@ class LiftGroups:
         in_any_order = all(op.monoid.commutative for op in self.ops)
         totals: dict[Any, list[State]] = {}
         numbers: dict[Any, int] = {}
-        for i, ((x,), labels) in enumerate(zip(blocks, extras, strict=True)):
+        for i, ((x, *sent), labels) in enumerate(zip(blocks, extras, strict=True)):
+            of_chunk: Any = sent[0] if sent else (labels.codes, labels.places)
+            codes, places = of_chunk
             own = grouped.lift(
                 ops=self.ops,
                 block=x,
-                codes=labels.codes,
+                codes=codes,
                 rows=self.rows,
                 origin=labels.origin,
                 threads=self.threads,
@@ -189,7 +192,7 @@ class LiftGroups:
                     for op, state in zip(self.ops, own, strict=True)
                 ]
             for op, total, state in zip(self.ops, totals[key], own, strict=True):
-                grouped.put_in(op, total, state, slice(None), labels.places)
+                grouped.put_in(op, total, state, slice(None), places)
         states = (tuple(field for state in each for field in state) for each in totals.values())
         return stack(numbers.values(), states)
 
@@ -323,14 +326,25 @@ def merged(parts: Iterable[Stacked]) -> list[Stacked]:
     shapes: dict[Any, list[Stacked]] = {}
     for part in parts:
         shapes.setdefault(tuple(field.shape[1:] for field in part.fields), []).append(part)
-    joined = []
-    for alike in shapes.values():
-        numbers = np.concatenate([part.numbers for part in alike])
-        order = np.argsort(numbers)
-        columns = zip(*(part.fields for part in alike), strict=True)
-        fields = tuple(np.concatenate(column)[order] for column in columns)
-        joined.append(Stacked(numbers[order], fields))
-    return joined
+    return [_in_order(alike) for alike in shapes.values()]
+
+
+def _in_order(parts: Sequence[Stacked]) -> Stacked:
+    numbers = np.concatenate([part.numbers for part in parts])
+    if len(parts) == 1 and (np.diff(numbers) > 0).all():
+        return parts[0]
+    rows = np.empty(len(numbers), "i8")
+    rows[np.argsort(numbers)] = np.arange(len(numbers))
+    # States may be large: each goes to its place at once.
+    columns = [*zip(*(part.fields for part in parts), strict=True)]
+    fields = tuple(
+        np.empty((len(rows), *column[0].shape[1:]), np.result_type(*column)) for column in columns
+    )
+    ends = np.cumsum([0, *(len(part.numbers) for part in parts)])
+    for column, field in zip(columns, fields, strict=True):
+        for values, (start, stop) in zip(column, pairwise(ends), strict=True):
+            field[rows[start:stop]] = values
+    return Stacked(np.sort(numbers), fields)
 
 
 def combined(ops: Sequence[Operation], parts: Iterable[Stacked]) -> State:

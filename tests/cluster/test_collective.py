@@ -798,7 +798,7 @@ def test_large_tables_are_combined_in_a_tree(
 
     async def counting(*args: Any, **message: Any) -> Any:
         answer = await send(*args, **message)
-        sent.append(sum(map(len, answer["states"])))
+        sent.append(sum(map(len, answer["states"].frames)))
         return answer
 
     with monkeypatch.context() as patch:
