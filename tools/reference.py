@@ -50,8 +50,8 @@ def signature(name: str, function: Any) -> str:
     return f"{name}{shown}"
 
 
-def page() -> str:
-    """Return the text of the page.
+def sections() -> dict[str, list[str]]:
+    """Return the public names by their headings.
 
     Raises
     ------
@@ -59,16 +59,56 @@ def page() -> str:
         If the module of a public name has no section.
     """
     modules = {m: heading for heading, some in SECTIONS.items() for m in some.split()}
-    lines: dict[str, list[str]] = {heading: [] for heading in SECTIONS}
+    found: dict[str, list[str]] = {heading: [] for heading in SECTIONS}
     for name in dask_coop.__all__:
-        value = getattr(dask_coop, name)
-        module = value.__module__.rpartition(".")[2]
+        module = getattr(dask_coop, name).__module__.rpartition(".")[2]
         if module not in modules:
             raise LookupError(f"the public name {name} of the module {module} has no section")
-        text = inspect.cleandoc(value.__doc__).split("\n\n")[0]
-        short = " ".join(text.split()).replace(":func:", "").replace("``", "`")
-        lines[modules[module]].append(f"- `{signature(name, value)}`  \n  {short}\n")
-    return HEAD + "".join(f"\n## {heading}\n\n{''.join(some)}" for heading, some in lines.items())
+        found[modules[module]].append(name)
+    return found
+
+
+def page() -> str:
+    """Return the text of the page."""
+    parts = [HEAD]
+    for heading, names in sections().items():
+        parts.append(f"\n## {heading}\n\n")
+        for name in names:
+            value = getattr(dask_coop, name)
+            text = inspect.cleandoc(value.__doc__).split("\n\n")[0]
+            short = " ".join(text.split()).replace(":func:", "").replace("``", "`")
+            parts.append(f"- `{signature(name, value)}`  \n  {short}\n")
+    return "".join(parts)
+
+
+def write_api(folder: Path) -> None:
+    """Write the pages that autosummary makes the site's reference of."""
+    from dask_coop.xarray import CoopDataArray
+
+    methods = sorted(name for name in vars(CoopDataArray) if name[0] != "_")
+    labelled = {METHODS: [f"CoopDataArray.{name}" for name in methods]}
+    folder.mkdir(exist_ok=True)
+    for name, text in {
+        "index": _tables("API reference", "dask_coop", sections(), "\n.. toctree::\n\n   xarray\n"),
+        "xarray": _tables("Methods along named dimensions", "dask_coop.xarray", labelled),
+    }.items():
+        path = folder / f"{name}.rst"
+        # What has not changed need not be read anew.
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+#: What stands above the methods.
+METHODS = "``import dask_coop.xarray`` gives them to arrays and Datasets of xarray, as ``x.coop``"
+
+
+def _tables(title: str, module: str, parts: dict[str, list[str]], end: str = "") -> str:
+    lines = [title, "=" * len(title), "", f".. currentmodule:: {module}", ""]
+    for heading, names in parts.items():
+        lines += [f"{heading}\n{'-' * len(heading)}", "", ".. autosummary::"]
+        lines += ["   :toctree: generated", "   :nosignatures:", ""]
+        lines += [*(f"   {name}" for name in names), ""]
+    return "\n".join(lines) + end
 
 
 if __name__ == "__main__":
