@@ -18,7 +18,7 @@ import dask_coop  # noqa: E402
 
 project = author = "dask_coop"
 release = dask_coop.__version__
-copyright = "the authors of dask_coop"  # noqa: A001
+copyright = "the authors of dask_coop"
 
 extensions = [
     "myst_parser",
@@ -61,16 +61,16 @@ def _is_reached(address: str) -> bool:
         return False
 
 
-# Without a network pages are the same, less these links; Sphinx would warn, and warnings are errors.
+# Without a network pages are the same, less these links. Sphinx would warn, which is an error.
 with ThreadPoolExecutor() as pool:
     reached = dict(zip(_OTHERS, pool.map(_is_reached, _OTHERS.values()), strict=True))
 intersphinx_mapping = {name: (_OTHERS[name], None) for name in _OTHERS if reached[name]}
 
-# Examples are shown, and run by tests/docs/test_examples.py.
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "filename_pattern": "$^",
+    "filename_pattern": r"\.py$",
+    "reset_argv": "site_files.into_a_folder",
     "download_all_examples": False,
     "show_signature": False,
     "show_memory": False,

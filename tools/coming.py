@@ -22,18 +22,18 @@ PAGE = Path(__file__).parents[1] / "docs" / "coming.md"
 DIFFERENCES = {
     "bincount": "of any number of dimensions",
     "histogram": "bins and range may be found in the same graph",
-    "matmul": "not installed",
-    "median": "also of all elements",
-    "nanmedian": "also of all elements; float32 stays float32",
-    "nanpercentile": "also of all elements",
-    "nanquantile": "also of all elements",
+    "matmul": "not served by `install`",
+    "median": "also over all axes",
+    "nanmedian": "also over all axes; float32 stays float32",
+    "nanpercentile": "also over all axes",
+    "nanquantile": "also over all axes",
     "norm": "orders that need singular values are left to Dask",
     "percentile": "exact, of any number of dimensions",
     "push": "the axis comes before the limit",
-    "quantile": "also of all elements",
+    "quantile": "also over all axes",
     "topk": "ties by the smallest index for any chunking",
     "argtopk": "ties by the smallest index for any chunking",
-    "transpose": "not installed",
+    "transpose": "not served by `install`",
 }
 
 #: What is called otherwise here, by its name in Dask.
@@ -45,16 +45,15 @@ HOW = ("engine", "split_every", "recompute", "out")
 #: Public functions of ours that Dask has under the same name, and that `install` leaves to it.
 NOT_INSTALLED = ("matmul", "transpose")
 
-#: What CuPy 14 does not have under its name, and cuPyNumeric 26.05 neither.
-NOT_IN_CUPY = set(
-    """argtopk bfill box_filter cummax cummin cumulative_trapezoid describe ewm_mean explain ffill
-    from_npy groupby_reduce groupby_scan install installed integral_image logcumsumexp moment
-    move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm reduce
-    report scan select to_gpu to_hist to_host topk uninstall value_counts""".split()
-)
-NOT_IN_CUPYNUMERIC = (NOT_IN_CUPY - {"nanpercentile", "nanquantile"}) | {
-    *"cumulative_prod cumulative_sum nanstd nanvar ptp std".split()
-}
+#: What CuPy 14 does not have under its name.
+NOT_IN_CUPY = """argtopk bfill box_filter cummax cummin cumulative_trapezoid describe ewm_mean
+explain ffill from_npy groupby_reduce groupby_scan install installed integral_image
+logcumsumexp moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm reduce report
+scan select to_gpu to_hist to_host topk uninstall value_counts"""
+
+#: What cuPyNumeric 26.05 has and CuPy not, and the other way round.
+ONLY_IN_CUPYNUMERIC = "nanpercentile nanquantile"
+ONLY_IN_CUPY = "cumulative_prod cumulative_sum nanstd nanvar ptp std"
 
 
 def functions() -> list[str]:
@@ -62,11 +61,16 @@ def functions() -> list[str]:
     return [name for name in dask_coop.__all__ if name[0].islower()]
 
 
+def in_cupy() -> set[str]:
+    """Return the public functions that CuPy has, too."""
+    return {*functions()} - {*NOT_IN_CUPY.split()}
+
+
 def of_dask() -> str:
     """Return a table of Dask's functions."""
     rows = {row.name: row.module for row in installed_dask.rows()}
     rows |= dict.fromkeys(NOT_INSTALLED, "dask.array")
-    lines = ["| `dask.array` | here | what it takes besides | otherwise |", "|---|---|---|---|"]
+    lines = ["| `dask.array` | here | takes besides | otherwise |", "|---|---|---|---|"]
     for name in sorted(rows):
         theirs = dasks(getattr(import_module(rows[name]), name))
         ours = getattr(dask_coop, CALLED.get(name, name))
@@ -100,8 +104,10 @@ def of_xarray() -> str:
 
 PARTS = {
     "dask": of_dask,
-    "cupy": lambda: listed(set(functions()) - NOT_IN_CUPY),
-    "cupynumeric": lambda: listed(set(functions()) - NOT_IN_CUPYNUMERIC),
+    "cupy": lambda: listed(in_cupy()),
+    "cupynumeric": lambda: listed(
+        in_cupy() - {*ONLY_IN_CUPY.split()} | {*ONLY_IN_CUPYNUMERIC.split()}
+    ),
     "xarray": of_xarray,
     "flox": lambda: listed({*flox_calls._REDUCTIONS, *flox_calls._SCANS}),
 }

@@ -83,9 +83,9 @@ ADVICE = {
     "half of the message says, or leave the argument out.",
     "{refusal}. So it was left": "The first half says why this library did not take the array, "
     "the second what Dask said of it. Convert the array as either says.",
-    "{cause}; with coop.fallback='allow'": "`coop.fallback` is \"raise\": allow it, or do what the "
+    "{cause}; with coop.fallback='allow'": '`coop.fallback` is "raise": allow it, or do what the '
     "message says before.",
-    "{name} {how}: {cause}": "`coop.fallback` is \"warn\". The result is right; it was made by "
+    "{name} {how}: {cause}": '`coop.fallback` is "warn". The result is right; it was made by '
     "Dask's function or by a graph, for the reason that the warning has.",
     "{name} has {…} chunks and {other}": "Move one of them: `dc.to_gpu` or `dc.to_host`.",
     "{name} has chunks of type": "Sparse chunks and the like have no kernels here.",
@@ -115,7 +115,7 @@ ADVICE = {
     "{what} gave up after": "A GPU hangs or is very busy with others' work. The process's "
     "contexts may be broken: restart it.",
     "cannot read {what}": "The file system said so: see whether the file can be read there.",
-    "the file ends before": "The file has been cut since the array was made: call `from_npy` again.",
+    "the file ends before": "It is shorter than when the array was made: call `from_npy` again.",
     "its states are {nbytes}": "Nothing: a graph combines states that are that large.",
     "chunk {key} is not in memory: it is {status}": "Persist the array, and wait for it.",
     "chunk {key} is not in memory: it is {state}": "Persist the array, and wait for it.",

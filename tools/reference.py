@@ -86,11 +86,11 @@ def write_api(folder: Path) -> None:
     from dask_coop.xarray import CoopDataArray
 
     methods = sorted(name for name in vars(CoopDataArray) if name[0] != "_")
-    labelled = {METHODS: [f"CoopDataArray.{name}" for name in methods]}
+    labelled = {"Methods": [f"CoopDataArray.{name}" for name in methods]}
     folder.mkdir(exist_ok=True)
     for name, text in {
-        "index": _tables("API reference", "dask_coop", sections(), "\n.. toctree::\n\n   xarray\n"),
-        "xarray": _tables("Methods along named dimensions", "dask_coop.xarray", labelled),
+        "index": _tables("API reference", NAMES, "dask_coop", sections()),
+        "xarray": _tables("Along named dimensions", METHODS, "dask_coop.xarray", labelled),
     }.items():
         path = folder / f"{name}.rst"
         # What has not changed need not be read anew.
@@ -98,17 +98,26 @@ def write_api(folder: Path) -> None:
             path.write_text(text)
 
 
-#: What stands above the methods.
-METHODS = "``import dask_coop.xarray`` gives them to arrays and Datasets of xarray, as ``x.coop``"
+#: What stands above all public names, and above the methods of arrays with labels.
+NAMES = """Every public name of ``dask_coop``. Methods of xarray's arrays are on another page:
+
+.. toctree::
+   :maxdepth: 1
+
+   xarray
+"""
+METHODS = """``import dask_coop.xarray`` gives these to xarray's arrays, as ``x.coop.mean("time")``,
+and to Datasets, for each of their variables. :doc:`/xarray` shows them at work.
+"""
 
 
-def _tables(title: str, module: str, parts: dict[str, list[str]], end: str = "") -> str:
-    lines = [title, "=" * len(title), "", f".. currentmodule:: {module}", ""]
+def _tables(title: str, opening: str, module: str, parts: dict[str, list[str]]) -> str:
+    lines = [title, "=" * len(title), "", opening, f".. currentmodule:: {module}", ""]
     for heading, names in parts.items():
         lines += [f"{heading}\n{'-' * len(heading)}", "", ".. autosummary::"]
         lines += ["   :toctree: generated", "   :nosignatures:", ""]
         lines += [*(f"   {name}" for name in names), ""]
-    return "\n".join(lines) + end
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from . import collective, node, order
 HERE = Path(__file__).resolve().parents[1]
 RESULTS = HERE / "results" / "accuracy"
 PAGE = HERE.parent / "docs" / "numbers.md"
+#: Where the page finds them.
+PLOTS = "../benchmarks/results/accuracy"
 
 NUMPY, DASK, OURS, REPRODUCIBLE = "NumPy", "dask.array", "dask_coop", "dask_coop, reproducible"
 CUPY, OURS_GPU = "CuPy", "dask_coop, CuPy chunks"
@@ -153,17 +155,18 @@ def figures(folder: Path) -> str:
                 mine = {r["by"]: r["error"] for r in tried if (r["work"], r["n"]) == (work, n)}
                 table.append([work, f"{n:,}", *(f"{mine[name]:.3g}" for name in by)])
         parts += [
-            f"![Errors against the number of elements](../benchmarks/results/accuracy/{path.stem}-errors.svg)",
-            f"![Sums of the same numbers in other chunks](../benchmarks/results/accuracy/{path.stem}-chunks.svg)",
+            f"![Errors against the number of elements]({PLOTS}/{path.stem}-errors.svg)",
+            f"![Sums of the same numbers in other chunks]({PLOTS}/{path.stem}-chunks.svg)",
             report.table(["work", "elements", *by], table),
         ]
-        table = [
-            [row["by"], f"{len(row['off'])}", f"{len(set(row['off']))}", f"{max(map(abs, row['off'])):g}"]
-            for row in rows
-            if row["work"] == "chunkings"
-        ]
-        head = ["sums of the same numbers by", "chunkings", "different results", "farthest from the exact sum, in last places"]
-        parts.append(report.table(head, table))
+        table = []
+        for row in rows:
+            if row["work"] == "chunkings":
+                off = row["off"]
+                most = f"{max(map(abs, off)):g}"
+                table.append([row["by"], f"{len(off)}", f"{len(set(off))}", most])
+        head = ["sums of the same numbers by", "chunkings", "different results"]
+        parts.append(report.table([*head, "farthest from the exact sum, in last places"], table))
     return "\n\n".join(parts) or "No results are there yet."
 
 
@@ -191,7 +194,9 @@ def _errors(rows: list[Row], path: Path, make: Any) -> Path:
             color, style = LINES[by]
             # An exact result has no logarithm: it is drawn at the lower end.
             heights = [max(row["error"], 0.01) for row in mine]
-            axes.plot([row["n"] for row in mine], heights, style, color=color, label=by, markersize=4)
+            axes.plot(
+                [row["n"] for row in mine], heights, style, color=color, label=by, markersize=4
+            )
         axes.axhline(1, color="0.7", linewidth=0.8, zorder=0)
         axes.set(xscale="log", yscale="log", title=work, ylim=(0.008, None))
         axes.spines[["top", "right"]].set_visible(False)
@@ -210,8 +215,12 @@ def _chunks(rows: list[Row], path: Path, make: Any) -> Path:
     for row in rows:
         if row["work"] == "chunkings":
             color, style = LINES[row["by"]]
-            axes.plot(row["chunks"], row["off"], style[0], color=color, label=row["by"], markersize=4)
-    axes.set(xscale="log", xlabel="elements of a chunk", ylabel="sum less the exact one, last places")
+            axes.plot(
+                row["chunks"], row["off"], style[0], color=color, label=row["by"], markersize=4
+            )
+    axes.set(
+        xscale="log", xlabel="elements of a chunk", ylabel="sum less the exact one, last places"
+    )
     axes.set_yscale("symlog", linthresh=1)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=4, frameon=False)

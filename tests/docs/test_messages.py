@@ -76,7 +76,7 @@ def test_the_page_is_that_of_the_source() -> None:
 def test_what_is_raised_is_on_the_page(call: Callable[[], Any]) -> None:
     with (
         dask.config.set({"coop.fallback": "raise"}),
-        pytest.raises(Exception, match=".") as raised,
+        pytest.raises(Exception, match=r".") as raised,
     ):
         call()
     said = " ".join(str(raised.value).split())
