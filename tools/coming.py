@@ -47,9 +47,9 @@ NOT_INSTALLED = ("matmul", "transpose")
 
 #: What CuPy 14 does not have under its name.
 NOT_IN_CUPY = """argtopk bfill box_filter cummax cummin cumulative_trapezoid describe ewm_mean
-explain ffill from_npy groupby_reduce groupby_scan install installed integral_image
-logcumsumexp moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm reduce report
-scan select to_gpu to_hist to_host topk uninstall value_counts"""
+explain ffill from_npy groupby_reduce groupby_scan install installed integral_image logcumsumexp
+moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm
+reduce report scan select to_gpu to_hist to_host topk uninstall value_counts"""
 
 #: What cuPyNumeric 26.05 has and CuPy not, and the other way round.
 ONLY_IN_CUPYNUMERIC = "nanpercentile nanquantile"

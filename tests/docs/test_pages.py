@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask
+import dask.array as da
+import distributed
 import numpy as np
 import pytest
+from support.clusters import cluster
 from test_readme import REPOSITORY
+
+import dask_coop as dc
 
 #: Pages whose blocks other tests run, and hold to what they promise.
 ELSEWHERE = {"README.md": "test_readme.py", "xarray.md": "test_xarray_page.py"}
@@ -80,6 +85,17 @@ def test_numbers_on_pages_are_found() -> None:
     found = {page.name: sum(len(SHOWN.findall(b.code)) for b in blocks(page)) for page in RUN}
     assert found["scans.md"] >= 5
     assert found["how.md"] >= 3
+
+
+def test_blocks_that_start_a_cluster_run_on_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(page, b.code) for page in PAGES for b in blocks(page) if "cluster" in b.why_not]
+    assert {page.name for page, _ in found} == {"collective.md", "quickstart.md"}
+    with cluster(2) as client, client.as_current():
+        monkeypatch.setattr(distributed, "Client", lambda: client)
+        for page, code in found:
+            small = re.sub(r"2\*\*(\d+)", lambda power: str(2 ** (int(power[1]) - 9)), code)
+            assert small != code
+            exec(compile(small, page.name, "exec"), {"da": da, "dc": dc})
 
 
 def test_blocks_that_are_not_run_say_why() -> None:
