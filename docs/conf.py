@@ -11,7 +11,6 @@ from urllib.request import urlopen
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tools")]
 
-import reference  # noqa: E402
 import site_files  # noqa: E402
 
 import dask_coop  # noqa: E402
@@ -78,7 +77,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
 }
 
-reference.write_api(HERE / "api")
+site_files.write_api(HERE / "api")
 
 
 def setup(app: Any) -> None:

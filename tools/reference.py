@@ -50,8 +50,8 @@ def signature(name: str, function: Any) -> str:
     return f"{name}{shown}"
 
 
-def sections() -> dict[str, list[str]]:
-    """Return the public names by their headings.
+def page() -> str:
+    """Return the text of the page.
 
     Raises
     ------
@@ -59,65 +59,16 @@ def sections() -> dict[str, list[str]]:
         If the module of a public name has no section.
     """
     modules = {m: heading for heading, some in SECTIONS.items() for m in some.split()}
-    found: dict[str, list[str]] = {heading: [] for heading in SECTIONS}
+    lines: dict[str, list[str]] = {heading: [] for heading in SECTIONS}
     for name in dask_coop.__all__:
-        module = getattr(dask_coop, name).__module__.rpartition(".")[2]
+        value = getattr(dask_coop, name)
+        module = value.__module__.rpartition(".")[2]
         if module not in modules:
             raise LookupError(f"the public name {name} of the module {module} has no section")
-        found[modules[module]].append(name)
-    return found
-
-
-def page() -> str:
-    """Return the text of the page."""
-    parts = [HEAD]
-    for heading, names in sections().items():
-        parts.append(f"\n## {heading}\n\n")
-        for name in names:
-            value = getattr(dask_coop, name)
-            text = inspect.cleandoc(value.__doc__).split("\n\n")[0]
-            short = " ".join(text.split()).replace(":func:", "").replace("``", "`")
-            parts.append(f"- `{signature(name, value)}`  \n  {short}\n")
-    return "".join(parts)
-
-
-def write_api(folder: Path) -> None:
-    """Write the pages that autosummary makes the site's reference of."""
-    from dask_coop.xarray import CoopDataArray
-
-    methods = sorted(name for name in vars(CoopDataArray) if name[0] != "_")
-    labelled = {"Methods": [f"CoopDataArray.{name}" for name in methods]}
-    folder.mkdir(exist_ok=True)
-    for name, text in {
-        "index": _tables("API reference", NAMES, "dask_coop", sections()),
-        "xarray": _tables("Along named dimensions", METHODS, "dask_coop.xarray", labelled),
-    }.items():
-        path = folder / f"{name}.rst"
-        # What has not changed need not be read anew.
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
-
-
-#: What stands above all public names, and above the methods of arrays with labels.
-NAMES = """Every public name of ``dask_coop``. Methods of xarray's arrays are on another page:
-
-.. toctree::
-   :maxdepth: 1
-
-   xarray
-"""
-METHODS = """``import dask_coop.xarray`` gives these to xarray's arrays, as ``x.coop.mean("time")``,
-and to Datasets, for each of their variables. :doc:`/xarray` shows them at work.
-"""
-
-
-def _tables(title: str, opening: str, module: str, parts: dict[str, list[str]]) -> str:
-    lines = [title, "=" * len(title), "", opening, f".. currentmodule:: {module}", ""]
-    for heading, names in parts.items():
-        lines += [f"{heading}\n{'-' * len(heading)}", "", ".. autosummary::"]
-        lines += ["   :toctree: generated", "   :nosignatures:", ""]
-        lines += [*(f"   {name}" for name in names), ""]
-    return "\n".join(lines)
+        text = inspect.cleandoc(value.__doc__).split("\n\n")[0]
+        short = " ".join(text.split()).replace(":func:", "").replace("``", "`")
+        lines[modules[module]].append(f"- `{signature(name, value)}`  \n  {short}\n")
+    return HEAD + "".join(f"\n## {heading}\n\n{''.join(some)}" for heading, some in lines.items())
 
 
 if __name__ == "__main__":
