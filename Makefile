@@ -3,6 +3,8 @@
 PYTHON ?= python3
 EXTRA := $(if $(or $(wildcard /proc/driver/nvidia/version),$(shell nvidia-smi -L 2>/dev/null)),cuda12)
 PICTURES := skimage:hubble_deep_field skimage:moon
+# That on a cluster starts processes of its own, and is left out.
+EXAMPLES := $(filter-out cluster,$(basename $(notdir $(wildcard examples/*.py))))
 
 # A PY from outside has all that it needs: then no environment is made.
 ifeq ($(origin PY),undefined)
@@ -36,15 +38,10 @@ help:
 
 demo: $(FOR_DEMO)
 	$(PY) -m dask_coop describe $(PICTURES) --out demo
-	@for picture in $(PICTURES); do \
-		echo "$(PY) examples/equalize.py $$picture --out demo"; \
-		$(PY) examples/equalize.py $$picture --out demo || exit; \
-	done
-	@for name in sensors events sampling gaps climatology zones smooth; do \
+	@for name in $(EXAMPLES); do \
 		echo "$(PY) examples/$$name.py --out demo"; \
 		$(PY) examples/$$name.py --out demo || exit; \
 	done
-	$(PY) examples/match.py skimage:astronaut skimage:coffee --out demo
 
 # Since the branch left main, or on main since the last commit.
 check: lint

@@ -38,7 +38,6 @@ from dask_coop.api.histogramdd import histogram2d, histogramdd
 from dask_coop.api.install import install, install_if_wanted, installed, uninstall
 from dask_coop.api.linalg import matmul, transpose
 from dask_coop.api.moments import (
-    Description,
     describe,
     mean,
     moment,
@@ -59,6 +58,7 @@ from dask_coop.api.order import (
     quantile,
 )
 from dask_coop.api.report import report
+from dask_coop.api.results import Description, Histogram, Histogram2D
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -98,6 +98,8 @@ __all__ = [
     "Declined",
     "Description",
     "FallbackWarning",
+    "Histogram",
+    "Histogram2D",
     "Monoid",
     "Node",
     "Refused",

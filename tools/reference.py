@@ -27,6 +27,7 @@ SECTIONS = {
     "Operations of one's own": "monoid",
     "GPUs, files and clusters": "transfer files node plugin",
     "In the place of Dask's functions": "install report explain",
+    "Results": "results",
     "Errors and warnings": "errors",
 }
 

@@ -38,6 +38,7 @@ from dask_coop.api.frames import with_values
 from dask_coop.api.labelled import with_labels
 from dask_coop.api.planning import call_with_graphs, convert_parts
 from dask_coop.api.report import count, counted, is_inside, uncounted
+from dask_coop.api.results import Histogram, Histogram2D
 from dask_coop.api.units import with_units
 from dask_coop.errors import Declined, Refused, RefusedByDask
 from dask_coop.graph import config, executor
@@ -58,6 +59,9 @@ Kind = Literal["reduction", "selection", "scan", "histogram", "blockwise"]
 
 #: What NumPy, xarray and PyTorch call the axes that a function works along.
 AXES = ("axis", "axes", "dim", "dims")
+
+#: What Dask's functions return as plain tuples.
+HISTOGRAMS = {"histogram": Histogram, "histogram2d": Histogram2D, "histogramdd": Histogram}
 
 logger = logging.getLogger(__name__)
 
@@ -302,6 +306,8 @@ def _by_dask(
     except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
         said = f"{type(error).__name__}: {error}"
         raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {said}") from error
+    if name in HISTOGRAMS:
+        result = HISTOGRAMS[name](*result)
     inputs = x, [value for key, value in others.items() if key != "out"]
     remember(name, str(refusal), result, inputs)
     count(name, array, "Dask", str(refusal))
