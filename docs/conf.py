@@ -27,7 +27,6 @@ extensions = [
     "sphinx.ext.intersphinx",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["gallery/*.md"]
 highlight_language = "none"
 
 myst_heading_anchors = 4
