@@ -114,7 +114,7 @@ def save_figure(path: Path, shown: Any, zones: Any, found: dict[str, Any]) -> No
 
     figure = pyplot.figure(figsize=(12, 4.6), layout="constrained")
     figure.suptitle("Galaxies and their regions", fontsize="x-large", fontweight="bold")
-    left, middle, right = figure.subplots(1, 3, width_ratios=(3, 3.4, 2.4))
+    left, middle, right = figure.subplots(1, 3, width_ratios=(3.4, 3.4, 2.2))
     left.imshow(np.sqrt(shown), cmap="gray")
     # As wide as can be seen.
     width = max(1, len(zones) // 250)

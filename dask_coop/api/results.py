@@ -79,7 +79,7 @@ class Description(NamedTuple):
         if shape := _shape(self.count):
             raise ValueError(
                 f"to_series takes the statistics of a whole array, and these are of shape {shape}; "
-                "describe without axis=, or take an array of .compute()"
+                "describe without axis=, or take what .compute() returns"
             )
         found = {name: one for name, one in self._asdict().items() if one is not None}
         return pandas.Series(dict(zip(found, _on_host(*found.values()), strict=True)))
