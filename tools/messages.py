@@ -252,7 +252,8 @@ def said_by(module: Module, everywhere: dict[str, list[str]]) -> Iterator[tuple[
             continue
         kind = ast.unparse(node.args[1]) if name == "warnings.warn" else name.rpartition(".")[2]
         kind = {"_warn_once": "RuntimeWarning", "refusal": "Refused or Declined"}.get(kind, kind)
-        if not node.args:
+        # An AttributeError is for Python, which asks whether there is something of a name.
+        if not node.args or kind == "AttributeError":
             continue
         # Of two arguments of an OSError the first is a number.
         first = node.args[1 if kind == "OSError" and len(node.args) == 2 else 0]
