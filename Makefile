@@ -13,11 +13,12 @@ FOR_DEMO := .venv/.demo-$(EXTRA)
 FOR_BENCH := .venv/.bench-$(EXTRA)
 FOR_TEST := .venv/.test-$(EXTRA)
 FOR_UPSTREAM := .venv/.upstream-$(EXTRA)
+FOR_DIST := .venv/.dist
 endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint docs fuzz soak upstream gpu-test gpu-sanitize bench clean
+.PHONY: help demo check test lint docs fuzz soak upstream gpu-test gpu-sanitize bench dist clean
 
 help:
 	@echo "make demo          describe and equalise pictures, and run the examples; the results are in demo/"
@@ -31,6 +32,7 @@ help:
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
 	@echo "make gpu-sanitize  a few cases under compute-sanitizer"
 	@echo "make bench         time kernels, or without a GPU NumPy chunks, beside other libraries; writes docs/performance.md"
+	@echo "make dist          build sdist and wheel, and try them in clean environments of each Python here"
 	@echo "make clean         remove the environment and all that was built"
 	@echo
 	@echo "PYTHON=python3.12  the Python to make .venv with (now: $(PYTHON))"
@@ -87,6 +89,9 @@ gpu-sanitize: $(FOR_TEST)
 bench: $(FOR_BENCH)
 	$(PY) -m dask_coop bench
 
+dist: $(FOR_DIST)
+	$(PY) tools/release.py
+
 clean:
 	rm -rf .venv demo dist build docs/api docs/gallery .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -111,6 +116,10 @@ comma := ,
 
 .venv/.upstream-$(EXTRA): pyproject.toml $(FOR_TEST)
 	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[upstream]"
+	@touch $@
+
+.venv/.dist: pyproject.toml | .venv/bin/python
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[dist]"
 	@touch $@
 
 .venv/bin/python:

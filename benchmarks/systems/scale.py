@@ -3,9 +3,11 @@
 The scheduler is a process of its own. All workers live in this one, so that a machine with two
 cores has 256; chunks have 64 elements, so that there is nothing to do but messages. Of every call
 the time, the scheduler's processor time, and the longest that its event loop was held are written
-down, after its result was found right.
+down, after its result was found right. What the scheduler takes while nobody calls, for heartbeats
+and for being watched, is taken off its time. What would not end within `LIMIT` is left out, and the
+page says so.
 
-The figures of docs/production.md are made of benchmarks/results/scale/cpu.json, by
+The figures and plots of docs/production.md are made of benchmarks/results/scale/cpu.json, by
 ``python -m benchmarks.systems.scale --write``.
 """
 
@@ -16,6 +18,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +30,17 @@ from . import collective, node
 Row = dict[str, Any]
 
 RESULTS = collective.HERE / "results" / "scale" / "cpu.json"
+PLOT = RESULTS.with_suffix(".svg")
 PAGE = collective.HERE.parent / "docs" / "production.md"
 
-CHUNKS, WORKERS = (1_000, 10_000, 100_000), (1, 16, 64, 256)
-#: The workers and the most chunks with which graphs are measured.
+CHUNKS, WORKERS = (100, 1_000, 10_000, 100_000), (16, 1, 64, 256)
+#: The most workers and the most chunks with which graphs are measured.
 GRAPH_WORKERS, GRAPH_CHUNKS = 16, 1_000
+#: Calls of a collective, of which the one in the middle counts; a graph is computed once, and so
+#: are more chunks than `FEW`.
+SAMPLES, FEW = 3, 10_000
+#: Seconds after which no call begins.
+LIMIT = 270
 #: Elements of a chunk.
 SIZE = 64
 WORKS = ("sum", "cumsum")
@@ -40,7 +49,9 @@ BATCH = 2_000
 #: What is extrapolated to: chunks and workers.
 FAR = (1_000_000, 1_000)
 #: How often the loop is looked after, in seconds.
-TICK = 0.001
+TICK = 0.005
+#: With how many workers chunks are counted in the plots, and with how many chunks workers are.
+ACROSS = (16, 1_000)
 
 
 def start_watching(dask_scheduler: Any) -> None:
@@ -87,8 +98,8 @@ def scattered(client: Any, count: int) -> Any:
     return Array(graph, name, ((SIZE,) * count,), meta=chunk[:0])
 
 
-def measure(client: Any, workers: int, count: int, graphs: bool) -> Iterator[Row]:
-    """Measure every work on so many chunks."""
+def measure(client: Any, workers: int, count: int, graphs: bool, end: float) -> Iterator[Row]:
+    """Measure every work on so many chunks, until a time."""
     import dask
     import dask.array as da
     from distributed import wait
@@ -107,28 +118,43 @@ def measure(client: Any, workers: int, count: int, graphs: bool) -> Iterator[Row
     by: dict[str, Callable[[str], Any]] = {collective.COLLECTIVE: at_once}
     if graphs:
         by |= {collective.PLAIN: partial(lazy, dask_coop), collective.DA: partial(lazy, da)}
+
+    def sample(work: str, call: Callable[[str], Any]) -> Row:
+        before, _ = client.run_on_scheduler(read)
+        start = time.perf_counter()
+        found = call(work)
+        seconds = time.perf_counter() - start
+        after, held = client.run_on_scheduler(read)
+        last = found[-1] if work == "cumsum" else found
+        assert np.asarray(last).item() == SIZE * count
+        del found, last
+        while client.run_on_scheduler(tasks) > count:
+            time.sleep(0.01)
+        return {"seconds": seconds, "scheduler": after - before, "held": held}
+
     # What a first call brings along, such as plugins and imports, is no matter of size.
     collective.check("sum", [at_once("sum")], {"sums": [SIZE * count]})
+    before, _ = client.run_on_scheduler(read)
+    time.sleep(1)
+    after, _ = client.run_on_scheduler(read)
     for work in WORKS:
         for name, call in by.items():
-            before, _ = client.run_on_scheduler(read)
-            start = time.perf_counter()
-            found = call(work)
-            seconds = time.perf_counter() - start
-            after, held = client.run_on_scheduler(read)
-            last = found[-1] if work == "cumsum" else found
-            assert np.asarray(last).item() == SIZE * count
-            del found, last
-            while client.run_on_scheduler(tasks) > count:
-                time.sleep(0.01)
+            if time.monotonic() > end:
+                return
+            samples = SAMPLES if name == collective.COLLECTIVE and count <= FEW else 1
+            found = sorted((sample(work, call) for _ in range(samples)), key=_seconds)
             row = {"work": work, "contender": name, "workers": workers, "chunks": count}
-            row |= {"seconds": seconds, "scheduler": after - before, "held": held}
+            row |= found[samples // 2] | {"idle": after - before}
             print(row, flush=True)
             yield row
 
 
-def run(chunks: Sequence[int], workers: Sequence[int]) -> dict[str, Any]:
-    """Measure on clusters of so many workers."""
+def _seconds(row: Row) -> float:
+    return float(row["seconds"])
+
+
+def run(chunks: Sequence[int], workers: Sequence[int], limit: float = LIMIT) -> dict[str, Any]:
+    """Measure on clusters of so many workers, until the time is over."""
     import dask
     from distributed import Client, SpecCluster, Worker
     from distributed.deploy.subprocess import SubprocessScheduler
@@ -136,6 +162,7 @@ def run(chunks: Sequence[int], workers: Sequence[int]) -> dict[str, Any]:
     from ..timers import find_timer, machine_facts
 
     rows: list[Row] = []
+    end = time.monotonic() + limit
     options = {"nthreads": 1, "memory_limit": 0, "dashboard": False}
     scheduler = {"cls": SubprocessScheduler, "options": {"scheduler_kwargs": {"dashboard": False}}}
     quiet = {
@@ -155,10 +182,21 @@ def run(chunks: Sequence[int], workers: Sequence[int]) -> dict[str, Any]:
             Client(cluster) as client,
         ):
             client.run_on_scheduler(start_watching)
+            a_chunk = 0.0
             for each in chunks:
-                graphs = count == GRAPH_WORKERS and each <= GRAPH_CHUNKS
-                rows += measure(client, count, each, graphs)
+                start = time.monotonic()
+                # As long for each chunk as with fewer of them.
+                if start + a_chunk * each > end:
+                    continue
+                graphs = count <= GRAPH_WORKERS and each <= GRAPH_CHUNKS
+                rows += measure(client, count, each, graphs, end)
+                a_chunk = (time.monotonic() - start) / each if not graphs else 0.0
     return {"machine": machine_facts(find_timer(True)), "rows": rows}
+
+
+def net(row: Row) -> float:
+    """Return the scheduler's seconds of a call, without what it takes when there is none."""
+    return max(row["scheduler"] - row.get("idle", 0.0) * row["seconds"], 1e-6)
 
 
 def line(rows: Sequence[Row], work: str) -> tuple[float, float, float]:
@@ -166,7 +204,7 @@ def line(rows: Sequence[Row], work: str) -> tuple[float, float, float]:
     used = [r for r in rows if (r["work"], r["contender"]) == (work, collective.COLLECTIVE)]
     # Relative errors count, so that few chunks are heard beside many.
     table = np.array([[1, r["chunks"], r["workers"]] for r in used])
-    seconds = np.array([r["scheduler"] for r in used])
+    seconds = np.array([net(r) for r in used])
     found = np.linalg.lstsq(table / seconds[:, None], np.ones(len(used)), rcond=None)[0]
     call, chunk, worker = (max(float(each), 0.0) for each in found)
     return call, chunk, worker
@@ -178,8 +216,8 @@ def figures(found: dict[str, Any]) -> str:
     lines = [
         [
             *(r["work"], r["contender"], f"{r['chunks']:,}", str(r["workers"])),
-            *(f"{r['seconds']:.2f}", f"{r['scheduler']:.2f}"),
-            *(f"{r['scheduler'] / r['chunks'] * 1e6:.0f}", f"{r['held'] * 1e3:,.0f}"),
+            *(f"{r['seconds']:.2f}", f"{net(r):.2f}"),
+            *(f"{net(r) / r['chunks'] * 1e6:.0f}", f"{r['held'] * 1e3:,.0f}"),
         ]
         for r in sorted(rows, key=lambda r: (r["work"], r["contender"], r["chunks"], r["workers"]))
     ]
@@ -187,22 +225,92 @@ def figures(found: dict[str, Any]) -> str:
     parts = [
         f"{machine['date']}. {report.versions_of(machine)}. {machine['processors']} processors "
         f"({machine['processor']}).",
+        *([machine["note"]] if "note" in machine else []),
         report.table(head, lines),
+        f"![Scheduler time and loop lag]({collective.relative(PLOT, PAGE.parent)})",
     ]
+    found_of = {(r["chunks"], r["workers"]) for r in rows if r["work"] == WORKS[-1]}
+    if missing := [each for each in product(CHUNKS, sorted(WORKERS)) if each not in found_of]:
+        left = "; ".join(f"{chunks:,} chunks on {workers} workers" for chunks, workers in missing)
+        parts.append(f"Not measured, as there was no time left for it: {left}.")
     for work in WORKS:
         call, chunk, worker = line(rows, work)
         far = call + chunk * FAR[0] + worker * FAR[1]
         parts.append(
             f"`{work}` by a collective takes the scheduler {call * 1e3:.1f} ms, {chunk * 1e6:.0f} "
             f"us a chunk and {worker * 1e3:.2f} ms a worker; by this line {far:.0f} s for "
-            f"{FAR[0]:,} chunks on {FAR[1]:,} workers."
+            f"{FAR[0]:,} chunks on {FAR[1]:,} workers: {chunk * FAR[0]:.1f} s for the chunks and "
+            f"{worker * FAR[1]:.1f} s for the workers." + _graphs(rows, work)
         )
     return "\n\n".join(parts)
 
 
+def _graphs(rows: Sequence[Row], work: str) -> str:
+    """Return the sentence on what graphs of so many chunks take the scheduler."""
+    said = []
+    for name in (collective.PLAIN, collective.DA):
+        mine = [r for r in rows if (r["work"], r["contender"]) == (work, name)]
+        if mine:
+            a_chunk = max(mine, key=lambda r: (r["chunks"], r["workers"]))
+            each = net(a_chunk) / a_chunk["chunks"]
+            said.append(f"{each * FAR[0]:,.0f} s by {name}, at {each * 1e6:,.0f} us a chunk")
+    if not said:
+        return ""
+    return f" With as much for each chunk as of the most measured it is {' and '.join(said)}."
+
+
+def draw(rows: Sequence[Row], target: Path) -> None:
+    """Draw the scheduler's time and the lag of its loop against chunks and against workers."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    figure.suptitle("What a call costs the scheduler")
+    ways = (
+        ("chunks", f"on {ACROSS[0]} workers", "workers", ACROSS[0]),
+        ("workers", f"of {ACROSS[1]:,} chunks", "chunks", ACROSS[1]),
+    )
+    # The same results give the same file.
+    with matplotlib.rc_context({"svg.hashsalt": "dask_coop", "svg.fonttype": "none"}):
+        panels = figure.subplots(2, 2, sharey="row", sharex="col")
+        for column, (along, words, fixed, at) in enumerate(ways):
+            for row, (label, value) in enumerate((("processor", net), ("loop held", _held))):
+                axes = panels[row][column]
+                for name in (collective.DA, collective.PLAIN, collective.COLLECTIVE):
+                    for work, style in zip(WORKS, ("--", "-"), strict=True):
+                        mine = [
+                            (r[along], value(r) * 1e3)
+                            for r in rows
+                            if (r["work"], r["contender"], r[fixed]) == (work, name, at)
+                        ]
+                        color, label_of = collective.CONTENDERS[name], f"{work}, {name}"
+                        if mine:
+                            points = zip(*sorted(mine), strict=True)
+                            axes.plot(*points, style, marker="o", color=color, label=label_of)
+                axes.set_xscale("log")
+                axes.set_yscale("log")
+                axes.grid(alpha=0.3)
+                axes.set_ylabel(f"{label}, ms")
+                axes.set_title(words)
+                if row:
+                    axes.set_xlabel(along)
+        named: dict[str, Any] = {}
+        for axes in figure.axes:
+            handles, labels = axes.get_legend_handles_labels()
+            named |= dict(zip(labels, handles, strict=True))
+        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=3)
+        figure.savefig(target, metadata={"Date": None})
+
+
+def _held(row: Row) -> float:
+    return max(float(row["held"]), 1e-4)
+
+
 def write() -> None:
-    """Write the figures into the page, between its marks."""
-    node.write(figures(json.loads(RESULTS.read_text())), PAGE)
+    """Draw the plots, and write the figures into the page, between its marks."""
+    found = json.loads(RESULTS.read_text())
+    draw(found["rows"], PLOT)
+    node.write(figures(found), PAGE)
 
 
 def main() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import socket
+import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,7 +63,7 @@ class Operation:
         row = self.monoid.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
         monoid = row if isinstance(row, str) else self.monoid
         element, output = map(_named, (self.element, self.output))
-        return _unpickled, (monoid, element, output, self.skipna, self.masked)
+        return _unpickled, (_release(), monoid, element, output, self.skipna, self.masked)
 
     def combine(self, states: list[State]) -> State:
         """Combine `states`, first to last."""
@@ -86,7 +89,45 @@ def _named(dtype: np.dtype[Any]) -> Any:
     return dtype.str if np.dtype(dtype.str) == dtype else dtype
 
 
-def _unpickled(monoid: Any, element: Any, output: Any, *rest: bool) -> Operation:
+class _OfAnother:
+    """An operation of another version of the library, which raises where it is used.
+
+    A worker that raises when it reads a task ends, and nobody is told why.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        self._given = given
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what it is where the version is the right one."""
+        return _unpickled, self._given
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__dataclass_fields__":
+            raise AttributeError(name)
+        raise RuntimeError(
+            f"{_place()} has dask_coop {_release()}, and the graph is of dask_coop "
+            f"{self._given[0]}: install one version for the client, the scheduler and all workers"
+        )
+
+
+def _release() -> str:
+    # The package's face is above, and is imported before what it is made of.
+    return str(sys.modules["dask_coop"].__version__)
+
+
+def _place() -> str:
+    """Return the worker of a cluster whose task calls, or the host."""
+    # Only a process that has workers has imported this.
+    if (worker := sys.modules.get("distributed.worker")) is not None:
+        with suppress(ValueError):
+            return f"worker {worker.get_worker().address}"
+    return socket.gethostname()
+
+
+def _unpickled(release: str, monoid: Any, element: Any, output: Any, *rest: bool) -> Any:
+    if release != _release():
+        return _OfAnother(release, monoid, element, output, *rest)
     row = getattr(monoids, monoid) if isinstance(monoid, str) else monoid
     return Operation(row, np.dtype(element), np.dtype(output), *rest)
 

@@ -49,7 +49,12 @@ def is_left_to_dask() -> bool:
 
 
 def fall_back(
-    logger: logging.Logger, name: str, how: str, cause: object, refusal: type[Exception]
+    logger: logging.Logger,
+    name: str,
+    how: str,
+    cause: object,
+    refusal: type[Exception],
+    level: int = logging.INFO,
 ) -> None:
     """Say that the function `name` does otherwise, or raise a `refusal`.
 
@@ -64,6 +69,8 @@ def fall_back(
         Whose text tells why.
     refusal : type of Exception
         What is raised where it is not allowed.
+    level : int
+        At which it is logged where it is allowed.
     """
     choice = config.get("coop.fallback", "allow", "warn", "raise")
     if choice == "raise":
@@ -73,7 +80,7 @@ def fall_back(
         message = f"{name} {how}: {cause}"
         warnings.warn(message, FallbackWarning, stacklevel=_frames_of_ours() + 1)
     else:
-        logger.info("%s %s: %s", name, how, cause)
+        logger.log(level, "%s %s: %s", name, how, cause)
 
 
 def _frames_of_ours() -> int:

@@ -40,7 +40,7 @@ from dask_coop.api.planning import call_with_graphs, convert_parts
 from dask_coop.api.report import count, counted, is_inside, uncounted
 from dask_coop.api.results import Histogram, Histogram2D
 from dask_coop.api.units import with_units
-from dask_coop.errors import Declined, Refused, RefusedByDask
+from dask_coop.errors import Declined, Refused, RefusedByDask, Silent
 from dask_coop.graph import config, executor
 from dask_coop.graph.transfer import copy_to_host
 
@@ -61,13 +61,18 @@ Kind = Literal["reduction", "selection", "scan", "histogram", "blockwise"]
 AXES = ("axis", "axes", "dim", "dims")
 
 #: What Dask's functions return as plain tuples.
-HISTOGRAMS = {"histogram": Histogram, "histogram2d": Histogram2D, "histogramdd": Histogram}
+HISTOGRAMS: dict[str, type[Any]] = {
+    "histogram": Histogram,
+    "histogram2d": Histogram2D,
+    "histogramdd": Histogram,
+}
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
-#: What `install` has done to the arguments of every call, by the name of the function.
+#: Takes the name of a function and the arguments of a call, and returns those that it is to have.
 Before = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
+#: What `install` has every call go through, where its chunks are to be on GPUs.
 before: Before | None = None
 
 #: Public functions, and what builds their lazy results or raises `Refused`.
@@ -152,14 +157,16 @@ def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: An
     from dask_coop.cluster.monitor import fell_back
 
     try:
-        with executor.running(Collective()):
+        with executor.running(Collective(name)):
             return build(*args, **kwargs)
     except Declined as reason:
         # Its words only: its frames keep futures alive.
-        declined = str(reason)
+        declined, is_silent = str(reason), isinstance(reason, Silent)
     given = filter(is_dask_collection, (*args, *kwargs.values()))
     fell_back(client_of([*given]), name, declined)
-    fall_back(logger, name, "runs as a graph", declined, Declined)
+    # What may wait for minutes is to be seen by those who have asked for nothing.
+    level = logging.WARNING if is_silent else logging.INFO
+    fall_back(logger, name, "runs as a graph", declined, Declined, level)
     with executor.running(None):
         return build(*args, **kwargs)
 
@@ -215,7 +222,7 @@ def _build(
     function: Callable[..., R],
     kind: Kind,
     signature: inspect.Signature,
-    has_kinds: bool,
+    dask: bool,
     /,
     *args: Any,
     **kwargs: Any,
@@ -228,9 +235,9 @@ def _build(
         args, kwargs = changed
     array = args[0] if args else kwargs.get(first)
     with counted(function.__name__, array):
-        if has_kinds and (meta := getattr(array, "_meta", None)) is not None:
+        if dask and (meta := getattr(array, "_meta", None)) is not None:
             chunks.kind(meta, first)
-        widens = has_kinds and kind in ("reduction", "selection", "scan")
+        widens = dask and kind in ("reduction", "selection", "scan")
         if widens and str(getattr(array, "dtype", "")) == "bfloat16":
             given = signature.bind(*args, **kwargs).arguments
             widened: R = _in_float32(build, **given)

@@ -31,7 +31,7 @@ ATTRIBUTES = {
     "thread_block_clusters": "CLUSTER_LAUNCH",
 }
 SIZES = ("memory", "shared_memory_per_block", "l2_cache")
-PACKAGES = {
+PACKAGES: dict[str, tuple[str, ...]] = {
     "CuPy": ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
     "cuda-core": ("cuda-core",),
     "cuda-bindings": ("cuda-bindings",),

@@ -19,7 +19,7 @@ import math
 import pickle
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import islice, product
 from typing import Any
@@ -54,8 +54,8 @@ from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.silence import timeout
 from dask_coop.cluster.versions import signed
 from dask_coop.cluster.worker import REDUCE, SCAN, SLICE, WorkerRounds, sliced
-from dask_coop.errors import Declined
-from dask_coop.graph import config
+from dask_coop.errors import Declined, Silent
+from dask_coop.graph import config, prefixes
 from dask_coop.graph.executor import Groups
 from dask_coop.graph.grouped import Tables
 from dask_coop.graph.parts import threads_for
@@ -78,7 +78,17 @@ Index = tuple[int, ...]
 
 
 class Collective:
-    """Runs steps on the workers that hold the chunks: a `dask_coop.graph.executor.Runner`."""
+    """Runs steps on the workers that hold the chunks: a `dask_coop.graph.executor.Runner`.
+
+    Parameters
+    ----------
+    function : str
+        The public function that is called, by which the cluster's monitor tells of it.
+    """
+
+    def __init__(self, function: str) -> None:
+        self._round = partial(_round, function)
+        self._states = partial(_states, self._round)
 
     def states(self, op: Operation, arrays: Sequence[Array], axes: tuple[int, ...]) -> Groups:
         """Reduce the blocks of an array over `axes`."""
@@ -94,7 +104,7 @@ class Collective:
             origins = (origin(x.chunks, axes, i) if positional else None for i in indices)
             extras = list(zip(groups, origins, strict=True))
         job = Lift(op, axes, threads_for(x))
-        return _states(job, _blocks(arrays, indices), extras, groups, nbytes)
+        return self._states(job, _blocks(arrays, indices), extras, groups, nbytes)
 
     def tables(
         self,
@@ -115,7 +125,7 @@ class Collective:
         tree = is_one and op.monoid.commutative and _is_large(op, grid)
         extras = [None] * len(groups) if is_one else groups
         job = Count(op, grid, weighted, threads_for(arrays[0]))
-        return _states(job, _blocks(arrays, indices), extras, groups, nbytes, tree)
+        return self._states(job, _blocks(arrays, indices), extras, groups, nbytes, tree)
 
     def groups(
         self, ops: Sequence[Operation], x: Array, tables: Tables
@@ -130,20 +140,26 @@ class Collective:
             nbytes = _require_small(x, axes, table_bytes)
         positional = any(op.monoid.positional for op in ops)
         indices = _indices(x)
+        blocks = _blocks([x], indices)
+        of_blocks: list[tuple[Any, Any]] = [
+            (tables.codes(index[first:]), tables.places(index[first:])) for index in indices
+        ]
+        if tables.nbytes > THROUGH_BYTES:
+            blocks = _with_labels(blocks, of_blocks)
+            of_blocks = [(None, None)] * len(indices)
         extras = [
             Labels(
                 index[:kept],
-                tables.codes(index[first:]),
-                tables.places(index[first:]),
+                *of_block,
                 origin(x.chunks, axes, index) if positional else None,
             )
-            for index in indices
+            for index, of_block in zip(indices, of_blocks, strict=True)
         ]
         in_any_order = all(op.monoid.commutative for op in ops)
         tree = not kept and in_any_order and table_bytes > TREE_BYTES
         job = LiftGroups(tuple(ops), tables.rows, tables.n, threads_for(x))
         groups = [each.kept for each in extras]
-        found = _states(job, _blocks([x], indices), extras, groups, nbytes, tree)
+        found = self._states(job, blocks, extras, groups, nbytes, tree)
         return {index: apart(ops, state) for index, (state,) in found.items()}
 
     def scan(
@@ -161,7 +177,7 @@ class Collective:
         like = wrapped({}, op, spec, x)
         keys = [(name, *index) for index in indices]
         threads = threads_for(x)
-        futures = _round(
+        futures = self._round(
             SCAN,
             _blocks(arrays, indices, spec.axis),
             [*zip(keys, _nbytes(like, indices), strict=True)],
@@ -169,8 +185,7 @@ class Collective:
             job=dumps(Upsweep(op, spec, threads)),
             spine=dumps(bases),
             then=dumps(Downsweep(op, spec, threads)),
-            # What is not of this library has no business in the scheduler.
-            inline=op.monoid.lift is None and nbytes <= INLINE_BYTES,
+            places=_places(op, x, nbytes),
             nbytes=nbytes,
         )
         return wrapped(dict(zip(keys, futures, strict=True)), op, spec, x)
@@ -188,6 +203,14 @@ def _require_small(x: Array, axes: tuple[int, ...], state_bytes: int) -> int:
         raise Declined(f"its states are {nbytes} bytes, more than {MOST_BYTES}")
     # Those of lines whose number is not known may be as many.
     return MOST_BYTES if math.isnan(nbytes) else nbytes
+
+
+def _places(op: Operation, x: Array, nbytes: int) -> int:
+    """Return how many workers make base sums of so many bytes; 0 if the scheduler is to."""
+    # What is not of this library has no business in the scheduler.
+    if op.monoid.lift is None and nbytes <= INLINE_BYTES:
+        return 0
+    return math.ceil(nbytes / prefixes.TAKEN_BYTES) if x.ndim > 1 and nbytes else 1
 
 
 def _is_large(op: Operation, grid: BinSpec) -> bool:
@@ -231,6 +254,38 @@ def _blocks(
     return list(zip(*columns, strict=True))
 
 
+def _with_labels(
+    blocks: Sequence[tuple[Future, ...]], labels: Sequence[tuple[Any, Any]]
+) -> list[tuple[Future, ...]]:
+    """Return the futures of chunks with those of their labels, sent to where the chunks are.
+
+    They are data as scattered data is: opaque to the scheduler, and once for all chunks of a worker
+    that have the same.
+    """
+    client, name = blocks[0][0].client, f"labels-{uuid.uuid4().hex}"
+    who_has = client.who_has([future for (future,) in blocks])
+    to: dict[str, dict[Any, Any]] = {}
+    keys: list[tuple[str, Any]] = []
+    for (future,), (codes, places) in zip(blocks, labels, strict=True):
+        if not (holders := who_has.get(future.key)):
+            raise Declined(f"chunk {future.key} is not in memory")
+        # Blocks with the same labels have one array of codes.
+        worker, key = min(holders), (name, min(holders), id(codes[0]))
+        to.setdefault(worker, {})[key] = codes, places
+        keys.append((worker, key))
+
+    async def send() -> list[dict[Any, Future]]:
+        sent = (client._scatter(data, workers=[worker]) for worker, data in to.items())
+        found: list[dict[Any, Future]] = await asyncio.gather(*sent)
+        return found
+
+    try:
+        futures = dict(zip(to, client.sync(send), strict=True))
+    except OSError as error:
+        raise Declined(f"labels cannot be sent to a worker: {error}") from error
+    return [(*each, futures[of][key]) for each, (of, key) in zip(blocks, keys, strict=True)]
+
+
 def _only_client(futures: Sequence[Future]) -> Client:
     """Return the client that all futures belong to."""
     client: Client = futures[0].client
@@ -256,6 +311,7 @@ def _futures(x: Array, indices: Sequence[Index]) -> list[Future]:
 
 
 def _states(
+    ask: Callable[..., list[Any]],
     job: Job,
     blocks: Sequence[Sequence[Future]],
     extras: Sequence[Any],
@@ -266,7 +322,7 @@ def _states(
     """Have the states of chunks made, and combine those of each group."""
     numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     group_of = np.array([numbers[group] for group in groups]) if len(numbers) > 1 else None
-    found = _round(
+    found = ask(
         REDUCE,
         blocks,
         extras,
@@ -275,11 +331,12 @@ def _states(
         groups=b"" if group_of is None else pickle.dumps(group_of),
         nbytes=nbytes,
     )
-    states = combined_groups(job.ops, [pickle.loads(part) for part in found], group_of)
+    states = combined_groups(job.ops, [part for each in found for part in each], group_of)
     return {groups[number]: [state] for number, state in states.items()}
 
 
 def _round(
+    function: str,
     handler: str,
     blocks: Sequence[Sequence[Future]],
     extras: Sequence[Any],
@@ -288,7 +345,7 @@ def _round(
 ) -> list[Any]:
     """Ask the scheduler for a round; return the states that come back, or futures of outputs."""
     client = blocks[0][0].client
-    message["timeout"] = timeout()
+    message |= {"function": function, "timeout": timeout()}
     _prepare(client)
     keys = ([future.key for future in each] for each in blocks)
     items = [*zip(range(len(blocks)), keys, extras, strict=True)]
@@ -326,7 +383,7 @@ async def _ask(
         _prepared.discard(client)
         raise Declined("the scheduler does not take part: its handlers are gone")
     if answer["status"] == "declined":
-        raise Declined(answer["reason"])
+        raise (Silent if answer.get("is_silent") else Declined)(answer["reason"])
     if answer["status"] == "error":
         _, exception, traceback = clean_exception(answer["exception"], answer["traceback"])
         raise exception.with_traceback(traceback)

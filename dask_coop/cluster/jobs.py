@@ -7,7 +7,7 @@ be that of several chunks, and has the number of the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.states import reduce_along
+from dask_coop.cluster.gpus import by_gpu
 from dask_coop.graph import grouped, tasks
 from dask_coop.graph.prefixes import base_of, stacked
 
@@ -63,27 +64,32 @@ class Lift:
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return the states."""
-        groups, origins = zip(*(extra or (None, None) for extra in extras), strict=True)
-        if len(self.axes) == blocks[0][0].ndim and (together := _lift_all(self.op, blocks)):
-            if not self.op.monoid.positional:
-                return [together], b""
-            states = [
-                self.op.shift(tuple(field[i] for field in together.fields), x.shape, origin)
-                for i, ((x,), origin) in enumerate(zip(blocks, origins, strict=True))
-            ]
-        else:
-            states = [
-                tasks.lift(
-                    op=self.op,
-                    axes=self.axes,
-                    block=x,
-                    where=where,
-                    origin=origin,
-                    threads=self.threads,
-                )
-                for (x, where), origin in zip(map(_two, blocks), origins, strict=True)
-            ]
+        together = _lift_all(self.op, blocks) if len(self.axes) == blocks[0][0].ndim else None
+        if together is None:
+            return _apart(self._one_by_one, blocks, extras), b""
+        if not self.op.monoid.positional:
+            return [together], b""
+        groups, origins = _groups_and_origins(extras)
+        states = [
+            self.op.shift(tuple(field[i] for field in together.fields), x.shape, origin)
+            for i, ((x,), origin) in enumerate(zip(blocks, origins, strict=True))
+        ]
         return _gathered(self.op, groups, states), b""
+
+    def _one_by_one(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> list[Stacked]:
+        groups, origins = _groups_and_origins(extras)
+        states = [
+            tasks.lift(
+                op=self.op,
+                axes=self.axes,
+                block=x,
+                where=where,
+                origin=origin,
+                threads=self.threads,
+            )
+            for (x, where), origin in zip(map(_two, blocks), origins, strict=True)
+        ]
+        return _gathered(self.op, groups, states)
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,9 @@ class Count:
             table = chunks.backend_of(xs[0]).histogram_all(self.op, xs, self.grid)
             if table is not None:
                 return stack([0], [table]), b""
+        return _apart(self._one_by_one, blocks, extras), b""
+
+    def _one_by_one(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> list[Stacked]:
         states = []
         for each in blocks:
             samples, weights = (each[:-1], each[-1]) if self.weighted else (each, None)
@@ -114,7 +123,7 @@ class Count:
                 *samples, op=self.op, grid=self.grid, weights=weights, threads=self.threads
             )
             states.append(state)
-        return _gathered(self.op, extras, states), b""
+        return _gathered(self.op, extras, states)
 
 
 class Labels(NamedTuple):
@@ -124,16 +133,17 @@ class Labels(NamedTuple):
     ----------
     kept : tuple of int
         Which block it is along the axes that are kept.
-    codes : tuple of (numpy.ndarray, int)
-        The codes of its labels, and how many groups they are of.
-    places : numpy.ndarray or slice
+    codes : tuple of (numpy.ndarray, int), optional
+        The codes of its labels, and how many groups they are of; if there are none, they and the
+        places are a block beside the chunk.
+    places : numpy.ndarray or slice, optional
         Where these are among all groups.
     origin : Origin or None
     """
 
     kept: tuple[int, ...]
-    codes: tuple[Any, int]
-    places: grouped.Places
+    codes: tuple[Any, int] | None
+    places: grouped.Places | None
     origin: Origin | None
 
 
@@ -157,14 +167,19 @@ class LiftGroups:
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Labels]) -> Reduced:
         """Return tables of all groups, with the fields of all operations."""
+        return _apart(self._one_by_one, blocks, extras), b""
+
+    def _one_by_one(self, blocks: Sequence[Blocks], extras: Sequence[Labels]) -> list[Stacked]:
         in_any_order = all(op.monoid.commutative for op in self.ops)
         totals: dict[Any, list[State]] = {}
         numbers: dict[Any, int] = {}
-        for i, ((x,), labels) in enumerate(zip(blocks, extras, strict=True)):
+        for i, ((x, *sent), labels) in enumerate(zip(blocks, extras, strict=True)):
+            of_chunk: Any = sent[0] if sent else (labels.codes, labels.places)
+            codes, places = of_chunk
             own = grouped.lift(
                 ops=self.ops,
                 block=x,
-                codes=labels.codes,
+                codes=codes,
                 rows=self.rows,
                 origin=labels.origin,
                 threads=self.threads,
@@ -177,9 +192,9 @@ class LiftGroups:
                     for op, state in zip(self.ops, own, strict=True)
                 ]
             for op, total, state in zip(self.ops, totals[key], own, strict=True):
-                grouped.put_in(op, total, state, slice(None), labels.places)
+                grouped.put_in(op, total, state, slice(None), places)
         states = (tuple(field for state in each for field in state) for each in totals.values())
-        return stack(numbers.values(), states), b""
+        return stack(numbers.values(), states)
 
 
 @dataclass(frozen=True)
@@ -197,11 +212,14 @@ class Upsweep:
             if swept := chunks.backend_of(xs[0]).upsweep(self.op, self.spec, xs):
                 fields, memo = swept
                 return [Stacked(np.arange(len(blocks)), fields)], memo
+        return _apart(self._one_by_one, blocks), b""
+
+    def _one_by_one(self, blocks: Sequence[Blocks]) -> list[Stacked]:
         states = (
             tasks.upsweep(op=self.op, spec=self.spec, block=x, heads=heads, threads=self.threads)
             for x, heads in map(_two, blocks)
         )
-        return stack(range(len(blocks)), states), b""
+        return stack(range(len(blocks)), states)
 
 
 @dataclass(frozen=True)
@@ -263,6 +281,11 @@ class Downsweep:
                 self.op, self.spec, xs, bases, memo
             )
             return results
+        made = by_gpu(self._one_by_one, blocks, bases)
+        of_chunks = {i: y for own, ys in made for i, y in zip(own, ys, strict=True)}
+        return [of_chunks[i] for i in range(len(blocks))]
+
+    def _one_by_one(self, blocks: Sequence[Blocks], bases: Sequence[State | None]) -> list[Any]:
         return [
             tasks.scan_from(
                 op=self.op,
@@ -303,14 +326,25 @@ def merged(parts: Iterable[Stacked]) -> list[Stacked]:
     shapes: dict[Any, list[Stacked]] = {}
     for part in parts:
         shapes.setdefault(tuple(field.shape[1:] for field in part.fields), []).append(part)
-    joined = []
-    for alike in shapes.values():
-        numbers = np.concatenate([part.numbers for part in alike])
-        order = np.argsort(numbers)
-        columns = zip(*(part.fields for part in alike), strict=True)
-        fields = tuple(np.concatenate(column)[order] for column in columns)
-        joined.append(Stacked(numbers[order], fields))
-    return joined
+    return [_in_order(alike) for alike in shapes.values()]
+
+
+def _in_order(parts: Sequence[Stacked]) -> Stacked:
+    numbers = np.concatenate([part.numbers for part in parts])
+    if len(parts) == 1 and (np.diff(numbers) > 0).all():
+        return parts[0]
+    rows = np.empty(len(numbers), "i8")
+    rows[np.argsort(numbers)] = np.arange(len(numbers))
+    # States may be large: each goes to its place at once.
+    columns = [*zip(*(part.fields for part in parts), strict=True)]
+    fields = tuple(
+        np.empty((len(rows), *column[0].shape[1:]), np.result_type(*column)) for column in columns
+    )
+    ends = np.cumsum([0, *(len(part.numbers) for part in parts)])
+    for column, field in zip(columns, fields, strict=True):
+        for values, (start, stop) in zip(column, pairwise(ends), strict=True):
+            field[rows[start:stop]] = values
+    return Stacked(np.sort(numbers), fields)
 
 
 def combined(ops: Sequence[Operation], parts: Iterable[Stacked]) -> State:
@@ -381,6 +415,21 @@ def _lift_all(op: Operation, blocks: Sequence[Blocks]) -> Stacked | None:
     xs = [x for (x,) in blocks]
     fields = chunks.backend_of(xs[0]).lift_all(op, xs)
     return None if fields is None else Stacked(np.arange(len(blocks)), fields)
+
+
+def _groups_and_origins(extras: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(zip(*(extra or (None, None) for extra in extras), strict=True))
+
+
+def _apart(
+    reduce: Callable[..., list[Stacked]], blocks: Sequence[Blocks], *rest: Sequence[Any]
+) -> list[Stacked]:
+    """Return the states that a function makes of chunks, those of each GPU by themselves."""
+    return [
+        Stacked(np.asarray(own)[part.numbers], part.fields)
+        for own, parts in by_gpu(reduce, blocks, *rest)
+        for part in parts
+    ]
 
 
 def _two(blocks: Blocks) -> tuple[Any, Any]:

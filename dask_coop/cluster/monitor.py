@@ -24,11 +24,14 @@ from time import perf_counter
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
 from dask.utils import format_bytes, format_time
 from distributed import Client, Scheduler, SchedulerPlugin, Worker
 from distributed.diagnostics import task_stream
 from distributed.http.prometheus import PrometheusCollector
 from distributed.metrics import context_meter, time
+from distributed.protocol import Serialize, Serialized
+from distributed.utils import nbytes
 
 from dask_coop.meters import PREFIX
 
@@ -86,20 +89,24 @@ def of_worker(worker: Worker, handler: Asynchronous) -> Asynchronous:
 
 
 def of_scheduler(scheduler: Scheduler, handler: Asynchronous) -> Asynchronous:
-    """Return a scheduler's handler of calls, which counts, and tells of each as an event."""
-    name = handler.__name__
+    """Return a scheduler's handler of calls, which counts, and tells of each as an event.
+
+    Messages name the public `function`, which may make several calls.
+    """
+    action = handler.__name__
 
     @wraps(handler)
-    async def counted(**message: Any) -> Answer:
+    async def counted(*, function: str, **message: Any) -> Answer:
         start = perf_counter()
         answer: Answer = {"status": "failed"}
         try:
             answer = await handler(**message)
         finally:
             seconds = perf_counter() - start
-            note(scheduler, CALLS + name)
-            note(scheduler, CALLS + name, seconds, "seconds")
-            event = {"action": name, "status": answer["status"], "seconds": seconds}
+            note(scheduler, CALLS + function)
+            note(scheduler, CALLS + function, seconds, "seconds")
+            event = {"action": action, "function": function, "status": answer["status"]}
+            event["seconds"] = seconds
             reason = {"reason": answer["reason"]} if "reason" in answer else {}
             scheduler.log_event(TOPIC, event | reason)
         return answer
@@ -136,13 +143,17 @@ def counted_message(send: Asynchronous) -> Asynchronous:
 
 
 def _nbytes(values: Iterable[Any]) -> int:
-    """Return how long the bytes in nested sequences are."""
+    """Return how long the bytes and arrays in nested sequences are, and what travels beside."""
     total = 0
     for value in values:
-        if isinstance(value, bytes):
-            total += len(value)
+        if isinstance(value, bytes | memoryview | np.ndarray):
+            total += nbytes(value)
         elif isinstance(value, list | tuple):
             total += _nbytes(value)
+        elif isinstance(value, Serialized):
+            total += sum(map(nbytes, value.frames))
+        elif isinstance(value, Serialize):
+            total += _nbytes([value.data])
     return total
 
 

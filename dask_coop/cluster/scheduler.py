@@ -12,17 +12,23 @@ from __future__ import annotations
 import asyncio
 import gc
 import pickle
+import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import wraps
+from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
+from distributed.protocol import Serialize
 from distributed.scheduler import TaskState, WorkerState
 
 from dask_coop.cluster import monitor
+from dask_coop.cluster.jobs import Stacked
 from dask_coop.cluster.silence import timed
-from dask_coop.cluster.versions import Portable, same_version
+from dask_coop.cluster.versions import Handler, Portable, same_version
 from dask_coop.cluster.worker import (
+    END,
     REDUCE,
     SCAN,
     SWEEP,
@@ -30,10 +36,14 @@ from dask_coop.cluster.worker import (
     Item,
     bad_one,
     declined,
+    opened,
     send,
     sliced,
 )
 from dask_coop.errors import Absent
+
+#: The chunks of workers, by their addresses.
+Parts = Mapping[str, Sequence[Item]]
 
 #: What the states of all calls at a time may take.
 BUDGET_BYTES = 1 << 27
@@ -72,85 +82,87 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
 
     name = "dask-coop-rounds"
     idempotent = True
-    handlers = REDUCE, SCAN
+    handlers: tuple[str, ...] = (REDUCE, SCAN)
 
     async def start(self, scheduler: Scheduler) -> None:
         """Add the handlers; distributed calls this."""
         self._scheduler = scheduler
         self._budget = Budget(BUDGET_BYTES)
-        scheduler.handlers |= {
-            REDUCE: same_version(scheduler, timed(monitor.of_scheduler(scheduler, self.reduce))),
-            SCAN: same_version(scheduler, timed(monitor.of_scheduler(scheduler, self.scan))),
-        }
+        self._telling: set[asyncio.Task[Answer]] = set()
+        for name, part in ((REDUCE, self.reduce), (SCAN, self.scan)):
+            call = timed(monitor.of_scheduler(scheduler, self._with_parts(part)))
+            scheduler.handlers[name] = same_version(scheduler, call)
         scheduler.add_plugin(monitor.Monitor(scheduler), idempotent=True)
 
-    async def reduce(
-        self, job: bytes, items: Sequence[bytes], tree: bool, groups: bytes, nbytes: int
-    ) -> Answer:
+    def _with_parts(self, part: Handler) -> Handler:
+        """Return a handler that waits in line, and then knows where the chunks are.
+
+        Its messages have, besides the keywords of `part`:
+
+        items : sequence of bytes
+            Lists of at most `SLICE` Item each, pickled.
+        nbytes : int
+            What the states take in all.
+        """
+
+        @wraps(part)
+        async def handle(*, items: Sequence[bytes], nbytes: int, **message: Any) -> Answer:
+            async with self._budget.hold(nbytes):
+                try:
+                    parts = await self._parts(items)
+                except Absent as reason:
+                    return declined(str(reason))
+                return await part(parts, **message)
+
+        return handle
+
+    async def reduce(self, parts: Parts, job: bytes, tree: bool, groups: bytes) -> Answer:
         """Have states of chunks made, wherever these are: the handler.
 
         Parameters
         ----------
+        parts : mapping
+            The chunks of every worker that is to take part.
         job : bytes
             A job that makes states, pickled.
-        items : sequence of bytes
-            Lists of at most `SLICE` Item each, pickled.
         tree : bool
             Whether workers are to combine their states in a tree.
         groups : bytes
             For a tree the number of each chunk's group, pickled; empty where there is only one.
-        nbytes : int
-            What the states take in all.
         """
-        async with self._budget.hold(nbytes):
-            try:
-                parts = await self._parts(items)
-            except Absent as reason:
-                return declined(str(reason))
-            if tree:
-                (address, part), *below = [*(await self._packed(parts)).items()]
-                message = {"job": job, "items": part, "below": below, "groups": groups}
-                return await send(self._scheduler, address, REDUCE, is_root=True, **message)
-            answers = await self._reduce(job, await self._packed(parts))
+        packed = await self._packed(parts)
+        if tree:
+            (address, items), *below = packed.items()
+            message = {"job": job, "items": items, "below": below, "groups": groups}
+            answers = [await send(self._scheduler, address, REDUCE, is_root=True, **message)]
+        else:
+            answers = await self._reduce(job, packed)
         return bad_one(answers) or {
             "status": "OK",
-            "states": [state for answer in answers for state in answer["states"]],
+            "states": [answer["states"] for answer in answers],
         }
 
     async def scan(
-        self,
-        job: bytes,
-        items: Sequence[bytes],
-        spine: bytes,
-        then: bytes,
-        client: str,
-        inline: bool,
-        nbytes: int,
+        self, parts: Parts, job: bytes, spine: bytes, then: bytes, client: str, places: int
     ) -> Answer:
         """Have chunks scanned, wherever they are: the handler.
 
         Parameters
         ----------
+        parts : mapping
+            The chunks of every worker that is to take part; with a chunk go the key of its result
+            and the bytes of that, -1 where these are not known.
         job, spine, then : bytes
             An `Upsweep`, a `Spine` and a `Downsweep`, pickled.
-        items : sequence of bytes
-            Lists of at most `SLICE` Item each, pickled; with a chunk go the key of its result and
-            the bytes of that, -1 where these are not known.
         client : str
             The client that asks, and owns the results.
-        inline : bool
-            Whether base sums are made here, which is for few states of our own monoids.
-        nbytes : int
-            What the states take in all.
+        places : int
+            On how many workers base sums are made, at most; 0 for here, which is for few states of
+            our own monoids.
         """
-        async with self._budget.hold(nbytes):
-            try:
-                parts = await self._parts(items)
-            except Absent as reason:
-                return declined(str(reason))
-            sweep = self._here if inline else self._there
-            answer = await sweep(parts, client, job, spine, then)
-            bad = bad_one([answer]) or await self._settle(parts, answer["nbytes"], client)
+        call = parts, client, job, spine, then
+        answer = await (self._there(*call, places) if places else self._here(*call))
+        bad = bad_one([answer]) or await self._settle(parts, answer["nbytes"], client)
         for some in sliced(
             [key for part in parts.values() for *_, (key, _) in part] if bad else []
         ):
@@ -160,12 +172,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         return bad or {"status": "OK"}
 
     async def _here(
-        self,
-        parts: Mapping[str, Sequence[Item]],
-        client: str,
-        job: bytes,
-        spine: bytes,
-        then: bytes,
+        self, parts: Parts, client: str, job: bytes, spine: bytes, then: bytes
     ) -> Answer:
         """Scan with base sums that are made by the scheduler, as it goes, and sent to all."""
         packed = await self._packed(parts)
@@ -173,7 +180,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         if bad := bad_one(answers):
             return bad
         try:
-            bases = _bases(spine, (state for answer in answers for state in answer["states"]))
+            bases = _bases(spine, (part for answer in answers for part in opened(answer["states"])))
         except Exception as error:
             # It may be that only the workers have what is needed; if not, the graph raises too.
             return declined(f"the scheduler cannot combine states: {error!r}")
@@ -191,21 +198,36 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         return bad or {"status": "OK", "nbytes": [answer["nbytes"] for answer in answers]}
 
     async def _there(
-        self,
-        parts: Mapping[str, Sequence[Item]],
-        client: str,
-        job: bytes,
-        spine: bytes,
-        then: bytes,
+        self, parts: Parts, client: str, job: bytes, spine: bytes, then: bytes, places: int
     ) -> Answer:
-        """Scan with base sums that the worker of the most chunks makes, which asks the others."""
+        """Scan with base sums that the workers of the most chunks make, a share of lines each."""
         for address, part in parts.items():
             if bad := await self._register(address, part, client):
                 return bad
-        packed = await self._packed(parts)
-        root = max(parts, key=lambda address: len(parts[address]))
-        message = {"job": job, "spine": spine, "then": then, "parts": [*packed.items()]}
-        return await send(self._scheduler, root, SWEEP, **message)
+        packed, name = await self._packed(parts), uuid.uuid4().hex
+        most = sorted(parts, key=lambda address: -len(parts[address]))[:places]
+        message: dict[str, Any] = {"job": job, "spine": spine, "then": then, "name": name}
+        message |= {"places": most, "members": len(parts)}
+        asked = []
+        for address, items in packed.items():
+            sweep = send(self._scheduler, address, SWEEP, items=items, **message)
+            asked.append(asyncio.create_task(sweep))
+            await asyncio.sleep(0)
+        bad = None
+        for each in asyncio.as_completed(asked):
+            answer = bad_one([await each])
+            if answer and not bad:
+                bad = answer
+                # The others may wait for states that do not come.
+                self._end(most, name)
+        return bad or {"status": "OK", "nbytes": [(await each)["nbytes"] for each in asked]}
+
+    def _end(self, places: Sequence[str], name: str) -> None:
+        """Tell workers that a call has ended, and wait for none that may be stopped."""
+        for address in places:
+            told = asyncio.create_task(send(self._scheduler, address, END, name=name))
+            self._telling.add(told)
+            told.add_done_callback(self._telling.discard)
 
     async def _parts(self, items: Iterable[bytes]) -> dict[str, list[Item]]:
         """Return the chunks of every worker that is to take part, by its address."""
@@ -239,7 +261,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                 able.sort(key=lambda address: (len(parts.get(address, ())), address))
             parts.setdefault(able[0], []).append(item)
 
-    async def _packed(self, parts: Mapping[str, Sequence[Item]]) -> dict[str, list[bytes]]:
+    async def _packed(self, parts: Parts) -> dict[str, list[bytes]]:
         """Return the chunks of every worker, pickled."""
         packed: dict[str, list[bytes]] = {address: [] for address in parts}
         for address, part in parts.items():
@@ -278,9 +300,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
             await asyncio.sleep(0)
         return None
 
-    async def _settle(
-        self, parts: Mapping[str, Sequence[Item]], nbytes: Sequence[bytes], client: str
-    ) -> Answer | None:
+    async def _settle(self, parts: Parts, nbytes: Sequence[bytes], client: str) -> Answer | None:
         """Say what became of data that was stored, if it is not there; set sizes as they are."""
         tasks = self._scheduler.tasks
         for (address, part), sizes in zip(parts.items(), nbytes, strict=True):
@@ -318,18 +338,26 @@ def _state(worker: WorkerState) -> str:
     return f"worker {worker.address} is {worker.status.name}"
 
 
-def _bases(spine: bytes, states: Iterable[bytes]) -> bytes:
+def _bases(spine: bytes, states: Iterable[Stacked]) -> Serialize:
     """Return the base sums of all chunks."""
-    return pickle.dumps(pickle.loads(spine)(map(pickle.loads, states)))
+    return Serialize(pickle.loads(spine)(states))
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Make many objects that stay, and look for no garbage among all others meanwhile."""
+    """Make many objects that stay, and look for no garbage among them, neither now nor soon.
+
+    Of 100,000 chunks that would hold the event loop for seconds. New objects are put among the old
+    ones, which Python looks through when enough others have joined them.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        # What somebody else has frozen is to stay so.
+        if was_enabled and not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
         if was_enabled:
             gc.enable()

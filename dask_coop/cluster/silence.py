@@ -62,9 +62,18 @@ async def silent_one(
             if now and seen[address][1] >= LOOKS:
                 return (
                     f"worker {address} has not been heard of for {seconds:.3g} s: it is stopped or "
-                    "hangs (coop.collective.timeout says how long that may be)"
+                    "hangs (coop.collective.timeout says how long that may be). A graph that needs "
+                    f"its chunks waits until it goes on, or {_until_lost(scheduler)}"
                 )
     return ""
+
+
+def _until_lost(scheduler: Scheduler) -> str:
+    """Say when distributed takes a silent worker for lost."""
+    key = "distributed.scheduler.worker-ttl"
+    if not scheduler.worker_ttl:
+        return f"for ever, as {key} is not set"
+    return f"is lost after {key}, {scheduler.worker_ttl:.3g} s"
 
 
 def _last_seen(scheduler: Scheduler, address: str) -> float:

@@ -18,16 +18,16 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin, Worker
 from distributed.protocol.pickle import dumps
 
 #: What a round's messages are: one more with every change of their fields, of jobs or of answers.
-PROTOCOL = 1
+PROTOCOL = 2
 
-Handler = Callable[..., Awaitable[dict[str, Any]]]
+Handler = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 
 
 def here() -> tuple[int, str]:

@@ -11,13 +11,14 @@ round, and a scan two, with the base sums made in between where the states are::
                                                                                   |
            <------------ <--------------------------------done--------------------+
 
-Base sums of a user's monoid, and of states that are large in all, are made by a worker, and states
-and bases go from worker to worker. The scheduler then sends one message, a *sweep*, to the worker
-that has the most chunks, and that one asks all others::
+Base sums of a user's monoid, and of states that are large in all, are made by workers, and states
+and bases go from worker to worker (`dask_coop.cluster.meeting`). The scheduler then sends every
+worker one message, a *sweep*::
 
-    scheduler --> worker: base sums --+-- its chunks --> worker: lifts its chunks
-                         ^            +-- its bases  --> worker: scans its chunks, keeps them
-                         +------------------states-------+
+    scheduler --its chunks--> worker: lifts its chunks, sends states, gets bases, scans its chunks
+
+States and bases travel beside their messages as distributed sends arrays, without a copy, and the
+scheduler passes them on as they come.
 
 Nothing is left on a worker between two rounds but what the scheduler knows, so calls at the same
 time do not mix, and nothing has to be cleaned up. What a scan makes is known as scattered data is.
@@ -37,7 +38,7 @@ from __future__ import annotations
 import asyncio
 import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -45,18 +46,23 @@ from typing import Any, TypeVar
 import numpy as np
 from distributed import Scheduler, Worker, WorkerPlugin
 from distributed.core import error_message
+from distributed.protocol import Serialize, Serialized, deserialize
+from distributed.protocol.compression import decompress
 from distributed.utils import run_in_executor_with_context
 from distributed.worker_state_machine import AddKeysMsg
 
 from dask_coop import chunks
+from dask_coop.algebra.monoids import State
 from dask_coop.cluster import monitor
 from dask_coop.cluster.jobs import Stacked, combined_groups, stack
+from dask_coop.cluster.meeting import Meetings, joined, shares
 from dask_coop.cluster.silence import silent_one
-from dask_coop.cluster.versions import Portable, same_version, signed
+from dask_coop.cluster.versions import Handler, Portable, same_version, signed
 from dask_coop.errors import Absent
 from dask_coop.graph.parts import within
 
 One = TypeVar("One")
+Made = TypeVar("Made")
 
 #: A chunk: its number in the round, the keys of its blocks, and what goes with it, which in a scan
 #: is the key of its result and the bytes of that.
@@ -66,6 +72,7 @@ Answer = dict[str, Any]
 
 #: The names of the handlers.
 REDUCE, SCAN, SWEEP = "dask_coop_reduce", "dask_coop_scan", "dask_coop_sweep"
+MEET, END = "dask_coop_meet", "dask_coop_end"
 
 #: How many chunks are looked up, registered, sent or told of before others may use the event loop.
 SLICE = 500
@@ -76,7 +83,7 @@ class WorkerRounds(Portable, WorkerPlugin):  # type: ignore[misc]
 
     name = "dask-coop-rounds"
     idempotent = True
-    handlers = REDUCE, SCAN, SWEEP
+    handlers: tuple[str, ...] = (REDUCE, SCAN, SWEEP, MEET, END)
 
     def setup(self, worker: Worker) -> None:
         """Add the handlers; distributed calls this."""
@@ -87,10 +94,17 @@ def attach(worker: Worker) -> None:
     """Let a worker take part in rounds, if it does not yet."""
     if REDUCE not in worker.handlers:
         side = _WorkerSide(worker)
+        parts: dict[str, Handler] = {
+            REDUCE: side.reduce,
+            SCAN: side.scan,
+            SWEEP: side.sweep,
+            MEET: side.meet,
+        }
         worker.handlers |= {
             name: same_version(worker, monitor.of_worker(worker, handler))
-            for name, handler in ((REDUCE, side.reduce), (SCAN, side.scan), (SWEEP, side.sweep))
+            for name, handler in parts.items()
         }
+        worker.handlers[END] = same_version(worker, side.end)
 
 
 class _WorkerSide:
@@ -99,6 +113,7 @@ class _WorkerSide:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._threads = worker.state.nthreads
+        self._meetings = Meetings()
         # The worker ends its executors with itself.
         self._executor = worker.executors["dask-coop"] = ThreadPoolExecutor(
             self._threads, thread_name_prefix="Dask-Coop"
@@ -140,10 +155,12 @@ class _WorkerSide:
             return bad
         if not asked and not is_root:
             return mine
-        states = [state for answer in answers for state in answer["states"]]
+        states = [state for answer in answers for state in opened(answer["states"])]
         return await self._answer(self._in_thread, _combine, job, states, groups, is_root)
 
-    async def scan(self, job: bytes, items: Sequence[bytes], bases: bytes, memo: bytes) -> Answer:
+    async def scan(
+        self, job: bytes, items: Sequence[bytes], bases: Sequence[Stacked], memo: bytes
+    ) -> Answer:
         """Scan chunks from their bases, and keep the results: the handler.
 
         Parameters
@@ -152,42 +169,80 @@ class _WorkerSide:
             A `Downsweep`, pickled.
         items : sequence of bytes
             Lists of Item, pickled; with a chunk go the key of its result and the bytes of that.
-        bases : bytes
-            The base sums of chunks, pickled.
+        bases : sequence of Stacked
+            The base sums of chunks.
         memo : bytes
             What this worker made of the same chunks before.
         """
-        return await self._answer(self._scan_mine, job, items, bases, memo)
+        of_chunks = joined((), [bases])
+        return await self._answer(self._scan_mine, job, items, of_chunks, memo)
 
     async def sweep(
-        self, job: bytes, spine: bytes, then: bytes, parts: Sequence[tuple[str, Sequence[bytes]]]
+        self,
+        job: bytes,
+        items: Sequence[bytes],
+        spine: bytes,
+        then: bytes,
+        name: str,
+        places: Sequence[str],
+        members: int,
     ) -> Answer:
-        """Have the chunks of several workers scanned, and make their base sums: the handler.
+        """Scan chunks from bases that workers make: the handler.
 
         Parameters
         ----------
         job, spine, then : bytes
             An `Upsweep`, a `Spine` and a `Downsweep`, pickled.
-        parts : sequence of (str, sequence of bytes)
-            The addresses of workers, and their items.
+        items : sequence of bytes
+            Lists of Item, pickled; with a chunk go the key of its result and the bytes of that.
+        name : str
+            That of the call.
+        places : sequence of str
+            The addresses of the workers that make base sums, of a share of the lines each.
+        members : int
+            How many workers take part.
         """
-        asked = (self._ask(a, REDUCE, job=job, items=items) for a, items in parts)
-        answers = await asyncio.gather(*asked)
+        mine = await self._answer(self._reduce_mine, job, items)
+        if mine["status"] != "OK":
+            return mine
+        parts = opened(mine["states"])
+        of_places = await self._in_thread(shares, parts, len(places))
+        answers = await asyncio.gather(
+            *(
+                self._ask(a, MEET, name=name, share=Serialize(s), members=members, spine=spine)
+                for a, s in zip(places, of_places, strict=True)
+            )
+        )
         if bad := bad_one(answers):
             return bad
-        states = [answer["states"] for answer in answers]
-        made = await self._answer(self._in_thread, _bases_of_each, spine, states)
-        if made["status"] != "OK":
-            return made
-        asked = (
-            self._ask(a, SCAN, job=then, items=items, bases=bases, memo=answer["memo"])
-            for (a, items), bases, answer in zip(parts, made["bases"], answers, strict=True)
-        )
-        answers = await asyncio.gather(*asked)
-        return bad_one(answers) or {
-            "status": "OK",
-            "nbytes": [answer["nbytes"] for answer in answers],
-        }
+        bases = await self._in_thread(joined, parts, [opened(each["bases"]) for each in answers])
+        return await self._answer(self._scan_mine, then, items, bases, mine["memo"])
+
+    async def meet(self, name: str, share: Sequence[Stacked], members: int, spine: bytes) -> Answer:
+        """Make base sums when the states of all workers have come: the handler.
+
+        Parameters
+        ----------
+        name : str
+            That of the call.
+        share : sequence of Stacked
+            A worker's states.
+        members : int
+            How many workers take part.
+        spine : bytes
+            A `Spine`, pickled.
+        """
+
+        async def make(states: Sequence[Sequence[Stacked]]) -> Answer:
+            return await self._answer(self._in_thread, _bases_of_each, spine, states)
+
+        made, mine = await self._meetings.meet(name, opened(share), members, make)
+        return made if made["status"] != "OK" else {"status": "OK", "bases": made["bases"][mine]}
+
+    async def end(self, name: str) -> Answer:
+        """Wait no longer for the states of a call: the handler."""
+        self._meetings.end(name)
+        return {"status": "OK"}
 
     async def _ask(self, address: str, handler: str, **message: Any) -> Answer:
         if address != self._worker.address:
@@ -195,7 +250,7 @@ class _WorkerSide:
         answer: Answer = await self._worker.handlers[handler](**signed(message))
         return answer
 
-    async def _in_thread(self, function: Callable[..., Answer], *args: Any) -> Answer:
+    async def _in_thread(self, function: Callable[..., Made], *args: Any) -> Made:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
     async def _reduce_mine(self, job: bytes, pickled: Sequence[bytes]) -> Answer:
@@ -203,12 +258,12 @@ class _WorkerSide:
         made = await self._in_threads(self._blocks(items, 1), _reduce, job, items)
         return {
             "status": "OK",
-            "states": [state for states, _ in made for state in states],
+            "states": Serialize([state for states, _ in made for state in states]),
             "memo": made[0][1],
         }
 
     async def _scan_mine(
-        self, job: bytes, pickled: Sequence[bytes], bases: bytes, memo: bytes
+        self, job: bytes, pickled: Sequence[bytes], bases: Mapping[int, State], memo: bytes
     ) -> Answer:
         loop, failures = asyncio.get_running_loop(), list[Exception]()
         nbytes: dict[Any, int] = {}
@@ -262,7 +317,7 @@ class _WorkerSide:
         self, blocks: Sequence[Any], function: Any, job: bytes, items: Sequence[Item], *rest: Any
     ) -> list[Any]:
         """Call a function with all chunks, or with a strip of them in each thread."""
-        # One GPU takes all chunks as one batch.
+        # GPUs take all chunks as one batch, or divide them (`dask_coop.cluster.gpus`).
         strips = 1 if chunks.kind(blocks[0][0]) == "cupy" else min(self._threads, len(items))
         cuts = pairwise(len(items) * i // strips for i in range(strips + 1))
         calls = (
@@ -294,13 +349,12 @@ async def send(server: Scheduler | Worker, address: str, handler: str, **message
     """Send a worker its part of a round; one that cannot be reached, or is silent, declines."""
     asked = asyncio.ensure_future(_send(server, address, handler, message))
     if isinstance(server, Scheduler):
-        others = (*message.get("below", ()), *message.get("parts", ()))
-        among = {address, *(other for other, _ in others)}
+        among = {address, *(other for other, _ in message.get("below", ()))}
         if silent := await silent_one(server, among, asked):
             # Which closes the connection, so that what comes late is an answer to nobody. To wait
             # for that may take as long as the worker is silent.
             asked.cancel()
-            return declined(silent)
+            return declined(silent) | {"is_silent": True}
     return await asked
 
 
@@ -317,6 +371,13 @@ async def _send(
     return answer or declined(
         f"worker {address} does not take part in collectives: its handlers are gone"
     )
+
+
+def opened(value: Any) -> Any:
+    """Return what is to travel beside a message, or has come to a scheduler so; else a value."""
+    if isinstance(value, Serialized):
+        return deserialize(value.header, decompress(value.header, value.frames))
+    return value.data if isinstance(value, Serialize) else value
 
 
 def declined(reason: str) -> Answer:
@@ -347,29 +408,29 @@ def _halves(parts: Sequence[Any]) -> Iterable[Sequence[Any]]:
 # In threads.
 
 
-def _reduce(job: bytes, items: Sequence[Item], blocks: Sequence[Any]) -> tuple[list[bytes], bytes]:
-    """Return pickled states of some chunks, numbered as these are in the round, and a memo."""
+def _reduce(
+    job: bytes, items: Sequence[Item], blocks: Sequence[Any]
+) -> tuple[list[Stacked], bytes]:
+    """Return states of some chunks, numbered as these are in the round, and a memo."""
     numbers = np.array([number for number, *_ in items])
     made, memo = pickle.loads(job)(blocks, [extra for *_, extra in items])
-    return [pickle.dumps(Stacked(numbers[part.numbers], part.fields)) for part in made], memo
+    return [Stacked(numbers[part.numbers], part.fields) for part in made], memo
 
 
-def _combine(job: bytes, states: Sequence[bytes], groups: bytes, is_root: bool) -> Answer:
+def _combine(job: bytes, states: Sequence[Stacked], groups: bytes, is_root: bool) -> Answer:
     """Combine states of each group, as far as their order allows."""
     ops = pickle.loads(job).ops
     if is_root or all(op.monoid.commutative for op in ops):
-        parts = [pickle.loads(state) for state in states]
-        found = combined_groups(ops, parts, pickle.loads(groups) if groups else None)
-        states = [pickle.dumps(part) for part in stack(found.keys(), found.values())]
-    return {"status": "OK", "states": states}
+        found = combined_groups(ops, states, pickle.loads(groups) if groups else None)
+        states = stack(found.keys(), found.values())
+    return {"status": "OK", "states": Serialize([*states])}
 
 
-def _bases_of_each(spine: bytes, states: Sequence[Sequence[bytes]]) -> Answer:
+def _bases_of_each(spine: bytes, states: Sequence[Sequence[Stacked]]) -> Answer:
     """Return the base sums of the chunks of each worker, given their states."""
-    parts = [[pickle.loads(state) for state in each] for each in states]
-    bases = pickle.loads(spine)(part for each in parts for part in each)
-    numbers = (np.concatenate([part.numbers for part in each]) for each in parts)
-    of_each = [pickle.dumps([base.of(mine) for base in bases]) for mine in numbers]
+    bases = pickle.loads(spine)(part for each in states for part in each)
+    numbers = (np.concatenate([part.numbers for part in each]) for each in states)
+    of_each = [Serialize([base.of(mine) for base in bases]) for mine in numbers]
     return {"status": "OK", "bases": of_each}
 
 
@@ -377,17 +438,12 @@ def _scan(
     job: bytes,
     items: Sequence[Item],
     blocks: Sequence[Any],
-    bases: bytes,
+    bases: Mapping[int, State],
     memo: bytes,
     pass_on: Callable[[dict[Any, Any]], None],
 ) -> None:
     """Scan chunks, and pass on the results before they are done."""
-    of_chunks = {
-        number: tuple(field[i] for field in part.fields)
-        for part in pickle.loads(bases)
-        for i, number in enumerate(part.numbers.tolist())
-    }
-    mine = [of_chunks.get(number) for number, *_ in items]
+    mine = [bases.get(number) for number, *_ in items]
     results = pickle.loads(job)(blocks, mine, memo)
     pass_on({key: result for (*_, (key, _)), result in zip(items, results, strict=True)})
-    chunks.backend_of(results[0]).synchronize()
+    chunks.backend_of(results[0]).synchronize(results)

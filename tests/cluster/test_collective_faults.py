@@ -22,9 +22,10 @@ from distributed import CancelledError, Client, futures_of
 from distributed.comm import CommClosedError
 from distributed.worker_state_machine import RemoveReplicasEvent
 from support.clusters import (
+    HALVES,
     addresses,
-    affine,
     affine_of_line,
+    along,
     cluster,
     eventually,
     evict_all,
@@ -442,13 +443,6 @@ def test_workers_come_and_go_during_scans(tmp_path: Path, fallbacks: Any) -> Non
         hold_empty(client)
 
 
-AFFINE = affine(lambda x: (np.where(x > 0, 0.5, -1.0), x.astype("f8")))
-
-
-def along(function: Callable[..., Any], host: Any) -> Any:
-    return np.apply_along_axis(function, 0, host)
-
-
 #: Calls, and what NumPy makes of the same array.
 CALLS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
     (dc.sum, np.sum),
@@ -465,10 +459,10 @@ CALLS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
         lambda x, **kw: dc.histogram(x, [-9, 0, 5], axis=0, **kw)[0],
         lambda a: along(lambda line: np.histogram(line, [-9, 0, 5])[0], a).T,
     ),
-    (lambda x, **kw: dc.reduce(x, AFFINE, axis=0, **kw), lambda a: along(affine_of_line, a)[-1]),
+    (lambda x, **kw: dc.reduce(x, HALVES, axis=0, **kw), lambda a: along(affine_of_line, a)[-1]),
     (lambda x, **kw: dc.cumsum(x, 0, **kw), lambda a: a.cumsum(0)),
     (lambda x, **kw: dc.cumsum(x, -1, **kw), lambda a: a.cumsum(-1)),
-    (lambda x, **kw: dc.scan(x, AFFINE, axis=0, **kw), lambda a: along(affine_of_line, a)),
+    (lambda x, **kw: dc.scan(x, HALVES, axis=0, **kw), lambda a: along(affine_of_line, a)),
     (
         lambda x, **kw: dc.cummax(x, 0, reverse=True, **kw),
         lambda a: np.maximum.accumulate(a[::-1])[::-1],

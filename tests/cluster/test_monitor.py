@@ -106,11 +106,20 @@ def test_calls_and_fallbacks_are_events(client: Client, x: da.Array) -> None:
         dc.min(da.from_array(LINE, chunks=100), engine="collective")
     eventually(lambda: len(client.get_events(TOPIC)) == seen + 3)
     first, second, last = (event for _, event in client.get_events(TOPIC)[seen:])
-    assert (first["action"], first["status"]) == ("reduce", "OK")
-    assert (second["action"], second["status"]) == ("scan", "OK")
+    assert (first["action"], first["function"], first["status"]) == ("reduce", "sum", "OK")
+    assert (second["action"], second["function"], second["status"]) == ("scan", "cumsum", "OK")
     assert 0 < second["seconds"] < 60
     assert (last["action"], last["function"]) == ("fallback", "min")
     assert "not in memory on a cluster: persist them" in last["reason"]
+
+
+def test_calls_of_a_function_are_told_by_its_name(client: Client, x: da.Array) -> None:
+    seen = len(client.get_events(TOPIC))
+    # Its digits are counted, and what they leave is looked for, in several calls.
+    assert dc.median(x, axis=0, engine="collective") == 499.5
+    told = [event for _, event in client.get_events(TOPIC)[seen:]]
+    assert {event["function"] for event in told} == {"median"}
+    assert {event["action"] for event in told} <= {"reduce", "fallback"}
 
 
 def test_what_the_scheduler_declines_is_told_with_the_reason(client: Client, x: da.Array) -> None:
@@ -139,8 +148,8 @@ def test_prometheus_is_told_by_the_scheduler_and_by_workers(client: Client, x: d
     dc.sum(x, engine="collective")
     after = page(client, "metrics")
     for unit, activity, least in (
-        ("count", "collective-reduce", 1),
-        ("seconds", "collective-reduce", 1e-6),
+        ("count", "collective-sum", 1),
+        ("seconds", "collective-sum", 1e-6),
         ("count", "sent", 2),
         ("bytes", "sent", 100),
         ("bytes", "received", 100),
@@ -182,7 +191,7 @@ def test_the_page_has_calls_times_and_fallbacks(client: Client, x: da.Array) -> 
         assert session.document.title == "Dask: Coop"
         (told,) = session.document.roots
         assert re.search(
-            r">collective-reduce</td><td[^>]*>\d+</td><td[^>]*>[\d.]+ m?s</td>", told.text
+            r">collective-sum</td><td[^>]*>\d+</td><td[^>]*>[\d.]+ m?s</td>", told.text
         )
         assert re.search(
             r">sent</td><td[^>]*>\d+</td><td[^>]*></td><td[^>]*>[\d.]+ k?i?B</td>", told.text
@@ -198,7 +207,7 @@ def test_a_performance_report_holds_them(client: Client, x: da.Array, tmp_path: 
         dc.cumsum(x, engine="collective")
         dc.max(da.from_array(LINE, chunks=100), engine="collective")
     text = name.read_text()
-    assert re.search(r"collective-scan +[1-9]\d* count", text)
+    assert re.search(r"collective-cumsum +[1-9]\d* count", text)
     assert re.search(r"fallbacks +[1-9]\d* count", text)
     assert "max ran as a graph: the chunks of array-" in text
     assert COLOR in text

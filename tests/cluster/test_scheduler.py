@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from asyncio.events import Handle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,34 @@ def test_the_event_loop_is_held_for_slices_only(
     assert fallbacks() == []
 
 
+def test_what_is_made_known_is_no_reason_to_look_for_garbage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    before = gc.get_threshold()
+    looked: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        looked.append(info["generation"])
+
+    gc.set_threshold(700, 2, 2)
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        kept = []
+        for _ in range(100):
+            with cluster_scheduler._uncollected():
+                kept.append([[i] for i in range(500)])
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+        # As tests begin.
+        gc.freeze()
+    assert gc.isenabled()
+    assert looked == []
+    assert gc.is_tracked(kept[0][0])
+
+
 def test_more_chunks_than_the_configuration_allows_are_a_graph(
     client: Client, fallbacks: Any
 ) -> None:
@@ -223,8 +251,35 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.fixture
+def met(client: Client) -> Iterator[Callable[[], list[int]]]:
+    """Return what takes the bytes of states that have come to each worker."""
+
+    def note(dask_worker: Any) -> None:
+        handler = dask_worker.handlers[cluster_worker.MEET]
+        dask_worker.met, dask_worker.meet = 0, handler
+
+        async def meet(**message: Any) -> Any:
+            for _, fields in cluster_worker.opened(message["share"]):
+                dask_worker.met += sum(field.nbytes for field in fields)
+            return await handler(**message)
+
+        dask_worker.handlers[cluster_worker.MEET] = meet
+
+    def take(dask_worker: Any) -> int:
+        found, dask_worker.met = dask_worker.met, 0
+        return int(found)
+
+    def restore(dask_worker: Any) -> None:
+        dask_worker.handlers[cluster_worker.MEET] = dask_worker.meet
+
+    client.run(note)
+    yield lambda: list(client.run(take).values())
+    client.run(restore)
+
+
 def test_large_states_of_scans_go_from_worker_to_worker(
-    client: Client, fallbacks: Any, read: list[int]
+    client: Client, fallbacks: Any, read: list[int], met: Callable[[], list[int]]
 ) -> None:
     # Sums of float64 keep what is rounded off, so 16 bytes for each of a chunk's lines.
     x = client.persist(da.random.default_rng(5).normal(size=(34, 123_000), chunks=(1, -1)))
@@ -235,6 +290,10 @@ def test_large_states_of_scans_go_from_worker_to_worker(
         read.clear()
         now = call(x, axis=0, engine="collective")
         assert sum(read) < 200_000
+        # Each of them to one worker, and to each a third.
+        came = met()
+        assert sum(came) == 34 * 123_000 * 16
+        assert max(came) == min(came)
         assert fallbacks() == []
         lazy = client.persist(call(x, axis=0))
         assert bool(values(client, (now == lazy).all()))
@@ -258,6 +317,59 @@ def test_large_states_of_reductions_are_combined_by_workers(
         # The scheduler reads it, and then the client.
         assert sum(read) < 2 * (50_000 * of_state) + 100_000
         np.testing.assert_array_equal(now, lazy)
+    assert fallbacks() == []
+
+
+LABELS = RNG.integers(-1, 40, 60_000)
+
+
+def by_label(x: da.Array, labels: Any, **options: Any) -> Any:
+    return dc.groupby_reduce(x, labels, func=["sum", "argmax"], **options)[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [((60_000,), 7000), ((3, 60_000), (2, 7000)), ((3, 20_000, 3), (2, 7000, 3))],
+)
+def test_large_labels_are_data_beside_the_chunks(
+    client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch, shape: Any, chunks: Any
+) -> None:
+    # Sums of whole numbers are the same in any order.
+    host = RNG.integers(-99, 99, shape).astype("f8")
+    x = persist(client, host, chunks)
+    labels = LABELS.reshape(-1, 3) if len(shape) > 2 else LABELS
+    expected = values(client, by_label(x, labels))
+    monkeypatch.setattr(cluster_client, "THROUGH_BYTES", 1000)
+    sent: list[Any] = []
+    ask = cluster_client._ask
+
+    def noting(client: Client, handler: str, outputs: Any, message: dict[str, Any]) -> Any:
+        sent.append(sum(map(len, message["items"])))
+        return ask(client, handler, outputs, message)
+
+    monkeypatch.setattr(cluster_client, "_ask", noting)
+    for found, wanted in zip(by_label(x, labels, engine="collective"), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert len(sent) == 1
+    assert sent[0] < 3000
+    assert fallbacks() == []
+
+
+def test_a_direct_clients_large_labels_do_not_pass_the_scheduler(
+    client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch, read: list[int]
+) -> None:
+    monkeypatch.setattr(cluster_client, "THROUGH_BYTES", 1000)
+    host = RNG.integers(-99, 99, 60_000).astype("f8")
+    with Client(client.scheduler.address, set_as_default=False, direct_to_workers=True) as direct:
+        x = persist(direct, host, 7000)
+        expected = values(direct, by_label(x, LABELS))
+        dc.sum(x, engine="collective")
+        read.clear()
+        found = by_label(x, LABELS, engine="collective")
+        assert sum(read) < LABELS.size / 2
+        for pair in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(*pair)
+        del x
     assert fallbacks() == []
 
 
@@ -294,7 +406,8 @@ def test_callers_of_large_states_wait_in_line(
     for thread in threads:
         thread.join()
     assert sum(read) < 1_000_000
-    assert most == 2
+    # A message to each worker.
+    assert most == 2 * 3
     for now in found:
         np.testing.assert_array_equal(values(client, now), lazy)
     assert len(found) == 8

@@ -125,8 +125,14 @@ def test_a_call_becomes_a_graph_which_ends_when_the_worker_goes_on(
         assert found == []
     call.join()
     assert found == [BOTH.sum()]
+    # Also to who has asked for nothing, for it may take as long as that.
+    seen = [r for r in caplog.records if "runs as a graph" in r.getMessage()]
+    assert {record.levelname for record in seen} == {"WARNING"}
     (said,) = fallbacks()
     assert f"worker {victim} has not been heard of" in said
+    assert (
+        "waits until it goes on, or is lost after distributed.scheduler.worker-ttl, 300 s" in said
+    )
 
 
 def test_what_a_stopped_worker_makes_late_is_removed(client: Client, tmp_path: Path) -> None:

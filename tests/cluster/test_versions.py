@@ -114,9 +114,11 @@ def test_a_worker_of_another_version_or_none(
             with (
                 dask.config.set({"coop.fallback": "warn"}),
                 pytest.warns(dc.FallbackWarning, match=re.escape(reason)),
+                pytest.raises(
+                    RuntimeError, match=f"worker {worker} has dask_coop 9[.]9[.]9, and the"
+                ),
             ):
-                total = dc.sum(x, engine="collective")
-            assert total == LINE.sum()
+                dc.sum(x, engine="collective")
         # What does not take part does no harm.
         y = on(client, mine, LINE + 1)
         assert dc.sum(y, engine="collective") == LINE.sum() + 12
@@ -137,8 +139,11 @@ def test_a_worker_of_another_version_that_another_asks(
         wait_for(client, x)
         holders = client.who_has(x)
         assert [holders[(x.name, i)][0] for i in (0, 5)] == [mine, worker]
-        found, _ = dc.histogram(x, 50_000, (0, 12), engine="collective")
-        np.testing.assert_array_equal(found, 2 * np.histogram(LINE, 50_000, (0, 12))[0])
+        # As does the graph, which that worker has a part in.
+        with pytest.raises(
+            RuntimeError, match=r"has dask_coop 9[.]9[.]9, and the graph is of dask_coop"
+        ):
+            dc.histogram(x, 50_000, (0, 12), engine="collective")
         (said,) = fallbacks()
         assert f"worker {worker} {ANOTHER}, and {OURS}" in said
         del x
@@ -192,7 +197,19 @@ def test_a_worker_that_joins_says_so_and_so_do_graphs(
         reason = f"worker {worker} {has}, and {OURS}"
         eventually(lambda: reason in (tmp_path / "worker.log").read_text())
         if has == ANOTHER:
-            assert values(client, dc.sum(on(client, worker))) == LINE.sum()
+            x = on(client, worker)
+            for lazy in (dc.sum(x), dc.cumsum(x), dc.groupby_reduce(x, LINE % 3, func="sum")[0]):
+                future = client.compute(lazy, workers=[worker])
+                with pytest.raises(RuntimeError) as caught:
+                    future.result()
+                assert str(caught.value) == (
+                    f"worker {worker} has dask_coop 9.9.9, and the graph is of dask_coop "
+                    f"{dc.__version__}: install one version for the client, the scheduler and all "
+                    "workers"
+                )
+            # It goes on, and others are not disturbed.
+            assert worker in addresses(client)
+            del x, future
             return
 
         def has_ended() -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from support.clusters import affine, affine_of_line
+from support.clusters import HALVES, affine_of_line, along
 
 import dask_coop as dc
 
@@ -35,10 +35,6 @@ class Call:
     lazy: bool = False
 
 
-def along(function: Callable[[Any], Any], host: Any) -> Any:
-    return np.apply_along_axis(function, 0, host)
-
-
 def combine_or_raise(a: Any, b: Any) -> Any:
     found = np.maximum(a, b)
     if np.any(found >= LIMIT):
@@ -52,7 +48,6 @@ def limited(of: Callable[[Any], Any], host: Any) -> Any:
     return of(host)
 
 
-AFFINE = affine(lambda x: (np.where(x > 0, 0.5, -1.0), x.astype("f8")))
 RAISING = dc.Monoid("raising", combine_or_raise, -np.inf, "f8", commutative=True)
 
 
@@ -104,12 +99,12 @@ CALLS = [
     ),
     Call(
         "reduce, own monoid",
-        lambda x, **kw: dc.reduce(x, AFFINE, axis=0, **kw),
+        lambda x, **kw: dc.reduce(x, HALVES, axis=0, **kw),
         lambda a: along(affine_of_line, a)[-1],
     ),
     Call(
         "scan, own monoid",
-        lambda x, **kw: dc.scan(x, AFFINE, axis=0, **kw),
+        lambda x, **kw: dc.scan(x, HALVES, axis=0, **kw),
         partial(along, affine_of_line),
     ),
     Call(

@@ -191,6 +191,15 @@ def affine(lift: Callable[[Any], tuple[Any, Any]]) -> dc.Monoid:
     )
 
 
+#: By which `affine_of_line` is a scan.
+HALVES = affine(lambda x: (np.where(x > 0, 0.5, -1.0), x.astype("f8")))
+
+
+def along(function: Callable[..., Any], host: Any) -> Any:
+    """Apply a function of lines to those along the first axis."""
+    return np.apply_along_axis(function, 0, host)
+
+
 def affine_of_line(host: Any) -> Any:
     """Return the scan of a line by y -> y / 2 + b where b is positive, else y -> -y + b."""
     found, y = [], 0.0

@@ -1,0 +1,120 @@
+"""Where states of a scan meet: in shares of their lines, in one piece each, for all or for none."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed.protocol import Serialize, dumps, loads
+
+from dask_coop.cluster.jobs import Stacked, merged
+from dask_coop.cluster.meeting import Meetings, joined, shares
+from dask_coop.cluster.worker import opened
+
+RNG = np.random.default_rng(1)
+
+
+def states(numbers: list[int], *shapes: tuple[int, ...]) -> Stacked:
+    """Return states with a field for each of some shapes."""
+    return Stacked(np.array(numbers), tuple(RNG.normal(size=(len(numbers), *s)) for s in shapes))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [states([0, 2], (5, 3), (5, 3)), states([1], (5, 3), (5, 3))],
+        # Of another shape, with a number for all lines, without lines, and fewer than places.
+        [states([4], (2, 9), (1, 1)), states([1, 3], (0, 9), (0, 9))],
+        [states([0, 1], (2,), (1,))],
+        [states([0], (1,), (1,))],
+    ],
+)
+def test_shares_of_lines_join_to_the_whole(parts: list[Stacked], n: int) -> None:
+    of_places = shares(parts, n)
+    assert len(of_places) == n
+    for share in of_places:
+        assert all(field.flags.c_contiguous for part in share for field in part.fields)
+    longest = max(max(field.nbytes for field in part.fields) for part in parts)
+    most = max(max(field.nbytes for field in part.fields) for each in of_places for part in each)
+    assert most <= -(-longest // n) + 9 * 9 * 8
+    # A base has no more fields than a state, and the first chunk has none.
+    bases = [[take(p, slice(1, None)) for p in merged(share)] for share in of_places]
+    bases = [[Stacked(p.numbers, p.fields[:1]) for p in share] for share in bases]
+    found = joined(parts, bases)
+    first = {int(p.numbers[0]) for p in merged(parts)}
+    for numbers, fields in parts:
+        for i, number in enumerate(numbers.tolist()):
+            if number in first:
+                assert number not in found
+            else:
+                np.testing.assert_array_equal(found[number][0], fields[0][i])
+
+
+def test_states_are_put_in_order_whatever_parts_they_come_in() -> None:
+    whole = states([*range(9)], (4,), (1,))
+    order = RNG.permutation(9)
+    shuffled = Stacked(order, tuple(field[order] for field in whole.fields))
+    (found,) = merged([shuffled.of(np.array([])), *(take(shuffled, i) for i in ((3, 1), (0,)))])
+    expected = take(whole, sorted(order[[3, 1, 0]]))
+    np.testing.assert_array_equal(found.numbers, expected.numbers)
+    for pair in zip(found.fields, expected.fields, strict=True):
+        np.testing.assert_array_equal(*pair)
+    (same,) = merged([whole])
+    assert same is whole
+
+
+def take(part: Stacked, rows: Any) -> Stacked:
+    rows = rows if isinstance(rows, slice) else np.array(rows)
+    return Stacked(part.numbers[rows], tuple(field[rows] for field in part.fields))
+
+
+def test_states_travel_without_a_copy() -> None:
+    part = states([0, 1], (1000,))
+    frames = dumps({"states": Serialize([part])})
+    (field,) = part.fields
+    beside = [frame for frame in frames if memoryview(frame).nbytes == field.nbytes]
+    assert any(np.shares_memory(np.frombuffer(frame), field) for frame in beside)
+    copies = [bytearray(frame) for frame in frames]
+    # A scheduler has what it passes on as it came, and opens what it needs itself.
+    passed = loads(copies, deserialize=False)["states"]
+    for ((numbers, fields),) in (
+        loads(copies)["states"],
+        opened(passed),
+        opened(Serialize([part])),
+    ):
+        np.testing.assert_array_equal(numbers, [0, 1])
+        np.testing.assert_array_equal(fields[0], field)
+    assert opened([part]) == [part]
+    ((_, fields),) = loads(copies)["states"]
+    assert any(np.shares_memory(np.frombuffer(c, "u1"), fields[0]) for c in copies if len(c))
+    assert len(pickle.dumps(passed.header)) < 1000
+
+
+def test_a_place_waits_for_all_and_answers_each() -> None:
+    async def run() -> None:
+        meetings = Meetings()
+
+        async def make(given: Any) -> Any:
+            return {"status": "OK", "bases": [f"base of {each}" for each in given]}
+
+        met = [asyncio.create_task(meetings.meet("a", s, 3, make)) for s in ("x", "y")]
+        other = asyncio.create_task(meetings.meet("b", "u", 2, make))
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in (*met, other))
+        met.append(asyncio.create_task(meetings.meet("a", "z", 3, make)))
+        for task, share in zip(met, "xyz", strict=True):
+            answer, mine = await task
+            assert answer["bases"][mine] == f"base of {share}"
+        meetings.end("b")
+        answer, _ = await other
+        assert answer["status"] == "declined"
+        # Who comes late is not left waiting.
+        answer, _ = await meetings.meet("b", "v", 2, make)
+        assert answer["status"] == "declined"
+        assert not meetings._waiting
+
+    asyncio.run(run())
