@@ -18,13 +18,14 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint fuzz soak upstream gpu-test gpu-sanitize bench dist clean
+.PHONY: help demo check test lint docs fuzz soak upstream gpu-test gpu-sanitize bench dist clean
 
 help:
 	@echo "make demo          describe and equalise pictures, and run the examples; the results are in demo/"
 	@echo "make check         lint, then the tests of the folders that changed; BASE=HEAD~1 says since when"
 	@echo "make test          lint, then all tests that this machine can run"
 	@echo "make lint          ruff and mypy"
+	@echo "make docs          the documentation as a site, build/docs/index.html"
 	@echo "make fuzz          random cases against NumPy for a minute, or FUZZ_SECONDS=600"
 	@echo "make soak          2,000 random calls on a cluster that is dealt with badly, or SOAK_CALLS; writes docs/reliability.md"
 	@echo "make upstream      other libraries' own tests, with ours in the place of their functions"
@@ -61,6 +62,12 @@ lint: $(FOR_TEST)
 	$(PY) -m ruff format --check --quiet
 	$(PY) -m mypy
 
+# A warning, such as of a broken link, is an error. The gallery's scripts run once; tests run them
+# in any case, and build the site without.
+docs: $(FOR_TEST)
+	$(PY) -m sphinx --fail-on-warning --keep-going --quiet --jobs auto $(SPHINX) docs build/docs
+	@echo "build/docs/index.html"
+
 # On CuPy chunks where there is a GPU; tests/fuzz/__main__.py lists what can be set besides.
 fuzz: $(FOR_TEST)
 	PYTHONPATH=tests:tools$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m fuzz
@@ -86,7 +93,7 @@ dist: $(FOR_DIST)
 	$(PY) tools/release.py
 
 clean:
-	rm -rf .venv demo dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv demo dist build docs/api docs/gallery .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 comma := ,

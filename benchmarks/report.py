@@ -85,7 +85,7 @@ def text(folder: Path, start: Path) -> str:
 
     parts = [
         HEAD.format(
-            results=f"[{folder.name}]({relative(folder)})",
+            results=f"`{relative(folder)}`",
             host=HOST_ELEMENTS,
             caches=CACHES,
             sets=LEAST_SETS,

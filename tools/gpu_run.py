@@ -44,7 +44,7 @@ def table(entries: list[dict[str, Any]]) -> str:
     fuzzed = [entry for entry in entries if "cases" in entry]
     if not fuzzed:
         return page
-    page += "\n# Where random cases ran (`make fuzz`)\n\n"
+    page += "\n## Where random cases ran (`make fuzz`)\n\n"
     columns = [*_MACHINE, "commit", "seconds", "processes", "cases", "wrong"]
     totals = [
         {**e, "cases": f"{sum(e['cases'].values()):,}", "wrong": sum(e["failures"].values())}

@@ -34,7 +34,7 @@ SECTIONS = {
 HEAD = """# Reference
 
 Every public name of `dask_coop`, with its parameters; `help(dask_coop.cumsum)` shows shapes,
-dtypes, errors and examples. Methods along named dimensions are in [xarray.md](xarray.md).
+dtypes, errors and examples. Methods along named dimensions are in [With xarray](xarray.md).
 """
 
 

@@ -1,0 +1,129 @@
+"""Writes the lists of docs/coming.md: which function of other libraries is which of ours.
+
+``python tools/coming.py --write`` writes them anew; a test holds the page to the package.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import dask_coop
+from dask_coop.api import flox_calls, installed_dask
+from dask_coop.api.fallback import dasks
+
+PAGE = Path(__file__).parents[1] / "docs" / "coming.md"
+
+#: What differs from Dask's function of the same name, beside what may be given besides.
+DIFFERENCES = {
+    "bincount": "of any number of dimensions",
+    "histogram": "bins and range may be found in the same graph",
+    "matmul": "not served by `install`",
+    "median": "also over all axes",
+    "nanmedian": "also over all axes; float32 stays float32",
+    "nanpercentile": "also over all axes",
+    "nanquantile": "also over all axes",
+    "norm": "orders that need singular values are left to Dask",
+    "percentile": "exact, of any number of dimensions",
+    "push": "the axis comes before the limit",
+    "quantile": "also over all axes",
+    "topk": "ties by the smallest index for any chunking",
+    "argtopk": "ties by the smallest index for any chunking",
+    "transpose": "not served by `install`",
+}
+
+#: What is called otherwise here, by its name in Dask.
+CALLED = {"push": "ffill"}
+
+#: What says how a call is run, of every function or of many.
+HOW = ("engine", "split_every", "recompute", "out")
+
+#: Public functions of ours that Dask has under the same name, and that `install` leaves to it.
+NOT_INSTALLED = ("matmul", "transpose")
+
+#: What CuPy 14 does not have under its name.
+NOT_IN_CUPY = """argtopk bfill box_filter cummax cummin cumulative_trapezoid describe ewm_mean
+explain ffill from_npy groupby_reduce groupby_scan install installed integral_image logcumsumexp
+moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm
+reduce report scan select to_gpu to_hist to_host topk uninstall value_counts"""
+
+#: What cuPyNumeric 26.05 has and CuPy not, and the other way round.
+ONLY_IN_CUPYNUMERIC = "nanpercentile nanquantile"
+ONLY_IN_CUPY = "cumulative_prod cumulative_sum nanstd nanvar ptp std"
+
+
+def functions() -> list[str]:
+    """Return the names of public functions."""
+    return [name for name in dask_coop.__all__ if name[0].islower()]
+
+
+def in_cupy() -> set[str]:
+    """Return the public functions that CuPy has, too."""
+    return {*functions()} - {*NOT_IN_CUPY.split()}
+
+
+def of_dask() -> str:
+    """Return a table of Dask's functions."""
+    rows = {row.name: row.module for row in installed_dask.rows()}
+    rows |= dict.fromkeys(NOT_INSTALLED, "dask.array")
+    lines = ["| `dask.array` | here | takes besides | otherwise |", "|---|---|---|---|"]
+    for name in sorted(rows):
+        theirs = dasks(getattr(import_module(rows[name]), name))
+        ours = getattr(dask_coop, CALLED.get(name, name))
+        more = [n for n in parameters(ours) if n not in {*parameters(theirs), *HOW}]
+        more = [f"`{n}=`" for n in more] if name not in CALLED else []
+        shown = f"{rows[name]}.{name}".replace("dask.array", "da")
+        cells = [f"`{shown}`", f"`dc.{ours.__name__}`", ", ".join(more), DIFFERENCES.get(name, "")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def parameters(function: Any) -> list[str]:
+    """Return the names of a function's parameters that may be given by name."""
+    found = inspect.signature(function).parameters.values()
+    return [p.name for p in found if p.kind not in (p.POSITIONAL_ONLY, p.VAR_KEYWORD)]
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names)) + "."
+
+
+def of_xarray() -> str:
+    """Return the methods of arrays that the accessor has under the same names."""
+    import xarray as xr
+
+    from dask_coop.xarray import CoopDataArray
+
+    methods = {name for name in vars(CoopDataArray) if name[0] != "_"}
+    return listed(name for name in methods if hasattr(xr.DataArray, name))
+
+
+PARTS = {
+    "dask": of_dask,
+    "cupy": lambda: listed(in_cupy()),
+    "cupynumeric": lambda: listed(
+        in_cupy() - {*ONLY_IN_CUPY.split()} | {*ONLY_IN_CUPYNUMERIC.split()}
+    ),
+    "xarray": of_xarray,
+    "flox": lambda: listed({*flox_calls._REDUCTIONS, *flox_calls._SCANS}),
+}
+
+
+def page() -> str:
+    """Return the text of the page, of which what stands around the lists is kept."""
+    text = PAGE.read_text()
+    for name, make in PARTS.items():
+        before, rest = text.split(f"<!-- {name} -->")
+        text = f"{before}<!-- {name} -->\n\n{make()}\n\n<!-- end of {name} -->"
+        text += rest.split(f"<!-- end of {name} -->")[1]
+    return text
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        raise SystemExit(__doc__)
+    PAGE.write_text(page())

@@ -1,0 +1,383 @@
+"""Writes docs/errors.md: every message that the library can raise, and what to do about it.
+
+``python tools/messages.py --write`` writes it anew. Messages are read from the source: whatever an
+exception of dask_coop is made with, or a warning. A test holds the page to the source.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGE = REPOSITORY / "dask_coop"
+PAGE = REPOSITORY / "docs" / "errors.md"
+BEGIN, END = "<!-- messages -->", "<!-- end of messages -->"
+
+#: Headings, where messages stand that are of modules that begin so, and what is to be said of all;
+#: the longest beginning decides.
+SECTIONS = {
+    "Any function": ("__init__ algebra api chunks graph", ""),
+    "Reductions": ("api/extrema api/moments api/norm api/timedelta api/sums api/dates", ""),
+    "Scans": ("api/cumulative api/scan_arguments graph/scan", ""),
+    "Histograms": (
+        "api/histogram api/histogramdd api/bincount api/hist api/lazy_bins algebra/bins "
+        "algebra/edges graph/histogram chunks/numpy/histogram chunks/cupy/histogram",
+        "",
+    ),
+    "Order and selection": (
+        "api/order api/topk api/selection api/unique algebra/digits algebra/quantiles "
+        "graph/selection",
+        "",
+    ),
+    "Groups": (
+        "api/grouped api/group_ graph/grouped graph/group_scans graph/found_groups",
+        "",
+    ),
+    "Windows and gaps": ("api/windows api/fills", ""),
+    "Matrices": ("api/linalg algebra/semirings", ""),
+    "Operations of one's own": ("api/monoid api/fields api/laws api/ufuncs", ""),
+    "Installed in the place of Dask's functions": (
+        "api/install api/substitutes api/flox_calls api/gpu_chunks api/explain api/report",
+        "What is `Refused` is served by the function that was there before; `dask_coop.report()` "
+        'has the reason, and with `coop.fallback` "warn" or "raise" it is said at the call.',
+    ),
+    "Labels and units": (
+        "api/labelled api/units xarray",
+        "Labels are xarray's, quantities pint's.",
+    ),
+    "Files, GPUs and the node": (
+        "api/transfer api/files chunks/npy chunks/files chunks/cupy/backend chunks/numpy/jit cuda "
+        "node",
+        "",
+    ),
+    "Clusters": (
+        "cluster",
+        "What is `Declined` runs as a graph, with the same result, and is an error only where "
+        '`coop.fallback` is "raise". [Collectives](collective.md) has all reasons.',
+    ),
+    "Configuration": ("graph/config", ""),
+    "The command line": ("cli", "One line on stderr and status 2; `--help` shows all options."),
+    "Faults of the library": (
+        "chunks/cupy/matmul chunks/cupy/scan chunks/cupy/histogram_strategies chunks/one_by_one "
+        "cuda/programs cuda/transfer chunks/masked",
+        "No public function leads here, unless it has a fault: please report it with the call.",
+    ),
+}
+
+#: What to do about messages that begin so, where they don't say it themselves.
+ADVICE = {
+    "{said}; {name} takes": "Dask's functions have arguments that this one has not; the message "
+    "has those that it takes.",
+    "{refusal}; {name} would be Dask's, which has none": "Set `array.query-planning` to False, or "
+    "convert the array as the first half of the message says.",
+    "{refusal}; {name} would be Dask's, which has no argument": "Convert the array as the first "
+    "half of the message says, or leave the argument out.",
+    "{refusal}. So it was left": "The first half says why this library did not take the array, "
+    "the second what Dask said of it. Convert the array as either says.",
+    "{cause}; with coop.fallback='allow'": '`coop.fallback` is "raise": allow it, or do what the '
+    "message says before.",
+    "{name} {how}: {cause}": '`coop.fallback` is "warn". The result is right; it was made by '
+    "Dask's function or by a graph, for the reason that the warning has.",
+    "{name} has {…} chunks and {other}": "Move one of them: `dc.to_gpu` or `dc.to_host`.",
+    "{name} has chunks of type": "Sparse chunks and the like have no kernels here.",
+    "ptp does not take dtype bool": "Convert it, such as with `.astype('i1')`.",
+    "For arrays which have more than one dimension": "Name the axis, or flatten the array.",
+    "Too many bins for data range": "The bins would be narrower than numbers lie there: take "
+    "fewer, or a wider range.",
+    "there is no quantile of no element": "The array, or what NaN leave of it, is empty.",
+    "Automated estimation of the number of bins": "Give a number of bins, or edges.",
+    "All-NaN slice encountered": "A warning, as NumPy's: results of lines without a number are "
+    "NaN.",
+    "monoid {name} {words}": "The message has the elements for which the law does not hold. "
+    "Mostly the identity is not neutral, or the order of the arguments is not kept.",
+    "{name} needs CuPy and an NVIDIA GPU": "Install `[cuda12]` or `[cuda13]` where the task runs; "
+    "on a cluster that is every worker.",
+    "Node finds no NVIDIA GPU": "`nvidia-smi` should list one; CUDA_VISIBLE_DEVICES may hide it.",
+    "this does not compile for {arch}": "If the source is that of a `Monoid`, the compiler's "
+    "message below it is about its `cuda=`. Otherwise please report it.",
+    "NVRTC cannot be loaded": "Install `[cuda12]` or `[cuda13]`; without a GPU `[nvrtc]`.",
+    "device {ordinal} does not tell": "The driver is older than CUDA 12, or broken: `nvidia-smi`.",
+    "device {ordinal} refused": "The driver is older than CUDA 12, or broken: `nvidia-smi`.",
+    "GPU {ordinal} has no context": "Another process may have all of its memory: `nvidia-smi`.",
+    "GPU {ordinal} does not reach": "These GPUs cannot read each other's memory. Give `Node` only "
+    "some of them, as `devices=`, or use LocalCUDACluster.",
+    "the driver refused a launch": "MIG, MPS or exclusive mode may be in the way; give `Node` one "
+    "GPU, as `devices=[0]`, or use LocalCUDACluster.",
+    "{what} gave up after": "A GPU hangs or is very busy with others' work. The process's "
+    "contexts may be broken: restart it.",
+    "cannot read {what}": "The file system said so: see whether the file can be read there.",
+    "the file ends before": "It is shorter than when the array was made: call `from_npy` again.",
+    "its states are {nbytes}": "Nothing: a graph combines states that are that large.",
+    "chunk {key} is not in memory: it is {status}": "Persist the array, and wait for it.",
+    "chunk {key} is not in memory: it is {state}": "Persist the array, and wait for it.",
+    "the chunks of {name} are not in memory": "`x = x.persist()` with a client.",
+    "its chunks belong to several clients": "Make all arrays of a call by one client.",
+    "the scheduler does not take part": "It has been restarted: call again.",
+    "the cluster cannot be made to take part": "The scheduler and all workers need dask_coop.",
+    "worker {…} was lost": "Nothing: a graph has taken over.",
+    "worker {address} would have to spill": "Smaller chunks don't help: a collective takes all at "
+    "a time. Use a graph, or more memory.",
+}
+
+#: What to do about those of a kind that the table above has no word for.
+OF_KIND = {
+    "Refused": "Dask's function of that name does it, where there is one.",
+    "Declined": "A graph does it instead.",
+}
+
+#: What is said by exceptions that are made with something else than a text; nothing new of those
+#: that repeat another's message.
+_VERSIONS = (
+    "{place} has {has}, and the client has {…}: install one version for the client, the scheduler "
+    "and all workers",
+)
+NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
+    ("algebra/bins", "str(error).replace('create 1 ', f'create {bins} ')"): (
+        "max must be larger than min in range parameter.",
+        "supplied range of [{first_edge}, {last_edge}] is not finite",
+        "`bins` must be positive, when an integer",
+        "`bins` must increase monotonically, when an array",
+    ),
+    ("api/extrema", "nothing"): ("attempt to get {name} of an empty sequence",),
+    ("api/flox_calls", "str(error)"): (),
+    ("api/monoid", "caller"): (),
+    ("api/order", "self.refusal"): (
+        "Quantiles must be in the range [0, 1]",
+        "Percentiles must be in the range [0, 100]",
+    ),
+    ("api/ufuncs", "caller"): (),
+    ("chunks/masked", "name"): (),
+    ("chunks/masks", "name"): (),
+    ("chunks/numpy/jit", "message"): (),
+    ("cli/readers", "str(error)"): (),
+    ("cluster/client", "answer['reason']"): _VERSIONS,
+    ("cluster/plugin", "reason"): _VERSIONS,
+    ("cluster/versions", "reason"): _VERSIONS,
+    ("cluster/versions", "self.reason"): _VERSIONS,
+    ("cuda/disk_cache", "message"): (),
+}
+
+
+class Message(NamedTuple):
+    """What an exception or a warning of a module can say, with names in the place of values."""
+
+    module: str
+    kind: str
+    text: str
+
+
+class Module:
+    """A module's source, and the texts that it has names for."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.relative_to(PACKAGE).as_posix().removesuffix(".py")
+        self.tree = ast.parse(path.read_text())
+        self.functions = [n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef)]
+        self.constants: dict[str, str] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                text = written(node.value, {})
+                if text is not None:
+                    self.constants[node.targets[0].id] = text
+
+
+def written(node: ast.expr, constants: dict[str, str]) -> str | None:
+    """Return a text as it is written, with names in braces; None of what is no text."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            str(value.value)
+            if isinstance(value, ast.Constant)
+            else constants.get(called(value.value)) or f"{{{short(value.value)}}}"
+            for value in node.values
+        )
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = written(node.left, constants), written(node.right, constants)
+        return None if parts == (None, None) else "".join(part or "{…}" for part in parts)
+    if isinstance(node, ast.Name):
+        return constants.get(node.id)
+    return None
+
+
+def called(node: ast.expr) -> str:
+    """Return the name of a constant, or of what is called with "()"."""
+    return f"{ast.unparse(node.func)}()" if isinstance(node, ast.Call) else ast.unparse(node)
+
+
+def short(node: ast.expr) -> str:
+    """Return a word for a value in a message."""
+    if isinstance(node, ast.Name):
+        return node.id.strip("_")
+    if isinstance(node, ast.Attribute):
+        return node.attr.strip("_")
+    return "…"
+
+
+def is_exception(name: str) -> bool:
+    """Tell whether something is called as exceptions are."""
+    known = getattr(builtins, name.rpartition(".")[2], None)
+    ours = name.rpartition(".")[2] in OURS
+    return ours or (isinstance(known, type) and issubclass(known, BaseException))
+
+
+#: Exceptions that are no builtins.
+OURS = {
+    node.name
+    for node in ast.parse((PACKAGE / "errors.py").read_text()).body
+    if isinstance(node, ast.ClassDef)
+} | {"ArgumentTypeError", "CommClosedError", "refusal"}
+
+
+def said_by(module: Module, everywhere: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """Yield the kind and the text of each exception and warning that a module makes.
+
+    Raises
+    ------
+    LookupError
+        If a text is not written where it is raised, and not in `NOT_WRITTEN` either.
+    """
+    inside = {id(n): function for function in module.functions for n in ast.walk(function)}
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        is_warning = name in ("warnings.warn", "_warn_once")
+        if not (is_exception(name) or is_warning):
+            continue
+        kind = ast.unparse(node.args[1]) if name == "warnings.warn" else name.rpartition(".")[2]
+        kind = {"_warn_once": "RuntimeWarning", "refusal": "Refused or Declined"}.get(kind, kind)
+        # An AttributeError is for Python, which asks whether there is something of a name.
+        if not node.args or kind == "AttributeError":
+            continue
+        # Of two arguments of an OSError the first is a number.
+        first = node.args[1 if kind == "OSError" and len(node.args) == 2 else 0]
+        function = inside.get(id(node))
+        found: Iterable[str] = [*texts(first, module, function, everywhere)]
+        if not found:
+            key = module.name, ast.unparse(first)
+            if key not in NOT_WRITTEN:
+                raise LookupError(f"what {key[0]} raises with {key[1]} is to be in NOT_WRITTEN")
+            found = NOT_WRITTEN[key]
+        for text in found:
+            yield kind, text
+
+
+def texts(
+    node: ast.expr,
+    module: Module,
+    function: ast.FunctionDef | None,
+    everywhere: dict[str, list[str]],
+) -> Iterator[str]:
+    """Yield what a message may be: as it is written, or what its name is made of."""
+    if isinstance(node, ast.IfExp):
+        yield from texts(node.body, module, function, everywhere)
+        yield from texts(node.orelse, module, function, everywhere)
+        return
+    text = written(node, module.constants)
+    if text is not None:
+        yield text
+    elif isinstance(node, ast.Name) and function is not None:
+        for each in ast.walk(function):
+            is_walrus = isinstance(each, ast.NamedExpr) and each.target.id == node.id
+            if is_walrus or (
+                isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == node.id
+            ):
+                yield from texts(each.value, module, function, everywhere)
+    elif isinstance(node, ast.Call):
+        yield from everywhere.get(ast.unparse(node.func), [])
+
+
+def returned(modules: list[Module]) -> dict[str, list[str]]:
+    """Return what functions return that return nothing but texts."""
+    found = {}
+    for module in modules:
+        for function in module.functions:
+            values = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value]
+            made = [written(value, module.constants) for value in values]
+            kind = ast.unparse(function.returns) if function.returns else ""
+            # None stands for nothing to say.
+            said = [text for text in made if text]
+            if said and (None not in made or "None" in kind) and kind.startswith("str"):
+                found[function.name] = said
+    return found
+
+
+def collect() -> list[Message]:
+    """Return all messages of the library, by module."""
+    modules = [Module(path) for path in sorted(PACKAGE.rglob("*.py"))]
+    everywhere = returned(modules)
+    single = {f"{name}()": made[0] for name, made in everywhere.items() if len(made) == 1}
+    found = {}
+    for module in modules:
+        module.constants |= single
+        for kind, text in said_by(module, everywhere):
+            found[Message(module.name, kind, " ".join(text.split()))] = None
+    return [*found]
+
+
+def section_of(module: str) -> str:
+    """Return the heading under which the messages of a module stand.
+
+    Raises
+    ------
+    LookupError
+        If there is none.
+    """
+    fits = [
+        (len(start), heading)
+        for heading, (starts, _) in SECTIONS.items()
+        for start in starts.split()
+        if module.startswith(start)
+    ]
+    if not fits:
+        raise LookupError(f"the messages of {module} have no section in tools/messages.py")
+    return max(fits)[1]
+
+
+def advice_on(text: str) -> str:
+    """Return what to do about a message, where that is known."""
+    fits = [start for start in ADVICE if text.startswith(start)]
+    return ADVICE[max(fits, key=len)] if fits else ""
+
+
+def figures() -> str:
+    """Return the part of the page that is made of the source."""
+    lines: dict[str, dict[str, list[str]]] = {heading: {} for heading in SECTIONS}
+    for message in collect():
+        kinds = lines[section_of(message.module)].setdefault(message.text, [])
+        if message.kind not in kinds:
+            kinds.append(message.kind)
+    parts = []
+    for heading, (_, help_) in SECTIONS.items():
+        parts.append(f"## {heading}\n")
+        if help_:
+            parts.append(f"{help_}\n")
+        for text, kinds in sorted(lines[heading].items(), key=lambda item: item[0].lower()):
+            shown = f"`` {text} ``" if "`" in text else f"`{text}`"
+            advice = [advice_on(text)]
+            if not help_ and not advice[0]:
+                advice = [OF_KIND[kind] for kind in kinds if kind in OF_KIND]
+            # On the command line nobody sees what kind of exception it was.
+            named = [f"{' or '.join(kinds)}."] if kinds != ["UserError"] else []
+            said = " ".join(filter(None, [*named, *advice]))
+            parts.append(f"- {shown}" + (f"  \n  {said}" if said else ""))
+        parts.append("")
+    return "\n".join(parts).strip()
+
+
+def page() -> str:
+    """Return the text of the page, of which what stands around the messages is kept."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    return f"{before}{BEGIN}\n\n{figures()}\n\n{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        raise SystemExit(__doc__)
+    PAGE.write_text(page())
