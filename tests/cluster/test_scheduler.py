@@ -162,7 +162,7 @@ def test_what_is_made_known_is_no_reason_to_look_for_garbage(
     try:
         kept = []
         for _ in range(100):
-            with cluster_scheduler._uncollected():
+            with cluster_worker.uncollected():
                 kept.append([[i] for i in range(500)])
     finally:
         gc.callbacks.remove(note)
