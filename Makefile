@@ -3,6 +3,8 @@
 PYTHON ?= python3
 EXTRA := $(if $(or $(wildcard /proc/driver/nvidia/version),$(shell nvidia-smi -L 2>/dev/null)),cuda12)
 PICTURES := skimage:hubble_deep_field skimage:moon
+# That on a cluster starts processes of its own, and is left out.
+EXAMPLES := $(filter-out cluster,$(basename $(notdir $(wildcard examples/*.py))))
 
 # A PY from outside has all that it needs: then no environment is made.
 ifeq ($(origin PY),undefined)
@@ -11,11 +13,12 @@ FOR_DEMO := .venv/.demo-$(EXTRA)
 FOR_BENCH := .venv/.bench-$(EXTRA)
 FOR_TEST := .venv/.test-$(EXTRA)
 FOR_UPSTREAM := .venv/.upstream-$(EXTRA)
+FOR_DIST := .venv/.dist
 endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint fuzz soak upstream gpu-test gpu-sanitize bench clean
+.PHONY: help demo check test lint fuzz soak upstream gpu-test gpu-sanitize bench dist clean
 
 help:
 	@echo "make demo          describe and equalise pictures, and run the examples; the results are in demo/"
@@ -28,6 +31,7 @@ help:
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
 	@echo "make gpu-sanitize  a few cases under compute-sanitizer"
 	@echo "make bench         time kernels, or without a GPU NumPy chunks, beside other libraries; writes docs/performance.md"
+	@echo "make dist          build sdist and wheel, and try them in clean environments of each Python here"
 	@echo "make clean         remove the environment and all that was built"
 	@echo
 	@echo "PYTHON=python3.12  the Python to make .venv with (now: $(PYTHON))"
@@ -35,15 +39,10 @@ help:
 
 demo: $(FOR_DEMO)
 	$(PY) -m dask_coop describe $(PICTURES) --out demo
-	@for picture in $(PICTURES); do \
-		echo "$(PY) examples/equalize.py $$picture --out demo"; \
-		$(PY) examples/equalize.py $$picture --out demo || exit; \
-	done
-	@for name in sensors events sampling gaps climatology zones smooth; do \
+	@for name in $(EXAMPLES); do \
 		echo "$(PY) examples/$$name.py --out demo"; \
 		$(PY) examples/$$name.py --out demo || exit; \
 	done
-	$(PY) examples/match.py skimage:astronaut skimage:coffee --out demo
 
 # Since the branch left main, or on main since the last commit.
 check: lint
@@ -83,6 +82,9 @@ gpu-sanitize: $(FOR_TEST)
 bench: $(FOR_BENCH)
 	$(PY) -m dask_coop bench
 
+dist: $(FOR_DIST)
+	$(PY) tools/release.py
+
 clean:
 	rm -rf .venv demo dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -107,6 +109,10 @@ comma := ,
 
 .venv/.upstream-$(EXTRA): pyproject.toml $(FOR_TEST)
 	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[upstream]"
+	@touch $@
+
+.venv/.dist: pyproject.toml | .venv/bin/python
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -e ".[dist]"
 	@touch $@
 
 .venv/bin/python:

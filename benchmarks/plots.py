@@ -27,7 +27,7 @@ COLORS = {
     "floor": "0.6",
 }
 
-FLOOR = {"marker": None, "linestyle": "--"}
+FLOOR: dict[str, Any] = {"marker": None, "linestyle": "--"}
 
 #: The works that have a panel.
 WORKS = ("sum", "argmax", "var", "describe", "scan", "histogram")

@@ -312,5 +312,5 @@ def table(head: list[str], rows: Iterable[list[str]]) -> str:
 
 
 if __name__ == "__main__":
-    for path in write(RESULTS):
-        print(f"written: {os.path.relpath(path)}")
+    for _path in write(RESULTS):
+        print(f"written: {os.path.relpath(_path)}")

@@ -32,7 +32,7 @@ import numpy as np
 
 from dask_coop.cli import info
 
-from .cases import GPU, HOST, LARGE, Case, fill
+from .cases import GPU, HOST, LARGE, Case, Scale, fill
 from .contenders import Contenders, Missing
 from .threads import THREADS, most_threads, name_of
 
@@ -86,19 +86,19 @@ class GpuTimer:
     """Times calls on the current GPU of CuPy, on its current stream."""
 
     kind = "GPU"
-    names = ("dask_coop", "CUB", "CuPy", "PyTorch")
+    names: tuple[str, ...] = ("dask_coop", "CUB", "CuPy", "PyTorch")
     scale = GPU
     samples = SAMPLES
-    primitives = ("reduce", "scan", "histogram", "transpose", "matmul")
+    primitives: tuple[str, ...] = ("reduce", "scan", "histogram", "transpose", "matmul")
 
     def __init__(self) -> None:
-        self.contenders = Contenders(gpu=True)
-        self.xp = self.contenders.cupy
+        self.contenders: Contenders = Contenders(gpu=True)
+        self.xp: Any = self.contenders.cupy
         attributes = self.xp.cuda.Device().attributes
         self._processors = attributes["MultiProcessorCount"]
         self._kilohertz = attributes.get("ClockRate")
-        self.cache = attributes["L2CacheSize"]
-        self.memory = self.xp.cuda.runtime.memGetInfo()[1]
+        self.cache: int = attributes["L2CacheSize"]
+        self.memory: int = self.xp.cuda.runtime.memGetInfo()[1]
         with suppress(Missing):
             _ = self.contenders.cub  # nvcc works in the background
         module = self.xp.RawModule(code=KERNELS)
@@ -165,19 +165,26 @@ class HostTimer:
     """Times calls of NumPy, without a GPU."""
 
     kind = "CPU"
-    peers = ("bottleneck", "numbagg", "boost-histogram", "fast-histogram")
+    peers: tuple[str, ...] = ("bottleneck", "numbagg", "boost-histogram", "fast-histogram")
     samples = HOST_SAMPLES
-    primitives = ("chunks", "arrays", "threads")
+    primitives: tuple[str, ...] = ("chunks", "arrays", "threads")
     cache = 0
 
     def __init__(self) -> None:
-        self.contenders = Contenders(gpu=False)
+        self.contenders: Contenders = Contenders(gpu=False)
         self.xp = np
-        self.memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.memory: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         fewer = [name_of(n) for n in THREADS if n < most_threads(self.contenders.processors)]
-        self.names = ("dask_coop", *fewer, "NumPy", "Dask", "Dask blelloch", *self.peers)
+        self.names: tuple[str, ...] = (
+            "dask_coop",
+            *fewer,
+            "NumPy",
+            "Dask",
+            "Dask blelloch",
+            *self.peers,
+        )
         large = self.contenders.processors >= THREADS[-1]
-        self.scale = replace(HOST, whole=LARGE) if large else HOST
+        self.scale: Scale = replace(HOST, whole=LARGE) if large else HOST
         self._kept: dict[str, tuple[Any, Any]] = {}
 
     def keep(self, what: str, key: Any, make: Callable[[], Any]) -> Any:

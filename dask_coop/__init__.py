@@ -1,4 +1,47 @@
-"""Histograms, reductions, scans and products of Dask arrays on many GPUs."""
+"""Statistics, running sums, histograms, groups and windows of Dask arrays, on CPUs and GPUs.
+
+>>> import dask.array as da
+>>> import dask_coop as dc
+>>> x = da.ones((1000, 1000), chunks=(100, 1000))
+>>> mean, median = dc.mean(x), dc.median(x)
+>>> counts, edges = dc.histogram(x, bins=10)
+
+Functions have the names and parameters of those of `dask.array` and NumPy where these have them,
+and return lazy arrays. They take chunks of NumPy, which Numba makes fast where it is installed, and
+chunks of CuPy, which `to_gpu` makes. ``help(dask_coop.mean)`` tells of one function.
+
+Reductions
+    sum, prod, mean, var, std, min, max, argmin, argmax, ptp, any, all, count_nonzero, norm, moment,
+    nansum, nanprod, nanmean, nanvar, nanstd, nanmin, nanmax, nanargmin, nanargmax,
+    describe: eight of them in one read, a Description
+Running sums and other scans
+    cumsum, cumprod, nancumsum, nancumprod, cumulative_sum, cumulative_prod, cummax, cummin,
+    logcumsumexp
+Histograms
+    histogram, histogram2d, histogramdd, bincount, digitize, to_hist;
+    Histogram and Histogram2D, which the first three return
+Order and selection
+    quantile, percentile, median, nanquantile, nanpercentile, nanmedian, sort, argsort, topk,
+    argtopk, select, compress, extract, nonzero, flatnonzero, argwhere, unique, value_counts, isin,
+    searchsorted
+Groups
+    groupby_reduce, groupby_scan
+Windows and gaps
+    move_sum, move_mean, move_std, move_var, move_min, move_max, box_filter, integral_image, ffill,
+    bfill, ewm_mean, cumulative_trapezoid
+Matrices
+    transpose, matmul
+Operations of one's own
+    Monoid, reduce, scan
+GPUs, files and clusters
+    to_gpu, to_host, from_npy, Node, CoopPlugin
+In the place of Dask's functions
+    install, uninstall, installed, report, explain
+Errors and warnings
+    Refused, RefusedByDask, Declined, CooperativeTimeout, FallbackWarning
+
+Methods along the named dimensions of xarray's objects come with ``import dask_coop.xarray``.
+"""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -38,7 +81,6 @@ from dask_coop.api.histogramdd import histogram2d, histogramdd
 from dask_coop.api.install import install, install_if_wanted, installed, uninstall
 from dask_coop.api.linalg import matmul, transpose
 from dask_coop.api.moments import (
-    Description,
     describe,
     mean,
     moment,
@@ -59,6 +101,7 @@ from dask_coop.api.order import (
     quantile,
 )
 from dask_coop.api.report import report
+from dask_coop.api.results import Description, Histogram, Histogram2D
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -87,7 +130,7 @@ from dask_coop.node.node import Node
 if TYPE_CHECKING:
     from dask_coop.cluster.plugin import CoopPlugin
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where the documentation has the rows of monoids.
 sys.modules[f"{__name__}.monoids"] = monoids
@@ -98,6 +141,8 @@ __all__ = [
     "Declined",
     "Description",
     "FallbackWarning",
+    "Histogram",
+    "Histogram2D",
     "Monoid",
     "Node",
     "Refused",

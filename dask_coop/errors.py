@@ -1,4 +1,7 @@
-"""Every exception and warning of this library that a user can meet, and a word of help in them."""
+"""Exceptions and warnings: those that a user can meet, and `Absent`, which we catch ourselves.
+
+`remedy` is a word of help for their messages.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +44,12 @@ class CooperativeTimeout(RuntimeError):
     """A GPU waited in vain for another one, at a barrier that all of a launch have to come to."""
 
 
-class Absent(RuntimeError):
-    """A chunk is not on the worker where a round of messages looks for it."""
-
-
-class Undecodable(Exception):
-    """What keeps an array of a file from being decoded; the message tells what to do."""
-
-
 class UserError(Exception):
-    """What the user of the command line can put right; the message says how."""
+    """What the user of the command line can put right; the message, a line on stderr, says how."""
+
+
+class Absent(RuntimeError):
+    """A chunk, or the worker that had it, is gone: a graph runs in the place of the collective."""
 
 
 def remedy(dtype: np.dtype[Any], kinds: str) -> str:

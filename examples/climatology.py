@@ -1,10 +1,13 @@
-"""Monthly climatology of a field of temperatures, and how far each month is from it.
+"""Climatology and anomalies
+=========================
 
-    python examples/climatology.py --years 30 --out demo
+A climatology is the mean of each month of the year, over all years. ``dc.groupby_reduce`` finds
+means and spreads in one read of all days, and the means of all months in another; an anomaly is
+how far a month is from its climatology. The maps show January, July and how much days of January
+differ; below, red months are warmer than usual, and their trend stands out. The field is
+generated: continents, a year's course, spells, weather and a trend.
 
-Mean and spread of each month of the year are found in one read of all days, and the means of all
-months in another; anomalies are their difference. The field is generated: a year's course, a
-trend, and weather.
+Run it as ``python examples/climatology.py --years 30 --out demo``.
 """
 
 from __future__ import annotations
@@ -28,14 +31,21 @@ def field(years: int, chunk: int) -> tuple[da.Array, Any]:
     """Return temperatures, along latitude, longitude and days, and the month of each day."""
     start = np.datetime64("1991-01-01")
     days = np.arange(start, start.astype("M8[Y]") + years, dtype="M8[D]")
-    like = {"size": (*SHAPE, len(days)), "chunks": (*SHAPE, chunk)}
     latitude = np.deg2rad(np.linspace(-87.5, 87.5, SHAPE[0]))[:, np.newaxis, np.newaxis]
-    of_year = (days - days.astype("M8[Y]")).astype("f8") / 365.25
-    course = -18 * np.sin(latitude) * np.cos(2 * np.pi * (of_year - 0.05))
+    longitude = np.deg2rad(np.linspace(2.5, 357.5, SHAPE[1]))[:, np.newaxis]
+    # Continents, where seasons and weather are stronger.
+    land = np.sin(2 * longitude + 1) + 0.7 * np.sin(3 * longitude + 4 * latitude)
+    land = np.clip(land * np.cos(latitude) + 0.6 * np.sin(2 * latitude), 0, 1).astype("f4")
+    of_year = (days - days.astype("M8[Y]")).astype("f4") / 365.25
+    course = -(8 + 14 * land) * np.sin(latitude) * np.cos(2 * np.pi * (of_year - 0.05))
+    # Warm and cold spells of half a year, and a trend.
+    noise = np.random.default_rng(1).normal(size=len(days) + 180)
+    spells = np.convolve(noise, np.full(180, 180**-0.5), "valid")[: len(days)] / 6
     warming = np.arange(len(days)) / len(days) * (0.5 + 1.5 * np.clip(np.sin(latitude), 0, 1))
-    lazy = da.from_array(28 * np.cos(latitude) ** 2 - 14 + course + warming, chunks=(-1, -1, chunk))
-    weather = da.random.default_rng(0).normal(scale=3, **like)
-    return (lazy + weather).astype("f4"), days.astype("M8[M]")
+    mean = 42 * np.cos(latitude) ** 2 - 16
+    lazy = da.from_array(mean + course + warming + spells, chunks=(-1, -1, chunk))
+    weather = da.random.default_rng(0).normal(size=lazy.shape, chunks=lazy.chunks)
+    return (lazy + weather * (2 + 3 * land)).astype("f4"), days.astype("M8[M]")
 
 
 def climatology(x: da.Array, months: Any) -> tuple[da.Array, da.Array]:
@@ -77,18 +87,22 @@ def main() -> None:
 
 
 def save_figure(path: Path, mean: Any, std: Any, rest: Any) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
-    figure = Figure(figsize=(12, 7), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
     figure.suptitle("Climatology and anomalies", fontsize="x-large", fontweight="bold")
     upper, lower = figure.subfigures(2, 1, height_ratios=(3, 4))
-    for axes, month, name in zip(upper.subplots(1, 2), (0, 6), ("January", "July"), strict=True):
-        drawn = axes.imshow(
-            mean[..., month], extent=(0, 360, -90, 90), origin="lower", cmap="viridis",
-            vmin=mean.min(), vmax=mean.max(),
-        )  # fmt: skip
-        axes.set(title=f"mean of {name}", xlabel="longitude", ylabel="latitude")
-    upper.colorbar(drawn, ax=upper.axes, label="degrees")
+    *means, spread = upper.subplots(1, 3, sharey=True)
+    of_map = {"extent": (0, 360, -90, 90), "origin": "lower", "cmap": "viridis"}
+    limits = {"vmin": mean.min(), "vmax": mean.max()}
+    for axes, month, name in zip(means, (0, 6), ("January", "July"), strict=True):
+        drawn = axes.imshow(mean[..., month], **of_map, **limits)
+        axes.set(title=f"mean of {name}", xlabel="longitude")
+    means[0].set_ylabel("latitude")
+    upper.colorbar(drawn, ax=means, label="degrees", shrink=0.8)
+    drawn = spread.imshow(std[..., 0], **of_map)
+    spread.set(title="standard deviation of January's days", xlabel="longitude")
+    upper.colorbar(drawn, ax=spread, label="degrees", shrink=0.8)
     left, right = lower.subplots(2, 1, height_ratios=(3, 2))
     whole = rest.mean(1)
     limit = float(np.abs(whole).max())

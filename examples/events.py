@@ -1,9 +1,12 @@
-"""Events of a long signal, where it exceeds a threshold, and the time between them.
+"""Events above a threshold
+========================
 
-    python examples/events.py --size 3000000 --out demo
+Where a long signal exceeds a threshold is found by ``dc.flatnonzero`` with known chunk sizes, so
+the few places that it returns are compared, sliced and counted on as any array, without computing
+them first. The plot shows the start of each event, and that the times between events are those of
+chance: a straight line on a logarithmic scale.
 
-What exceeds the threshold is little, and comes in chunks of known and equal sizes. So it can be
-compared with what comes before it, sliced and counted on as any array, without computing it first.
+Run it as ``python examples/events.py --size 3000000 --out demo``.
 """
 
 from __future__ import annotations
@@ -109,16 +112,16 @@ def main() -> None:
 def save_figure(
     path: Path, threshold: float, x: Any, places: Any, average: float, counts: Any, edges: Any
 ) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
-    figure = Figure(figsize=(12, 7), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
     figure.suptitle("Events above a threshold", fontsize="x-large", fontweight="bold")
     above, below = figure.subplots(2, 1)
     above.plot(np.arange(len(x)), x, color="0.5", linewidth=0.7)
     above.axhline(threshold, color="0.2", linestyle="--", linewidth=1, label="threshold")
     near = places[places < len(x)]
     above.plot(near, x[near], "v", color="#c8553d", markersize=6, label="start of an event")
-    above.set(xlim=(0, len(x)), xlabel="sample")
+    above.set(xlim=(0, len(x)), xlabel="sample", ylabel="signal")
     above.legend(loc="upper center", bbox_to_anchor=(0.5, 1.13), ncols=2, frameon=False)
 
     below.stairs(counts, edges, fill=True, color="0.6", label="intervals between events")

@@ -1,9 +1,12 @@
-"""Fills the gaps of a sensor's series, smooths it, and adds up what has flowed.
+"""Gaps filled, a series smoothed
+==============================
 
-    python examples/gaps.py --days 30 --out demo
+Short gaps of a sensor's series take the last sample before them, wherever chunks end; long ones
+stay. What is left is smoothed by exponential weights, and the flow is integrated over time by the
+trapezoidal rule. The plot shows four days with two outages too long to fill, and the volume that
+has flowed meanwhile.
 
-Short gaps take the last sample before them, wherever chunks end; long ones stay. What is left is
-smoothed by exponential weights, and the flow is integrated over time by the trapezoidal rule.
+Run it as ``python examples/gaps.py --days 30 --out demo``.
 """
 
 from __future__ import annotations
@@ -80,10 +83,10 @@ def main() -> None:
 
 
 def save_figure(path: Path, raw: Any, filled: Any, smooth: Any, litres: Any) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
     day = np.arange(len(raw)) / DAY
-    figure = Figure(figsize=(12, 7), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
     figure.suptitle("A sensor's series with gaps", fontsize="x-large", fontweight="bold")
     upper, lower = figure.subplots(2, 1, height_ratios=(3, 2), sharex=True)
     shown = day < 4

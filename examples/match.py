@@ -1,9 +1,12 @@
-"""Histogram matching: gives a picture the values of another one.
+"""Histogram matching
+==================
 
-    python examples/match.py skimage:astronaut skimage:coffee --out demo
+A picture is given the values of another one. The exact quantiles of both at equal steps make a
+curve from the values of the one to those of the other, and each chunk is taken along it. The plot
+shows both pictures, the matched one, and that its values are distributed as those of the second,
+colour by colour. The pictures may be larger than memory or live on a GPU.
 
-The quantiles of both at equal steps make a curve from the values of the one to those of the other,
-and each chunk is taken along it. The pictures may be larger than memory or live on a GPU.
+Run it as ``python examples/match.py skimage:astronaut skimage:coffee --out demo``.
 """
 
 from __future__ import annotations
@@ -71,8 +74,13 @@ def open_picture(text: str) -> tuple[str, str, da.Array]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Matches a picture's histogram to another one's.")
-    for name in ("source", "reference"):
-        parser.add_argument(name, help="a picture, an array of one, or skimage:NAME")
+    for name, picture in (("source", "astronaut"), ("reference", "coffee")):
+        parser.add_argument(
+            name,
+            nargs="?",
+            default=f"skimage:{picture}",
+            help=f"a picture, an array of one, or skimage:NAME (skimage:{picture})",
+        )
     parser.add_argument(
         "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNG"
     )
@@ -104,9 +112,9 @@ def histogram(x: da.Array) -> tuple[da.Array, Any]:
 
 
 def save_comparison(path: Path, shown: Iterable[tuple[str, Any, Any, Any]]) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
-    figure = Figure(figsize=(14, 7), layout="constrained")
+    figure = pyplot.figure(figsize=(14, 7), layout="constrained")
     figure.suptitle("Histogram matching", fontsize="x-large", fontweight="bold")
     columns = figure.subplots(2, 3, height_ratios=(3, 1)).T
     for (above, below), (name, picture, counts, edges) in zip(columns, shown, strict=True):

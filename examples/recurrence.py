@@ -1,10 +1,12 @@
-"""Exponential moving averages of a long signal, by a scan over a monoid of one's own.
-
-    python examples/recurrence.py --size 1000000 --out demo
+"""A recurrence as a scan
+======================
 
 The average ``y[i] = (1 - a) * y[i - 1] + a * x[i]`` looks as if it had to be taken step by step.
 But a step is an affine map of ``y``, maps compose to maps of the same kind, and composition is
-associative: a monoid. So all chunks are composed at the same time, and then scanned.
+associative: a monoid. So all chunks are composed at the same time, and then scanned. The plot
+shows a random walk under noise, and its moving averages of two half-lives.
+
+Run it as ``python examples/recurrence.py --size 1000000 --out demo``.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import dask_coop as dc
 from dask_coop.cli import backends
 
 #: The samples that the figure shows.
-SHOWN = 2000
+SHOWN = 5000
 
 
 def moving_average(half_life: float) -> dc.Monoid:
@@ -67,10 +69,11 @@ def main() -> None:
 
     with backends.start() as runtime:
         x = runtime.move(signal(given.size, given.chunk))
-        y = dc.scan(x, moving_average(given.half_life), axis=0)
+        half_lives = (given.half_life, 10 * given.half_life)
+        averages = [dc.scan(x, moving_average(half_life), axis=0) for half_life in half_lives]
         start = perf_counter()
-        noise, left, shown, average = runtime.compute(
-            dc.std(x), dc.std(x - y), x[:SHOWN], y[:SHOWN]
+        noise, left, *shown = runtime.compute(
+            dc.std(x), dc.std(x - averages[0]), *(y[:SHOWN] for y in (x, *averages))
         )
         seconds = perf_counter() - start
         print(f"backend: {runtime.name}")
@@ -78,19 +81,21 @@ def main() -> None:
     print(f"standard deviation: {float(noise):.3f}, around the average {float(left):.3f}")
     path = given.out / "moving-average.png"
     given.out.mkdir(parents=True, exist_ok=True)
-    save_figure(path, given.half_life, shown, average)
+    save_figure(path, half_lives, *shown)
     print(f"figure: {path}")
 
 
-def save_figure(path: Path, half_life: float, x: Any, y: Any) -> None:
-    from matplotlib.figure import Figure
+def save_figure(path: Path, half_lives: tuple[float, float], x: Any, *averages: Any) -> None:
+    from matplotlib import pyplot
 
-    figure = Figure(figsize=(12, 5), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 5), layout="constrained")
     axes = figure.subplots()
     figure.suptitle("Exponential moving average", fontsize="x-large", fontweight="bold")
     axes.plot(np.arange(len(x)), x, ".", color="0.7", markersize=3, label="samples")
-    axes.plot(np.arange(len(y)), y, color="#c8553d", label=f"half-life {half_life:g}")
-    axes.set(xlim=(0, len(x)), xlabel="sample")
+    for y, half_life, color in zip(averages, half_lives, ("#c8553d", "#2b5d8a"), strict=True):
+        label = f"moving average, half-life {half_life:g}"
+        axes.plot(np.arange(len(y)), y, color=color, label=label)
+    axes.set(xlim=(0, len(x)), xlabel="sample", ylabel="value")
     axes.legend(loc="upper left")
     figure.savefig(path, dpi=110)
 

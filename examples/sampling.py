@@ -1,9 +1,11 @@
-"""Random draws from an array, each element as often as its weight says.
+"""Weighted draws
+==============
 
-    python examples/sampling.py --draws 1000000 --out demo
+The running sum of weights gives each element a stretch as long as its weight. An even random
+number lies in one of the stretches, and ``dc.searchsorted`` says in which, chunk by chunk. The
+plot shows that elements are drawn as often as their weights say, to within what chance allows.
 
-The running sum of the weights gives each element a stretch as long as its weight. An even random
-number lies in one of the stretches, and a look-up in the sums says in which, chunk by chunk.
+Run it as ``python examples/sampling.py --draws 1000000 --out demo``.
 """
 
 from __future__ import annotations
@@ -94,9 +96,9 @@ def deviations(counts: Any, expected: Any) -> Any:
 
 
 def save_figure(path: Path, counts: Any, expected: Any, edges: Any) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
-    figure = Figure(figsize=(12, 7), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
     figure.suptitle("Weighted draws", fontsize="x-large", fontweight="bold")
     above, below = figure.subplots(2, 1, height_ratios=(3, 1), sharex=True)
     above.stairs(counts, edges, fill=True, color="0.75", label="draws")

@@ -1,9 +1,12 @@
-"""Five-number summary and outliers of a long series that a pressure sensor wrote.
+"""Five-number summary and outliers
+================================
 
-    python examples/sensors.py --days 365 --out demo
+Quartiles of a year of a pressure sensor are exact, without a sort, and so are those of each day.
+What lies beyond Tukey's fences is selected with known chunk sizes, so that the number of outliers
+is known before they are read. The plot shows the quartiles of each day, the outliers, and the box
+plot of all samples.
 
-Quartiles of all samples are exact, without a sort, and so are those of each day. What lies beyond
-Tukey's fences is selected with known chunk sizes, so that its number is known before it is read.
+Run it as ``python examples/sensors.py --days 365 --out demo``.
 """
 
 from __future__ import annotations
@@ -96,9 +99,9 @@ def main() -> None:
 def save_figure(
     path: Path, summary: Any, days: Any, whiskers: Any, limits: Any, when: Any, values: Any
 ) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
-    figure = Figure(figsize=(12, 6), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 6), layout="constrained")
     figure.suptitle("Outliers of a sensor", fontsize="x-large", fontweight="bold")
     left, right = figure.subplots(1, 2, width_ratios=(6, 1), sharey=True)
     _, lower, median, upper, _ = np.repeat(days, 2, axis=1)

@@ -1,10 +1,13 @@
-"""Travel times between all places of a town, by squaring the matrix of its roads.
+"""Shortest paths
+==============
 
-    python examples/shortest_paths.py --side 20 --out demo
+Over the semiring of minimum and addition a product of distance matrices joins paths: of one road
+at first, of up to two after the first product, of up to four after the second. So
+``log2(places)`` products by ``dc.matmul`` find the travel times between all places of a town, and
+the matrices may be larger than memory or live on GPUs. The map shows minutes from the most
+central place; a river with two bridges keeps the banks apart.
 
-Over the semiring of minimum and addition a product of distance matrices joins paths: of one road at
-first, of up to two after the first product, of up to four after the second. So ``log2(places)``
-products find them all, and the matrices may be larger than memory or live on GPUs.
+Run it as ``python examples/shortest_paths.py --side 20 --out demo``.
 """
 
 from __future__ import annotations
@@ -114,22 +117,26 @@ def main() -> None:
 
 
 def save_map(path: Path, roads: Roads, minutes: Any, counts: Any, edges: Any) -> None:
+    from matplotlib import pyplot
     from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 7), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 7), layout="constrained")
     figure.suptitle("Shortest paths", fontsize="x-large", fontweight="bold")
     left, right = figure.subplots(1, 2, width_ratios=(5, 3))
     left.add_collection(LineCollection(roads.places[roads.ends], colors="0.7", zorder=1))
     places = left.scatter(*roads.places.T, c=minutes, s=24, cmap="viridis", zorder=2)
     left.plot(*roads.places[np.argmin(minutes)], "*", color="#c8553d", markersize=16)
-    left.set_title("from the centre")
+    # Between the rows that only bridges join.
+    middle = round(len(roads.places) ** 0.5) // 2 - 0.5
+    left.axhspan(middle - 0.2, middle + 0.2, color="#d5e6f3", zorder=0)
+    left.set_title("travel times from the centre, over a river with two bridges")
     left.set_aspect("equal")
     left.axis("off")
     figure.colorbar(places, ax=left, label="minutes", shrink=0.8)
     right.stairs(counts, edges, fill=True, color="0.4")
     right.set_title("between all places")
-    right.set(xlim=(edges[0], edges[-1]), ylim=0, yticks=[], xlabel="minutes")
+    right.set(xlim=(edges[0], edges[-1]), ylim=0, yticks=[])
+    right.set(xlabel="minutes", ylabel="pairs of places")
     figure.savefig(path, dpi=110)
 
 

@@ -1,9 +1,11 @@
-"""Smooths a noisy picture by means of boxes, and a noisy series by means of windows.
+"""Box filters and moving averages
+===============================
 
-    python examples/smooth.py --out demo
+A noisy picture is smoothed by three box filters one after the other, which are close to a
+Gaussian, and a noisy series by moving means, whose windows of 30 days are longer than its chunks.
+A reading of 1e16 makes a gap as long as the window, and leaves no trace behind it.
 
-Windows of the series are longer than its chunks, and a reading of 1e16 leaves no trace behind it.
-Three box filters one after the other are close to a Gaussian.
+Run it as ``python examples/smooth.py --side 400 --out demo``.
 """
 
 from __future__ import annotations
@@ -56,11 +58,17 @@ def trend(x: da.Array, hours: int = 24 * 30) -> tuple[da.Array, da.Array]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Smooths a noisy picture and a noisy series.")
     parser.add_argument(
-        "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNG"
+        "--side", type=int, default=400, metavar="N", help="pixels of a side of the picture (400)"
+    )
+    parser.add_argument(
+        "--days", type=int, default=400, metavar="N", help="days of the series (400)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNG (this one)"
     )
     given = parser.parse_args()
-    clean, noisy = field()
-    readings = series()
+    clean, noisy = field(given.side)
+    readings = series(given.days)
     means, deviations = trend(readings)
     results = dask.compute(noisy, smooth(noisy), readings, means, deviations)
     print(f"off by {_off(results[0], clean):.2f} before, {_off(results[1], clean):.2f} after")
@@ -77,9 +85,10 @@ def _off(a: Any, b: Any) -> float:
 def save(
     path: Path, clean: Any, noisy: Any, smoothed: Any, readings: Any, means: Any, deviations: Any
 ) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
-    figure = Figure(figsize=(12, 7.5), layout="constrained")
+    figure = pyplot.figure(figsize=(12, 7.5), layout="constrained")
+    figure.suptitle("Box filters and moving averages", fontsize="x-large", fontweight="bold")
     above, below = figure.subfigures(2, 1, height_ratios=(3, 2))
     pictures = {"what it was": clean, "with noise": noisy, "three box filters of 9": smoothed}
     for axes, (name, picture) in zip(above.subplots(1, 3), pictures.items(), strict=True):
@@ -92,6 +101,7 @@ def save(
     axes.fill_between(day, means - deviations, means + deviations, color="tab:orange", alpha=0.3)
     axes.plot(day, means, color="tab:red", label="mean and deviation of 30 days")
     axes.set(xlim=(0, day[-1]), ylim=(-12, 32), xlabel="day", ylabel="degrees")
+    axes.text(6000 / 24, -10, "windows\nwith it", ha="center")
     axes.legend(loc="upper right")
     figure.savefig(path, dpi=110)
 

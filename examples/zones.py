@@ -1,9 +1,13 @@
-"""Statistics of the regions of a labelled picture: their areas, means and brightest pixels.
+"""Zonal statistics
+================
 
-    python examples/zones.py --size 2048 --out demo
+Areas, means, spreads, maxima and where these are: all statistics of all regions of a labelled
+picture are found by ``dc.groupby_reduce`` in one read. The picture is the Hubble deep field that
+comes with scikit-image. Its galaxies are the maxima of the squares of a grid, which are
+statistics of groups, too, and a region is what lies nearest to one. The plots show the regions,
+their means with the brightest pixel of each, and how mean and maximum go together.
 
-The picture is generated, of stars of many sizes over noise, and so are the labels: the cell of the
-nearest star. All statistics of all regions are found in one read of the picture.
+Run it as ``python examples/zones.py --copies 4 --out demo``.
 """
 
 from __future__ import annotations
@@ -18,46 +22,49 @@ import numpy as np
 
 import dask_coop as dc
 from dask_coop.cli import backends
+from dask_coop.cli.readers import open_source
 
 #: What is found of each region.
 FUNCS = ["count", "mean", "std", "max", "argmax"]
 
 
-def stars(size: int, count: int) -> tuple[Any, Any]:
-    """Return where stars are, and how bright."""
-    rng = np.random.default_rng(0)
-    return rng.random((count, 2)) * size, rng.pareto(1.5, count) + 1
+def picture(copies: int, chunk: int) -> da.Array:
+    """Return the brightness of the deep field, and its mirrored copies beside and below it."""
+    field = open_source("skimage:hubble_deep_field").array
+    row = da.concatenate([field[:, :: -1 if i % 2 else 1] for i in range(copies)], axis=1)
+    whole = da.concatenate([row[:: -1 if i % 2 else 1] for i in range(copies)])
+    return dc.mean(whole.rechunk((chunk, chunk, -1)), axis=2, dtype="f4")
 
 
-def picture(size: int, count: int, chunk: int) -> tuple[da.Array, da.Array]:
-    """Return a picture of stars, and which star is the nearest to each pixel."""
-    at, bright = stars(size, count)
-    y = da.arange(size, chunks=chunk)[:, np.newaxis]
-    x = da.arange(size, chunks=chunk)[np.newaxis]
-    near = da.map_blocks(_nearest, y, x, at, dtype="f8", chunks=(y.chunks[0], x.chunks[1]))
-    labels = near.astype("i4")
-    distance = da.map_blocks(_distance, y, x, labels, at, dtype="f8")
-    width = size / count**0.5 / 6
-    light = da.map_blocks(_light, distance, labels, bright, width, dtype="f8")
-    noise = da.random.default_rng(1).normal(scale=0.05, size=(size, size), chunks=chunk)
-    return (light + noise).astype("f4"), labels
+def coordinates(x: da.Array) -> list[da.Array]:
+    """Return the rows of a picture as a column, and its columns as a row, in its chunks."""
+    rows, columns = (da.arange(n, chunks=c) for n, c in zip(x.shape, x.chunks, strict=True))
+    return [rows[:, np.newaxis], columns[np.newaxis]]
 
 
-def _nearest(y: Any, x: Any, at: Any) -> Any:
-    best, found = np.full((y.shape[0], x.shape[1]), np.inf), np.zeros((y.shape[0], x.shape[1]))
-    for i, (row, column) in enumerate(at):
-        square = (y - row) ** 2 + (x - column) ** 2
-        found = np.where(square < best, i, found)
-        best = np.minimum(square, best)
+def squares(x: da.Array, side: int) -> tuple[da.Array, int]:
+    """Return the number of the square that each pixel lies in, and how many squares there are."""
+    row, column = coordinates(x)
+    across = -(-x.shape[1] // side)
+    return row // side * across + column // side, across * -(-x.shape[0] // side)
+
+
+def nearest(x: da.Array, at: Any, reach: int) -> da.Array:
+    """Return which of some places, of which one is within `reach`, is the nearest to each pixel."""
+    return da.map_blocks(_nearest, *coordinates(x), at, reach, dtype="i4", chunks=x.chunks)
+
+
+def _nearest(row: Any, column: Any, at: Any, reach: int) -> Any:
+    best = np.full((row.shape[0], column.shape[1]), np.inf)
+    found = np.zeros(best.shape, "i4")
+    for i, (y, x) in enumerate(at):
+        # What is farther from the block is nobody's nearest.
+        in_rows = row[0, 0] - reach <= y <= row[-1, 0] + reach
+        if in_rows and column[0, 0] - reach <= x <= column[0, -1] + reach:
+            square = (row - y) ** 2 + (column - x) ** 2
+            found = np.where(square < best, i, found)
+            best = np.minimum(square, best)
     return found
-
-
-def _distance(y: Any, x: Any, labels: Any, at: Any) -> Any:
-    return np.hypot(y - at[labels, 0], x - at[labels, 1])
-
-
-def _light(distance: Any, labels: Any, bright: Any, width: float) -> Any:
-    return bright[labels] * np.exp(-((distance / width) ** 2))
 
 
 def statistics(x: da.Array, labels: da.Array, count: int) -> dict[str, da.Array]:
@@ -68,26 +75,33 @@ def statistics(x: da.Array, labels: da.Array, count: int) -> dict[str, da.Array]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Finds statistics of a picture's regions.")
-    parser.add_argument("--size", type=int, default=2048, metavar="N", help="pixels of a side")
-    parser.add_argument("--stars", type=int, default=80, metavar="N", help="how many")
+    parser.add_argument(
+        "--copies", type=int, default=1, metavar="N", help="pictures beside and below (1)"
+    )
+    parser.add_argument("--side", type=int, default=110, metavar="N", help="of a square (110)")
     parser.add_argument("--chunk", type=int, default=512, metavar="N", help="pixels of a chunk")
     parser.add_argument(
-        "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNG"
+        "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNG (this one)"
     )
     given = parser.parse_args()
 
     with backends.start() as runtime:
         start = perf_counter()
-        x, labels = (runtime.move(one) for one in picture(given.size, given.stars, given.chunk))
-        lazy = statistics(x, labels, given.stars)
+        x = picture(given.copies, given.chunk)
+        grid, count = squares(x, given.side)
+        light = runtime.move(dc.box_filter(x, 5))
+        (peaks,) = runtime.compute(statistics(light, runtime.move(grid), count)["argmax"])
+        at = np.stack(np.divmod(peaks, x.shape[1]), 1)
+        labels = nearest(x, at, 2 * given.side)
+        lazy = statistics(runtime.move(x), runtime.move(labels), count)
         shown, zones, *found = runtime.compute(x, labels, *lazy.values())
         seconds = perf_counter() - start
         print(f"backend: {runtime.name}")
     found = dict(zip(lazy, found, strict=True))
     best = int(found["max"].argmax())
-    row, column = divmod(int(found["argmax"][best]), given.size)
-    print(f"pixels: {x.size} in {given.stars} regions, in {seconds:.2f} s")
-    print(f"the brightest pixel: {found['max'][best]:.2f} at ({row}, {column}), in region {best}")
+    row, column = divmod(int(found["argmax"][best]), x.shape[1])
+    print(f"pixels: {x.size} in {count} regions, in {seconds:.2f} s")
+    print(f"the brightest pixel: {found['max'][best]:.1f} at ({row}, {column}), in region {best}")
     print(f"areas: {found['count'].min()} to {found['count'].max()} pixels")
     path = given.out / "zones.png"
     given.out.mkdir(parents=True, exist_ok=True)
@@ -96,30 +110,27 @@ def main() -> None:
 
 
 def save_figure(path: Path, shown: Any, zones: Any, found: dict[str, Any]) -> None:
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
-    figure = Figure(figsize=(12, 4.6), layout="constrained")
-    figure.suptitle("Regions of a picture", fontsize="x-large", fontweight="bold")
-    left, middle, right = figure.subplots(1, 3)
-    size, step = len(shown), max(1, len(shown) // 512)
-    extent = (0, size, size, 0)
-    left.imshow(np.sqrt(np.clip(shown[::step, ::step], 0, 4)), cmap="gray", extent=extent)
-    edges = zones[::step, ::step]
-    edge = (np.diff(edges, axis=0, prepend=edges[:1]) != 0) | (
-        np.diff(edges, axis=1, prepend=edges[:, :1]) != 0
-    )
-    left.imshow(np.where(edge, 1.0, np.nan), cmap="autumn", extent=extent, interpolation="nearest")
-    left.set(title="picture and regions")
-    row, column = np.divmod(found["argmax"], size)
-    drawn = middle.imshow(
-        np.log10(found["mean"])[edges], extent=extent, cmap="viridis", interpolation="nearest"
-    )
+    figure = pyplot.figure(figsize=(12, 4.6), layout="constrained")
+    figure.suptitle("Galaxies and their regions", fontsize="x-large", fontweight="bold")
+    left, middle, right = figure.subplots(1, 3, width_ratios=(3.4, 3.4, 2.2))
+    left.imshow(np.sqrt(shown), cmap="gray")
+    # As wide as can be seen.
+    width = max(1, len(zones) // 250)
+    edge = np.any([zones != np.roll(zones, width, axis) for axis in (0, 1)], axis=0)
+    left.imshow(np.where(edge, 1.0, np.nan), cmap="autumn", interpolation="nearest", alpha=0.8)
+    left.set_title("picture and regions")
+    row, column = np.divmod(found["argmax"], zones.shape[1])
+    drawn = middle.imshow(found["mean"][zones], cmap="viridis", interpolation="nearest")
     middle.plot(column, row, ".", color="white", markersize=3)
-    middle.set(title="mean of a region, and its brightest pixel")
-    figure.colorbar(drawn, ax=middle, label="log10 of the mean")
-    right.scatter(found["count"], found["max"], c=np.log10(found["mean"]), s=16)
-    right.set(xlabel="area, pixels", ylabel="maximum", yscale="log", title="areas and maxima")
-    right.locator_params(axis="x", nbins=4)
+    middle.set_title("mean of a region, and its brightest pixel")
+    figure.colorbar(drawn, ax=middle, label="brightness", shrink=0.85)
+    for axes in (left, middle):
+        axes.set(xticks=[], yticks=[])
+    area = right.scatter(found["mean"], found["max"], c=found["count"] / 1e3, s=16, cmap="plasma")
+    right.set(xlabel="mean", ylabel="maximum", title="means and maxima")
+    figure.colorbar(area, ax=right, label="area, thousands of pixels", shrink=0.85)
     figure.savefig(path, dpi=110)
 
 

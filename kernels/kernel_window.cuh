@@ -9,7 +9,7 @@
 // line is its *halo*, of which there is less than a window, or none at the start of an array.
 //
 //   columns   inner > 1: a thread goes down a column; states of the last block are in shared memory
-//   rows      inner == 1: a thread has a block of a line, staged in shared memory
+//   rows      inner == 1: a thread has a few results side by side; what they need is staged in shared memory
 #pragma once
 
 #include "async.cuh"
@@ -122,29 +122,32 @@ template <typename M> struct WindowFront {
     }
   }
 
-  // Takes x, and returns the result of the window that ends there, of which `back` is kept of the others.
-  template <typename T>
+  template <bool whole, typename T> __device__ void take(T x) {
+    if (whole || x == x) value = M::add(value, x, ++count);
+  }
+
+  // Takes x, and returns the result of the window that ends there, of which `back` is kept of the others. The
+  // window has all its elements if it is `whole`.
+  template <bool whole, typename T>
   __device__ T push(T x, typename M::V back, int others, WindowSpec spec) {
-    if (x == x) value = M::add(value, x, ++count);
-    int all = others + count;
-    if (all < spec.min_count) return T(nan_of());
+    take<whole>(x);
+    int all = whole ? spec.length : others + count;
+    if (!whole && all < spec.min_count) return T(nan_of());
     return M::template result<T>(M::join(back, others, value, count), all, spec.length, spec.inverse,
                                  spec.ddof);
   }
 };
 
-// Makes states of the elements of a block, seen from the right: of those from j on in backs[j * step], where j
-// is below `length`. take(j) returns an element. Bits of `valid`, a word for 32 elements, tell which are not
-// NaN.
-template <typename M, typename F>
-__device__ void window_backs(F take, typename M::V* backs, unsigned* valid, int step, int valid_step,
-                             int length) {
+// Makes states of a block's `length` elements, seen from the right: of those from j on in backs[j * step], where
+// j is held. Bits of `valid`, a word for 32 elements, tell which are not NaN.
+template <typename M>
+__device__ void window_backs(typename M::V* backs, unsigned* valid, int step, int length) {
   typename M::V value = M::identity();
   int count = 0;
   unsigned bits = 0;
 #pragma unroll 4
   for (int j = length - 1; j >= 0; --j) {
-    auto x = take(j);
+    auto x = M::held(backs[j * step]);
     bits <<= 1;
     if (x == x) {
       value = M::add(value, x, ++count);
@@ -152,7 +155,7 @@ __device__ void window_backs(F take, typename M::V* backs, unsigned* valid, int 
     }
     backs[j * step] = value;
     if (j % 32 == 0) {
-      valid[j / 32 * valid_step] = bits;
+      valid[j / 32 * step] = bits;
       bits = 0;
     }
   }
@@ -200,7 +203,7 @@ __device__ void window_columns(const T* x, const T* halo, T* y, WindowBase base,
   }
   const T* ahead = source + (stages - 1) * inner;
   for (int block = 0; block < length; block += w) {
-    window_backs<M>([&](int j) { return M::held(backs[j * nt]); }, backs, valid, nt, nt, w);
+    window_backs<M>(backs, valid, nt, w);
     int count = 0;
     for (int j = 0; j < w; j += 32) count += __popc(valid[j / 32 * nt]);
     WindowFront<M> front;
@@ -222,67 +225,160 @@ __device__ void window_columns(const T* x, const T* halo, T* y, WindowBase base,
       V back = j + 1 < w ? backs[(j + 1) * nt] : M::identity();
       // What was there is done with.
       backs[j * nt] = M::hold(value);
-      *target = front.push(value, back, count, spec);
+      *target = front.template push<false>(value, back, count, spec);
       target += inner;
     }
   }
 }
 
-// A block of nt threads for up to `share` blocks of a window's length, of a line that has `parts` such shares.
-// `magic` is 2^32 / length, rounded up. In shared memory a block begins `stride`, an odd number, behind the
-// last, so that threads do not meet in the same banks.
-template <typename T, typename M, int nt>
-__device__ void window_rows(const T* x, const T* halo, T* y, WindowBase base, i64 n, int before, i64 parts,
-                            int share, unsigned magic, WindowSpec spec) {
-  using V = typename M::V;
-  alignas(16) extern __shared__ unsigned char bytes[];
-  int w = spec.length, stride = w | 1, gap = stride - w;
-  V* backs = reinterpret_cast<V*>(bytes);
-  T* staged = reinterpret_cast<T*>(bytes + sizeof(V) * share * stride);
-  unsigned* valid = reinterpret_cast<unsigned*>(staged + (share + 1) * stride);
-  i64 line = blockIdx.x / parts, begin = (blockIdx.x - line * parts) * share * w;
-  const T* source = x + line * n + begin;
-  int length = n - begin < i64(share) * w ? int(n - begin) : share * w;
-  int blocks = (length + w - 1) / w;
+// A group of vt results ends vt windows that have all but their ends in common:
+//
+//     left   | between, for all of them |   own
+//     a b c d e f g h i j k l m n o p q r s t u      windows of 18 that end at r, s, t, u: vt = 4
+//
+// `left` is added to what is between, from the right to the left, and each result is made of such a state and of
+// what the group has from its own left. Whole groups between are joined in shared memory, of which spans of 2, 4,
+// 8, ... are made by all threads; what is left of it are `odd` elements. A block has a group for each thread, and
+// those before that its windows reach into; a group has a place more than elements, so that threads do not meet
+// in the same banks.
 
-  // The block before, and those of the share.
-  const T* earlier = begin ? source - w : halo + (line * before + before - w);
-  int missing = begin ? 0 : w - before;
-  for (int f = threadIdx.x; f < w; f += nt) {
-    staged[f] = f < missing ? T(nan_of()) : earlier[f];
+// Replaces a thread's elements by its results. `begin` is the group that is as many whole groups before it as fit
+// into a window, of which `between` and `count` are known but for elements. All windows are `whole` or may not be.
+template <bool whole, typename M, int vt, typename T>
+__device__ void window_group(T* own, const T* begin, int odd, typename M::V between, int count,
+                             WindowSpec spec) {
+  for (int j = vt - 1; j >= vt - odd; --j) {
+    T x = begin[j];
+    if (whole || x == x) between = M::add(between, x, ++count);
   }
-  for (int f = threadIdx.x; f < length; f += nt) {
-    copy_async<sizeof(T)>(staged + stride + f + __umulhi(f, magic) * gap, source + f);
+  typename M::V left[vt];
+  unsigned bits = 0;
+#pragma unroll
+  for (int j = vt - 1; j >= 0; --j) {
+    T x = (j < odd ? begin - odd - 1 : begin - odd)[j];
+    if (whole || x == x) {
+      between = M::add(between, x, ++count);
+      bits |= 1u << j;
+    }
+    left[j] = between;
   }
+  WindowFront<M> front;
+#pragma unroll
+  for (int j = 0; j < vt; ++j) {
+    own[j] = front.template push<whole>(own[j], left[j], count, spec);
+    count -= bits >> j & 1;
+  }
+}
+
+// Does so for windows no longer than a group, whose elements end at those of `place`.
+template <bool whole, typename M, int vt, typename T>
+__device__ void window_short(T* own, const T* place, typename M::V between, int count, WindowSpec spec) {
+#pragma unroll
+  for (int j = 0; j < vt; ++j) {
+    WindowFront<M> front;
+    for (int k = j - spec.length + 1; k < j; ++k) front.template take<whole>(place[k - (k < 0)]);
+    own[j] = front.template push<whole>(own[j], between, count, spec);
+  }
+}
+
+template <typename T, typename M, int vt>
+__device__ void window_rows(const T* x, const T* halo, T* y, WindowBase base, i64 n, int before, i64 parts,
+                            WindowSpec spec) {
+  using V = typename M::V;
+  constexpr int stride = vt + 1;
+  alignas(16) extern __shared__ unsigned char bytes[];
+  int reach = spec.length - 1, nt = blockDim.x, tid = threadIdx.x, hop = nt + nt / vt;
+  int steps = reach / vt, odd = reach % vt, earlier = steps + (odd > 0), groups = earlier + nt;
+  T* staged = reinterpret_cast<T*>(bytes);
+  i64 line = blockIdx.x / parts, begin = (blockIdx.x - line * parts) * nt * vt;
+  int length = n - begin < i64(nt) * vt ? int(n - begin) : nt * vt;
+
+  // Elements in front of the line have negative numbers.
+  i64 first = begin - i64(earlier) * vt;
+  const T* source = x + line * n + first;
+  int end = earlier * vt + length, start = first < 0 ? int(-first) : 0;
+  for (int e = tid; e < start; e += nt) {
+    i64 at = first + e;
+    staged[e + e / vt] = at >= -before ? halo[line * before + before + at] : T(nan_of());
+  }
+  start += tid;
+  T* place = staged + start + start / vt;
+#pragma unroll 4
+  for (int e = start; e < end; e += nt, place += hop) copy_async<sizeof(T)>(place, source + e);
   commit_copies();
   wait_for_copies<0>();
   __syncthreads();
 
-  for (int b = threadIdx.x; b < blocks; b += nt) {
-    const T* values = staged + b * stride;
-    window_backs<M>([&](int j) { return values[j]; }, backs + b * stride, valid + b, 1, share, w);
+  int group = earlier + tid, count = 0;
+  place = staged + group * stride;
+  T own[vt];
+  // What is behind the line does not matter.
+  bool whole = true, behind = group * vt >= end;
+#pragma unroll
+  for (int j = 0; j < vt; ++j) {
+    own[j] = place[j];
+    whole &= behind || own[j] == own[j];
   }
-  __syncthreads();
-  for (int b = threadIdx.x; b < blocks; b += nt) {
-    T* values = staged + (b + 1) * stride;
-    const V* back = backs + b * stride;
-    int count = 0;
-    for (int j = 0; j < w; j += 32) count += __popc(valid[j / 32 * share + b]);
-    WindowFront<M> front;
-    if (begin == 0 && b == 0) front = WindowFront<M>(base, line);
-    int stop = length - b * w < w ? length - b * w : w;
-    unsigned bits = 0;
-#pragma unroll 4
-    for (int j = 0; j < stop; ++j) {
-      if (j % 32 == 0) bits = valid[j / 32 * share + b];
-      count -= bits & 1;
-      bits >>= 1;
-      values[j] = front.push(values[j], j + 1 < w ? back[j + 1] : M::identity(), count, spec);
+  for (int g = tid; g < earlier; g += nt) {
+    for (int j = 0; j < vt; ++j) whole &= staged[g * stride + j] == staged[g * stride + j];
+  }
+  // Windows that lie in part before all there is are given as shorter ones.
+  whole = __syncthreads_and(whole) && !base.count && spec.min_count <= spec.length;
+
+  V between = M::identity();
+  if (base.count) {
+    count = int(base.count[line]);
+    if (count) between = M::of(base.first[line], base.second ? base.second[line] : 0);
+  }
+  if (steps > 1) {
+    V* spans = reinterpret_cast<V*>(bytes + (int(sizeof(T)) * groups * stride + 15) / 16 * 16);
+    int* counts = reinterpret_cast<int*>(spans + 2 * groups);
+    for (int g = tid; g < groups; g += nt) {
+      V value = M::identity();
+      int valid = 0;
+#pragma unroll
+      for (int j = 0; j < vt; ++j) {
+        T v = staged[g * stride + j];
+        if (v == v) value = M::add(value, v, ++valid);
+      }
+      spans[g] = value;
+      counts[g] = valid;
+    }
+    int now = 0, next = groups, last = group - 1;
+    for (int span = 1;; span *= 2) {
+      __syncthreads();
+      if (steps - 1 & span) {
+        between = M::join(spans[now + last], counts[now + last], between, count);
+        count += counts[now + last];
+        last -= span;
+      }
+      if (2 * span >= steps) break;
+      for (int g = tid + 2 * span - 1; g < groups; g += nt) {
+        int a = now + g - span, b = now + g;
+        spans[next + g] = M::join(spans[a], counts[a], spans[b], counts[b]);
+        counts[next + g] = counts[a] + counts[b];
+      }
+      now = groups - now;
+      next = groups - next;
     }
   }
+
+  if (steps == 0) {
+    if (whole) window_short<true, M, vt>(own, place, between, count, spec);
+    else window_short<false, M, vt>(own, place, between, count, spec);
+  } else {
+    const T* from = place - steps * stride;
+    if (whole) window_group<true, M, vt>(own, from, odd, between, count, spec);
+    else window_group<false, M, vt>(own, from, odd, between, count, spec);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int j = 0; j < vt; ++j) place[j] = own[j];
   __syncthreads();
   T* target = y + line * n + begin;
-  for (int f = threadIdx.x; f < length; f += nt) target[f] = staged[stride + f + __umulhi(f, magic) * gap];
+  place = staged + earlier * stride + tid + tid / vt;
+#pragma unroll 4
+  for (int e = tid; e < length; e += nt, place += hop) target[e] = *place;
 }
 
 }  // namespace coop

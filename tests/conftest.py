@@ -56,8 +56,12 @@ def fallbacks(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.INFO, logger="dask_coop.api.public")
 
     def take() -> list[str]:
-        said = [r.getMessage() for r in caplog.records if r.name == "dask_coop.api.public"]
-        caplog.clear()
+        # Those of a test are gone from `caplog.records` when its fixtures end.
+        phases = [caplog.get_records(when) for when in ("setup", "call", "teardown")]
+        records = [record for phase in phases for record in phase]
+        said = [r.getMessage() for r in records if r.name == "dask_coop.api.public"]
+        for phase in phases:
+            phase.clear()
         return [reason for reason in said if " runs as a graph: " in reason]
 
     return take

@@ -34,7 +34,10 @@ TESTS = {
     "Makefile": ["docs"],
     "README.md": ["docs"],
     "CONTRIBUTING.md": ["docs"],
-    "CHANGELOG.md": [],
+    "CHANGELOG.md": ["docs/test_project_files.py"],
+    "CITATION.cff": ["docs"],
+    ".github": ["docs"],
+    ".pre-commit-config.yaml": ["docs"],
 }
 #: What all tests stand on.
 COMMON = ("pyproject.toml", "tests/conftest.py", "tests/support")

@@ -1,4 +1,4 @@
-"""Writes docs/reference.md: every public name, its signature, and what it does in a line.
+"""Writes docs/reference.md: every public name and method, its signature, what it does in a line.
 
 ``python tools/reference.py --write`` writes it anew; a test holds the page to the package, so that
 no public name or parameter changes unseen.
@@ -27,6 +27,7 @@ SECTIONS = {
     "Operations of one's own": "monoid",
     "GPUs, files and clusters": "transfer files node plugin",
     "In the place of Dask's functions": "install report explain",
+    "Results": "results",
     "Errors and warnings": "errors",
 }
 
@@ -50,6 +51,20 @@ def signature(name: str, function: Any) -> str:
     return f"{name}{shown}"
 
 
+def members(value: Any) -> list[str]:
+    """Return lines on the methods and properties that a class has of its own."""
+    lines = []
+    if inspect.isclass(value):
+        for name, member in vars(value).items():
+            if name.startswith("_") or not (callable(member) or isinstance(member, property)):
+                continue
+            text = inspect.cleandoc(member.__doc__ or "").split("\n\n")[0]
+            shown = signature(name, member) if callable(member) else name
+            lines.append(f"  - `{shown.replace('(self, ', '(').replace('(self)', '()')}`  \n")
+            lines.append(f"    {' '.join(text.split())}\n")
+    return lines
+
+
 def page() -> str:
     """Return the text of the page.
 
@@ -68,6 +83,7 @@ def page() -> str:
         text = inspect.cleandoc(value.__doc__).split("\n\n")[0]
         short = " ".join(text.split()).replace(":func:", "").replace("``", "`")
         lines[modules[module]].append(f"- `{signature(name, value)}`  \n  {short}\n")
+        lines[modules[module]] += members(value)
     return HEAD + "".join(f"\n## {heading}\n\n{''.join(some)}" for heading, some in lines.items())
 
 

@@ -52,7 +52,8 @@ class Gpu:
     def __init__(self, samples: int) -> None:
         import cupy
 
-        self.xp, self.samples = cupy, samples
+        self.xp: Any = cupy
+        self.samples: int = samples
 
     def row(self, work: str, by: str, call: Call, check: Callable[[Any], bool] | None) -> Row:
         """Return the median time of a call in ms, or why there is none."""

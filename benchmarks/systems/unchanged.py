@@ -26,7 +26,7 @@ PAGE = HERE.parent / "docs" / "install.md"
 SCRIPT = Path(__file__).with_name("field.py")
 
 DASK, OURS, GPU = "Dask", "dask_coop", "dask_coop, --chunks cupy"
-COMMANDS = {
+COMMANDS: dict[str, list[str]] = {
     DASK: [],
     OURS: ["-m", "dask_coop", "run"],
     GPU: ["-m", "dask_coop", "run", "--chunks", "cupy"],

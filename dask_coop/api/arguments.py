@@ -32,7 +32,8 @@ class ReductionArguments(NamedTuple):
     axis: Axis = None
     keepdims: bool = False
     split_every: SplitEvery = None
-    out: da.Array | None = None
+    #: A Dask array, or None.
+    out: Any = None
     where: Any = True
     #: For sums, extrema and monoids of one field only.
     initial: Any = None
@@ -123,7 +124,7 @@ def _begin(op: Operation, initial: State, finalize: Callable[[State], Any], stat
     return finalize(op.combine([initial, state]))
 
 
-def find_mask(where: Any, x: da.Array) -> da.Array | None:
+def find_mask(where: Any, x: da.Array) -> Any:
     """Return `where` in the shape and the chunks of `x`, or None where it is simply true."""
     if where is True or where is np.True_:
         return None

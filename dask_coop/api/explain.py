@@ -25,7 +25,7 @@ from dask.utils import ensure_dict, key_split
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, Integers
-from dask_coop.api import group_quantiles
+from dask_coop.api import drawings, group_quantiles
 from dask_coop.api.fallback import HandOver, recall
 from dask_coop.api.report import as_table
 from dask_coop.graph import grouped, matmul, trapezoids, windows
@@ -79,6 +79,9 @@ class Row(NamedTuple):
     why: str
 
 
+_HEAD = ("operation", "served by", "method", "why")
+
+
 class Explanation(tuple[Row, ...]):
     """The operations of a lazy result, from its data on; it prints as a table."""
 
@@ -86,7 +89,10 @@ class Explanation(tuple[Row, ...]):
 
     def __repr__(self) -> str:
         """Return the table."""
-        return as_table([("operation", "served by", "method", "why"), *self])
+        return as_table([_HEAD, *self])
+
+    def _repr_html_(self) -> str:
+        return drawings.table([_HEAD, *self])
 
 
 def explain(x: Any) -> Explanation:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.array.core import Array, asanyarray, map_blocks
 
@@ -24,6 +23,7 @@ from dask_coop.api.arguments import (
 )
 from dask_coop.api.lazy_bins import Nan, find_binning, leaves_nan_out
 from dask_coop.api.public import Engine, public
+from dask_coop.api.results import Histogram
 from dask_coop.errors import Refused, remedy
 from dask_coop.graph import histogram as graph_histogram
 
@@ -42,7 +42,7 @@ def histogram(
     nan: Nan = "raise",
     reproducible: bool = False,
     engine: Engine = "auto",
-) -> tuple[da.Array, Any]:
+) -> Histogram:
     """Histogram of all elements of an array, or of those along some axes.
 
     Parameters
@@ -79,14 +79,15 @@ def histogram(
 
     Returns
     -------
-    hist : dask.array.Array
+    counts : dask.array.Array
         Lazy, with the axes of `a` that are not in `axis`, in their chunks, then one of ``number of
         bins (+ 2 with flow)``, of nan where that is not known yet. In chunks of the kind of `a`'s:
         int64 counts, or sums with the dtype of `weights`, or float64 densities (complex128 where
         weights are complex).
     edges : numpy.ndarray or dask.array.Array
         Of shape ``(number of bins + 1,)``; lazy if they had to be found or were given so, or if
-        there are more than 2**22 bins of equal width, whose edges are made chunk by chunk.
+        there are more than 2**22 bins of equal width, whose edges are made chunk by chunk. The two
+        are a named tuple, `Histogram`, which draws itself by `plot`.
 
     Raises
     ------
@@ -118,8 +119,8 @@ def histogram(
     >>> import dask.array as da
     >>> import dask_coop as dc
     >>> x = da.arange(10, chunks=4)
-    >>> hist, edges = dc.histogram(x, bins=3, range=(0, 9))
-    >>> hist.compute()
+    >>> counts, edges = dc.histogram(x, bins=3, range=(0, 9))
+    >>> counts.compute()
     array([3, 3, 4])
     >>> dc.histogram(x, bins=[3, 5, 8], flow=True)[0].compute()
     array([3, 2, 4, 1])
@@ -152,7 +153,8 @@ def histogram(
         op = reproducibly(op, "histogram", w, axes)
     finalize, dtype = finishing(op, density)
     shape = (n + 2 * flow,)
-    return graph_histogram.table(op, [x], w, grid, shape, finalize, dtype, axes=axes), edges
+    counts = graph_histogram.table(op, [x], w, grid, shape, finalize, dtype, axes=axes)
+    return Histogram(counts, edges)
 
 
 def _mask_both(x: Any, weights: Any) -> Any:

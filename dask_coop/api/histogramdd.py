@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.array.blockwise import blockwise
 from dask.array.core import Array, asanyarray, asarray
@@ -36,6 +35,7 @@ from dask_coop.api.lazy_bins import (
     sample_dtype,
 )
 from dask_coop.api.public import Engine, public
+from dask_coop.api.results import Histogram, Histogram2D
 from dask_coop.graph import executor
 from dask_coop.graph import histogram as graph_histogram
 from dask_coop.graph import reduce as graph_reduce
@@ -53,7 +53,7 @@ def histogramdd(
     nan: Nan = "raise",
     reproducible: bool = False,
     engine: Engine = "auto",
-) -> tuple[da.Array, list[da.Array]]:
+) -> Histogram:
     """Histogram of points in several dimensions.
 
     Parameters
@@ -82,12 +82,13 @@ def histogramdd(
 
     Returns
     -------
-    hist : dask.array.Array
+    counts : dask.array.Array
         Lazy, of a dimension for each coordinate, in one chunk of the kind of `sample`'s: counts in
         float64, or sums with the dtype of `weights`, in 64 bits if they are integers or bool, or
         float64 densities (complex128 where weights are complex).
     edges : list of dask.array.Array
-        Of shape ``(number of bins + 1,)`` each.
+        Of shape ``(number of bins + 1,)`` each. The two are a named tuple, `Histogram`, which draws
+        itself by `plot` where there are one or two coordinates.
 
     Raises
     ------
@@ -112,8 +113,8 @@ def histogramdd(
     >>> import dask.array as da
     >>> import dask_coop as dc
     >>> x, y = da.array([2, 4, 2, 4, 2, 4]), da.array([2, 2, 4, 4, 2, 4])
-    >>> hist, edges = dc.histogramdd((x, y), bins=2, range=((0, 6), (0, 6)))
-    >>> hist.compute()
+    >>> counts, edges = dc.histogramdd((x, y), bins=2, range=((0, 6), (0, 6)))
+    >>> counts.compute()
     array([[2., 1.],
            [1., 2.]])
     """
@@ -155,7 +156,7 @@ def histogramdd(
     # Counts are float64, as NumPy's.
     dtype = dtype if w is None else result
     hist = graph_histogram.table(op, samples, w, grid, shape, finalize, dtype, name="histogramdd")
-    return hist, edges
+    return Histogram(hist, edges)
 
 
 @public("histogram")
@@ -171,7 +172,7 @@ def histogram2d(
     nan: Nan = "raise",
     reproducible: bool = False,
     engine: Engine = "auto",
-) -> tuple[da.Array, da.Array, da.Array]:
+) -> Histogram2D:
     """Histogram of pairs.
 
     Parameters
@@ -187,9 +188,10 @@ def histogram2d(
 
     Returns
     -------
-    hist : dask.array.Array
+    counts : dask.array.Array
         As that of `histogramdd`, of ``(bins along x, bins along y)``.
     xedges, yedges : dask.array.Array
+        The three are a named tuple, `Histogram2D`, which draws itself by `plot`.
 
     Raises
     ------
@@ -201,17 +203,17 @@ def histogram2d(
     >>> import dask.array as da
     >>> import dask_coop as dc
     >>> x, y = da.array([2, 4, 2, 4, 2, 4]), da.array([2, 2, 4, 4, 2, 4])
-    >>> hist, xedges, yedges = dc.histogram2d(x, y, bins=[[0, 3, 6], [0, 6]])
-    >>> hist.compute()
+    >>> counts, xedges, yedges = dc.histogram2d(x, y, bins=[[0, 3, 6], [0, 6]])
+    >>> counts.compute()
     array([[3.],
            [3.]])
     """
     if isinstance(bins, list | tuple | np.ndarray) and len(bins) not in (1, 2):
         bins = [bins, bins]
-    hist, edges = histogramdd(
+    counts, edges = histogramdd(
         (x, y), bins, range, normed, weights, density, nan=nan, reproducible=reproducible
     )
-    return hist, edges[0], edges[1]
+    return Histogram2D(counts, *edges)
 
 
 #: The builtin, which arguments hide.

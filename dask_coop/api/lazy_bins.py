@@ -42,7 +42,8 @@ Nan = Literal["raise", "omit"]
 class Binning(NamedTuple):
     """What a histogram counts into, how many bins that are (nan if unknown), and their edges."""
 
-    grid: Grid | Delayed
+    #: A `Grid`, or what makes one.
+    grid: Any
     n: float
     edges: Any
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -26,6 +26,7 @@ from dask_coop.api.arguments import (
 )
 from dask_coop.api.dates import describe_dates
 from dask_coop.api.public import Engine, public
+from dask_coop.api.results import Description
 from dask_coop.api.timedelta import reduce_durations
 from dask_coop.errors import Refused
 from dask_coop.graph import reduce as graph_reduce
@@ -361,23 +362,6 @@ def moment(
         monoid, finalize = moments_up_to(int(order)), partial(_last, float(ddof))
     given = ReductionArguments(axis, keepdims, split_every, out)
     return reduce_array(monoid, "moment", finalize, x, given, result=result)
-
-
-class Description(NamedTuple):
-    """What :func:`describe` returns: one lazy array for each statistic.
-
-    ``dask.compute(*description)`` computes all of them in one read of the data.
-    """
-
-    count: Any  #: elements that are not NaN (or NaT), int64
-    nans: Any  #: NaN (or NaT) elements, int64
-    min: Any  #: the least element
-    max: Any  #: the greatest element
-    sum: Any  #: with the dtype of :func:`sum`; None for datetime64, whose sum is no date
-    mean: Any  #: with the dtype of :func:`mean`, or that of dates
-    var: Any  #: of the population (no degree of freedom taken off), with the dtype of the mean;
-    #: None for dates and durations, whose squares have no dtype
-    std: Any  #: the square root of the variance; of dates it is timedelta64
 
 
 @public("reduction")

@@ -170,7 +170,9 @@ class Monoid(monoids.MonoidRow):
         )
         parts = name, combine, values, layout, lift, finalize, source, commutative
         self.token: str = tokenize("dask_coop.Monoid", *parts)
-        self.layout, self.converts, self.checks = layout, lift is None, check
+        self.layout: Fields = layout
+        self.converts: bool = lift is None
+        self.checks: bool = check
         self._try(merge)
         if self.converts and check:
             laws.check(self, layout.members[0].dtype)
@@ -188,7 +190,7 @@ class Monoid(monoids.MonoidRow):
                     f"the identity {identity} of monoid {self.name!r} is not neutral: combined "
                     f"with itself it gives {found[0]!r} in field {field.name!r}"
                 )
-        self.several = isinstance(result, tuple)
+        self.several: bool = isinstance(result, tuple)
         results = result if self.several else (result,)
         shapes = [getattr(one, "shape", None) for one in results]
         if not shapes or any(shape != (n,) for shape in shapes):

@@ -314,7 +314,8 @@ class Arguments(NamedTuple):
     """The arguments of a public function besides elements and quantiles, as it got them."""
 
     axis: Axis
-    out: da.Array | None
+    #: A Dask array, or None.
+    out: Any
     method: Method
     keepdims: bool
     weights: Any
@@ -337,11 +338,11 @@ class Fractions:
     """
 
     def __init__(self, q: Any, divisor: int, refusal: str) -> None:
-        self.q, self.divisor, self.refusal = q, divisor, refusal
-        self.weak = type(q) in (int, float)
-        self.is_lazy = is_dask_collection(q)
-        if not self.is_lazy:
-            self.q = self.found(q)
+        self.divisor: int = divisor
+        self.refusal: str = refusal
+        self.weak: bool = type(q) in (int, float)
+        self.is_lazy: bool = is_dask_collection(q)
+        self.q: Any = q if self.is_lazy else self.found(q)
 
     @property
     def shape(self) -> tuple[int, ...]:

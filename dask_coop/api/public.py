@@ -38,6 +38,7 @@ from dask_coop.api.frames import with_values
 from dask_coop.api.labelled import with_labels
 from dask_coop.api.planning import call_with_graphs, convert_parts
 from dask_coop.api.report import count, counted, is_inside, uncounted
+from dask_coop.api.results import Histogram, Histogram2D
 from dask_coop.api.units import with_units
 from dask_coop.errors import Declined, Refused, RefusedByDask, Silent
 from dask_coop.graph import config, executor
@@ -59,11 +60,19 @@ Kind = Literal["reduction", "selection", "scan", "histogram", "blockwise"]
 #: What NumPy, xarray and PyTorch call the axes that a function works along.
 AXES = ("axis", "axes", "dim", "dims")
 
-logger = logging.getLogger(__name__)
+#: What Dask's functions return as plain tuples.
+HISTOGRAMS: dict[str, type[Any]] = {
+    "histogram": Histogram,
+    "histogram2d": Histogram2D,
+    "histogramdd": Histogram,
+}
 
-#: What `install` has done to the arguments of every call, by the name of the function.
+logger: logging.Logger = logging.getLogger(__name__)
+
+#: Takes the name of a function and the arguments of a call, and returns those that it is to have.
 Before = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
+#: What `install` has every call go through, where its chunks are to be on GPUs.
 before: Before | None = None
 
 #: Public functions, and what builds their lazy results or raises `Refused`.
@@ -213,7 +222,7 @@ def _build(
     function: Callable[..., R],
     kind: Kind,
     signature: inspect.Signature,
-    has_kinds: bool,
+    dask: bool,
     /,
     *args: Any,
     **kwargs: Any,
@@ -226,9 +235,9 @@ def _build(
         args, kwargs = changed
     array = args[0] if args else kwargs.get(first)
     with counted(function.__name__, array):
-        if has_kinds and (meta := getattr(array, "_meta", None)) is not None:
+        if dask and (meta := getattr(array, "_meta", None)) is not None:
             chunks.kind(meta, first)
-        widens = has_kinds and kind in ("reduction", "selection", "scan")
+        widens = dask and kind in ("reduction", "selection", "scan")
         if widens and str(getattr(array, "dtype", "")) == "bfloat16":
             given = signature.bind(*args, **kwargs).arguments
             widened: R = _in_float32(build, **given)
@@ -304,6 +313,8 @@ def _by_dask(
     except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
         said = f"{type(error).__name__}: {error}"
         raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {said}") from error
+    if name in HISTOGRAMS:
+        result = HISTOGRAMS[name](*result)
     inputs = x, [value for key, value in others.items() if key != "out"]
     remember(name, str(refusal), result, inputs)
     count(name, array, "Dask", str(refusal))

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from dask_coop.api import drawings
+
 
 def as_table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows, of which the first is the head, with their cells below each other."""
@@ -47,10 +49,14 @@ class Report(tuple[Row, ...]):
 
     def __repr__(self) -> str:
         """Return the table."""
-        rows = (
-            (row.function, str(row.calls), row.elements, row.served_by, row.why) for row in self
-        )
-        return as_table([("function", "calls", "elements", "served by", "why"), *rows])
+        return as_table(self._table())
+
+    def _repr_html_(self) -> str:
+        return drawings.table(self._table())
+
+    def _table(self) -> list[tuple[str, ...]]:
+        head = ("function", "calls", "elements", "served by", "why")
+        return [head, *((r.function, str(r.calls), r.elements, r.served_by, r.why) for r in self)]
 
 
 #: With more kinds of calls than that reasons, which may tell shapes and values, are left out.

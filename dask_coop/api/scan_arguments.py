@@ -24,7 +24,8 @@ class ScanArguments(NamedTuple):
     """The arguments of a scan besides elements and dtypes, as the public function got them."""
 
     axis: int | None
-    out: da.Array | None
+    #: A Dask array, or None.
+    out: Any
     method: str
     exclusive: bool
     reverse: bool

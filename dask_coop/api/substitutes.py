@@ -25,7 +25,7 @@ from dask_coop.api.fallback import fall_back, left_to_dask, originals, remember
 from dask_coop.api.report import count, uncounted
 from dask_coop.errors import Refused
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Where originals are looked for: whatever module of theirs has one under some name.
 PACKAGES = ("dask.array", "flox", "xarray")

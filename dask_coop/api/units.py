@@ -211,8 +211,8 @@ def _histogram(function: Callable[..., Any], given: BoundArguments) -> Any:
         width = own.by("difference")
         units = None if width is None else 1 / width
     plain = {"a": _magnitude(array), "weights": _magnitude(weights), "bins": bins, "range": limits}
-    hist, edges = _call(function, given, plain)
-    return _attach(hist, units), _attach(edges, own.one)
+    made = _call(function, given, plain)
+    return made._replace(counts=_attach(made.counts, units), edges=_attach(made.edges, own.one))
 
 
 def _cumulative_trapezoid(function: Callable[..., Any], given: BoundArguments) -> Any:

@@ -330,8 +330,8 @@ class ChunkBackend(Protocol):
         This does not wait for the results; `synchronize` does.
         """
 
-    def synchronize(self) -> None:
-        """Wait for all that this process has begun on the current device."""
+    def synchronize(self, xs: Sequence[Array]) -> None:
+        """Wait for all that this process has begun on the devices of the chunks `xs`."""
 
 
 class BackendRow(NamedTuple):

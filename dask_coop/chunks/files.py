@@ -65,7 +65,9 @@ class MappedFile:
     """
 
     def __init__(self, descriptor: int, begin: int = 0, writable: bool = False) -> None:
-        self.descriptor, self.begin, self.writable = descriptor, begin, writable
+        self.descriptor: int = descriptor
+        self.begin: int = begin
+        self.writable: bool = writable
         self._direct: dict[str, int | None] = {}
 
     def direct(self) -> int | None:

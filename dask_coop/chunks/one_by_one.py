@@ -29,5 +29,5 @@ def downsweep(
     raise ValueError("these chunks are scanned one by one, by scan, for upsweep has left no memo")
 
 
-def synchronize() -> None:
+def synchronize(xs: Sequence[Any]) -> None:
     """Wait for results, which are there."""

@@ -16,7 +16,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_coop.errors import Undecodable
+from dask_coop.errors import UserError
 
 #: What xarray heeds. It does not apply valid_range, so that is not among them.
 PACKING = ("_Unsigned", "_FillValue", "missing_value", "scale_factor", "add_offset")
@@ -70,7 +70,7 @@ def decode(x: da.Array, attributes: dict[str, Any]) -> tuple[da.Array, list[str]
 
     Raises
     ------
-    Undecodable
+    UserError
         If there is no xarray, or it refuses these attributes.
     """
     said = ", ".join(f"{name} {value}" for name, value in attributes.items())
@@ -79,7 +79,7 @@ def decode(x: da.Array, attributes: dict[str, Any]) -> tuple[da.Array, list[str]
         from xarray.coders import CFDatetimeCoder, CFTimedeltaCoder
         from xarray.conventions import decode_cf_variable
     except ImportError as error:
-        raise Undecodable(
+        raise UserError(
             f"its numbers are packed ({said}), and xarray, which decodes them, cannot be imported "
             f"({error}); run `pip install dask-coop[cli]`"
         ) from error
@@ -105,7 +105,7 @@ def decode(x: da.Array, attributes: dict[str, Any]) -> tuple[da.Array, list[str]
     except (ValueError, TypeError, OverflowError, ImportError) as error:
         raw = {name: value for name, value in attributes.items() if name not in TIMES}
         if raw == attributes:
-            raise Undecodable(f"xarray cannot decode its numbers ({said}): {error}") from error
+            raise UserError(f"xarray cannot decode its numbers ({said}): {error}") from error
         kept = [name for name in TIMES if name in attributes]
         of = ", ".join(f"{name} {attributes[name]}" for name in kept)
         notes = [f"not decoded: {of} (NumPy has no such dates), so these are plain numbers"]

@@ -15,8 +15,8 @@ import dask.array as da
 import numpy as np
 from dask.utils import format_bytes
 
+from dask_coop.api.readable import readable
 from dask_coop.cli.output import say
-from dask_coop.cli.readable import readable
 from dask_coop.cli.readers import Chunks, Source
 from dask_coop.cli.sources import join, open_sources, split
 from dask_coop.cli.summaries import QUANTILES, STATISTICS, Summary, summarize
@@ -71,6 +71,9 @@ def add_to(commands: Any) -> None:
     )
     describe.add_argument(
         "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNGs (this one)"
+    )
+    describe.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page of all of it, too"
     )
     describe.add_argument(
         "--dataset",
@@ -150,17 +153,20 @@ def run(given: argparse.Namespace) -> None:
             sources = [part for source in sources for part in split(source, given.each)]
         require_writable(given.out)
         taken = {source.path.resolve() for source in opened}
+        if given.html is not None:
+            _require_page(given.html, taken)
         _describe(given, sources, _figure_paths(sources, taken, given.out))
 
 
 def _describe(given: argparse.Namespace, sources: list[Source], figure_paths: list[Path]) -> None:
-    from dask_coop.cli import backends, figures
+    from dask_coop.cli import backends, figures, page
 
-    talks, found = not (given.json or given.quiet), []
+    talks, found, sections = not (given.json or given.quiet), [], []
     with backends.start(given.cluster, given.cpu, bar=not given.quiet) as runtime:
         for source, path in zip(sources, figure_paths, strict=True):
+            opened = _opened(source, runtime.name)
             if talks:
-                say(_opened(source, runtime.name))
+                say("\n".join(opened))
             try:
                 x = runtime.move(source.array)
                 summary = summarize(x, given.bins, given.range, runtime.compute)
@@ -168,8 +174,11 @@ def _describe(given: argparse.Namespace, sources: list[Source], figure_paths: li
                 raise UserError(f"{source.text}: {error}") from error
             except OSError as error:
                 raise UserError(f"{source.text}: cannot read all of it: {error}") from error
+            timed = _timed(source, summary)
             if talks:
-                say(_described(source, summary))
+                say("\n".join([*_table(summary), *timed]))
+            if given.html is not None:
+                sections.append(page.Section(source.name, [*opened, *timed], summary))
             subtitle = f"{_shape(x.shape)} {x.dtype}: {summary.inside:,} values in bins"
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,19 +189,36 @@ def _describe(given: argparse.Namespace, sources: list[Source], figure_paths: li
                 say(f"figure: {path}\n")
             if given.json:
                 found.append(_facts(source, summary, runtime.name, path))
+    if given.html is not None:
+        try:
+            given.html.parent.mkdir(parents=True, exist_ok=True)
+            page.write(given.html, sections)
+        except OSError as error:
+            raise UserError(f"--html {given.html}: cannot write it: {error}") from error
+        if talks:
+            say(f"page: {given.html}")
     if given.json:
         say(json.dumps(found))
 
 
-def require_writable(folder: Path) -> None:
+def _require_page(path: Path, taken: set[Path]) -> None:
+    if path.is_dir():
+        raise UserError(f"--html {path}: it is a folder; name a file, such as {path}/page.html")
+    if path.resolve() in taken:
+        raise UserError(f"--html {path}: it is described; name another file")
+    require_writable(path.parent, f"--html {path}")
+
+
+def require_writable(folder: Path, option: str = "") -> None:
     """Raise UserError if no files can be written into a folder, which need not be there yet."""
+    option = option or f"--out {folder}"
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
     if not existing.is_dir():
-        raise UserError(f"--out {folder}: {existing} is not a folder; name another")
+        raise UserError(f"{option}: {existing} is not a folder; name another")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise UserError(f"--out {folder}: {existing} is not writable; name another folder")
+        raise UserError(f"{option}: {existing} is not writable; name another folder")
 
 
 def _figure_paths(sources: list[Source], taken: set[Path], folder: Path) -> list[Path]:
@@ -209,10 +235,10 @@ def _figure_paths(sources: list[Source], taken: set[Path], folder: Path) -> list
     return paths
 
 
-def _opened(source: Source, backend: str) -> str:
+def _opened(source: Source, backend: str) -> list[str]:
     """Return what is told of a source before it is read."""
     x, text = source.array, source.text
-    lines = [
+    return [
         f"source: {text}" + (f" ({source.name})" if source.name not in text else ""),
         f"shape: {_shape(x.shape)} ({format_bytes(_size(x))})",
         f"dtype: {x.dtype}",
@@ -220,14 +246,17 @@ def _opened(source: Source, backend: str) -> str:
         f"chunks: {math.prod(x.numblocks)} of {_shape(_largest_chunk(x))}",
         f"backend: {backend}",
     ]
-    return "\n".join(lines)
 
 
-def _described(source: Source, summary: Summary) -> str:
-    """Return what is told of it afterwards: the table, and how long that took."""
+def _table(summary: Summary) -> list[str]:
     rows = summary.rows()
     width = max(map(len, rows))
-    lines = [f"  {name:<{width}}  {readable(value)}" for name, value in rows.items()]
+    return [f"  {name:<{width}}  {readable(value)}" for name, value in rows.items()]
+
+
+def _timed(source: Source, summary: Summary) -> list[str]:
+    """Return what is told of it afterwards besides the table: a note, and how long it took."""
+    lines = []
     share = summary.counts.max() / summary.inside
     if (
         share > 0.5
@@ -239,7 +268,7 @@ def _described(source: Source, summary: Summary) -> str:
     reads = "1 read" if summary.reads == 1 else f"{summary.reads} reads"
     rate = summary.reads * size / seconds / 1e9
     lines.append(f"time: {seconds:.2f} s for {reads} of {format_bytes(size)}, {rate:.3g} GB/s")
-    return "\n".join(lines)
+    return lines
 
 
 def _facts(source: Source, summary: Summary, backend: str, figure: Path) -> dict[str, Any]:

@@ -5,21 +5,23 @@ Importing this imports matplotlib, so it is imported where a figure is drawn.
 
 from __future__ import annotations
 
+import re
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from dask_coop.cli.readable import readable
+from dask_coop.api.readable import readable
 from dask_coop.cli.summaries import Summary
 
 COLOR = "#2f6f9f"
 ACCENT = "#c8553d"
-MOST_BARS = 1024
 #: The quantiles that are drawn.
 SHOWN = ("1 %", "median", "99 %")
 
@@ -36,18 +38,67 @@ def save_summary(path: Path, title: str, subtitle: str, summary: Summary) -> Non
     summary : Summary
         What to draw.
     """
-    # A Figure without pyplot has no window and no state, and draws with Agg.
-    figure = Figure(figsize=(8, 6.5), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    figure, above, _ = _draw(summary)
     figure.suptitle(title, fontsize="x-large", fontweight="bold", parse_math=False)
     above.set_title(subtitle, fontsize="medium", color="0.35", parse_math=False)
-    _draw_histogram(above, summary)
-    _draw_cumulative(below, summary)
     figure.savefig(path, dpi=150)
 
 
+class Drawn(NamedTuple):
+    """A picture for a page.
+
+    Attributes
+    ----------
+    svg : str
+        The picture, an element of HTML.
+    edges : list of float
+        Where the edges of its bars are, in its own units, from the left.
+    frames : list of two (float, float)
+        Where its plots begin and end, from the top.
+    """
+
+    svg: str
+    edges: list[float]
+    frames: list[tuple[float, float]]
+
+
+def draw_svg(summary: Summary, name: str) -> Drawn:
+    """Draw the same without a title, and tell where things are in it.
+
+    Its elements have no id that those of a drawing of another `name` have.
+    """
+    figure, *plots = _draw(summary)
+    text = StringIO()
+    # Text that stays text, and the same file on every run.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    drawn = text.getvalue()
+    # Points have their origin below, and SVG above.
+    points, height = 72 / figure.dpi, figure.get_figheight() * 72
+    _, edges = summary.bars()
+    at = np.stack((_positions(summary, edges), np.zeros(len(edges))), 1)
+    # Of a logarithmic axis zero is nowhere; the lower one is linear.
+    left = plots[1].transData.transform(at)[:, 0] * points
+    frames = [one.get_window_extent() for one in plots]
+    return Drawn(
+        svg=re.sub(r'<g id="[^"]*"', "<g", drawn[drawn.index("<svg") :]),
+        edges=left.round(2).tolist(),
+        frames=[(height - one.y1 * points, height - one.y0 * points) for one in frames],
+    )
+
+
+def _draw(summary: Summary) -> tuple[Figure, Axes, Axes]:
+    # A Figure without pyplot has no window and no state, and draws with Agg.
+    figure = Figure(figsize=(8, 6.5), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    _draw_histogram(above, summary)
+    _draw_cumulative(below, summary)
+    return figure, above, below
+
+
 def _draw_histogram(axes: Axes, summary: Summary) -> None:
-    counts, edges = _coarsen(summary.counts, _positions(summary, summary.edges))
+    counts, edges = summary.bars()
+    edges = _positions(summary, edges)
     axes.stairs(counts, edges, fill=True, color=COLOR)
     if counts.max() > 10 * counts.mean():  # a linear axis would flatten the tail to nothing
         axes.set_yscale("log")
@@ -133,10 +184,3 @@ def _name(summary: Summary) -> str:
     if isinstance(summary.origin, np.timedelta64):
         return f"value in {unit}"
     return f"{unit} since {readable(summary.origin)}"
-
-
-def _coarsen(counts: Any, edges: Any) -> tuple[Any, Any]:
-    """Merge neighbouring bins until they can be seen apart on paper."""
-    merged = -(-len(counts) // MOST_BARS)
-    starts = np.arange(0, len(counts), merged)
-    return np.add.reduceat(counts, starts), np.append(edges[starts], edges[-1])

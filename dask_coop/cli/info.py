@@ -1,4 +1,4 @@
-"""What this machine offers: its GPUs, the links between them, the versions of what drives them.
+"""What this machine offers: GPUs, the links between them, versions and settings.
 
 Facts are plain dicts, lists, strings and numbers, ready for JSON; `as_text` makes them readable.
 The GPUs are asked through the driver, which knows things that CuPy has no name for.
@@ -6,10 +6,18 @@ The GPUs are asked through the driver, which knows things that CuPy has no name 
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from importlib import metadata
 from typing import Any
+
+import dask
+from dask.system import CPU_COUNT
+
+from _dask_coop import VARIABLES
+from dask_coop.cli.advice import advise
+from dask_coop.graph import config
 
 Facts = dict[str, Any]
 
@@ -23,7 +31,7 @@ ATTRIBUTES = {
     "thread_block_clusters": "CLUSTER_LAUNCH",
 }
 SIZES = ("memory", "shared_memory_per_block", "l2_cache")
-PACKAGES = {
+PACKAGES: dict[str, tuple[str, ...]] = {
     "CuPy": ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
     "cuda-core": ("cuda-core",),
     "cuda-bindings": ("cuda-bindings",),
@@ -32,7 +40,11 @@ PACKAGES = {
     "dask-cuda": ("dask-cuda",),
     "NumPy": ("numpy",),
     "Numba": ("numba",),
+    "kvikio": ("kvikio-cu12", "kvikio-cu13", "kvikio"),
+    "xarray": ("xarray",),
 }
+#: Variables of others that change how fast loops are.
+OTHERS = ("NUMBA_CACHE_DIR", "NUMBA_DISABLE_JIT")
 NEEDED = (
     "  needed for one: compute capability 7.0 (CUDA 12) or 7.5 (CUDA 13) or newer, NVIDIA's\n"
     "  driver, and `pip install dask-coop[cuda12]` (or cuda13); without, NumPy does the work"
@@ -48,20 +60,32 @@ def facts() -> Facts:
         ``gpus``: one dict each, sizes in bytes; ``no_gpu``: why there is none, or None; ``peers``:
         by name of a property, a matrix with ``[i][j]`` for GPU i reaching GPU j's memory, None on
         the diagonal; ``versions``: None for what is absent; ``cache``: the folder of compiled
-        kernels, or why there is none; ``loops``: the same of the loops that Numba compiles.
+        kernels, or why there is none; ``loops``: the same of the loops that Numba compiles;
+        ``threads``: how many processors this process has; ``scheduler``: Dask's, None for that of
+        each collection; ``configuration``: the keys of this library and their values;
+        ``unread``: a key of it that nothing reads, in words, or None; ``variables``: those of the
+        environment that are set; ``slow``: what is slow here, why, and what to do.
     """
     from dask_coop.cli import loops
     from dask_coop.cuda import disk_cache
 
     gpus, why = _gpus()
-    return {
+    found = {
         "gpus": gpus,
         "no_gpu": why,
         "peers": _peers(len(gpus)) if gpus else {},
         "versions": _versions(bool(gpus)),
         "cache": disk_cache.describe(),
         "loops": loops.folder(),
+        "threads": CPU_COUNT,
+        "scheduler": dask.config.get("scheduler", None),
+        "configuration": config.in_force(),
+        "unread": config.unread(),
+        "variables": {
+            name: os.environ[name] for name in (*VARIABLES, *OTHERS) if name in os.environ
+        },
     }
+    return found | {"slow": [*advise(found)]}
 
 
 def cupy_gpus() -> list[str]:
@@ -103,6 +127,16 @@ def as_text(facts: Facts) -> str:
     lines += [_line(key, value or "not installed") for key, value in facts["versions"].items()]
     lines.append(f"compiled kernels: {facts['cache']}")
     lines.append(f"compiled loops over NumPy chunks: {facts['loops']}")
+    lines.append(f"processors: {facts['threads']}")
+    lines.append("configuration:")
+    for key, value in facts["configuration"].items():
+        default = config.DEFAULTS[key]
+        lines.append(_line(key, value if value == default else f"{value} (default: {default})"))
+    lines += [_line(name, value) for name, value in facts["variables"].items()]
+    if facts["unread"]:
+        lines.append(f"  {facts['unread']}")
+    lines.append("what is slow here:" if facts["slow"] else "what is slow here: nothing was found")
+    lines += [f"  - {line}" for line in facts["slow"]]
     return "\n".join(lines)
 
 

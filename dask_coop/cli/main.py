@@ -1,4 +1,4 @@
-"""The command line: ``dask-coop``, or ``python -m dask_coop``: describe, run, info, warm, bench.
+"""The command line: ``dask-coop``, or ``python -m dask_coop``, and its commands.
 
 What the user can put right ends in one line on stderr and exit status 2; anything else is a bug and
 keeps its traceback.
@@ -44,7 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        given = parser.parse_args(words)
+        given, rest = parser.parse_known_args(words)
+        if given.run is _worker:
+            given.arguments = rest
+        elif rest:
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
         if given.run is None:
             parser.print_help()
             finish()
@@ -96,59 +100,77 @@ def _parser() -> argparse.ArgumentParser:
 
     describe.add_to(commands)
 
-    script = commands.add_parser(
+    command = commands.add_parser(
         "run",
         help="a script whose dask.array, NumPy and xarray calls this library serves",
         description="Runs a script as Python does, with dask_coop installed in the place of the "
         "functions of dask.array, xarray and flox that it serves; the script stays as it is.",
     )
-    script.set_defaults(run=_run)
-    script.add_argument(
+    command.set_defaults(run=_run)
+    command.add_argument(
         "--chunks",
         choices=("numpy", "cupy"),
         default="numpy",
         help="cupy: work on GPUs, with chunks that were made for NumPy (numpy)",
     )
-    script.add_argument(
+    command.add_argument(
         "--report", action="store_true", help="print at the end what was served by what, and why"
     )
-    script.add_argument("-m", dest="module", action="store_true", help="run a module by its name")
-    script.add_argument("target", metavar="SCRIPT", help="a script, or with -m a module")
-    script.add_argument(
+    command.add_argument("-m", dest="module", action="store_true", help="run a module by its name")
+    command.add_argument("target", metavar="SCRIPT", help="a script, or with -m a module")
+    command.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the script"
     )
 
-    info = commands.add_parser(
+    command = commands.add_parser(
+        "worker",
+        help="one worker of a cluster, with all GPUs of this machine",
+        usage="%(prog)s [--gpus N,N...] SCHEDULER [options of `dask worker`]",
+        description="Starts one worker process that uses all GPUs of this machine: each chunk on "
+        "the GPU where it lies, and a collective as one launch over all. All other options are "
+        "those of `dask worker`, such as --scheduler-file, --interface, --name, --nthreads (as "
+        "many as GPUs), --memory-limit (all of the machine) and --no-nanny.",
+        allow_abbrev=False,
+    )
+    command.set_defaults(run=_worker)
+    command.add_argument(
+        "--gpus",
+        type=_ordinals,
+        metavar="N,N...",
+        help="some of the GPUs that CUDA_VISIBLE_DEVICES leaves, as `info` counts them (all)",
+    )
+
+    command = commands.add_parser(
         "info",
         help="what this machine offers",
         description="Prints the GPUs of this machine, the links between them, and versions.",
     )
-    info.set_defaults(run=_info)
-    info.add_argument("--json", action="store_true", help="the same as JSON")
+    command.set_defaults(run=_info)
+    command.add_argument("--json", action="store_true", help="the same as JSON")
 
-    warm = commands.add_parser(
+    command = commands.add_parser(
         "warm",
         help="compile kernels and loops ahead",
         description="Compiles the kernels that public functions launch, and where there is Numba "
         "the loops over NumPy chunks, so that no call has to wait for a compiler, into the folders "
         "that `info` names.",
     )
-    warm.set_defaults(run=_warm)
-    warm.add_argument(
+    command.set_defaults(run=_warm)
+    command.add_argument(
         "--only",
         type=_names,
         default=(),
         metavar="A,B...",
         help="some of reductions, scans, histograms, products (all)",
     )
-    warm.add_argument(
+    command.add_argument(
         "--dtypes",
         type=_names,
         default=(),
         metavar="A,B...",
         help="dtypes of the data (float32,float64,int32,int64,uint8; of loops the three wide ones)",
     )
-    warm.add_argument(
+    command.add_argument(
         "--arch",
         type=_names,
         default=(),
@@ -156,15 +178,15 @@ def _parser() -> argparse.ArgumentParser:
         help="architectures, such as sm_90, for kernels and no loops (those of the GPUs here)",
     )
 
-    bench = commands.add_parser(
+    command = commands.add_parser(
         "bench",
         help="time the kernels beside other libraries",
         description="Times the kernels beside CUB, CuPy and PyTorch, or without a GPU the NumPy "
         "chunks beside NumPy, Dask, bottleneck, numbagg, boost-histogram and fast-histogram; "
         "writes all samples, a page and plots.",
     )
-    bench.set_defaults(run=_bench)
-    bench.add_argument(
+    command.set_defaults(run=_bench)
+    command.add_argument(
         "--only",
         type=_names,
         default=(),
@@ -172,24 +194,24 @@ def _parser() -> argparse.ArgumentParser:
         help="some of reduce,scan,histogram,transpose,matmul (all with a GPU), "
         "chunks,arrays,threads (all without)",
     )
-    bench.add_argument(
+    command.add_argument(
         "--sizes",
         type=_sizes,
         default=(),
         metavar="N,N...",
         help="sizes as powers of two (16,18,20,22,24,26,28,30; without a GPU up to 24)",
     )
-    bench.add_argument(
+    command.add_argument(
         "--whole",
         type=_size,
         metavar="N",
         help="elements of the array that all threads work on, as a power of two (30 with 16 "
         "processors and more, else 26)",
     )
-    bench.add_argument("--quick", action="store_true", help="tiny sizes: does everything work?")
-    bench.add_argument("--cpu", action="store_true", help="leave the GPU alone")
-    bench.add_argument("--name", help="of the results (that of the GPU)")
-    bench.add_argument(
+    command.add_argument("--quick", action="store_true", help="tiny sizes: does everything work?")
+    command.add_argument("--cpu", action="store_true", help="leave the GPU alone")
+    command.add_argument("--name", help="of the results (that of the GPU)")
+    command.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
@@ -201,6 +223,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
+
+
+def _ordinals(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts) or len({*parts}) < len(parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not different whole numbers with commas")
+    return tuple(map(int, parts))
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -249,6 +278,12 @@ def _benchmarks() -> Any:
 def _run(given: argparse.Namespace) -> None:
     how = {"module": given.module, "chunks": given.chunks, "tell": given.report}
     run.run(given.target, given.arguments, **how)
+
+
+def _worker(given: argparse.Namespace) -> None:
+    from dask_coop.cli import worker
+
+    worker.run(given.gpus, given.arguments)
 
 
 def _info(given: argparse.Namespace) -> None:

@@ -33,7 +33,7 @@ from dask_coop.api.files import from_npy
 from dask_coop.chunks.npy import NpyArray, open_npy
 from dask_coop.cli.claims import require_feasible, require_within
 from dask_coop.cli.decoding import PACKING, TIMES, decode, packing
-from dask_coop.errors import Undecodable, UserError
+from dask_coop.errors import UserError
 
 PICTURES = (".jpeg", ".jpg", ".png", ".tif", ".tiff")
 #: Files of several arrays, which have attributes.
@@ -432,7 +432,7 @@ def _chunked(
     if packed:
         try:
             return decode(array, packed)
-        except Undecodable as error:
+        except UserError as error:
             raise UserError(f"{text}: {error}") from error
         except OSError as error:
             raise UserError(f"{text}: cannot read it: {error}") from error

@@ -20,8 +20,8 @@ from dask_coop.algebra.digits import count_digits
 from dask_coop.api.histogram import histogram
 from dask_coop.api.moments import describe
 from dask_coop.api.order import nanquantile
+from dask_coop.api.readable import readable
 from dask_coop.api.sums import count_nonzero
-from dask_coop.cli.readable import readable
 from dask_coop.errors import UserError
 
 #: Two numbers, or two dates.
@@ -38,6 +38,9 @@ STATISTICS = {
 }
 QUANTILES = {"1 %": 0.01, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "99 %": 0.99}
 
+
+#: As many as can be seen apart on paper.
+MOST_BARS = 1024
 
 #: Bytes of the largest array whose chunks are kept while its quantiles are found.
 KEPT = 2**30
@@ -94,6 +97,13 @@ class Summary:
         rows["width of a bin"] = width
         return rows | self.quantiles
 
+    def bars(self) -> tuple[Any, Any]:
+        """Return counts and edges, of neighbouring bins that could not be seen apart together."""
+        merged = -(-len(self.counts) // MOST_BARS)
+        starts = np.arange(0, len(self.counts), merged)
+        edges = np.append(self.edges[starts], self.edges[-1])
+        return np.add.reduceat(self.counts, starts), edges
+
     def dots(self) -> dict[str, tuple[float, float]]:
         """Return the quantiles that lie within the edges: where, and the share of values up to it.
 
@@ -105,7 +115,7 @@ class Summary:
             if not self.edges[0] <= at <= self.edges[-1]:
                 continue
             # Between two numbers that have bins of their own the share is that up to the first.
-            values = self._steps() if self.single else self.edges[:-1]
+            values = self.steps() if self.single else self.edges[:-1]
             bin = max(int(np.searchsorted(values, at, "right")) - 1, 0)
             least = shares[bin + 1 if self.single and at > values[bin] else bin]
             found[label] = at, float(np.clip(QUANTILES[label], least, shares[bin + 1]))
@@ -119,7 +129,7 @@ class Summary:
         shares = self._shares()
         if self.single:
             first, last = self.edges[[0, -1]]
-            x = np.concatenate(([first], np.repeat(self._steps(), 2), [last]))
+            x = np.concatenate(([first], np.repeat(self.steps(), 2), [last]))
             return x, np.concatenate((shares[:1], np.repeat(shares, 2)[1:-1], shares[-1:]))
         dots = np.array([*self.dots().values()]).reshape(-1, 2)
         x, y = np.append(self.edges, dots[:, 0]), np.append(shares, dots[:, 1])
@@ -131,7 +141,7 @@ class Summary:
         below = self.below + np.concatenate(([0], np.cumsum(self.counts)))
         return below / self.statistics["count"]
 
-    def _steps(self) -> Any:
+    def steps(self) -> Any:
         """Return the single numbers that the bins hold."""
         return self.edges[:-1] + (0.5 if self.origin is None else 0)
 

@@ -7,7 +7,7 @@ be that of several chunks, and has the number of the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.states import reduce_along
+from dask_coop.cluster.gpus import by_gpu
 from dask_coop.graph import grouped, tasks
 from dask_coop.graph.prefixes import base_of, stacked
 
@@ -63,27 +64,32 @@ class Lift:
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return the states."""
-        groups, origins = zip(*(extra or (None, None) for extra in extras), strict=True)
-        if len(self.axes) == blocks[0][0].ndim and (together := _lift_all(self.op, blocks)):
-            if not self.op.monoid.positional:
-                return [together], b""
-            states = [
-                self.op.shift(tuple(field[i] for field in together.fields), x.shape, origin)
-                for i, ((x,), origin) in enumerate(zip(blocks, origins, strict=True))
-            ]
-        else:
-            states = [
-                tasks.lift(
-                    op=self.op,
-                    axes=self.axes,
-                    block=x,
-                    where=where,
-                    origin=origin,
-                    threads=self.threads,
-                )
-                for (x, where), origin in zip(map(_two, blocks), origins, strict=True)
-            ]
+        together = _lift_all(self.op, blocks) if len(self.axes) == blocks[0][0].ndim else None
+        if together is None:
+            return _apart(self._one_by_one, blocks, extras), b""
+        if not self.op.monoid.positional:
+            return [together], b""
+        groups, origins = _groups_and_origins(extras)
+        states = [
+            self.op.shift(tuple(field[i] for field in together.fields), x.shape, origin)
+            for i, ((x,), origin) in enumerate(zip(blocks, origins, strict=True))
+        ]
         return _gathered(self.op, groups, states), b""
+
+    def _one_by_one(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> list[Stacked]:
+        groups, origins = _groups_and_origins(extras)
+        states = [
+            tasks.lift(
+                op=self.op,
+                axes=self.axes,
+                block=x,
+                where=where,
+                origin=origin,
+                threads=self.threads,
+            )
+            for (x, where), origin in zip(map(_two, blocks), origins, strict=True)
+        ]
+        return _gathered(self.op, groups, states)
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,9 @@ class Count:
             table = chunks.backend_of(xs[0]).histogram_all(self.op, xs, self.grid)
             if table is not None:
                 return stack([0], [table]), b""
+        return _apart(self._one_by_one, blocks, extras), b""
+
+    def _one_by_one(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> list[Stacked]:
         states = []
         for each in blocks:
             samples, weights = (each[:-1], each[-1]) if self.weighted else (each, None)
@@ -114,7 +123,7 @@ class Count:
                 *samples, op=self.op, grid=self.grid, weights=weights, threads=self.threads
             )
             states.append(state)
-        return _gathered(self.op, extras, states), b""
+        return _gathered(self.op, extras, states)
 
 
 class Labels(NamedTuple):
@@ -158,6 +167,9 @@ class LiftGroups:
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Labels]) -> Reduced:
         """Return tables of all groups, with the fields of all operations."""
+        return _apart(self._one_by_one, blocks, extras), b""
+
+    def _one_by_one(self, blocks: Sequence[Blocks], extras: Sequence[Labels]) -> list[Stacked]:
         in_any_order = all(op.monoid.commutative for op in self.ops)
         totals: dict[Any, list[State]] = {}
         numbers: dict[Any, int] = {}
@@ -182,7 +194,7 @@ class LiftGroups:
             for op, total, state in zip(self.ops, totals[key], own, strict=True):
                 grouped.put_in(op, total, state, slice(None), places)
         states = (tuple(field for state in each for field in state) for each in totals.values())
-        return stack(numbers.values(), states), b""
+        return stack(numbers.values(), states)
 
 
 @dataclass(frozen=True)
@@ -200,11 +212,14 @@ class Upsweep:
             if swept := chunks.backend_of(xs[0]).upsweep(self.op, self.spec, xs):
                 fields, memo = swept
                 return [Stacked(np.arange(len(blocks)), fields)], memo
+        return _apart(self._one_by_one, blocks), b""
+
+    def _one_by_one(self, blocks: Sequence[Blocks]) -> list[Stacked]:
         states = (
             tasks.upsweep(op=self.op, spec=self.spec, block=x, heads=heads, threads=self.threads)
             for x, heads in map(_two, blocks)
         )
-        return stack(range(len(blocks)), states), b""
+        return stack(range(len(blocks)), states)
 
 
 @dataclass(frozen=True)
@@ -266,6 +281,11 @@ class Downsweep:
                 self.op, self.spec, xs, bases, memo
             )
             return results
+        made = by_gpu(self._one_by_one, blocks, bases)
+        of_chunks = {i: y for own, ys in made for i, y in zip(own, ys, strict=True)}
+        return [of_chunks[i] for i in range(len(blocks))]
+
+    def _one_by_one(self, blocks: Sequence[Blocks], bases: Sequence[State | None]) -> list[Any]:
         return [
             tasks.scan_from(
                 op=self.op,
@@ -395,6 +415,21 @@ def _lift_all(op: Operation, blocks: Sequence[Blocks]) -> Stacked | None:
     xs = [x for (x,) in blocks]
     fields = chunks.backend_of(xs[0]).lift_all(op, xs)
     return None if fields is None else Stacked(np.arange(len(blocks)), fields)
+
+
+def _groups_and_origins(extras: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(zip(*(extra or (None, None) for extra in extras), strict=True))
+
+
+def _apart(
+    reduce: Callable[..., list[Stacked]], blocks: Sequence[Blocks], *rest: Sequence[Any]
+) -> list[Stacked]:
+    """Return the states that a function makes of chunks, those of each GPU by themselves."""
+    return [
+        Stacked(np.asarray(own)[part.numbers], part.fields)
+        for own, parts in by_gpu(reduce, blocks, *rest)
+        for part in parts
+    ]
 
 
 def _two(blocks: Blocks) -> tuple[Any, Any]:

@@ -45,7 +45,7 @@ class Counts(DashboardComponent):  # type: ignore[misc]
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         # Bokeh's own tables cut off what is long, as reasons are.
-        self.root = Div(sizing_mode="stretch_width")
+        self.root: Any = Div(sizing_mode="stretch_width")
 
     def update(self) -> None:
         """Read what was counted; bokeh calls this while somebody looks."""

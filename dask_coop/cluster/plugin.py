@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -13,13 +14,15 @@ from typing import Any
 import numpy as np
 from distributed import Worker, WorkerPlugin
 
+from dask_coop.cluster.gpus import WorkerGpus
 from dask_coop.cluster.monitor import metered
 from dask_coop.cluster.versions import Portable, here, mismatch
 from dask_coop.cluster.worker import attach
+from dask_coop.graph import config
 from dask_coop.graph.transfer import configured, take_over
 
 # distributed shows what its own loggers say from INFO on, and no others.
-logger = logging.getLogger("distributed.worker.dask_coop")
+logger: logging.Logger = logging.getLogger("distributed.worker.dask_coop")
 
 
 class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
@@ -41,13 +44,19 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
     ----------
     dtypes : sequence of dtype, optional
         The dtypes of the data to come; float32 and float64 by default.
+    all_gpus : bool, optional
+        Whether a worker uses all GPUs that its process sees, until it closes, and not only the
+        current one: tasks run where their chunks lie, and a collective is one launch over all. It
+        is for one worker a host, as ``dask-coop worker`` starts it, and not for those of a
+        LocalCUDACluster, which all see every GPU.
 
     Raises
     ------
     TypeError
-        If there are no kernels for one of `dtypes`.
+        If there are no kernels for one of `dtypes`, or `all_gpus` is no bool.
     ValueError
-        If what ``coop.transfer`` configures does not suit, as for `to_gpu`.
+        If what ``coop.transfer`` or ``coop.barrier-timeout`` configures does not suit, as for
+        `to_gpu` and `Node`.
 
     Examples
     --------
@@ -63,13 +72,17 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
     name = "dask-coop"
     idempotent = True
 
-    def __init__(self, dtypes: Any = ("float32", "float64")) -> None:
-        self.dtypes = tuple(np.dtype(dtype) for dtype in dtypes)
+    def __init__(self, dtypes: Any = ("float32", "float64"), *, all_gpus: bool = False) -> None:
+        if not isinstance(all_gpus, bool):
+            raise TypeError(f"all_gpus must be True or False, got {all_gpus!r}")
+        self.all_gpus: bool = all_gpus
+        self.dtypes: tuple[np.dtype[Any], ...] = tuple(np.dtype(dtype) for dtype in dtypes)
         self._stop: threading.Event | None = None
         for dtype in self.dtypes:
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
                 raise TypeError(f"dtypes must be bool, integers or floats, got {dtype}")
         self._copies = configured()
+        self._timeout = config.get("coop.barrier-timeout", config.SPAN)
         self._give_back: Callable[[], bool] | None = None
         self._asks = here()
 
@@ -82,11 +95,17 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
         if missing:
             logger.info("dask_coop: no GPU on %s (%s); NumPy chunks only", worker.address, missing)
             return None
+        sharing = None
+        if WorkerGpus.name in worker.plugins:
+            # As it was started; whoever registers another plugin of ours need not know.
+            self.all_gpus = True
+        elif self.all_gpus:
+            sharing = worker.plugin_add(WorkerGpus(self._timeout), catch_errors=False)
         self._give_back = take_over(self._copies)
         self._stop = threading.Event()
         given = worker, self._stop
         threading.Thread(target=self._warm, args=given, name="dask_coop-warm").start()
-        return None
+        return sharing
 
     def teardown(self, worker: Worker) -> None:
         """Stop warming, give the pinned memory back; distributed calls this at the end."""
@@ -114,7 +133,7 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
             logger.warning("dask_coop: %s could not warm its kernels: %s", address, error)
 
     def _load(self, address: str, stop: threading.Event) -> None:
-        from cupy.cuda import runtime
+        from cupy.cuda import Device, runtime
 
         import dask_coop.chunks.cupy.backend  # noqa: F401  what the first task would import
         from dask_coop.chunks.cupy.program_sets import common
@@ -123,28 +142,40 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
         from dask_coop.cuda.sharing import for_each
 
         start = time.perf_counter()
-        ordinal = runtime.getDevice()
-        gpu = device(ordinal)
-        sources = common(self.dtypes, gpu)
+        count = runtime.getDeviceCount()
+        ordinals = [*range(count)] if self.all_gpus else [runtime.getDevice()]
+        kernels = [(each, gpu) for gpu in ordinals for each in common(self.dtypes, device(gpu))]
         # Workers of one machine share what is on the disk: each begins elsewhere.
-        random.Random(address).shuffle(sources)
+        random.Random(address).shuffle(kernels)
 
-        def ready(source: str) -> None:
-            # Kernels attach to the device's primary context, which the runtime makes on first use.
-            runtime.free(0)
-            load(source, ordinal)
+        def ready(kernel: tuple[str, int]) -> None:
+            source, ordinal = kernel
+            with Device(ordinal):
+                # They attach to the device's primary context, which the runtime makes on first use.
+                runtime.free(0)
+                load(source, ordinal)
 
-        for_each(ready, sources, stop)
+        for_each(ready, kernels, stop)
         if stop.is_set():
             return
+        names = Counter(
+            f"{runtime.getDeviceProperties(gpu)['name'].decode()} ({device(gpu).arch})"
+            for gpu in ordinals
+        )
         logger.info(
-            "dask_coop: %s has %s (%s); %d kernels ready in %.1f s",
+            "dask_coop: %s has %s; %d kernels ready in %.1f s",
             address,
-            runtime.getDeviceProperties(ordinal)["name"].decode(),
-            gpu.arch,
-            len(sources),
+            ", ".join(name if n == 1 else f"{n} x {name}" for name, n in names.items()),
+            len({source for source, _ in kernels}),
             time.perf_counter() - start,
         )
+        if reason := self.all_gpus and _objection(ordinals):
+            logger.warning(
+                "dask_coop: %s does collectives on each of its GPUs by itself, because %s: "
+                "`dask cuda worker`, with a worker for each, is faster there",
+                address,
+                reason,
+            )
 
 
 def _close_rings() -> None:
@@ -152,6 +183,14 @@ def _close_rings() -> None:
     from dask_coop.cuda import transfer
 
     transfer.close()
+
+
+def _objection(ordinals: list[int]) -> str:
+    """Return why no launch takes several GPUs, or an empty string."""
+    from dask_coop.cuda.team import team_of
+
+    team = team_of(ordinals)
+    return "" if team is None else team.objection
 
 
 def _missing_gpu() -> str:

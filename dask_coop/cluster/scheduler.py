@@ -82,7 +82,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
 
     name = "dask-coop-rounds"
     idempotent = True
-    handlers = REDUCE, SCAN
+    handlers: tuple[str, ...] = (REDUCE, SCAN)
 
     async def start(self, scheduler: Scheduler) -> None:
         """Add the handlers; distributed calls this."""

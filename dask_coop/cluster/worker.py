@@ -85,7 +85,7 @@ class WorkerRounds(Portable, WorkerPlugin):  # type: ignore[misc]
 
     name = "dask-coop-rounds"
     idempotent = True
-    handlers = REDUCE, SCAN, SWEEP, MEET, END
+    handlers: tuple[str, ...] = (REDUCE, SCAN, SWEEP, MEET, END)
 
     def setup(self, worker: Worker) -> None:
         """Add the handlers; distributed calls this."""
@@ -319,7 +319,7 @@ class _WorkerSide:
         self, blocks: Sequence[Any], function: Any, job: bytes, items: Sequence[Item], *rest: Any
     ) -> list[Any]:
         """Call a function with all chunks, or with a strip of them in each thread."""
-        # One GPU takes all chunks as one batch.
+        # GPUs take all chunks as one batch, or divide them (`dask_coop.cluster.gpus`).
         strips = 1 if chunks.kind(blocks[0][0]) == "cupy" else min(self._threads, len(items))
         cuts = pairwise(len(items) * i // strips for i in range(strips + 1))
         calls = (
@@ -468,4 +468,4 @@ def _scan(
     mine = [bases.get(number) for number, *_ in items]
     results = pickle.loads(job)(blocks, mine, memo)
     pass_on({key: result for (*_, (key, _)), result in zip(items, results, strict=True)})
-    chunks.backend_of(results[0]).synchronize()
+    chunks.backend_of(results[0]).synchronize(results)

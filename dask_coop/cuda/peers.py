@@ -67,15 +67,16 @@ def outside(ordinal: int) -> int:
     return total - free - pool
 
 
-class Watch(cupy.cuda.MemoryHook):  # type: ignore[misc]
-    """What the calling thread takes of a GPU's memory, within a block.
+def watch(ordinal: int) -> Any:
+    """Return what counts, within a block, what the calling thread takes of a GPU's memory.
 
-    Attributes
-    ----------
-    now, most : int
-        The bytes that it has taken and not given back, and the most of these at a time.
+    Its `now` and `most` are the bytes that the thread has taken and not given back, and the most of
+    these at a time.
     """
+    return _Watch(ordinal)
 
+
+class _Watch(cupy.cuda.MemoryHook):  # type: ignore[misc]
     def __init__(self, ordinal: int) -> None:
         self._ordinal = ordinal
         self.now = self.most = 0
@@ -104,8 +105,8 @@ def connect(ordinals: Sequence[int]) -> None:
     """
     if os.environ.get("CUPY_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0"):
         raise RuntimeError(
-            "Node orders its work by the GPUs' default streams, which all threads must share: "
-            "unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM before CuPy is imported"
+            "work on several GPUs is ordered by their default streams, which all threads must "
+            "share: unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM before CuPy is imported"
         )
     # Through the driver, whose errors do not linger where CuPy's libraries would find them.
     fine = {

@@ -56,7 +56,7 @@ class Counter:
 
     def __init__(self) -> None:
         self._value = np.zeros(1, "i8")
-        self.address = self._value.ctypes.data
+        self.address: int = self._value.ctypes.data
 
     @property
     def stopped(self) -> bool:

@@ -24,10 +24,14 @@ from dask_coop.cuda.devices import attribute, device
 from dask_coop.cuda.launch import load, told
 from dask_coop.cuda.peers import connect
 from dask_coop.cuda.programs.multichunk import MOST, PEERS
+from dask_coop.cuda.sharing import once
 from dask_coop.errors import CooperativeTimeout
 
 #: Launches that wait for one another must not be queued in different orders on different GPUs.
 _lock = threading.Lock()
+
+#: The GPUs of this process and their timeout, if its launches may go over several of them.
+_shared: tuple[tuple[int, ...], float] | None = None
 
 
 class Team:
@@ -47,9 +51,9 @@ class Team:
     """
 
     def __init__(self, ordinals: Sequence[int], timeout: float) -> None:
-        self.ordinals = tuple(ordinals)
+        self.ordinals: tuple[int, ...] = tuple(ordinals)
         self.timeout = timeout
-        self.objection = _objection(self.ordinals)
+        self.objection: str = _objection(self.ordinals)
         connect(self.ordinals)
         # Plain device memory: GPUs do not reach what other allocators may give out.
         self._pool = cupy.cuda.MemoryPool()
@@ -149,6 +153,23 @@ class Team:
         peers["timeout"] = int(self.timeout * 1e9)
         peers["rank"], peers["count"] = rank, len(flags)
         return peers
+
+
+def share(ordinals: Sequence[int], timeout: float) -> None:
+    """Let launches of this process go over several of some GPUs; the arguments are a `Team`'s."""
+    global _shared
+    _shared = tuple(ordinals), timeout
+
+
+def team_of(ordinals: Sequence[int]) -> Team | None:
+    """Return the team for launches over some GPUs; None of several if nobody shares them."""
+    if len(ordinals) == 1:
+        # Its timeout does not matter: there is no other GPU to wait for.
+        return _team(tuple(ordinals), 30.0)
+    return None if _shared is None else _team(*_shared)
+
+
+_team = once(Team)
 
 
 def _objection(ordinals: tuple[int, ...]) -> str:

@@ -211,12 +211,12 @@ class Buffer:
 
     def __init__(self) -> None:
         # First, for whoever drops what had no memory left for it.
-        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream: Any = cupy.cuda.Stream(non_blocking=True)
         # Not from CuPy's pool, which would keep it.
         self._memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(BUFFER_BYTES), 0)
         self._bytes = np.frombuffer(self._memory, "u1", BUFFER_BYTES)
-        self.address = self._memory.ptr
-        self.done = cupy.cuda.Event(disable_timing=True)
+        self.address: int = self._memory.ptr
+        self.done: Any = cupy.cuda.Event(disable_timing=True)
 
     def __del__(self) -> None:
         """Wait for the copy engine, which may still read the memory."""

@@ -70,8 +70,9 @@ def get(key: str, *allowed: Any) -> Any:
     ValueError
         If the value is none of these; or if the configuration has a key that nothing reads.
     """
-    _refuse_unknown()
-    given = dask.config.get(key, _DEFAULTS[key])
+    if wrong := unread():
+        raise ValueError(wrong)
+    given = dask.config.get(key, DEFAULTS[key])
     for one in allowed:
         if not isinstance(one, Kind):
             # True is 1, and no number of anything.
@@ -100,25 +101,32 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield key.replace("_", "-"), value
 
 
-_DEFAULTS = dict(_flat("coop", defaults()["coop"]))
+#: All keys, and the values that they have if nobody sets them.
+DEFAULTS = dict(_flat("coop", defaults()["coop"]))
 #: What Dask makes of environment variables that have a reader of their own.
 _OTHERS = {name.removeprefix("DASK_").lower().replace("_", "-") for name in VARIABLES}
 
 
-def _refuse_unknown() -> None:
-    """Raise ValueError if there is a key that begins as ours, and is none."""
+def in_force() -> dict[str, Any]:
+    """Return all keys with their values, whether these may be had or not."""
+    return {key: dask.config.get(key, default) for key, default in DEFAULTS.items()}
+
+
+def unread() -> str | None:
+    """Return what is wrong with a key that begins as ours, and is none; None if there is none."""
     # A copy, for other threads may set what they like meanwhile.
     for name, value in [*dask.config.config.items()]:
         # A variable with one underscore in the place of two makes the likes of "coop_engine".
         if name != "coop" and not name.startswith(("coop_", "coop-")):
             continue
         for key, _ in _flat(name, value):
-            if key in _DEFAULTS or key in _OTHERS:
+            if key in DEFAULTS or key in _OTHERS:
                 continue
-            meant = get_close_matches(key, _DEFAULTS, n=1)
+            meant = get_close_matches(key, DEFAULTS, n=1)
             if meant:
                 variable = "DASK_" + meant[0].upper().replace(".", "__").replace("-", "_")
                 instead = f"did you mean {meant[0]}, in the environment {variable}?"
             else:
-                instead = f"dask_coop has {', '.join(_DEFAULTS)}"
-            raise ValueError(f"Dask's configuration has {key}, which nothing reads; {instead}")
+                instead = f"dask_coop has {', '.join(DEFAULTS)}"
+            return f"Dask's configuration has {key}, which nothing reads; {instead}"
+    return None

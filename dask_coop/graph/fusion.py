@@ -22,13 +22,12 @@ from dask._task_spec import convert_legacy_graph
 from dask.array.core import Array, new_da_object
 from dask.base import clone_key
 from dask.blockwise import Blockwise, BlockwiseDep, blockwise_token
-from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.utils import ensure_dict
 
 #: What a task of a block takes: its block of an array, what belongs to it, or what all of them get.
-Input: TypeAlias = Array | BlockwiseDep | Delayed
+Input: TypeAlias = Any
 
 
 class Blocks(Blockwise):  # type: ignore[misc]

@@ -226,7 +226,8 @@ class Tables:
     """The tables of the blocks of known labels: which groups they have, and codes in them."""
 
     def __init__(self, labels: Known, sizes: tuple[tuple[int, ...], ...], n: int) -> None:
-        self._labels, self.n = labels, n
+        self._labels = labels
+        self.n: int = n
         self._ends = [cached_cumsum(each, initial_zero=True) for each in sizes]
         self._found: dict[Key, tuple[Codes, Codes]] = {}
         self._numbers = np.empty(n, "i8")

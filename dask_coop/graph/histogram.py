@@ -24,7 +24,7 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.algebra.bins import BinSpec, require_room
+from dask_coop.algebra.bins import require_room
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.errors import Declined
@@ -39,7 +39,7 @@ def table(
     op: Operation,
     samples: Sequence[Array],
     weights: Array | None,
-    grid: BinSpec | Delayed,
+    grid: Any,
     shape: tuple[float, ...],
     finalize: Callable[[State, Any], Any],
     dtype: Any,
@@ -108,7 +108,7 @@ def tables(
     op: Operation,
     samples: Sequence[Array],
     weights: Array | None,
-    grid: BinSpec | Delayed,
+    grid: Any,
     axes: tuple[int, ...],
     fan_in: int,
     names: tuple[str, str],

@@ -24,7 +24,7 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.algebra.digits import Asked, Digits, count_digits, descend, finish, first_digit
+from dask_coop.algebra.digits import Digits, count_digits, descend, finish, first_digit
 from dask_coop.algebra.monoids import COUNTS, State
 from dask_coop.algebra.operation import bind
 from dask_coop.graph import executor, tasks
@@ -36,7 +36,7 @@ from dask_coop.graph.tasks import refs
 
 def quantiles(
     x: Array,
-    asked: Asked | Delayed,
+    asked: Any,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     name: str,

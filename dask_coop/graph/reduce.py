@@ -211,7 +211,7 @@ class Origins(BlockwiseDep):  # type: ignore[misc]
 
     def __init__(self, x: Array, axes: tuple[int, ...]) -> None:
         self._chunks, self._axes = x.chunks, axes
-        self.numblocks = x.numblocks
+        self.numblocks: tuple[int, ...] = x.numblocks
 
     def __getitem__(self, index: Key) -> Origin:
         """Return the origin of the block at an index."""

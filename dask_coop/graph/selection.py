@@ -155,7 +155,8 @@ class Starts(BlockwiseDep):  # type: ignore[misc]
     produces_tasks = False
 
     def __init__(self, numblocks: tuple[int, ...], starts: tuple[int, ...]) -> None:
-        self.numblocks, self._starts = numblocks, starts
+        self.numblocks: tuple[int, ...] = numblocks
+        self._starts = starts
 
     def __getitem__(self, index: tuple[int, ...]) -> int:
         """Return where the block at an index begins."""

@@ -38,18 +38,11 @@ from dask.callbacks import Callback
 from dask.system import CPU_COUNT
 
 from dask_coop.graph import config
+from dask_coop.graph.inputs import bring, hands_on, held
 from dask_coop.graph.tasks import name_of
 from dask_coop.graph.transfer import configured, take_over
 from dask_coop.node import threads
-from dask_coop.node.placement import (
-    copies_to_host,
-    deal,
-    hands_on,
-    is_on_all_gpus,
-    leaves,
-    replace,
-    taken,
-)
+from dask_coop.node.placement import copies_to_host, deal, is_on_all_gpus
 from dask_coop.node.room import Room, parsed_limit
 from dask_coop.node.run import Launcher, last_steps, noting
 from dask_coop.node.streams import dealt_in_turn, turns
@@ -141,7 +134,9 @@ class Node:
             raise RuntimeError(f"Node finds no NVIDIA GPU ({error}); {_WITHOUT_GPU}") from error
         if not count:
             raise RuntimeError(f"Node finds no NVIDIA GPU; {_WITHOUT_GPU}")
-        self.devices = tuple(range(count)) if devices is None else _checked(devices, count)
+        self.devices: tuple[int, ...] = (
+            tuple(range(count)) if devices is None else _checked(devices, count)
+        )
         timeout, copies = config.get("coop.barrier-timeout", config.SPAN), configured()
         self._launcher = Launcher(self.devices, timeout)
         self._gpus.connect(self.devices)
@@ -353,28 +348,20 @@ class Node:
         """Return the queue and the GPU of a task, and whether it may bring data to the GPU."""
         if is_on_all_gpus(task):
             return self._launches, self.devices[0], False
-        held: Counter[int] = Counter()
-        for leaf in leaves((task, taken(task, data))):
-            if (ordinal := self._gpus.device_of(leaf)) in self.devices:
-                held[ordinal] += leaf.nbytes
-        if not held:
+        found = held(self._gpus, task, data)
+        there = {ordinal: size for ordinal, size in found.items() if ordinal in self.devices}
+        if not there:
             gpu = self.devices[dealt]
             return self._on_host[gpu], gpu, True
-        most = max(held.values())
-        best = [ordinal for ordinal, size in held.items() if size == most]
+        most = max(there.values())
+        best = [ordinal for ordinal, size in there.items() if size == most]
         # Of GPUs with as many bytes, the one that the task would be dealt to.
         gpu = self.devices[dealt] if self.devices[dealt] in best else min(best)
         return (self._on_host if copies_to_host(task) else self._launching)[gpu], gpu, False
 
     def _bring(self, gpu: int, work: tuple[Any, Any]) -> Any:
         """Return a task and its inputs with all of their arrays on `gpu`."""
-        task, data = work
-        needed = leaves((task, taken(task, data)))
-        devices = ((leaf, self._gpus.device_of(leaf)) for leaf in needed)
-        away = {id(leaf): leaf for leaf, device in devices if device not in (None, gpu)}
-        if not away:
-            return work
-        return replace(work, dict(zip(away, self._gpus.move([*away.values()], gpu), strict=True)))
+        return bring(self._gpus, gpu, *work)
 
     def _here(self) -> int | None:
         """Return the GPU that this thread works for, if it works for one."""

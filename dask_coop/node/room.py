@@ -79,7 +79,7 @@ class Room:
 
     def watch(self) -> Any:
         """Return a block that watches what the calling thread takes of the GPU."""
-        return self._gpus.Watch(self._ordinal)
+        return self._gpus.watch(self._ordinal)
 
     @contextmanager
     def without_gate(self, most: dict[str, int]) -> Iterator[None]:
@@ -113,7 +113,8 @@ class Gate:
     """What a task waits for, which may fill a GPU."""
 
     def __init__(self, room: Room, name: str, most: dict[str, int]) -> None:
-        self.name, self.most = name, most
+        self.name: str = name
+        self.most: dict[str, int] = most
         self.has_waited = False
         self._room = room
         self.watch: Any = Nothing

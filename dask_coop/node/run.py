@@ -133,7 +133,8 @@ class LaunchTask(OnAllGpus):
         run_plain: RunPlain,
         explained: dict[str, str],
     ) -> None:
-        self.launch, self._launcher = launch, launcher
+        self.launch: MultichunkLaunch = launch
+        self._launcher = launcher
         self._run_plain, self._explained = run_plain, explained
 
     def __call__(self, values: list[Any]) -> list[Any]:

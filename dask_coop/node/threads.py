@@ -17,7 +17,7 @@ import heapq
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -34,17 +34,17 @@ class Run:
     """
 
     def __init__(self, queues: Sequence[TaskQueue], lock: Lock) -> None:
-        self.round = 0
-        self.order = itertools.count()
+        self.round: int = 0
+        self.order: Iterator[int] = itertools.count()
         self._queues, self._lock = queues, lock
         # Tasks that wait for no gate, and that `get_async` is not done with.
-        self.busy = 0
+        self.busy: int = 0
         # Tasks that `get_async` is about to hand out.
-        self.coming = 0
+        self.coming: int = 0
         # Tasks that threads have taken, and that `get_async` has not seen.
         self.unseen: Counter[TaskQueue] = Counter()
         # Tasks that threads are at.
-        self.doing = 0
+        self.doing: int = 0
         self._ends: SimpleQueue[None] = SimpleQueue()
         self._last: TaskFuture | None = None
 
@@ -132,7 +132,7 @@ class TaskFuture:
     ) -> None:
         self.run = run
         at_gate = gate is not None and turn is not None
-        self.rank = (0, turn) if at_gate else (-run.round, next(run.order))
+        self.rank: tuple[Any, ...] = (0, turn) if at_gate else (-run.round, next(run.order))
         self.queue = queue
         self.gate = gate
         self._work: Callable[[], Any] | None = work

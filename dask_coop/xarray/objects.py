@@ -7,10 +7,10 @@ from typing import Any
 
 try:
     import xarray as xr
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "dask_coop.xarray needs xarray, which cannot be imported; pip install 'dask-coop[xarray]'"
-    ) from error
+    ) from _error
 
 __all__ = [
     "each_variable",

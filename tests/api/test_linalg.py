@@ -18,7 +18,7 @@ from conftest import missing_for_gpu, to_chunks, to_numpy
 from dask.array.utils import same_keys
 from hypothesis import given
 from hypothesis import strategies as st
-from support.compiled import spills
+from support.compiled import THOROUGH, spills
 from support.strategies import BOOL, FLOATS, INTS, NUMBERS, arrays, chunkings
 
 from dask_coop.algebra.semirings import PLUS_TIMES, SEMIRINGS
@@ -492,7 +492,7 @@ def test_strategies_that_do_not_apply_are_refused() -> None:
 
 
 # Optimised in full, as they are when they run.
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"] if THOROUGH else ["sm_90"])
 def test_the_main_kernels_do_not_spill(arch: str) -> None:
     sources = [
         transpose_programs.tiles(size, tile.vectors[0], 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -77,21 +78,30 @@ def test_what_keeps_a_team_from_launches_keeps_all_chunks_from_them() -> None:
     assert eligibility.objection_to_team(SimpleNamespace(objection="")) is None
 
 
+class OfCupy(SimpleNamespace):
+    """An array on a GPU."""
+
+
 @pytest.mark.parametrize(
-    ("devices", "dtypes", "text"),
+    ("devices", "dtypes", "team", "text"),
     [
-        ((0, 1), ("f8", "f8"), "the chunks lie on several GPUs"),
-        ((0, 0), ("f8", "f4"), "its chunks are of several dtypes"),
-        ((2, 2), ("f8", "f8"), "GPU 2 takes no cooperative multi-device launch"),
-        ((1, 1), ("f8", "f8"), "None"),
+        ((0, 1), ("f8", "f8"), None, "the chunks lie on several GPUs"),
+        ((0, 1), ("f8", "f8"), (0, 1), "None"),
+        ((0, 2), ("f8", "f8"), (0, 1), "chunks lie on GPU 2, which takes no part in launches"),
+        ((0, 1), ("f8", "f8"), "they differ", "they differ"),
+        ((0, 0), ("f8", "f4"), (0,), "its chunks are of several dtypes"),
+        ((1, 1), ("f8", "f8"), (1,), "None"),
     ],
 )
-def test_chunks_of_one_gpu(
-    monkeypatch: pytest.MonkeyPatch, devices: Any, dtypes: Any, text: str
+def test_chunks_of_a_process(
+    monkeypatch: pytest.MonkeyPatch, devices: Any, dtypes: Any, team: Any, text: str
 ) -> None:
-    monkeypatch.setattr(eligibility, "attribute", lambda ordinal, name: ordinal != 2)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=OfCupy))
     xs = [
-        SimpleNamespace(device=SimpleNamespace(id=device), dtype=np.dtype(dtype))
+        OfCupy(device=SimpleNamespace(id=device), dtype=np.dtype(dtype))
         for device, dtype in zip(devices, dtypes, strict=True)
     ]
-    assert str(eligibility.objection_to_chunks_of_one_gpu(xs)) == text
+    if team is not None:
+        objection = team if isinstance(team, str) else ""
+        team = SimpleNamespace(ordinals=team, objection=objection)
+    assert str(eligibility.objection_to_chunks_together(xs, team)) == text

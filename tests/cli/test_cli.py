@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import dask_coop
-from dask_coop.cli import backends, info, loops, main, summaries
+from dask_coop.cli import advice, backends, info, loops, main, summaries
 from dask_coop.cli import describe as command_describe
 from dask_coop.cli.readers import open_source
 from dask_coop.cli.summaries import QUANTILES, summarize
@@ -678,7 +678,8 @@ def test_info_of_this_machine_as_json(capsys: pytest.CaptureFixture[str]) -> Non
     assert main.main(["info", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts == info.facts()
-    assert set(facts) == {"gpus", "no_gpu", "peers", "versions", "cache", "loops"}
+    assert facts["configuration"]["coop.fallback"] == "allow"
+    assert facts["threads"] >= 1
     assert bool(facts["gpus"]) == (facts["no_gpu"] is None)
     assert facts["versions"]["NumPy"] == np.__version__
 
@@ -762,6 +763,11 @@ def test_info_of_two_gpus() -> None:
             "versions": {"CuPy": "14.2.0", "NVRTC": None},
             "cache": "/cache",
             "loops": "/loops",
+            "threads": 8,
+            "configuration": {"coop.engine": "auto", "coop.threads": 2},
+            "variables": {"DASK_COOP_CACHE": "/cache"},
+            "unread": "nothing reads coop.enigne",
+            "slow": ["this, because of that"],
         }
     )
     for line in (
@@ -774,8 +780,65 @@ def test_info_of_two_gpus() -> None:
         r"peer access \(row reaches column\):\n +0 +1\n 0 +- +yes\n 1 +yes +-",
         r"  NVRTC +not installed",
         r"compiled kernels: /cache",
+        r"processors: 8",
+        r"  coop.engine +auto",
+        r"  coop.threads +2 \(default: auto\)",
+        r"  DASK_COOP_CACHE +/cache",
+        r"  nothing reads coop.enigne",
+        r"what is slow here:\n  - this, because of that",
     ):
         assert re.search(f"^{line}$", text, flags=re.MULTILINE), line
+
+
+#: Facts of a machine on which nothing is slow.
+FAST: dict[str, Any] = {
+    "gpus": [{"name": "NVIDIA H200"}],
+    "peers": {"access": [[None]]},
+    "versions": {"Numba": "0.65", "CuPy": "14.2.0", "kvikio": "26.10"},
+    "cache": "/cache",
+    "loops": "/loops",
+    "threads": 8,
+    "scheduler": None,
+    "configuration": {"coop.threads": "auto"},
+    "variables": {"DASK_COOP_CACHE": "/cache", "NUMBA_DISABLE_JIT": "0"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, None),
+        ({"loops": "none: no folder can be written, so"}, "set NUMBA_CACHE_DIR"),
+        ({"versions": {**FAST["versions"], "Numba": None}}, "pip install dask-coop[cpu]"),
+        ({"variables": {"NUMBA_DISABLE_JIT": "1"}}, "NUMBA_DISABLE_JIT is set; unset it"),
+        ({"threads": 1}, "this process has one processor"),
+        ({"configuration": {"coop.threads": 1}}, "coop.threads is 1; set it to auto"),
+        ({"scheduler": "synchronous"}, "Dask's scheduler is 'synchronous'"),
+        ({"versions": {**FAST["versions"], "CuPy": None}}, "pip install dask-coop[cuda12]"),
+        ({"cache": "none: it is no folder"}, "(it is no folder); set DASK_COOP_CACHE"),
+        ({"variables": {"DASK_COOP_PORTABLE": "1"}}, "DASK_COOP_PORTABLE is set; unset it"),
+        ({"peers": {"access": [[None, False], [True, None]]}}, "cannot reach each other's"),
+        ({"versions": {**FAST["versions"], "kvikio": None}}, "kvikio is not installed"),
+        ({"gpus": [], "cache": "none: it is no folder"}, None),
+    ],
+)
+def test_what_is_slow_is_said_with_what_to_do(changed: dict[str, Any], said: str | None) -> None:
+    found = [*advice.advise(FAST | changed)]
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+
+
+def test_info_tells_the_configuration_in_force(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_COOP_CACHE", "/there")
+    with dask.config.set({"coop.fallback": "warn", "coop.enigne": 1, "scheduler": "sync"}):
+        assert main.main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^  coop.fallback +warn \(default: allow\)$", text, re.MULTILINE)
+    assert re.search(r"^  DASK_COOP_CACHE +/there$", text, re.MULTILINE)
+    assert "coop.enigne, which nothing reads; did you mean coop.engine" in text
+    assert "because Dask's scheduler is 'sync'" in text
 
 
 def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:

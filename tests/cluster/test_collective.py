@@ -447,7 +447,7 @@ def test_bincount_of_tables_of_different_lengths(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("fast")
-def test_ones_own_monoids(client: Client) -> None:
+def test_ones_own_monoids(client: Client, fallbacks: Callable[[], list[str]]) -> None:
     host = RNG.normal(size=60) + 1j * RNG.normal(size=60)
     x = persist(client, host, 7)
     agree(client, lambda **kw: dc.reduce(x, AFFINE, **kw))
@@ -475,7 +475,9 @@ def test_ones_own_monoids(client: Client) -> None:
     agree(client, lambda **kw: dc.reduce(square, np.multiply, axis=1, **kw))
     agree_in_place(client, square, lambda **kw: dc.scan(square, np.logical_xor, axis=0, **kw))
     # A chain is left to the graph, whose results stay in memory as well.
+    assert fallbacks() == []
     chained = dc.scan(x, span, method="sequential", engine="collective")
+    assert fallbacks() == ["scan runs as a graph: a chain is a step a chunk"]
     same(values(client, chained[0]), np.minimum.accumulate(host.real))
     y, total = 0, 0
     for a, b in zip(host.real, host.imag, strict=True):

@@ -123,6 +123,12 @@ def test_a_dtype_without_kernels_is_refused() -> None:
         dask_coop.CoopPlugin(["complex64"])
 
 
+def test_all_gpus_are_taken_or_not() -> None:
+    with pytest.raises(TypeError, match="all_gpus must be True or False, got 'yes'"):
+        dask_coop.CoopPlugin(all_gpus="yes")  # type: ignore[arg-type]
+    assert not dask_coop.CoopPlugin().all_gpus
+
+
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
     """Let a worker seem to have a GPU whose kernels are never ready; return what stops each."""
@@ -141,7 +147,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
 
 def worker_here() -> Any:
     loop = SimpleNamespace(add_callback=lambda function: function())
-    return SimpleNamespace(address="tcp://here", loop=loop)
+    return SimpleNamespace(address="tcp://here", loop=loop, plugins={})
 
 
 def test_a_worker_does_not_wait_for_its_kernels_and_stops_them(

@@ -24,7 +24,7 @@ PACKAGE = check.REPOSITORY / "dask_coop"
         (["docs/design.md", "README.md", "tools/check.py"], ["tests/docs"]),
         (["tests/graph/test_graphs.py"], ["tests/graph/test_graphs.py"]),
         (["tests/fuzz/case.py", "tests/fuzz/test_fuzz.py"], ["tests/fuzz"]),
-        (["tests/graph/test_gone.py", "CHANGELOG.md"], []),
+        (["tests/graph/test_gone.py", "CHANGELOG.md"], ["tests/docs/test_project_files.py"]),
         (["dask_coop/graph/scan.py", "tests/support/sums.py"], ["tests"]),
         ([], []),
     ],

@@ -1,13 +1,19 @@
-"""The examples, run as a reader would, and held to what they promise."""
+"""The examples, run as scripts, and held to what they promise."""
 
 from __future__ import annotations
 
+import ast
+import math
 import os
+import re
 import subprocess
 import sys
+from contextlib import chdir, redirect_stdout
 from heapq import heappop, heappush
 from importlib.util import module_from_spec, spec_from_file_location
+from io import StringIO
 from pathlib import Path
+from runpy import run_path
 from types import ModuleType
 from typing import Any
 
@@ -92,6 +98,50 @@ def test_equalizing_computes_nothing(equalize: Any) -> None:
             equalize(da.zeros((8, 8), dtype=dtype, chunks=4))
 
 
+@pytest.fixture(scope="module")
+def clahe() -> Any:
+    """Return the function of the example of equalisation that works on tiles."""
+    return load("equalize").clahe
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (64, 64, 3)])
+def test_clahe_of_one_tile_is_limited_equalisation(
+    clahe: Any, equalize: Any, xp: ModuleType, shape: tuple[int, ...]
+) -> None:
+    x = picture(shape)
+    found = to_numpy(xp, clahe(to_chunks(xp, x, 16), size=64, limit=4.0))
+    np.testing.assert_array_equal(found, to_numpy(xp, equalize(to_chunks(xp, x, 16), limit=4.0)))
+
+
+def test_clahe_blends_the_levels_of_the_nearest_tiles(clahe: Any, xp: ModuleType) -> None:
+    x, size = picture((50, 70)), 20
+    padded = np.pad(x, ((0, 10), (0, 10)), "symmetric")
+    tiles = padded.reshape(3, size, 4, size).swapaxes(1, 2)
+    counts = [[np.bincount(tile.ravel(), minlength=256) for tile in row] for row in tiles]
+    levels = np.cumsum(counts, axis=-1) / size**2 * 255
+    expected = np.empty(x.shape)
+    for (i, j), value in np.ndenumerate(x):
+        y, z = (i + 0.5) / size - 0.5, (j + 0.5) / size - 0.5
+        near = [np.clip((np.floor(one), np.floor(one) + 1), 0, n) for one, n in ((y, 2), (z, 3))]
+        weights = np.outer((1 - y % 1, y % 1), (1 - z % 1, z % 1))
+        expected[i, j] = (weights * levels[np.ix_(*np.array(near, int), [value])][..., 0]).sum()
+    found = to_numpy(xp, clahe(to_chunks(xp, x, (32, 48)), size=size, limit=np.inf))
+    assert found.dtype == np.uint8
+    # What lies on a half may be rounded to either side.
+    assert np.abs(found - expected).max() < 0.501
+
+
+def test_clahe_evens_out_light_that_equalisation_leaves(
+    clahe: Any, equalize: Any, xp: ModuleType
+) -> None:
+    x = picture((80, 80))
+    x[:, :40] //= 2
+    of_all = to_numpy(xp, equalize(to_chunks(xp, x, 32), limit=np.inf)).astype("f8")
+    by_tiles = to_numpy(xp, clahe(to_chunks(xp, x, 32), size=20, limit=np.inf)).astype("f8")
+    assert of_all[:, 50:].mean() - of_all[:, :30].mean() > 100
+    assert abs(by_tiles[:, 50:].mean() - by_tiles[:, :30].mean()) < 10
+
+
 def dijkstra(lengths: Any, start: int) -> Any:
     """Return the lengths of the shortest paths from a node, by taking the nearest one each time."""
     found = np.full(len(lengths), np.inf)
@@ -137,7 +187,22 @@ def test_a_town_is_connected_by_two_way_roads_that_are_as_fast_as_a_car(
 
 
 def run(name: str, *arguments: str, cwd: Path) -> str:
-    """Run an example; return what it prints."""
+    """Run an example in this process, with nothing open afterwards; return what it prints."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    before, printed = sys.argv, StringIO()
+    sys.argv = [name, *arguments]
+    try:
+        with chdir(cwd), redirect_stdout(printed):
+            run_path(str(EXAMPLES / name), run_name="__main__")
+    finally:
+        sys.argv = before
+        pyplot.close("all")
+    return printed.getvalue()
+
+
+def run_apart(name: str, *arguments: str, cwd: Path) -> str:
+    """Run an example in a process of its own; return what it prints."""
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
     done = subprocess.run(
         [sys.executable, EXAMPLES / name, *arguments],
@@ -167,7 +232,8 @@ def test_the_picture_before_and_after_is_written(tmp_path: Path) -> None:
     pytest.importorskip("skimage")
     pytest.importorskip("matplotlib")
     image = pytest.importorskip("PIL.Image")
-    text = run("equalize.py", "skimage:moon", "--out", "demo", cwd=tmp_path)
+    given = ("skimage:moon", "--copies", "2", "--tile", "200", "--out", "demo")
+    text = run("equalize.py", *given, cwd=tmp_path)
     assert text.startswith("backend: ")
     check_picture(image, tmp_path, text)
 
@@ -293,9 +359,9 @@ def test_anomalies_of_months_are_numpy_s(xp: ModuleType) -> None:
 def test_the_regions_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     image = pytest.importorskip("PIL.Image")
-    arguments = ("--size", "128", "--stars", "9", "--chunk", "50", "--out", "demo")
-    text = run("zones.py", *arguments, cwd=tmp_path)
-    assert "pixels: 16384 in 9 regions, in " in text
+    pytest.importorskip("skimage")
+    text = run("zones.py", "--side", "300", "--chunk", "350", "--out", "demo", cwd=tmp_path)
+    assert "pixels: 872000 in 12 regions, in " in text
     check_picture(image, tmp_path, text)
 
 
@@ -427,10 +493,13 @@ def test_the_matched_picture_is_written(tmp_path: Path) -> None:
 
 
 def test_the_cluster_computes(tmp_path: Path) -> None:
-    text = run("cluster.py", "--size", "100000", "--chunk", "30000", cwd=tmp_path)
+    image = pytest.importorskip("PIL.Image")
+    given = ("--size", "100000", "--chunk", "30000", "--out", "demo")
+    text = run_apart("cluster.py", *given, cwd=tmp_path)
     assert "array of 100000 values in 4 chunks" in text
     for name in ("workers: ", "describe: ", "histogram: ", "cumsum: ", "last element "):
         assert name in text
+    check_picture(image, tmp_path, text)
 
 
 def test_smoothing_is_three_box_filters(xp: ModuleType, tmp_path: Path) -> None:
@@ -454,3 +523,87 @@ def test_a_trend_forgets_what_was_far_off() -> None:
     assert means[6000] > 1e12
     assert (np.abs(means[6400:]) < 30).all()
     assert (deviations[6400:] < 10).all()
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+def test_an_example_is_a_page_of_a_gallery(name: str) -> None:
+    title, line, empty, *rest = (ast.get_docstring(ast.parse(source(name))) or "").splitlines()
+    assert line == "=" * len(title)
+    assert empty == ""
+    assert len(" ".join(rest)) > 200
+    assert f"Run it as ``python examples/{name}.py " in " ".join(rest)
+
+
+def source(name: str) -> str:
+    return (EXAMPLES / f"{name}.py").read_text()
+
+
+def test_reproducible_sums_have_the_same_bits_and_the_others_are_near(xp: ModuleType) -> None:
+    example = load("reproducible")
+    values = example.ledger(2000)
+    exact = math.fsum(values)
+    assert exact == pytest.approx(0.01)
+    sizes = example.chunk_sizes(values.size, 6)
+    assert sizes[-1] == values.size
+    for size in sizes:
+        lazy = example.SUMS["dc.sum, reproducible"](to_chunks(xp, values, size))
+        assert float(lazy.compute()) == pytest.approx(exact, abs=1e-14)
+
+
+def test_the_sums_are_drawn(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    given = ("--size", "20000", "--chunkings", "9", "--out", "demo")
+    text = run("reproducible.py", *given, cwd=tmp_path)
+    assert "entries: 20001, cut in 9 ways, " in text
+    assert "dc.sum, reproducible: 1 result, " in text
+    check_picture(image, tmp_path, text)
+
+
+def test_means_by_a_table_are_those_of_boxes(xp: ModuleType) -> None:
+    example, x = load("summed_area"), picture((30, 40)).astype("f8")
+    table = dc.integral_image(to_chunks(xp, x, 16))
+    found = to_numpy(xp, example.means_by_table(table, 5))
+    windows = np.lib.stride_tricks.sliding_window_view(x, (5, 5)).mean((-1, -2))
+    np.testing.assert_allclose(found, windows[1:, 1:], rtol=1e-12)
+
+
+def test_otsu_is_scikit_image_s() -> None:
+    filters = pytest.importorskip("skimage.filters")
+    x = np.concatenate([picture().ravel(), picture().ravel() // 3])
+    assert load("summed_area").otsu(np.bincount(x, minlength=256)) == filters.threshold_otsu(x)
+
+
+def test_the_ink_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("skimage")
+    image = pytest.importorskip("PIL.Image")
+    text = run("summed_area.py", "--copies", "2", "--out", "demo", cwd=tmp_path)
+    assert "pixels: 293376 in 2 chunks, in " in text
+    (off,) = re.findall("differ by (.*) at most", text)
+    # Sums of uint8 are exact, and their quotients are rounded once.
+    assert float(off) < 1e-12
+    check_picture(image, tmp_path, text)
+
+
+def test_the_stream_is_counted_and_drawn(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    given = ("--size", "50000", "--chunk", "2000", "--stretches", "5", "--out", "demo")
+    text = run("stream.py", *given, cwd=tmp_path)
+    assert "numbers: 50000 in 25 chunks, in " in text
+    # A few lifetimes are beyond the bins.
+    (counted,) = re.findall("counted: (.*), in 5 histograms", text)
+    assert 49_900 < int(counted) <= 50_000
+    check_picture(image, tmp_path, text)
+
+
+def test_an_xarray_script_is_served_and_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("xarray")
+    pytest.importorskip("flox")
+    image = pytest.importorskip("PIL.Image")
+    text = run("unchanged.py", "--years", "1", "--out", "demo", cwd=tmp_path)
+    (calls,) = re.findall("^calls: (.*)$", text, re.MULTILINE)
+    served = {"groupby_reduce", "move_mean", "nancumsum", "nanmean", "nanquantile", "nanstd"}
+    assert served <= {call.removesuffix(" by dask_coop") for call in calls.split(", ")}
+    (apart,) = re.findall("differ by (.*) of the largest", text)
+    # Of float32.
+    assert 0 < float(apart) < 1e-5
+    check_picture(image, tmp_path, text)

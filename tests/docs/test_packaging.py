@@ -97,6 +97,7 @@ def test_the_sdist_holds_what_building_and_testing_needs(built: Path) -> None:
     here = Path(__file__).relative_to(REPOSITORY).as_posix()
     assert {"dask_coop/dask_coop.yaml", "_dask_coop.py"} <= names
     assert {"pyproject.toml", "LICENSE", "README.md", "Makefile", here} <= names
+    assert {"CITATION.cff", ".github/workflows/tests.yml", ".pre-commit-config.yaml"} <= names
     assert not [
         name for name in names if "__pycache__" in name or name.startswith((".venv", ".gpu"))
     ]

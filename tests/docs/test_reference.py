@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import reference
 
@@ -17,6 +19,22 @@ def test_every_public_name_is_there_once_with_what_it_does() -> None:
     names = [line.split("`")[1].partition("(")[0] for line in lines if line.startswith("- `")]
     assert sorted(names) == sorted(dask_coop.__all__)
     assert "- `median(a, axis=None, keepdims=False, out=None, *" in reference.page()
+
+
+def test_methods_of_public_classes_are_there_too() -> None:
+    page = reference.page()
+    assert "\n  - `close()`  \n    End the threads" in page
+    assert "\n  - `get(dsk, keys, " in page
+    assert "\n  - `result`  \n" in page
+
+
+def test_help_opens_with_every_public_name_once() -> None:
+    text = str(dask_coop.__doc__)
+    assert text.startswith("Statistics")
+    families = text.partition("\nReductions\n")[2].partition("\n\n")[0]
+    found = re.findall(r"\w+", " ".join(re.findall(r"^    (.*)$", families, re.MULTILINE)))
+    for name in dask_coop.__all__:
+        assert found.count(name) == 1, name
 
 
 def test_a_name_without_a_section_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from fuzz.shrink import shrink
 from fuzz.work import Tally, work
 
 #: Some seconds' worth of each share of a family, on NumPy chunks.
-CASES = 6
+CASES = 4
 
 
 def report(tally: Tally) -> str:

@@ -159,7 +159,7 @@ class FakeGpus:
     def outside(self, ordinal: int) -> int:
         return 0
 
-    def Watch(self, ordinal: int) -> Any:
+    def watch(self, ordinal: int) -> Any:
         return FakeWatch(self._thread, ordinal)
 
     def add(self, *arrays: FakeArray) -> FakeArray:

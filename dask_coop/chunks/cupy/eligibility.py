@@ -16,7 +16,6 @@ from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.distinct import Distinct
-from dask_coop.cuda.devices import attribute
 
 
 @dataclass(frozen=True)
@@ -92,24 +91,22 @@ def objection_to_chunks(xs: Sequence[Any], team: Any) -> Objection | None:
         return Objection("the chunks are not CuPy arrays")
     found = {x.device.id for x in xs}
     if others := found - set(team.ordinals):
-        return Objection(f"chunks lie on GPU {min(others)}, which is not the node's")
+        return Objection(f"chunks lie on GPU {min(others)}, which takes no part in launches")
     return None
 
 
 def objection_to_dtypes(xs: Sequence[Any]) -> Objection | None:
-    """Say why no launch takes chunks of such dtypes, or None; on one GPU or several."""
+    """Say why no launch takes chunks of such dtypes, or None."""
     if len({x.dtype for x in xs}) > 1:
         return Objection("its chunks are of several dtypes")
     return None
 
 
-def objection_to_chunks_of_one_gpu(xs: Sequence[Any]) -> Objection | None:
-    """Say why there is no launch over such CuPy chunks on one GPU, or None."""
-    if len({x.device.id for x in xs}) > 1:
+def objection_to_chunks_together(xs: Sequence[Any], team: Any) -> Objection | None:
+    """Say why there is no launch over all CuPy chunks that a process has of an array, or None.
+
+    Without a `team`, they lie on several GPUs that are not shared (`dask_coop.cuda.team`).
+    """
+    if team is None:
         return Objection("the chunks lie on several GPUs")
-    if reason := objection_to_dtypes(xs):
-        return reason
-    ordinal = xs[0].device.id
-    if not attribute(ordinal, "COOPERATIVE_MULTI_DEVICE_LAUNCH"):
-        return Objection(f"GPU {ordinal} takes no cooperative multi-device launch")
-    return None
+    return objection_to_chunks(xs, team) or objection_to_dtypes(xs)

@@ -5,15 +5,14 @@ gets neighbouring ones, of about as many elements; kernels/kernel_multichunk.cuh
 of them. What the host makes for a GPU lies in one allocation and goes there in one copy.
 
 `Node` calls what takes a team of several GPUs: `reduce`, `scan`, `histogram`. The chunk backend
-offers what one launch does with the chunks of one GPU, and one answer to wait for: `lift_all`,
-`histogram_all`, `upsweep` and `downsweep`.
+offers what one launch does with the chunks that a worker has of an array, and one answer to wait
+for: `lift_all`, `histogram_all`, `upsweep` and `downsweep`. They lie on one GPU, or on several that
+the process shares (`dask_coop.cuda.team.share`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy
@@ -27,7 +26,7 @@ from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense, is_plain, owners
 from dask_coop.chunks.cupy.eligibility import (
-    objection_to_chunks_of_one_gpu,
+    objection_to_chunks_together,
     objection_to_histogram,
     objection_to_operation,
     objection_to_scan,
@@ -41,7 +40,7 @@ from dask_coop.cuda.programs import multichunk as programs
 from dask_coop.cuda.programs import reduce as reductions
 from dask_coop.cuda.programs import scan as scans
 from dask_coop.cuda.team import Team as Team
-from dask_coop.cuda.team import most_blocks
+from dask_coop.cuda.team import most_blocks, team_of
 
 Array = Any
 
@@ -83,10 +82,10 @@ def lift_all(op: Operation, xs: Sequence[Array]) -> State | None:
     tuple of numpy.ndarray
         The states, along the first axis of each field.
     """
-    if objection_to_operation(op) or objection_to_chunks_of_one_gpu(xs):
+    if objection_to_operation(op) or (team := _team(xs)) is None:
         return None
     with xs[0].device:
-        return _fields(op, _reduce(_team(xs), op, xs).of_chunks())
+        return _fields(op, _reduce(team, op, xs).of_chunks())
 
 
 def _reduce(team: Team, op: Operation, xs: Sequence[Array]) -> _Work:
@@ -121,7 +120,7 @@ def scan(
 def upsweep(op: Operation, spec: ScanSpec, xs: Sequence[Array]) -> tuple[State, bytes] | None:
     """Reduce each of the 1-d chunks `xs` for a scan; None if they have to be taken one by one.
 
-    The GPU has not all chunks of the array, so it can't scan them before it knows their bases.
+    These are not all chunks of the array, so they can't be scanned before their bases are known.
 
     Returns
     -------
@@ -130,13 +129,13 @@ def upsweep(op: Operation, spec: ScanSpec, xs: Sequence[Array]) -> tuple[State, 
     memo : bytes
         What `downsweep` is to be given with the same chunks.
     """
-    if objection_to_scan(op, spec) or objection_to_chunks_of_one_gpu(xs):
+    if objection_to_scan(op, spec) or (team := _team(xs)) is None:
         return None
     with xs[0].device:
         ready = [_prepare(op, x) for x in xs]
-        work = _scan(_team(xs), op, ready, (), spec, programs.UP)
+        work = _scan(team, op, ready, (), spec, programs.UP)
         of_stretches, of_chunks = work.of_stretches_and_chunks()
-    return _fields(op, of_chunks), of_stretches.tobytes()
+    return _fields(op, of_chunks), _places(xs) + of_stretches
 
 
 def downsweep(
@@ -146,17 +145,30 @@ def downsweep(
 
     It does not wait for the launch to end.
     """
+    team = _team(xs)
+    if team is None:
+        raise ValueError("these chunks are scanned one by one, by scan: no launch takes them all")
+    places = _places(xs)
+    if not memo.startswith(places):
+        # A chunk has come to another GPU since: the stretches are others.
+        found = upsweep(op, spec, xs)
+        assert found is not None
+        _, memo = found
     identity = op.monoid.identity(op.element)
     states = [identity if base is None else base for base in bases]
     records = np.zeros(len(bases), programs_list.layout(op))
     for field, values in zip(op.monoid.fields, zip(*states, strict=True), strict=True):
         records[field.name] = values
-    given = {"states": np.frombuffer(memo, "u1"), "bases": records}
     with xs[0].device:
         ready = [_prepare(op, x) for x in xs]
         ys: list[Any] = _results(op, ready, [True] * len(xs))
-        _scan(_team(xs), op, ready, ys, spec, programs.DOWN, given)
+        _scan(team, op, ready, ys, spec, programs.DOWN, memo[len(places) :], records)
     return ys
+
+
+def _places(xs: Sequence[Array]) -> bytes:
+    """Return on which GPUs chunks lie."""
+    return bytes(x.data.device_id for x in xs)
 
 
 def _results(op: Operation, xs: Sequence[Array], wanted: Sequence[bool]) -> list[Array | None]:
@@ -178,7 +190,8 @@ def _scan(
     ys: Sequence[Array | None],
     spec: ScanSpec,
     steps: int,
-    given: Mapping[str, Any] = MappingProxyType({}),
+    memo: bytes = b"",
+    bases: Any = None,
 ) -> _Work:
     of = programs_list.scanned(op, spec.exclusive, spec.reverse)
     gpu, tuning, shared = device(xs[0].device.id), None, 0
@@ -189,11 +202,11 @@ def _scan(
     source = programs.scan(of, tuning)
     threads = scans.THREADS if tuning is None else tuning.threads
     work = _Work(xs, of.state_bytes, ys, spec.reverse)
-    work.upload(team, most_blocks(source, work.ordinals, threads, shared), given)
+    work.upload(team, most_blocks(source, work.ordinals, threads, shared), memo, bases)
 
     def rest(rank: int) -> list[Any]:
-        bases = work.addresses(rank, "bases") if "bases" in given else [np.uint64(0)]
-        return [*work.addresses(rank, "states", "peers"), *bases, np.int32(steps)]
+        at = [np.uint64(0)] if bases is None else work.addresses(rank, "bases")
+        return [*work.addresses(rank, "states", "peers"), *at, np.int32(steps)]
 
     # Without the upsweep there is no barrier, at which a wait may be in vain.
     what, wait = f"the scan by {op.monoid.name}", bool(steps & programs.UP)
@@ -242,25 +255,22 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid | Digit
 
 def histogram_all(op: Operation, xs: Sequence[Array], grid: Any) -> State | None:
     """Count the samples of the chunks `xs` into one table; None if they go one by one."""
-    if objection_to_histogram(op, grid) or objection_to_chunks_of_one_gpu(xs):
+    if objection_to_histogram(op, grid) or (team := _team(xs)) is None:
         return None
     with xs[0].device:
-        return histogram(_team(xs), op, xs, grid)
+        return histogram(team, op, xs, grid)
 
 
-def synchronize() -> None:
-    """Wait for all that this process has begun on the current GPU."""
-    cupy.cuda.Device().synchronize()
+def synchronize(xs: Sequence[Array]) -> None:
+    """Wait for all that this process has begun on the GPUs of the chunks `xs`."""
+    for ordinal in owners(xs):
+        cupy.cuda.Device(ordinal).synchronize()
 
 
-def _team(xs: Sequence[Array]) -> Team:
-    return _team_of_one(xs[0].device.id)
-
-
-@cache
-def _team_of_one(ordinal: int) -> Team:
-    # Its timeout does not matter: there is no other GPU to wait for.
-    return Team((ordinal,), 30.0)
+def _team(xs: Sequence[Array]) -> Team | None:
+    """Return the team that launches over all of the chunks `xs`, if there is one."""
+    team = team_of(tuple(owners(xs)))
+    return None if objection_to_chunks_together(xs, team) else team
 
 
 def _prepare(op: Operation, x: Array) -> Array:
@@ -301,13 +311,15 @@ class _GpuWork:
         Where things begin in it, by their names.
     sent : int
         Bytes at its beginning that the host sends.
+    stretches : int
+        How many stretches there are of its chunks.
     """
 
     def __init__(self, ordinal: int, chunks: list[int]) -> None:
         self.ordinal, self.chunks = ordinal, chunks
         self.memory: Any = None
         self.offsets: dict[str, int] = {}
-        self.sent = 0
+        self.sent = self.stretches = 0
 
 
 class _Work:
@@ -350,19 +362,28 @@ class _Work:
         """The GPUs that have chunks, in the order of their ranks."""
         return tuple(gpu.ordinal for gpu in self._gpus)
 
-    def upload(
-        self, team: Team, blocks: int, given: Mapping[str, Any] = MappingProxyType({})
-    ) -> None:
-        """Take memory on every GPU, and send what its blocks are to do, and what is `given`."""
+    def upload(self, team: Team, blocks: int, memo: bytes = b"", bases: Any = None) -> None:
+        """Take memory on every GPU, and send what its blocks are to do.
+
+        For a downsweep alone with the states of all stretches, in the order of the ranks, and the
+        bases of all chunks.
+        """
         self._blocks = blocks
-        inputs = [{**self._inputs(gpu), **given} for gpu in self._gpus]
+        inputs = [self._inputs(gpu) for gpu in self._gpus]
+        if bases is not None:
+            at = 0
+            for arrays in inputs:
+                count = len(arrays["stretches"]) * self.state_bytes
+                arrays |= {"states": np.frombuffer(memo, "u1", count, at), "bases": bases}
+                at += count
         for gpu, arrays in zip(self._gpus, inputs, strict=True):
             at = 0
             for name, array in arrays.items():
                 gpu.offsets[name] = at
                 at = _align(at + array.nbytes)
             gpu.sent = at
-            counts = {"states": len(arrays["stretches"]), "chunks": len(self.xs), "out": 1}
+            gpu.stretches = len(arrays["stretches"])
+            counts = {"states": gpu.stretches, "chunks": len(self.xs), "out": 1}
             for name, count in counts.items():
                 if name not in arrays:
                     gpu.offsets[name] = at
@@ -423,25 +444,27 @@ class _Work:
 
     def total(self) -> Any:
         """Return the bytes of the state of the whole array."""
-        return self._read("out", self.state_bytes)
+        return self._read(0, "out", self.state_bytes)
 
     def of_chunks(self) -> Any:
         """Return the bytes of the states of all chunks."""
-        return self._read("chunks", len(self.xs) * self.state_bytes)
+        return self._read(0, "chunks", len(self.xs) * self.state_bytes)
 
-    def of_stretches_and_chunks(self) -> tuple[Any, Any]:
-        """Return the bytes of the states of the first GPU's stretches, and of all chunks."""
-        offsets, nbytes = self._gpus[0].offsets, len(self.xs) * self.state_bytes
-        start = offsets["chunks"] - offsets["states"]
-        found = self._read("states", start + nbytes)
-        return found[:start], found[start:]
+    def of_stretches_and_chunks(self) -> tuple[bytes, Any]:
+        """Return the bytes of the states of all stretches, in the order of ranks, and of chunks."""
+        nbytes = [gpu.stretches * self.state_bytes for gpu in self._gpus]
+        # Those of the chunks come next, and are the same on all GPUs.
+        found = self._read(0, "states", nbytes[0] + len(self.xs) * self.state_bytes)
+        others = (self._read(rank, "states", n) for rank, n in enumerate(nbytes) if rank)
+        of_stretches = [found[: nbytes[0]], *others]
+        return b"".join(each.tobytes() for each in of_stretches), found[nbytes[0] :]
 
     def _address(self, rank: int, name: str) -> int:
         gpu = self._gpus[rank]
         return int(gpu.memory.data.ptr) + gpu.offsets[name]
 
-    def _read(self, name: str, nbytes: int) -> Any:
-        gpu = self._gpus[0]
+    def _read(self, rank: int, name: str, nbytes: int) -> Any:
+        gpu = self._gpus[rank]
         at = gpu.offsets[name]
         with cupy.cuda.Device(gpu.ordinal):
             return cupy.asnumpy(gpu.memory[at : at + nbytes])

@@ -24,11 +24,8 @@ from dask_coop.cuda.programs import window as programs
 
 Array = Any
 
-#: Shared memory of a block, in bytes, that leaves a processor room for others.
-_FAVOURED, _OF_ROWS = 44 << 10, 24 << 10
-
-#: The fewest threads of a block that are worth its shared memory.
-_FEWEST = 4
+#: Shared memory of a block of columns, in bytes, that leaves a processor room for others.
+_FAVOURED = 44 << 10
 
 #: The fewest neighbouring columns that are worth a warp.
 _NARROW = 16
@@ -111,23 +108,14 @@ def _plan_rows(
     given: tuple[str, np.dtype[Any], int], outer: int, n: int, before: int, room: int
 ) -> _Plan | None:
     """Return the launch of the program of contiguous lines."""
-    length, whole = given[2], -(-n // given[2])
-    rest = programs.row_bytes(*given, 0)
-    each = programs.row_bytes(*given, 1) - rest
-    fits = [nt for nt in programs.THREADS if nt * each <= _OF_ROWS]
-    threads = fits[0] if fits else programs.THREADS[-1]
-    # A thread takes a block of a window's length after the other; it may be alone with a long one.
-    share = max(_OF_ROWS // each // threads * threads, min(threads, (room - rest) // each))
-    # Numbers of elements are divided by the length with one multiplication.
-    share = min(whole, share, (1 << 31) // length // length - 1)
-    if share < min(whole, _FEWEST):
+    vt = programs.row_values(given[2])
+    threads = min(programs.THREADS, -(-n // (32 * vt)) * 32)
+    shared = programs.row_bytes(*given, threads)
+    if shared > room:
         return None
-    parts = -(-whole // share)
-    share = -(-whole // parts)
-    shared = programs.row_bytes(*given, share)
-    magic = np.uint32(min((1 << 32) // length + 1, (1 << 32) - 1))
-    own = np.int64(n), np.int32(before), np.int64(parts), np.int32(share), magic
-    return _Plan(programs.rows(*given[:2], threads), outer * parts, threads, shared, own)
+    parts = -(-n // (threads * vt))
+    own = np.int64(n), np.int32(before), np.int64(parts)
+    return _Plan(programs.rows(*given[:2], vt), outer * parts, threads, shared, own)
 
 
 def _plan_columns(

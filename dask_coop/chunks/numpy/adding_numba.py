@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -172,15 +172,15 @@ def _combine_columns(x: Array, step: int, n: int, results: Array, multiply: bool
 #: Write the sums of lines of `n` elements, the first of which are `step` elements apart, and how
 #: many elements count of each: those that `keep` holds for and, unless `skip` is None, that are not
 #: NaN. Unless these are None, `square` adds squares and `truth` how many are not zero.
-add_rows = jit(_add_rows)
+add_rows: Final = jit(_add_rows)
 
 #: Do it for `inner` lines that are neighbours, whose elements are `step` elements apart. Counts and
 #: sums are zero at first.
-add_columns = jit(_add_columns)
+add_columns: Final = jit(_add_columns)
 
 #: Write their products.
-multiply_rows = jit(_multiply_rows)
+multiply_rows: Final = jit(_multiply_rows)
 
 #: Write the sums, or products, of lines that are neighbours, in `n` rows of them that are `step`
 #: elements apart.
-combine_columns = jit(_combine_columns)
+combine_columns: Final = jit(_combine_columns)

@@ -5,7 +5,7 @@ Those that add are without fastmath, which would find that the error of an addit
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -180,7 +180,7 @@ def _sum_columns(
 #: Write the sums of lines of `n` numbers, the first of which are `step` numbers apart, their
 #: excesses and how many numbers count: those that `keep` holds for and, unless `skip` is None, that
 #: are not NaN. Of lines of complex numbers `parts` are neighbours, of which all count.
-sum_rows = jit(_sum_rows)
+sum_rows: Final = jit(_sum_rows)
 
 #: Add to the sums of columns, to their excesses and to their counts.
-sum_columns = jit(_sum_columns)
+sum_columns: Final = jit(_sum_columns)

@@ -10,7 +10,7 @@ beyond infinity on either side::
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -131,8 +131,8 @@ def _extrema_of_columns(
 
 #: Write how many elements are NaN, which is beyond `limit`, and the extrema of the others, `high`
 #: and `low` where there is none, of lines of `n` integers, which are `step` integers apart.
-extrema_of_rows = jit(_extrema_of_rows)
+extrema_of_rows: Final = jit(_extrema_of_rows)
 
 #: Do it for `inner` lines that are neighbours, whose integers are `step` integers apart. `nans` are
 #: zero at first.
-extrema_of_columns = jit(_extrema_of_columns)
+extrema_of_columns: Final = jit(_extrema_of_columns)

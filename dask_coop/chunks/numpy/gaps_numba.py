@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -174,12 +174,12 @@ def _last_columns(
 
 #: Fill lines of `x` into those of `out`, from `values` and `gaps` on, which become those behind the
 #: last elements; with a negative limit there are no gaps.
-fill_lines = jit(_fill_lines)
-fill_columns = jit(_fill_columns)
+fill_lines: Final = jit(_fill_lines)
+fill_columns: Final = jit(_fill_columns)
 
 #: Find the last valid elements of lines, and how many missing ones are behind: from the end on.
-last_lines = jit(_last_lines)
-last_columns = jit(_last_columns)
+last_lines: Final = jit(_last_lines)
+last_columns: Final = jit(_last_columns)
 
 
 @jit_inner
@@ -386,9 +386,9 @@ def _lift_columns(
 
 #: Put exponentially weighted means of lines of `x` into those of `out`, unless that is empty, from
 #: `means`, their `weights` and what `gaps` leave of these on, which become those of the last.
-mean_lines = jit(_mean_lines)
-mean_columns = jit(_mean_columns)
+mean_lines: Final = jit(_mean_lines)
+mean_columns: Final = jit(_mean_columns)
 
 #: Make states of lines of `x` by which recursive means combine.
-lift_lines = jit(_lift_lines)
-lift_columns = jit(_lift_columns)
+lift_lines: Final = jit(_lift_lines)
+lift_columns: Final = jit(_lift_columns)

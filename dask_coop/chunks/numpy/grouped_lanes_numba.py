@@ -6,7 +6,7 @@ of these lines. What is in no group has an entry behind all others.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -132,4 +132,4 @@ def _better(skip: bool, value: Any, so_far: Any, less: Any) -> Any:
 #: Write statistics of the groups of each of eight lines or more, which lie one behind the other,
 #: into tables of `n` entries a line. Codes are those of a line, `n` where an element has no group;
 #: `empty` is what groups without elements have in tables of the smallest and of the largest.
-beside = jit(_beside)
+beside: Final = jit(_beside)

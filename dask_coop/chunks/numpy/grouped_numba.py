@@ -13,7 +13,7 @@ for `skip`, which leaves NaN out where it is not None.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from dask_coop.chunks.numpy.jit import jit, jit_inner
 
@@ -223,8 +223,8 @@ def _across(
 
 #: Put the elements of `lines` of some `length`, the first of which are `step` elements apart, into
 #: tables by their codes, which begin `code_step` apart; tables begin `table_step` entries apart.
-along = jit(_along)
+along: Final = jit(_along)
 
 #: Put the elements of `inner` lines that are neighbours, for each of `outer` blocks of them, into
 #: tables of `n` rows of `inner` entries. `seen` is room for a number for each group.
-across = jit(_across)
+across: Final = jit(_across)

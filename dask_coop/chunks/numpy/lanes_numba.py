@@ -111,7 +111,10 @@ def _binary(name: str) -> Any:
 
 
 #: Arithmetic, lane by lane.
-plus, minus, times, over = (_binary(name) for name in ("fadd", "fsub", "fmul", "fdiv"))
+plus: Any = _binary("fadd")
+minus: Any = _binary("fsub")
+times: Any = _binary("fmul")
+over: Any = _binary("fdiv")
 
 
 @_intrinsic
@@ -138,9 +141,11 @@ def _chosen(relation: str) -> Any:
     return _intrinsic(choose)
 
 
-#: The third of four values where the first is less than the second, or where neither of them is
-#: NaN; elsewhere the last.
-where_less, where_known = _chosen("<"), _chosen("ord")
+#: The third of four values where the first is less than the second; elsewhere the last.
+where_less: Any = _chosen("<")
+
+#: The same where neither of the first two is NaN.
+where_known: Any = _chosen("ord")
 
 
 def _pick(builder: Any, a: Any, b: Any, lanes: Sequence[int]) -> Any:

@@ -12,7 +12,7 @@ Arrays and their places are those of scan_numba.py.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -237,9 +237,9 @@ def _sum_columns(x: Array, place: Place, n: int, inner: int, logs: Array) -> Non
 
 #: Scan lines of `x` into those of `out`, from `logs` on, which become those of all; restart at
 #: flags.
-scan_lines = jit(_scan_lines)
-scan_columns = jit(_scan_columns)
+scan_lines: Final = jit(_scan_lines)
+scan_columns: Final = jit(_scan_columns)
 
 #: Reduce lines of `x`, and what `logs` are, to those of all.
-sum_lines = jit(_sum_lines)
-sum_columns = jit(_sum_columns)
+sum_lines: Final = jit(_sum_lines)
+sum_columns: Final = jit(_sum_columns)

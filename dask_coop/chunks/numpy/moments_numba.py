@@ -12,7 +12,7 @@ A loop for `keep` or `skip` is compiled where that is not None.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -281,16 +281,16 @@ def _powers_of_rows(
 
 #: Write counts, sums and sums of squares of deviations, and the centres that they are from, of
 #: lines of `n` elements, the first of which are `step` elements apart.
-lift_rows = jit(_lift_rows)
+lift_rows: Final = jit(_lift_rows)
 
 #: Do it while each block is in a cache for what `extrema_of_rows` of its `bits` and `add_rows`
 #: write, too. `sums` are zero at first.
-describe_rows = jit(_describe_rows)
+describe_rows: Final = jit(_describe_rows)
 
 #: Do the first for `inner` lines that are neighbours, whose elements are `step` elements apart.
 #: `state` is zero at first.
-lift_columns = jit(_lift_columns)
+lift_columns: Final = jit(_lift_columns)
 
 #: Write counts, which are zero at first, sums of powers of deviations from means, and these, of
 #: lines of `n` elements. A block of a line has room in `space` twice.
-powers_of_rows = jit(_powers_of_rows)
+powers_of_rows: Final = jit(_powers_of_rows)

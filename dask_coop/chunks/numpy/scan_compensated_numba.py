@@ -6,7 +6,7 @@ are those of scan_numba.py.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -200,5 +200,5 @@ def _scan_columns(
 
 #: Scan lines of `x` into those of `out`, from `totals` and `excesses` on, which become those of
 #: all; restart from `nothing` at flags. With `skip`, NaN are zero.
-scan_lines = jit(_scan_lines)
-scan_columns = jit(_scan_columns)
+scan_lines: Final = jit(_scan_lines)
+scan_columns: Final = jit(_scan_columns)

@@ -12,7 +12,7 @@ There are no flags where no line restarts.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -304,9 +304,9 @@ def _extreme_columns(
 
 #: Scan lines of `x` into those of `out`, from `totals` on, which become those of all; restart from
 #: `nothing` at flags, where an exclusive result is `identity`. With `skip`, NaN change no total.
-add_lines = jit(_add_lines)
-add_columns = jit(_add_columns)
+add_lines: Final = jit(_add_lines)
+add_columns: Final = jit(_add_columns)
 
 #: Scan for the largest element, or the `least`; with `ignore`, for that among others than NaN.
-extreme_lines = jit(_extreme_lines)
-extreme_columns = jit(_extreme_columns)
+extreme_lines: Final = jit(_extreme_lines)
+extreme_columns: Final = jit(_extreme_columns)

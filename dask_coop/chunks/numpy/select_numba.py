@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from dask_coop.chunks.numpy.jit import jit
 
@@ -28,4 +28,4 @@ def _compress(x: Array, mask: Array, out: Array) -> None:
 
 
 #: Write the elements that a mask, of bytes, is not 0 for: as many as there is room for.
-compress = jit(_compress)
+compress: Final = jit(_compress)

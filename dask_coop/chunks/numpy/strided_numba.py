@@ -47,7 +47,9 @@ def _loader(result: Any) -> Any:
     return load
 
 
-load_f8, load_i8, load_i4 = map(_loader, (types.float64, types.int64, types.int32))
+load_f8: Any = _loader(types.float64)
+load_i8: Any = _loader(types.int64)
+load_i4: Any = _loader(types.int32)
 _load_f4, _load_u4 = map(_loader, (types.float32, types.uint32))
 _load_u2, _load_u1 = map(_loader, (types.uint16, types.uint8))
 

@@ -26,7 +26,7 @@ rows before; or columns.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -411,4 +411,4 @@ def _move(
 #: done at a time. Where they begin in `x` and `out` is in `places`, and where, in a halo of so many
 #: rows, what lies `before`, in `earlier`. `besides` has for each eight, or for all, what sums are
 #: divided by, and the value, the sum of squares and the count that windows have besides.
-move = jit(_move)
+move: Final = jit(_move)

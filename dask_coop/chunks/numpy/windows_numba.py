@@ -15,7 +15,7 @@ what lies before the array add nothing to values and counts.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -430,6 +430,6 @@ def _move_deviations(
 #: Write statistics of windows of lines, (outer, n, inner), into `out`, which is in C order. `bases`
 #: has counts and what goes with them that each window of a line has besides, or nothing. A block is
 #: so many rows of so many columns.
-move_sums = jit(_move_sums)
-move_extremes = jit(_move_extremes)
-move_deviations = jit(_move_deviations)
+move_sums: Final = jit(_move_sums)
+move_extremes: Final = jit(_move_extremes)
+move_deviations: Final = jit(_move_deviations)

@@ -12,8 +12,8 @@ from dask_coop.cuda.programs.base import ctype
 #: Threads of a block that takes columns, and elements of each that are on their way.
 WIDTHS, STAGES = (128, 64, 32), 16
 
-#: Threads of a block that takes part of a line.
-THREADS = (128, 64, 32)
+#: Most threads of a block that takes part of a line, and results of each, for windows with more.
+THREADS, VALUES = 128, (16, 8, 4)
 
 #: Functors by statistics, and bytes of what they keep of elements; None where it is an element.
 _FUNCTORS = {
@@ -39,10 +39,18 @@ def column_bytes(statistic: str, dtype: np.dtype[Any], length: int) -> tuple[int
     return dtype.itemsize * STAGES, _kept(statistic, dtype) * length, 4 * -(-length // 32)
 
 
-def row_bytes(statistic: str, dtype: np.dtype[Any], length: int, share: int) -> int:
-    """Return the shared memory for `share` blocks of a line."""
-    kept, words, stride = _kept(statistic, dtype), -(-length // 32), length | 1
-    return kept * share * stride + dtype.itemsize * (share + 1) * stride + 4 * words * share
+def row_values(length: int) -> int:
+    """Return how many results a thread of a line makes."""
+    return next((vt for vt in VALUES if vt < length), VALUES[-1])
+
+
+def row_bytes(statistic: str, dtype: np.dtype[Any], length: int, threads: int) -> int:
+    """Return the shared memory of `threads` threads of a line."""
+    vt = row_values(length)
+    groups = threads + -(-(length - 1) // vt)
+    staged = -(-dtype.itemsize * groups * (vt + 1) // 16) * 16
+    whole = length - 1 >= 2 * vt
+    return staged + 2 * groups * (_kept(statistic, dtype) + 4) * whole
 
 
 @cache
@@ -59,12 +67,11 @@ def columns(statistic: str, dtype: np.dtype[Any], width: int, spilled: bool) -> 
 
 
 @cache
-def rows(statistic: str, dtype: np.dtype[Any], threads: int) -> str:
-    """Return the program of contiguous lines."""
-    call = f"window_rows<T, {_FUNCTORS[statistic][0]}, {threads}>"
-    own = "i64 n, int before, i64 parts, int share, unsigned magic"
-    given = "n, before, parts, share, magic, "
-    return _program(dtype, threads, own, f"{call}(x, halo, y, {_GIVEN}, {given}")
+def rows(statistic: str, dtype: np.dtype[Any], vt: int) -> str:
+    """Return the program of contiguous lines, of which a thread makes `vt` results."""
+    call = f"window_rows<T, {_FUNCTORS[statistic][0]}, {vt}>"
+    own = "i64 n, int before, i64 parts"
+    return _program(dtype, THREADS, own, f"{call}(x, halo, y, {_GIVEN}, n, before, parts, ")
 
 
 def _program(dtype: np.dtype[Any], threads: int, own: str, call: str) -> str:
@@ -81,7 +88,7 @@ entry(const T* x, const T* halo, T* y, {_BASE}, {own}, {_SPEC}) {{
 def programs(dtype: np.dtype[Any]) -> list[str]:
     """Return every program for elements of `dtype`, float32 or float64."""
     return [
-        *(rows(statistic, dtype, nt) for statistic in _FUNCTORS for nt in THREADS),
+        *(rows(statistic, dtype, vt) for statistic in _FUNCTORS for vt in VALUES),
         *(columns(statistic, dtype, nt, False) for statistic in _FUNCTORS for nt in WIDTHS),
         *(columns(statistic, dtype, WIDTHS[0], True) for statistic in _FUNCTORS),
     ]

@@ -1,0 +1,135 @@
+"""Builds what is released and tries it, as ``make dist`` does: all of it is left in dist/.
+
+- The sdist, and the wheel that is built out of it, pass twine's checks.
+- The wheel is installed in a clean environment of each Python that pyproject.toml names and this
+  machine has, alone and with ``[cpu]``, and is used there.
+- pyright knows the type of everything that the package exports.
+- The CUDA extras resolve for each of these Pythons; what they need is not downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+DIST = REPOSITORY / "dist"
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+PYTHONS = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+CUDA = [extra for extra in PROJECT["optional-dependencies"] if extra.startswith("cuda")]
+
+#: Where Pythons are that are not on the path: those of pyenv, and of uv.
+ELSEWHERE = (".pyenv/versions/{}.*/bin/python", ".local/share/uv/python/cpython-{}.*/bin/python")
+
+SMOKE = """
+import dask.array as da
+import numpy as np
+import dask_coop as dc
+
+found = dc.describe(da.from_array(np.arange(12.0).reshape(3, 4), chunks=2))
+assert [float(each) for each in found[:6]] == [12, 0, 0, 11, 66, 5.5], found
+print(dc.__version__)
+"""
+
+
+def find(version: str) -> str | None:
+    """Return a Python of that version, such as "3.12", or None."""
+    homes = [path for pattern in ELSEWHERE for path in Path.home().glob(pattern.format(version))]
+    for python in filter(None, [shutil.which(f"python{version}"), *map(str, homes)]):
+        ask = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+        done = subprocess.run(ask, capture_output=True, text=True, check=False)
+        # A shim of pyenv stands for versions that it does not run.
+        if done.stdout.strip() == version:
+            return python
+    return None
+
+
+def run(*command: str | Path, given: str = "", **environment: str) -> str:
+    """Run a command far from the checkout; return what it prints, or exit with what it says."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    with tempfile.TemporaryDirectory() as elsewhere:
+        done = subprocess.run(
+            list(map(str, command)),
+            cwd=elsewhere,
+            env=kept | environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout.strip()
+
+
+def build() -> Path:
+    """Build the sdist and the wheel, and return the path of the wheel."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    run(sys.executable, "-m", "build", "-o", DIST, REPOSITORY)
+    run(sys.executable, "-m", "twine", "check", "--strict", *DIST.iterdir())
+    print("built and checked by twine:", *sorted(path.name for path in DIST.iterdir()))
+    (wheel,) = DIST.glob("*.whl")
+    return wheel
+
+
+def use(python: str, wheel: Path, folder: Path) -> None:
+    """Install the wheel in a new environment, and use it; then the same with ``[cpu]``."""
+    uv = [sys.executable, "-m", "uv", "--quiet"]
+    run(*uv, "venv", "--python", python, folder)
+    for extra in ("", "[cpu]"):
+        run(*uv, "pip", "install", "--python", folder / "bin" / "python", f"{wheel}{extra}")
+        version = run(folder / "bin" / "python", "-I", "-c", SMOKE)
+        said = run(folder / "bin" / "dask-coop", "info")
+        assert re.search(rf"^ +dask_coop +{re.escape(version)}$", said, re.MULTILINE), said
+        print(f"{run(folder / 'bin' / 'python', '--version')}: dask-coop{extra} {version} works")
+
+
+def know_types(folder: Path) -> None:
+    """Have pyright look at the package that is installed in an environment."""
+    path = os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])
+    pyright = [sys.executable, "-m", "pyright", "--ignoreexternal", "--verifytypes", "dask_coop"]
+    (score,) = re.findall(r"^Type completeness score: .*$", run(*pyright, PATH=path), re.MULTILINE)
+    print(f"pyright: {score}")
+
+
+def resolve(extra: str, version: str, wheel: Path) -> None:
+    """Find releases on the index that go together with one of the extras, on Linux."""
+    compiled = run(
+        *(sys.executable, "-m", "uv", "--quiet", "pip", "compile", "--no-header", "--no-annotate"),
+        *("--python-version", version, "--python-platform", "x86_64-manylinux_2_28", "-"),
+        given=f"dask-coop[{extra}] @ {wheel.as_uri()}",
+    )
+    found = dict(re.findall(r"^([\w-]+)==(\S+)", compiled, re.MULTILINE))
+    shown = ", ".join(
+        f"{name} {found[name]}" for name in found if name.startswith(("cupy", "dask"))
+    )
+    print(f"Python {version}: [{extra}] resolves to {len(found)} packages, such as {shown}")
+
+
+def main() -> None:
+    """Build and try; exit with the first thing that fails."""
+    wheel = build()
+    pythons = {version: find(version) for version in PYTHONS}
+    with tempfile.TemporaryDirectory() as folder:
+        tried = [version for version, python in pythons.items() if python]
+        if not tried:
+            raise SystemExit(f"none of Python {', '.join(PYTHONS)} is on this machine")
+        for version in tried:
+            use(str(pythons[version]), wheel, Path(folder, version))
+        know_types(Path(folder, tried[0]))
+    for version in PYTHONS:
+        for extra in CUDA:
+            resolve(extra, version, wheel)
+    if missing := [version for version in PYTHONS if version not in tried]:
+        print(f"not tried, for want of them on this machine: Python {', '.join(missing)}")
+
+
+if __name__ == "__main__":
+    main()
