@@ -196,7 +196,7 @@ def run(chunks: Sequence[int], workers: Sequence[int], limit: float = LIMIT) -> 
 
 def net(row: Row) -> float:
     """Return the scheduler's seconds of a call, without what it takes when there is none."""
-    return max(row["scheduler"] - row.get("idle", 0.0) * row["seconds"], 1e-6)
+    return max(float(row["scheduler"] - row.get("idle", 0.0) * row["seconds"]), 1e-6)
 
 
 def line(rows: Sequence[Row], work: str) -> tuple[float, float, float]:

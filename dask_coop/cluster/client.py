@@ -53,7 +53,7 @@ from dask_coop.cluster.jobs import (
 from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.silence import timeout
 from dask_coop.cluster.versions import signed
-from dask_coop.cluster.worker import REDUCE, SCAN, SLICE, WorkerRounds, sliced
+from dask_coop.cluster.worker import REDUCE, SCAN, SLICE, WorkerRounds, sliced, uncollected
 from dask_coop.errors import Declined, Silent
 from dask_coop.graph import config, prefixes
 from dask_coop.graph.executor import Groups
@@ -347,10 +347,11 @@ def _round(
     client = blocks[0][0].client
     message |= {"function": function, "timeout": timeout()}
     _prepare(client)
-    keys = ([future.key for future in each] for each in blocks)
-    items = [*zip(range(len(blocks)), keys, extras, strict=True)]
-    # Pickles of many keys that are alike are small, and quick to make.
-    message["items"] = [pickle.dumps(some) for some in sliced(items)]
+    with uncollected():
+        keys = ([future.key for future in each] for each in blocks)
+        items = [*zip(range(len(blocks)), keys, extras, strict=True)]
+        # Pickles of many keys that are alike are small, and quick to make.
+        message["items"] = [pickle.dumps(some) for some in sliced(items)]
     if outputs:
         message["client"] = client.id
     answer: list[Any] = client.sync(_ask, client, handler, outputs, message)
@@ -369,7 +370,8 @@ async def _ask(
         # What takes longer than messages do leaves time to make the futures.
         await asyncio.wait({asked}, timeout=0.002)
         while len(futures) < len(outputs):
-            futures += islice(made, SLICE)
+            with uncollected():
+                futures += islice(made, SLICE)
             await asyncio.sleep(0)
     finally:
         # All of them, also if the caller is interrupted meanwhile.

@@ -10,11 +10,10 @@ line for it.
 from __future__ import annotations
 
 import asyncio
-import gc
 import pickle
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any
 
@@ -39,6 +38,7 @@ from dask_coop.cluster.worker import (
     opened,
     send,
     sliced,
+    uncollected,
 )
 from dask_coop.errors import Absent
 
@@ -233,7 +233,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         """Return the chunks of every worker that is to take part, by its address."""
         parts = dict[str, list[Item]]()
         for some in items:
-            with _uncollected():
+            with uncollected():
                 self._part(pickle.loads(some), parts)
             await asyncio.sleep(0)
         # It would take its time to find out that nothing answers there.
@@ -287,7 +287,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                 return declined("the client has gone")
             if worker is None:
                 return declined(f"worker {address} was lost between two rounds")
-            with _uncollected():
+            with uncollected():
                 for *_, (key, size) in some:
                     # As `update_data` does, which takes longer, and would send the client a
                     # message a key.
@@ -341,23 +341,3 @@ def _state(worker: WorkerState) -> str:
 def _bases(spine: bytes, states: Iterable[Stacked]) -> Serialize:
     """Return the base sums of all chunks."""
     return Serialize(pickle.loads(spine)(states))
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Make many objects that stay, and look for no garbage among them, neither now nor soon.
-
-    Of 100,000 chunks that would hold the event loop for seconds. New objects are put among the old
-    ones, which Python looks through when enough others have joined them.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        # What somebody else has frozen is to stay so.
-        if was_enabled and not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()
-        if was_enabled:
-            gc.enable()

@@ -162,7 +162,7 @@ def test_what_is_made_known_is_no_reason_to_look_for_garbage(
     try:
         kept = []
         for _ in range(100):
-            with cluster_scheduler._uncollected():
+            with cluster_worker.uncollected():
                 kept.append([[i] for i in range(500)])
     finally:
         gc.callbacks.remove(note)
@@ -359,14 +359,16 @@ def test_a_direct_clients_large_labels_do_not_pass_the_scheduler(
     client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch, read: list[int]
 ) -> None:
     monkeypatch.setattr(cluster_client, "THROUGH_BYTES", 1000)
-    host = RNG.integers(-99, 99, 60_000).astype("f8")
+    labels = np.tile(LABELS, 10)
+    host = RNG.integers(-99, 99, labels.size).astype("f8")
     with Client(client.scheduler.address, set_as_default=False, direct_to_workers=True) as direct:
-        x = persist(direct, host, 7000)
-        expected = values(direct, by_label(x, LABELS))
+        x = persist(direct, host, 70_000)
+        expected = values(direct, by_label(x, labels))
         dc.sum(x, engine="collective")
         read.clear()
-        found = by_label(x, LABELS, engine="collective")
-        assert sum(read) < LABELS.nbytes / 4
+        found = by_label(x, labels, engine="collective")
+        # Their codes have a byte each; the rest is heartbeats and small messages.
+        assert sum(read) < labels.size / 3
         for pair in zip(found, expected, strict=True):
             np.testing.assert_array_equal(*pair)
         del x
