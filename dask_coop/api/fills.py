@@ -8,7 +8,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray
+from dask.array.core import asanyarray, map_blocks
 from dask.array.utils import validate_axis
 
 from dask_coop.algebra.fills import fill, weighted_mean
@@ -198,7 +198,7 @@ def ewm_mean(
         _is_valid, dtype="?", meta=array._meta.astype("?"), token="ewm_mean-valid"
     )
     seen = cumsum(valid, axis, method=method, segments=segments)
-    return da.map_blocks(
+    return map_blocks(
         _where_seen,
         means,
         seen,

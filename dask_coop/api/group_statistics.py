@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop import chunks
 from dask_coop.algebra import fills
 from dask_coop.algebra.merges import lowest
 from dask_coop.algebra.monoids import (
@@ -246,7 +247,7 @@ def finalize(statistic: Statistic, at: tuple[int, ...], states: list[State], abs
     if fill.least > 0:
         few = counts[0][0] < fill.least
         if few.any():
-            value = np.where(few, required(statistic.name, fill), value)
+            value = np.where(as_kind(few, value), required(statistic.name, fill), value)
     return value
 
 
@@ -261,8 +262,8 @@ def required(name: str, fill: Fill) -> Any:
 
 
 def as_kind(mask: Any, value: Any) -> Any:
-    """Return a mask of groups of the host as one beside `value`."""
-    return np.asarray(mask, like=value) if isinstance(mask, np.ndarray) else mask
+    """Return a mask of groups where `value` is: tables of few bytes are on the host."""
+    return chunks.asarray(mask, chunks.kind(value))
 
 
 def _only(state: State) -> Any:

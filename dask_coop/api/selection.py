@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 from dask.array.core import asanyarray
 from dask.array.utils import validate_axis
+from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.api.arguments import has_unknown_size, rechunk
@@ -128,8 +129,9 @@ def compress(
     """
     given = _Given("compress", sizes, balanced, _known(condition))
     array = asanyarray(a)
-    if np.ndim(condition) != 1:
-        raise ValueError(f"condition must be a 1-d array, got shape {np.shape(condition)}")
+    shape = condition.shape if is_dask_collection(condition) else np.shape(condition)
+    if len(shape) != 1:
+        raise ValueError(f"condition must be a 1-d array, got shape {shape}")
     if axis is None:
         array, axis = _flat(given.name, array), 0
     axis = validate_axis(axis, array.ndim)

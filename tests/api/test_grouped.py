@@ -222,6 +222,20 @@ def test_fill_values() -> None:
         dc.groupby_reduce(x.astype("u1"), labels, func="max", fill_value=-1)
 
 
+@pytest.mark.parametrize("dtype", ["u8", "f4"])
+def test_tables_of_which_some_are_few_bytes(xp: Any, dtype: str) -> None:
+    # On a GPU small ones go to the host: of one operation, and not of what counts beside it.
+    array = np.random.default_rng(3).integers(0, 9, (12_000, 3)).astype(dtype)
+    x = to_chunks(xp, array, -1)
+    for groups in (range(4), range(6)):
+        for func in ("nanmax", "sum"):
+            given = {"func": func, "expected_groups": groups, "min_count": 1, "fill_value": 7}
+            found, _ = dc.groupby_reduce(x, [1, 2, 3], **given)
+            wanted = np.full((12_000, len(groups)), 7.0)
+            wanted[:, 1:4] = array
+            np.testing.assert_array_equal(to_numpy(xp, found), wanted)
+
+
 def test_spread_takes_ddof() -> None:
     x, labels = da.from_array([1.0, 3.0, 4.0, 8.0, 1.0], chunks=2), [0, 0, 1, 1, 2]
     (std, mean), _ = dc.groupby_reduce(x, labels, func=["std", "mean"], finalize_kwargs={"ddof": 1})

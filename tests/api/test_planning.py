@@ -132,6 +132,8 @@ for got, expected in [
     (dc.select(x, x > 1.5, sizes="compute", balanced=True), y[y > 1.5]),
     (dc.select(x, host[:, 0] > 0.5, sizes="compute"), y[host[:, 0] > 0.5]),
     (dc.compress(host[0] > 0.5, x, axis=1, sizes="compute"), y.compress(host[0] > 0.5, 1)),
+    (dc.compress(x[0] > 1.5, x, axis=1, sizes="compute"), y.compress(y[0] > 1.5, 1)),
+    (dc.ewm_mean(x, axis=0, alpha=1, min_periods=2), np.vstack([0 * y[:1] + np.nan, y[1:]])),
     (dc.extract(x > 1.5, x, sizes="compute"), y[y > 1.5]),
     *zip(dc.nonzero(x > 1.5, sizes="compute"), np.nonzero(y > 1.5)),
     (dc.flatnonzero(x > 1.5, sizes="compute"), np.flatnonzero(y > 1.5)),
