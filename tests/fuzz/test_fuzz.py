@@ -19,7 +19,7 @@ from fuzz import draw, exact, families, own
 from fuzz.case import LAYOUTS, Case, Named, Operand
 from fuzz.judge import Failure, judge
 from fuzz.shrink import shrink
-from fuzz.work import Tally, work
+from fuzz.work import Tally, fails_alike, work
 
 #: Some seconds' worth of each share of a family, on NumPy chunks.
 CASES = 4
@@ -156,6 +156,21 @@ def test_what_is_wrong_is_found_and_cut_down_to_one_element(
     assert least.code(np) == (
         "dc.sum(da.from_array(np.array([117], 'i8').reshape((1, 1)), chunks=-1))"
     )
+
+
+def test_what_is_cut_down_raises_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(x: Any, axis: Any = None) -> Any:
+        if axis is None:
+            raise ValueError("give an axis")
+        raise ValueError(f"missing dependency of {x.size}")
+
+    monkeypatch.setattr(dc, "sum", wrong)
+    case = plain(np.arange(70).reshape(7, 10), axis=1)
+    failure = judge(case, np)
+    assert failure is not None
+    least = shrink(case, fails_alike(failure, np))
+    assert least.options == {"axis": 1}
+    assert least.x.size < 70
 
 
 @pytest.mark.parametrize(
