@@ -130,8 +130,8 @@ def report() -> Report:
     >>> import dask_coop as dc
     >>> with dc.installed():
     ...     total = da.arange(8, chunks=4).sum()
-    >>> print([row.served_by for row in dc.report() if row.function == "sum"][0])
-    dask_coop
+    >>> "dask_coop" in [row.served_by for row in dc.report() if row.function == "sum"]
+    True
     """
     with _lock:
         rows = [Row(*key, calls) for key, calls in _calls.items()]

@@ -11,14 +11,14 @@ and answers each with those of its chunks::
 
 No state is sent twice, and nobody gets all of large ones. Each line is combined in the order that
 it has in one place. Of a worker whose part fails nothing comes: the scheduler, which waits for all,
-tells the places so.
+tells all others so.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -41,11 +41,27 @@ class _Waiting(NamedTuple):
 
 
 class Meetings:
-    """Those for which a worker is a place, by their names."""
+    """Those for which a worker is a place, by their names, and those that it has sent shares to."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
+        self._sent: dict[str, asyncio.Future[None]] = {}
         self._ended: deque[str] = deque(maxlen=REMEMBERED)
+
+    async def answers(self, name: str, asks: Iterable[Awaitable[Answer]]) -> list[Answer]:
+        """Wait for the answers of all places; if the call ends before, for none of them.
+
+        It would take its time to find out that a place is not there any more.
+        """
+        asked = asyncio.gather(*asks)
+        over = self._sent[name] = asyncio.get_running_loop().create_future()
+        if name not in self._ended:
+            await asyncio.wait({asked, over}, return_when=asyncio.FIRST_COMPLETED)
+        del self._sent[name]
+        if asked.done():
+            return asked.result()
+        asked.cancel()
+        return [_ENDED]
 
     async def meet(
         self,
@@ -67,11 +83,14 @@ class Meetings:
         if len(here.shares) == members:
             del self._waiting[name]
             here.made.set_result(await make(here.shares))
-        return await here.made, mine
+        # Who asks may be told to wait no longer, and the others wait for the same.
+        return await asyncio.shield(here.made), mine
 
     def end(self, name: str) -> None:
-        """Wait no longer for shares of a call, nor for those that come late."""
+        """Wait no longer for shares and answers of a call, nor for shares that come late."""
         self._ended.append(name)
+        if (over := self._sent.get(name)) and not over.done():
+            over.set_result(None)
         if here := self._waiting.pop(name, None):
             here.made.set_result(_ENDED)
 

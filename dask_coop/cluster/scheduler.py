@@ -218,13 +218,13 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
             answer = bad_one([await each])
             if answer and not bad:
                 bad = answer
-                # The others may wait for states that do not come.
-                self._end(most, name)
+                # The others may wait for what does not come.
+                self._end(parts, name)
         return bad or {"status": "OK", "nbytes": [(await each)["nbytes"] for each in asked]}
 
-    def _end(self, places: Sequence[str], name: str) -> None:
+    def _end(self, members: Iterable[str], name: str) -> None:
         """Tell workers that a call has ended, and wait for none that may be stopped."""
-        for address in places:
+        for address in members:
             told = asyncio.create_task(send(self._scheduler, address, END, name=name))
             self._telling.add(told)
             told.add_done_callback(self._telling.discard)

@@ -209,12 +209,11 @@ class _WorkerSide:
             return mine
         parts = opened(mine["states"])
         of_places = await self._in_thread(shares, parts, len(places))
-        answers = await asyncio.gather(
-            *(
-                self._ask(a, MEET, name=name, share=Serialize(s), members=members, spine=spine)
-                for a, s in zip(places, of_places, strict=True)
-            )
+        asks = (
+            self._ask(a, MEET, name=name, share=Serialize(s), members=members, spine=spine)
+            for a, s in zip(places, of_places, strict=True)
         )
+        answers = await self._meetings.answers(name, asks)
         if bad := bad_one(answers):
             return bad
         bases = await self._in_thread(joined, parts, [opened(each["bases"]) for each in answers])
@@ -242,7 +241,7 @@ class _WorkerSide:
         return made if made["status"] != "OK" else {"status": "OK", "bases": made["bases"][mine]}
 
     async def end(self, name: str) -> Answer:
-        """Wait no longer for the states of a call: the handler."""
+        """Wait no longer for states and bases of a call: the handler."""
         self._meetings.end(name)
         return {"status": "OK"}
 

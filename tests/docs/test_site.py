@@ -16,6 +16,9 @@ import dask_coop
 
 pytest.importorskip("sphinx")
 
+# One worker builds it for all tests.
+pytestmark = pytest.mark.xdist_group("site")
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
