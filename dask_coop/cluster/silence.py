@@ -1,4 +1,4 @@
-"""Workers that fall silent in the middle of a round, which are not waited for.
+"""Workers that are lost or fall silent in the middle of a round, which are not waited for.
 
 A worker sends the scheduler heartbeats also while it works, so how long a chunk takes does not
 matter. One that is stopped, or whose machine hangs, sends none, and its connection stays open:
@@ -19,8 +19,9 @@ from distributed.scheduler import heartbeat_interval
 from dask_coop.cluster.versions import Handler
 from dask_coop.graph import config
 
-#: How often a worker is looked after in the time for which it may be silent.
-LOOKS = 8
+#: How often a worker is looked after in the time for which it may be silent, at least, and the
+#: longest time between two looks in seconds.
+LOOKS, LONGEST = 8, 0.5
 
 #: Seconds, of the call that the scheduler serves.
 _timeout: ContextVar[float] = ContextVar("dask_coop.cluster.silence")
@@ -44,28 +45,32 @@ def timed(handler: Handler) -> Handler:
     return handle
 
 
-async def silent_one(
+async def given_up(
     scheduler: Scheduler, addresses: Iterable[str], asked: asyncio.Future[Any]
-) -> str:
-    """Wait for an answer; return why it is waited for no more, or "" when it is there.
+) -> dict[str, Any] | None:
+    """Wait for an answer; return why it is waited for no more, or None when it is there.
 
     Looks are counted, and not seconds: while the scheduler is busy with something else, it takes in
     no heartbeats.
     """
     seconds = max(_timeout.get(), 3 * heartbeat_interval(len(scheduler.workers)))
+    pause = min(seconds / LOOKS, LONGEST)
     seen = {a: (_last_seen(scheduler, a), 0) for a in addresses}
-    while not (await asyncio.wait({asked}, timeout=seconds / LOOKS))[0]:
+    while not (await asyncio.wait({asked}, timeout=pause))[0]:
         for address, (last, looks) in seen.items():
             now = _last_seen(scheduler, address)
+            if not now:
+                # To connect to it would be tried for long.
+                return {"status": "declined", "reason": f"worker {address} was lost"}
             seen[address] = (now, looks + 1 if now == last else 0)
-            # The end of one that is gone, for which there is no last time, comes as an error.
-            if now and seen[address][1] >= LOOKS:
-                return (
+            if now and seen[address][1] * pause >= seconds:
+                reason = (
                     f"worker {address} has not been heard of for {seconds:.3g} s: it is stopped or "
                     "hangs (coop.collective.timeout says how long that may be). A graph that needs "
                     f"its chunks waits until it goes on, or {_until_lost(scheduler)}"
                 )
-    return ""
+                return {"status": "declined", "reason": reason, "is_silent": True}
+    return None
 
 
 def _until_lost(scheduler: Scheduler) -> str:

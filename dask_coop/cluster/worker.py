@@ -58,7 +58,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.cluster import monitor
 from dask_coop.cluster.jobs import Stacked, combined_groups, stack
 from dask_coop.cluster.meeting import Meetings, joined, shares
-from dask_coop.cluster.silence import silent_one
+from dask_coop.cluster.silence import given_up
 from dask_coop.cluster.versions import Handler, Portable, same_version, signed
 from dask_coop.errors import Absent
 from dask_coop.graph.parts import within
@@ -347,15 +347,15 @@ class _WorkerSide:
 
 @monitor.counted_message
 async def send(server: Scheduler | Worker, address: str, handler: str, **message: Any) -> Answer:
-    """Send a worker its part of a round; one that cannot be reached, or is silent, declines."""
+    """Send a worker its part of a round; one that is lost or silent declines."""
     asked = asyncio.ensure_future(_send(server, address, handler, message))
     if isinstance(server, Scheduler):
         among = {address, *(other for other, _ in message.get("below", ()))}
-        if silent := await silent_one(server, among, asked):
+        if reason := await given_up(server, among, asked):
             # Which closes the connection, so that what comes late is an answer to nobody. To wait
             # for that may take as long as the worker is silent.
             asked.cancel()
-            return declined(silent) | {"is_silent": True}
+            return reason
     return await asked
 
 
