@@ -141,8 +141,10 @@ class Quantiles:
 
 
 def _middle(low: Any, high: Any) -> Any:
-    """Return the mean of each two elements, as that of `numpy.mean`; of one where they are one."""
-    return np.mean(np.stack([low, high]), axis=0)
+    """Return the mean of each two elements, as that of `numpy.mean`; of two that are equal, one."""
+    mean = np.mean(np.stack([low, high]), axis=0)
+    # The sum of an element and itself may be more than its dtype holds.
+    return np.where(low == high, low, mean).astype(mean.dtype)
 
 
 @dataclass(frozen=True)

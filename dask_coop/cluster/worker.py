@@ -401,15 +401,18 @@ def uncollected() -> Iterator[None]:
     """Make many objects that stay, and look for no garbage among them, neither now nor soon.
 
     Of 100,000 chunks that would hold an event loop for seconds. New objects are put among the old
-    ones, which Python looks through when enough others have joined them.
+    ones, which Python looks through when enough others have joined them. Young garbage goes before,
+    for it would stay there with them.
     """
     was_enabled = gc.isenabled()
+    # What somebody else has frozen is to stay so.
+    if among_old := was_enabled and not gc.get_freeze_count():
+        gc.collect(1)
     gc.disable()
     try:
         yield
     finally:
-        # What somebody else has frozen is to stay so.
-        if was_enabled and not gc.get_freeze_count():
+        if among_old:
             gc.freeze()
             gc.unfreeze()
         if was_enabled:
