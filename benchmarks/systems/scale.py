@@ -1,11 +1,11 @@
 """What a scheduler bears, by chunks and workers: ``python -m benchmarks.systems.scale``.
 
-The scheduler is a process of its own. All workers live in this one, so that a machine with two
-cores has 256; chunks have 64 elements, so that there is nothing to do but messages. Of every call
-the time, the scheduler's processor time, and the longest that its event loop was held are written
-down, after its result was found right. What the scheduler takes while nobody calls, for heartbeats
-and for being watched, is taken off its time. What would not end within `LIMIT` is left out, and the
-page says so.
+The scheduler is a process of its own. Many workers live in one process each, so that a machine with
+few cores has 256: all in this one, or in as many as ``--processes`` says. Chunks have 64 elements,
+so that there is nothing to do but messages. Of every call the time, the scheduler's processor time,
+and the longest that its event loop was held are written down, after its result was found right.
+What the scheduler takes while nobody calls, for heartbeats and for being watched, is taken off its
+time. What would not end within `LIMIT` is left out, and the page says so.
 
 The figures and plots of docs/production.md are made of benchmarks/results/scale/cpu.json, by
 ``python -m benchmarks.systems.scale --write``.
@@ -15,8 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -153,7 +157,33 @@ def _seconds(row: Row) -> float:
     return float(row["seconds"])
 
 
-def run(chunks: Sequence[int], workers: Sequence[int], limit: float = LIMIT) -> dict[str, Any]:
+@contextmanager
+def elsewhere(
+    scheduler: str, count: int, processes: int, options: dict[str, Any]
+) -> Iterator[None]:
+    """Have so many workers in processes of their own."""
+    import dask
+
+    # As a nanny hands down what is configured.
+    kept = dask.config.serialize(dask.config.global_config)
+    environment = {**os.environ, "DASK_INTERNAL_INHERIT_CONFIG": kept}
+    started = []
+    for process in range(min(processes, count)):
+        mine = range(process, count, processes)
+        specs = {i: {"cls": "distributed.Worker", "opts": {"name": i, **options}} for i in mine}
+        command = [sys.executable, "-m", "dask", "spec", scheduler, "--spec", json.dumps(specs)]
+        started.append(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
+    try:
+        yield
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+
+
+def run(
+    chunks: Sequence[int], workers: Sequence[int], processes: int = 1, limit: float = LIMIT
+) -> dict[str, Any]:
     """Measure on clusters of so many workers, until the time is over."""
     import dask
     from distributed import Client, SpecCluster, Worker
@@ -172,15 +202,18 @@ def run(chunks: Sequence[int], workers: Sequence[int], limit: float = LIMIT) -> 
         "distributed.comm.timeouts.connect": "10 minutes",
     }
     for count in workers:
+        here = range(count if processes < 2 else 0)
         with (
             dask.config.set(quiet),
             SpecCluster(
-                workers={i: {"cls": Worker, "options": options} for i in range(count)},
+                workers={i: {"cls": Worker, "options": options} for i in here},
                 scheduler=scheduler,
                 silence_logs=50,
             ) as cluster,
             Client(cluster) as client,
+            elsewhere(cluster.scheduler_address, count - len(here), processes, options),
         ):
+            client.wait_for_workers(count)
             client.run_on_scheduler(start_watching)
             a_chunk = 0.0
             for each in chunks:
@@ -191,7 +224,8 @@ def run(chunks: Sequence[int], workers: Sequence[int], limit: float = LIMIT) -> 
                 graphs = count <= GRAPH_WORKERS and each <= GRAPH_CHUNKS
                 rows += measure(client, count, each, graphs, end)
                 a_chunk = (time.monotonic() - start) / each if not graphs else 0.0
-    return {"machine": machine_facts(find_timer(True)), "rows": rows}
+    machine = {**machine_facts(find_timer(True)), "processes": processes}
+    return {"machine": machine, "rows": rows}
 
 
 def net(row: Row) -> float:
@@ -213,6 +247,7 @@ def line(rows: Sequence[Row], work: str) -> tuple[float, float, float]:
 def figures(found: dict[str, Any]) -> str:
     """Return what the page says of results."""
     rows, machine = found["rows"], found["machine"]
+    processes = "one process" if machine["processes"] < 2 else f"{machine['processes']} processes"
     lines = [
         [
             *(r["work"], r["contender"], f"{r['chunks']:,}", str(r["workers"])),
@@ -224,7 +259,7 @@ def figures(found: dict[str, Any]) -> str:
     head = ["work", "by", "chunks", "workers", "s", "scheduler, s", "us a chunk", "loop held, ms"]
     parts = [
         f"{machine['date']}. {report.versions_of(machine)}. {machine['processors']} processors "
-        f"({machine['processor']}).",
+        f"({machine['processor']}). All workers in {processes} beside the scheduler's.",
         *([machine["note"]] if "note" in machine else []),
         report.table(head, lines),
         f"![Scheduler time and loop lag]({collective.relative(PLOT, PAGE.parent)})",
@@ -319,10 +354,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="file for the results")
     parser.add_argument("--chunks", type=int, nargs="+", default=CHUNKS)
     parser.add_argument("--workers", type=int, nargs="+", default=WORKERS)
+    parser.add_argument("--processes", type=int, default=1, help="in which the workers live")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds till no call begins")
     parser.add_argument("--write", action="store_true", help="only write docs/production.md anew")
     given = parser.parse_args()
     if not given.write:
-        found = run(given.chunks, given.workers)
+        found = run(given.chunks, given.workers, given.processes, given.limit)
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(collective.as_text(found["machine"], found["rows"]))
     if given.write or given.out == RESULTS:

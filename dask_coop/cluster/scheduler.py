@@ -30,6 +30,7 @@ from dask_coop.cluster.worker import (
     END,
     REDUCE,
     SCAN,
+    SLICE,
     SWEEP,
     Answer,
     Item,
@@ -43,7 +44,7 @@ from dask_coop.cluster.worker import (
 from dask_coop.errors import Absent
 
 #: The chunks of workers, by their addresses.
-Parts = Mapping[str, Sequence[Item]]
+Parts = Mapping[str, list[Item]]
 
 #: What the states of all calls at a time may take.
 BUDGET_BYTES = 1 << 27
@@ -112,7 +113,10 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                     parts = await self._parts(items)
                 except Absent as reason:
                     return declined(str(reason))
-                return await part(parts, **message)
+                try:
+                    return await part(parts, **message)
+                finally:
+                    await _let_go(parts)
 
         return handle
 
@@ -304,10 +308,11 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         """Say what became of data that was stored, if it is not there; set sizes as they are."""
         tasks = self._scheduler.tasks
         for (address, part), sizes in zip(parts.items(), nbytes, strict=True):
-            for some in sliced([*zip(part, pickle.loads(sizes), strict=True)]):
+            each = iter(pickle.loads(sizes))
+            for some in sliced(part):
                 if client not in self._scheduler.clients:
                     return declined("the client has gone")
-                for (*_, (key, known)), size in some:
+                for (*_, (key, known)), size in zip(some, each, strict=False):
                     task = tasks.get(key)
                     if task is None or not task.who_has:
                         return declined(f"worker {address} was lost, with what it made")
@@ -315,6 +320,18 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                         task.set_nbytes(size)
                 await asyncio.sleep(0)
         return None
+
+
+async def _let_go(parts: Parts) -> None:
+    """Forget chunks, which takes long of many at once."""
+    gone = 0
+    for part in parts.values():
+        while part:
+            gone += len(part[-SLICE:])
+            del part[-SLICE:]
+            if gone >= SLICE:
+                gone = 0
+                await asyncio.sleep(0)
 
 
 def _none_able(blocks: Sequence[TaskState], holders: Iterable[WorkerState]) -> str:

@@ -16,11 +16,11 @@ def test_the_page_holds_the_results() -> None:
     assert f"{node.BEGIN}\n{told}\n{node.END}" in scale.PAGE.read_text(), "write it anew"
 
 
-def test_every_work_is_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_work_is_measured(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
     monkeypatch.setattr(scale, "GRAPH_WORKERS", 2)
-    found = scale.run([8], [2])
+    found = scale.run([8], [2], processes)
+    assert found["machine"]["processes"] == processes
     rows = {(row["work"], row["contender"]): row for row in found["rows"]}
     ways = (collective.COLLECTIVE, collective.PLAIN, collective.DA)
     assert rows.keys() == {(work, way) for work in scale.WORKS for way in ways}
@@ -34,7 +34,7 @@ def test_every_work_is_measured(
 def test_what_would_take_too_long_is_left_out() -> None:
     found = scale.run([1, 10], [2], limit=-1)
     assert found["rows"] == []
-    machine = {"date": "today", "versions": {}, "processors": 2, "processor": "P"}
+    machine = {"date": "today", "versions": {}, "processors": 2, "processor": "P", "processes": 1}
     row = {"chunks": 1, "workers": 1, "seconds": 1.0, "scheduler": 0.5, "idle": 0.2, "held": 0.0}
     rows = [
         row | {"work": work, "contender": way}
@@ -66,7 +66,7 @@ def test_the_line_is_found_again() -> None:
         for w in scale.WORKERS
     ]
     assert scale.line(rows, "sum") == pytest.approx((0.004, 20e-6, 0.001))
-    machine = {"date": "today", "versions": {}, "processors": 2, "processor": "P"}
+    machine = {"date": "today", "versions": {}, "processors": 2, "processor": "P", "processes": 1}
     more = [{**row, "held": 0.05, "work": work} for row in rows for work in scale.WORKS]
     told = scale.figures({"machine": machine, "rows": more})
     assert "4.0 ms, 20 us a chunk and 1.00 ms a worker; by this line 21 s for 1,000,000" in told
