@@ -44,7 +44,7 @@ GRAPH_WORKERS, GRAPH_CHUNKS = 16, 1_000
 #: are more chunks than `FEW`.
 SAMPLES, FEW = 3, 10_000
 #: Seconds after which no call begins.
-LIMIT = 270
+LIMIT = 600
 #: Elements of a chunk.
 SIZE = 64
 WORKS = ("sum", "cumsum")

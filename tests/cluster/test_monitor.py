@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ import pytest
 from bokeh.client import pull_session
 from distributed import Client, performance_report
 from distributed.diagnostics.task_stream import rectangles
+from support import browser
 from support.clusters import addresses, cluster, eventually, persist, values
 
 import dask_coop as dc
@@ -199,6 +201,26 @@ def test_the_page_has_calls_times_and_fallbacks(client: Client, x: da.Array) -> 
         assert re.search(r">max</td><td[^>]*>the chunks of array-\w+ are not in memory", told.text)
     finally:
         session.close()
+
+
+@pytest.mark.skipif(browser.find() is None, reason="needs Chromium or Chrome")
+def test_a_browser_shows_the_page(client: Client, x: da.Array) -> None:
+    with client.as_current():
+        dc.min(da.from_array(LINE, chunks=100), engine="collective")
+
+    async def look() -> tuple[str, list[str]]:
+        async with browser.tab() as tab:
+            shown = f"{browser.TEXT}.includes('collective-sum')"
+            await tab.show(client.dashboard_link.replace("status", "coop"), shown)
+            # It is told of what happens while somebody looks.
+            await asyncio.to_thread(dc.prod, x, engine="collective")
+            await tab.show(await tab.evaluate("document.URL"), shown.replace("sum", "prod"))
+            return await tab.evaluate(browser.TEXT), tab.errors
+
+    text, errors = asyncio.run(look())
+    assert errors == []
+    for words in ("activity", "sent", "The last collectives that ran as graphs", " min "):
+        assert words in text
 
 
 def test_a_performance_report_holds_them(client: Client, x: da.Array, tmp_path: Path) -> None:
