@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from support import browser
 from test_readme import REPOSITORY
 
 import dask_coop
@@ -75,6 +78,35 @@ def broken(folder: Path) -> set[str]:
 def test_links_within_the_site_lead_somewhere(site: Path) -> None:
     # The search page's form and the theme's templates are no links of ours.
     assert not broken(site)
+
+
+@pytest.mark.skipif(browser.find() is None, reason="needs Chromium or Chrome")
+def test_a_browser_shows_every_page(site: Path) -> None:
+    """It has a title and its pictures, scripts run, and no window is too narrow for it."""
+    title = "document.querySelector('h1').innerText"
+    missing = "[...document.images].filter(each => !each.naturalWidth).map(each => each.src)"
+    root = "document.documentElement"
+
+    async def look(page: Path, tab: browser.Tab) -> tuple[str, list[str], list[int]]:
+        await tab.show(page.as_uri(), f"document.readyState == 'complete' && {title}")
+        beyond = []
+        for width in (420, 800, 1000, 1400):
+            await tab.resize(width, 900)
+            beyond.append(await tab.evaluate(f"{root}.scrollWidth - {root}.clientWidth"))
+        return await tab.evaluate(title), await tab.evaluate(missing), beyond
+
+    async def look_at_all() -> dict[str, Any]:
+        async with browser.tab() as tab:
+            # That of the search has no title before something is looked for.
+            pages = sorted({*site.rglob("*.html")} - {site / "search.html"})
+            found = {str(page.relative_to(site)): await look(page, tab) for page in pages}
+            assert tab.errors == []
+            return found
+
+    found = asyncio.run(look_at_all())
+    assert len(found) > 100
+    bad = {page: each for page, (*each,) in found.items() if each[1:] != [[], [0, 0, 0, 0]]}
+    assert bad == {}
 
 
 def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:

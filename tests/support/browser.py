@@ -69,6 +69,11 @@ class Tab:
         for domain in ("Page", "Runtime", "Log"):
             await self.call(f"{domain}.enable")
 
+    async def resize(self, width: int, height: int) -> None:
+        """Have a window of so many pixels."""
+        options = {"deviceScaleFactor": 1, "mobile": False}
+        await self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, **options)
+
     async def evaluate(self, expression: str) -> Any:
         """Return the value of an expression of JavaScript."""
         found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True)
@@ -77,10 +82,10 @@ class Tab:
     async def show(self, url: str, expression: str = "document.readyState == 'complete'") -> None:
         """Go to an address, and wait until an expression is true there."""
         await self.call("Page.navigate", url=url)
-        for _ in range(300):
+        for _ in range(1_500):
             if await self.evaluate("document.URL") == url and await self.evaluate(expression):
                 return
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.02)
         raise TimeoutError(f"on {url}, {expression} is not true: {await self.evaluate(TEXT)}")
 
 
@@ -99,10 +104,14 @@ async def tab() -> AsyncIterator[Tab]:
             lines = iter(process.stderr.readline, "")
             address = next(line.split()[-1] for line in lines if "DevTools listening" in line)
             connection = await websocket_connect(address, max_message_size=1 << 26)
-            page = Tab(connection)
-            await page.attach()
-            yield page
-            connection.close()
+            try:
+                page = Tab(connection)
+                await page.attach()
+                yield page
+            finally:
+                connection.close()
+                while await connection.read_message() is not None:
+                    pass
         finally:
             process.kill()
             process.wait()
