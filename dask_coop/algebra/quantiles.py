@@ -90,7 +90,7 @@ class Quantiles:
         """
         some = np.ones(2, element)
         if self.q is None:
-            return np.dtype(np.asarray(np.mean(some)).dtype)
+            return np.dtype(np.asarray(_middle(some[0], some[1])).dtype)
         ranks = self.ranks(np.array(2))
         low, high = some[ranks.previous], some[ranks.next]
         return np.dtype(np.asarray(self.interpolate(low, high, ranks.gamma)).dtype)
@@ -142,6 +142,9 @@ class Quantiles:
 
 def _middle(low: Any, high: Any) -> Any:
     """Return the mean of each two elements, as that of `numpy.mean`; of two that are equal, one."""
+    if low.dtype.kind == "M":
+        # NumPy adds no dates, but durations to them.
+        return low + _middle(high - high, high - low)
     mean = np.mean(np.stack([low, high]), axis=0)
     # The sum of an element and itself may be more than its dtype holds.
     return np.where(low == high, low, mean).astype(mean.dtype)

@@ -155,8 +155,11 @@ def _coded(
     """Return labels, or codes where they are known; what makes codes of labels; and the groups."""
     coder: Values | Intervals
     if _is_intervals(expected) or isbin:
-        if expected is None:
-            raise ValueError(f"isbin needs the edges of bins: expected_groups of label {number}")
+        if expected is None or not np.ndim(expected):
+            raise ValueError(
+                f"isbin needs the edges of bins, such as numpy.linspace(low, high, n + 1), as "
+                f"expected_groups of label {number}; got {expected!r}"
+            )
         coder, groups = _intervals(number, labels.dtype, expected, sort)
     elif expected is not None:
         coder, groups = _values(number, labels.dtype, expected, sort)
@@ -195,7 +198,10 @@ def _values(number: int, dtype: np.dtype[Any], expected: Any, sort: bool) -> tup
     if groups.dtype.kind == "O":
         groups = _plain(groups)
     if groups.ndim != 1:
-        raise ValueError(f"expected_groups of label {number} are of one axis, got {groups.shape}")
+        raise ValueError(
+            f"expected_groups of label {number} are its groups, in an array of one axis, got shape "
+            f"{groups.shape}"
+        )
     if groups.size and (groups.dtype.kind in "SU") != (dtype.kind in "SU"):
         raise TypeError(f"expected_groups are {groups.dtype}, and label {number} is {dtype}")
     order = np.argsort(groups, kind="stable")

@@ -185,9 +185,12 @@ def _in_memory(x: Any) -> Any:
         futures = futures_of(x)
         if futures:
             wait(futures)
-    for future in futures:
-        if future.status == "error":
-            future.result()
+    if bad := next((future for future in futures if future.status == "error"), None):
+        error, traceback = bad.exception(), bad.traceback()
+        # The client keeps what it raised for as long as there is a future of it: a frame in the
+        # traceback that had one would have it stay, and all chunks with it.
+        del x, futures, bad
+        raise error.with_traceback(traceback)
     return x
 
 

@@ -15,6 +15,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.api.arguments import has_unknown_size
 from dask_coop.api.public import public
 from dask_coop.chunks.backend import Side
+from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused, remedy
 from dask_coop.graph import unique as graph_unique
 
@@ -83,6 +84,12 @@ def unique(
     >>> values.compute(), counts.compute()
     (array([1, 2, 3]), array([1, 1, 2]))
     """
+    if is_masked(asanyarray(ar)._meta):
+        # Dask's function would tell of what is masked, too.
+        raise TypeError(
+            "unique takes no masked array: fill it, by da.ma.filled(x, value), or leave what is "
+            "masked out, by da.ma.getdata(x)[~da.ma.getmaskarray(x)]"
+        )
     x = sortable("unique", ar)
     equal_nan = bool(equal_nan) or x.dtype.kind not in "fcmM"
     # Where NaN differ, their places in the array tell them apart.

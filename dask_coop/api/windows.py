@@ -404,8 +404,7 @@ def _move(
     n = x.shape[along]
     if not 1 <= length <= n:
         raise ValueError(
-            f"{name} takes windows of 1 to {n} elements, all along axis {axis}, got "
-            f"window={window}" + ("; min_count= lets shorter ones count" if length > n else "")
+            f"{name} takes windows of 1 to {n} elements, all along axis {axis}, got window={window}"
         )
     if not 1 <= least <= length:
         raise ValueError(

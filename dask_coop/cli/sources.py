@@ -15,6 +15,7 @@ Single files are opened by readers.py.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from glob import glob, has_magic
@@ -256,7 +257,18 @@ def _open_csv(text: str, path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 def _read_csv(dd: Any, path: Path, **options: Any) -> Any:
     """Return a data frame, and the lengths of its parts."""
-    frame = dd.read_csv(str(path), **options)
+    import pandas as pd  # type: ignore[import-untyped]
+
+    with warnings.catch_warnings():
+        # Else the first fields of rows that are longer than the header would be an index.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            frame = dd.read_csv(str(path), index_col=False, **options)
+        except pd.errors.ParserWarning as error:
+            raise ValueError(
+                "its rows have more fields than its header; fields are separated by ',', and "
+                "decimals by '.'"
+            ) from error
     return frame, frame.map_partitions(len).compute()
 
 

@@ -18,7 +18,7 @@ import asyncio
 import math
 import pickle
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import islice, product
@@ -264,13 +264,19 @@ def _with_labels(
     """
     client, name = blocks[0][0].client, f"labels-{uuid.uuid4().hex}"
     who_has = client.who_has([future for (future,) in blocks])
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    taken: Counter[str] = Counter()
     to: dict[str, dict[Any, Any]] = {}
     keys: list[tuple[str, Any]] = []
     for (future,), (codes, places) in zip(blocks, labels, strict=True):
         if not (holders := who_has.get(future.key)):
             raise Declined(f"chunk {future.key} is not in memory")
+        # Of those that run the one with the least to do; the scheduler says why there is none.
+        able = [each for each in holders if workers.get(each, {}).get("status") == "running"]
+        worker = min(able or holders, key=lambda each: (taken[each], each))
+        taken[worker] += 1
         # Blocks with the same labels have one array of codes.
-        worker, key = min(holders), (name, min(holders), id(codes[0]))
+        key = name, worker, id(codes[0])
         to.setdefault(worker, {})[key] = codes, places
         keys.append((worker, key))
 
@@ -363,7 +369,7 @@ async def _ask(
 ) -> list[Any]:
     asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**signed(message)))
     futures: list[Future] = []
-    asked.add_done_callback(partial(_let_go, futures))
+    asked.add_done_callback(partial(_hold, futures))
     leaving = _Leaving(client)
     made = (_Output(key, client, leaving) for key in outputs)
     try:
@@ -460,8 +466,8 @@ class _Leaving:
             client.loop.call_later(0.02, self._release)
 
 
-def _let_go(futures: list[Future], asked: asyncio.Task[Any]) -> None:
-    """Hold futures until their round ends, also if the caller is interrupted and leaves.
+def _hold(futures: list[Future], asked: asyncio.Task[Any]) -> None:
+    """Hold futures, as an argument, until their round ends, also if the caller is interrupted.
 
     Let go before, they would be unknown to the scheduler, which then keeps what is made for them.
     """

@@ -61,6 +61,8 @@ class Meetings:
         if asked.done():
             return asked.result()
         asked.cancel()
+        # Nobody wants to know what became of them.
+        asked.add_done_callback(asyncio.Future.exception)
         return [_ENDED]
 
     async def meet(

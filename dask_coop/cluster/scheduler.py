@@ -93,7 +93,8 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         for name, part in ((REDUCE, self.reduce), (SCAN, self.scan)):
             call = timed(monitor.of_scheduler(scheduler, self._with_parts(part)))
             scheduler.handlers[name] = same_version(scheduler, call)
-        scheduler.add_plugin(monitor.Monitor(scheduler), idempotent=True)
+        if monitor.Monitor.name not in scheduler.plugins:
+            scheduler.add_plugin(monitor.Monitor(scheduler))
 
     def _with_parts(self, part: Handler) -> Handler:
         """Return a handler that waits in line, and then knows where the chunks are.
@@ -132,7 +133,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         tree : bool
             Whether workers are to combine their states in a tree.
         groups : bytes
-            For a tree the number of each chunk's group, pickled; empty where there is only one.
+            The number of each chunk's group, pickled; empty where there is only one.
         """
         packed = await self._packed(parts)
         if tree:
@@ -140,7 +141,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
             message = {"job": job, "items": items, "below": below, "groups": groups}
             answers = [await send(self._scheduler, address, REDUCE, is_root=True, **message)]
         else:
-            answers = await self._reduce(job, packed)
+            answers = await self._reduce(job, packed, groups=groups)
         return bad_one(answers) or {
             "status": "OK",
             "states": [answer["states"] for answer in answers],
@@ -274,10 +275,12 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                 await asyncio.sleep(0)
         return packed
 
-    async def _reduce(self, job: bytes, packed: Mapping[str, Sequence[bytes]]) -> list[Answer]:
+    async def _reduce(
+        self, job: bytes, packed: Mapping[str, Sequence[bytes]], **message: Any
+    ) -> list[Answer]:
         asked = []
         for address, items in packed.items():
-            states = send(self._scheduler, address, REDUCE, job=job, items=items)
+            states = send(self._scheduler, address, REDUCE, job=job, items=items, **message)
             asked.append(asyncio.create_task(states))
             await asyncio.sleep(0)
         return [await each for each in asked]

@@ -19,8 +19,8 @@ from distributed.scheduler import heartbeat_interval
 from dask_coop.cluster.versions import Handler
 from dask_coop.graph import config
 
-#: How often a worker is looked after in the time for which it may be silent, at least, and the
-#: longest time between two looks in seconds.
+#: How often a worker is looked at in the time for which it may be silent, at least, and the longest
+#: time between two looks, in seconds.
 LOOKS, LONGEST = 8, 0.5
 
 #: Seconds, of the call that the scheduler serves.
@@ -63,7 +63,7 @@ async def given_up(
                 # To connect to it would be tried for long.
                 return {"status": "declined", "reason": f"worker {address} was lost"}
             seen[address] = (now, looks + 1 if now == last else 0)
-            if now and seen[address][1] * pause >= seconds:
+            if seen[address][1] * pause >= seconds:
                 reason = (
                     f"worker {address} has not been heard of for {seconds:.3g} s: it is stopped or "
                     "hangs (coop.collective.timeout says how long that may be). A graph that needs "

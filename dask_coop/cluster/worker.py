@@ -76,6 +76,9 @@ Answer = dict[str, Any]
 REDUCE, SCAN, SWEEP = "dask_coop_reduce", "dask_coop_scan", "dask_coop_sweep"
 MEET, END = "dask_coop_meet", "dask_coop_end"
 
+#: States of more bytes than this in all are combined by the worker that made them.
+LARGE_BYTES = 1 << 18
+
 #: How many chunks are looked up, registered, sent or told of before others may use the event loop.
 SLICE = 500
 
@@ -126,7 +129,7 @@ class _WorkerSide:
         job: bytes,
         items: Sequence[bytes],
         below: Sequence[tuple[str, Sequence[bytes]]] = (),
-        groups: bytes = b"",
+        groups: bytes | None = None,
         is_root: bool = False,
     ) -> Answer:
         """Make states of chunks: the handler.
@@ -140,8 +143,9 @@ class _WorkerSide:
         below : sequence of (str, sequence of bytes)
             The addresses of the workers whose states this one is to combine with its own, and
             their items.
-        groups : bytes
-            The number of each chunk's group, pickled; empty where there is only one.
+        groups : bytes, optional
+            The number of each chunk's group, pickled; empty where there is only one. Without it
+            the state of each chunk is wanted.
         is_root : bool
             Whether states of all chunks come together here, so that their order is known.
         """
@@ -155,9 +159,9 @@ class _WorkerSide:
         answers = [mine, *await asyncio.gather(*asked)]
         if bad := bad_one(answers):
             return bad
-        if not asked and not is_root:
-            return mine
         states = [state for answer in answers for state in opened(answer["states"])]
+        if groups is None or not (asked or is_root or _are_large(states)):
+            return mine
         return await self._answer(self._in_thread, _combine, job, states, groups, is_root)
 
     async def scan(
@@ -439,6 +443,12 @@ def _reduce(
     numbers = np.array([number for number, *_ in items])
     made, memo = pickle.loads(job)(blocks, [extra for *_, extra in items])
     return [Stacked(numbers[part.numbers], part.fields) for part in made], memo
+
+
+def _are_large(states: Sequence[Stacked]) -> bool:
+    """Tell whether states are to be combined before they are sent; each thread has made its own."""
+    nbytes: int = sum(field.nbytes for part in states for field in part.fields)
+    return nbytes > LARGE_BYTES
 
 
 def _combine(job: bytes, states: Sequence[Stacked], groups: bytes, is_root: bool) -> Answer:

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -300,11 +301,15 @@ def find_fan_in(
     """
     if split_every is None:
         split_every = config.get("split_every", None) or at_a_time(FAN_IN, nbytes)
-    if isinstance(split_every, dict):
-        split_every = math.prod(split_every.get(axis, FAN_IN) for axis in axes)
-    if split_every < 2:
-        raise ValueError(f"split_every must be at least 2, got {split_every}")
-    return int(split_every)
+    given = split_every
+    ways = [given.get(axis, FAN_IN) for axis in axes] if isinstance(given, dict) else [given]
+    if not all(isinstance(each, Integral) for each in ways):
+        raise TypeError(f"split_every must be whole numbers, got {given!r}")
+    # Of a tree along no axis a dict says nothing.
+    fan_in = math.prod(map(int, ways)) if ways else at_a_time(FAN_IN, nbytes)
+    if fan_in < 2:
+        raise ValueError(f"split_every must be at least 2, got {given!r}")
+    return int(fan_in)
 
 
 def array(

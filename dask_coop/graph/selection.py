@@ -52,7 +52,7 @@ def in_order(sizes: Sizes) -> Sizes:
 
 
 def even(n: int, parts: int) -> tuple[int, ...]:
-    """Return `parts` lengths that add up to `n` and differ by one at most; no fewer than one."""
+    """Cut `n` into `parts` lengths, one at least, that differ by one at most."""
     parts = max(parts, 1)
     return tuple(n // parts + (i < n % parts) for i in range(parts))
 

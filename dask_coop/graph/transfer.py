@@ -99,7 +99,8 @@ def _give_back(who: object) -> bool:
     global _is_ours
     with _lock:
         del _wanted[who]
-        if not _wanted:
+        # If somebody has put a call around ours, it stays, and is as Dask's where nobody wants it.
+        if not _wanted and Dispatch.__call__ is _call:
             Dispatch.__call__, _is_ours = _dasks, False
         return not _wanted
 
@@ -108,7 +109,7 @@ def _call(dispatch: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a dispatch: its own function, but for copies that are ours."""
     source, target = _WAYS.get(getattr(dispatch, "__name__", ""), ("", ""))
     # Dask's functions have options that ours do not.
-    if not target or args or kwargs or not chunks.can_move(x, source):
+    if not _wanted or not target or args or kwargs or not chunks.can_move(x, source):
         return _dasks(dispatch, x, *args, **kwargs)
     given = next(reversed([*_wanted.values()]), ())
     return chunks.asarray(x, target, *given)

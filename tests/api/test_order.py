@@ -131,6 +131,21 @@ def test_quantiles_along_axes_are_numpys(
     assert_same(result, finite(name, result, expected))
 
 
+@pytest.mark.parametrize("dtype", ["M8[D]", "M8[ns]", "m8[s]"])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_medians_of_times_lie_in_the_middle(dtype: str, axis: Any) -> None:
+    # As NumPy has those of durations, in whole units.
+    x = np.array([[0, 3, 0], [7, 9, 8]], "i8").astype(dtype)
+    x[0, 2] = "NaT"
+    middle = x[0, :2].view("i8").sum() // 2
+    lazy = da.from_array(x[:, :2] if axis is None else x, chunks=(1, 2))
+    made = dc.nanmedian(lazy, axis=axis).compute()
+    wanted = np.array(5 if axis is None else [middle, 8], "i8").astype(dtype)
+    assert made.dtype == wanted.dtype
+    np.testing.assert_array_equal(made, wanted)
+    assert np.isnat(dc.median(da.from_array(x, chunks=2)).compute())
+
+
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_the_median_of_large_elements_is_one_of_them(xp: Any, name: str, dtype: str) -> None:

@@ -359,6 +359,22 @@ def test_a_tree_needs_two_ways(function: Any, ways: Any) -> None:
         function(da.ones(30, chunks=1), axis=0, split_every=ways)
 
 
+@pytest.mark.parametrize("ways", ["a", {0: "a"}, float("nan"), float("inf"), 2.9])
+def test_ways_of_a_tree_are_whole_numbers(ways: Any) -> None:
+    with pytest.raises(TypeError, match="split_every must be whole numbers, got") as caught:
+        dc.sum(da.ones((4, 4), chunks=1), split_every=ways)
+    assert repr(ways) in str(caught.value)
+
+
+def test_configured_ways_of_axes_say_nothing_of_other_trees() -> None:
+    x = da.ones((4, 4), chunks=1)
+    with dask.config.set({"split_every": {0: 4, 1: 4}}):
+        assert dc.sum(x).compute() == 16
+        np.testing.assert_array_equal(dc.sum(x, axis=()).compute(), np.ones((4, 4)))
+        np.testing.assert_array_equal(dc.histogram(x, 2, (0, 1))[0].compute(), [0, 16])
+        assert dc.quantile(x, 0.5).compute() == 1
+
+
 @pytest.mark.parametrize("function", [dc.min, dc.max])
 def test_no_element_has_no_extremum_and_says_where(function: Any) -> None:
     with pytest.raises(ValueError, match=r"no identity: shape \(3, 0\), axes \(1,\)"):

@@ -101,6 +101,13 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
     same(only, frame["rain"].to_numpy())
 
 
+@pytest.mark.parametrize("text", ["x;y\n1;2,5\n3;4,5\n", "x,y\n1,2,5\n3,4,5\n"])
+def test_a_table_with_more_fields_than_names_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(UserError, match="its rows have more fields than its header; fields are"):
+        opened(tmp_path, tmp_path / "x.csv")
+
+
 def test_tables_in_parts_of_several_dtypes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = pytest.importorskip("dask.dataframe", exc_type=ImportError)
     monkeypatch.setattr(frames, "read_csv", partial(frames.read_csv, blocksize=200, sample=100))

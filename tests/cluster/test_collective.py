@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from functools import partial
@@ -662,6 +663,27 @@ def test_chunks_that_are_still_made_are_waited_for(client: Client) -> None:
         y = persist(other, LINE + 1, 30)
         with pytest.raises(CancelledError, match="lost dependencies"):
             dc.histogram(x, 3, (0, 9), weights=y, engine="collective")
+
+
+def test_nothing_stays_of_a_scan_that_raises_as_a_graph(client: Client) -> None:
+    def combine(a: Any, b: Any) -> Any:
+        # Its laws are tried with small ones.
+        if np.any(a >= 1e6):
+            raise ValueError("no")
+        return np.maximum(a, b)
+
+    no = dc.Monoid("no", combine, -np.inf, "f8", commutative=True)
+    x = da.from_array(np.arange(10.0) + 1e6, chunks=2)
+    with client.as_current(), pytest.raises(ValueError, match="no") as caught:
+        dc.scan(x, no, engine="collective")
+    assert "combine" in "".join(traceback.format_tb(caught.value.__traceback__))
+    del caught
+
+    def futures() -> list[Any]:
+        gc.collect()
+        return [key for key in client.futures if str(key[0]).startswith("no-")]
+
+    eventually(lambda: not futures(), 20, futures)
 
 
 def test_a_chunk_that_failed_raises_what_it_raised(client: Client) -> None:

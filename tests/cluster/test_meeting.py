@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
 from typing import Any
 
@@ -118,3 +119,25 @@ def test_a_place_waits_for_all_and_answers_each() -> None:
         assert not meetings._waiting
 
     asyncio.run(run())
+
+
+def test_of_answers_that_are_not_waited_for_nothing_is_said() -> None:
+    said: list[dict[str, Any]] = []
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: said.append(told))
+        meetings = Meetings()
+        waits = asyncio.create_task(meetings.answers("a", [never(), never()]))
+        await asyncio.sleep(0)
+        meetings.end("a")
+        (answer,) = await waits
+        assert answer["status"] == "declined"
+        del waits
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    asyncio.run(run())
+    assert said == []

@@ -22,7 +22,8 @@ from support import browser
 from support.clusters import addresses, cluster, eventually, persist, values
 
 import dask_coop as dc
-from dask_coop.cluster.monitor import COLOR, TOPIC
+from dask_coop.cluster.monitor import COLOR, TOPIC, Monitor
+from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.worker import REDUCE, SCAN
 from dask_coop.errors import Declined
 
@@ -221,6 +222,17 @@ def test_a_browser_shows_the_page(client: Client, x: da.Array) -> None:
     assert errors == []
     for words in ("activity", "sent", "The last collectives that ran as graphs", " min "):
         assert words in text
+
+
+def test_it_is_there_once_however_often_rounds_are_registered() -> None:
+    with cluster(1) as client:
+        dc.sum(persist(client, LINE, 100), engine="collective")
+        # The scheduler runs in this process.
+        scheduler = client.cluster.scheduler
+        before = scheduler.plugins[Monitor.name], scheduler.handlers["performance_report"]
+        client.unregister_scheduler_plugin(SchedulerRounds.name)
+        client.register_plugin(SchedulerRounds())
+        assert before == (scheduler.plugins[Monitor.name], scheduler.handlers["performance_report"])
 
 
 def test_a_performance_report_holds_them(client: Client, x: da.Array, tmp_path: Path) -> None:

@@ -372,6 +372,45 @@ def test_large_labels_are_data_beside_the_chunks(
     assert fallbacks() == []
 
 
+def test_large_labels_go_to_all_that_have_the_chunks(
+    client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_client, "THROUGH_BYTES", 1000)
+    x = persist(client, np.ones(60_000), 7000, everywhere=True)
+    to: list[Any] = []
+    scatter = Client._scatter
+
+    def noting(self: Client, data: Any, workers: Any, **given: Any) -> Any:
+        to.extend(workers)
+        return scatter(self, data, workers=workers, **given)
+
+    monkeypatch.setattr(Client, "_scatter", noting)
+    by_label(x, LABELS, engine="collective")
+    assert {*to} == {*addresses(client)}
+    assert fallbacks() == []
+
+
+def test_threads_of_a_worker_send_one_table(
+    client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = persist(client, RNG.random(60_000), 1000)
+    came: list[int] = []
+    opened = cluster_scheduler.SchedulerRounds._reduce
+
+    async def noting(self: Any, *args: Any, **message: Any) -> Any:
+        answers = await opened(self, *args, **message)
+        came.extend(sum(map(len, each["states"].frames)) for each in answers)
+        return answers
+
+    # The scheduler runs in this process.
+    monkeypatch.setattr(cluster_scheduler.SchedulerRounds, "_reduce", noting)
+    counts, _ = dc.histogram(x, 30_000, (0, 1), engine="collective")
+    assert counts.sum() == 60_000
+    assert len(came) == len(addresses(client))
+    assert max(came) < 1.2 * 30_000 * 8
+    assert fallbacks() == []
+
+
 def test_a_direct_clients_large_labels_do_not_pass_the_scheduler(
     client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch, read: list[int]
 ) -> None:

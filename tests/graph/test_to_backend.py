@@ -75,6 +75,27 @@ def test_it_is_ours_while_somebody_wants_it() -> None:
     assert not is_ours()
 
 
+def test_what_another_library_puts_around_ours_stays() -> None:
+    give_back = transfer.take_over()
+    ours, called = Dispatch.__call__, []
+
+    def theirs(dispatch: Any, *args: Any, **kwargs: Any) -> Any:
+        called.append(dispatch)
+        return ours(dispatch, *args, **kwargs)
+
+    Dispatch.__call__ = theirs
+    try:
+        assert is_ours()
+        assert give_back()
+        assert Dispatch.__call__ is theirs
+        assert not is_ours()
+        assert len(called) == 2
+    finally:
+        Dispatch.__call__ = ours
+        assert transfer.take_over()()
+    assert Dispatch.__call__ is not ours
+
+
 @pytest.mark.usefixtures("_taken")
 def test_what_dask_enters_later_changes_nothing() -> None:
     assert is_ours()

@@ -27,12 +27,15 @@ class Call:
     ours, numpy : callable
     lazy : bool
         Whether it is several functions in one graph, so that it takes no engine.
+    is_index : bool
+        Whether the result is the index of an element, of all as one line.
     """
 
     name: str
     ours: Callable[..., Any]
     numpy: Callable[[Any], Any]
     lazy: bool = False
+    is_index: bool = False
 
 
 def combine_or_raise(a: Any, b: Any) -> Any:
@@ -74,7 +77,7 @@ def standardised_ours(x: Any) -> Any:
 
 CALLS = [
     Call("sum", dc.sum, np.sum),
-    Call("argmax", dc.argmax, np.argmax),
+    Call("argmax", dc.argmax, np.argmax, is_index=True),
     Call("var", partial(dc.var, axis=0), partial(np.var, axis=0)),
     Call("min", partial(dc.min, axis=-1, keepdims=True), partial(np.min, axis=-1, keepdims=True)),
     Call("describe", lambda x, **kw: dc.describe(x, **kw).std, np.std),
