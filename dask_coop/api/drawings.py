@@ -12,6 +12,8 @@ import numpy as np
 WIDTH, HEIGHT = 320, 90
 #: Bars beyond that cannot be seen apart.
 _MOST_BARS = 160
+#: And cells, along each axis.
+_MOST_CELLS = 48, 16
 _FILL = "#4a7fb5"
 #: Room at the left and the right, for what stands at the ends.
 _EDGE = 10
@@ -79,6 +81,24 @@ def bars(counts: Any, edges: Any, words: Sequence[str]) -> str:
         + _word(x[-1], 84, words[1]),
         f"{len(counts)} bins from {words[0]} to {words[1]}",
     )
+
+
+def cells(counts: Any) -> str:
+    """Draw a histogram of two coordinates, the first to the right and the second upwards."""
+    merged = np.nan_to_num(counts.astype("f8"))
+    for axis, most in enumerate(_MOST_CELLS):
+        n = merged.shape[axis]
+        merged = np.add.reduceat(merged, np.arange(0, n, -(-n // most)), axis)
+    dark = np.clip(merged, 0, None) / (max(float(merged.max()), 0.0) or 1.0)
+    width, height = (WIDTH - 2 * _EDGE) / len(dark), 76 / dark.shape[1]
+    found = [
+        f'<rect x="{_EDGE + i * width:.1f}" y="{82 - (j + 1) * height:.1f}" '
+        f'width="{width:.1f}" height="{height:.1f}" '
+        f'fill="{_FILL}" fill-opacity="{dark[i, j]:.2f}" stroke="none"/>'
+        for i, j in np.argwhere(dark > 0).tolist()
+    ]
+    frame = f'<rect x="{_EDGE}" y="6" width="{WIDTH - 2 * _EDGE}" height="76"/>'
+    return _svg("".join([*found, frame]), f"{counts.shape[0]} x {counts.shape[1]} bins")
 
 
 def _word(x: float, y: float, text: str) -> str:

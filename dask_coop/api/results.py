@@ -104,11 +104,34 @@ class Description(NamedTuple):
 class Histogram(NamedTuple):
     """What :func:`histogram` and :func:`histogramdd` return: the tuple of both, which can be drawn.
 
-    ``counts, edges = dask.compute(*histogram)`` computes both in one read of the data.
+    ``dask.compute(*histogram)`` computes both in one read of the data, and so does
+    :meth:`compute`. A notebook shows it as a table, beside a drawing once it is computed.
     """
 
     counts: Any  #: a lazy array: counts, sums of weights, or densities
     edges: Any  #: those of the bins, or a list with those along each coordinate
+
+    def compute(self, **options: Any) -> Histogram:
+        """Compute counts and edges in one read of the data.
+
+        Parameters
+        ----------
+        **options
+            Of :func:`dask.compute`, such as ``scheduler``.
+
+        Returns
+        -------
+        Histogram
+            Of what `dask.compute` returns for each.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> import dask_coop as dc
+        >>> dc.histogram(da.arange(6, chunks=2), 3).compute().counts
+        array([2, 2, 2])
+        """
+        return Histogram(*dask.compute(*self, **options))
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """Draw the histogram with matplotlib, computed if it is lazy.
@@ -162,6 +185,30 @@ class Histogram2D(NamedTuple):
     xedges: Any  #: the edges along x
     yedges: Any  #: the edges along y
 
+    def compute(self, **options: Any) -> Histogram2D:
+        """Compute counts and edges in one read of the data.
+
+        Parameters
+        ----------
+        **options
+            Of :func:`dask.compute`, such as ``scheduler``.
+
+        Returns
+        -------
+        Histogram2D
+            Of what `dask.compute` returns for each.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> import dask_coop as dc
+        >>> x = da.arange(4, chunks=2)
+        >>> dc.histogram2d(x, x, 2).compute().counts
+        array([[2., 0.],
+               [0., 2.]])
+        """
+        return Histogram2D(*dask.compute(*self, **options))
+
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """Draw the histogram with matplotlib, computed if it is lazy.
 
@@ -182,6 +229,17 @@ class Histogram2D(NamedTuple):
             If matplotlib is not installed.
         """
         return _plot(self.counts, [self.xedges, self.yedges], ax, options)
+
+    def _repr_html_(self) -> str:
+        shown = _parts(self._asdict())
+        if _is_lazy(self) or len(_shape(self.counts)) != 2:
+            return shown
+        counts, *edges = _on_host(*self)
+        if counts.dtype.kind == "c":
+            return shown
+        for axis, each in enumerate(edges):
+            counts = np.moveaxis(_inside(np.moveaxis(counts, axis, 0), each), 0, axis)
+        return drawings.beside(shown, drawings.cells(counts))
 
 
 def _plot(counts: Any, edges: Sequence[Any], ax: Any, options: dict[str, Any]) -> Any:

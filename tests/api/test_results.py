@@ -15,6 +15,7 @@ import pytest
 from conftest import to_chunks, to_numpy
 
 import dask_coop as dc
+from dask_coop import chunks
 from dask_coop.api import drawings
 
 X = np.random.default_rng(0).normal(size=1000)
@@ -251,6 +252,34 @@ def test_a_computed_histogram_is_shown() -> None:
     (bars,) = [p.get("d") for p in parse(html).iter("{http://www.w3.org/2000/svg}path")][:1]
     # Three bins are one bar.
     assert bars.count("V") == 134 + 1
+
+
+def test_histograms_are_computed_in_one_go(xp: ModuleType) -> None:
+    x = to_chunks(xp, X, 300)
+    made = dc.histogram(x, 7).compute(scheduler="synchronous")
+    assert type(made) is dc.Histogram
+    for found, wanted in zip(made, np.histogram(X, 7), strict=True):
+        np.testing.assert_array_equal(chunks.asarray(found, "numpy"), wanted)
+    pairs = dc.histogram2d(x, x, 5).compute(scheduler="synchronous")
+    assert type(pairs) is dc.Histogram2D
+    for found, wanted in zip(pairs, np.histogram2d(X, X, 5), strict=True):
+        np.testing.assert_array_equal(chunks.asarray(found, "numpy"), wanted)
+    assert all(type(edges) is np.ndarray for edges in dc.histogramdd([x, x], 3).compute().edges)
+
+
+def test_a_histogram_of_pairs_is_shown() -> None:
+    x, y = (da.from_array(each, chunks=300) for each in (X, X[::-1].copy()))
+    lazy = dc.histogram2d(x, y, (100, 5), ((-3, 3), (-3, 3)))
+    assert cells(lazy._repr_html_())["counts"] == ["float64", "(100, 5)", "yes"]
+    assert not drawn(lazy._repr_html_())
+    html = lazy.compute()._repr_html_()
+    assert cells(html)["xedges"] == ["float64", "(101,)", "no"]
+    rectangles = [*parse(html).iter("{http://www.w3.org/2000/svg}rect")]
+    counts = np.histogram2d(X, X[::-1], (100, 5), ((-3, 3), (-3, 3)))[0]
+    # Three bins along x are one cell.
+    merged = np.add.reduceat(counts, np.arange(0, 100, 3), 0)
+    assert len(rectangles) == np.count_nonzero(merged) + 1
+    assert max(float(each.get("fill-opacity", 0)) for each in rectangles) == 1
 
 
 def test_reports_and_explanations_are_tables_of_html() -> None:
