@@ -29,6 +29,8 @@ class Call:
         Whether it is several functions in one graph, so that it takes no engine.
     is_index : bool
         Whether the result is the index of an element, of all as one line.
+    may_raise : bool
+        Whether it raises of some arrays; what kernels combine never does.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Call:
     numpy: Callable[[Any], Any]
     lazy: bool = False
     is_index: bool = False
+    may_raise: bool = False
 
 
 def combine_or_raise(a: Any, b: Any) -> Any:
@@ -114,11 +117,13 @@ CALLS = [
         "reduce, a monoid that raises",
         lambda x, **kw: dc.reduce(x, RAISING, axis=0, **kw),
         partial(limited, partial(np.max, axis=0)),
+        may_raise=True,
     ),
     Call(
         "scan, a monoid that raises",
         lambda x, **kw: dc.scan(x, RAISING, axis=0, **kw),
         partial(limited, np.maximum.accumulate),
+        may_raise=True,
     ),
     Call("several in one graph", standardised_ours, standardised, lazy=True),
 ]

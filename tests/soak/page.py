@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from dask_coop.cli import info
 from soak.run import ALLOWED, WHO, count, quarters
 
 REPOSITORY = Path(__file__).parents[2]
-RESULT = REPOSITORY / "benchmarks" / "results" / "soak" / "cpu.json"
+FOLDER = REPOSITORY / "benchmarks" / "results" / "soak"
+#: By the chunks of the run.
+RESULTS = {"numpy": FOLDER / "cpu.json", "cupy": FOLDER / "gpu.json"}
 PAGE = REPOSITORY / "docs" / "reliability.md"
 
 #: What there is none of where all is well, in words.
@@ -26,14 +29,16 @@ FAULTS = {
 }
 
 
-def machine() -> dict[str, Any]:
-    """Return what a run is made on."""
+def machine(xp: Any) -> dict[str, Any]:
+    """Return what a run with chunks of NumPy or CuPy is made on."""
     import psutil
 
+    facts = info.facts()
     return {
         "processor": processor(),
         "processors": psutil.cpu_count(),
-        "versions": info.facts()["versions"],
+        "gpus": [] if xp.__name__ == "numpy" else [gpu["name"] for gpu in facts["gpus"]],
+        "versions": facts["versions"],
     }
 
 
@@ -41,9 +46,11 @@ def summary(report: dict[str, Any]) -> str:
     """Return the figures of a run."""
     by, events = report["by"], dict(report["events"])
     vain = sum(events.pop(name) for name in [*events] if name.endswith(", in vain"))
+    machine = f"{report['processors']} processors ({report['processor']})"
+    if gpus := report["gpus"]:
+        machine = f"{len(gpus)} {gpus[0]}, {machine}"
     parts = [
-        f"{report['date']}. {tables.versions_of(report)}. {report['processors']} processors "
-        f"({report['processor']}), seed {report['seed']}.",
+        f"{report['date']}. {tables.versions_of(report)}. {machine}, seed {report['seed']}.",
         f"{count(report):,} calls in {report['seconds']:,} s: {by.get('collective', 0):,} by "
         f"collectives, of which {sum(report['fell back'].values()):,} fell back on graphs, and "
         f"{by.get('graph', 0):,} by graphs. {report['raised']:,} were to raise what their monoid "
@@ -68,12 +75,20 @@ def summary(report: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def figures() -> str:
+    """Return the figures of the last runs, by chunks."""
+    parts = []
+    for path, words in zip(RESULTS.values(), ("NumPy", "CuPy"), strict=True):
+        parts += [f"### With chunks of {words}", summary(json.loads(path.read_text()))]
+    return "\n\n".join(parts)
+
+
 def used(rounds: list[dict[str, Any]]) -> str:
     """Return what the two processes used, as a table."""
     rows = []
-    for who in WHO:
-        for what in ALLOWED:
-            unit, scale = (" MiB", 1 << 20) if what == "memory" else ("", 1)
+    for who, what in product(WHO, ALLOWED):
+        if what in rounds[0][who]:
+            unit, scale = (" MiB", 1 << 20) if what.endswith("memory") else ("", 1)
             shown = [f"{n / scale:.0f}{unit}" for n in quarters(rounds, who, what)]
             rows.append([who, what, *shown])
     head = ["process", "", "first quarter", "second", "third", "last"]
@@ -82,4 +97,4 @@ def used(rounds: list[dict[str, Any]]) -> str:
 
 def write() -> None:
     """Write the figures into the page, between its marks."""
-    node.write(summary(json.loads(RESULT.read_text())), PAGE)
+    node.write(figures(), PAGE)

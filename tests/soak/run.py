@@ -6,8 +6,10 @@ import ctypes
 import datetime
 import gc
 import logging
+import os
 import random
 import re
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -21,7 +23,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import psutil
-from distributed import CancelledError, Client
+from distributed import CancelledError, Client, Worker, WorkerPlugin
 from distributed.scheduler import DEFAULT_EXTENSIONS
 from support.clusters import cluster, eventually, is_whole, on_workers, persist, values
 
@@ -68,6 +70,19 @@ WITHOUT_SPANS = {"extensions": {**DEFAULT_EXTENSIONS, "spans": NoSpans}}
 Report = dict[str, Any]
 
 
+class OneGpu(WorkerPlugin):  # type: ignore[misc]
+    """Gives workers one GPU each, in turn, before they use any."""
+
+    name = "soak-gpu"
+    idempotent = True
+
+    def __init__(self, gpus: int) -> None:
+        self.gpus = gpus
+
+    def setup(self, worker: Worker) -> None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(int(worker.name) % self.gpus)
+
+
 @dataclass(eq=False)
 class Held:
     """An array in memory on the cluster.
@@ -88,8 +103,12 @@ class Held:
 class Caller:
     """A client that calls what its dice say."""
 
-    def __init__(self, client: Client, dice: random.Random, chaos: Chaos, report: Report) -> None:
+    def __init__(
+        self, client: Client, dice: random.Random, chaos: Chaos, report: Report, xp: Any = np
+    ) -> None:
         self._client, self._dice, self._chaos, self._report = client, dice, chaos, report
+        self._xp = xp
+        self._calls = [call for call in CALLS if xp is np or not call.may_raise]
         self.pool: list[Held] = []
 
     def call(self, thread: Watched, count: int) -> None:
@@ -98,7 +117,7 @@ class Caller:
             for _ in range(3):
                 self._new()
         for _ in range(count):
-            self._one(thread, self._dice.choice(self.pool), self._dice.choice(CALLS))
+            self._one(thread, self._dice.choice(self.pool), self._dice.choice(self._calls))
         self.pool.clear()
 
     def _new(self) -> None:
@@ -113,7 +132,7 @@ class Caller:
                 (rng.normal(size=(1000, 400)), (250, 400)),
             ]
         )
-        self.pool.append(Held(host, persist(self._client, host, chunks)))
+        self.pool.append(Held(host, persist(self._client, host, chunks, xp=self._xp)))
 
     def _one(self, thread: Watched, held: Held, call: Call) -> None:
         is_collective = not call.lazy and self._dice.random() < COLLECTIVE
@@ -154,11 +173,11 @@ class Caller:
 
     def _compute(self, call: Call, x: da.Array, engine: dict[str, str], made: list[Any]) -> Any:
         found = call.ours(x, **engine)
-        if not isinstance(found, da.Array):
-            return found
-        if engine.get("engine") == "collective":
-            made.append(found)
-        return values(self._client, found)
+        if isinstance(found, da.Array):
+            if engine.get("engine") == "collective":
+                made.append(found)
+            found = values(self._client, found)
+        return found.get() if hasattr(found, "get") else found
 
 
 def outcome(function: Any) -> Any:
@@ -214,8 +233,10 @@ def counted(report: Report) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def soak(calls: int, seed: int, deadline: float = DEADLINE, per_round: int = ROUND) -> Report:
-    """Make a run.
+def soak(
+    calls: int, seed: int, deadline: float = DEADLINE, per_round: int = ROUND, xp: Any = np
+) -> Report:
+    """Make a run, with chunks of NumPy or CuPy.
 
     Returns
     -------
@@ -243,9 +264,11 @@ def soak(calls: int, seed: int, deadline: float = DEADLINE, per_round: int = ROU
         counted(report),
     ):
         own.register_plugin(Stacks(folder))
+        if xp is not np:
+            own.register_plugin(OneGpu(xp.cuda.runtime.getDeviceCount()))
         chaos = Chaos(own, seed)
         dice = [random.Random(f"{seed} {i}") for i in range(2)]
-        callers = [Caller(c, d, chaos, report) for c, d in zip((one, other), dice, strict=True)]
+        callers = [Caller(c, d, chaos, report, xp) for c, d in zip((one, other), dice, strict=True)]
         while (done := count(report)) < calls and not report["hung"]:
             some = min(per_round, calls - done)
             report["hung"], failed = one_round(chaos, callers, some, deadline)
@@ -314,10 +337,10 @@ def finish(client: Client, chaos: Chaos, report: Report, thread: Watched, deadli
         eventually(lambda: is_whole(client), deadline * 0.4)
         eventually(lambda: not left(client), deadline * 0.4, lambda: left(client))
         chaos.shrink()
-        client.run(trim)
-        trim()
-        used = usage(), usage(chaos.pids()[SPARED])
-        report["rounds"].append({"calls": count(report), **dict(zip(WHO, used, strict=True))})
+        spared = chaos.pids()[SPARED]
+        (worker,) = (used for used in client.run(usage).values() if used["pid"] == spared)
+        used = dict(zip(WHO, (usage(), worker), strict=True))
+        report["rounds"].append({"calls": count(report), **used})
 
 
 def left(client: Client) -> dict[str, Any]:
@@ -337,33 +360,37 @@ def left(client: Client) -> dict[str, Any]:
     return found
 
 
-def trim() -> None:
-    """Give memory that is free back, so that what is measured is in use."""
+def usage() -> dict[str, int]:
+    """Return what this process uses, memory in bytes, after it gave back what is free."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-
-
-def usage(pid: int | None = None) -> dict[str, int]:
-    """Return what a process uses, memory in bytes; without a number, this one."""
-    process = psutil.Process(pid)
-    return {
+    process = psutil.Process()
+    used = {
         "pid": process.pid,
         "threads": process.num_threads(),
         "descriptors": process.num_fds(),
         "memory": process.memory_full_info().uss,
     }
+    if cupy := sys.modules.get("cupy"):
+        used["GPU memory"] = cupy.get_default_memory_pool().used_bytes()
+    return used
 
 
 #: The processes that are measured.
 WHO = ("scheduler", "worker")
 #: How much more may be used in the last quarter of a run than in the third: so many, or a share.
 #: Before that distributed fills what it keeps of logs, events and computations, up to a length.
-ALLOWED = {"threads": (2, 0.0), "descriptors": (8, 0.0), "memory": (8 << 20, 0.03)}
+ALLOWED = {
+    "threads": (2, 0.0),
+    "descriptors": (8, 0.0),
+    "memory": (8 << 20, 0.03),
+    "GPU memory": (1 << 20, 0.0),
+}
 
 
 def quarters(rounds: Sequence[dict[str, Any]], who: str, what: str) -> list[float]:
-    """Return the medians over the quarters of a run."""
-    used = [each[who][what] for each in rounds]
+    """Return the medians over the quarters of a run; without CuPy there is no GPU memory in use."""
+    used = [each[who].get(what, 0) for each in rounds]
     n = len(used)
     return [median(used[n * i // 4 : n * (i + 1) // 4]) for i in range(4)]
 

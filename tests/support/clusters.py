@@ -39,12 +39,18 @@ def cluster(
         yield client
 
 
-def persist(client: Client, array: Any, chunks: Any, everywhere: bool = False) -> da.Array:
-    """Return an array with its chunks in memory on the cluster, made there by tasks.
+def persist(
+    client: Client, array: Any, chunks: Any, everywhere: bool = False, xp: Any = np
+) -> da.Array:
+    """Return an array with its chunks, of NumPy or CuPy, in memory on the cluster, made by tasks.
 
     Those that are `everywhere` have replicas on all workers, so that they lie beside others.
     """
-    x = client.persist(da.from_array(np.asarray(array), chunks=chunks))
+    x = da.from_array(np.asarray(array), chunks=chunks)
+    if xp is not np:
+        meta = xp.empty((0,) * x.ndim, x.dtype)
+        x = x.map_blocks(xp.asarray, dtype=x.dtype, meta=meta)
+    x = client.persist(x)
     wait_for(client, x)
     if everywhere:
         client.replicate(futures_of(x))
@@ -179,7 +185,7 @@ def evict_all(client: Client) -> None:
     client.run(evict)
 
 
-def affine(lift: Callable[[Any], tuple[Any, Any]]) -> dc.Monoid:
+def affine(lift: Callable[[Any], tuple[Any, Any]], cuda: str = "") -> dc.Monoid:
     """Return the monoid of maps y -> a y + b, which does not commute."""
     return dc.Monoid(
         "affine",
@@ -188,11 +194,14 @@ def affine(lift: Callable[[Any], tuple[Any, Any]]) -> dc.Monoid:
         "f8,f8",
         lift=lift,
         finalize=lambda f: f[1],
+        cuda={"lift": cuda, "combine": "{a.f0 * b.f0, b.f0 * a.f1 + b.f1}"} if cuda else None,
     )
 
 
 #: By which `affine_of_line` is a scan.
-HALVES = affine(lambda x: (np.where(x > 0, 0.5, -1.0), x.astype("f8")))
+HALVES = affine(
+    lambda x: (np.where(x > 0, 0.5, -1.0), x.astype("f8")), "{x > 0 ? 0.5 : -1.0, double(x)}"
+)
 
 
 def along(function: Callable[..., Any], host: Any) -> Any:
