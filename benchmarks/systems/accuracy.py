@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -237,10 +238,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="only write docs/numbers.md anew")
     given = parser.parse_args()
     if not given.write:
-        given.results.mkdir(parents=True, exist_ok=True)
-        rows = [*errors(SIZES, given.gpu), *spread(10**6, 60, given.gpu)]
+        rows = chain(errors(SIZES, given.gpu), spread(10**6, 60, given.gpu))
         path = given.results / ("gpu.json" if given.gpu else "cpu.json")
-        path.write_text(collective.as_text(order.facts(given.gpu), rows))
+        collective.keep(order.facts(given.gpu), rows, path)
     if given.write or given.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
         draw(RESULTS)

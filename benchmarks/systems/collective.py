@@ -16,7 +16,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
@@ -311,6 +311,17 @@ def run(out: Path, cpu: bool, size: int) -> Path:
     path = out / f"{on}.json"
     path.write_text(as_text(machine | {"size": size}, rows))
     return path
+
+
+def keep(machine: dict[str, Any], rows: Iterable[Row], target: Path) -> list[Row]:
+    """Print results as they come, and have a file hold those that there are."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    kept: list[Row] = []
+    for row in rows:
+        print(row, flush=True)
+        kept.append(row)
+        target.write_text(as_text(machine, kept))
+    return kept
 
 
 def as_text(machine: dict[str, Any], rows: list[Row]) -> str:

@@ -120,16 +120,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="only write docs/grouped.md anew")
     given = parser.parse_args()
     if not given.write:
-        given.results.mkdir(parents=True, exist_ok=True)
         rows = (
             on_host(given.samples, given.only) if given.cpu else grouped_gpu.on_gpu(given.samples)
         )
-        kept = []
-        for row in rows:
-            print(row, flush=True)
-            kept.append(row)
-            text = collective.as_text(facts(not given.cpu), kept)
-            (given.results / f"{'cpu' if given.cpu else 'gpu'}.json").write_text(text)
+        path = given.results / ("cpu.json" if given.cpu else "gpu.json")
+        collective.keep(facts(not given.cpu), rows, path)
     if given.write or given.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
 

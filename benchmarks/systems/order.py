@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -524,25 +525,15 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="only write docs/order.md anew")
     given = parser.parse_args()
     if not given.write:
-        given.results.mkdir(parents=True, exist_ok=True)
         if given.cpu:
             rows, name = on_host(given.samples), "cpu"
         else:
-            rows, name = on_gpu(1 << given.power, given.samples), "gpu"
-        kept = []
-        for row in rows:
-            print(row, flush=True)
-            kept.append(row)
-            text = collective.as_text(facts(not given.cpu), kept)
-            (given.results / f"{name}.json").write_text(text)
-        if not given.cpu:
             from cupy.cuda import runtime
 
             gpus = min(2, runtime.getDeviceCount())
-            for row in together(gpus, 32, given.samples):
-                print(row, flush=True)
-                kept.append(row)
-            (given.results / f"{name}.json").write_text(collective.as_text(facts(True), kept))
+            alone = on_gpu(1 << given.power, given.samples)
+            rows, name = chain(alone, together(gpus, 32, given.samples)), "gpu"
+        collective.keep(facts(not given.cpu), rows, given.results / f"{name}.json")
     if given.write or given.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
 

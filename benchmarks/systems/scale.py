@@ -7,8 +7,8 @@ and the longest that its event loop was held are written down, after its result 
 What the scheduler takes while nobody calls, for heartbeats and for being watched, is taken off its
 time. What would not end within `LIMIT` is left out, and the page says so.
 
-The figures and plots of docs/production.md are made of benchmarks/results/scale/cpu.json, by
-``python -m benchmarks.systems.scale --write``.
+The figures and plots of docs/production.md are made of benchmarks/results/scale/cpu.json, and a
+table of 16-cores.json, by ``python -m benchmarks.systems.scale --write``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from . import collective, node
 Row = dict[str, Any]
 
 RESULTS = collective.HERE / "results" / "scale" / "cpu.json"
+#: Of a machine with more processors, in whose processes fewer workers live together.
+WIDER = RESULTS.with_name("16-cores.json")
 PLOT = RESULTS.with_suffix(".svg")
 PAGE = collective.HERE.parent / "docs" / "production.md"
 
@@ -52,6 +55,8 @@ WORKS = ("sum", "cumsum")
 BATCH = 2_000
 #: What is extrapolated to: chunks and workers.
 FAR = (1_000_000, 1_000)
+#: The scheduler's stderr is a pipe that nobody reads; full of words on workers it would stop it.
+QUIET = {"DASK_LOGGING__DISTRIBUTED": "critical"}
 #: How often the loop is looked after, in seconds.
 TICK = 0.005
 #: With how many workers chunks are counted in the plots, and with how many chunks workers are.
@@ -148,9 +153,7 @@ def measure(client: Any, workers: int, count: int, graphs: bool, end: float) -> 
             samples = SAMPLES if name == collective.COLLECTIVE and count <= FEW else 1
             found = sorted((sample(work, call) for _ in range(samples)), key=_seconds)
             row = {"work": work, "contender": name, "workers": workers, "chunks": count}
-            row |= found[samples // 2] | {"idle": after - before}
-            print(row, flush=True)
-            yield row
+            yield row | found[samples // 2] | {"idle": after - before}
 
 
 def _seconds(row: Row) -> float:
@@ -183,20 +186,18 @@ def elsewhere(
 
 def run(
     chunks: Sequence[int], workers: Sequence[int], processes: int = 1, limit: float = LIMIT
-) -> dict[str, Any]:
+) -> Iterator[Row]:
     """Measure on clusters of so many workers, until the time is over."""
     import dask
     from distributed import Client, SpecCluster, Worker
     from distributed.deploy.subprocess import SubprocessScheduler
 
-    from ..timers import find_timer, machine_facts
-
-    rows: list[Row] = []
     end = time.monotonic() + limit
     options = {"nthreads": 1, "memory_limit": 0, "dashboard": False}
     scheduler = {"cls": SubprocessScheduler, "options": {"scheduler_kwargs": {"dashboard": False}}}
     quiet = {
         "distributed.worker.profile.enabled": False,
+        "distributed.admin.system-monitor.interval": "1 hour",
         "distributed.admin.tick.limit": "1 hour",
         # All workers begin at the same time, in one thread.
         "distributed.comm.timeouts.connect": "10 minutes",
@@ -205,6 +206,7 @@ def run(
         here = range(count if processes < 2 else 0)
         with (
             dask.config.set(quiet),
+            patch.dict(os.environ, QUIET),
             SpecCluster(
                 workers={i: {"cls": Worker, "options": options} for i in here},
                 scheduler=scheduler,
@@ -222,10 +224,8 @@ def run(
                 if start + a_chunk * each > end:
                     continue
                 graphs = count <= GRAPH_WORKERS and each <= GRAPH_CHUNKS
-                rows += measure(client, count, each, graphs, end)
+                yield from measure(client, count, each, graphs, end)
                 a_chunk = (time.monotonic() - start) / each if not graphs else 0.0
-    machine = {**machine_facts(find_timer(True)), "processes": processes}
-    return {"machine": machine, "rows": rows}
 
 
 def net(row: Row) -> float:
@@ -244,8 +244,8 @@ def line(rows: Sequence[Row], work: str) -> tuple[float, float, float]:
     return call, chunk, worker
 
 
-def figures(found: dict[str, Any]) -> str:
-    """Return what the page says of results."""
+def table(found: dict[str, Any]) -> list[str]:
+    """Return results as a table, below what they were measured on."""
     rows, machine = found["rows"], found["machine"]
     processes = "one process" if machine["processes"] < 2 else f"{machine['processes']} processes"
     lines = [
@@ -257,13 +257,19 @@ def figures(found: dict[str, Any]) -> str:
         for r in sorted(rows, key=lambda r: (r["work"], r["contender"], r["chunks"], r["workers"]))
     ]
     head = ["work", "by", "chunks", "workers", "s", "scheduler, s", "us a chunk", "loop held, ms"]
-    parts = [
+    return [
         f"{machine['date']}. {report.versions_of(machine)}. {machine['processors']} processors "
         f"({machine['processor']}). All workers in {processes} beside the scheduler's.",
         *([machine["note"]] if "note" in machine else []),
         report.table(head, lines),
-        f"![Scheduler time and loop lag]({collective.relative(PLOT, PAGE.parent)})",
     ]
+
+
+def figures(found: dict[str, Any]) -> str:
+    """Return what the page says of results."""
+    rows = found["rows"]
+    plot = f"![Scheduler time and loop lag]({collective.relative(PLOT, PAGE.parent)})"
+    parts = [*table(found), plot]
     found_of = {(r["chunks"], r["workers"]) for r in rows if r["work"] == WORKS[-1]}
     if missing := [each for each in product(CHUNKS, sorted(WORKERS)) if each not in found_of]:
         left = "; ".join(f"{chunks:,} chunks on {workers} workers" for chunks, workers in missing)
@@ -278,6 +284,12 @@ def figures(found: dict[str, Any]) -> str:
             f"{worker * FAR[1]:.1f} s for the workers." + _graphs(rows, work)
         )
     return "\n\n".join(parts)
+
+
+def told(found: dict[str, Any]) -> str:
+    """Return what the page says of results, and then of those of the wider machine."""
+    wider = json.loads(WIDER.read_text())
+    return "\n\n".join([figures(found), "### With more processors", *table(wider)])
 
 
 def _graphs(rows: Sequence[Row], work: str) -> str:
@@ -345,7 +357,7 @@ def write() -> None:
     """Draw the plots, and write the figures into the page, between its marks."""
     found = json.loads(RESULTS.read_text())
     draw(found["rows"], PLOT)
-    node.write(figures(found), PAGE)
+    node.write(told(found), PAGE)
 
 
 def main() -> None:
@@ -359,9 +371,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="only write docs/production.md anew")
     given = parser.parse_args()
     if not given.write:
-        found = run(given.chunks, given.workers, given.processes, given.limit)
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(collective.as_text(found["machine"], found["rows"]))
+        from ..timers import find_timer, machine_facts
+
+        machine = {**machine_facts(find_timer(True)), "processes": given.processes}
+        rows = run(given.chunks, given.workers, given.processes, given.limit)
+        collective.keep(machine, rows, given.out)
     if given.write or given.out == RESULTS:
         write()
 

@@ -144,12 +144,8 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     given = parser.parse_args()
-    given.results.mkdir(parents=True, exist_ok=True)
-    kept = []
-    for row in on_gpu(1 << given.power, given.samples):
-        print(row, flush=True)
-        kept.append(row)
-        (given.results / "sums.json").write_text(collective.as_text(facts(True), kept))
+    rows = on_gpu(1 << given.power, given.samples)
+    collective.keep(facts(True), rows, given.results / "sums.json")
 
 
 if __name__ == "__main__":

@@ -149,11 +149,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="only write docs/install.md anew")
     given = parser.parse_args()
     if not given.write:
-        given.results.mkdir(parents=True, exist_ok=True)
         names = [DASK, OURS, GPU] if given.gpu else [DASK, OURS]
         rows = compare(names, given.gib, given.samples, given.rounds)
         path = given.results / ("gpu.json" if given.gpu else "cpu.json")
-        path.write_text(collective.as_text(order.facts(given.gpu), rows))
+        collective.keep(order.facts(given.gpu), rows, path)
     if given.write or given.results == RESULTS:
         node.write(figures(RESULTS), PAGE)
         draw(RESULTS)

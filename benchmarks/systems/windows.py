@@ -145,14 +145,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="only write docs/windows.md anew")
     given = parser.parse_args()
     if not given.write:
-        given.results.mkdir(parents=True, exist_ok=True)
         host = given.cpu
         rows = on_host(given.samples) if host else on_gpu(1 << given.power, given.samples)
-        path, kept = given.results / ("cpu.json" if host else "gpu.json"), []
-        for row in rows:
-            print(row, flush=True)
-            kept.append(row)
-            path.write_text(collective.as_text(order.facts(not host), kept))
+        path = given.results / ("cpu.json" if host else "gpu.json")
+        collective.keep(order.facts(not host), rows, path)
     if given.write or given.results == RESULTS:
         node.write(order.figures(RESULTS), PAGE)
 

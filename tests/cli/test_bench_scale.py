@@ -12,16 +12,14 @@ from benchmarks.systems import collective, node, scale
 
 
 def test_the_page_holds_the_results() -> None:
-    told = scale.figures(json.loads(scale.RESULTS.read_text()))
+    told = scale.told(json.loads(scale.RESULTS.read_text()))
     assert f"{node.BEGIN}\n{told}\n{node.END}" in scale.PAGE.read_text(), "write it anew"
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_every_work_is_measured(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
     monkeypatch.setattr(scale, "GRAPH_WORKERS", 2)
-    found = scale.run([8], [2], processes)
-    assert found["machine"]["processes"] == processes
-    rows = {(row["work"], row["contender"]): row for row in found["rows"]}
+    rows = {(row["work"], row["contender"]): row for row in scale.run([8], [2], processes)}
     ways = (collective.COLLECTIVE, collective.PLAIN, collective.DA)
     assert rows.keys() == {(work, way) for work in scale.WORKS for way in ways}
     for row in rows.values():
@@ -32,8 +30,7 @@ def test_every_work_is_measured(monkeypatch: pytest.MonkeyPatch, processes: int)
 
 
 def test_what_would_take_too_long_is_left_out() -> None:
-    found = scale.run([1, 10], [2], limit=-1)
-    assert found["rows"] == []
+    assert [*scale.run([1, 10], [2], limit=-1)] == []
     machine = {"date": "today", "versions": {}, "processors": 2, "processor": "P", "processes": 1}
     row = {"chunks": 1, "workers": 1, "seconds": 1.0, "scheduler": 0.5, "idle": 0.2, "held": 0.0}
     rows = [
