@@ -239,11 +239,12 @@ def _blocks(
             "larger chunks are fewer"
         )
     columns = []
-    for array in arrays:
-        own: Sequence[Index] = indices
-        if array.ndim < len(indices[0]):
-            own = [i[: array.ndim] if axis is None else (i[axis],) for i in indices]
-        columns.append(_futures(array, own))
+    with uncollected():
+        for array in arrays:
+            own: Sequence[Index] = indices
+            if array.ndim < len(indices[0]):
+                own = [i[: array.ndim] if axis is None else (i[axis],) for i in indices]
+            columns.append(_futures(array, own))
     every = [future for column in columns for future in column]
     client = _only_client(every)
     if pending := [future for future in every if future.status == "pending"]:
@@ -395,12 +396,6 @@ async def _ask(
     if answer["status"] == "error":
         _, exception, traceback = clean_exception(answer["exception"], answer["traceback"])
         raise exception.with_traceback(traceback)
-    for some in sliced([*outputs]):
-        for key in some:
-            # Unless it was lost meanwhile, or the client was restarted.
-            if (state := client.futures.get(key)) and state.status == "pending":
-                state.finish()
-        await asyncio.sleep(0)
     return futures if outputs else list(answer["states"])
 
 
@@ -415,6 +410,8 @@ class _Output(Future):  # type: ignore[misc]
     def __init__(self, key: Any, client: Client, leaving: _Leaving) -> None:
         self._leaving = leaving
         super().__init__(key, client)
+        # Nobody has it before it is there, and what is lost by then is told later.
+        self._state.finish()
 
     def release(self) -> None:
         """Let go of the result; distributed calls this, from any thread."""

@@ -135,13 +135,12 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         groups : bytes
             The number of each chunk's group, pickled; empty where there is only one.
         """
-        packed = await self._packed(parts)
         if tree:
-            (address, items), *below = packed.items()
+            (address, items), *below = [each async for each in _packed(parts)]
             message = {"job": job, "items": items, "below": below, "groups": groups}
             answers = [await send(self._scheduler, address, REDUCE, is_root=True, **message)]
         else:
-            answers = await self._reduce(job, packed, groups=groups)
+            _, answers = await self._reduce(job, parts, groups=groups)
         return bad_one(answers) or {
             "status": "OK",
             "states": [answer["states"] for answer in answers],
@@ -180,8 +179,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         self, parts: Parts, client: str, job: bytes, spine: bytes, then: bytes
     ) -> Answer:
         """Scan with base sums that are made by the scheduler, as it goes, and sent to all."""
-        packed = await self._packed(parts)
-        answers = await self._reduce(job, packed)
+        packed, answers = await self._reduce(job, parts)
         if bad := bad_one(answers):
             return bad
         try:
@@ -206,19 +204,20 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         self, parts: Parts, client: str, job: bytes, spine: bytes, then: bytes, places: int
     ) -> Answer:
         """Scan with base sums that the workers of the most chunks make, a share of lines each."""
-        for address, part in parts.items():
-            if bad := await self._register(address, part, client):
-                return bad
-        packed, name = await self._packed(parts), uuid.uuid4().hex
+        name = uuid.uuid4().hex
         most = sorted(parts, key=lambda address: -len(parts[address]))[:places]
         message: dict[str, Any] = {"job": job, "spine": spine, "then": then, "name": name}
         message |= {"places": most, "members": len(parts)}
-        asked = []
-        for address, items in packed.items():
+        asked, bad = [], None
+        # Workers lift their chunks while others are told of theirs; none has a result before all
+        # have been told.
+        async for address, items in _packed(parts):
+            if bad := await self._register(address, parts[address], client):
+                self._end(parts, name)
+                break
             sweep = send(self._scheduler, address, SWEEP, items=items, **message)
             asked.append(asyncio.create_task(sweep))
             await asyncio.sleep(0)
-        bad = None
         for each in asyncio.as_completed(asked):
             answer = bad_one([await each])
             if answer and not bad:
@@ -266,24 +265,17 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                 able.sort(key=lambda address: (len(parts.get(address, ())), address))
             parts.setdefault(able[0], []).append(item)
 
-    async def _packed(self, parts: Parts) -> dict[str, list[bytes]]:
-        """Return the chunks of every worker, pickled."""
-        packed: dict[str, list[bytes]] = {address: [] for address in parts}
-        for address, part in parts.items():
-            for some in sliced(part):
-                packed[address].append(pickle.dumps(some))
-                await asyncio.sleep(0)
-        return packed
-
     async def _reduce(
-        self, job: bytes, packed: Mapping[str, Sequence[bytes]], **message: Any
-    ) -> list[Answer]:
-        asked = []
-        for address, items in packed.items():
+        self, job: bytes, parts: Parts, **message: Any
+    ) -> tuple[dict[str, list[bytes]], list[Answer]]:
+        """Return the chunks of every worker, pickled, and the states that they make of them."""
+        packed, asked = dict[str, list[bytes]](), []
+        async for address, items in _packed(parts):
+            packed[address] = items
             states = send(self._scheduler, address, REDUCE, job=job, items=items, **message)
             asked.append(asyncio.create_task(states))
             await asyncio.sleep(0)
-        return [await each for each in asked]
+        return packed, [await each for each in asked]
 
     async def _register(self, address: str, part: Sequence[Item], client: str) -> Answer | None:
         """Make known what a worker is to make, as scattered data is, and whose it is."""
@@ -323,6 +315,16 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                         task.set_nbytes(size)
                 await asyncio.sleep(0)
         return None
+
+
+async def _packed(parts: Parts) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """Pickle the chunks of one worker after the other."""
+    for address, part in parts.items():
+        items = []
+        for some in sliced(part):
+            items.append(pickle.dumps(some))
+            await asyncio.sleep(0)
+        yield address, items
 
 
 async def _let_go(parts: Parts) -> None:

@@ -155,7 +155,7 @@ class _WorkerSide:
             )
             for (a, part), *rest in _halves(below)
         ]
-        mine = await self._answer(self._reduce_mine, job, items)
+        mine = await self._answer(self._reduce_mine, job, _items(items))
         answers = [mine, *await asyncio.gather(*asked)]
         if bad := bad_one(answers):
             return bad
@@ -181,7 +181,7 @@ class _WorkerSide:
             What this worker made of the same chunks before.
         """
         of_chunks = joined((), [bases])
-        return await self._answer(self._scan_mine, job, items, of_chunks, memo)
+        return await self._answer(self._scan_mine, job, _items(items), of_chunks, memo)
 
     async def sweep(
         self,
@@ -208,7 +208,8 @@ class _WorkerSide:
         members : int
             How many workers take part.
         """
-        mine = await self._answer(self._reduce_mine, job, items)
+        own = _items(items)
+        mine = await self._answer(self._reduce_mine, job, own)
         if mine["status"] != "OK":
             return mine
         parts = opened(mine["states"])
@@ -221,7 +222,7 @@ class _WorkerSide:
         if bad := bad_one(answers):
             return bad
         bases = await self._in_thread(joined, parts, [opened(each["bases"]) for each in answers])
-        return await self._answer(self._scan_mine, then, items, bases, mine["memo"])
+        return await self._answer(self._scan_mine, then, own, bases, mine["memo"])
 
     async def meet(self, name: str, share: Sequence[Stacked], members: int, spine: bytes) -> Answer:
         """Make base sums when the states of all workers have come: the handler.
@@ -258,8 +259,7 @@ class _WorkerSide:
     async def _in_thread(self, function: Callable[..., Made], *args: Any) -> Made:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
-    async def _reduce_mine(self, job: bytes, pickled: Sequence[bytes]) -> Answer:
-        items = _items(pickled)
+    async def _reduce_mine(self, job: bytes, items: Sequence[Item]) -> Answer:
         made = await self._in_threads(self._blocks(items, 1), _reduce, job, items)
         return {
             "status": "OK",
@@ -268,7 +268,7 @@ class _WorkerSide:
         }
 
     async def _scan_mine(
-        self, job: bytes, pickled: Sequence[bytes], bases: Mapping[int, State], memo: bytes
+        self, job: bytes, items: Sequence[Item], bases: Mapping[int, State], memo: bytes
     ) -> Answer:
         loop, failures = asyncio.get_running_loop(), list[Exception]()
         nbytes: dict[Any, int] = {}
@@ -277,7 +277,8 @@ class _WorkerSide:
         def keep(results: dict[Any, Any]) -> None:
             kept.extend(results)
             try:
-                nbytes.update(self._worker.update_data(results)["nbytes"])
+                with uncollected():
+                    nbytes.update(self._worker.update_data(results)["nbytes"])
             except Exception as error:
                 failures.append(error)
 
@@ -285,7 +286,6 @@ class _WorkerSide:
             # A GPU works on while the worker takes in what it makes.
             loop.call_soon_threadsafe(keep, results)
 
-        items = _items(pickled)
         try:
             await self._in_threads(self._blocks(items, 2), _scan, job, items, bases, memo, pass_on)
         finally:
@@ -424,7 +424,8 @@ def uncollected() -> Iterator[None]:
 
 
 def _items(pickled: Iterable[bytes]) -> list[Item]:
-    return [item for some in pickled for item in pickle.loads(some)]
+    with uncollected():
+        return [item for some in pickled for item in pickle.loads(some)]
 
 
 def _halves(parts: Sequence[Any]) -> Iterable[Sequence[Any]]:

@@ -337,6 +337,55 @@ def test_large_states_of_reductions_are_combined_by_workers(
     assert fallbacks() == []
 
 
+def test_workers_begin_before_all_are_asked(
+    client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = RNG.normal(size=24)
+    x = persist(client, host, 1)
+    monkeypatch.setattr(cluster_client, "INLINE_BYTES", 0)
+    order: list[str] = []
+    register, send = SchedulerRounds._register, cluster_scheduler.send
+
+    async def registered(self: Any, *args: Any) -> Any:
+        order.append("register")
+        return await register(self, *args)
+
+    async def sent(server: Any, address: str, handler: str, **message: Any) -> Any:
+        order.append(handler)
+        return await send(server, address, handler, **message)
+
+    monkeypatch.setattr(SchedulerRounds, "_register", registered)
+    monkeypatch.setattr(cluster_scheduler, "send", sent)
+    now = dc.cumsum(x, engine="collective")
+    np.testing.assert_allclose(values(client, now), host.cumsum())
+    assert order == ["register", cluster_worker.SWEEP] * 3
+    assert fallbacks() == []
+
+
+def test_those_who_have_begun_do_not_wait_for_who_cannot(
+    client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = RNG.normal(size=24)
+    x = persist(client, host, 1)
+    monkeypatch.setattr(cluster_client, "INLINE_BYTES", 0)
+    register, tried = SchedulerRounds._register, list[str]()
+
+    async def registered(self: Any, address: str, *args: Any) -> Any:
+        tried.append(address)
+        if len(tried) == 3:
+            return cluster_worker.declined(f"{address} does not want to")
+        return await register(self, address, *args)
+
+    monkeypatch.setattr(SchedulerRounds, "_register", registered)
+    with dask.config.set({"coop.collective.timeout": 300}):
+        start = time.monotonic()
+        now = dc.cumsum(x, engine="collective")
+    assert time.monotonic() - start < 30
+    (said,) = fallbacks()
+    assert f"{tried[2]} does not want to" in said
+    np.testing.assert_allclose(values(client, now), host.cumsum())
+
+
 LABELS = RNG.integers(-1, 40, 60_000)
 
 
@@ -398,9 +447,9 @@ def test_threads_of_a_worker_send_one_table(
     opened = cluster_scheduler.SchedulerRounds._reduce
 
     async def noting(self: Any, *args: Any, **message: Any) -> Any:
-        answers = await opened(self, *args, **message)
+        packed, answers = await opened(self, *args, **message)
         came.extend(sum(map(len, each["states"].frames)) for each in answers)
-        return answers
+        return packed, answers
 
     # The scheduler runs in this process.
     monkeypatch.setattr(cluster_scheduler.SchedulerRounds, "_reduce", noting)
