@@ -448,6 +448,11 @@ def write(told: str, page: Path) -> None:
     page.write_text(f"{before}{BEGIN}\n{told}\n{END}{after}")
 
 
+def holds(told: str, page: Path) -> bool:
+    """Tell whether a page has these figures."""
+    return f"{BEGIN}\n{told}\n{END}" in page.read_text()
+
+
 def main() -> None:
     """Measure, or write the page anew."""
     parser = argparse.ArgumentParser(description=__doc__)

@@ -15,7 +15,7 @@ from benchmarks.systems import accuracy, node
 
 def test_the_page_is_that_of_the_results() -> None:
     told = accuracy.figures(accuracy.RESULTS)
-    assert f"{node.BEGIN}\n{told}\n{node.END}" in accuracy.PAGE.read_text(), "write it anew"
+    assert node.holds(told, accuracy.PAGE), "write it anew"
 
 
 def test_the_plots_are_those_of_the_results(tmp_path: Path) -> None:

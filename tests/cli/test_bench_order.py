@@ -9,7 +9,7 @@ from benchmarks.systems import node, order
 
 def test_the_page_is_that_of_the_results() -> None:
     told = order.figures(order.RESULTS)
-    assert f"{node.BEGIN}\n{told}\n{node.END}" in order.PAGE.read_text(), "write it anew"
+    assert node.holds(told, order.PAGE), "write it anew"
 
 
 def test_the_steps_of_a_chunk_are_those_of_tasks() -> None:

@@ -13,7 +13,7 @@ from benchmarks.systems import collective, node, scale
 
 def test_the_page_holds_the_results() -> None:
     told = scale.told(json.loads(scale.RESULTS.read_text()))
-    assert f"{node.BEGIN}\n{told}\n{node.END}" in scale.PAGE.read_text(), "write it anew"
+    assert node.holds(told, scale.PAGE), "write it anew"
 
 
 @pytest.mark.parametrize("processes", [1, 2])

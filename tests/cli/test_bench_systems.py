@@ -18,7 +18,7 @@ def test_the_pages_hold_the_results() -> None:
         (collective.PAGE, collective.figures(collective.RESULTS, collective.PAGE.parent)),
         (node.PAGE, node.figures(node.RESULTS)),
     ):
-        assert f"{node.BEGIN}\n{told}\n{node.END}" in page.read_text(), f"write {page.name} anew"
+        assert node.holds(told, page), f"write {page.name} anew"
     for path in collective.RESULTS.glob("*.json"):
         assert path.with_suffix(".svg").exists()
 

@@ -10,7 +10,7 @@ from benchmarks.systems import node, order, windows
 
 def test_the_page_is_that_of_the_results() -> None:
     told = order.figures(windows.RESULTS)
-    assert f"{node.BEGIN}\n{told}\n{node.END}" in windows.PAGE.read_text(), "write it anew"
+    assert node.holds(told, windows.PAGE), "write it anew"
 
 
 @pytest.mark.parametrize("axis", [0, 1])
