@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import pickle
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import wraps
 from typing import Any
 
@@ -45,6 +45,9 @@ from dask_coop.errors import Absent
 
 #: The chunks of workers, by their addresses.
 Parts = Mapping[str, list[Item]]
+
+#: What clients say of keys that they let go of, and from how many on they are many.
+RELEASE, MANY = "client-releases-keys", 100
 
 #: What the states of all calls at a time may take.
 BUDGET_BYTES = 1 << 27
@@ -93,6 +96,8 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         for name, part in ((REDUCE, self.reduce), (SCAN, self.scan)):
             call = timed(monitor.of_scheduler(scheduler, self._with_parts(part)))
             scheduler.handlers[name] = same_version(scheduler, call)
+        handlers = scheduler.stream_handlers
+        handlers[RELEASE] = _many_at_a_time(handlers[RELEASE])
         if monitor.Monitor.name not in scheduler.plugins:
             scheduler.add_plugin(monitor.Monitor(scheduler))
 
@@ -315,6 +320,19 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                         task.set_nbytes(size)
                 await asyncio.sleep(0)
         return None
+
+
+def _many_at_a_time(release: Callable[..., None]) -> Callable[..., None]:
+    """Return a handler of released keys that looks for no garbage among what it logs of many."""
+    if hasattr(release, "__wrapped__"):
+        return release
+
+    @wraps(release)
+    def handle(keys: Sequence[Any], **message: Any) -> None:
+        with uncollected() if len(keys) >= MANY else nullcontext():
+            release(keys=keys, **message)
+
+    return handle
 
 
 async def _packed(parts: Parts) -> AsyncIterator[tuple[str, list[bytes]]]:

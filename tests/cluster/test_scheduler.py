@@ -18,7 +18,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, Future
+from distributed import Client, Future, Scheduler
 from distributed.comm import tcp
 from support.clusters import (
     addresses,
@@ -173,6 +173,31 @@ def test_what_is_made_known_is_no_reason_to_look_for_garbage(
     assert gc.isenabled()
     assert max(looked) == 1
     assert gc.is_tracked(kept[0][0])
+
+
+def test_what_is_let_go_of_is_no_reason_to_look_for_garbage(
+    client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = many(client, 600)
+    released: list[tuple[int, bool]] = []
+    release = Scheduler._client_releases_keys
+
+    def noting(self: Any, keys: Any, **given: Any) -> None:
+        released.append((len(keys), gc.isenabled()))
+        release(self, keys, **given)
+
+    now = dc.cumsum(x, engine="collective")
+    small = persist(client, np.arange(9), 3)
+    # The scheduler runs in this process.
+    monkeypatch.setattr(Scheduler, "_client_releases_keys", noting)
+    del now
+    eventually(lambda: sum(n for n, _ in released) == 600)
+    assert not any(looks for n, looks in released if n >= cluster_scheduler.MANY)
+    released.clear()
+    del small
+    eventually(lambda: sum(n for n, _ in released) == 3)
+    assert all(looks for _, looks in released)
+    assert fallbacks() == []
 
 
 def test_garbage_does_not_stay_with_what_is_made_known(monkeypatch: pytest.MonkeyPatch) -> None:
