@@ -21,7 +21,6 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import partial, wraps
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
@@ -173,18 +172,16 @@ def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: An
 
 def _in_memory(x: Any) -> Any:
     """Return an array with its chunks computed, which stay where they are."""
-    from distributed import futures_of, wait
+    from distributed import futures_of
 
-    from dask_coop.cluster.client import client_of, is_persisted
+    from dask_coop.cluster.client import client_of, is_persisted, wait
 
     if is_persisted(x):
         return x
     client = client_of([x])
-    with nullcontext() if client is None else client.as_current():
-        x = x.persist()
-        futures = futures_of(x)
-        if futures:
-            wait(futures)
+    x = x.persist() if client is None else client.persist(x)
+    futures = futures_of(x)
+    wait(futures)
     if bad := next((future for future in futures if future.status == "error"), None):
         error, traceback = bad.exception(), bad.traceback()
         # The client keeps what it raised for as long as there is a future of it: a frame in the
@@ -202,9 +199,7 @@ def _values(result: Any) -> Any:
         return result
     from dask_coop.cluster.client import client_of
 
-    client = client_of(lazy)
-    with nullcontext() if client is None else client.as_current():
-        computed = iter(compute(*map(_to_host, lazy)))
+    computed = iter(compute(*map(_to_host, lazy), scheduler=client_of(lazy)))
     return convert_parts(lambda part: next(computed) if is_dask_collection(part) else part, result)
 
 

@@ -29,7 +29,8 @@ import numpy as np
 from dask.array.core import Array
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias
-from distributed import Client, Future, wait
+from distributed import Client, Future
+from distributed.client import _wait
 from distributed.comm import CommClosedError
 from distributed.core import clean_exception
 from distributed.protocol.pickle import dumps
@@ -239,17 +240,15 @@ def _blocks(
             "larger chunks are fewer"
         )
     columns = []
-    with uncollected():
+    with uncollected(len(indices)):
         for array in arrays:
             own: Sequence[Index] = indices
             if array.ndim < len(indices[0]):
                 own = [i[: array.ndim] if axis is None else (i[axis],) for i in indices]
             columns.append(_futures(array, own))
     every = [future for column in columns for future in column]
-    client = _only_client(every)
-    if pending := [future for future in every if future.status == "pending"]:
-        with client.as_current():
-            wait(pending)
+    _require_one_client(every)
+    wait([future for future in every if future.status == "pending"])
     if bad := [future for future in every if future.status != "finished"]:
         raise Declined(f"chunk {bad[0].key} is not in memory: it is {bad[0].status}")
     return list(zip(*columns, strict=True))
@@ -293,9 +292,9 @@ def _with_labels(
     return [(*each, futures[of][key]) for each, (of, key) in zip(blocks, keys, strict=True)]
 
 
-def _only_client(futures: Sequence[Future]) -> Client:
-    """Return the client that all futures belong to."""
-    client: Client = futures[0].client
+def _require_one_client(futures: Sequence[Future]) -> None:
+    """Raise unless all futures belong to one client, which can wait."""
+    client = futures[0].client
     if any(future.client is not client for future in futures):
         raise Declined("its chunks belong to several clients")
     if client.asynchronous:
@@ -303,7 +302,6 @@ def _only_client(futures: Sequence[Future]) -> Client:
             "engine='collective' returns when the work is done, and an asynchronous client cannot "
             "wait for that; call it with a client that is not asynchronous"
         )
-    return client
 
 
 def _futures(x: Array, indices: Sequence[Index]) -> list[Future]:
@@ -354,7 +352,7 @@ def _round(
     client = blocks[0][0].client
     message |= {"function": function, "timeout": timeout()}
     _prepare(client)
-    with uncollected():
+    with uncollected(len(blocks)):
         keys = ([future.key for future in each] for each in blocks)
         items = [*zip(range(len(blocks)), keys, extras, strict=True)]
         # Pickles of many keys that are alike are small, and quick to make.
@@ -377,7 +375,7 @@ async def _ask(
         # What takes longer than messages do leaves time to make the futures.
         await asyncio.wait({asked}, timeout=0.002)
         while len(futures) < len(outputs):
-            with uncollected():
+            with uncollected(len(outputs)):
                 futures += islice(made, SLICE)
             await asyncio.sleep(0)
     finally:
@@ -470,6 +468,16 @@ def _hold(futures: list[Future], asked: asyncio.Task[Any]) -> None:
     """
     if not asked.cancelled():
         asked.exception()
+
+
+def wait(futures: Sequence[Future]) -> None:
+    """Wait until all futures of a client are done.
+
+    `distributed.wait` does so of the current client. To make one the current one changes Dask's
+    configuration for all threads, and two of them may leave it changed.
+    """
+    if futures:
+        futures[0].client.sync(_wait, futures)
 
 
 def is_persisted(x: Any) -> bool:

@@ -13,7 +13,7 @@ import asyncio
 import pickle
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any
 
@@ -46,8 +46,8 @@ from dask_coop.errors import Absent
 #: The chunks of workers, by their addresses.
 Parts = Mapping[str, list[Item]]
 
-#: What clients say of keys that they let go of, and from how many on they are many.
-RELEASE, MANY = "client-releases-keys", 100
+#: What clients say of keys that they let go of.
+RELEASE = "client-releases-keys"
 
 #: What the states of all calls at a time may take.
 BUDGET_BYTES = 1 << 27
@@ -97,7 +97,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
             call = timed(monitor.of_scheduler(scheduler, self._with_parts(part)))
             scheduler.handlers[name] = same_version(scheduler, call)
         handlers = scheduler.stream_handlers
-        handlers[RELEASE] = _many_at_a_time(handlers[RELEASE])
+        handlers[RELEASE] = _uncollected(handlers[RELEASE])
         if monitor.Monitor.name not in scheduler.plugins:
             scheduler.add_plugin(monitor.Monitor(scheduler))
 
@@ -242,8 +242,9 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         """Return the chunks of every worker that is to take part, by its address."""
         parts = dict[str, list[Item]]()
         for some in items:
-            with uncollected():
-                self._part(pickle.loads(some), parts)
+            part = pickle.loads(some)
+            with uncollected(len(part)):
+                self._part(part, parts)
             await asyncio.sleep(0)
         # It would take its time to find out that nothing answers there.
         if gone := parts.keys() - self._scheduler.workers.keys():
@@ -291,7 +292,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                 return declined("the client has gone")
             if worker is None:
                 return declined(f"worker {address} was lost between two rounds")
-            with uncollected():
+            with uncollected(len(some)):
                 for *_, (key, size) in some:
                     # As `update_data` does, which takes longer, and would send the client a
                     # message a key.
@@ -322,14 +323,14 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         return None
 
 
-def _many_at_a_time(release: Callable[..., None]) -> Callable[..., None]:
+def _uncollected(release: Callable[..., None]) -> Callable[..., None]:
     """Return a handler of released keys that looks for no garbage among what it logs of many."""
     if hasattr(release, "__wrapped__"):
         return release
 
     @wraps(release)
     def handle(keys: Sequence[Any], **message: Any) -> None:
-        with uncollected() if len(keys) >= MANY else nullcontext():
+        with uncollected(len(keys)):
             release(keys=keys, **message)
 
     return handle

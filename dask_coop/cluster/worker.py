@@ -79,6 +79,9 @@ MEET, END = "dask_coop_meet", "dask_coop_end"
 #: States of more bytes than this in all are combined by the worker that made them.
 LARGE_BYTES = 1 << 18
 
+#: From how many chunks on their objects are many.
+MANY = 100
+
 #: How many chunks are looked up, registered, sent or told of before others may use the event loop.
 SLICE = 500
 
@@ -149,13 +152,14 @@ class _WorkerSide:
         is_root : bool
             Whether states of all chunks come together here, so that their order is known.
         """
+        own = _items(items)
         asked = [
             asyncio.create_task(
                 send(self._worker, a, REDUCE, job=job, items=part, below=rest, groups=groups)
             )
             for (a, part), *rest in _halves(below)
         ]
-        mine = await self._answer(self._reduce_mine, job, _items(items))
+        mine = await self._answer(self._reduce_mine, job, own)
         answers = [mine, *await asyncio.gather(*asked)]
         if bad := bad_one(answers):
             return bad
@@ -277,7 +281,7 @@ class _WorkerSide:
         def keep(results: dict[Any, Any]) -> None:
             kept.extend(results)
             try:
-                with uncollected():
+                with uncollected(len(results)):
                     nbytes.update(self._worker.update_data(results)["nbytes"])
             except Exception as error:
                 failures.append(error)
@@ -401,16 +405,18 @@ def sliced(sequence: Sequence[One]) -> Iterator[Sequence[One]]:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Make many objects that stay, and look for no garbage among them, neither now nor soon.
+def uncollected(chunks: int) -> Iterator[None]:
+    """Make objects for many chunks that stay, and look for no garbage among them, now nor soon.
 
     Of 100,000 chunks that would hold an event loop for seconds. New objects are put among the old
     ones, which Python looks through when enough others have joined them. Young garbage goes before,
     for it would stay there with them.
     """
-    was_enabled = gc.isenabled()
+    if chunks < MANY or not gc.isenabled():
+        yield
+        return
     # What somebody else has frozen is to stay so; Python 3.12 itself freezes some hundred objects.
-    if among_old := was_enabled and gc.get_freeze_count() < 1_000:
+    if among_old := gc.get_freeze_count() < 1_000:
         gc.collect(1)
     gc.disable()
     try:
@@ -419,13 +425,11 @@ def uncollected() -> Iterator[None]:
         if among_old:
             gc.freeze()
             gc.unfreeze()
-        if was_enabled:
-            gc.enable()
+        gc.enable()
 
 
 def _items(pickled: Iterable[bytes]) -> list[Item]:
-    with uncollected():
-        return [item for some in pickled for item in pickle.loads(some)]
+    return [item for some in pickled for item in pickle.loads(some)]
 
 
 def _halves(parts: Sequence[Any]) -> Iterable[Sequence[Any]]:

@@ -665,6 +665,23 @@ def test_chunks_that_are_still_made_are_waited_for(client: Client) -> None:
             dc.histogram(x, 3, (0, 9), weights=y, engine="collective")
 
 
+def test_no_call_changes_the_configuration_of_all_threads(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(self: Client) -> None:
+        raise AssertionError("as_current sets Dask's scheduler for all threads")
+
+    monkeypatch.setattr(Client, "as_current", never)
+    x = client.persist(da.from_array(LINE, chunks=30))
+    same(dc.sum(x, engine="collective"), LINE.sum())
+    # What is no collective, and what is not in memory, is a graph of the client.
+    for call in (dc.median, lambda x, **kw: dc.median(x, axis=0, **kw)):
+        same(call(x, engine="collective"), np.median(LINE))
+    same(dc.sum(x + 1, engine="collective"), (LINE + 1).sum())
+    now = dc.cumsum(x + 1, engine="collective")
+    same(values(client, now), (LINE + 1).cumsum())
+
+
 def test_nothing_stays_of_a_scan_that_raises_as_a_graph(client: Client) -> None:
     def combine(a: Any, b: Any) -> Any:
         # Its laws are tried with small ones.

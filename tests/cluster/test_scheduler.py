@@ -163,7 +163,7 @@ def test_what_is_made_known_is_no_reason_to_look_for_garbage(
     try:
         kept = []
         for _ in range(100):
-            with cluster_worker.uncollected():
+            with cluster_worker.uncollected(500):
                 kept.append([[i] for i in range(500)])
     finally:
         gc.callbacks.remove(note)
@@ -192,7 +192,7 @@ def test_what_is_let_go_of_is_no_reason_to_look_for_garbage(
     monkeypatch.setattr(Scheduler, "_client_releases_keys", noting)
     del now
     eventually(lambda: sum(n for n, _ in released) == 600)
-    assert not any(looks for n, looks in released if n >= cluster_scheduler.MANY)
+    assert not any(looks for n, looks in released if n >= cluster_worker.MANY)
     released.clear()
     del small
     eventually(lambda: sum(n for n, _ in released) == 3)
@@ -209,8 +209,13 @@ def test_garbage_does_not_stay_with_what_is_made_known(monkeypatch: pytest.Monke
 
     thing = weakref.ref(Thing())
     try:
-        with cluster_worker.uncollected():
+        with cluster_worker.uncollected(500):
             assert thing() is None
+        # Few chunks are no reason to look for garbage, either.
+        thing = weakref.ref(Thing())
+        with cluster_worker.uncollected(cluster_worker.MANY - 1):
+            assert thing() is not None
+            assert gc.isenabled()
     finally:
         # As tests begin.
         gc.freeze()

@@ -10,10 +10,11 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-from distributed import Client, LocalCluster, futures_of, wait
+from distributed import Client, LocalCluster, futures_of
 from distributed.core import Status
 
 import dask_coop as dc
+from dask_coop.cluster.client import wait
 
 
 @contextmanager
@@ -58,8 +59,7 @@ def persist(
 
 
 def wait_for(client: Client, x: Any) -> None:
-    with client.as_current():
-        wait(x)
+    wait(futures_of(x))
 
 
 def values(client: Client, lazy: Any) -> Any:
