@@ -27,6 +27,7 @@ def test_every_work_is_measured(monkeypatch: pytest.MonkeyPatch, processes: int)
         assert 0 < row["scheduler"] < row["seconds"] + 1
         assert 0 < row["idle"] < 1
         assert row["held"] >= 0
+        assert row["released"] >= 0
 
 
 def test_what_would_take_too_long_is_left_out() -> None:
@@ -68,5 +69,5 @@ def test_the_line_is_found_again() -> None:
     told = scale.figures({"machine": machine, "rows": more})
     assert "4.0 ms, 20 us a chunk and 1.00 ms a worker; by this line 21 s for 1,000,000" in told
     assert "on 1,000 workers: 20.0 s for the chunks and 1.0 s for the workers." in told
-    line = '| sum | engine="collective" | 100,000 | 256 | 1.00 | 2.26 | 23 | 50 |'
+    line = '| sum | engine="collective" | 100,000 | 256 | 1.00 | 2.26 | 23 | 50 |  |'
     assert line in told

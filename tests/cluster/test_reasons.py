@@ -133,7 +133,7 @@ class UnsaidError(Exception):
     """Something was to be computed by a graph."""
 
 
-def refuse(*args: Any) -> Any:
+def refuse(*args: Any, **kwargs: Any) -> Any:
     raise UnsaidError
 
 

@@ -60,6 +60,12 @@ def test_a_run_has_query_planning_on_in_some_processes(tmp_path: Path) -> None:
     assert entry["failures"] == {}
 
 
+def test_to_look_for_a_gpu_leaves_garbage_collection_on() -> None:
+    path = os.pathsep.join(str(Path(__file__).parents[i]) for i in (1, 2))
+    code = "import gc, fuzz.work; fuzz.work.chunks_of('auto'); assert gc.isenabled()"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, check=True)
+
+
 BROKEN = """
 import sys
 import dask_coop as dc

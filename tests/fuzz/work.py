@@ -12,6 +12,7 @@ from types import ModuleType
 import dask.array as da
 import numpy as np
 
+from dask_coop.cli import info
 from fuzz.case import Case
 from fuzz.families import FAMILIES, draw_case, family_of
 from fuzz.judge import Failure, judge
@@ -198,9 +199,7 @@ def describe(
 def chunks_of(name: str) -> ModuleType:
     """Return NumPy or CuPy; "auto" is CuPy where there is a GPU."""
     if name == "auto":
-        from conftest import missing_for_gpu
-
-        name = "numpy" if missing_for_gpu() else "cupy"
+        name = "cupy" if info.cupy_gpus() else "numpy"
     if name not in ("numpy", "cupy"):
         raise ValueError(f"chunks are of numpy, cupy or auto, got {name!r}")
     return importlib.import_module(name)
