@@ -132,10 +132,12 @@ def test_a_task_that_fails_names_itself_and_its_worker_goes_on(client: Client) -
 
     # What runs in the event loop is not a GPU's.
     assert client.submit(later, 1).result() == 2
-    busy = client.run(
-        lambda dask_worker: sum(dask_worker.plugins["dask-coop-gpus"]._doing.values())
-    )
-    assert set(busy.values()) == {0}
+
+    def busy(dask_worker: Any) -> int:
+        return sum(dask_worker.plugins["dask-coop-gpus"]._doing.values())
+
+    # The graph has failed with its first task, and others may not have ended.
+    eventually(lambda: not any(client.run(busy).values()))
 
 
 def test_a_round_is_one_message_a_host_and_one_launch_over_its_gpus(client: Client) -> None:
