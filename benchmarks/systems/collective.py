@@ -313,7 +313,7 @@ def run(out: Path, cpu: bool, size: int) -> Path:
     return path
 
 
-def keep(machine: dict[str, Any], rows: Iterable[Row], target: Path) -> list[Row]:
+def keep(machine: dict[str, Any], rows: Iterable[Row], target: Path) -> None:
     """Print results as they come, and have a file hold those that there are."""
     target.parent.mkdir(parents=True, exist_ok=True)
     kept: list[Row] = []
@@ -321,7 +321,6 @@ def keep(machine: dict[str, Any], rows: Iterable[Row], target: Path) -> list[Row
         print(row, flush=True)
         kept.append(row)
         target.write_text(as_text(machine, kept))
-    return kept
 
 
 def as_text(machine: dict[str, Any], rows: list[Row]) -> str:

@@ -4,9 +4,9 @@ The scheduler is a process of its own. Many workers live in one process each, so
 few cores has 256: all in this one, or in as many as ``--processes`` says. Chunks have 64 elements,
 so that there is nothing to do but messages. Of every call the time, the scheduler's processor time,
 and the longest that its event loop was held, in the call and while its results were let go of, are
-written down, after its result was found right.
-What the scheduler takes while nobody calls, for heartbeats and for being watched, is taken off its
-time. What would not end within `LIMIT` is left out, and the page says so.
+written down, after its result was found right. What the scheduler takes while nobody calls, for
+heartbeats and for being watched, is taken off its time. What would not end within `LIMIT` is left
+out, and the page says so.
 
 The figures and plots of docs/production.md are made of benchmarks/results/scale/cpu.json, and a
 table of 16-cores.json, by ``python -m benchmarks.systems.scale --write``.
@@ -145,8 +145,8 @@ def measure(client: Any, workers: int, count: int, graphs: bool, end: float) -> 
         while client.run_on_scheduler(tasks) > count:
             time.sleep(0.01)
         _, released = client.run_on_scheduler(read)
-        row = {"seconds": seconds, "scheduler": after - before, "held": held}
-        return row | {"released": released}
+        times = {"seconds": seconds, "scheduler": after - before}
+        return times | {"held": held, "released": released}
 
     # What a first call brings along, such as plugins and imports, is no matter of size.
     collective.check("sum", [at_once("sum")], {"sums": [SIZE * count]})

@@ -952,7 +952,7 @@ def test_results_are_on_the_dashboards_pages(client: Client) -> None:
 def test_the_bytes_of_results_of_unknown_size_are_known(client: Client) -> None:
     x = client.persist(da.from_array(LINE, chunks=10))
     x = client.persist(x[x % 3 == 0])
-    wait_for(client, x)
+    wait_for(x)
     now = dc.cumsum(x, 0, engine="collective")
     keys = {future.key for future in futures_of(now)}
     held = client.run(lambda dask_worker: {k: v.nbytes for k, v in dask_worker.data.items()})
@@ -1038,7 +1038,7 @@ def test_chunks_are_taken_by_as_many_threads_as_a_worker_has(
 ) -> None:
     (worker, *_) = addresses(client)
     x = client.persist(da.from_array(np.arange(40), chunks=10), workers=[worker])
-    wait_for(client, x)
+    wait_for(x)
     monoid = watched(tmp_path, lambda folder: len([*folder.iterdir()]) >= 2)
     assert dc.reduce(x, monoid, engine="collective") == sum(range(40))
     assert max(int(done.read_text()) for done in tmp_path.glob("*.done")) == 2

@@ -566,7 +566,7 @@ def test_150_random_calls(client: Client, fallbacks: Any) -> None:
 def test_what_does_not_fit_memory_is_a_graph(fallbacks: Any) -> None:
     def numbers(chunks: int) -> da.Array:
         x = client.persist(da.arange(chunks << 18, chunks=1 << 18, dtype="f8"))
-        wait_for(client, x)
+        wait_for(x)
         return x
 
     def spilled() -> int:

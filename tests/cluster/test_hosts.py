@@ -57,7 +57,7 @@ def _nothing_left(client: Client, fallbacks: Callable[[], list[str]]) -> Iterato
 def to_gpus(client: Client, host: Any, chunks: Any) -> da.Array:
     """Return an array with its chunks in memory on the GPUs of the workers."""
     x = client.persist(dc.to_gpu(da.from_array(host, chunks=chunks)))
-    wait_for(client, x)
+    wait_for(x)
     return x
 
 
@@ -108,7 +108,7 @@ def test_chunks_are_made_on_all_gpus(client: Client) -> None:
 def test_tasks_run_where_their_chunks_lie_and_bring_others(client: Client) -> None:
     x = to_gpus(client, LINE, 10)
     y = client.persist(x * 2 + x)
-    wait_for(client, y)
+    wait_for(y)
     assert where(client, y) == where(client, x)
     np.testing.assert_array_equal(values(client, x + x[::-1]), LINE + LINE[::-1])
     np.testing.assert_array_equal(values(client, x.rechunk(37)), LINE)
@@ -130,14 +130,14 @@ def test_a_task_that_fails_names_itself_and_its_worker_goes_on(client: Client) -
     async def later(value: int) -> int:
         return value + 1
 
-    # What runs in the event loop is not a GPU's.
-    assert client.submit(later, 1).result() == 2
-
     def busy(dask_worker: Any) -> int:
         return sum(dask_worker.plugins["dask-coop-gpus"]._doing.values())
 
     # The graph has failed with its first task, and others may not have ended.
     eventually(lambda: not any(client.run(busy).values()))
+    # What runs in the event loop is not a GPU's.
+    assert client.submit(later, 1).result() == 2
+    assert set(client.run(busy).values()) == {0}
 
 
 def test_a_round_is_one_message_a_host_and_one_launch_over_its_gpus(client: Client) -> None:
@@ -268,7 +268,7 @@ def test_what_no_launch_does_is_done_by_each_gpu(client: Client, name: str) -> N
     call, numpys = APART[name]
     x = to_gpus(client, FLOATS, (7, 50))
     w = client.persist(x > 1)
-    wait_for(client, w)
+    wait_for(w)
     # What is beside a chunk on its worker need not be on its GPU.
     client.run(to_next_gpu, w.name)
     found = call(x, w, engine="collective")

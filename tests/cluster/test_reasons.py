@@ -64,7 +64,7 @@ def test_a_worker_that_does_not_run(
 ) -> None:
     worker, _ = addresses(client)
     x = client.persist(da.from_array(LINE, chunks=6), workers=[worker])
-    wait_for(client, x)
+    wait_for(x)
     with status_of(client, worker, status), dask.config.set({"coop.fallback": "raise"}):
         for call in (dc.sum, dc.cumsum):
             with pytest.raises(dc.Declined) as caught:

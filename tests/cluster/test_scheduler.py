@@ -330,7 +330,7 @@ def test_large_states_of_scans_go_from_worker_to_worker(
 ) -> None:
     # Sums of float64 keep what is rounded off, so 16 bytes for each of a chunk's lines.
     x = client.persist(da.random.default_rng(5).normal(size=(34, 123_000), chunks=(1, -1)))
-    wait_for(client, x)
+    wait_for(x)
     assert 0.99 * cluster_client.MOST_BYTES < 34 * 123_000 * 16
     affines = affine(lambda x: (x, x + 1))
     for call in (dc.cumsum, lambda x, axis, **kw: dc.scan(x, affines, axis=axis, **kw)):

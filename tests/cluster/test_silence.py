@@ -67,7 +67,7 @@ def spread(client: Client) -> da.Array:
     y = da.from_array(LINE + 12, chunks=4)
     parts += [client.persist(y, workers=[worker]) for worker in addresses(client)[1:]]
     both = client.persist(da.concatenate(parts))
-    wait_for(client, both)
+    wait_for(both)
     return both
 
 
@@ -192,7 +192,7 @@ def test_a_stopped_worker_that_has_no_part_delays_the_first_call_only(
         # Other clients have not registered it yet.
         client.unregister_worker_plugin("dask-coop-rounds")
         x = other.persist(da.from_array(LINE, chunks=4), workers=[here])
-        wait_for(other, x)
+        wait_for(x)
         with stopped(client, victim):
             assert dc.sum(x, engine="collective") == LINE.sum()
             start = time.monotonic()

@@ -82,7 +82,7 @@ def client() -> Iterator[Client]:
 def on(client: Client, worker: str, host: Any = LINE) -> da.Array:
     """Return an array on one worker."""
     x = client.persist(da.from_array(host, chunks=4), workers=[worker])
-    wait_for(client, x)
+    wait_for(x)
     return x
 
 
@@ -136,7 +136,7 @@ def test_a_worker_of_another_version_that_another_asks(
     with another(client, ANOTHER, tmp_path) as worker:
         x = da.concatenate([on(client, mine), on(client, worker, LINE[::-1])])
         x = client.persist(x)
-        wait_for(client, x)
+        wait_for(x)
         holders = client.who_has(x)
         assert [holders[(x.name, i)][0] for i in (0, 5)] == [mine, worker]
         # As does the graph, which that worker has a part in.

@@ -52,13 +52,13 @@ def persist(
         meta = xp.empty((0,) * x.ndim, x.dtype)
         x = x.map_blocks(xp.asarray, dtype=x.dtype, meta=meta)
     x = client.persist(x)
-    wait_for(client, x)
+    wait_for(x)
     if everywhere:
         client.replicate(futures_of(x))
     return x
 
 
-def wait_for(client: Client, x: Any) -> None:
+def wait_for(x: Any) -> None:
     wait(futures_of(x))
 
 

@@ -473,7 +473,7 @@ def test_what_lies_on_a_cluster_is_worked_on_there_by_messages() -> None:
     x = field()
     with cluster(2) as client:
         there = x.copy(data=client.persist(da.from_array(x.values, chunks=(7, 6, 5))))
-        wait_for(client, there.data)
+        wait_for(there.data)
         mean = there.coop.mean("time", engine="collective")
         running = there.coop.cumsum("time", engine="collective")
         counted = there.coop.histogram(bins=4, range=(-9, 9), engine="collective")
