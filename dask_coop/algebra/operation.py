@@ -62,8 +62,10 @@ class Operation:
         """Name rows and dtypes, where names say all: each task of a call is sent with it."""
         row = self.monoid.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
         monoid = row if isinstance(row, str) else self.monoid
-        element, output = map(_named, (self.element, self.output))
-        return _unpickled, (_release(), monoid, element, output, self.skipna, self.masked)
+        element, output = map(named, (self.element, self.output))
+        # Every task has it, so that it takes few bytes: flags that are not set are left out.
+        flags = (self.skipna, self.masked)[: 2 if self.masked else self.skipna]
+        return _unpickled, (_release(), monoid, element, output, *flags)
 
     def combine(self, states: list[State]) -> State:
         """Combine `states`, first to last."""
@@ -85,8 +87,15 @@ class Operation:
         return value, shifted, *count
 
 
-def _named(dtype: np.dtype[Any]) -> Any:
-    return dtype.str if np.dtype(dtype.str) == dtype else dtype
+def named(dtype: np.dtype[Any]) -> Any:
+    """Return what `numpy.dtype` makes a dtype of: a short word if it has one, the same each time.
+
+    Pickles hold a word once.
+    """
+    word = dtype.str
+    if np.dtype(word) != dtype:
+        return dtype
+    return sys.intern(word[1:] if dtype.isnative else word)
 
 
 class _OfAnother:

@@ -20,6 +20,7 @@ from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.monoids import MonoidRow, State, accumulator
 from dask_coop.algebra.operation import Operation, bind, compensated, reproducible
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import reduce as graph_reduce
 
 Axis = int | tuple[int, ...] | None
@@ -92,9 +93,10 @@ def replace_nan(monoid: MonoidRow, name: str, x: da.Array) -> da.Array:
     It has to go before elements become numbers of a kind that has none.
     """
     neutral = bind(monoid, x.dtype, x.dtype, name).neutral
-    return map_blocks(_replace_nan, x, neutral, dtype=x.dtype, meta=x._meta)
+    return map_blocks(_replace_nan, x, neutral, **declared_by(x), dtype=x.dtype, meta=x._meta)
 
 
+@casts
 @chunks.keeps_mask
 def _replace_nan(x: Any, value: Any) -> Any:
     return np.where(np.isnan(x), value, x)

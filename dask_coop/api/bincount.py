@@ -17,6 +17,7 @@ from dask_coop.algebra.bins import Integers, Steps, find_steps, require_room
 from dask_coop.api.histogram import find_weights, finishing, reproducibly, require_samples, weighing
 from dask_coop.api.lazy_bins import sample_dtype
 from dask_coop.api.public import Engine, public
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import histogram as graph_histogram
 
 
@@ -134,11 +135,12 @@ def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
         raise TypeError("bins must be known when the graph is built; compute them first")
     steps = find_steps(bins, right, sample_dtype(x))
     meta = meta_from_array(np.zeros_like(x._meta, "i8"), ndim=x.ndim, dtype="i8")
-    return map_blocks(_digitize, x, steps, name=None, dtype="i8", meta=meta)
+    return map_blocks(_digitize, x, steps, **declared_by(x), name=None, dtype="i8", meta=meta)
 
 
 # Inside the task.
 
 
+@casts
 def _digitize(x: Any, steps: Steps) -> Any:
     return chunks.backend_of(x).digitize(x, steps)

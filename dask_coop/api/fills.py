@@ -18,6 +18,7 @@ from dask_coop.api.arguments import rechunk
 from dask_coop.api.cumulative import cumsum
 from dask_coop.api.public import Engine, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_bound
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, trapezoids
@@ -194,9 +195,9 @@ def ewm_mean(
     means = scan_bound(op, "ewm_mean", array, given)
     if min_periods < 2:
         return means
-    valid = array.map_blocks(
-        _is_valid, dtype="?", meta=array._meta.astype("?"), token="ewm_mean-valid"
-    )
+    meta = array._meta.astype("?")
+    of_chunk = {**declared_by(array), "dtype": "?", "meta": meta, "token": "ewm_mean-valid"}
+    valid = array.map_blocks(_is_valid, **of_chunk)
     seen = cumsum(valid, axis, method=method, segments=segments)
     return map_blocks(
         _where_seen,
@@ -338,6 +339,7 @@ def _places(x: Any, y: da.Array, axis: int) -> da.Array:
 # What follows is called by tasks.
 
 
+@casts
 def _is_valid(x: Any) -> Any:
     return x == x
 

@@ -16,6 +16,7 @@ from dask.array.core import map_blocks
 
 from dask_coop import chunks
 from dask_coop.api.group_statistics import Asked, find
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused
 from dask_coop.graph import executor
 
@@ -57,9 +58,10 @@ def reduce_dates(func: Any, request: Any, kwargs: Mapping[str, Any], reduced: Re
     def of(name: str, part: Callable[..., Any], *args: Any, kind: str = "i8", **more: Any) -> Any:
         """Return a statistic of what `part` makes of chunks."""
         meta = chunks.zeros_like(x._meta, kind)
-        made = map_blocks(part, x, *args, dtype=kind, meta=meta, token="groupby-ticks")
-        given = replace(asked, dtype=None, **more)
-        return reduced(request._replace(x=made), [find(name, np.dtype(kind), given, {})])[0]
+        given = {**declared_by(x), "dtype": kind, "meta": meta, "token": "groupby-ticks"}
+        made = map_blocks(part, x, *args, **given)
+        asked_of = replace(asked, dtype=None, **more)
+        return reduced(request._replace(x=made), [find(name, np.dtype(kind), asked_of, {})])[0]
 
     if func == "count":
         return of("sum", _valid, kind="?", fill_value=asked.fill_value or 0)
@@ -120,6 +122,7 @@ def _meta(x: da.Array, dtype: np.dtype[Any]) -> Any:
 # Inside the task.
 
 
+@casts
 def _ticks(x: Any, negated: bool) -> Any:
     ticks = x.view("i8")
     with np.errstate(over="ignore"):
@@ -130,14 +133,17 @@ def _from_ticks(x: Any, negated: bool, dtype: np.dtype[Any]) -> Any:
     return _ticks(x, negated).view(dtype)
 
 
+@casts
 def _valid(x: Any) -> Any:
     return ~np.isnat(x)
 
 
+@casts
 def _nat(x: Any) -> Any:
     return np.isnat(x)
 
 
+@casts
 def _half(x: Any, upper: bool) -> Any:
     ticks = np.where(np.isnat(x), 0, x.view("i8"))
     return ticks >> 32 if upper else ticks & 0xFFFFFFFF

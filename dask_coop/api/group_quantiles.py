@@ -26,6 +26,7 @@ from dask_coop.algebra.quantiles import METHODS, Quantiles
 from dask_coop.api.arguments import without_empty
 from dask_coop.api.group_statistics import Asked, Fill, filled_dtype, missing, required
 from dask_coop.api.order import quantiles_of_lines
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused, remedy
 from dask_coop.graph import executor
 from dask_coop.graph.found_groups import Found
@@ -96,7 +97,7 @@ def _of_dates(
     since = np.dtype(dates.str.replace("M", "m"))
     if asked.fill_value is not None:
         asked = replace(asked, fill_value=np.asarray(asked.fill_value).astype(dates).view(since))
-    x = x.astype(dates).map_blocks(_seen_as, since, dtype=since)
+    x = x.astype(dates).map_blocks(_seen_as, since, **declared_by(x), dtype=since)
     found = quantiles(func, x, labels, shape, asked, kwargs)
     return found.map_blocks(
         _seen_as, dates, dtype=dates, meta=chunks.zeros_like(found._meta, dates)
@@ -175,6 +176,7 @@ def _by_blocks(
             key,
             quantiles_of_block,
             TaskRef((x.name, *index)),
+            **declared_by(x),
             func=func,
             lengths=lengths[start:stop],
             quantiles=quantiles,
@@ -190,10 +192,12 @@ def _by_blocks(
 # Inside the task.
 
 
+@casts
 def _seen_as(x: Any, dtype: np.dtype[Any]) -> Any:
     return x.view(dtype)
 
 
+@casts
 def quantiles_of_block(
     x: Any,
     *,

@@ -36,6 +36,7 @@ from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
 from dask_coop.api.monoid import Monoid, scan
 from dask_coop.api.public import Engine, public
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Coder
 from dask_coop.errors import Declined, Refused
 from dask_coop.graph import executor, group_scans
@@ -206,7 +207,8 @@ def _lazy_codes(labels: Lazy | Found, axis: int) -> tuple[da.Array, bool]:
     if isinstance(labels, Found):
         return _last(labels.label, axis), False
     like = chunks.zeros_like(labels.arrays[0]._meta, "i8")
-    codes = map_blocks(_codes, *labels.arrays, coder=labels.coder, dtype="i8", meta=like)
+    given = {**declared_by(*labels.arrays), "dtype": "i8", "meta": like}
+    codes = map_blocks(_codes, *labels.arrays, coder=labels.coder, **given)
     return _last(codes, axis), True
 
 
@@ -245,5 +247,6 @@ def _of_kind(mask: np.ndarray[Any, Any], x: da.Array, prefix: str) -> da.Array:
 # Inside the task.
 
 
+@casts
 def _codes(*labels: Any, coder: Coder) -> Any:
     return coder.codes(labels)

@@ -24,6 +24,7 @@ from dask_coop.api.arguments import (
 from dask_coop.api.lazy_bins import Nan, find_binning, leaves_nan_out
 from dask_coop.api.public import Engine, public
 from dask_coop.api.results import Histogram
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Refused, remedy
 from dask_coop.graph import histogram as graph_histogram
 
@@ -147,7 +148,7 @@ def histogram(
     known = x
     if w is not None and chunks.is_masked(w._meta):
         meta = np.ma.array(np.zeros((0,) * x.ndim, x.dtype), mask=True)
-        known = map_blocks(_mask_both, x, w, dtype=x.dtype, meta=meta)
+        known = map_blocks(_mask_both, x, w, **declared_by(x, w), dtype=x.dtype, meta=meta)
     grid, n, edges = find_binning(bins, range, known, make, omit)
     if reproducible and w is not None:
         op = reproducibly(op, "histogram", w, axes)
@@ -157,6 +158,7 @@ def histogram(
     return Histogram(counts, edges)
 
 
+@casts
 def _mask_both(x: Any, weights: Any) -> Any:
     return np.ma.array(x, mask=np.ma.getmaskarray(x) | np.ma.getmaskarray(weights))
 

@@ -36,6 +36,7 @@ from dask_coop.api.lazy_bins import (
 )
 from dask_coop.api.public import Engine, public
 from dask_coop.api.results import Histogram, Histogram2D
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import executor
 from dask_coop.graph import histogram as graph_histogram
 from dask_coop.graph import reduce as graph_reduce
@@ -309,12 +310,16 @@ def _spread_nan(samples: Sequence[Array], in_columns: bool) -> list[Array]:
     every = [part for x in samples for part in (x, axes)]
     options = {"dtype": samples[0].dtype, "meta": samples[0]._meta, "align_arrays": False}
     make = partial(_spread, in_columns=in_columns)
-    return [blockwise(make, axes, x, axes, *every, **options) for x in samples]
+    return [
+        blockwise(make, axes, x, axes, *every, **declared_by(x, *samples), **options)
+        for x in samples
+    ]
 
 
 # Inside the task.
 
 
+@casts
 @chunks.keeps_mask
 def _spread(x: Any, *points: Any, in_columns: bool) -> Any:
     missing = _isnan(points[0])

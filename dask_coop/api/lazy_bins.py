@@ -21,6 +21,7 @@ from dask_coop.algebra.bins import Grid, find_bins
 from dask_coop.algebra.edges import MANY, Bins
 from dask_coop.algebra.monoids import MINMAX, MOMENTS, State
 from dask_coop.algebra.operation import Operation, bind
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import reduce as graph_reduce
 
 #: The rules for the number of bins that need no order of the samples.
@@ -203,7 +204,8 @@ def _find_by_rule(rule: str, limits: Any, x: Array, make: partial[Grid], omit: b
         if low == high:
             # As NumPy widens them.
             low, high = low - 0.5, high + 0.5
-        x = map_blocks(_keep, x, low, high, dtype=x.dtype, chunks=sizes, meta=x._meta)
+        given = {**declared_by(x), "dtype": x.dtype, "meta": x._meta}
+        x = map_blocks(_keep, x, low, high, chunks=sizes, **given)
     moments = bind(MOMENTS, samples, samples, "histogram")
     find = partial(_find_in_moments, rule, limits, samples, make, omit)
     found = graph_reduce.value(moments, x, "histogram-bins", find)
@@ -214,6 +216,7 @@ def _find_by_rule(rule: str, limits: Any, x: Array, make: partial[Grid], omit: b
 # Inside the task.
 
 
+@casts
 def _keep(x: Any, low: Any, high: Any) -> Any:
     """Return the samples of a chunk within limits, along its first axis."""
     return x[(x >= low) & (x <= high)].reshape((-1,) + (1,) * (x.ndim - 1))

@@ -18,6 +18,7 @@ from dask_coop import chunks
 from dask_coop.algebra.semirings import SEMIRINGS
 from dask_coop.api.arguments import rechunk, require_one_kind
 from dask_coop.api.public import public
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import matmul as graph_matmul
 from dask_coop.graph.matmul import Labels
 
@@ -68,6 +69,7 @@ def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = F
         order,
         x,
         tuple(range(x.ndim)),
+        **declared_by(x),
         dtype=x.dtype,
         meta=x._meta.transpose(order),
         name=f"transpose-{tokenize(x, order, contiguous)}",
@@ -199,5 +201,6 @@ def _whole(x: da.Array) -> da.Array:
     return x if sizes == x.chunks else rechunk(x, sizes)
 
 
+@casts
 def _transpose(x: Any, order: tuple[int, ...]) -> Any:
     return chunks.backend_of(x).transpose(x, order)

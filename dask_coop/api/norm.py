@@ -17,6 +17,7 @@ from dask_coop.algebra.operation import bind
 from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
 from dask_coop.api.arguments import require_elements as require
 from dask_coop.api.public import Engine, public
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Refused
 from dask_coop.graph.reduce import Finalize
 
@@ -169,12 +170,13 @@ def _root(x: da.Array, p: Any, axes: Axes, keepdims: bool, reproducible: bool) -
     if p == 2 and reproducible:
         dtype = np.dtype("c16" if x.dtype.kind == "c" else "f8")
         meta = chunks.zeros_like(x._meta, dtype)
-        squares = map_blocks(_squares, x, dtype, dtype=dtype, meta=meta)
+        squares = map_blocks(_squares, x, dtype, **declared_by(x), dtype=dtype, meta=meta)
         finalize, given = partial(_take_square_root, result), given._replace(reproducible=True)
         return reduce_array(SUM, "norm", finalize, squares, given, result=result)
     if p == 2:
         return reduce_array(SQUARES, "norm", finalize, x, given, result=result)
-    powers = map_blocks(_power, x, p, dtype="f8", meta=chunks.zeros_like(x._meta, "f8"))
+    meta = chunks.zeros_like(x._meta, "f8")
+    powers = map_blocks(_power, x, p, **declared_by(x), dtype="f8", meta=meta)
     return _sum(powers, axes, keepdims, finalize, result, reproducible)
 
 
@@ -195,7 +197,8 @@ def _sum(
 
 def _sizes(x: da.Array) -> da.Array:
     dtype = _real(x.dtype)
-    return map_blocks(_size, x, dtype, dtype=dtype, meta=chunks.zeros_like(x._meta, dtype))
+    meta = chunks.zeros_like(x._meta, dtype)
+    return map_blocks(_size, x, dtype, **declared_by(x), dtype=dtype, meta=meta)
 
 
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -206,11 +209,13 @@ def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
 # What follows runs inside tasks.
 
 
+@casts
 @chunks.keeps_mask
 def _size(x: Any, dtype: Any) -> Any:
     return np.abs(x.astype(dtype, copy=False) if x.dtype.kind in "biu" else x)
 
 
+@casts
 @chunks.keeps_mask
 def _power(x: Any, p: float) -> Any:
     sizes = np.abs(x.astype("c16" if x.dtype.kind == "c" else "f8", copy=False))
@@ -224,6 +229,7 @@ def _take_root(p: float, state: State) -> Any:
         return total if p == 1 else np.sqrt(total) if p == 2 else total ** (1 / p)
 
 
+@casts
 @chunks.keeps_mask
 def _squares(x: Any, dtype: Any) -> Any:
     """Return the squares, or those of both parts, each rounded to float64."""

@@ -25,6 +25,7 @@ from dask_coop.algebra.quantiles import METHODS, Method, Quantiles
 from dask_coop.api.arguments import Axis, find_axes, has_unknown_size, require_one_kind
 from dask_coop.api.public import Engine, public
 from dask_coop.api.sums import count_nonzero
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused
 from dask_coop.graph import executor
 from dask_coop.graph import order as graph_order
@@ -429,7 +430,8 @@ def _weights(name: str, x: da.Array, axes: tuple[int, ...], given: Arguments) ->
         weights = weights.transpose(tuple(map(int, np.argsort(order))))
         weights = weights.reshape([n if d in axes else 1 for d, n in enumerate(x.shape)])
     weights = broadcast_to(weights, x.shape) if weights.shape != x.shape else weights
-    return map_blocks(_valid_weights, weights.rechunk(x.chunks), dtype="f8")
+    weights = weights.rechunk(x.chunks)
+    return map_blocks(_valid_weights, weights, **declared_by(weights), dtype="f8")
 
 
 def _of_all(
@@ -510,6 +512,7 @@ def _along(
         _of_lines if weights is None else _of_weighted_lines,
         (*range(-ndim, 0), *inside),
         *itertools.chain.from_iterable((one, index) for one in arrays),
+        **declared_by(*arrays),
         axes=axes,
         keepdims=given.keepdims,
         asked=asked,
@@ -569,12 +572,14 @@ def _ask_all(quantiles: Quantiles, missing: Any, weighted: bool) -> Asked:
     return Asked(quantiles, None if missing is None else int(missing), weighted)
 
 
+@casts
 def _valid_weights(weights: Any) -> Any:
     if (weights < 0).any():
         raise ValueError("weights must not be negative")
     return weights.astype("f8", copy=False)
 
 
+@casts
 def _of_lines(
     x: Any, axes: tuple[int, ...], keepdims: bool, asked: Quantiles, result: np.dtype[Any]
 ) -> Any:
@@ -609,6 +614,7 @@ def quantiles_of_lines(
     return made, counts
 
 
+@casts
 def _of_weighted_lines(
     x: Any,
     weights: Any,

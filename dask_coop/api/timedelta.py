@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -12,6 +11,7 @@ from dask.array.core import handle_out, map_blocks
 from dask_coop import chunks
 from dask_coop.algebra.monoids import ANY, SUM
 from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Refused, remedy
 
 
@@ -45,40 +45,44 @@ def reduce_durations(
 
     def reduced(monoid: Any, part: Any, kind: str) -> da.Array:
         """Reduce what `part` makes of a chunk."""
-        made = map_blocks(part, x, dtype=kind, meta=chunks.zeros_like(x._meta, kind))
+        meta = chunks.zeros_like(x._meta, kind)
+        made = map_blocks(part, x, **declared_by(x), dtype=kind, meta=meta)
         return reduce_array(monoid, name, only_field, made, within)
 
     parts = [reduced(SUM, _numbers, "i8"), reduced(ANY, _isnat, "?")]
     if name == "mean":
         parts.append(reduced(SUM, _ones, "i8"))
-    finish = partial(_finish, x.dtype)
     meta = chunks.zeros_like(parts[0]._meta, x.dtype)
-    return handle_out(given.out, map_blocks(finish, *parts, token=name, dtype=x.dtype, meta=meta))
+    result = map_blocks(_finish, *parts, of=x.dtype, token=name, dtype=x.dtype, meta=meta)
+    return handle_out(given.out, result)
 
 
 # Inside the task.
 
 
+@casts
 @chunks.keeps_mask
 def _numbers(x: Any) -> Any:
     return np.where(np.isnat(x), 0, x.view("i8"))
 
 
+@casts
 @chunks.keeps_mask
 def _isnat(x: Any) -> Any:
     return np.isnat(x)
 
 
+@casts
 @chunks.keeps_mask
 def _ones(x: Any) -> Any:
     return np.ones(x.shape, "i8")
 
 
-def _finish(dtype: Any, total: Any, missing: Any, count: Any = None) -> Any:
+def _finish(total: Any, missing: Any, count: Any = None, *, of: Any) -> Any:
     mask = np.ma.getmask(total)
-    value = np.asarray(total, "i8").view(dtype)
+    value = np.asarray(total, "i8").view(of)
     with np.errstate(divide="ignore", invalid="ignore"):
         value = value if count is None else value / np.ma.getdata(count)
     value = np.where(np.ma.getdata(missing), np.timedelta64("NaT"), value)
-    value = value.astype(dtype, copy=False)
+    value = value.astype(of, copy=False)
     return (value if mask is np.ma.nomask else np.ma.array(value, mask=mask))[()]

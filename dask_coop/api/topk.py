@@ -28,6 +28,7 @@ from dask_coop.algebra.topk import best, rank
 from dask_coop.api.arguments import SplitEvery, rechunk
 from dask_coop.api.public import Engine, public
 from dask_coop.api.scan_arguments import flatten
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import reduce as graph_reduce
 
 #: NumPy's words for ways of sorting, and whether they are stable.
@@ -278,8 +279,9 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool) -> da.Array:
     along = validate_axis(_integer(name, "axis", axis), x.ndim)
     dtype = np.dtype("i8") if name == "argsort" else x.dtype
     return map_blocks(
-        partial(_sort_block, name, along, stable),
+        partial(_sort_block, function=name, axis=along, stable=stable),
         _whole_lines(name, x, along),
+        **declared_by(x),
         dtype=dtype,
         meta=chunks.zeros_like(x._meta, dtype),
         name=f"{name}-{tokenize(x, along, stable)}",
@@ -320,5 +322,6 @@ def _indices(k: int, axis: int, state: State) -> Any:
     return np.moveaxis(np.take_along_axis(indices, rank(values, k), -1), -1, axis)
 
 
-def _sort_block(name: str, axis: int, stable: bool, x: Any) -> Any:
-    return getattr(chunks.backend_of(x), name)(x, axis, stable)
+@casts
+def _sort_block(x: Any, *, function: str, axis: int, stable: bool) -> Any:
+    return getattr(chunks.backend_of(x), function)(x, axis, stable)

@@ -11,6 +11,7 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.api.public import public
+from dask_coop.chunks.dtypes import declared_by
 from dask_coop.graph.transfer import configured, copy_to_gpu, copy_to_host
 
 
@@ -126,6 +127,7 @@ def _move(name: str, x: da.Array, to: str) -> da.Array:
     return x.map_blocks(
         copy_to_host if to == "numpy" else copy_to_gpu,
         *given,
+        **declared_by(x),
         dtype=meta.dtype,
         meta=meta,
         name=f"{name.replace('_', '-')}-{tokenize(x, *given)}",

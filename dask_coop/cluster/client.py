@@ -104,7 +104,7 @@ class Collective:
         if positional or len(axes) < x.ndim:
             origins = (origin(x.chunks, axes, i) if positional else None for i in indices)
             extras = list(zip(groups, origins, strict=True))
-        job = Lift(op, axes, threads_for(x))
+        job = Lift(op, axes, threads_for(x), _declared(arrays))
         return self._states(job, _blocks(arrays, indices), extras, groups, nbytes)
 
     def tables(
@@ -125,7 +125,7 @@ class Collective:
         is_one = len(set(groups)) == 1
         tree = is_one and op.monoid.commutative and _is_large(op, grid)
         extras = [None] * len(groups) if is_one else groups
-        job = Count(op, grid, weighted, threads_for(arrays[0]))
+        job = Count(op, grid, weighted, threads_for(arrays[0]), _declared(arrays))
         return self._states(job, _blocks(arrays, indices), extras, groups, nbytes, tree)
 
     def groups(
@@ -158,7 +158,7 @@ class Collective:
         ]
         in_any_order = all(op.monoid.commutative for op in ops)
         tree = not kept and in_any_order and table_bytes > TREE_BYTES
-        job = LiftGroups(tuple(ops), tables.rows, tables.n, threads_for(x))
+        job = LiftGroups(tuple(ops), tables.rows, tables.n, threads_for(x), _declared([x]))
         groups = [each.kept for each in extras]
         found = self._states(job, blocks, extras, groups, nbytes, tree)
         return {index: apart(ops, state) for index, (state,) in found.items()}
@@ -177,19 +177,23 @@ class Collective:
         wrapped = partial(wrap, HighLevelGraph({}, {}), set(), name)
         like = wrapped({}, op, spec, x)
         keys = [(name, *index) for index in indices]
-        threads = threads_for(x)
+        given = spec, threads_for(x), _declared(arrays)
         futures = self._round(
             SCAN,
             _blocks(arrays, indices, spec.axis),
             [*zip(keys, _nbytes(like, indices), strict=True)],
             keys,
-            job=dumps(Upsweep(op, spec, threads)),
+            job=dumps(Upsweep(op, *given)),
             spine=dumps(bases),
-            then=dumps(Downsweep(op, spec, threads)),
+            then=dumps(Downsweep(op, *given)),
             places=_places(op, x, nbytes),
             nbytes=nbytes,
         )
         return wrapped(dict(zip(keys, futures, strict=True)), op, spec, x)
+
+
+def _declared(arrays: Sequence[Array]) -> tuple[Any, ...]:
+    return tuple(x.dtype for x in arrays)
 
 
 def _indices(x: Array) -> list[Index]:

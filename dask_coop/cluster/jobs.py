@@ -1,15 +1,16 @@
 """What a worker does with all its chunks at a time: the jobs of a round of messages.
 
-A job is called with the blocks of some chunks, and with what goes with each: where it is in the
-array, or its base sum. One that reduces returns `Stacked` states, in NumPy, and a memo. A state may
-be that of several chunks, and has the number of the first.
+A job is called with the blocks of some chunks, of the dtypes that their arrays declare
+(`as_declared`), and with what goes with each: where it is in the array, or its base sum. One that
+reduces returns `Stacked` states, in NumPy, and a memo. A state may be that of several chunks, and
+has the number of the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
+from dask_coop.chunks import dtypes
 from dask_coop.chunks.states import reduce_along
 from dask_coop.cluster.gpus import by_gpu
 from dask_coop.graph import grouped, tasks
@@ -56,6 +58,7 @@ class Lift:
     op: Operation
     axes: tuple[int, ...]
     threads: int = 1
+    declared: tuple[Any, ...] = ()
 
     @property
     def ops(self) -> tuple[Operation, ...]:
@@ -100,6 +103,7 @@ class Count:
     grid: Any
     weighted: bool
     threads: int = 1
+    declared: tuple[Any, ...] = ()
 
     @property
     def ops(self) -> tuple[Operation, ...]:
@@ -164,6 +168,7 @@ class LiftGroups:
     rows: int
     n: int
     threads: int = 1
+    declared: tuple[Any, ...] = ()
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Labels]) -> Reduced:
         """Return tables of all groups, with the fields of all operations."""
@@ -204,6 +209,7 @@ class Upsweep:
     op: Operation
     spec: ScanSpec
     threads: int = 1
+    declared: tuple[Any, ...] = ()
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return a state for every chunk, and a memo for `Downsweep`."""
@@ -270,6 +276,7 @@ class Downsweep:
     op: Operation
     spec: ScanSpec
     threads: int = 1
+    declared: tuple[Any, ...] = ()
 
     def __call__(
         self, blocks: Sequence[Blocks], bases: Sequence[State | None], memo: Memo
@@ -297,6 +304,17 @@ class Downsweep:
             )
             for (x, heads), base in zip(map(_two, blocks), bases, strict=True)
         ]
+
+
+def as_declared(blocks: Sequence[Blocks], declared: Sequence[Any]) -> list[Blocks]:
+    """Return the blocks of some chunks, of the dtypes that their arrays declare."""
+    return [
+        [
+            block if dtype is None else dtypes.as_declared(block, dtype)
+            for block, dtype in zip_longest(of_chunk, declared)
+        ]
+        for of_chunk in blocks
+    ]
 
 
 #: What makes the states of a reduction.

@@ -56,7 +56,7 @@ from distributed.worker_state_machine import AddKeysMsg
 from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.cluster import monitor
-from dask_coop.cluster.jobs import Stacked, combined_groups, stack
+from dask_coop.cluster.jobs import Stacked, as_declared, combined_groups, stack
 from dask_coop.cluster.meeting import Meetings, joined, shares
 from dask_coop.cluster.silence import given_up
 from dask_coop.cluster.versions import Handler, Portable, same_version, signed
@@ -446,7 +446,8 @@ def _reduce(
 ) -> tuple[list[Stacked], bytes]:
     """Return states of some chunks, numbered as these are in the round, and a memo."""
     numbers = np.array([number for number, *_ in items])
-    made, memo = pickle.loads(job)(blocks, [extra for *_, extra in items])
+    reduce = pickle.loads(job)
+    made, memo = reduce(as_declared(blocks, reduce.declared), [extra for *_, extra in items])
     return [Stacked(numbers[part.numbers], part.fields) for part in made], memo
 
 
@@ -483,6 +484,7 @@ def _scan(
 ) -> None:
     """Scan chunks, and pass on the results before they are done."""
     mine = [bases.get(number) for number, *_ in items]
-    results = pickle.loads(job)(blocks, mine, memo)
+    scan = pickle.loads(job)
+    results = scan(as_declared(blocks, scan.declared), mine, memo)
     pass_on({key: result for (*_, (key, _)), result in zip(items, results, strict=True)})
     chunks.backend_of(results[0]).synchronize(results)

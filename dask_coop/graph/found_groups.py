@@ -27,6 +27,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.chunks.distinct import distinct
+from dask_coop.chunks.dtypes import casts
 from dask_coop.chunks.labels import Values
 from dask_coop.graph import grouped, parts
 from dask_coop.graph.fusion import TrailingBlocks, add
@@ -123,6 +124,7 @@ def _tree(layer: Layer, ops: Ops, keys: list[Key], prefix: Key, limit: int) -> l
 # What runs inside the tasks.
 
 
+@casts
 def lift(
     label: Any, *, ops: Ops, block: Any, origin: Origin | None = None, threads: int = 1
 ) -> Table:

@@ -26,6 +26,8 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.utils import ensure_dict
 
+from dask_coop.chunks.dtypes import declared_by
+
 #: What a task of a block takes: its block of an array, what belongs to it, or what all of them get.
 Input: TypeAlias = Any
 
@@ -42,6 +44,7 @@ class Blocks(Blockwise):  # type: ignore[misc]
     ndim : int
         The axes of the array.
     function : callable
+        One that `dask_coop.chunks.dtypes.casts`.
     args : sequence
         Arrays in the same chunks along the leading axes, and other inputs, one for each argument.
     kwargs : mapping of str
@@ -69,6 +72,7 @@ class Blocks(Blockwise):  # type: ignore[misc]
         once = [*dict.fromkeys(indices)]
         slots = [TaskRef(blockwise_token(once.index(one))) for one in indices]
         named = dict(zip(kwargs, slots[len(args) :], strict=True))
+        given |= declared_by(*args, **kwargs)
         task = Task(name, function, *slots[: len(args)], **given, **named)
         numblocks = {one.name: one.numblocks for one in inputs if isinstance(one, Array)}
         super().__init__(name, self._axes, task, once, numblocks)

@@ -31,6 +31,7 @@ from dask.tokenize import tokenize
 from dask_coop import chunks
 from dask_coop.algebra.operation import Operation, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Values
 from dask_coop.graph import grouped, parts
 from dask_coop.graph.found_groups import Table, merge, values_of
@@ -76,6 +77,7 @@ def scan(op: Operation, x: Array, label: Array, are_codes: bool, outside: Any, n
                 TaskRef((label.name, *at)),
                 block=TaskRef((x.name, *index)),
                 outside=outside,
+                **declared_by(label, block=x),
                 **given,
                 **rest,
             )
@@ -94,6 +96,7 @@ def scan(op: Operation, x: Array, label: Array, are_codes: bool, outside: Any, n
 # What runs inside the tasks.
 
 
+@casts
 def lift(label: Any, *, op: Operation, block: Any, are_codes: bool, threads: int = 1) -> Table:
     """Return the table of a block, with the block of its label."""
     values = _groups(label, are_codes, threads)
@@ -102,6 +105,7 @@ def lift(label: Any, *, op: Operation, block: Any, are_codes: bool, threads: int
     return values, grouped.lift_codes((op,), block, codes, len(values), rows, None, threads)
 
 
+@casts
 def scan_from(
     label: Any,
     *,

@@ -37,6 +37,7 @@ from dask.utils import cached_cumsum
 from dask_coop import chunks
 from dask_coop.algebra.monoids import NO_INDEX, State
 from dask_coop.algebra.operation import Operation, Origin
+from dask_coop.chunks.dtypes import casts
 from dask_coop.chunks.labels import Coder
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, parts
@@ -479,6 +480,7 @@ def _merges(
 # What runs inside the tasks.
 
 
+@casts
 def lift(
     *,
     ops: Ops,
@@ -496,6 +498,7 @@ def lift(
     return lift_codes(ops, block, np.broadcast_to(on_device, shape), n, rows, origin, threads)
 
 
+@casts
 def lift_lazy(
     *labels: Any,
     ops: Ops,

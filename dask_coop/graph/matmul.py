@@ -23,6 +23,7 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.algebra.semirings import SEMIRINGS
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph.reduce import Layer, array
 from dask_coop.graph.tasks import refs
 
@@ -62,7 +63,7 @@ def matmul(
     of_x, of_y, of_result = labels
     token = tokenize(semiring, x, y, fan_in)
     name, state = f"matmul-{token}", f"matmul-product-{token}"
-    products: Layer = {}
+    declared, products = declared_by(a=x, b=y), Layer()
     layer: Layer = {}
     for index in itertools.product(*(range(len(sizes[label])) for label in of_result)):
         keys: list[Any] = []
@@ -70,7 +71,7 @@ def matmul(
             at = {**dict(zip(of_result, index, strict=True)), "k": block}
             key = (state, *index, block)
             a, b = _block(x, of_x, at), _block(y, of_y, at)
-            products[key] = Task(key, multiply, semiring=semiring, a=a, b=b)
+            products[key] = Task(key, multiply, semiring=semiring, a=a, b=b, **declared)
             keys.append(key)
         level = 0
         while len(keys) > fan_in:
@@ -95,6 +96,7 @@ def _block(operand: Array, labels: Labels, at: dict[Label, int]) -> TaskRef:
 # What follows runs inside tasks.
 
 
+@casts
 def multiply(*, semiring: str, a: Any, b: Any) -> Any:
     """Return the product of two blocks."""
     return chunks.backend_of(a).matmul(a, b, semiring)

@@ -44,6 +44,7 @@ from dask.tokenize import tokenize
 from dask_coop import chunks
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
+from dask_coop.chunks.dtypes import declared_by
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Sources, add, copy, owners
@@ -148,6 +149,7 @@ def _taker(source: Flagged, join: bool) -> Callable[..., Task]:
         index: Key, key: Key, function: Any, op: Operation, spec: ScanSpec, **rest: Any
     ) -> Task:
         block, flags = (x.name, *index), None
+        rest |= declared_by(block=x, heads=heads)
         if heads is not None:
             flags = (heads.name, *(index if heads.ndim == x.ndim else (index[spec.axis],)))
             rest["heads"] = TaskRef(flags)

@@ -29,6 +29,7 @@ from dask.tokenize import tokenize
 from dask_coop import chunks
 from dask_coop.algebra.monoids import COUNT_NONZERO
 from dask_coop.algebra.operation import bind
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph.fusion import Blocks
 
 Sizes = tuple[tuple[Any, ...], ...]
@@ -94,6 +95,7 @@ def select(x: Array, mask: Array, axis: int, lengths: Sequence[int] | None) -> A
         axes,
         mask,
         axes[axis:stop],
+        **declared_by(x, mask),
         axis=axis,
         name=name if mask.ndim == 1 else f"select-block{name[6:]}",
         align_arrays=False,
@@ -193,6 +195,7 @@ def _flatten(x: Any) -> Any:
     return x.reshape(-1)
 
 
+@casts
 def _count(mask: Any) -> Any:
     """Return how many elements a block has, and how many are not zero, as an array of one."""
     if mask.dtype.kind in COUNT_NONZERO.kinds:
@@ -203,6 +206,7 @@ def _count(mask: Any) -> Any:
     return np.array([(mask.size, int(found))], COUNTED).reshape((1,) * mask.ndim)
 
 
+@casts
 def _select(x: Any, mask: Any, *, axis: int) -> Any:
     """Return what a mask selects of a block; what is masked of the mask selects nothing."""
     if chunks.is_masked(mask):
@@ -221,6 +225,7 @@ def _select(x: Any, mask: Any, *, axis: int) -> Any:
     return x.take(backend.flatnonzero(mask), axis)
 
 
+@casts
 def _find(x: Any, *, rest: tuple[int, ...], form: str, start: int = 0) -> Any:
     """Return where a block is not zero that begins at `start` of an array of (..., *rest)."""
     flat = chunks.backend_of(x).flatnonzero(x)

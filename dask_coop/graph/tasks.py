@@ -30,6 +30,7 @@ from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.chunks.dtypes import Declared, casts
 from dask_coop.graph import parts
 from dask_coop.graph.prefixes import base_of, sequential
 
@@ -42,6 +43,7 @@ Finalize = Callable[[State], Any]
 # What runs inside the tasks of reductions and histograms.
 
 
+@casts
 def lift(
     *,
     op: Operation,
@@ -63,6 +65,7 @@ def lift(
     return state
 
 
+@casts
 def count(*samples: Any, op: Operation, grid: Any, weights: Any = None, threads: int = 1) -> State:
     """Return the table of a block of samples, one array for each coordinate."""
     return parts.count(op, samples, grid, weights, threads)
@@ -73,6 +76,7 @@ def combine(*, op: Operation, states: list[State]) -> State:
     return op.combine(states)
 
 
+@casts
 def collect(block: Any, *, grid: Digits) -> Any:
     """Return a block, or those of its samples that are to be counted, if they are few."""
     return chunks.backend_of(block).collect(block, grid) if grid.collects else block
@@ -119,6 +123,7 @@ def tabulate(
 # What runs inside the tasks of scans.
 
 
+@casts
 def upsweep(
     *, op: Operation, spec: ScanSpec, block: Any, heads: Any = None, threads: int = 1
 ) -> State:
@@ -138,6 +143,7 @@ def prefixes(
     return sequential(op.monoid.combine, states, above[position] if above else None)
 
 
+@casts
 def downsweep(
     *,
     op: Operation,
@@ -153,6 +159,7 @@ def downsweep(
     return parts.scan(op, block, spec, base, heads, threads)
 
 
+@casts
 def scan_from(
     *,
     op: Operation,
@@ -166,6 +173,7 @@ def scan_from(
     return parts.scan(op, block, spec, base, heads, threads)
 
 
+@casts
 def step(
     *,
     op: Operation,
@@ -234,6 +242,8 @@ def chain(
 @dataclass(kw_only=True, slots=True)
 class OurTask:
     """A task of ours."""
+
+    declared: Declared | None = None
 
 
 @dataclass(kw_only=True, slots=True)

@@ -25,6 +25,7 @@ from dask.array.core import load_store_chunk
 from dask.utils import Dispatch
 
 from dask_coop import chunks
+from dask_coop.chunks.dtypes import casts
 from dask_coop.chunks.files import Direct
 from dask_coop.graph import config
 
@@ -45,11 +46,13 @@ _dasks: Callable[..., Any] = Dispatch.__call__
 _is_ours = False
 
 
+@casts
 def copy_to_gpu(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> Any:
     """Return a chunk on the current GPU; the arguments are as `configured` returns them."""
     return chunks.asarray(x, "cupy", nbytes, direct)
 
 
+@casts
 def copy_to_host(x: Any, nbytes: int | None = None, direct: Direct = "auto") -> Any:
     """Return a chunk on the host."""
     return chunks.asarray(x, "numpy", nbytes, direct)

@@ -21,6 +21,7 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph.fusion import add, owners
 from dask_coop.graph.reduce import Key, Layer, array
 
@@ -48,6 +49,8 @@ def areas(
     token = tokenize(y, places, step, axis, dtype)
     sources = {"y": y} if places is None else {"y": y, "x": places}
     lasts: Layer = {}
+    declared = declared_by(y=y, y_before=y, x=places, x_before=places)
+    rest: dict[str, Any] = {"step": step, "axis": axis, "dtype": dtype, **declared}
     layer: Layer = {}
     for index in itertools.product(*map(range, y.numblocks)):
         given: dict[str, TaskRef] = {}
@@ -62,7 +65,7 @@ def areas(
             lasts[last] = Task(last, _last, TaskRef((source.name, *before)), axis=along)
             given[f"{of}_before"] = TaskRef(last)
         key = (f"{name}-areas-{token}", *index)
-        layer[key] = Task(key, areas_of_block, **given, step=step, axis=axis, dtype=dtype)
+        layer[key] = Task(key, areas_of_block, **given, **rest)
     graph = HighLevelGraph.merge(*(source.dask for source in sources.values()))
     if lasts:
         graph = add(graph, f"{name}-last-{token}", lasts)
@@ -80,6 +83,7 @@ def _last(block: Any, *, axis: int) -> Any:
     return block[(*(slice(None),) * axis, slice(-1, None))].copy()
 
 
+@casts
 def areas_of_block(
     *,
     y: Any,

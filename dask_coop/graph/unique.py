@@ -28,6 +28,7 @@ from dask_coop.algebra.monoids import SUM, State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.chunks.backend import Side
 from dask_coop.chunks.distinct import distinct
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import tasks
 from dask_coop.graph.fusion import Blocks
 from dask_coop.graph.prefixes import at_a_time
@@ -108,12 +109,13 @@ def searchsorted(a: Array, v: Array, side: Side) -> Array:
     op = Operation(SUM, np.dtype("i8"), np.dtype("i8"))
     token, to = tokenize(a, v, side), chunks.kind(a._meta)
     lifted, layer = f"searchsorted-lift-{token}", {}
+    given: dict[str, Any] = {"side": side, **declared_by(a=a, v=v)}
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, v.numblocks)):
         of_v = TaskRef((v.name, *index))
         groups[index] = [(lifted, *index, j) for j in range(a.numblocks[0])]
         for j, key in enumerate(groups[index]):
-            layer[key] = Task(key, search, a=TaskRef((a.name, j)), v=of_v, side=side)
+            layer[key] = Task(key, search, a=TaskRef((a.name, j)), v=of_v, **given)
     graph = HighLevelGraph.from_collections(lifted, layer, dependencies=[a, v])
     names = ("searchsorted", token)
     fan_in = at_a_time(FAN_IN, block_bytes(op, v, ()))
@@ -154,6 +156,7 @@ def _only(state: State) -> Any:
     return state[0]
 
 
+@casts
 def find(*, block: Any, values: Any, index: Any = None, origin: Origin | None = None) -> Any:
     """Return where among distinct values the elements of a block are."""
     backend = chunks.backend_of(block)
@@ -171,6 +174,7 @@ def find(*, block: Any, values: Any, index: Any = None, origin: Origin | None = 
     return found.reshape(block.shape)
 
 
+@casts
 def among(*, block: Any, values: Any, invert: bool) -> Any:
     """Return which elements of a block are, or are not, among distinct values."""
     values = chunks.asarray(values, chunks.kind(block))
@@ -178,6 +182,7 @@ def among(*, block: Any, values: Any, invert: bool) -> Any:
     return ~found if invert else found
 
 
+@casts
 def search(*, a: Any, v: Any, side: Side) -> State:
     """Return how many elements of a sorted block are before those of `v`."""
     v = chunks.asarray(v, chunks.kind(a))

@@ -37,6 +37,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.windows import Window
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import parts, tasks
 from dask_coop.graph.parts import shared, threads_for
 from dask_coop.graph.reduce import Key, Layer, array
@@ -116,6 +117,7 @@ class _Lines:
         own = self.pieces(line, min(begin, n), min(begin + size, n))
         halo = self.pieces(line, max(0, oldest), max(0, newest))
         given: dict[str, Any] = {"op": self.op, **shared(self.threads)}
+        given |= declared_by(own=self.x, halo=self.x)
         between = self.states(line, max(0, newest), min(begin, n))
         if between:
             given |= {"between": refs(between)}
@@ -191,6 +193,7 @@ class _Lines:
         """Return the key of the state of a block, or of a part of one."""
         key = (f"{self.names[0]}-lift-{self.names[1]}", *line, *cut)
         given = {"op": self.op, "axes": (self.window.axis,), **shared(self.threads)}
+        given |= declared_by(block=self.x)
         self.layer[key] = Task(key, tasks.lift, **given, block=TaskRef(part))
         return key
 
@@ -216,6 +219,7 @@ def part_of(block: Any, along: tuple[slice, ...]) -> Any:
     return block[along]
 
 
+@casts
 def reduce_windows(
     *,
     window: Window,

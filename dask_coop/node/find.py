@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from dask.task_spec import Alias, DataNode, Task, TaskRef
 
 from dask_coop.algebra.operation import Operation, Origin
@@ -107,6 +108,8 @@ class MultichunkLaunch:
         Of a scan: whether a chunk's results are among the outputs.
     grid : Grid, Digits or TaskRef, optional
         Of a histogram: what it counts into, and what is collected; or the task that makes it.
+    declared : dtype, optional
+        What the array of the chunks declares.
     """
 
     key: Any
@@ -118,6 +121,7 @@ class MultichunkLaunch:
     spec: ScanSpec | None = None
     wanted: tuple[bool, ...] = ()
     grid: Any = None
+    declared: Any = None
 
     @property
     def name(self) -> str:
@@ -218,7 +222,8 @@ def _collections(graph: Graph, kinds: Kinds, there: Set[Any]) -> Iterator[Multic
         blocks = tuple(one.samples[0] for one in found)
         if len(blocks) > 1 and all(key in there or _is_data(graph, key) for key in blocks):
             launch = f"launch-{name}", 0
-            yield MultichunkLaunch(launch, None, blocks, (*plain,), plain, grid=found[0].grid)
+            given = {"grid": found[0].grid, "declared": _declared(found[0], 0)}
+            yield MultichunkLaunch(launch, None, blocks, (*plain,), plain, **given)
 
 
 def _is_data(graph: Graph, key: Any) -> bool:
@@ -278,9 +283,11 @@ def _trees(
         if counts := _read_all(nodes, CountTask):
             op, blocks = counts[0].op, tuple(one.samples[0] for one in counts)
             reason, grid, origins = _objection_to_count(counts[0]), counts[0].grid, None
+            declared = _declared(counts[0], 0)
         elif lifts := _read_all(nodes, LiftTask):
             op, blocks = lifts[0].op, tuple(one.block for one in lifts)
             reason, grid, origins = _objection_to_lift(lifts[0]), None, None
+            declared = _declared(lifts[0], "block")
             if op.monoid.positional:
                 origins = tuple(one.origin for one in lifts if one.origin is not None)
         else:
@@ -293,7 +300,8 @@ def _trees(
         tree |= {node.key: node for node in nodes}
         tree[state] = Task(state, tasks.combine, op=op, states=refs(states))
         ends = {key: tasks.on_states(graph[key], [state]) for key in keys}
-        yield MultichunkLaunch(launch, op, blocks, (state,), tree, origins, grid=grid), ends
+        given = {"grid": grid, "declared": declared}
+        yield MultichunkLaunch(launch, op, blocks, (state,), tree, origins, **given), ends
 
 
 def _read_all(nodes: Sequence[Any], kind: type[Kind]) -> list[Kind]:
@@ -304,6 +312,12 @@ def _read_all(nodes: Sequence[Any], kind: type[Kind]) -> list[Kind]:
             return []
         found.append(one)
     return found
+
+
+def _declared(task: OurTask, at: Any) -> Any:
+    """Return the dtype that an argument of a task declares."""
+    declared = (task.declared or {}).get(at)
+    return None if declared is None else np.dtype(declared)
 
 
 def _objection_to_count(task: CountTask) -> Objection | None:
@@ -363,6 +377,7 @@ def _scans(graph: Graph, kinds: Kinds, others: dict[str, Objection]) -> Iterator
             plain,
             spec=one.spec,
             wanted=tuple(block in outputs for block in blocks),
+            declared=_declared(one, "block"),
         )
 
 

@@ -23,6 +23,7 @@ from dask_coop.chunks.cupy.eligibility import (
     TABLE_TOO_LARGE,
     Objection,
     objection_to_chunks,
+    objection_to_declared,
     objection_to_dtypes,
     objection_to_grid,
     objection_to_team,
@@ -97,7 +98,7 @@ class Launcher:
     def run(self, launch: MultichunkLaunch, values: list[Any]) -> list[Any] | Objection:
         """Return the outputs of a launch, or why there is none."""
         multichunk, team, xs = _multichunk(), self._find_team(), values[: len(launch.blocks)]
-        if reason := objection_to_chunks(xs, team):
+        if reason := objection_to_chunks(xs, team) or objection_to_declared(xs, launch.declared):
             return reason
         grid = values[-1] if len(values) > len(xs) else launch.grid
         if launch.op is None:

@@ -214,7 +214,8 @@ def _chain(line: Mapping[Any, DownsweepTask]) -> Graph:
         scan = scans[j]
         if scan.heads is not None:
             rest["heads"] = TaskRef(scan.heads)
-        return Task(key, function, op=scan.op, spec=scan.spec, block=TaskRef(scan.block), **rest)
+        rest |= {"block": TaskRef(scan.block), "declared": scan.declared}
+        return Task(key, function, op=scan.op, spec=scan.spec, **rest)
 
     steps, made = tasks.chain([*line], _part, make)
     return steps | made

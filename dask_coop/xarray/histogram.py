@@ -18,6 +18,7 @@ import dask_coop
 from dask_coop.api.labelled import relabel, spread
 from dask_coop.api.planning import call_with_graphs
 from dask_coop.api.public import Engine
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.xarray.objects import find_dims, is_lazy, xr
 
 
@@ -163,7 +164,14 @@ def _joint(
     behind = [dask_coop.digitize(x, one) for x, one in zip(arrays, edges, strict=True)]
     last = [one[-1] for one in edges]
     index = map_blocks(
-        _joint_index, *arrays, *behind, last=last, lengths=lengths, dtype="i8", meta=behind[0]._meta
+        _joint_index,
+        *arrays,
+        *behind,
+        **declared_by(*arrays),
+        last=last,
+        lengths=lengths,
+        dtype="i8",
+        meta=behind[0]._meta,
     )
     total = math.prod(lengths)
     counts, _ = dask_coop.histogram(
@@ -214,6 +222,7 @@ def _coordinates(name: str, edges: Any, attrs: dict[str, Any]) -> xr.Coordinates
 # Inside tasks.
 
 
+@casts
 def _joint_index(*blocks: Any, last: Sequence[Any], lengths: Sequence[int]) -> Any:
     """Return which bin of a table samples are in, in C order, or -1 for none.
 

@@ -277,8 +277,8 @@ def test_a_collected_chunk_holds_only_what_is_looked_for(monkeypatch: Any) -> No
     left = []
     collect = tasks.collect
 
-    def watched(block: Any, *, grid: Any) -> Any:
-        made = collect(block, grid=grid)
+    def watched(block: Any, *, grid: Any, declared: Any) -> Any:
+        made = collect(block, grid=grid, declared=declared)
         left.append((block.size, made.size))
         return made
 

@@ -59,13 +59,36 @@ def _bare(block: Any) -> Any:
     return block if np.ma.getmaskarray(block).any() else np.ma.getdata(block)
 
 
-#: How blocks lie in memory, and the code that makes them so.
+def undeclared(block: Any) -> Any:
+    """Return a block of another dtype, which becomes what it was where it is converted back.
+
+    What takes it as it is finds other elements, or tables of another size.
+    """
+    kind, size = block.dtype.kind, block.dtype.itemsize
+    if kind == "b":
+        return block * np.int64(3)
+    if kind in "iu":
+        if size == 8:
+            return block.astype("u8" if kind == "i" else "i8")
+        return block.astype("f8") + np.where(block >= 0, 0.25, 0)
+    if kind in "fc" and size < np.dtype(f"{kind}8").itemsize * (1 + (kind == "c")):
+        # By less than what the narrow dtype tells apart.
+        return block.astype("f8" if kind == "f" else "c16") * (1 + 1e-12)
+    if kind in "fc":
+        with np.errstate(all="ignore"):
+            narrow = block.astype("f4" if kind == "f" else "c8")
+        return narrow if ((narrow == block) | (block != block)).all() else block
+    return block
+
+
+#: How blocks lie in memory, or that their dtype is another; and the code that makes them so.
 LAYOUTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "F": (_fortran, "lambda b: b.copy(order='F')"),
     "reversed": (_reversed, "lambda b: b[::-1].copy()[::-1]"),
     "strided": (_strided, "lambda b: b.repeat(2, -1)[..., ::2]"),
     "read-only": (_read_only, "lambda b: (b := b.copy(), b.setflags(write=False))[0]"),
     "bare": (_bare, "lambda b: b if np.ma.getmaskarray(b).any() else np.ma.getdata(b)"),
+    "undeclared": (undeclared, "undeclared"),
 }
 
 
@@ -125,7 +148,8 @@ class Operand:
         chunks = -1 if whole else self.chunks
         code = f"da.from_array({array}, chunks={chunks}{'' if xp is np else ', asarray=False'})"
         if self.layout in LAYOUTS and self.array.ndim:
-            code += f".map_blocks({LAYOUTS[self.layout][1]})"
+            dtype = f", dtype={self.array.dtype.str!r}" if self.layout == "undeclared" else ""
+            code += f".map_blocks({LAYOUTS[self.layout][1]}{dtype})"
         return code
 
 
@@ -204,6 +228,8 @@ class Case:
             line = f"dc.installed()(lambda: da{line[2:]})()"
         if self.compiled and xp is np:
             line = f"counting.WORTH_COMPILING = adding.WORTH_COMPILING = 1; {line}"
+        if ".map_blocks(undeclared" in line:
+            line = f"from fuzz.case import undeclared; {line}"
         if any(isinstance(value, Named) for value in self.options.values()):
             line = f"from dask_coop import monoids; from fuzz import own; {line}"
         return line

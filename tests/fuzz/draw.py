@@ -76,10 +76,10 @@ def chunks(rng: Generator, sides: tuple[int, ...]) -> Chunks:
 
 
 def layout(rng: Generator) -> str:
-    """Return how blocks lie in memory."""
+    """Return how blocks lie in memory, or that their dtype is another."""
     if chance(rng, 0.75):
         return "C"
-    return pick(rng, ["F", "reversed", "strided", "read-only", ">"])
+    return pick(rng, ["F", "reversed", "strided", "read-only", ">", "undeclared", "undeclared"])
 
 
 def operand(rng: Generator, array: Array, axes: str = "abcdefgh") -> Operand:

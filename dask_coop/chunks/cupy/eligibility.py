@@ -102,6 +102,14 @@ def objection_to_dtypes(xs: Sequence[Any]) -> Objection | None:
     return None
 
 
+def objection_to_declared(xs: Sequence[Any], dtype: Any) -> Objection | None:
+    """Say why no launch takes CuPy chunks whose array declares `dtype`, or None."""
+    for x in xs:
+        if dtype is not None and x.dtype != dtype.newbyteorder("="):
+            return Objection(f"a chunk has dtype {x.dtype}, and its array declares {dtype}")
+    return None
+
+
 def objection_to_chunks_together(xs: Sequence[Any], team: Any) -> Objection | None:
     """Say why there is no launch over all CuPy chunks that a process has of an array, or None.
 

@@ -96,7 +96,15 @@ def _flat(x: Array, size: int) -> Iterator[Array]:
 
 
 def _given(loops: ModuleType, x: Array, digits: Digits) -> tuple[Any, ...]:
-    """Return what the loops take."""
+    """Return what the loops take.
+
+    Raises
+    ------
+    TypeError
+        If samples have another dtype than `digits`, whose table a loop would leave.
+    """
+    if key_bits(x.dtype) != key_bits(digits.dtype):
+        raise TypeError(f"samples of dtype {x.dtype} have no digits of dtype {digits.dtype}")
     kind = {"i": loops.SIGNED, "f": loops.FLOAT, "M": loops.DATE, "m": loops.DATE}
     bits = x.view(f"u{x.itemsize}")
     bits.flags.writeable = False

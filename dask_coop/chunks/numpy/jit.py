@@ -4,6 +4,9 @@ Machine code is kept on disk: where NUMBA_CACHE_DIR says, beside the package if 
 or in the user's cache. What is loaded from there is unpickled, so a folder of another owner, or one
 that everybody may write to, is not used. Where there is none to use, every process compiles for
 itself, and a warning says so.
+
+With ``NUMBA_BOUNDSCHECK=1`` in the environment loops raise IndexError where they leave an array,
+instead of writing there; their machine code is not kept then.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -32,6 +35,9 @@ def jit(function: F) -> F:
     It keeps the order of operations.
     """
     compiled: Any = numba.njit(function, nogil=True)
+    if numba.config.BOUNDSCHECK:
+        # What is kept does not tell whether indices are checked.
+        return cast(F, compiled)
     beside = Path(function.__code__.co_filename).parent
     reason = _objection(beside)
     if not reason:

@@ -1,0 +1,182 @@
+"""Chunks of another dtype than their array declares: they become what it declares."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from conftest import to_chunks
+from fuzz.case import undeclared
+from graph.test_graphs import collections, numbers
+
+import dask_coop as dc
+from dask_coop.chunks.dtypes import as_declared, casts
+
+#: Collections that take what Dask's own operators make of the chunks, which are not converted.
+OF_OPERATORS = {"masked sum", "masked mean", "cumsum of parts", "ffill", "ffill of few"}
+OF_OPERATORS |= {"ffill by chain", "bfill", "bfill of parts", "ewm_mean of some", "searchsorted"}
+OF_OPERATORS |= {"elements above 4", "odd elements", "flat indices", "complex weights"}
+OF_OPERATORS |= {"counts of pairs", "density of pairs"}
+
+
+def declare(chunks: da.Array, dtype: Any) -> da.Array:
+    """Return an array that says that its chunks are of `dtype`."""
+    meta = np.zeros_like(chunks._meta, dtype)
+    return chunks.map_blocks(lambda block: block, dtype=dtype, meta=meta)
+
+
+def own(x: da.Array) -> dict[str, da.Array]:
+    return {name: lazy for name, lazy in collections(x).items() if name not in OF_OPERATORS}
+
+
+def assert_alike(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, result in found.items():
+        assert result.dtype == expected[name].dtype, name
+        same = (result == expected[name]) | (
+            (result != result) & (expected[name] != expected[name])
+        )
+        assert same.all(), name
+
+
+@pytest.mark.parametrize("declared", ["f4", "i4", "i8", "u1"])
+def test_every_public_function_takes_chunks_as_declared(xp: Any, declared: str) -> None:
+    honest = to_chunks(xp, numbers().astype(declared), 2)
+    other = honest.map_blocks(undeclared, dtype=declared, meta=honest._meta)
+    with dask.config.set(scheduler="sync"):
+        assert other.blocks[0, 0].compute().dtype != other.dtype
+        expected, found = dask.compute(*map(own, (honest, other)))
+    assert_alike(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("declared", "found"), [("f8", "i8"), ("f8", "f4"), ("f8", ">f8"), ("i8", "i2"), ("f4", "O")]
+)
+def test_every_public_function_takes_equal_elements_of_another_dtype(
+    declared: str, found: str
+) -> None:
+    array = numbers().astype(declared)
+    other = declare(da.from_array(array.astype(found), chunks=2), declared)
+    with dask.config.set(scheduler="sync"):
+        found, expected = dask.compute(own(other), own(da.from_array(array, chunks=2)))
+    assert_alike(found, expected)
+
+
+def test_bool_is_declared(xp: Any) -> None:
+    array = numbers() > 6
+    honest = to_chunks(xp, array, 2)
+    other = honest.map_blocks(undeclared, dtype="?", meta=honest._meta)
+    numbered = to_chunks(xp, numbers(), 2)
+
+    def results(x: da.Array) -> dict[str, da.Array]:
+        names = ("any", "all", "sum", "mean", "min", "argmax", "count_nonzero", "median", "cumsum")
+        names += ("unique", "sort", "flatnonzero", "norm", "cummax")
+        made = {
+            name: getattr(dc, name)(x, **{"axis": None} if name == "sort" else {}) for name in names
+        }
+        made["topk"] = dc.topk(x, 2)
+        made["counts"] = dc.histogram(x, 2, (0, 3))[0]
+        made["bins"] = dc.digitize(x, [0, 1, 2])
+        made["isin"] = dc.isin(x, [True])
+        made["select"] = dc.select(numbered, x)
+        made["where"] = dc.sum(numbered, where=x)
+        made["segments"] = dc.cumsum(numbered, axis=0, segments=x)
+        made["labels"] = dc.groupby_reduce(numbered, x, func="sum", expected_groups=[False, True])[
+            0
+        ]
+        made["lazy labels"] = dc.groupby_reduce(numbered, x, func="sum")[0]
+        made["groups"] = dc.groupby_reduce(x, np.arange(7) % 2, func="any")[0]
+        return made
+
+    with dask.config.set(scheduler="sync"):
+        expected, found = dask.compute(results(honest), results(other))
+    assert_alike(found, expected)
+
+
+@pytest.mark.parametrize("found", ["f8", ">f4", "i8", "O"])
+def test_a_median_of_large_chunks_is_that_of_the_declared_elements(found: str) -> None:
+    # Compiled loops take chunks from some size on.
+    array = (np.arange(80_000) % 1001).astype("f4")
+    x = declare(da.from_array(array.astype(found), chunks=40_000), "f4")
+    assert dc.median(x).compute() == np.median(array)
+    assert dc.median(x).compute().dtype == "f4"
+    assert dc.describe(x).max.compute() == 1000
+
+
+def test_dates_are_declared() -> None:
+    array = np.arange(20, dtype="i8").view("M8[s]")
+    x = declare(da.from_array(array, chunks=6), "M8[ns]")
+    assert dc.max(x).compute() == np.datetime64(19, "s")
+    assert dc.median(x - np.datetime64(0, "s")).compute() == np.timedelta64(9_500, "ms")
+    (counts,) = dask.compute(dc.value_counts(x, n=1)[0])
+    assert counts.dtype == "M8[ns]"
+
+
+def test_strings_are_as_long_as_in_their_chunks() -> None:
+    x = declare(da.from_array(np.array(["long", "longer", "long"]), chunks=2), "U1")
+    np.testing.assert_array_equal(dc.unique(x).compute(), ["long", "longer"])
+
+
+def test_masks_stay() -> None:
+    array = np.ma.array([1.5, 2.5, 3.5], mask=[False, True, False])
+    assert as_declared(array, np.dtype("i4")).tolist() == [1, None, 3]
+    assert as_declared(np.ma.masked, np.dtype("i4")) is np.ma.masked
+
+
+def test_a_block_of_the_declared_dtype_is_not_copied() -> None:
+    array = np.zeros(3, ">f4")
+    assert as_declared(array, np.dtype(">f4")) is array
+    native = np.zeros(3, "f4")
+    assert as_declared(native, np.dtype(">f4")) is native
+
+
+def test_elements_that_cannot_be_converted_are_named() -> None:
+    x = declare(da.from_array(np.array(["a", "b"]), chunks=1), "f8")
+    message = "a chunk has dtype <U1, its array declares float64, and <U1 cannot be converted"
+    with pytest.raises(TypeError, match=message):
+        dc.sum(x).compute(scheduler="sync")
+
+
+def test_a_function_that_casts_pickles_by_its_name() -> None:
+    from dask_coop.graph import tasks
+
+    assert pickle.loads(pickle.dumps(tasks.lift)) is tasks.lift
+    assert casts(lambda a, b: (a, b))(np.zeros(1), 2, declared={0: "i4"})[0].dtype == "i4"
+
+
+#: To be run where Numba compiles with checks of all indices.
+CHECKED = """
+import numpy as np, dask.array as da, dask_coop as dc
+from dask_coop.chunks.numpy import digits
+from dask_coop.algebra.digits import first_digit
+
+x = np.arange(70_000, dtype="f4")
+try:
+    digits.count(x.astype("f8"), first_digit(np.dtype("f4")), None, "i8")
+except TypeError as error:
+    assert "float64" in str(error) and "float32" in str(error), error
+else:
+    raise SystemExit("another dtype is taken")
+loops = digits._loops()
+table = np.zeros(4, "i8")
+try:
+    loops.count(*digits._given(loops, x, first_digit(x.dtype)), table)
+except IndexError:
+    raise SystemExit(0)
+raise SystemExit("written outside of the table")
+"""
+
+
+def test_compiled_loops_check_their_tables_in_debug_mode() -> None:
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKED], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
