@@ -28,6 +28,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, futures_of
+from fuzz.case import undeclared
 from support.clusters import (
     addresses,
     affine,
@@ -159,6 +160,32 @@ def test_the_best_elements_of_chunks_shorter_and_longer_than_they_are_many(clien
         same(dc.topk(x, -3, engine="collective"), np.sort(host)[:, :3])
     line = persist(client, host[:, 0], ((1, 30, 4, 5),))
     same(dc.argtopk(line, 10, engine="collective"), order[:10, 0])
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, m, **kw: dc.sum(x, **kw),
+        lambda x, m, **kw: dc.argmax(x, axis=1, **kw),
+        lambda x, m, **kw: dc.min(x, where=m, initial=5, **kw),
+        lambda x, m, **kw: dc.median(x, **kw),
+        lambda x, m, **kw: dc.histogram(x, 4, (0, 9), weights=x, **kw)[0],
+        lambda x, m, **kw: dc.groupby_reduce(x, np.arange(7) % 3, func="sum", **kw)[0],
+        lambda x, m, **kw: dc.cumsum(x, axis=1, segments=m, **kw),
+    ],
+)
+def test_chunks_become_what_their_arrays_declare(client: Client, call: Any) -> None:
+    for dtype in ("f4", "i4", "i8"):
+        hosts = np.abs(INTS).astype(dtype), INTS > 2
+        honest = [da.from_array(host, chunks=(4, 3)) for host in hosts]
+        others = []
+        for host in hosts:
+            chunks = persist(client, undeclared(host), (4, 3), everywhere=True)
+            others.append(da.Array(chunks.dask, chunks.name, chunks.chunks, dtype=host.dtype))
+        assert client.submit(np.result_type, futures_of(others[0])[0]).result() != dtype
+        expected = values(client, call(*honest))
+        same(values(client, call(*others, engine="collective")), expected, exactly=True)
 
 
 @pytest.mark.usefixtures("fast")
