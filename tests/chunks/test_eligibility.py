@@ -105,3 +105,11 @@ def test_chunks_of_a_process(
         objection = team if isinstance(team, str) else ""
         team = SimpleNamespace(ordinals=team, objection=objection)
     assert str(eligibility.objection_to_chunks_together(xs, team)) == text
+
+
+def test_chunks_are_of_the_declared_dtype() -> None:
+    xs = [SimpleNamespace(dtype=np.dtype(dtype)) for dtype in ("f4", "f8")]
+    objection = str(eligibility.objection_to_declared(xs, np.dtype("f4")))
+    assert objection == "a chunk has dtype float64, and its array declares float32"
+    assert eligibility.objection_to_declared(xs[:1], np.dtype(">f4")) is None
+    assert eligibility.objection_to_declared(xs, None) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +17,7 @@ import pytest
 
 import dask_coop as dc
 from fuzz import draw, exact, families, own
-from fuzz.case import LAYOUTS, Case, Named, Operand
+from fuzz.case import LAYOUTS, Case, Named, Operand, undeclared
 from fuzz.judge import Failure, judge
 from fuzz.shrink import shrink
 from fuzz.work import Tally, fails_alike, work
@@ -116,13 +117,13 @@ def test_every_family_is_drawn_and_every_layout() -> None:
 
 
 def test_a_line_of_python_builds_the_case() -> None:
-    names: dict[str, Any] = {"np": np, "da": da, "dc": dc, "own": own}
+    names: dict[str, Any] = {"np": np, "da": da, "dc": dc, "own": own, "undeclared": undeclared}
     from dask_coop.algebra import monoids
 
     names["monoids"] = monoids
     for index in range(60):
         case = replace(families.draw_case(3, index), compiled=False)
-        code = case.code(np).removeprefix("from dask_coop import monoids; from fuzz import own; ")
+        code = re.sub(r"^(from [\w.]+ import \w+; )+", "", case.code(np))
         case = replace(case, inputs=tuple(replace(o, layout="C") for o in case.inputs))
         try:
             mine = case.call(np)

@@ -352,17 +352,25 @@ def test_other_allocators_serve_too(node: dc.Node) -> None:
         cupy.cuda.set_allocator(before)
 
 
-def test_chunks_of_another_dtype_are_counted_by_plain_tasks(node: dc.Node) -> None:
+def test_chunks_of_another_dtype_become_what_is_declared_in_plain_tasks(node: dc.Node) -> None:
     import cupy
 
-    x = alternating(node, values("f4"))
+    host = values("f4")
+    x = alternating(node, host)
     graph = dict(x.dask)
     with cupy.cuda.Device(node.devices[0]):
-        graph[x.name, 0] = graph[x.name, 0].astype("f8")
+        graph[x.name, 0] = graph[x.name, 0].astype("f8") * (1 + 1e-12)
     x = da.Array(graph, x.name, x.chunks, meta=x._meta)
-    counts = on_host(dc.histogram(x, 9, (-9, 9))[0].compute(scheduler=node.get))
-    np.testing.assert_array_equal(counts, np.histogram(values("f4"), 9, (-9, 9))[0])
-    assert node.explain().endswith("its chunks are of several dtypes")
+    for lazy, expected in (
+        (dc.histogram(x, 9, (-9, 9))[0], np.histogram(host, 9, (-9, 9))[0]),
+        (dc.max(x), host.max()),
+        (dc.median(x), np.median(host)),
+        (dc.cummax(x), np.maximum.accumulate(host)),
+    ):
+        found = on_host(lazy.compute(scheduler=node.get))
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == expected.dtype
+        assert "a chunk has dtype float64, and its array declares float32" in node.explain()
 
 
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
