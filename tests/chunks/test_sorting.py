@@ -1,4 +1,4 @@
-"""Results of float16 do not rest on NumPy's default sort of it, which AVX-512 processors get wrong."""
+"""Float16 is sorted without NumPy's default sort, which is wrong on AVX-512 processors."""
 
 from __future__ import annotations
 
