@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
+from support.explained import launches
 
 import dask_coop as dc
 
@@ -262,7 +263,7 @@ def test_what_is_too_large_for_a_block_is_counted_by_plain_tasks(node: dc.Node) 
     lazy, _ = dc.histogram(alternating(node, host), 1_000_000, (-9, 9))
     got = on_host(lazy.compute(scheduler=node.get))
     np.testing.assert_array_equal(got, np.histogram(host, 1_000_000, (-9, 9))[0])
-    assert node.explain().endswith("does not fit the memory of a block")
+    assert launches(node).endswith("does not fit the memory of a block")
 
 
 def test_a_thousand_random_cases(node: dc.Node) -> None:
@@ -362,7 +363,7 @@ def test_chunks_of_another_dtype_are_counted_by_plain_tasks(node: dc.Node) -> No
     x = da.Array(graph, x.name, x.chunks, meta=x._meta)
     counts = on_host(dc.histogram(x, 9, (-9, 9))[0].compute(scheduler=node.get))
     np.testing.assert_array_equal(counts, np.histogram(values("f4"), 9, (-9, 9))[0])
-    assert node.explain().endswith("its chunks are of several dtypes")
+    assert launches(node).endswith("its chunks are of several dtypes")
 
 
 @pytest.mark.parametrize("dtype", ["f8", "c16"])

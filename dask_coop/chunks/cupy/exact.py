@@ -33,7 +33,7 @@ _BETTER = cupy.ElementwiseKernel(
     "extremum_f4",
     preamble=_RANK,
 )
-_ARITHMETIC = {
+_ARITHMETIC: dict[np.ufunc, Any] = {
     ufunc: cupy.ElementwiseKernel(
         "float32 a, float32 b",
         "float32 y",
