@@ -7,7 +7,7 @@ import importlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -48,6 +48,13 @@ def xp(request: pytest.FixtureRequest) -> ModuleType:
     if request.param == "cupy" and (missing := missing_for_gpu()):
         pytest.skip(missing)
     return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def gives_back() -> Iterator[None]:
+    """Give what a test has taken of the GPU back, for others; CuPy's pool would keep it."""
+    yield
+    importlib.import_module("cupy").get_default_memory_pool().free_all_blocks()
 
 
 @pytest.fixture

@@ -1,12 +1,15 @@
 """Runs the GPU tests and writes what came out to docs/verified.json, one entry for each CUDA.
 
-``python tools/gpu_run.py --add REPORT`` adds what tests/fuzz wrote to FUZZ_REPORT on a GPU.
+``python tools/gpu_run.py --add REPORT`` adds what tests/fuzz wrote to FUZZ_REPORT on a GPU, or
+tools/sanitize.py to SANITIZE_REPORT.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,12 +39,18 @@ class Outcome:
 
 
 def table(entries: list[dict[str, Any]]) -> str:
-    """Return the outcomes as a page of the docs: of the tests, then of random cases if any."""
-    tests = [entry for entry in entries if "cases" not in entry]
+    """Return the outcomes as a page of the docs: of the tests, the sanitizer and random cases."""
+    tests = [entry for entry in entries if _kind(entry) == "passed"]
     page = "# Where the GPU tests ran\n\n" + _rows(
         [*_MACHINE, "passed", "failed", "skipped"], tests
     )
-    fuzzed = [entry for entry in entries if "cases" in entry]
+    sanitized = [entry for entry in entries if _kind(entry) == "sanitized"]
+    if sanitized:
+        tools = sorted({tool for entry in sanitized for tool in entry["sanitized"]})
+        page += "\n## What compute-sanitizer said (`make gpu-sanitize`)\n\n" + _rows(
+            [*_MACHINE, "commit", "seconds", *tools], [{**e, **e["sanitized"]} for e in sanitized]
+        )
+    fuzzed = [entry for entry in entries if _kind(entry) == "cases"]
     if not fuzzed:
         return page
     page += "\n## Where random cases ran (`make fuzz`)\n\n"
@@ -57,6 +66,11 @@ def table(entries: list[dict[str, Any]]) -> str:
 
 
 _MACHINE = ("date", "gpus", "driver", "cuda", "cupy")
+
+
+def _kind(entry: dict[str, Any]) -> str:
+    """Return the key that tells an entry from those of other runs."""
+    return next(key for key in ("cases", "sanitized", "passed") if key in entry)
 
 
 def _rows(columns: list[str], entries: list[dict[str, Any]]) -> str:
@@ -84,13 +98,23 @@ def machine() -> dict[str, Any]:
     }
 
 
+def commit() -> str:
+    """Return the commit: of the repository, or as FUZZ_COMMIT says outside of one."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    except OSError:
+        return os.environ.get("FUZZ_COMMIT", "")
+    return os.environ.get("FUZZ_COMMIT") or done.stdout.strip()
+
+
 def add(entry: dict[str, Any]) -> None:
     """Write an entry to the file and the page, in the place of what the same machine did before."""
     entries = json.loads(TARGET.read_text()) if TARGET.exists() else []
 
     def same(other: dict[str, Any]) -> bool:
         alike = all(other[key] == entry[key] for key in ("cuda", "gpus"))
-        return alike and ("cases" in other) == ("cases" in entry)
+        return alike and _kind(other) == _kind(entry)
 
     entries = [*(other for other in entries if not same(other)), entry]
     TARGET.write_text(json.dumps(entries, indent=2) + "\n")

@@ -1,21 +1,43 @@
-"""Runs a list of cases, with copies and every kind of kernel, under compute-sanitizer's tools."""
+"""Runs a list of cases, with copies and every kind of kernel, under compute-sanitizer's tools.
+
+==================== ============================================================================
+SANITIZE_PROCESSES   how many processes share the GPUs at a time, of up to 1.5 GB each: by default
+                     up to 5
+SANITIZE_REPORT      a file to write the outcome to, which `tools/gpu_run.py --add` takes
+==================== ============================================================================
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
+
+import dask.array as da
+import numpy as np
+
+import dask_coop
+from dask_coop.algebra import monoids
+from dask_coop.algebra.bins import Grid, find_bins
+from dask_coop.algebra.operation import Operation, bind
+from dask_coop.algebra.scan_spec import ScanSpec
+
+REPOSITORY = Path(__file__).parents[1]
 
 # cuda-bindings asks the driver for functions that it is too old for: no error of ours. Those of
 # launches are raised in Python.
@@ -25,6 +47,12 @@ TOOLS = {
     "synccheck": (),
     "initcheck": (),
 }
+
+#: What a process allocates on a GPU at most, and the most states of groups in a case.
+MOST_BYTES, MOST_STATES = 1 << 30, 1 << 23
+
+#: Random cases of each family of tests/fuzz.
+RANDOM = 3
 
 # Lines for a thread, a few, a warp and a block, and one that several blocks share; the same with
 # other lines beside them, few and many, and so many that a thread takes whole ones.
@@ -37,6 +65,9 @@ LINES = (
     *((300, 7, 41), (2, 1000, 37), (1, 1501, 4224)),
 )
 
+GROUPED = ((70_003,), (3, 30_011), (30_011, 3), (700, 90), (90, 700), (3, 200, 70))
+GROUPS = (3, 300, 20_000, 400_000)
+
 MATMULS = (
     ("f4", "plus_times"),
     ("f8", "min_plus"),
@@ -46,6 +77,8 @@ MATMULS = (
     ("i4", "plus_times"),
     ("?", "or_and"),
 )
+
+_F4 = np.dtype("f4")
 
 
 def kinds(source: str) -> set[str]:
@@ -63,31 +96,29 @@ def every_strategy(module: Any, call: Callable[..., Any]) -> None:
             call(strategy=strategy)
 
 
-def cases() -> None:
-    """Launch kernels on small and odd sizes."""
-    import cupy
-    import dask.array as da
-    import numpy as np
+def on_gpu(name: str) -> Any:
+    """Return a module of CuPy chunks; the package has functions of the same names."""
+    return import_module(f"dask_coop.chunks.cupy.{name}")
 
-    import dask_coop
-    from dask_coop.algebra import monoids
-    from dask_coop.algebra.bins import Grid, find_bins
-    from dask_coop.algebra.operation import Operation, bind
-    from dask_coop.algebra.scan_spec import ScanSpec
-    from dask_coop.chunks.cupy import backend, hashed, multichunk
-    from dask_coop.cuda import team as teams
 
-    # The package has functions of the same names.
-    scan, histogram, transpose, matmul = (
-        import_module(f"dask_coop.chunks.cupy.{name}")
-        for name in ("scan", "histogram_strategies", "transpose", "matmul")
-    )
-    rng = np.random.default_rng(0)
-    sums = {}
-    for name in ("f4", "i4"):
-        dtype = np.dtype(name)
-        sums[name] = bind(monoids.SUM, dtype, dtype, "cases")
-    f4 = np.dtype("f4")
+def sums() -> dict[str, Operation]:
+    """Return sums of two dtypes."""
+    dtypes = {name: np.dtype(name) for name in ("f4", "i4")}
+    return {name: bind(monoids.SUM, dtype, dtype, "cases") for name, dtype in dtypes.items()}
+
+
+def compute(*results: Any) -> None:
+    """Compute lazy results one after the other."""
+    for result in results:
+        result.compute(scheduler="synchronous")
+
+
+# The parts: each is a process of its own, and takes CuPy and random numbers.
+
+
+def reductions(cupy: Any, rng: np.random.Generator) -> None:
+    """Reduce lines of any length."""
+    backend = on_gpu("backend")
     for shape in ROWS + COLUMNS:
         x = cupy.asarray(rng.random(shape, dtype="f4"))
         for axis in (*range(x.ndim), None):
@@ -97,9 +128,14 @@ def cases() -> None:
                 *(monoids.SUM, monoids.MINMAX, monoids.MOMENTS, monoids.REPRODUCIBLE_SUM),
                 monoids.ARGMAX,
             ):
-                backend.lift(bind(monoid, f4, f4, "cases"), x, axes)
+                backend.lift(bind(monoid, _F4, _F4, "cases"), x, axes)
+
+
+def scans(cupy: Any, rng: np.random.Generator) -> None:
+    """Scan lines of any length."""
+    scan = on_gpu("scan")
     for shape in LINES:
-        for name, op in sums.items():
+        for name, op in sums().items():
             x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
             (state,) = op.monoid.dtypes(op.element)
             for base in (None, cupy.ones(shape[::2], state)):
@@ -107,7 +143,11 @@ def cases() -> None:
                 every_strategy(scan, partial(scan.scan_lines, op, x, y, base, shape))
                 heads = cupy.asarray(rng.random(shape) < 0.01)
                 scan.scan_lines(op, x, y, base, shape, segments=heads)
-    # In the order of elements, as states of two fields.
+
+
+def ordered(cupy: Any, rng: np.random.Generator) -> None:
+    """Reduce and scan in the order of elements, as states of two fields."""
+    scan, backend = on_gpu("scan"), on_gpu("backend")
     affine = dask_coop.Monoid(
         "affine",
         lambda f, g: (f[0] * g[0], g[0] * f[1] + g[1]),
@@ -117,12 +157,17 @@ def cases() -> None:
         finalize=lambda f: f[1],
         cuda={"lift": "{x, x}", "combine": "{a.f0 * b.f0, b.f0 * a.f1 + b.f1}"},
     )
-    op = Operation(affine, f4, affine.result)
+    op = Operation(affine, _F4, affine.result)
     for shape in LINES:
         x = cupy.asarray(rng.random(shape, dtype="f4"))
         backend.lift(op, x, (1,))
         y = cupy.empty(16 * x.size, "u1")
         every_strategy(scan, partial(scan.scan_lines, op, x, y, None, shape))
+
+
+def histograms(cupy: Any, rng: np.random.Generator) -> None:
+    """Count samples, and distinct elements."""
+    histogram, hashed = on_gpu("histogram_strategies"), on_gpu("hashed")
     for name in ("f4", "i4", "u1"):
         x = cupy.asarray(rng.integers(0, 200_000, 100_003).astype(name))
         for n in (10, 60_000, 131_072, 300_000)[: 1 if name == "u1" else None]:
@@ -136,54 +181,80 @@ def cases() -> None:
         for few in (10, 15_000):
             x = cupy.asarray(rng.integers(0, few, 200_003).astype(name))
             assert hashed.count_distinct(x) is not None
+
+
+def lookups(cupy: Any, rng: np.random.Generator) -> None:
+    """Find bins, count by lines, reduce and scan with masks."""
     for name in ("f4", "i8"):
         x = cupy.asarray(rng.integers(0, 100, (33, 1001)).astype(name))
         lazy = da.from_array(x, chunks=(20, 600), asarray=False)
-        for result in (
+        compute(
             dask_coop.digitize(lazy, [10, 20, 77], right=True),
             dask_coop.histogram(lazy, 7, (3, 90), axis=0, flow=True)[0],
             dask_coop.histogram2d(lazy.ravel(), lazy.ravel(), 9)[0],
             dask_coop.sum(lazy, axis=1, where=lazy > 50),
             dask_coop.var(lazy, axis=0, where=lazy > 50),
             dask_coop.cumsum(lazy, axis=1, segments=lazy > 98, reverse=True),
-        ):
-            result.compute(scheduler="synchronous")
+        )
+
+
+def orders(cupy: Any, rng: np.random.Generator) -> None:
+    """Find elements by their ranks, and by masks."""
+    backend = on_gpu("backend")
     for name in ("f4", "i8"):
         for shape in ((50, 300), (500, 60), (5000, 7), (100_003, 2)):
             x = cupy.asarray(rng.integers(0, 9999, shape).astype(name))
             backend.order_statistics(x, (0,), np.zeros((x.shape[1], 2), "i8"))
         x = cupy.asarray(rng.integers(0, 9999, 300_003).astype(name))
         lazy = da.from_array(x, chunks=200_001, asarray=False)
-        for result in (
+        compute(
             dask_coop.quantile(lazy, [0.1, 0.5, 0.9]),
             dask_coop.topk(lazy, 20),
             dask_coop.select(lazy, lazy > 5000),
             dask_coop.flatnonzero(lazy > 9000),
-        ):
-            result.compute(scheduler="synchronous")
+        )
+
+
+def group_cases() -> Iterator[tuple[tuple[int, ...], bool, int]]:
+    """Yield shapes, whether they are transposed, and numbers of groups along the last axis."""
+    for shape, transposed, n in product(GROUPED, (False, True), GROUPS):
+        lines = math.prod(shape[1:] if transposed else shape[:-1])
+        if lines * n <= MOST_STATES and (len(shape) > 1 or not transposed):
+            yield shape, transposed, n
+
+
+def groups(cupy: Any, rng: np.random.Generator) -> None:
+    """Reduce few groups and many."""
+    backend = on_gpu("backend")
     rows = [monoids.SUM, monoids.MEAN, monoids.VAR, monoids.MAX, monoids.ARGMAX]
-    for name in ("f4", "f8", "i4"):
+    for name, (shape, transposed, n) in product(("f4", "f8", "i4"), group_cases()):
         dtype = np.dtype(name)
         ops = [bind(row, dtype, row.output(dtype), "cases") for row in rows]
-        for shape in ((70_003,), (700, 90), (90, 700), (3, 200, 70)):
-            x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
-            for n in (3, 300, 20_000, 400_000):
-                for lies in (x, x.T):
-                    codes = cupy.asarray(rng.integers(-1, n, lies.shape[-1]))
-                    for some in (ops, ops[:1], ops[3:4]):
-                        backend.lift_groups(some, lies, codes, n)
+        x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
+        x = x.T if transposed else x
+        codes = cupy.asarray(rng.integers(-1, n, x.shape[-1]))
+        for some in (ops, ops[:1], ops[3:4]):
+            backend.lift_groups(some, x, codes, n)
+
+
+def windows(cupy: Any, rng: np.random.Generator) -> None:
+    """Reduce windows, and fill gaps."""
     for shape in ((700, 90), (90, 700), (5, 30_003)):
         x = cupy.asarray(rng.random(shape, dtype="f4"))
         lazy = da.from_array(cupy.where(x < 0.2, cupy.nan, x), chunks=-1, asarray=False)
         for axis in (0, 1):
             window = min(40, shape[axis])
-            for result in (
+            compute(
                 *(dask_coop.ffill(lazy, axis), dask_coop.bfill(lazy, axis, 3)),
                 *(dask_coop.ewm_mean(lazy, axis, span=9), dask_coop.logcumsumexp(lazy, axis)),
                 *(f(lazy, window, 1, axis) for f in (dask_coop.move_mean, dask_coop.move_max)),
                 *(f(lazy, 3, 1, axis) for f in (dask_coop.move_std, dask_coop.move_min)),
-            ):
-                result.compute(scheduler="synchronous")
+            )
+
+
+def matrices(cupy: Any, rng: np.random.Generator) -> None:
+    """Transpose and multiply."""
+    transpose, matmul = on_gpu("transpose"), on_gpu("matmul")
     for name in ("u1", "u2", "f4", "f8", "c16"):
         for shape, axes in (
             ((300, 257), (1, 0)),
@@ -197,16 +268,23 @@ def cases() -> None:
         for strategy in ("bytes", "tiles"):
             with suppress(ValueError):
                 matmul.matmul(a, b, semiring, strategy)
-    # One GPU is a team too, and the sanitizer runs the kernels of several one at a time.
+
+
+def chunks_together(cupy: Any, rng: np.random.Generator) -> None:
+    """Launch kernels over several chunks: one GPU is a team, too."""
+    from dask_coop.cuda import team as teams
+
+    multichunk = on_gpu("multichunk")
+    # The sanitizer runs the kernels of several GPUs one at a time.
     team = teams.Team([0], 60.0)
-    grids = [Grid((find_bins(n, (0, 99), f4),)) for n in (10, 60_000)]
+    grids = [Grid((find_bins(n, (0, 99), _F4),)) for n in (10, 60_000)]
     counts = bind(monoids.COUNTS, np.dtype("i8"), np.dtype("i8"), "cases")
-    for name, op in sums.items():
+    for name, op in sums().items():
         xs = [cupy.asarray(rng.integers(0, 99, n).astype(name)) for n in (5000, 0, 1, 300_003)]
         multichunk.reduce(team, op, xs, None)
         for monoid in (monoids.MOMENTS, monoids.ARGMAX):
-            multichunk.lift_all(bind(monoid, f4, f4, "cases"), xs)
-            multichunk.reduce(team, bind(monoid, f4, f4, "cases"), xs, None)
+            multichunk.lift_all(bind(monoid, _F4, _F4, "cases"), xs)
+            multichunk.reduce(team, bind(monoid, _F4, _F4, "cases"), xs, None)
         for spec in (ScanSpec(0), ScanSpec(0, exclusive=True, reverse=True)):
             multichunk.scan(team, op, xs, [True, True, False, True], spec)
             swept = multichunk.upsweep(op, spec, xs)
@@ -215,19 +293,14 @@ def cases() -> None:
             multichunk.downsweep(op, spec, xs, list(zip(*states, strict=True)), memo)
         for grid in grids:
             multichunk.histogram(team, counts, xs, grid)
-    cupy.cuda.runtime.deviceSynchronize()
 
 
-def transfers() -> None:
+def transfers(cupy: Any, rng: np.random.Generator) -> None:
     """Copy arrays to the GPU and back, in small pieces."""
-    import cupy
-    import numpy as np
-
     from dask_coop.cuda import transfer
 
     # So that few elements are many pieces, with a last one that is shorter.
     transfer.BUFFER_BYTES, transfer.SMALL_BYTES = 4096, 1
-    rng = np.random.default_rng(0)
     line, cube = rng.integers(0, 256, 100_003).astype("u1"), rng.random((33, 7, 65))
     for x in (
         *(line, line[::2], line[::-1], line[:1], cube, np.asfortranarray(cube)),
@@ -242,17 +315,73 @@ def transfers() -> None:
     transfer.close()
 
 
-def run_cases() -> None:
-    """Run the cases as this GPU does, and as one without clusters and bulk copies."""
+def random_cases(share: int, shares: int, cupy: Any, rng: np.random.Generator) -> None:
+    """Judge a few random cases of a share of the families: so every public function has some."""
+    sys.path.insert(0, str(REPOSITORY / "tests"))
+    from fuzz.families import FAMILIES
+    from fuzz.work import work
+
+    for name in [*FAMILIES][share::shares]:
+        if not FAMILIES[name].of_numpy_chunks:
+            tally = work(cupy, 0, only=(name,), cases=RANDOM, patience=0)
+            if tally.found:
+                raise SystemExit(str(tally.found[0]))
+
+
+_SHARES = 3
+#: Each is a process, those of the second table once more with the kernels for GPUs without clusters
+#: and bulk copies.
+ONCE: dict[str, Callable[[Any, np.random.Generator], None]] = {
+    "transfers": transfers,
+    **{f"random_{i}": partial(random_cases, i, _SHARES) for i in range(_SHARES)},
+}
+TWICE: dict[str, Callable[[Any, np.random.Generator], None]] = {
+    part.__name__: part
+    for part in (
+        *(reductions, scans, ordered, histograms, lookups, orders, groups, windows, matrices),
+        chunks_together,
+    )
+}
+JOBS = (*ONCE, *TWICE, *(f"{name} portable" for name in TWICE))
+
+
+def modest(cupy: Any) -> Callable[[int], Any]:
+    """Return what allocates memory, all in all no more than a process may.
+
+    It is no pool, whose blocks are larger than what was asked for and seldom fresh.
+    """
+    live = 0
+
+    class Memory(cupy.cuda.Memory):  # type: ignore[misc]
+        def __init__(self, size: int) -> None:
+            nonlocal live
+            if live + size > MOST_BYTES:
+                raise MemoryError(f"{live + size:,} bytes on the GPU, at most {MOST_BYTES:,}")
+            live += size
+            super().__init__(size)
+
+        def __del__(self) -> None:
+            nonlocal live
+            live -= self.size
+
+    return lambda size: cupy.cuda.MemoryPointer(Memory(size), 0)
+
+
+def run_part(job: str, launched_file: str) -> None:
+    """Run a part's cases, and write down what kinds of kernels were launched."""
     import cupy
 
-    from dask_coop.chunks.cupy import program_sets
     from dask_coop.cuda import compiler, launch
     from dask_coop.cuda import team as teams
     from dask_coop.cuda.devices import device
 
-    # Without a pool, whose blocks are larger than what was asked for and seldom fresh.
-    cupy.cuda.set_allocator(None)
+    name, _, portable = job.partition(" ")
+    if portable:
+        if not device(0).hopper:
+            return
+        os.environ["DASK_COOP_PORTABLE"] = "1"
+        device.cache_clear()
+    cupy.cuda.set_allocator(modest(cupy))
     launched: set[str] = set()
     load, options = launch.load, compiler._options
 
@@ -263,15 +392,45 @@ def run_cases() -> None:
     launch.load = teams.load = recording
     # All kernels are called `entry`: only by their lines can one be told from another.
     compiler._options = lambda *how, **more: replace(options(*how, **more), lineinfo=True)
-    transfers()
-    cases()
-    if device(0).hopper:
-        os.environ["DASK_COOP_PORTABLE"] = "1"
-        device.cache_clear()
-        cases()
-    listed = set().union(*map(kinds, program_sets.everything()))
-    if missing := listed - launched:
-        raise SystemExit(f"no case launches {', '.join(sorted(missing))}")
+    (ONCE | TWICE)[name](cupy, np.random.default_rng(0))
+    cupy.cuda.runtime.deviceSynchronize()
+    Path(launched_file).write_text(json.dumps(sorted(launched)))
+
+
+class Runner:
+    """Runs parts in processes of their own, spread over the GPUs."""
+
+    def __init__(self, folder: str) -> None:
+        import cupy
+
+        self.folder, self.gpus = Path(folder), cupy.cuda.runtime.getDeviceCount()
+        self.processes = int(os.environ.get("SANITIZE_PROCESSES") or min(5, os.cpu_count() or 1))
+
+    def run(self, jobs: list[tuple[str, str]], sanitizer: str) -> dict[tuple[str, str], int]:
+        """Run jobs, each with its tool or none; print what fails, and return all exit statuses."""
+        with ThreadPoolExecutor(self.processes) as pool:
+            numbered = [(i, *job, sanitizer) for i, job in enumerate(jobs)]
+            return dict(zip(jobs, pool.map(lambda job: self._run(*job), numbered), strict=True))
+
+    def launched(self) -> set[str]:
+        """Return the kinds of kernels that parts have launched."""
+        return {
+            name for file in self.folder.glob("*.json") for name in json.loads(file.read_text())
+        }
+
+    def _run(self, number: int, tool: str, job: str, sanitizer: str) -> int:
+        out = self.folder / f"{job.replace(' ', '-')}.json"
+        command = [sys.executable, __file__, "--part", job, str(out)]
+        if tool:
+            own = ["--tool", tool, "--error-exitcode", "1", *TOOLS[tool]]
+            command = [sanitizer, *own, *command]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        devices = visible.split(",") if visible else [*map(str, range(self.gpus))]
+        gpu = {"CUDA_VISIBLE_DEVICES": devices[number % len(devices)]}
+        done = subprocess.run(command, env=os.environ | gpu, capture_output=True, text=True)
+        if done.returncode:
+            print(f"{tool or 'alone'}, {job}:\n{done.stdout}{done.stderr}", flush=True)
+        return done.returncode
 
 
 def main(tools: list[str]) -> int:
@@ -279,28 +438,37 @@ def main(tools: list[str]) -> int:
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         raise SystemExit("compute-sanitizer is not on the PATH; it comes with the CUDA toolkit")
-    run = [sys.executable, __file__, "--cases"]
-    # What this compiles, the others find in the cache.
-    subprocess.run(run, check=True)
-    worst, start = 0, monotonic()
+    from dask_coop.chunks.cupy import program_sets
+
+    start = monotonic()
     with TemporaryDirectory() as folder:
-        running = {}
-        for tool in tools:
-            command = [sanitizer, "--tool", tool, "--error-exitcode", "1", *TOOLS[tool], *run]
-            with Path(folder, tool).open("w") as log:
-                running[tool] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        for tool, process in running.items():
-            status = process.wait()
-            if status:
-                print(Path(folder, tool).read_text())
-            found = "found something" if status else "clean"
-            print(f"{tool}: {found}, {monotonic() - start:.0f} s", flush=True)
-            worst = max(worst, abs(status))
-    return worst
+        runner = Runner(folder)
+        # What this compiles, the others find in the cache.
+        if any(runner.run([("", job) for job in JOBS], sanitizer).values()):
+            return 1
+        listed = set().union(*map(kinds, program_sets.everything()))
+        if missing := listed - runner.launched():
+            raise SystemExit(f"no case launches {', '.join(sorted(missing))}")
+        print(f"alone: {monotonic() - start:.0f} s", flush=True)
+        found = runner.run([*product(tools, JOBS)], sanitizer)
+    seconds = round(monotonic() - start)
+    outcome = {}
+    for tool in tools:
+        failed = [job for job in JOBS if found[tool, job]]
+        outcome[tool] = f"found something in {', '.join(failed)}" if failed else "clean"
+        print(f"{tool}: {outcome[tool]}", flush=True)
+    print(f"{len(JOBS)} parts, {seconds} s", flush=True)
+    if report := os.environ.get("SANITIZE_REPORT"):
+        from gpu_run import commit, machine
+
+        entry = {**machine(), "commit": commit(), "seconds": seconds, "sanitized": outcome}
+        Path(report).write_text(json.dumps(entry, indent=2) + "\n")
+    return int(any(found.values()))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--cases"]:
-        run_cases()
-    else:
-        raise SystemExit(main(sys.argv[1:] or list(TOOLS)))
+    match sys.argv[1:]:
+        case ["--part", job, launched_file]:
+            run_part(job, launched_file)
+        case given:
+            sys.exit(main(given or list(TOOLS)))

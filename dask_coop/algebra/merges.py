@@ -10,8 +10,8 @@ import numpy as np
 State = tuple[Any, ...]
 
 #: What loads the module of a library whose own functions are not exact, by its name: CuPy's take
-#: subnormal float32 for zero. It has `extremum` and `comparable`, which return what a ufunc finds
-#: of two arrays, and two arrays that compare as they do.
+#: subnormal float32 for zero. It has `extremum`, `arithmetic` and `cast`, as they are here, and
+#: `comparable`, which returns two arrays that compare as two others do.
 EXACT: dict[str, Callable[[], Any]] = {}
 
 
@@ -19,6 +19,25 @@ def extremum(ufunc: np.ufunc, a: Any, b: Any) -> Any:
     """Return the extrema that a ufunc finds of two arrays, exactly."""
     exact = _exact(a, b)
     return ufunc(a, b) if exact is None else exact.extremum(ufunc, a, b)
+
+
+def arithmetic(ufunc: np.ufunc, a: Any, b: Any) -> Any:
+    """Return the sum, difference or product of two arrays, exactly rounded."""
+    exact = _exact(a, b)
+    return ufunc(a, b) if exact is None else exact.arithmetic(ufunc, a, b)
+
+
+def equals(a: Any, b: Any) -> Any:
+    """Return where two arrays are equal, exactly."""
+    exact = _exact(a, b)
+    a, b = (a, b) if exact is None else exact.comparable(a, b)
+    return a == b
+
+
+def cast(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an array, or a scalar, as one of a dtype, exactly rounded."""
+    exact = _exact(x, x)
+    return x.astype(dtype, copy=False) if exact is None else exact.cast(x, dtype)
 
 
 def _exact(a: Any, b: Any) -> Any:

@@ -16,6 +16,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from dask_coop.algebra.merges import arithmetic, equals
+
 Array = np.ndarray[Any, Any]
 
 Method = Literal[
@@ -124,11 +126,13 @@ class Quantiles:
         if gamma is None:
             return low
         gamma = gamma.astype("f8") if self.weak else gamma
-        rest, is_late, distance = 1 - gamma, gamma >= 0.5, high - low
+        rest, is_late, distance = 1 - gamma, gamma >= 0.5, arithmetic(np.subtract, high, low)
         if self.weak and low.dtype.kind == "f":
             # So are Python numbers rounded that do not change the dtype of an array.
             gamma, rest = gamma.astype(low.dtype), rest.astype(low.dtype)
-        return np.where(is_late, high - distance * rest, low + distance * gamma)
+        before = arithmetic(np.subtract, high, arithmetic(np.multiply, distance, rest))
+        behind = arithmetic(np.add, low, arithmetic(np.multiply, distance, gamma))
+        return np.where(is_late, before, behind)
 
     def end(self, low: Any, high: Any, gamma: Any, size: int) -> Any:
         """Return the quantiles of `size` elements; of none, `low`, which is NaN."""
@@ -145,9 +149,13 @@ def _middle(low: Any, high: Any) -> Any:
     if low.dtype.kind == "M":
         # NumPy adds no dates, but durations to them.
         return low + _middle(high - high, high - low)
-    mean = np.mean(np.stack([low, high]), axis=0)
+    if low.dtype == np.float32:
+        half = np.full_like(low, 0.5)
+        mean = arithmetic(np.multiply, arithmetic(np.add, low, high), half)
+    else:
+        mean = np.mean(np.stack([low, high]), axis=0)
     # The sum of an element and itself may be more than its dtype holds.
-    return np.where(low == high, low, mean).astype(mean.dtype)
+    return np.where(equals(low, high), low, mean).astype(mean.dtype)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.algebra.merges import cast
+
 #: The binary logarithm of the ratio of neighbouring units.
 WIDTH = 24
 
@@ -143,7 +145,7 @@ def narrow(x: Any, output: np.dtype[Any]) -> Any:
         bits = x.view("i8")
         below = (1 << 29) - 1
         x = np.where(bits & below != 0, bits & ~below | below + 1, bits).view("f8")
-    return np.where(x != x, output.type(np.nan), x.astype(output))[()]
+    return np.where(x != x, output.type(np.nan), cast(x, output))[()]
 
 
 def _round(exponent: Any, digits: Sequence[Any], to_odd: bool) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.merges import merge_variances
+from dask_coop.algebra.merges import cast, extremum, merge_variances
 from dask_coop.algebra.monoids import MEAN, MOMENTS, VAR, State
 from dask_coop.algebra.operation import Operation, compensated
 
@@ -77,7 +77,7 @@ class Window:
         valid = x == x
         if self.statistic in ("min", "max"):
             return valid.astype("i8"), np.where(valid, x, x.dtype.type(self._worst))
-        values = np.where(valid, x, x.dtype.type(0)).astype("f8")
+        values = cast(np.where(valid, x, x.dtype.type(0)), np.dtype("f8"))
         if self.statistic in ("var", "std"):
             return valid.astype("i8"), values, np.zeros_like(values)
         return valid.astype("i8"), values
@@ -91,8 +91,9 @@ class Window:
         with np.errstate(all="ignore"):
             if self.statistic in ("var", "std"):
                 return merge_variances(a, b)
-            ufunc = {"min": np.minimum, "max": np.maximum}.get(self.statistic, np.add)
-            return a[0] + b[0], ufunc(a[1], b[1])
+            ufunc = {"min": np.minimum, "max": np.maximum}.get(self.statistic)
+            both = a[1] + b[1] if ufunc is None else extremum(ufunc, a[1], b[1])
+            return a[0] + b[0], both
 
     def finish(self, state: State) -> Any:
         """Return the results of windows."""

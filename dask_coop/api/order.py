@@ -99,8 +99,7 @@ def quantile(
     Of all elements: radix selection (`dask_coop.algebra.digits`). Every read counts the samples by
     16 bits of their keys, for all quantiles together, so elements of 32 bits are read twice; there
     is no sort, and the chunks stay as they are. Along some axes: blocks of whole lines are made, no
-    larger than the chunks where lines are not, and elements selected in each. What lies between two
-    elements of a line of CuPy chunks is CuPy's arithmetic, which takes subnormal float32 for zero.
+    larger than the chunks where lines are not, and elements selected in each.
 
     Examples
     --------
@@ -261,7 +260,8 @@ def median(
     Returns
     -------
     dask.array.Array
-        Lazy: the element in the middle, or the mean of the two there. NaN where there is one.
+        Lazy: the element in the middle, or the mean of the two there; of two that are equal, one,
+        where NumPy's sum of both may overflow. NaN where there is one.
 
     Raises
     ------
@@ -306,6 +306,11 @@ def nanmedian(
     ------
     TypeError, ValueError, AxisError
         As for :func:`quantile`.
+
+    Notes
+    -----
+    Two float16 are added as float32, as :func:`numpy.median` does; of short lines
+    :func:`numpy.nanmedian` adds them as float16, which makes infinity of two that are 32768.
     """
     given = Arguments(axis, out, "linear", keepdims, None, split_every, recompute)
     return _quantiles("nanmedian", a, None, given, skipna=True)

@@ -90,7 +90,8 @@ def sum(
     A reproducible sum is that of fixed-point digits, after J. Demmel and H. D. Nguyen, "Parallel
     Reproducible Summation", IEEE Transactions on Computers 64 (2015): every element is taken to
     within 2**-72 of the largest one, in magnitude, and the sum of that is exact and rounded once,
-    to the dtype of the result. A sum of float16 is exact before that. An exact zero is +0.
+    to the dtype of the result. A sum of float16 is exact before that. An exact zero is +0, and of
+    NaN neither the sign nor the other bits are promised.
 
     Of masked arrays, in NumPy chunks, what is masked is left out, here and in every reduction, scan
     and histogram, along with what `where` leaves out. As those of :mod:`numpy.ma`, a reduction

@@ -313,7 +313,7 @@ def _whole_lines(name: str, x: da.Array, axis: int) -> da.Array:
 
 
 def _values(k: int, axis: int, state: State) -> Any:
-    values = np.sort(state[0], -1)
+    values = chunks.backend_of(state[0]).sort(state[0], -1, False)
     return np.moveaxis(values[..., ::-1] if k > 0 else values, -1, axis)
 
 

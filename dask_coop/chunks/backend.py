@@ -377,7 +377,7 @@ BACKENDS = {
     ),
 }
 
-EXACT["cupy"] = partial(import_module, "dask_coop.chunks.cupy.states")
+EXACT["cupy"] = partial(import_module, "dask_coop.chunks.cupy.exact")
 
 
 def kind(x: Any, name: str = "an array") -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.algebra.merges import cast
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks.blocks import blocks
@@ -36,7 +37,7 @@ def move(window: Window, x: Array, halo: Array, base: State | None, room: int) -
             inner = tuple(np.expand_dims(np.asanyarray(field), -1) for field in base)
             inner = tuple(np.broadcast_to(field, (*lines, 1))[part] for field in inner)
             found = window.combine(inner, found)
-        out[part] = window.finish(found)
+        out[part] = cast(window.finish(found), result.dtype)
     return result
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,7 +144,7 @@ def values_of(label: Any, threads: int) -> Codes:
 def merge(*, ops: Ops, tables: list[Table]) -> Table:
     """Put tables together, in their order."""
     groups_of, states = zip(*tables, strict=True)
-    union = reduce(np.union1d, groups_of)
+    (union,) = distinct().combine_all([(groups,) for groups in groups_of])
     how = grouped.placed([*groups_of], union)
     return union, grouped.merge(ops=ops, states=[*states], **how._asdict())
 

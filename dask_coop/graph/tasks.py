@@ -27,6 +27,7 @@ from dask.task_spec import Alias, List, Task, TaskRef
 from dask_coop import chunks
 from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.digits import Digits
+from dask_coop.algebra.merges import cast
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -101,7 +102,7 @@ def aggregate(
 ) -> Any:
     """Return a block of a result: an array of the kind `to`, with new axes at `expand`."""
     with np.errstate(invalid="ignore"):
-        result = finalize(op.combine(states)).astype(dtype, copy=False)
+        result = cast(finalize(op.combine(states)), dtype)
     # What is masked and has no axis is a constant without a dtype.
     return chunks.asarray(np.expand_dims(result, expand) if expand else result[()], to)
 

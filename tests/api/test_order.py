@@ -477,3 +477,14 @@ def test_every_digit_narrows_the_search_until_keys_are_whole() -> None:
     ordered = np.sort(array)
     np.testing.assert_array_equal(low, ordered[[499, 2499]])
     np.testing.assert_array_equal(high, ordered[[500, 2500]])
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_medians_of_the_largest_numbers_are_finite(xp: Any, dtype: str) -> None:
+    most = np.finfo(dtype).max
+    lines = np.array([[most, np.nan, most], [-most, -most, np.nan]], dtype)
+    x = da.from_array(xp.asarray(lines), chunks=(1, 3), asarray=False)
+    assert to_numpy(xp, dc.nanmedian(x, axis=1)).tolist() == [most, -most]
+    if dtype == "f2":
+        near = da.from_array(xp.asarray(np.array([40000, 50000], dtype)), chunks=1, asarray=False)
+        assert to_numpy(xp, dc.nanmedian(near)) == 44992

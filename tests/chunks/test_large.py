@@ -74,6 +74,7 @@ def test_any_number_of_bins(cp: Any, bins: int) -> None:
     np.testing.assert_array_equal(cp.asnumpy(counts.compute()), expected)
 
 
+@pytest.mark.usefixtures("gives_back")
 def test_more_than_32_bits_of_elements(cp: Any) -> None:
     n = (1 << 31) + 7
     chunk = cp.ones(n, "u1")

@@ -109,3 +109,18 @@ def test_random_cases_have_a_table_of_their_own(
     assert "| 2026-11-22 | 1 x H200 | 1 | 12090 | 14 | 7 | 0 | 1 |" in page
     assert "| abc | 240 | 14 | 110,000 | 2 |" in page
     assert "| 12090 | 60,000 | 50,000 |" in page
+
+
+def test_what_the_sanitizer_said_has_a_table_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_run, "TARGET", tmp_path / "verified.json")
+    machine = {"date": "2026-11-22", "gpus": ["H100"], "driver": 1, "cuda": 12090, "cupy": "14"}
+    gpu_run.add({**machine, "passed": 7, "failed": 0, "skipped": 1})
+    for memcheck in ("found something in groups", "clean"):
+        outcome = {"memcheck": memcheck, "racecheck": "clean"}
+        gpu_run.add({**machine, "commit": "abc", "seconds": 90, "sanitized": outcome})
+    assert len(json.loads(gpu_run.TARGET.read_text())) == 2
+    page = gpu_run.TARGET.with_suffix(".md").read_text()
+    assert "| 2026-11-22 | 1 x H100 | 1 | 12090 | 14 | 7 | 0 | 1 |" in page
+    assert "| 14 | abc | 90 | clean | clean |" in page

@@ -145,28 +145,17 @@ class Run:
 
     def entry(self, seconds: float) -> dict[str, Any]:
         """Return what docs/verified.json says of the run."""
-        entry: dict[str, Any] = {}
-        if self.chunks == "cupy":
-            from gpu_run import machine
+        from gpu_run import commit, machine
 
-            entry = machine()
+        entry = machine() if self.chunks == "cupy" else {}
         return {
             **entry,
-            "commit": os.environ.get("FUZZ_COMMIT") or _commit(),
+            "commit": commit(),
             "seed": self.seed,
             "seconds": round(seconds),
             "processes": self.processes,
             **{name: dict(sorted(counts.items())) for name, counts in self.counts.items()},
         }
-
-
-def _commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip()
 
 
 def main() -> int:

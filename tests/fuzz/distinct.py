@@ -44,7 +44,7 @@ def draw_lookup(rng: draw.Generator) -> Case:
         options: dict[str, Any] = {"invert": True} if draw.chance(rng, 0.3) else {}
         options |= draw.split_every(rng)
         return Case("lookup", name, inputs, {}, options, compiled=compiled)
-    a = np.sort(others[: int(rng.integers(0, 99))])
+    a = np.sort(others[: int(rng.integers(0, 99))], kind="stable")
     inputs = draw.operand(rng, a, "z"), draw.operand(rng, x)
     options = {"side": "right"} if draw.chance(rng, 0.5) else {}
     return Case("lookup", name, inputs, {}, options, compiled=compiled)
@@ -77,7 +77,8 @@ def expect_unique(case: Case) -> list[Expected]:
 
 
 def _expect_counts(case: Case) -> list[Expected]:
-    values, counts = np.unique(case.x, return_counts=True)
+    # By indices: NumPy's sort of float16 itself is not to be trusted (chunks/numpy/sorting.py).
+    values, _, counts = np.unique(case.x, return_index=True, return_counts=True)
     if case.option("dropna", True):
         kept = values == values
         values, counts = values[kept], counts[kept]
@@ -96,7 +97,7 @@ def expect_lookup(case: Case) -> list[Expected]:
     if case.function == "isin":
         found = np.isin(first, second, invert=case.option("invert", False))
         return [Expected(found, chunks=case.inputs[0].chunks)]
-    if not np.array_equal(first, np.sort(first), equal_nan=first.dtype.kind in "fc"):
+    if not np.array_equal(first, np.sort(first, kind="stable"), equal_nan=first.dtype.kind in "fc"):
         raise ValueError("not sorted")
     found = np.searchsorted(first, second, case.option("side", "left"))
     return [Expected(found, "i8", chunks=case.inputs[1].chunks)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_coop.algebra.quantiles import METHODS
 from fuzz import draw, reductions
-from fuzz.case import Case
+from fuzz.case import Array, Case
 from fuzz.exact import Expected
 
 NAMES = ["quantile", "percentile", "median", "nanquantile", "nanpercentile", "nanmedian"]
@@ -50,4 +50,20 @@ def expect_quantile(case: Case) -> list[Expected]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         value = np.asarray(getattr(np, case.function)(case.x, **given))
+        if "median" in case.function and case.x.dtype.kind == "f":
+            value = _without_overflow(case, value, given)
     return [Expected(value)]
+
+
+def _without_overflow(case: Case, value: Array, given: dict[str, Any]) -> Array:
+    """Return medians, of two equal elements one, and of float16 as of float32.
+
+    NumPy adds up the two, and in `nanmedian` of short lines as float16.
+    """
+    name = case.function.replace("median", "quantile")
+    low, high = (
+        getattr(np, name)(case.x, 0.5, method=method, **given) for method in ("lower", "higher")
+    )
+    if case.x.dtype == "f2":
+        value = getattr(np, case.function)(case.x.astype("f4"), **given).astype("f2")
+    return np.where(low == high, low, value)

@@ -43,7 +43,8 @@ def test_random_cases_hold(xp: Any, family: str) -> None:
 
 def run(**settings: Any) -> subprocess.CompletedProcess[str]:
     given = {f"FUZZ_{name.upper()}": str(value) for name, value in settings.items()}
-    path = os.pathsep.join(str(Path(__file__).parents[i]) for i in (1, 2))
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join(map(str, (root, root / "tests", root / "tools")))
     environment = {**os.environ, "PYTHONPATH": path, "FUZZ_CHUNKS": "numpy", **given}
     command = [sys.executable, "-m", "fuzz"]
     return subprocess.run(command, env=environment, capture_output=True, text=True)

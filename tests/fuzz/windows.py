@@ -110,6 +110,8 @@ def _reduce(statistic: str, windows: Array, least: int, ddof: int) -> tuple[Arra
             slack = slack / counts
         if statistic in ("var", "std"):
             slack = 4 * windows.shape[-1] * EPS * np.nansum(windows * windows, -1)
+            # Squares of small deviations underflow in float64.
+            slack = slack + windows.shape[-1] * float(np.finfo("f8").smallest_subnormal)
             slack = slack / np.maximum(counts - ddof, 1)
             # Of what is infinite there are no deviations, nor of one element with one taken off.
             defined = np.isfinite(sizes) & (counts > ddof) | (counts < least)

@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
+from support.explained import launches
 
 import dask_coop as dc
 
@@ -262,7 +263,7 @@ def test_what_is_too_large_for_a_block_is_counted_by_plain_tasks(node: dc.Node) 
     lazy, _ = dc.histogram(alternating(node, host), 1_000_000, (-9, 9))
     got = on_host(lazy.compute(scheduler=node.get))
     np.testing.assert_array_equal(got, np.histogram(host, 1_000_000, (-9, 9))[0])
-    assert node.explain().endswith("does not fit the memory of a block")
+    assert launches(node).endswith("does not fit the memory of a block")
 
 
 def test_a_thousand_random_cases(node: dc.Node) -> None:

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from conftest import missing_for_gpu
 from support import device_cupy
+from support.explained import launches
 from support.fake_gpus import FakeGpus
 
 import dask_coop as dc
 from dask_coop.chunks.backend import BACKENDS
 from dask_coop.chunks.cupy.eligibility import Objection
 from dask_coop.node import node as module
-from dask_coop.node import run
+from dask_coop.node import room, run
 
 # One process at a time has all GPUs for its launches.
 pytestmark = pytest.mark.xdist_group("node")
@@ -145,8 +146,8 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         return
     fake = FakeGpus(4)
     monkeypatch.setattr(module, "_peers", lambda: fake)
-    launches = SimpleNamespace(Team=lambda *_: SimpleNamespace(objection=""), scan=scan_all)
-    monkeypatch.setattr(run, "_multichunk", lambda: launches)
+    team = SimpleNamespace(Team=lambda *_: SimpleNamespace(objection=""), scan=scan_all)
+    monkeypatch.setattr(run, "_multichunk", lambda: team)
     monkeypatch.setattr(run, "objection_to_chunks", lambda *_: Objection("GPUs are fakes"))
     with device_cupy.in_cupys_place(fake, request.param):
         yield SimpleNamespace(
@@ -250,13 +251,19 @@ def test_sums_along_a_line_are_one_launch(
     same_bits(found, expected[0])
 
 
-def test_groups_fills_and_windows_are_plain_tasks(gpus: Any) -> None:
+@pytest.mark.parametrize("short", [False, True], ids=["room", "no room"])
+def test_groups_fills_and_windows_are_plain_tasks(
+    gpus: Any, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if short:
+        said = "3 tasks waited until less than 1 B was taken"
+        monkeypatch.setattr(room.Room, "explain", lambda self: said)
     with dc.Node() as node:
         x = dc.to_gpu(da.from_array(GAPPY[:, 0], chunks=CHUNKS[:1])).persist()
         dc.bfill(x, limit=3).persist()
-        assert node.explain().endswith("plain tasks, because fill_3 does not commute")
+        assert launches(node).endswith("plain tasks, because fill_3 does not commute")
         dc.groupby_scan(x, MONTHS, func="nancumsum").persist()
-        assert node.explain().endswith("plain tasks, because it has segments")
+        assert launches(node).endswith("plain tasks, because it has segments")
         # Of these no launch is looked for.
         dask.persist(dc.move_max(x, 40), dc.groupby_reduce(x, MONTHS, func="max")[0])
-        assert node.explain() == ""
+        assert launches(node) == ""

@@ -22,6 +22,7 @@ from dask_coop.chunks import ChunkBackend, files
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
 from dask_coop.chunks.cupy.digits import collect as collect
+from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.grouped import lift_groups as lift_groups
 from dask_coop.chunks.cupy.histogram import digitize as digitize
 from dask_coop.chunks.cupy.histogram import histogram as histogram
@@ -68,7 +69,7 @@ def scan(
     """
     with x.device:
         axis = spec.axis
-        x, order = dense(x.astype(op.element, copy=False))
+        x, order = dense(cast(x, op.element))
         at = order.index(axis)
         shape = (math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :]))
         others = [d - (d > axis) for d in order if d != axis]
@@ -112,7 +113,7 @@ def scan(
         longer = (*x.shape[:at], whole.shape[1], *x.shape[at + 1 :])
         if op.monoid.finalize is not None:
             states = views(written, whole, longer) if written.names else (whole,)
-            whole = op.monoid.finalize(states).astype(op.output, copy=False)
+            whole = cast(op.monoid.finalize(states), op.output)
             whole = cupy.ascontiguousarray(whole)
         whole = whole.reshape(longer)
         return whole.transpose(np.argsort(order)) if order != sorted(order) else whole
@@ -146,7 +147,7 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> Stat
     with x.device:
         axis = spec.axis
         order = [*(d for d in range(x.ndim) if d != axis), axis]
-        x = aligned(contiguous(x.astype(op.element, copy=False).transpose(order)))
+        x = aligned(contiguous(cast(x, op.element).transpose(order)))
         heads = _heads(heads, x.ndim, axis, order, x.shape)
         kept, n = x.shape[:-1], x.shape[-1]
         if x.size == 0:
@@ -175,7 +176,11 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> Stat
 def sort(x: Array, axis: int, stable: bool) -> Array:
     """Return a sorted copy of the chunk `x`, by a stable sort."""
     with x.device:
-        return cupy.sort(x, axis) if x.size else x.copy()
+        if not x.size:
+            return x.copy()
+        if _has_complex_nan(x):
+            return cupy.take_along_axis(x, _argsort_complex(x, axis), axis)
+        return cupy.sort(x, axis)
 
 
 def argsort(x: Array, axis: int, stable: bool) -> Array:
@@ -184,6 +189,8 @@ def argsort(x: Array, axis: int, stable: bool) -> Array:
         # CuPy's divide by the length of lines.
         if not x.size:
             return cupy.zeros(x.shape, np.int64)
+        if _has_complex_nan(x):
+            return _argsort_complex(x, axis)
         return cupy.argsort(x, axis).astype(np.int64, copy=False)
 
 
@@ -222,6 +229,22 @@ def from_numpy(
             raise
         message = f"a chunk is to go to a GPU, and this process has none: {error}"
         raise RuntimeError(message) from error
+
+
+def _has_complex_nan(x: Array) -> bool:
+    return x.dtype.kind == "c" and bool(cupy.isnan(x).any())
+
+
+def _argsort_complex(x: Array, axis: int) -> Array:
+    """Return the indices that sort complex numbers with NaN as NumPy does.
+
+    By the parts that are NaN, then by real parts, then by imaginary ones; to CuPy all NaN are one.
+    """
+    order = cupy.argsort(x.imag, axis)
+    for key in (x.real, 2 * cupy.isnan(x.real) + cupy.isnan(x.imag)):
+        by_key = cupy.argsort(cupy.take_along_axis(key, order, axis), axis)
+        order = cupy.take_along_axis(order, by_key, axis)
+    return order.astype(np.int64, copy=False)
 
 
 def _heads(heads: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:

@@ -38,6 +38,7 @@ from dask_coop.algebra.monoids import (
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import many_groups, programs_list
 from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
+from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch, prepare
@@ -115,7 +116,7 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
                 sizes = cupy.asnumpy(sizes) if sizes.nbytes <= HOST_STATE_BYTES else sizes
                 found[some[0]] = (_namespace(sizes).broadcast_to(sizes, (*kept, n)),)
                 continue
-            lines, places = _lines(x.astype(here[0].element, copy=False), labels)
+            lines, places = _lines(cast(x, here[0].element), labels)
             if lines.size and n:
                 states = _reduce(here, lines, codes, n)
             else:

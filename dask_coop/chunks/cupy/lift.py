@@ -25,6 +25,7 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.topk import TopK
 from dask_coop.chunks.cupy import topk, unique
 from dask_coop.chunks.cupy.arrays import contiguous, dense
+from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.reduce import reduce_lines
 from dask_coop.chunks.cupy.reduce_ordered import reduce_in_order
 from dask_coop.chunks.cupy.states import fields_of
@@ -40,7 +41,7 @@ _PAIRS = {1: "u2", 2: "u4", 4: "u8", 8: "c16"}
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
     """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
     with x.device:
-        x = x.astype(op.element, copy=False)
+        x = cast(x, op.element)
         if isinstance(op.monoid, TopK):
             return topk.lift(op.monoid, x, axes)
         if isinstance(op.monoid, Distinct):
@@ -143,7 +144,7 @@ def _lift_powers(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
     total, count = lift(Operation(MEAN, op.element, real), x, axes)
     mean = total / np.maximum(count, 1)
     kept = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
-    deviation = x.astype(real) - cupy.asarray(mean).reshape(kept)
+    deviation = cast(x, real) - cupy.asarray(mean).reshape(kept)
     power = deviation
     sums: list[Any] = []
     for _ in op.monoid.fields[2:]:

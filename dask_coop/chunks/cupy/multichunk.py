@@ -31,6 +31,7 @@ from dask_coop.chunks.cupy.eligibility import (
     objection_to_operation,
     objection_to_scan,
 )
+from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.histogram_strategies import multichunk_histogram
 from dask_coop.chunks.cupy.partition import Cut, cut
 from dask_coop.chunks.cupy.states import deliver
@@ -278,7 +279,7 @@ def _prepare(op: Operation, x: Array) -> Array:
     if x.dtype == op.element and is_plain(x):
         return x
     with x.device:
-        x = x.astype(op.element, copy=False)
+        x = cast(x, op.element)
         # An argument index counts in C order, whatever the order in memory.
         return aligned(contiguous(x)) if op.monoid.positional else dense(x)[0]
 

@@ -17,43 +17,6 @@ Array = Any
 #: States up to this many bytes travel as NumPy arrays; larger ones stay on the GPU.
 HOST_STATE_BYTES = 1 << 18
 
-#: The bits of a float32 as a number that compares as it does, but for NaN.
-_RANK = "__device__ int rank(int x) { return x < 0 ? -(x & 0x7fffffff) : x; }"
-_RANKS = {
-    "<f4": cupy.ElementwiseKernel("int32 x", "int32 y", "y = rank(x)", "rank_f4", preamble=_RANK),
-    # The real part is the lower half.
-    "<c8": cupy.ElementwiseKernel(
-        "int64 x", "int64 y", "y = rank(x) * (1LL << 32) + rank(x >> 32)", "rank_c8", preamble=_RANK
-    ),
-}
-_BETTER = cupy.ElementwiseKernel(
-    "int32 a, int32 b, bool most, bool skip",
-    "int32 y",
-    """bool a_nan = (a & 0x7fffffff) > 0x7f800000, b_nan = (b & 0x7fffffff) > 0x7f800000;
-    bool better = most ? rank(b) > rank(a) : rank(b) < rank(a);
-    y = (a_nan ? skip : b_nan ? !skip : better) ? b : a""",
-    "extremum_f4",
-    preamble=_RANK,
-)
-
-
-def extremum(ufunc: np.ufunc, a: Array, b: Array) -> Array:
-    """Return the extrema that a ufunc finds of two arrays, one of which may be NumPy's."""
-    if a.dtype != b.dtype or a.dtype != np.float32:
-        return ufunc(a, b)
-    options = ufunc in (np.maximum, np.fmax), ufunc in (np.fmax, np.fmin)
-    return _BETTER(*(cupy.asarray(x).view("i4") for x in (a, b)), *options).view("f4")
-
-
-def comparable(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return integers that compare as two arrays do, or the arrays where CuPy's functions do."""
-    rank = _RANKS.get(a.dtype.str)
-    if rank is None or a.dtype != b.dtype:
-        return a, b
-    bits = f"i{a.dtype.itemsize}"
-    first, second = (rank(cupy.asarray(x).view(bits)) for x in (a, b))
-    return first, second
-
 
 def room_for(states: int, layout: np.dtype[Any], tiles: int = 0) -> Array:
     """Return room, as bytes, for states, and behind them for those of so many tiles of each.

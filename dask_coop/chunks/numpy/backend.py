@@ -18,6 +18,7 @@ from dask_coop.chunks.numpy import custom as custom_monoid
 from dask_coop.chunks.numpy import digits as digit_counts
 from dask_coop.chunks.numpy import histogram as histograms
 from dask_coop.chunks.numpy import scan as numpy_scan
+from dask_coop.chunks.numpy import sorting
 from dask_coop.chunks.numpy.digits import collect as collect
 from dask_coop.chunks.numpy.grouped import lift_groups as lift_groups
 from dask_coop.chunks.numpy.matmul import matmul as matmul
@@ -136,7 +137,7 @@ def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
 
 def sort(x: Array, axis: int, stable: bool) -> Array:
     """Return a sorted copy of the chunk `x`."""
-    return np.sort(x, axis, kind="stable" if stable else None)
+    return sorting.sort(x, axis, "stable" if stable else None)
 
 
 def argsort(x: Array, axis: int, stable: bool) -> Array:

@@ -19,6 +19,7 @@ import numpy as np
 
 from dask_coop.algebra.bins import Grid, Integers, Steps
 from dask_coop.chunks.numpy.bin_finder import find_finder
+from dask_coop.chunks.numpy.sorting import sortable
 
 Array = np.ndarray[Any, Any]
 
@@ -55,7 +56,8 @@ def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: An
     kept, axes = grid.lines(x.shape)
     bins, plain = grid.bins[0], len(samples) == 1 and not kept and weights is None
     if plain and not grid.flow and loops is None and bins.are_numpys(x.dtype):
-        counts, _ = np.histogram(x, **bins.numpy_arguments())
+        # NumPy sorts samples to count them between given edges.
+        counts, _ = np.histogram(x if bins.limits else sortable(x), **bins.numpy_arguments())
         return counts.astype(dtype, copy=False)
     if plain and x.itemsize == 1 and loops is not None:
         values = tally(x.view("u1"), Integers(256), None, "i8")

@@ -26,6 +26,7 @@ from dask_coop.chunks.backend import Side
 from dask_coop.chunks.distinct import Distinct, gathered, keeps_nan, named
 from dask_coop.chunks.numpy.histogram import tally
 from dask_coop.chunks.numpy.keys import Bits, elements, find_bits, keys_of
+from dask_coop.chunks.numpy.sorting import sort
 
 Array = np.ndarray[Any, Any]
 
@@ -77,7 +78,7 @@ def _distinct(monoid: Distinct, x: Array) -> State:
         x = x[order]
     else:
         # Of narrow integers the stable way is by digits, which is faster.
-        x = np.sort(x, kind="stable" if x.dtype.kind in "iu" and x.itemsize <= 2 else None)
+        x = sort(x, kind="stable" if x.dtype.kind in "iu" and x.itemsize <= 2 else None)
     return _runs(monoid, x, order, None)
 
 
@@ -91,7 +92,7 @@ def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
     values = np.concatenate(fields[0])
     if len(fields) == 1:
         # Sorted runs take the stable way little time.
-        return _runs(monoid, np.sort(values, kind="stable"), None, None)
+        return _runs(monoid, sort(values, kind="stable"), None, None)
     order = np.argsort(values, kind="stable")
     _, index, counts = named(monoid, tuple(np.concatenate(field)[order] for field in fields))
     return _runs(monoid, values[order], index, counts)

@@ -1,0 +1,24 @@
+"""NumPy's sort, of float16 as float32.
+
+On processors with AVX-512, NumPy 2.4's default sort of float16 leaves some elements unsorted
+(26,000 of few values that are neighbours, say), and so do `numpy.unique` and `numpy.histogram`,
+which call it. Its stable sort, `argsort` and `partition` of float16 are right.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def sortable(x: Array) -> Array:
+    """Return elements in a dtype that NumPy sorts well: the same order, and as few equal."""
+    return x.astype("f4") if x.dtype.kind == "f" and x.itemsize == 2 else x
+
+
+def sort(x: Array, axis: int = -1, kind: Literal["stable"] | None = None) -> Array:
+    """Return a sorted copy of `x`."""
+    return np.sort(sortable(x), axis, kind=kind).astype(x.dtype, copy=False)
