@@ -381,11 +381,13 @@ def _choose(conditions: Sequence[Any], choices: Sequence[Any], default: Any) -> 
                 "compare it, such as with != 0"
             )
     values = [v if np.isscalar(v) else asanyarray(v) for v in (*choices, default)]
-    for value in (*truths[1:], *(v for v in values if isinstance(v, da.Array) and v.ndim)):
+    for value in (*truths[1:], *(v for v in values if getattr(v, "ndim", 0))):
         require_one_kind("select", truths[0], "choices", value)
     # Python's numbers leave a dtype as it is.
     weak = int, float, complex
-    dtype = np.result_type(*(v if type(v) in weak else np.result_type(v) for v in values))
+    dtype = np.result_type(
+        *(v if type(v) in weak else getattr(v, "dtype", type(v)) for v in values)
+    )
     values = [np.asarray(v, dtype)[()] if np.isscalar(v) else v for v in values]
     name = f"select-{tokenize(truths, values, dtype)}"
     return elemwise(partial(_chosen, dtype=dtype), *truths, *values, dtype=dtype, name=name)
