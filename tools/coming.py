@@ -33,6 +33,7 @@ DIFFERENCES = {
     "quantile": "also over all axes",
     "topk": "ties by the smallest index for any chunking",
     "argtopk": "ties by the smallest index for any chunking",
+    "select": "of lists; `dc.select(x, mask)` is `x[mask]`; not served by `install`",
     "transpose": "not served by `install`",
 }
 
@@ -43,13 +44,13 @@ CALLED = {"push": "ffill"}
 HOW = ("engine", "split_every", "recompute", "out")
 
 #: Public functions of ours that Dask has under the same name, and that `install` leaves to it.
-NOT_INSTALLED = ("matmul", "transpose")
+NOT_INSTALLED = ("matmul", "select", "transpose")
 
 #: What CuPy 14 does not have under its name.
 NOT_IN_CUPY = """argtopk bfill box_filter cummax cummin cumulative_trapezoid describe ewm_mean
 explain ffill from_npy groupby_reduce groupby_scan install installed integral_image logcumsumexp
 moment move_max move_mean move_min move_std move_sum move_var nanpercentile nanquantile norm
-reduce report scan select to_gpu to_hist to_host topk uninstall value_counts"""
+reduce report scan to_gpu to_hist to_host topk uninstall value_counts"""
 
 #: What cuPyNumeric 26.05 has and CuPy not, and the other way round.
 ONLY_IN_CUPYNUMERIC = "nanpercentile nanquantile"
@@ -74,7 +75,7 @@ def of_dask() -> str:
     for name in sorted(rows):
         theirs = dasks(getattr(import_module(rows[name]), name))
         ours = getattr(dask_coop, CALLED.get(name, name))
-        more = [n for n in parameters(ours) if n not in {*parameters(theirs), *HOW}]
+        more = [n for n in optional(ours) if n not in {*parameters(theirs), *HOW}]
         more = [f"`{n}=`" for n in more] if name not in CALLED else []
         shown = f"{rows[name]}.{name}".replace("dask.array", "da")
         cells = [f"`{shown}`", f"`dc.{ours.__name__}`", ", ".join(more), DIFFERENCES.get(name, "")]
@@ -86,6 +87,16 @@ def parameters(function: Any) -> list[str]:
     """Return the names of a function's parameters that may be given by name."""
     found = inspect.signature(function).parameters.values()
     return [p.name for p in found if p.kind not in (p.POSITIONAL_ONLY, p.VAR_KEYWORD)]
+
+
+def optional(function: Any) -> list[str]:
+    """Return the names of those that may be left out."""
+    defaults = inspect.signature(function).parameters
+    return [
+        name
+        for name in parameters(function)
+        if defaults[name].default is not inspect.Parameter.empty
+    ]
 
 
 def listed(names: Iterable[str]) -> str:

@@ -44,14 +44,14 @@ class Asked(NamedTuple):
     ----------
     quantiles : Quantiles
     missing : int or None
-        How many samples are NaN or NaT, where the counts do not tell: of dates, and with weights.
-    weighted: bool
-        Whether tables are sums of weights.
+        How many samples are NaT, where the counts do not tell.
+    defined : bool or None
+        Where tables are sums of weights: whether quantiles are anything but NaN or NaT.
     """
 
     quantiles: Quantiles
     missing: int | None = None
-    weighted: bool = False
+    defined: bool | None = None
 
 
 class Wanted(NamedTuple):
@@ -266,9 +266,9 @@ def _wanted(digits: Digits, table: Array) -> tuple[Wanted, Array]:
     counts = table.reshape(len(digits.prefixes), 1 << digits.width)
     if isinstance(digits.wanted, Wanted):
         return digits.wanted, counts
-    quantiles, missing, weighted = digits.wanted
-    if weighted:
-        return _wanted_of_weights(quantiles, missing, float(counts.sum())), counts
+    quantiles, missing, defined = digits.wanted
+    if defined is not None:
+        return _wanted_of_weights(quantiles, defined, float(counts.sum())), counts
     if missing is None:
         # No other float has the largest digit.
         missing = int(counts[0, -1]) if digits.dtype.kind == "f" else 0
@@ -282,10 +282,11 @@ def _wanted(digits: Digits, table: Array) -> tuple[Wanted, Array]:
     return Wanted(quantiles, ranks, np.zeros(len(ranks), "i8"), gamma, size), counts
 
 
-def _wanted_of_weights(quantiles: Quantiles, missing: int, total: float) -> Wanted:
-    if not 0 < total < np.inf:
+def _wanted_of_weights(quantiles: Quantiles, defined: bool, total: float) -> Wanted:
+    # As in NumPy: NaN have weights but where they are left out, and all may be.
+    if not (0 < total < np.inf or (quantiles.skipna and not defined)):
         raise ValueError(f"weights add up to {total}; there must be some, all finite")
-    size = int(quantiles.skipna or not missing)
+    size = int(defined)
     before = np.zeros(size * quantiles.q.size)
     return Wanted(quantiles, before, before.astype("i8"), None, size, total)
 

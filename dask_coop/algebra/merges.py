@@ -64,6 +64,30 @@ def merge_variances(a: State, b: State) -> State:
     )
 
 
+def merge_deviations(a: State, b: State) -> State:
+    """Combine as `merge_variances` does, with a fourth field: what each mean is short of.
+
+    Means that are far from zero are rounded by as much as small deviations are apart.
+    """
+    a_count, a_mean, a_m2, a_short = a
+    b_count, b_mean, b_m2, b_short = b
+    count = a_count + b_count
+    share = b_count / np.maximum(count, 1)
+    delta = (b_mean - a_mean) + (b_short - a_short)
+    step = a_short + delta * share
+    mean = a_mean + step
+    # What this addition rounds off, after Knuth as in `merge_sums`.
+    added = mean - a_mean
+    short = (step - added) + (a_mean - (mean - added))
+    none, no_more = a_count == 0, b_count == 0
+    return (
+        count,
+        choose(none, b_mean, choose(no_more, a_mean, mean)),
+        a_m2 + b_m2 + delta * (delta * (a_count * share)),
+        choose(none, b_short, choose(no_more, a_short, short)),
+    )
+
+
 def _dot(a: Any, b: Any) -> Any:
     return a.real * b.real + a.imag * b.imag if a.dtype.kind == "c" else a * b
 

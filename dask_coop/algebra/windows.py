@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.merges import cast, extremum, merge_variances
+from dask_coop.algebra.merges import cast, extremum, merge_deviations
 from dask_coop.algebra.monoids import MEAN, MOMENTS, VAR, State
 from dask_coop.algebra.operation import Operation, compensated
 
@@ -68,7 +68,7 @@ class Window:
         if op.monoid is MOMENTS:
             return state[0], state[2 if self.statistic == "min" else 3]
         if op.monoid is VAR:
-            return state
+            return *state, np.zeros_like(state[1])
         total, count = settle(state) if op.monoid.has_excess else state
         return count, total
 
@@ -79,7 +79,8 @@ class Window:
             return valid.astype("i8"), np.where(valid, x, x.dtype.type(self._worst))
         values = cast(np.where(valid, x, x.dtype.type(0)), np.dtype("f8"))
         if self.statistic in ("var", "std"):
-            return valid.astype("i8"), values, np.zeros_like(values)
+            nothing = np.zeros_like(values)
+            return valid.astype("i8"), values, nothing, nothing
         return valid.astype("i8"), values
 
     @property
@@ -90,7 +91,7 @@ class Window:
         """Combine what is kept of neighbours."""
         with np.errstate(all="ignore"):
             if self.statistic in ("var", "std"):
-                return merge_variances(a, b)
+                return merge_deviations(a, b)
             ufunc = {"min": np.minimum, "max": np.maximum}.get(self.statistic)
             both = a[1] + b[1] if ufunc is None else extremum(ufunc, a[1], b[1])
             return a[0] + b[0], both

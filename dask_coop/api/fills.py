@@ -173,7 +173,9 @@ def ewm_mean(
     Notes
     -----
     Means are taken in float64 and rounded once. One of infinities of both signs is NaN from there
-    on, where pandas begins anew.
+    on, where pandas begins anew. pandas 3.1 departs from its own formula where alpha is exactly 0.5
+    (``com=1``), ``adjust=False`` and ``ignore_na=False``: there ``[1, nan, 3]`` ends with 2.5, and
+    here with 2.3333, as the formula has it.
 
     Examples
     --------

@@ -195,9 +195,9 @@ def nanquantile(
     TypeError, ValueError, AxisError
         As for :func:`quantile`.
     """
-    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
+    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute, skipna=True)
     fractions = Fractions(q, 1, "Quantiles must be in the range [0, 1]")
-    return _quantiles("nanquantile", a, fractions, given, skipna=True)
+    return _quantiles("nanquantile", a, fractions, given)
 
 
 @public("reduction", dask=False)
@@ -232,9 +232,9 @@ def nanpercentile(
     TypeError, ValueError, AxisError
         As for :func:`quantile`.
     """
-    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
+    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute, skipna=True)
     fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100]")
-    return _quantiles("nanpercentile", a, fractions, given, skipna=True)
+    return _quantiles("nanpercentile", a, fractions, given)
 
 
 @public("reduction")
@@ -312,12 +312,15 @@ def nanmedian(
     Two float16 are added as float32, as :func:`numpy.median` does; of short lines
     :func:`numpy.nanmedian` adds them as float16, which makes infinity of two that are 32768.
     """
-    given = Arguments(axis, out, "linear", keepdims, None, split_every, recompute)
-    return _quantiles("nanmedian", a, None, given, skipna=True)
+    given = Arguments(axis, out, "linear", keepdims, None, split_every, recompute, skipna=True)
+    return _quantiles("nanmedian", a, None, given)
 
 
 class Arguments(NamedTuple):
-    """The arguments of a public function besides elements and quantiles, as it got them."""
+    """The arguments of a public function besides elements and quantiles, as it got them.
+
+    `skipna` is whether it leaves NaN out.
+    """
 
     axis: Axis
     #: A Dask array, or None.
@@ -327,6 +330,7 @@ class Arguments(NamedTuple):
     weights: Any
     split_every: int | None
     recompute: bool
+    skipna: bool = False
 
 
 class Fractions:
@@ -376,9 +380,7 @@ class Fractions:
         return q
 
 
-def _quantiles(
-    name: str, a: Any, fractions: Fractions | None, given: Arguments, skipna: bool = False
-) -> da.Array:
+def _quantiles(name: str, a: Any, fractions: Fractions | None, given: Arguments) -> da.Array:
     """Find the quantiles of the public function `name`; None stands for the median."""
     x = asanyarray(a)
     _check(name, x, given)
@@ -388,7 +390,8 @@ def _quantiles(
         raise ValueError(f"{name} of no element: shape {x.shape}, axes {axes}")
     weights = None if given.weights is None else _weights(name, x, axes, given)
     like = None if fractions is None else fractions.like
-    asked: Any = Quantiles(like, given.method, skipna, fractions is not None and fractions.weak)
+    weak = fractions is not None and fractions.weak
+    asked: Any = Quantiles(like, given.method, given.skipna, weak)
     dtype, shape = asked.result(x.dtype), () if fractions is None else fractions.shape
     if fractions is not None and fractions.is_lazy:
         if executor.runner() is not None:
@@ -433,8 +436,10 @@ def _weights(name: str, x: da.Array, axes: tuple[int, ...], given: Arguments) ->
                 f"takes its shape, or {along}, that along axes {order}"
             )
         weights = weights.transpose(tuple(map(int, np.argsort(order))))
-        weights = weights.reshape([n if d in axes else 1 for d, n in enumerate(x.shape)])
-    weights = broadcast_to(weights, x.shape) if weights.shape != x.shape else weights
+        weights = weights[tuple(slice(None) if d in axes else None for d in range(x.ndim))]
+        # Dask broadcasts each chunk of an axis of length one, an empty one, too.
+        weights = weights.rechunk({d: -1 for d, n in enumerate(weights.shape) if n == 1})
+        weights = broadcast_to(weights, x.shape)
     weights = weights.rechunk(x.chunks)
     return map_blocks(_valid_weights, weights, **declared_by(weights), dtype="f8")
 
@@ -451,20 +456,22 @@ def _of_all(
     """Find quantiles of all elements."""
     if executor.runner() is not None and weights is not None:
         raise Declined(f"the weights of {name} are made float64 on the way")
-    missing = None
+    missing = defined = None
     if x.dtype.kind in "Mm" or weights is not None:
         # Counts of the largest digit tell NaN from floats, not NaT from dates; and weights nothing.
         lost = np.isnan(x) if x.dtype.kind == "f" else x != x
-        missing = count_nonzero(lost)
-        if weights is not None:
-            weights = where(lost, 0.0, weights)
+        missing = count_nonzero(lost) if weights is None else None
+        if weights is not None and given.skipna:
+            weights, defined = where(lost, 0.0, weights), count_nonzero(~lost) > 0
+        elif weights is not None:
+            defined = count_nonzero(lost) == 0
     if executor.runner() is not None:
         asked = Asked(asked, None if missing is None else int(missing))
-    elif missing is not None or is_dask_collection(asked):
-        asked = derive(f"{name}-asked", _ask_all, asked, missing, weights is not None)
+    elif missing is not None or defined is not None or is_dask_collection(asked):
+        asked = derive(f"{name}-asked", _ask_all, asked, missing, defined)
     else:
         asked = Asked(asked)
-    if missing is not None and given.recompute:
+    if (missing is not None or defined is not None) and given.recompute:
         # That count is a read, too: chunks would be kept until it is known.
         x = copy(x)
     return graph_order.quantiles(
@@ -573,8 +580,9 @@ def _ask(q: Any, fractions: Fractions, like: Quantiles) -> Quantiles:
     return replace(like, q=fractions.found(q))
 
 
-def _ask_all(quantiles: Quantiles, missing: Any, weighted: bool) -> Asked:
-    return Asked(quantiles, None if missing is None else int(missing), weighted)
+def _ask_all(quantiles: Quantiles, missing: Any, defined: Any) -> Asked:
+    missing = None if missing is None else int(missing)
+    return Asked(quantiles, missing, None if defined is None else bool(defined))
 
 
 @casts
@@ -633,23 +641,25 @@ def _of_weighted_lines(
     shape = (*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in axes))
     lines, heavy = (one.transpose(*kept, *axes).reshape(shape) for one in (x, weights))
     lost = np.isnan(lines) if x.dtype.kind == "f" else lines != lines
-    heavy = np.where(lost, 0.0, heavy)
+    heavy = np.where(lost, 0.0, heavy) if asked.skipna else heavy
     order = np.argsort(lines, axis=-1)
     lines, heavy = (np.take_along_axis(one, order, -1) for one in (lines, heavy))
     share = np.cumsum(heavy, axis=-1)
     total = share[..., -1:]
-    if not bool(((total > 0) | lost.all(-1, keepdims=True)).all() & (total < np.inf).all()):
+    nothing = lost.all(-1) if asked.skipna else lost.any(-1)
+    weighed = (total[..., 0] > 0) & (total[..., 0] < np.inf)
+    if not bool((weighed | nothing if asked.skipna else weighed).all()):
         raise ValueError("weights of a line add up to zero or are not finite")
     with np.errstate(all="ignore"):
         share = share / total
     q = asked.q
     share = np.where(share == 0, -1, share.astype(q.dtype if q.dtype.kind == "f" else "f8"))
-    found = []
-    for one in q.reshape(-1).tolist():
+    made = np.empty_like(lines, shape=(q.size, *shape[:-1]))
+    for i, one in enumerate(q.reshape(-1).tolist()):
         at = np.minimum((share < q.dtype.type(one)).sum(-1, keepdims=True), lines.shape[-1] - 1)
-        found.append(np.take_along_axis(lines, at, -1)[..., 0])
-    nothing = lost.all(-1) if asked.skipna else lost.any(-1)
-    made = np.stack(found)
+        made[i] = np.take_along_axis(lines, at, -1)[..., 0]
+    if asked.skipna and nothing.any():
+        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
     if x.dtype.kind in "fMm":
         made = np.where(nothing, _missing(result), made)
     return _shaped(made.astype(result, copy=False), x, axes, keepdims, asked)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 import dask
 import dask.array as da
 import numpy as np
-from dask.array.core import asanyarray
+from dask.array.core import asanyarray, elemwise
 from dask.array.utils import validate_axis
 from dask.base import is_dask_collection
+from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.api.arguments import has_unknown_size, rechunk
+from dask_coop.api.arguments import has_unknown_size, rechunk, require_one_kind
 from dask_coop.api.public import public
 from dask_coop.graph import selection as graph_selection
 
@@ -22,16 +25,22 @@ Sizes = Literal["compute"] | None
 
 
 @public("blockwise", dask=False)
-def select(x: Any, mask: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array:
-    """Elements that a mask holds for, as ``x[mask]`` has them.
+def select(
+    x: Any, mask: Any, default: Any = 0, *, sizes: Sizes = None, balanced: bool = False
+) -> da.Array:
+    """Elements that a mask holds for, as ``x[mask]`` has them; of lists, what numpy.select returns.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
-        In NumPy or CuPy chunks, of any dtype and any shape.
+        In NumPy or CuPy chunks, of any dtype and any shape. Or a list of arrays of bool, the
+        conditions of :func:`numpy.select`.
     mask : dask.array.Array or array_like
         Bool, of the shape of `x` or of its first axes; in other chunks than `x` it is rechunked.
-        Where it is a masked array, what is masked selects nothing.
+        Where it is a masked array, what is masked selects nothing. Or a list of arrays and numbers,
+        from which each element is taken by the first condition that holds for it.
+    default : array_like
+        What elements are where no condition of a list holds.
     sizes : {None, "compute"}
         "compute" reads a lazy mask at once to count what it selects, so that the sizes of chunks
         are known; by default they are nan. Of a mask that is not lazy they are known anyway.
@@ -44,14 +53,15 @@ def select(x: Any, mask: Any, *, sizes: Sizes = None, balanced: bool = False) ->
     dask.array.Array
         Lazy, one-dimensional for a mask of the shape of `x`, and else of the shape
         ``(n, *x.shape[mask.ndim:])``, in C order and in chunks of the kind of `x`'s. Masked arrays
-        stay masked.
+        stay masked. Of lists, an array of the shape to which all in them broadcast.
 
     Raises
     ------
     IndexError
         If the mask has another shape than the axes of `x`.
     TypeError
-        If the mask is not bool, or chunks are neither NumPy's nor CuPy's.
+        If the mask or a condition is not bool, chunks are neither NumPy's nor CuPy's, lists come
+        with `sizes` or `balanced`, or a mask with `default`.
     ValueError
         If `sizes` is something else, or balanced chunks are asked for and sizes are not known; or
         if chunk sizes of the arguments are unknown and chunks are not one to one.
@@ -70,7 +80,17 @@ def select(x: Any, mask: Any, *, sizes: Sizes = None, balanced: bool = False) ->
     ((2, 2),)
     >>> dc.select(x, x > 2).compute()
     array([3, 4, 5, 9])
+    >>> dc.select([x > 4, x > 2], [x * 10, x], default=-1).compute()
+    array([ 3, -1,  4, -1, 50, 90])
     """
+    if _are_lists(x, mask):
+        if sizes is not None or balanced:
+            raise TypeError("select takes sizes= and balanced= with a mask, not with lists")
+        return _choose(x, mask, default)
+    if type(default) is not int or default:
+        raise TypeError(
+            "select takes default= with lists of conditions and choices, not with a mask"
+        )
     given = _Given("select", sizes, balanced, _known(mask))
     array, truths = asanyarray(x), asanyarray(mask)
     if truths.dtype.kind != "b":
@@ -339,6 +359,40 @@ class _Given(NamedTuple):
         return rechunk(result, tuple(sizes))
 
 
+def _are_lists(x: Any, mask: Any) -> bool:
+    """Tell whether these are conditions and choices, not an array and a mask."""
+    both = isinstance(x, list | tuple) and isinstance(mask, list | tuple)
+    if not both or any(isinstance(choice, list | tuple) for choice in mask):
+        return False
+    return len(x) > 0 and all(getattr(condition, "ndim", 0) > 0 for condition in x)
+
+
+def _choose(conditions: Sequence[Any], choices: Sequence[Any], default: Any) -> da.Array:
+    """Return what :func:`numpy.select` does. Dask's gives different results one name."""
+    if len(conditions) != len(choices):
+        raise ValueError(
+            f"select takes as many choices as conditions, got {len(choices)} and {len(conditions)}"
+        )
+    truths = [asanyarray(condition) for condition in conditions]
+    for number, truth in enumerate(truths):
+        if truth.dtype.kind != "b":
+            raise TypeError(
+                f"select takes conditions of bool, got dtype {truth.dtype} for number {number}; "
+                "compare it, such as with != 0"
+            )
+    values = [v if np.isscalar(v) else asanyarray(v) for v in (*choices, default)]
+    for value in (*truths[1:], *(v for v in values if getattr(v, "ndim", 0))):
+        require_one_kind("select", truths[0], "choices", value)
+    # Python's numbers leave a dtype as it is.
+    weak = int, float, complex
+    dtype = np.result_type(
+        *(v if type(v) in weak else getattr(v, "dtype", type(v)) for v in values)
+    )
+    values = [np.asarray(v, dtype)[()] if np.isscalar(v) else v for v in values]
+    name = f"select-{tokenize(truths, values, dtype)}"
+    return elemwise(partial(_chosen, dtype=dtype), *truths, *values, dtype=dtype, name=name)
+
+
 def _select(x: da.Array, mask: da.Array, axis: int, given: _Given) -> da.Array:
     """Select by a mask of the axes from `axis` on, which is of their shape."""
     given.check()
@@ -464,3 +518,12 @@ def _as_truths(condition: Any) -> da.Array:
     """Return a condition as a lazy array of bool."""
     truths = asanyarray(condition)
     return cast(da.Array, truths if truths.dtype.kind == "b" else truths.astype("?"))
+
+
+def _chosen(*args: Any, dtype: np.dtype[Any]) -> Any:
+    """Return of conditions, as many choices, and a default what the first that holds chooses."""
+    count = len(args) // 2
+    result = args[-1]
+    for condition, choice in zip(args[count - 1 :: -1], args[-2 : count - 1 : -1], strict=True):
+        result = np.where(condition, choice, result)
+    return result.astype(dtype, copy=False)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
+from dask.array.blockwise import blockwise
 from dask.array.core import asanyarray, map_blocks, normalize_chunks
 from dask.array.utils import validate_axis
 from dask.tokenize import tokenize
@@ -25,7 +26,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import bind
 from dask_coop.algebra.topk import best, rank
-from dask_coop.api.arguments import SplitEvery, rechunk
+from dask_coop.api.arguments import SplitEvery, has_unknown_size, rechunk
 from dask_coop.api.public import Engine, public
 from dask_coop.api.scan_arguments import flatten
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -142,6 +143,8 @@ def sort(
     Lines are gathered: an axis of several chunks becomes one chunk, while the other axes are cut
     so that chunks have about the size that they had before. A task holds some whole lines and
     their sorted copy, so one line, which may be all that there is, has to fit the memory twice.
+    Where chunk sizes along the axis are unknown, the other axes are not cut: a task takes all
+    chunks that are one behind the other along it.
     Where only the first or last few are wanted, :func:`topk` gathers nothing.
 
     Parameters
@@ -168,8 +171,8 @@ def sort(
     TypeError
         If `a` is masked, has fields, or has chunks that are neither NumPy's nor CuPy's.
     AxisError, ValueError
-        If `a` has no such axis, `kind` is none of those above or is given with `stable`, `order` is
-        given, or lines of several chunks of unknown sizes are to be gathered.
+        If `a` has no such axis, `kind` is none of those above or is given with `stable`, or `order`
+        is given.
 
     Examples
     --------
@@ -275,12 +278,12 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool) -> da.Array:
     _refuse_masked(name, x)
     chunks.kind(x._meta, "a")
     if axis is None:
-        x, axis = flatten(x), -1
+        x, axis = _gathered(x, None) if has_unknown_size(x) else flatten(x), -1
     along = validate_axis(_integer(name, "axis", axis), x.ndim)
     dtype = np.dtype("i8") if name == "argsort" else x.dtype
     return map_blocks(
         partial(_sort_block, function=name, axis=along, stable=stable),
-        _whole_lines(name, x, along),
+        _whole_lines(x, along),
         **declared_by(x),
         dtype=dtype,
         meta=chunks.zeros_like(x._meta, dtype),
@@ -288,15 +291,12 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool) -> da.Array:
     )
 
 
-def _whole_lines(name: str, x: da.Array, axis: int) -> da.Array:
+def _whole_lines(x: da.Array, axis: int) -> da.Array:
     """Return an array with one chunk along an axis, and chunks of about the size that they had."""
     if x.numblocks[axis] == 1:
         return x
     if x.shape[axis] != x.shape[axis]:
-        raise ValueError(
-            f"{name} gathers lines along axis {axis}, which has unknown chunksizes; "
-            "x.compute_chunk_sizes() finds them"
-        )
+        return _gathered(x, axis)
     others = [d for d in range(x.ndim) if d != axis]
     sizes: Any = [(n,) if d == axis else x.chunks[d] for d, n in enumerate(x.shape)]
     if x.size > 0 and others:
@@ -309,7 +309,35 @@ def _whole_lines(name: str, x: da.Array, axis: int) -> da.Array:
     return rechunk(x, tuple(sizes))
 
 
+def _gathered(x: da.Array, axis: int | None) -> da.Array:
+    """Return an array of unknown chunk sizes in one chunk along an axis, or flat in a single one.
+
+    Dask's rechunk wants to know the sizes; tasks that concatenate chunks do not.
+    """
+    inside, new = tuple(range(x.ndim)), x.ndim
+    outside = (new,) if axis is None else tuple(new if d == axis else d for d in inside)
+    return blockwise(
+        _flat if axis is None else _same,
+        outside,
+        x,
+        inside,
+        new_axes={new: (np.nan,)},
+        concatenate=True,
+        dtype=x.dtype,
+        meta=chunks.zeros_like(x._meta, x.dtype, len(outside)),
+        token="gather",
+    )
+
+
 # Inside tasks.
+
+
+def _flat(x: Any) -> Any:
+    return x.reshape(-1)
+
+
+def _same(x: Any) -> Any:
+    return x
 
 
 def _values(k: int, axis: int, state: State) -> Any:

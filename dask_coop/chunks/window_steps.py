@@ -17,6 +17,7 @@ import numpy as np
 from dask_coop.algebra.merges import cast
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.windows import Window
+from dask_coop.chunks.backend import asarray, kind
 from dask_coop.chunks.blocks import blocks
 
 Array = Any
@@ -34,11 +35,54 @@ def move(window: Window, x: Array, halo: Array, base: State | None, room: int) -
         states = window.lift(np.concatenate([before[part], rows[part]], -1))
         found = tuple(field[..., before.shape[-1] :] for field in _windows(window, states))
         if base is not None:
-            inner = tuple(np.expand_dims(np.asanyarray(field), -1) for field in base)
-            inner = tuple(np.broadcast_to(field, (*lines, 1))[part] for field in inner)
+            inner = tuple(np.expand_dims(field, -1)[part] for field in _beside(x, axis, base))
             found = window.combine(inner, found)
         out[part] = cast(window.finish(found), result.dtype)
     return result
+
+
+def recentred(
+    window: Window, x: Array, halo: Array, base: State | None
+) -> tuple[Array, Array, State | None]:
+    """Return lines less an element of theirs, if deviations are wanted and the difference is exact.
+
+    So it is where all elements of a line are within a factor of two (Sterbenz). Means of what is
+    left are rounded by less.
+    """
+    if window.statistic not in ("var", "std") or x.dtype != np.float64 or not x.size:
+        return x, halo, base
+    along = window.axis
+    low: Array = np.inf
+    high: Array = -np.inf
+    for part in (x, halo):
+        if part.shape[along]:
+            valid = part == part
+            low = np.minimum(low, np.where(valid, part, np.inf).min(along, keepdims=True))
+            high = np.maximum(high, np.where(valid, part, -np.inf).max(along, keepdims=True))
+    if base is not None:
+        beside = _beside(x, along, base)
+        count, mean, m2, short = (np.expand_dims(field, along) for field in beside)
+        low = np.where(count > 0, np.minimum(low, mean), low)
+        high = np.where(count > 0, np.maximum(high, mean), high)
+    with np.errstate(all="ignore"):
+        above = (low > 0) & (high <= 2 * low) & (high < np.inf)
+        below = (high < 0) & (low >= 2 * high) & (low > -np.inf)
+        pivot = np.where(above | below, low, 0.0)
+        if base is not None:
+            mean = np.where(count > 0, (mean - pivot) + short, 0.0)
+            fields = count, mean, m2, np.zeros_like(mean)
+            base = tuple(field.squeeze(along) for field in fields)
+    return x - pivot, halo - pivot, base
+
+
+def _beside(x: Array, axis: int, base: State) -> State:
+    """Return the fields of a base as arrays of the kind of `x` and the shape of its lines.
+
+    Small states of CuPy chunks are on the host.
+    """
+    lines, to = (*x.shape[:axis], *x.shape[axis + 1 :]), kind(x)
+    fields = (field if np.ndim(field) else np.asarray(field) for field in base)
+    return tuple(np.broadcast_to(asarray(field, to), lines) for field in fields)
 
 
 def _windows(window: Window, states: State) -> State:

@@ -21,6 +21,7 @@ Windows that are centred are those that end so many elements later.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -34,7 +35,8 @@ from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks
-from dask_coop.algebra.monoids import State
+from dask_coop.algebra.merges import merge_deviations
+from dask_coop.algebra.monoids import VAR, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -186,7 +188,8 @@ class _Lines:
         key = (f"{self.names[0]}-combine-{self.names[1]}", *line, level, i)
         if key not in self.layer:
             halves = [self.state(line, level - 1, 2 * i), self.state(line, level - 1, 2 * i + 1)]
-            self.layer[key] = Task(key, tasks.combine, op=self.op, states=refs(halves))
+            combined = tasks.combine if self.op.monoid is not VAR else combine_deviations
+            self.layer[key] = Task(key, combined, op=self.op, states=refs(halves))
         return key
 
     def lifted(self, line: Key, part: Key, *cut: int) -> Key:
@@ -194,7 +197,8 @@ class _Lines:
         key = (f"{self.names[0]}-lift-{self.names[1]}", *line, *cut)
         given = {"op": self.op, "axes": (self.window.axis,), **shared(self.threads)}
         given |= declared_by(block=self.x)
-        self.layer[key] = Task(key, tasks.lift, **given, block=TaskRef(part))
+        lift = tasks.lift if self.op.monoid is not VAR else lift_deviations
+        self.layer[key] = Task(key, lift, **given, block=TaskRef(part))
         return key
 
 
@@ -220,6 +224,26 @@ def part_of(block: Any, along: tuple[slice, ...]) -> Any:
 
 
 @casts
+def lift_deviations(*, op: Operation, axes: tuple[int, ...], block: Any, threads: int = 1) -> State:
+    """Return count, mean and squared deviations of a block, and what the mean is short of."""
+    count, mean, m2 = tasks.lift(op=op, axes=axes, block=block, threads=threads)
+    with np.errstate(all="ignore"):
+        # Small states of CuPy chunks are on the host.
+        beside = chunks.asarray(np.expand_dims(mean, axes), chunks.kind(block))
+        away = block - beside
+        total = np.where(away == away, away, 0.0).sum(axes, dtype="f8")
+        short = chunks.asarray(total, chunks.kind(mean)) if np.ndim(mean) else float(total)
+        short = short / np.maximum(count, 1)
+    return count, mean, m2, short
+
+
+def combine_deviations(*, op: Operation, states: Sequence[State]) -> State:
+    """Combine such states."""
+    with np.errstate(all="ignore"):
+        return functools.reduce(merge_deviations, states)
+
+
+@casts
 def reduce_windows(
     *,
     window: Window,
@@ -236,7 +260,11 @@ def reduce_windows(
     axis = window.axis
     x = _joined(own, axis)
     before = _joined(halo, axis) if halo else _along(x, axis, slice(0))
-    base = window.keep(op, op.combine([*between])) if between else None
+    base: State | None = None
+    if between and op.monoid is VAR:
+        base = combine_deviations(op=op, states=between)
+    elif between:
+        base = window.keep(op, op.combine([*between]))
     if x.shape[axis] != size:
         # What is behind the array is left out, as NaN is.
         x = x.astype(window.result(x.dtype), copy=False)

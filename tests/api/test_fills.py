@@ -407,22 +407,52 @@ def test_an_integral_keeps_the_chunks_and_says_what_it_does_not_take() -> None:
         dc.cumulative_trapezoid(da.from_array(np.ma.ones(4)))
 
 
-def test_pandas_gives_the_same() -> None:
+DECAYS = [
+    *({"alpha": alpha} for alpha in (0.05, 0.499, 0.5, 0.9, 1.0)),
+    *({"com": com} for com in (0, 1, 2.5)),
+    *({"span": span} for span in (1, 3, 7.5)),
+    *({"halflife": halflife} for halflife in (0.7, 1, 12)),
+]
+
+
+@pytest.mark.parametrize("given_as", DECAYS, ids=str)
+def test_pandas_gives_the_same_means(xp: Any, given_as: dict[str, float]) -> None:
     pandas = pytest.importorskip("pandas")
-    for x, options in product(
-        (gappy((200,), "f8", density, 3) for density in (0, 0.4, 0.95)),
-        product((0.05, 0.6, 1.0), (True, False), (True, False), (0, 4)),
+    ((name, value),) = given_as.items()
+    is_half = (name, value) in [("alpha", 0.5), ("com", 1), ("span", 3), ("halflife", 1)]
+    for density, least, adjust, ignore_na in product(
+        (0, 0.4, 0.95), (0, 4), (True, False), (True, False)
     ):
-        alpha, adjust, ignore_na, least = options
-        given_as = {"alpha": alpha, "adjust": adjust, "ignore_na": ignore_na}
-        expected = pandas.Series(x).ewm(**given_as, min_periods=least).mean().to_numpy()
-        found = dc.ewm_mean(da.from_array(x, chunks=33), min_periods=least, **given_as)
-        np.testing.assert_allclose(found.compute(), expected, rtol=1e-12, atol=1e-15)
-        for limit in (None, 1, 5):
-            series = pandas.Series(x)
-            lazy = da.from_array(x, chunks=7)
-            np.testing.assert_array_equal(dc.ffill(lazy, 0, limit), series.ffill(limit=limit))
-            np.testing.assert_array_equal(dc.bfill(lazy, 0, limit), series.bfill(limit=limit))
+        x = gappy((200,), "f8", density, 3)
+        options = {"adjust": adjust, "ignore_na": ignore_na, "min_periods": least}
+        theirs = {name: value}
+        if is_half and not (adjust or ignore_na):
+            # There pandas has a case of its own, as the docstring says.
+            theirs = {"alpha": np.nextafter(0.5, 1)}
+        expected = pandas.Series(x).ewm(**theirs, **options).mean().to_numpy()
+        found = to_numpy(xp, dc.ewm_mean(to_chunks(xp, x, 33), **given_as, **options))
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+        alpha = {"alpha": value, "com": 1 / (1 + value), "span": 2 / (1 + value)}.get(name)
+        if alpha is not None:
+            # So is the loop that other tests are held to.
+            loop = averaged(x, 0, min(alpha, 1 - 1e-16), adjust, ignore_na, least)
+            np.testing.assert_allclose(loop.astype("f8"), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_half_a_weight_is_no_case_of_its_own() -> None:
+    x = da.from_array([1, np.nan, 3], chunks=1)
+    means = [dc.ewm_mean(x, alpha=a, adjust=False).compute()[2] for a in (0.499999, 0.5, 0.500001)]
+    np.testing.assert_allclose(means, 7 / 3, rtol=1e-5)
+    assert means == sorted(means)
+
+
+def test_pandas_fills_alike() -> None:
+    pandas = pytest.importorskip("pandas")
+    for density, limit in product((0, 0.4, 0.95), (None, 1, 5)):
+        series = pandas.Series(gappy((200,), "f8", density, 3))
+        lazy = da.from_array(series.to_numpy(), chunks=7)
+        np.testing.assert_array_equal(dc.ffill(lazy, 0, limit), series.ffill(limit=limit))
+        np.testing.assert_array_equal(dc.bfill(lazy, 0, limit), series.bfill(limit=limit))
 
 
 @pytest.mark.parametrize("limit", [None, 2])

@@ -65,6 +65,7 @@ ARRAYS: dict[str, Any] = {
     "big-endian": CUBE.astype(">f4"),
     "one axis": np.arange(100, dtype="u2"),
     "no axis": np.array(2.5),
+    "no axis, big-endian": np.array(2, ">i2"),
     "no element": np.empty((0, 3), "i4"),
     "no column": np.empty((3, 0)),
     "bool": CUBE > 0,
@@ -81,10 +82,13 @@ def test_arrays_are_those_of_the_file(tmp_path: Path, case: str, version: Any) -
     array = ARRAYS[case]
     with (tmp_path / "x.npy").open("wb") as file:
         np.lib.format.write_array(file, array, version)
-    for chunks in ("auto", 7, -1):
+    for chunks in ("auto", 7, -1, *([()] if array.ndim == 0 else [])):
         x = dc.from_npy(tmp_path / "x.npy", chunks)
         assert (x.shape, x.dtype) == (array.shape, array.dtype)
         assert type(x._meta) is np.ndarray
+        for chunk in chunks_of(x):
+            assert type(chunk) is np.ndarray
+            assert chunk.dtype == array.dtype
         found = x.compute(scheduler="threads")
         assert found.dtype == array.dtype
         np.testing.assert_array_equal(found, array)

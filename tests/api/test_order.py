@@ -227,6 +227,63 @@ def test_weighted_quantiles_are_numpys(
         np.testing.assert_array_equal(to_numpy(xp, result), expected)
 
 
+@pytest.mark.skipif(not HAS_RULES, reason="NumPy had other rules for weights that are zero")
+@pytest.mark.parametrize(
+    "weights", [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 2, np.inf], [1, 2, np.nan]]
+)
+@pytest.mark.parametrize("elements", [[1, 2, 3], [1, 2, np.nan], [np.nan] * 3])
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+def test_weights_that_are_zero_or_not_finite_are_refused_where_numpys_are(
+    xp: Any, elements: list[float], weights: list[float]
+) -> None:
+    array = np.stack([np.array(elements), np.ones(3)])
+    heavy = np.stack([np.array(weights), np.ones(3)])
+    for name, q in [
+        ("nanquantile", 0.5),
+        ("quantile", 0.5),
+        ("quantile", [0.0, 0.9]),
+        ("quantile", []),
+    ]:
+        for axis, a, w in [(None, array[0], heavy[0]), (1, array, heavy)]:
+            options = {"axis": axis, "method": "inverted_cdf"}
+            x, y = (to_chunks(xp, one, 2) for one in (a, w))
+            try:
+                expected = numpys(name, a, q, weights=w, **options)
+            except ValueError:
+                with pytest.raises(ValueError, match=r"weights .*add up to"):
+                    getattr(dc, name)(x, q, weights=y, **options).compute()
+            else:
+                result = getattr(dc, name)(x, q, weights=y, **options)
+                np.testing.assert_array_equal(to_numpy(xp, result), expected, strict=True)
+
+
+def test_weights_of_durations_count_where_these_are_missing() -> None:
+    array = np.array([1, 2, "NaT"], "m8[s]")
+    x = da.from_array(array, chunks=2)
+    options: dict[str, Any] = {"weights": np.array([0, 0, 1]), "method": "inverted_cdf"}
+    assert np.isnat(dc.quantile(x, 0.5, **options).compute())
+    with pytest.raises(ValueError, match="weights add up to 0"):
+        dc.nanquantile(x, 0.5, **options).compute()
+    with pytest.warns(RuntimeWarning, match="All-NaN slice"):
+        assert np.isnat(
+            dc.nanquantile(x[2:], 0.5, weights=np.ones(1), method="inverted_cdf").compute()
+        )
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "chunks"),
+    [((2, 1), 1, (0, 1)), ((1, 3), 0, (1, 0)), ((1, 0, 2), 0, (1, 0)), ((0, 3), 1, (0, 1, 2))],
+)
+def test_chunks_of_lazy_weights_may_be_empty(shape: Any, axis: int, chunks: Any) -> None:
+    array, weights = np.arange(np.prod(shape)).reshape(shape), np.arange(1, shape[axis] + 1)
+    lazy = da.from_array(weights, chunks=(chunks,))
+    assert lazy.chunks == (chunks,)
+    options: dict[str, Any] = {"axis": axis, "method": "inverted_cdf"}
+    expected = np.quantile(array, [0.2, 0.9], weights=weights, **options)
+    result = dc.quantile(da.from_array(array, chunks=2), [0.2, 0.9], weights=lazy, **options)
+    np.testing.assert_array_equal(result.compute(), expected, strict=True)
+
+
 @pytest.mark.parametrize("axis", [0, -1, (0, 2), (2, 0), (1, 2, 0)])
 def test_weights_of_lines_are_as_long_as_these(axis: Any) -> None:
     rng = np.random.default_rng(12)

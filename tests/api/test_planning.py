@@ -130,6 +130,7 @@ for got, expected in [
                                                             y.ravel(), 256)),
     (dc.matmul(x, x.T, semiring="min_plus"), (y[:, None] + y).min(2)),
     (dc.select(x, x > 1.5, sizes="compute", balanced=True), y[y > 1.5]),
+    (dc.select([x > 1.5, x > 1], [x, 7], -1), np.select([y > 1.5, y > 1], [y, 7], -1)),
     (dc.select(x, host[:, 0] > 0.5, sizes="compute"), y[host[:, 0] > 0.5]),
     (dc.compress(host[0] > 0.5, x, axis=1, sizes="compute"), y.compress(host[0] > 0.5, 1)),
     (dc.compress(x[0] > 1.5, x, axis=1, sizes="compute"), y.compress(y[0] > 1.5, 1)),

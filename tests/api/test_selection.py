@@ -269,12 +269,53 @@ def test_large_chunks_and_views_of_them(xp: Any) -> None:
         same(xp, dc.flatnonzero(x), np.flatnonzero(array[::2]), {})
 
 
+def choices(rng: Any, count: int) -> list[Any]:
+    """Return what elements are chosen from: arrays that broadcast to (4, 5), and numbers."""
+    dtypes, sides = ["u1", "i4", "f4", "f8", "c8"], [(4, 5), (5,), (4, 1)]
+    arrays = [rng.integers(0, 9, sides[i % 3]).astype(rng.choice(dtypes)) for i in range(count)]
+    return [float(rng.integers(9)) if rng.random() < 0.2 else array for array in arrays]
+
+
+@pytest.mark.parametrize("default", [0, 7, np.nan, np.float32(2)])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_of_lists_it_is_numpys_select(xp: Any, count: int, default: Any) -> None:
+    rng = np.random.default_rng(count)
+    for _ in range(5):
+        conditions = [rng.random((4, 5)) < 0.3 for _ in range(count)]
+        chosen = choices(rng, count)
+        expected = np.select(conditions, chosen, default)
+        lazy = dc.select(
+            [to_chunks(xp, condition, (3, 2)) for condition in conditions],
+            [c if np.isscalar(c) else to_chunks(xp, c, 2) for c in chosen],
+            default,
+        )
+        same(xp, lazy, expected, {})
+
+
+def test_two_selections_of_lists_are_two() -> None:
+    # Dask's own has one name for all.
+    x = da.arange(6, chunks=3)
+    both = dask.compute(dc.select([x > 2], [x]), dc.select([x > 2], [x * 10], default=1))
+    np.testing.assert_array_equal(both, [[0, 0, 0, 3, 4, 5], [1, 1, 1, 30, 40, 50]])
+
+
+def test_lists_of_numbers_are_an_array_and_a_mask() -> None:
+    for mask in ([True, False, True], [np.True_, np.False_, np.True_]):
+        np.testing.assert_array_equal(dc.select([3, 1, 4], mask), [3, 4])
+    rows = [np.array([3, 1]), np.array([4, 1])]
+    np.testing.assert_array_equal(dc.select(rows, [[True, False], [True, False]]), [3, 4])
+
+
 BAD: list[tuple[Any, type[Exception], str]] = [
     (lambda x: dc.select(x, [True] * 3), IndexError, "size of axis is 4 but size of corresponding"),
     (lambda x: dc.select(x, x.reshape(2, 2) > 0), IndexError, "1-dimensional, but 2 were indexed"),
     (lambda x: dc.select(x, [1, 0, 1, 0]), TypeError, "a mask of bool, got dtype int64"),
     (lambda x: dc.select(x, x > 0, sizes=True), ValueError, "sizes must be None or 'compute'"),
     (lambda x: dc.select(x, x > 0, balanced=True), ValueError, "give sizes='compute' besides"),
+    (lambda x: dc.select(x, x > 0, 7), TypeError, "default= with lists"),
+    (lambda x: dc.select([x > 0], [x], sizes="compute"), TypeError, "sizes= and balanced= with a"),
+    (lambda x: dc.select([x > 0, x > 1], [x]), ValueError, "as many choices as conditions"),
+    (lambda x: dc.select([x > 0, x], [x, x]), TypeError, "dtype int64 for number 1"),
     (lambda x: dc.flatnonzero(x, sizes="known"), ValueError, "got 'known'"),
     (lambda x: dc.argwhere(x, balanced=True), ValueError, "argwhere balances"),
     (lambda x: dc.compress([[True]], x), ValueError, "1-d array, got shape"),

@@ -213,6 +213,27 @@ def test_sorts_take_what_numpys_do() -> None:
     np.testing.assert_array_equal(dc.sort(da.from_array(times, chunks=2)).compute(), np.sort(times))
 
 
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("name", ["sort", "argsort"])
+@pytest.mark.parametrize("shape", [(24,), (12, 5), (7, 3, 4)])
+def test_chunk_sizes_need_not_be_known(xp: Any, name: str, axis: Any, shape: Any) -> None:
+    array = np.random.default_rng(0).permutation(np.prod(shape)).reshape(shape)
+    if axis == 1 and len(shape) == 1:
+        return
+    for least in (5, array.max() + 1):
+        rows = array.reshape(len(array), -1)[:, 0] >= least
+        x = to_chunks(xp, array, 2)
+        some = x[to_chunks(xp, rows, 2)]
+        assert np.isnan(some.shape[0])
+        result = getattr(dc, name)(some, axis)
+        assert result.ndim == (1 if axis is None else array.ndim)
+        found = result.compute(scheduler="synchronous")
+        assert isinstance(found, xp.ndarray)
+        found = found if xp is np else xp.asnumpy(found)
+        expected = getattr(np, name)(array[rows], axis)
+        np.testing.assert_array_equal(found, expected, strict=True)
+
+
 @pytest.mark.parametrize("name", ["sort", "argsort"])
 def test_sorts_that_make_no_sense_are_refused(name: str) -> None:
     function, x = getattr(dc, name), da.ones((4, 4), chunks=2)
@@ -228,9 +249,6 @@ def test_sorts_that_make_no_sense_are_refused(name: str) -> None:
         function(da.ma.masked_greater(x, 1))
     with pytest.raises(TypeError, match="take one of its fields"):
         function(da.zeros(3, dtype=[("a", "i4")], chunks=2))
-    with pytest.raises(ValueError, match="gathers lines along axis 0, which has unknown"):
-        function(x[x[:, 0] > 0], 0)
-    assert function(x[x[:, 0] > 0], 1).compute().shape == (4, 4)
     hidden = x.map_blocks(np.ma.masked_greater, 0.5, dtype=x.dtype, meta=x._meta)
     with pytest.raises(TypeError, match="MaskedArray"):
         function(hidden).compute(scheduler="synchronous")

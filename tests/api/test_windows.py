@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from fractions import Fraction
+from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +19,7 @@ from support.strategies import FLOATS, REAL, arrays, shapes
 from support.windows import STATISTICS, check
 
 import dask_coop as dc
+from dask_coop.chunks.numpy import windows as numpy_windows
 
 few = st.integers(-100, 100) | st.sampled_from([np.nan, 0.5, -0.0])
 
@@ -162,6 +164,33 @@ def test_variances_are_those_of_exact_arithmetic(xp: ModuleType) -> None:
             assert abs(found[i] - exact) <= window * 2.0**-50 * exact + size * math.sqrt(exact) + (
                 size * size
             )
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("offset", [1e9, -1e9])
+@pytest.mark.parametrize("gaps", [0, 0.2])
+def test_variances_far_from_zero_keep_their_digits(
+    xp: ModuleType, gaps: float, offset: float, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(numpy_windows, "_loops", lambda: None)
+    rng = np.random.default_rng(8)
+    array = offset + rng.standard_normal((40, 9))
+    array[rng.random(array.shape) < gaps] = np.nan
+    for window in (3, 12):
+        exact = np.full(array.shape, np.nan)
+        for i, k in np.ndindex(exact.shape):
+            part = array[max(0, i - window + 1) : i + 1, k]
+            values = [Fraction(value) for value in part[part == part]]
+            if len(values) >= 2:
+                mean = sum(values) / len(values)
+                exact[i, k] = sum((value - mean) ** 2 for value in values) / len(values)
+        for chunk, columns in product((1, 2, 5, 7, 40), (1, 9)):
+            x = to_chunks(xp, array[:, :columns], (chunk, columns))
+            for statistic, expected in (("var", exact), ("std", np.sqrt(exact))):
+                found = to_numpy(xp, move(statistic, x, window, 2, axis=0))
+                # Means of chunks are rounded by 1e-7, of which squares are left.
+                np.testing.assert_allclose(found, expected[:, :columns], rtol=1e-11)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e300, np.nan])

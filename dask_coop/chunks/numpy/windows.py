@@ -51,6 +51,8 @@ def _compiled(
     """Return statistics of windows by compiled loops."""
     axis, w = window.axis, window.length
     outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    if base is not None:
+        x, halo, base = window_steps.recentred(window, x, halo, base)
     if window.statistic not in ("min", "max"):
         plan = _plan(outer, n, inner, w)
         if plan is not None:
@@ -62,6 +64,7 @@ def _by_doubling(
     loops: ModuleType, window: Window, x: Array, halo: Array, base: State | None
 ) -> Array:
     """Return statistics of windows of any length, by the loops of windows_numba.py."""
+    x, halo, base = window_steps.recentred(window, x, halo, base)
     axis, w = window.axis, window.length
     outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
     before = halo.shape[axis]
@@ -186,7 +189,7 @@ def _bases(base: State | None, lines: int) -> Array:
     """Return what each window of a line has besides: a state, its fields along the first axis."""
     if base is None:
         return np.empty((3, 0))
-    fields = [np.broadcast_to(np.asarray(field, "f8").reshape(-1), lines) for field in base]
+    fields = [np.broadcast_to(np.asarray(field, "f8").reshape(-1), lines) for field in base[:3]]
     return np.stack(fields)
 
 
