@@ -339,6 +339,37 @@ def test_order_of_groups() -> None:
     np.testing.assert_array_equal(result, [5, 3, -1])
 
 
+#: Elements that are the identity of an extremum.
+ENDS: dict[str, list[Any]] = {
+    "?": [False, True],
+    "u1": [0, 255],
+    "i8": [np.iinfo("i8").min, np.iinfo("i8").max],
+    "f8": [-np.inf, np.inf],
+    "c16": [complex(-np.inf, -np.inf), complex(np.inf, np.inf)],
+}
+
+
+@pytest.mark.parametrize("dtype", ENDS)
+@pytest.mark.parametrize("labels", ["coded", "found", "rows", "coded rows"])
+def test_indices_of_extrema_that_are_the_identity(dtype: str, labels: str) -> None:
+    # Most chunks have no element of some group.
+    codes = np.array([[2, 2, 0, 0, 0, 1, 1, -1], [1, 1, 1, 2, 2, 2, 0, 0]])
+    rows, given = labels.endswith("rows"), {"expected_groups": range(3), "fill_value": -1}
+    codes = codes if rows else codes.reshape(1, -1)
+    by: Any = codes if rows else codes[0]
+    by = by if labels == "rows" else da.from_array(by, chunks=2)
+    if labels == "found":
+        by, given = da.where(by < 0, np.nan, by), {}
+    for value in ENDS[dtype]:
+        x = np.full(codes.shape, value, dtype)
+        array = da.from_array(x if rows else x[0], chunks=2)
+        for func in ("argmin", "argmax", "nanargmin", "nanargmax"):
+            found, _ = dc.groupby_reduce(array, by, func=func, axis=1 if rows else None, **given)
+            parts = zip(x, codes, strict=True)
+            wanted = [expected(func, part, own, 3, np.dtype("i8")) for part, own in parts]
+            np.testing.assert_array_equal(found.compute(), wanted if rows else wanted[0])
+
+
 @pytest.mark.usefixtures("_compiled")
 @given(case=grouped(), data=st.data())
 @settings(max_examples=30)
