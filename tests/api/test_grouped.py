@@ -370,6 +370,38 @@ def test_indices_of_extrema_that_are_the_identity(dtype: str, labels: str) -> No
             np.testing.assert_array_equal(found.compute(), wanted if rows else wanted[0])
 
 
+@pytest.mark.parametrize(
+    ("shape", "chunks", "ndim"),
+    [
+        ((0,), ((0, 0),), 1),
+        ((0, 4), ((0,), (2, 2)), 1),
+        ((0, 4), ((0,), (2, 2)), 2),
+        ((3, 0), ((2, 0, 1), (0, 0)), 1),
+        ((3, 0), ((2, 0, 1), (0, 0)), 2),
+    ],
+)
+def test_arrays_without_elements(xp: Any, shape: Any, chunks: Any, ndim: int) -> None:
+    x = to_chunks(xp, np.zeros(shape), chunks)
+    codes = np.zeros(shape[len(shape) - ndim :], "i8")
+    # As Dask has it, chunks of labels without elements stay as they are.
+    lazy = to_chunks(xp, codes, codes.shape)
+    for labels, wanted in ((codes, range(2)), (lazy, range(2)), (lazy, None)):
+        ordered = ("median", "quantile") if labels is codes else ()
+        n = 2 if wanted else len(np.unique(codes))
+        for func in ("sum", "argmax", "first", "nanmin", *ordered):
+            found, _ = dc.groupby_reduce(
+                x, labels, func=func, expected_groups=wanted, finalize_kwargs=KWARGS.get(func)
+            )
+            found = to_numpy(xp, found if wanted else found.compute_chunk_sizes())
+            nothing = np.full((*shape[: len(shape) - ndim], n), NOTHING.get(func, np.nan))
+            np.testing.assert_array_equal(found, nothing, strict=func != "argmax")
+        for func in ("cumsum", "cummax", "bfill", "ffill"):
+            for axis in range(len(shape) - ndim, len(shape)):
+                result = dc.groupby_scan(x, labels, func=func, axis=axis, expected_groups=wanted)
+                assert result.dtype == "f8"
+                assert to_numpy(xp, result).shape == shape
+
+
 @pytest.mark.usefixtures("_compiled")
 @given(case=grouped(), data=st.data())
 @settings(max_examples=30)
