@@ -252,6 +252,30 @@ def test_variances_lose_no_digits() -> None:
     np.testing.assert_allclose(result, wanted, rtol=1e-7)
 
 
+@pytest.mark.parametrize("func", ["sum", "nansum", "mean", "nanmean"])
+@pytest.mark.parametrize("layout", ["lines", "one line", "across", "zones"])
+def test_long_sums_lose_no_digits(func: str, layout: str) -> None:
+    rng = np.random.default_rng(0)
+    shape = {"lines": (17, 20_000), "one line": (1, 200_000), "zones": (400, 500)}
+    x = rng.random(shape.get(layout, (30_000, 6)))
+    if func.startswith("nan"):
+        x[rng.random(x.shape) < 0.1] = np.nan
+    codes = rng.integers(0, 3, x.shape if layout == "zones" else x.shape[layout != "across"])
+    array = da.from_array(x, chunks=tuple(n // 2 + 1 for n in x.shape))
+    lines = x[np.newaxis] if layout == "zones" else x
+    if layout == "across":
+        array, lines = array.T, x.T
+    result, _ = dc.groupby_reduce(array, codes, func=func)
+    wanted = []
+    for line in lines:
+        for group in range(3):
+            part = plain(line[codes == group])
+            wanted.append(math.fsum(part) / (len(part) if func.endswith("mean") else 1))
+    # Fours of elements that are neighbours are added up as they are.
+    error = np.abs(np.ravel(result.compute()) - wanted) / np.spacing(wanted)
+    assert error.max() <= 1
+
+
 def test_quantiles_have_axes_of_their_own() -> None:
     x = np.random.default_rng(0).random((3, 20))
     labels, q = np.arange(20) % 3, [0.1, 0.5]
