@@ -79,12 +79,10 @@ class Operation:
         value, index, *count = state
         if 0 in lengths:
             return state
-        # Where all elements are left out there is no index to move, and it may overflow.
+        # Moved, the index of no element would wrap around, and come before all others.
         with np.errstate(over="ignore"):
             shifted = _shift(index, lengths, origin)
-        if self.skipna or not self.monoid.fills_masked:
-            shifted = choose(index == NO_INDEX, index, shifted)
-        return value, shifted, *count
+        return value, choose(index == NO_INDEX, index, shifted), *count
 
 
 def named(dtype: np.dtype[Any]) -> Any:

@@ -157,9 +157,23 @@ def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
 
 def without_empty(x: da.Array) -> da.Array:
     """Return `x` without chunks that have no element, on which Dask's functions stumble."""
-    if not x.size or not any(0 in sizes for sizes in x.chunks):
+    if not any(0 in sizes for sizes in x.chunks):
         return x
-    return x.rechunk(tuple(tuple(size for size in sizes if size) for sizes in x.chunks))
+    return recut(x, tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
+
+
+def recut(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
+    """Return `x` in chunks of other sizes."""
+    # Dask leaves an array without elements in the chunks that it has.
+    if x.size or x.chunks == sizes:
+        return x.rechunk(sizes)
+    return empty_like(x, chunks=sizes)
+
+
+def reshaped(x: da.Array, shape: tuple[int, ...]) -> da.Array:
+    """Return `x` in another shape."""
+    # Dask stumbles on some shapes without elements.
+    return x.reshape(shape) if x.size else empty_like(x, shape=shape, chunks=shape)
 
 
 def require_one_kind(name: str, x: da.Array, other: str, y: da.Array) -> None:

@@ -8,16 +8,21 @@ call or say what is wrong with it.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from dask.array.core import asanyarray
 from dask.base import is_dask_collection
 
+from dask_coop.algebra.monoids import sum_dtype
 from dask_coop.api import group_scans, grouped
+from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_statistics import missing
 from dask_coop.api.public import strict
 from dask_coop.errors import Refused
+from dask_coop.graph.grouped import Known
 
 #: Reductions that take one element of each group, of the dtype of the array's.
 _PICKING = {"min", "max", "nanmin", "nanmax", "first", "last", "nanfirst", "nanlast"}
@@ -29,6 +34,9 @@ _REDUCTIONS |= {
     for nan in ("", "nan")
     for name in ["sum", "prod", "mean", "var", "std", "argmin", "argmax", "median", "quantile"]
 }
+
+#: What sums and products of no element are.
+_OF_NOTHING = {"sum": 0, "nansum": 0, "prod": 1, "nanprod": 1}
 
 _SCANS = {"cumsum", "nancumsum", "ffill", "bfill"}
 
@@ -69,9 +77,21 @@ def groupby_reduce(
         raise Refused(f"{func} of {array.dtype} is complex in flox, and real here")
     if dtype is not None and (_is_na(fill_value) or array.dtype.kind in "mM"):
         raise Refused(f"what flox makes of {array.dtype} by dtype={dtype} is its own")
-    if _is_na(fill_value):
-        fill_value = _na(func, array.dtype)
+    if func in ("any", "all") and array.dtype.kind == "f" and _has_numbagg(engine):
+        raise Refused(f"flox has numbagg find {func} of {array.dtype}, and NaN is false there")
+    given = expected_groups, isbin
     try:
+        if _is_na(fill_value):
+            fill_value, dtype = _na(func, array, labels, given)
+        elif min_count == 0 and fill_value is not None and func in _OF_NOTHING:
+            if _has_tables_of_all(labels, axis):
+                output = sum_dtype(array.dtype) if dtype is None else dtype
+                fill_value, dtype = _OF_NOTHING[func], np.result_type(output, fill_value)
+            elif _misses_groups(func, array, labels, given):
+                raise Refused(
+                    f"whether flox's {func} of a group without elements is {_OF_NOTHING[func]} or "
+                    f"{fill_value} depends on its chunks"
+                )
         result, *groups = strict(grouped.groupby_reduce)(
             array,
             *labels,
@@ -125,6 +145,9 @@ def groupby_scan(
     if func in ("ffill", "bfill") and array.dtype.kind != "f":
         raise Refused(f"flox fills no gaps of dtype {array.dtype}")
     labels = [_with_missing(_plain(one), len(by)) for one in by]
+    if func == "nancumsum" and _are_alone(labels):
+        # flox returns the array, whose NaN stay.
+        func = "cumsum"
     try:
         return strict(group_scans.groupby_scan)(
             array, *labels, func=func, expected_groups=expected_groups, axis=axes[0], dtype=dtype
@@ -140,6 +163,13 @@ def _refuse_what_is_flox(func: Any, known: set[str], what: str) -> None:
         raise Refused(f"a {what} of one's own, of type {type(func).__name__}, is flox's")
     if func not in known:
         raise Refused(f"groups have no {what} {func!r}; there are {', '.join(sorted(known))}")
+
+
+def _has_numbagg(engine: str | None) -> bool:
+    # Who imports flox calls it, or has ours in its place.
+    return engine in (None, "numbagg") and getattr(
+        sys.modules.get("flox.core"), "HAS_NUMBAGG", False
+    )
 
 
 def _refuse_reindexing(reindex: Any, func: str) -> None:
@@ -161,14 +191,36 @@ def _is_na(fill_value: Any) -> bool:
     return type(fill_value).__name__ == "ReprObject" and repr(fill_value) == "<NA>"
 
 
-def _na(func: str, dtype: np.dtype[Any]) -> Any:
-    """Return what flox fills results with where what is missing of their dtype is asked for."""
-    if dtype.kind in "mM" or (func in _PICKING and dtype.kind in "iu"):
-        return missing(dtype)
+def _na(func: str, array: Any, labels: list[Any], given: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return fill value and dtype where flox is asked for what is missing of a dtype."""
+    dtype = array.dtype
+    if func in _PICKING and dtype.kind in "iu":
+        if not _misses_groups(func, array, labels, given):
+            return missing(dtype), None
+        if "min" in func or "max" in func:
+            raise Refused(f"whether flox makes floats of {dtype} by {func} depends on its chunks")
+        return math.nan, np.dtype("f4" if dtype.itemsize <= 2 else "f8")
+    if dtype.kind in "mM":
+        return missing(dtype), None
     if dtype.kind in "fc" and "arg" not in func and func not in ("any", "all", "count"):
         # As a Python float, which does not make results wider.
-        return math.nan
+        return math.nan, None
     raise Refused(f"{func} of dtype {dtype} has nothing that stands for what is missing")
+
+
+def _has_tables_of_all(labels: list[Any], axis: Any) -> bool:
+    """Tell whether flox makes tables of all groups, which begin with the sum of no element."""
+    part = axis is not None and np.size(axis) < max(map(np.ndim, labels))
+    return part or any(map(is_dask_collection, labels))
+
+
+def _misses_groups(func: str, array: Any, labels: list[Any], given: tuple[Any, Any]) -> bool:
+    """Tell whether there are expected groups that no label names."""
+    if any(map(is_dask_collection, labels)):
+        raise Refused(f"what flox makes of {array.dtype} by {func} and lazy labels is its own")
+    found, groups = find_labels("groupby_reduce", labels, asanyarray(array), *given, False)
+    assert isinstance(found, Known)
+    return len(np.unique(found.codes[found.codes >= 0])) < math.prod(map(len, groups))
 
 
 def _plain(x: Any) -> Any:
@@ -186,6 +238,15 @@ def _with_missing(label: Any, count: int) -> Any:
         raise Refused("scans of groups take one label of numbers or dates")
     codes = np.unique(label, return_inverse=True)[1]
     return codes.reshape(label.shape)
+
+
+def _are_alone(labels: list[Any]) -> bool:
+    """Tell whether flox has no two elements to add up, as far as it looks."""
+    first = labels[0]
+    if any(map(is_dask_collection, labels)):
+        return False
+    alone = len(labels) == first.ndim == 1 and len(np.unique(first)) == first.size
+    return bool(alone or max(labels, key=np.ndim).shape[-1:] == (1,))
 
 
 def _named(groups: Any, label: Any, expected: Any, sort: bool) -> Any:

@@ -23,7 +23,7 @@ from dask.utils import cached_cumsum, parse_bytes
 
 from dask_coop import chunks
 from dask_coop.algebra.quantiles import METHODS, Quantiles
-from dask_coop.api.arguments import without_empty
+from dask_coop.api.arguments import recut, reshaped, without_empty
 from dask_coop.api.group_statistics import Asked, Fill, filled_dtype, missing, required
 from dask_coop.api.order import quantiles_of_lines
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -73,7 +73,7 @@ def quantiles(
     x = without_empty(x)
     kept, n = x.ndim - labels.ndim, math.prod(shape)
     codes, outer = of_rows(labels, x.shape[kept:], n)
-    x = x.reshape(*x.shape[:kept], -1) if labels.ndim > 1 else x
+    x = reshaped(x, (*x.shape[:kept], codes.size)) if labels.ndim > 1 else x
     order = np.argsort(codes, kind="stable")
     order = order[np.searchsorted(codes[order], 0) :]
     lengths = np.bincount(codes[order], minlength=n * math.prod(outer))
@@ -81,7 +81,7 @@ def quantiles(
         x = x[..., order]
     x, cuts = _gathered(x, lengths)
     made = _by_blocks(func, x, lengths, cuts, quantiles, result, dtype, fill)
-    return made.reshape(*made.shape[:-1], *(x_n for x_n in outer), *shape)
+    return reshaped(made, (*made.shape[:-1], *outer, *shape))
 
 
 def _of_dates(
@@ -149,7 +149,7 @@ def _gathered(x: da.Array, lengths: np.ndarray[Any, Any]) -> tuple[da.Array, lis
     cuts.append((start, len(lengths)))
     sizes = tuple(int(lengths[a:b].sum()) for a, b in cuts)
     if not x.size:
-        return x, [(0, len(lengths))]
+        return recut(x, (*x.chunks[:-1], (x.shape[-1],))), [(0, len(lengths))]
     along: dict[int, Any] = {x.ndim - 1: sizes}
     if longest * beside * x.dtype.itemsize > largest:
         along |= dict.fromkeys(range(x.ndim - 1), "auto")

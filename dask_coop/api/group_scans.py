@@ -30,7 +30,7 @@ from dask_coop.algebra.fills import fill
 from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, MonoidRow
 from dask_coop.algebra.operation import bind
 from dask_coop.api import cumulative, fills
-from dask_coop.api.arguments import replace_nan, without_empty
+from dask_coop.api.arguments import recut, replace_nan, reshaped, without_empty
 from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
@@ -158,7 +158,7 @@ def groupby_scan(
     else:
         found = _by_tables(moved, *_lazy_codes(labels, axis - first), func, dtype)
     order = (*range(axis), x.ndim - 1, *range(axis, x.ndim - 1))
-    return found.transpose(order).rechunk(x.chunks)
+    return recut(found.transpose(order), x.chunks)
 
 
 def _last(x: da.Array, axis: int) -> da.Array:
@@ -177,7 +177,7 @@ def _of_known(x: da.Array, labels: Known, func: Any, dtype: Any) -> da.Array:
         own = tuple((1,) if k == 1 else c for k, c in zip(labels.codes.shape, like_x, strict=True))
         lazy = from_array(labels.codes, chunks=own)
         return _by_tables(x, broadcast_to(lazy, x.shape[first:], like_x), True, func, dtype)
-    flat = x.reshape(*x.shape[:first], -1) if labels.ndim > 1 else x
+    flat = reshaped(x, (*x.shape[:first], codes.size)) if labels.ndim > 1 else x
     order = np.argsort(codes, kind="stable")
     in_runs = codes if has_runs else codes[order]
     found = _by_segments(flat if has_runs else flat[..., order], func, in_runs, dtype)
@@ -186,7 +186,7 @@ def _of_known(x: da.Array, labels: Known, func: Any, dtype: Any) -> da.Array:
         found = elemwise(np.where, outside, missing(found.dtype), found).astype(found.dtype)
     if not has_runs:
         found = found[..., np.argsort(order)].rechunk(flat.chunks)
-    return found.reshape(x.shape) if labels.ndim > 1 else found
+    return reshaped(found, x.shape) if labels.ndim > 1 else found
 
 
 def _by_segments(x: da.Array, func: Any, codes: np.ndarray[Any, Any], dtype: Any) -> da.Array:

@@ -21,6 +21,7 @@ import numpy as np
 
 from dask_coop import chunks
 from dask_coop.algebra import fills
+from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.merges import lowest
 from dask_coop.algebra.monoids import (
     ALL,
@@ -46,7 +47,7 @@ from dask_coop.algebra.monoids import (
     MonoidRow,
     State,
 )
-from dask_coop.algebra.operation import Operation, bind
+from dask_coop.algebra.operation import Operation, bind, compensated
 
 #: Makes of the state of each group its result.
 Finish = Callable[[State], Any]
@@ -216,6 +217,16 @@ def make(
     return Statistic(name, tuple(ops), finish, dtype, fill)
 
 
+def exactly(statistic: Statistic) -> Statistic:
+    """Return a statistic whose sums of floats keep what additions in float64 round off."""
+    op, *rest = statistic.ops
+    exact = compensated(op) if op.element.kind == "f" else op
+    if exact is op:
+        return statistic
+    finish = partial(_settled, statistic.finish)
+    return replace(statistic, ops=(exact, *rest), finish=finish)
+
+
 def filled_dtype(result: np.dtype[Any], fill_value: Any) -> np.dtype[Any]:
     """Return the dtype of results of one dtype with a fill value among them."""
     dtype = np.result_type(result, fill_value)
@@ -264,6 +275,10 @@ def required(name: str, fill: Fill) -> Any:
 def as_kind(mask: Any, value: Any) -> Any:
     """Return a mask of groups where `value` is: tables of few bytes are on the host."""
     return chunks.asarray(mask, chunks.kind(value))
+
+
+def _settled(finish: Finish, state: State) -> Any:
+    return finish(settle(state))
 
 
 def _only(state: State) -> Any:

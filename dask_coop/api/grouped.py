@@ -15,7 +15,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.api import group_dates, group_quantiles
 from dask_coop.api.arguments import Axis
 from dask_coop.api.group_labels import find_labels
-from dask_coop.api.group_statistics import IDENTITY, Asked, Statistic, finalize, find, make
+from dask_coop.api.group_statistics import IDENTITY, Asked, Statistic, exactly, finalize, find, make
 from dask_coop.api.monoid import Monoid
 from dask_coop.api.monoid import bind as bind_own
 from dask_coop.api.public import Engine, public
@@ -115,7 +115,8 @@ def groupby_reduce(
     make no table of all days; the result has then several chunks along the groups. Tables of lazy
     labels have all groups that are expected, or else those that are found in the chunk.
 
-    Floats are added up in float64, and integers in 64 bits. Results are the same on every run.
+    Floats are added up in float64, and integers in 64 bits; in NumPy chunks sums and means of
+    float64 keep what additions round off. Results are the same on every run.
     Medians and quantiles are exact: elements are put next to one another by their groups, in blocks
     no larger than chunks or a group; labels have to be known.
 
@@ -215,6 +216,9 @@ def _results(request: Request, funcs: list[Any], kwargs: list[dict[str, Any]]) -
             found[i] = group_dates.reduce_dates(func, request, rest, _reduced)
         else:
             together[i] = find(func, x.dtype, asked, rest)
+            if chunks.kind(x._meta) == "numpy":
+                # Kernels of sums that keep this take longer.
+                together[i] = exactly(together[i])
     numbered = {(i, 0): each for i, each in together.items()}
     numbered |= {(i, j): each for i, parts in own.items() for j, each in enumerate(parts)}
     if numbered:

@@ -128,7 +128,7 @@ def scan_from(
     codes = codes.astype(np.min_scalar_type(last))
     kept = block.shape[: block.ndim - label.ndim]
     order = np.argsort(codes, kind="stable")
-    codes, elements = codes[order], block.reshape(*kept, -1)[..., order]
+    codes, elements = codes[order], block.reshape(*kept, codes.size)[..., order]
 
     heads = np.ones_like(codes, "?")
     heads[1:] = codes[1:] != codes[:-1]

@@ -252,6 +252,30 @@ def test_variances_lose_no_digits() -> None:
     np.testing.assert_allclose(result, wanted, rtol=1e-7)
 
 
+@pytest.mark.parametrize("func", ["sum", "nansum", "mean", "nanmean"])
+@pytest.mark.parametrize("layout", ["lines", "one line", "across", "zones"])
+def test_long_sums_lose_no_digits(func: str, layout: str) -> None:
+    rng = np.random.default_rng(0)
+    shape = {"lines": (17, 20_000), "one line": (1, 200_000), "zones": (400, 500)}
+    x = rng.random(shape.get(layout, (30_000, 6)))
+    if func.startswith("nan"):
+        x[rng.random(x.shape) < 0.1] = np.nan
+    codes = rng.integers(0, 3, x.shape if layout == "zones" else x.shape[layout != "across"])
+    array = da.from_array(x, chunks=tuple(n // 2 + 1 for n in x.shape))
+    lines = x[np.newaxis] if layout == "zones" else x
+    if layout == "across":
+        array, lines = array.T, x.T
+    result, _ = dc.groupby_reduce(array, codes, func=func)
+    wanted = []
+    for line in lines:
+        for group in range(3):
+            part = plain(line[codes == group])
+            wanted.append(math.fsum(part) / (len(part) if func.endswith("mean") else 1))
+    # Fours of elements that are neighbours are added up as they are.
+    error = np.abs(np.ravel(result.compute()) - wanted) / np.spacing(wanted)
+    assert error.max() <= 1
+
+
 def test_quantiles_have_axes_of_their_own() -> None:
     x = np.random.default_rng(0).random((3, 20))
     labels, q = np.arange(20) % 3, [0.1, 0.5]
@@ -337,6 +361,69 @@ def test_order_of_groups() -> None:
     result, groups = dc.groupby_reduce(x, labels, func="sum", **expect)
     np.testing.assert_array_equal(groups, ["a", "b", "z"])
     np.testing.assert_array_equal(result, [5, 3, -1])
+
+
+#: Elements that are the identity of an extremum.
+ENDS: dict[str, list[Any]] = {
+    "?": [False, True],
+    "u1": [0, 255],
+    "i8": [np.iinfo("i8").min, np.iinfo("i8").max],
+    "f8": [-np.inf, np.inf],
+    "c16": [complex(-np.inf, -np.inf), complex(np.inf, np.inf)],
+}
+
+
+@pytest.mark.parametrize("dtype", ENDS)
+@pytest.mark.parametrize("labels", ["coded", "found", "rows", "coded rows"])
+def test_indices_of_extrema_that_are_the_identity(dtype: str, labels: str) -> None:
+    # Most chunks have no element of some group.
+    codes = np.array([[2, 2, 0, 0, 0, 1, 1, -1], [1, 1, 1, 2, 2, 2, 0, 0]])
+    rows, given = labels.endswith("rows"), {"expected_groups": range(3), "fill_value": -1}
+    codes = codes if rows else codes.reshape(1, -1)
+    by: Any = codes if rows else codes[0]
+    by = by if labels == "rows" else da.from_array(by, chunks=2)
+    if labels == "found":
+        by, given = da.where(by < 0, np.nan, by), {}
+    for value in ENDS[dtype]:
+        x = np.full(codes.shape, value, dtype)
+        array = da.from_array(x if rows else x[0], chunks=2)
+        for func in ("argmin", "argmax", "nanargmin", "nanargmax"):
+            found, _ = dc.groupby_reduce(array, by, func=func, axis=1 if rows else None, **given)
+            parts = zip(x, codes, strict=True)
+            wanted = [expected(func, part, own, 3, np.dtype("i8")) for part, own in parts]
+            np.testing.assert_array_equal(found.compute(), wanted if rows else wanted[0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks", "ndim"),
+    [
+        ((0,), ((0, 0),), 1),
+        ((0, 4), ((0,), (2, 2)), 1),
+        ((0, 4), ((0,), (2, 2)), 2),
+        ((3, 0), ((2, 0, 1), (0, 0)), 1),
+        ((3, 0), ((2, 0, 1), (0, 0)), 2),
+    ],
+)
+def test_arrays_without_elements(xp: Any, shape: Any, chunks: Any, ndim: int) -> None:
+    x = to_chunks(xp, np.zeros(shape), chunks)
+    codes = np.zeros(shape[len(shape) - ndim :], "i8")
+    # As Dask has it, chunks of labels without elements stay as they are.
+    lazy = to_chunks(xp, codes, codes.shape)
+    for labels, wanted in ((codes, range(2)), (lazy, range(2)), (lazy, None)):
+        ordered = ("median", "quantile") if labels is codes else ()
+        n = 2 if wanted else len(np.unique(codes))
+        for func in ("sum", "argmax", "first", "nanmin", *ordered):
+            found, _ = dc.groupby_reduce(
+                x, labels, func=func, expected_groups=wanted, finalize_kwargs=KWARGS.get(func)
+            )
+            found = to_numpy(xp, found if wanted else found.compute_chunk_sizes())
+            nothing = np.full((*shape[: len(shape) - ndim], n), NOTHING.get(func, np.nan))
+            np.testing.assert_array_equal(found, nothing, strict=func != "argmax")
+        for func in ("cumsum", "cummax", "bfill", "ffill"):
+            for axis in range(len(shape) - ndim, len(shape)):
+                result = dc.groupby_scan(x, labels, func=func, axis=axis, expected_groups=wanted)
+                assert result.dtype == "f8"
+                assert to_numpy(xp, result).shape == shape
 
 
 @pytest.mark.usefixtures("_compiled")

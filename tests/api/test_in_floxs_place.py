@@ -116,7 +116,7 @@ def test_what_is_missing_of_any_dtype() -> None:
 
     labels, groups = np.array([0, 2, 3, 3, 3]), ([0, 1, 2, 3],)
     dates = np.arange(5).astype("M8[D]")
-    for x in (np.arange(5.0), np.arange(5), dates, dates - dates[0], np.arange(5.0, dtype="f4")):
+    for x in (np.arange(5.0), dates, dates - dates[0], np.arange(5.0, dtype="f4")):
         for func in ("first", "last", "min", "nanmax"):
             array = da.from_array(x, chunks=2)
             kwargs: dict[str, Any] = {"func": func, "fill_value": NA, "expected_groups": groups}
@@ -131,6 +131,57 @@ def test_what_is_missing_of_any_dtype() -> None:
     ]:
         with pytest.raises(Refused):
             flox_calls.groupby_reduce(x, labels, func=func, fill_value=NA, **more)
+
+
+@pytest.mark.parametrize("func", ["first", "last", "nanfirst"])
+@pytest.mark.parametrize("dtype", ["i2", "u1", "i8"])
+def test_integers_become_floats_where_groups_are_missing(func: str, dtype: str) -> None:
+    from flox.xrdtypes import NA
+
+    x = da.from_array(np.arange(12, dtype=dtype).reshape(2, 6), chunks=3)
+    # In flox each group is in one chunk.
+    labels = np.array([0, 2, 2, 3, 4, 3])
+    for groups in ([0, 1, 2, 3, 4], [0, 2, 3, 4]):
+        kwargs: dict[str, Any] = {"func": func, "fill_value": NA, "expected_groups": groups}
+        wanted, _ = flox.groupby_reduce(x, labels, **kwargs)
+        result, _ = flox_calls.groupby_reduce(x, labels, **kwargs)
+        assert result.dtype == wanted.dtype == result.compute().dtype
+        assert (result.dtype == dtype) == (len(groups) == 4)
+        np.testing.assert_array_equal(result, wanted)
+    kwargs = {"fill_value": NA, "expected_groups": range(5)}
+    with pytest.raises(Refused, match="depends on its chunks"):
+        flox_calls.groupby_reduce(x, labels, func="max", **kwargs)
+    with pytest.raises(Refused, match="lazy labels is its own"):
+        flox_calls.groupby_reduce(x, da.from_array(labels, chunks=3), func=func, **kwargs)
+
+
+@pytest.mark.parametrize("func", ["sum", "nanprod"])
+@pytest.mark.parametrize("dtype", ["i4", "f4"])
+def test_sums_of_groups_without_elements(func: str, dtype: str) -> None:
+    x, labels = da.from_array(np.arange(8, dtype=dtype).reshape(2, 4), chunks=2), [3, 1, 1, 3]
+    both = np.array([labels, labels])
+    lazy = da.from_array(labels, chunks=2)
+    kwargs = {"func": func, "fill_value": np.nan, "min_count": 0}
+    for by, axis in ((lazy, None), (both, -1), (da.from_array(both, chunks=2), None)):
+        for given in ([0, 1, 3], [1, 3]):
+            more = {"expected_groups": given, "axis": axis, **kwargs}
+            wanted, _ = flox.groupby_reduce(x, by, **more)
+            result, _ = flox_calls.groupby_reduce(x, by, **more)
+            assert result.dtype == wanted.dtype == result.compute().dtype
+            np.testing.assert_array_equal(result, wanted)
+    with pytest.raises(Refused, match="depends on its chunks"):
+        flox_calls.groupby_reduce(x, labels, expected_groups=[0, 1, 3], **kwargs)
+    result, _ = flox_calls.groupby_reduce(x, labels, expected_groups=[1, 3], **kwargs)
+    np.testing.assert_array_equal(result, getattr(np, func)([x[:, 1:3], x[:, ::3]], axis=-1).T)
+
+
+def test_nan_is_false_where_flox_has_numbagg(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, labels = da.from_array(np.array([np.nan, 0, 0]), chunks=2), [0, 0, 1]
+    monkeypatch.setattr("flox.core.HAS_NUMBAGG", True)
+    with pytest.raises(Refused, match="NaN is false there"):
+        flox_calls.groupby_reduce(x, labels, func="any")
+    result, _ = flox_calls.groupby_reduce(x, labels, func="any", engine="numpy")
+    np.testing.assert_array_equal(result, [True, False])
 
 
 def test_hints_change_nothing() -> None:
@@ -199,6 +250,18 @@ def test_scans_are_those_of_flox(func: str) -> None:
     labels = np.array([np.nan, np.nan, 0, 1, 0, np.nan])
     result = flox_calls.groupby_scan(da.from_array(x, chunks=2), labels, func=func, axis=(-1,))
     np.testing.assert_array_equal(result, flox.groupby_scan(x, labels, func=func))
+
+
+def test_elements_that_are_alone_keep_their_nan() -> None:
+    x = np.where(np.random.default_rng(0).random((4, 3)) < 0.5, np.nan, 1.0)
+    array = da.from_array(x, chunks=2)
+    for by in (np.array([7, 3, 5]), np.array([*"bca"]), np.array([1, 1, 2])):
+        result = flox_calls.groupby_scan(array, by, func="nancumsum")
+        np.testing.assert_array_equal(result, flox.groupby_scan(array, by, func="nancumsum"))
+    for labels in (np.zeros((4, 1), "i8"), np.zeros(1, "i8")):
+        wanted = flox.groupby_scan(array[:, :1], labels, func="nancumsum")
+        result = flox_calls.groupby_scan(array[:, :1], labels, func="nancumsum")
+        np.testing.assert_array_equal(result, wanted)
 
 
 # What is left to flox.

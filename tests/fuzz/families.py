@@ -70,7 +70,8 @@ FAMILIES = {
     "transpose": Family(products.draw_transpose, products.expect_transpose, 1),
     "unique": Family(distinct.draw_unique, distinct.expect_unique, 3),
     "lookup": Family(distinct.draw_lookup, distinct.expect_lookup, 3),
-    "groups": Family(groups.draw_groups, groups.expect_groups, 4),
+    "groups": Family(groups.draw_groups, groups.expect_groups, 5),
+    "groupscans": Family(groups.draw_group_scans, groups.expect_group_scans, 2),
     "selection": Family(selections.draw_selection, selections.expect_selection, 3),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),
 }

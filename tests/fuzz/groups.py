@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import dask_coop as dc
-from dask_coop.algebra.merges import lowest
-from fuzz import draw
+from dask_coop.algebra.merges import highest, lowest
+from fuzz import draw, exact
 from fuzz.case import Array, Case, show_array
-from fuzz.exact import Expected
+from fuzz.exact import EPS, Expected
 
 #: What is found of a group exactly, whatever the order.
 _FUNCS = ["count", "min", "max", "nanmin", "nanmax", "first", "last", "nanfirst", "nanlast"]
-_FUNCS += ["argmin", "argmax", "any", "all", "sum"]
-#: Those of a group without elements, where it is not NaN.
-_NOTHING = {"count": 0, "any": 0, "all": 0, "argmin": -1, "argmax": -1}
+_FUNCS += ["argmin", "argmax", "nanargmin", "nanargmax", "any", "all", "count_nonzero"]
+_QUANTILES = ["median", "nanmedian", "quantile", "nanquantile"]
+_SUMS = ["sum", "nansum", "prod", "nanprod", "mean", "nanmean"]
+#: Those that NumPy has of complex numbers, too, and as ours are.
+_OF_COMPLEX = {"count", "first", "last", "nanfirst", "nanlast", "any", "all", "count_nonzero"}
+#: Those of a group without elements, where it is neither NaN nor the lowest integer.
+_NOTHING = {"count": 0, "count_nonzero": 0, "any": 0, "all": 0, "prod": 1}
+_NOTHING |= dict.fromkeys(("argmin", "argmax", "nanargmin", "nanargmax"), -1)
+#: Sums and products of NaN alone that are left out.
+_OF_NAN = {"nansum": 0, "nanprod": 1}
+
+_SCANS = ["cumsum", "nancumsum", "cumprod", "nancumprod", "cummax", "cummin", "ffill", "bfill"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +38,8 @@ class GroupCase(Case):
     def call(self, xp: Any) -> tuple[Any, ...]:
         """Call the function on chunks of `xp`'s kind."""
         x, labels = self.inputs
-        return tuple(dc.groupby_reduce(x.build(xp), labels.array, **self.options))
+        found = getattr(dc, self.function)(x.build(xp), labels.array, **self.options)
+        return found if isinstance(found, tuple) else (found,)
 
     def code(self, xp: Any) -> str:
         """Return the call as a line of Python."""
@@ -39,51 +51,224 @@ def draw_groups(rng: draw.Generator) -> Case:
     """Draw a statistic of groups."""
     large = draw.chance(rng, 0.1)
     sides = draw.large_shape(rng) if large else draw.shape(rng, 1)
-    func = draw.pick(rng, _FUNCS)
-    integers = [dtype for dtype in draw.REAL if np.dtype(dtype).kind in "iu"]
-    x = draw.values(rng, draw.pick(rng, integers if func == "sum" else draw.REAL), sides)
+    func = draw.pick(rng, _FUNCS * 3 + _QUANTILES * 2 + _SUMS)
+    dtypes = [*draw.REAL, *(draw.COMPLEX if func in _OF_COMPLEX else [])]
+    if func in _QUANTILES:
+        dtypes.remove("f2")
+    if func.endswith("prod"):
+        dtypes = draw.INTS
+    x = _values(rng, draw.pick(rng, dtypes), sides)
+    known = func in _QUANTILES or draw.chance(rng, 0.5)
+    labels, n = _labels(rng, x)
+    options: dict[str, Any] = {"func": func}
+    if draw.chance(rng, 0.7):
+        options["expected_groups"] = [*range(n)]
+    if labels.ndim > 1 and "expected_groups" in options | dict.fromkeys(["known"] * known):
+        _draw_axes(rng, x, labels, options)
+    if draw.chance(rng, 0.2):
+        options["fill_value"] = 7
+        options |= {"min_count": int(rng.integers(0, 4))} if draw.chance(rng, 0.5) else {}
+    if func.endswith("quantile"):
+        q = [0.3, 0.9] if draw.chance(rng, 0.5) else 0.7
+        options["finalize_kwargs"] = {"q": q}
+    return _case(rng, "groups", "groupby_reduce", x, labels, options, known, large)
+
+
+def draw_group_scans(rng: draw.Generator) -> Case:
+    """Draw a scan of groups."""
+    large = draw.chance(rng, 0.1)
+    sides = draw.large_shape(rng) if large else draw.shape(rng, 1)
+    func = draw.pick(rng, _SCANS)
+    dtypes = draw.INTS if func.endswith(("sum", "prod")) else draw.REAL
+    x = _values(rng, draw.pick(rng, dtypes), sides)
+    labels, n = _labels(rng, x)
+    axis = int(rng.integers(x.ndim - labels.ndim, x.ndim))
+    options = {"func": func, "axis": axis}
+    if draw.chance(rng, 0.5):
+        options["expected_groups"] = [*range(n)]
+    known = draw.chance(rng, 0.5)
+    return _case(rng, "groupscans", "groupby_scan", x, labels, options, known, large)
+
+
+def _values(rng: draw.Generator, dtype: Any, sides: tuple[int, ...]) -> Array:
+    """Return elements, now and then many that an extremum has for its identity."""
+    x = draw.values(rng, dtype, sides)
+    if draw.chance(rng, 0.3):
+        end = draw.pick(rng, [lowest, highest])(x.dtype)
+        x = np.where(rng.random(sides) < draw.pick(rng, [0.5, 0.95, 1.1]), end, x).astype(dtype)
+    return x
+
+
+def _labels(rng: draw.Generator, x: Array) -> tuple[Array, int]:
+    """Return labels of the last axes of an array, and of how many groups that may be expected."""
     ndim, n = int(rng.integers(1, x.ndim + 1)), int(rng.integers(1, 9))
     labels = rng.integers(-1, n, x.shape[x.ndim - ndim :])
-    if draw.chance(rng, 0.3):
+    if draw.chance(rng, 0.4):
+        # Most chunks have few groups.
         labels = np.sort(labels.reshape(-1)).reshape(labels.shape)
+    if draw.chance(rng, 0.3):
+        labels = np.where(labels < 0, np.nan, labels)
+    return labels, n
+
+
+def _draw_axes(rng: draw.Generator, x: Array, labels: Array, options: dict[str, Any]) -> None:
+    if draw.chance(rng, 0.4):
+        axes = rng.permutation(labels.ndim)[: int(rng.integers(1, labels.ndim))]
+        options["axis"] = tuple(int(d) + x.ndim - labels.ndim for d in axes)
+        options |= {"fill_value": 7} if draw.chance(rng, 0.8) else {}
+
+
+def _case(
+    rng: draw.Generator,
+    family: str,
+    function: str,
+    x: Array,
+    labels: Array,
+    options: dict[str, Any],
+    known: bool,
+    large: bool,
+) -> Case:
     letters = "abcdefgh"[: x.ndim]
-    inputs = draw.operand(rng, x, letters), draw.operand(rng, labels, letters[x.ndim - ndim :])
-    options: dict[str, Any] = {"func": func, "expected_groups": [*range(n)]}
-    kind = GroupCase if draw.chance(rng, 0.5) else Case
+    own = letters[x.ndim - labels.ndim :]
+    inputs = draw.operand(rng, x, letters), draw.operand(rng, labels, own)
     compiled = large or draw.chance(rng, 0.3)
-    return kind("groups", "groupby_reduce", inputs, {}, options, compiled=compiled)
+    return (GroupCase if known else Case)(family, function, inputs, {}, options, compiled=compiled)
+
+
+# What is expected.
+
+
+def _arrays(case: Case) -> tuple[Array, Array, Array]:
+    """Return the elements, their labels, and the groups that there are."""
+    x, labels = (operand.array for operand in case.inputs)
+    if labels.shape != x.shape[x.ndim - labels.ndim :]:
+        raise ValueError("labels do not fit")
+    groups = case.option("expected_groups")
+    if groups is not None:
+        return x, labels, np.array(groups, "i8")
+    return x, labels, np.unique(labels[labels == labels])
 
 
 def expect_groups(case: Case) -> list[Expected]:
     """Return what a loop over the groups finds."""
-    x, labels = (operand.array for operand in case.inputs)
-    func, groups = case.option("func"), np.array(case.option("expected_groups"), "i8")
-    if labels.shape != x.shape[x.ndim - labels.ndim :]:
-        raise ValueError("labels do not fit")
-    kept = x.shape[: x.ndim - labels.ndim]
-    lines, codes = x.reshape(*kept, labels.size), labels.reshape(-1)
-    dtype = np.dtype("?" if func in ("any", "all") else "i8" if func in _NOTHING else x.dtype)
-    if func == "sum":
-        dtype = np.dtype("u8" if x.dtype.kind == "u" else "i8")
-    nothing = _NOTHING.get(func, np.nan if dtype.kind == "f" else lowest(dtype))
-    value = np.full((*kept, len(groups)), nothing, dtype)
-    for at in np.ndindex(kept):
+    x, labels, groups = _arrays(case)
+    func, fill = case.option("func"), case.option("fill_value")
+    known, given = isinstance(case, GroupCase), "expected_groups" in case.options
+    first = x.ndim - labels.ndim
+    axes = sorted(case.option("axis", range(first, x.ndim)))
+    rows = [d for d in range(first, x.ndim) if d not in axes]
+    if (rows and not (known or given)) or (func in _QUANTILES and not known):
+        raise ValueError("labels are not known")
+    # As of flox, results are float64 whatever `q` is.
+    q = np.asarray((case.option("finalize_kwargs") or {}).get("q", 0.5))
+    dtype = _dtype(func, x.dtype, q)
+    nothing = _NOTHING.get(func, np.nan if dtype.kind in "fc" else lowest(dtype))
+    least = case.option("min_count", int(bool(rows) or (fill is not None and given)))
+    if least and fill is None and func in ("nansum", "nanprod"):
+        fill = np.nan
+    instead = nothing if fill is None else fill
+    output = dtype if fill is None else np.result_type(dtype, fill)
+    kept = (*range(first), *rows)
+    shape = (*np.shape(q), *(x.shape[d] for d in kept), len(groups))
+    adds = func in _SUMS and dtype.kind == "f"
+    value, slack = np.full(shape, instead, "g" if adds else output), np.zeros(shape)
+    for at, lines, codes in _lines(x, labels, kept):
         for i, group in enumerate(groups):
-            places = np.flatnonzero(codes == group)
-            if places.size:
-                value[(*at, i)] = _find(func, lines[at][places], places, nothing)
-    return [Expected(value, dtype), Expected(groups, host=True)]
+            places, here = np.flatnonzero(codes == group), (..., *at, i)
+            part = lines[places]
+            some = part[part == part]
+            if len(some) < least:
+                if fill is None:
+                    raise ValueError("a fill value is needed")
+                value[here] = fill
+            elif not part.size or (func in ("nanmin", "nanmax") and not some.size):
+                value[here] = instead
+            else:
+                value[here] = _find(func, part, some, places, nothing, q)
+                slack[here] = _slack(func, some) if adds else 0
+    result = Expected(value, output, 1.0 if adds else None, slack)
+    return [result, Expected(groups, host=known or given)]
 
 
-def _find(func: str, part: Array, places: Array, nothing: Any) -> Any:
-    some = part[part == part]
+def _lines(
+    x: Array, labels: Array, kept: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], Array, Array]]:
+    """Yield where each line of elements is, and these with their labels."""
+    first = x.ndim - labels.ndim
+    for at in itertools.product(*(range(x.shape[d]) for d in kept)):
+        place: list[Any] = [slice(None)] * x.ndim
+        for d, i in zip(kept, at, strict=True):
+            place[d] = i
+        yield at, x[tuple(place)].reshape(-1), labels[tuple(place[first:])].reshape(-1)
+
+
+def _dtype(func: str, dtype: np.dtype[Any], q: Any) -> np.dtype[Any]:
+    """Return the dtype of a statistic of elements of a dtype."""
+    if func in ("any", "all"):
+        return np.dtype("?")
+    if "arg" in func or "count" in func:
+        return np.dtype("i8")
+    one = np.ones(1, dtype)
+    if func in _QUANTILES:
+        return np.asarray(_find(func, one, one, one, None, q)).dtype
+    if func in _SUMS:
+        return np.asarray(getattr(np, func)(one)).dtype
+    return dtype
+
+
+def _find(func: str, part: Array, some: Array, places: Array, nothing: Any, q: Any) -> Any:
     if func == "count":
         return len(some)
+    if func.startswith("nan") and not some.size:
+        return _OF_NAN.get(func, nothing)
+    if "arg" in func:
+        return places[getattr(np, func)(part)]
     if func.startswith("nan"):
         func, part = func[3:], some
-    if not part.size:
-        return nothing
     if func in ("first", "last"):
         return part[0 if func == "first" else -1]
-    found = getattr(np, func)(part)
-    return places[found] if func.startswith("arg") else found
+    if func in ("median", "quantile"):
+        part = part.astype("i8") if part.dtype.kind == "b" else part
+        return np.median(part) if func == "median" else np.quantile(part, q)
+    if func in ("sum", "mean") and part.dtype.kind == "f":
+        return exact.total(part, None, False) / (1 if func == "sum" else len(part))
+    return getattr(np, func)(part)
+
+
+def _slack(func: str, some: Array) -> float:
+    """Return by how much a sum or a mean may be off."""
+    off = len(some) * EPS * float(exact.sizes(some).sum())
+    return off / max(1, len(some)) if func.endswith("mean") else off
+
+
+def expect_group_scans(case: Case) -> list[Expected]:
+    """Return what a loop over the groups of each line finds."""
+    x, labels, groups = _arrays(case)
+    func, axis = case.option("func"), case.option("axis", x.ndim - 1)
+    if not x.ndim - labels.ndim <= axis < x.ndim:
+        raise ValueError("labels are not along the axis")
+    sizes = tuple(tuple(n for n in own if n) or (0,) for own in case.inputs[0].chunks)
+    if func in ("ffill", "bfill") and x.dtype.kind in "biu":
+        return [Expected(x)]
+    scan = getattr(np, func, _ACCUMULATE.get(func))
+    assert scan is not None
+    dtype = scan(np.ones(1, x.dtype)).dtype
+    value = np.full(x.shape, np.nan if dtype.kind == "f" else lowest(dtype), dtype)
+    for at, line, codes in _lines(x, labels, tuple(d for d in range(x.ndim) if d != axis)):
+        target = value[(*at[:axis], slice(None), *at[axis:])]
+        for group in groups:
+            target[codes == group] = scan(line[codes == group])
+    return [Expected(value, chunks=sizes)]
+
+
+def _filled(line: Array) -> Array:
+    valid = np.where(line == line, np.arange(line.size), 0)
+    return line[np.maximum.accumulate(valid)]
+
+
+_ACCUMULATE = {
+    "cummax": np.maximum.accumulate,
+    "cummin": np.minimum.accumulate,
+    "ffill": _filled,
+    "bfill": lambda line: _filled(line[::-1])[::-1],
+}

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.monoids import (
+    COMPENSATED_MEAN,
+    COMPENSATED_SUM,
     COUNT,
     MAX,
     MEAN,
@@ -85,7 +87,9 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
 _TABLES: dict[MonoidRow, tuple[str, ...]] = {
     COUNT: ("count",),
     SUM: ("total",),
+    COMPENSATED_SUM: ("total", "excess"),
     MEAN: ("total", "count"),
+    COMPENSATED_MEAN: ("total", "excess", "count"),
     VAR: ("count", "mean", "m2"),
     MIN: ("low",),
     NANMIN: ("low",),
@@ -248,7 +252,7 @@ class _Chunk:
         low, high = (float(given[name][1]) if name in given else 0.0 for name in ("low", "high"))
         codes = read_only(np.where(codes < 0, codes.dtype.type(self._n), codes))
         sizes = lines, length, self._n
-        arguments = _arguments(tables)[:4]
+        arguments = _arguments(tables)[:5]
         grouped_lanes_numba.beside(memory, codes, *sizes, skip is not None, (low, high), *arguments)
         return tables
 
@@ -277,7 +281,7 @@ def _new(given: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Array]:
 
 def _arguments(tables: dict[str, Array]) -> list[Array | None]:
     """Return tables as the loops take them: flat, and None for those that there are not."""
-    names = "total", "count", "low", "high", "mean", "m2"
+    names = "total", "excess", "count", "low", "high", "mean", "m2"
     return [tables[name].reshape(-1) if name in tables else None for name in names]
 
 

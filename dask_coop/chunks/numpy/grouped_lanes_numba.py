@@ -15,6 +15,7 @@ from dask_coop.chunks.numpy.lanes_numba import (
     LANES,
     expect,
     load,
+    minus,
     plus,
     splat,
     store,
@@ -70,12 +71,14 @@ def _beside(
     skip: bool,
     empty: tuple[float, float],
     total: Array,
+    excess: Array,
     count: Array,
     low: Array,
     high: Array,
 ) -> None:
     tile, size = np.empty(_ROWS * LANES), (n + 1) * LANES
     totals = np.empty(size if total is not None else 0)
+    excesses = np.empty(size if excess is not None else 0)
     counts = np.empty(size if count is not None else 0)
     lows = np.empty(size if low is not None else 0)
     highs = np.empty(size if high is not None else 0)
@@ -86,6 +89,7 @@ def _beside(
             line = min(first, lines - LANES) + k
             places[k], entries[k] = line * length, line * n
         _fill(totals, 0.0)
+        _fill(excesses, 0.0)
         _fill(counts, 0.0)
         _fill(lows, empty[0])
         _fill(highs, empty[1])
@@ -96,7 +100,12 @@ def _beside(
                 value, entry = load(tile, at(r * LANES)), at(codes[at(row + r)] * LANES)
                 if total is not None:
                     added = where_known(value, value, value, zero) if skip else value
-                    store(plus(load(totals, entry), added), totals, entry)
+                    before = load(totals, entry)
+                    after = plus(before, added)
+                    store(after, totals, entry)
+                    if excess is not None:
+                        above = _excess(before, added, after)
+                        store(plus(load(excesses, entry), above), excesses, entry)
                 if count is not None:
                     known = where_known(value, value, one, zero)
                     store(plus(load(counts, entry), known), counts, entry)
@@ -106,12 +115,21 @@ def _beside(
                     store(_better(skip, value, load(highs, entry), None), highs, entry)
         if total is not None:
             _hand_over(totals, n, entries, total)
+        if excess is not None:
+            _hand_over(excesses, n, entries, excess)
         if count is not None:
             _hand_over(counts, n, entries, count)
         if low is not None:
             _hand_over(lows, n, entries, low)
         if high is not None:
             _hand_over(highs, n, entries, high)
+
+
+@jit_inner
+def _excess(before: Any, x: Any, after: Any) -> Any:
+    """Return how much sums are above the exact ones."""
+    added = minus(after, before)
+    return plus(minus(added, x), minus(minus(after, added), before))
 
 
 @jit_inner

@@ -24,11 +24,21 @@ _COLUMNS, _BLOCK = 2048, 1024
 
 
 @jit_inner
-def _add_line(skip: Any, x: Array, codes: Array, total: Array) -> None:
+def _excess(before: Any, x: Any, after: Any) -> Any:
+    """Return how much a sum is above the exact one."""
+    added = after - before
+    return (added - x) + ((after - added) - before)
+
+
+@jit_inner
+def _add_line(skip: Any, x: Array, codes: Array, total: Array, excess: Array) -> None:
     zero = total.dtype.type(0)
     for i in range(len(x)):
         if codes[i] >= 0:
-            total[codes[i]] += x[i] if skip is None or x[i] == x[i] else zero
+            before, value = total[codes[i]], x[i] if skip is None or x[i] == x[i] else zero
+            total[codes[i]] = after = before + value
+            if excess is not None:
+                excess[codes[i]] += _excess(before, value, after)
 
 
 @jit_inner
@@ -77,6 +87,7 @@ def _along(
     table_step: int,
     skip: Any,
     total: Array,
+    excess: Array,
     count: Array,
     low: Array,
     high: Array,
@@ -90,7 +101,8 @@ def _along(
             part = x[line * step + start :][:size]
             own = codes[line * code_step + start :][:size]
             if total is not None:
-                _add_line(skip, part, own, total[table:])
+                above = excess[table:] if excess is not None else None
+                _add_line(skip, part, own, total[table:], above)
             if count is not None and mean is None:
                 _count_line(skip, part, own, count[table:])
             if low is not None:
@@ -102,23 +114,28 @@ def _along(
 
 
 @jit_inner
-def _add(skip: Any, a: Array, b: Array, c: Array, d: Array, total: Array) -> None:
+def _add(skip: Any, a: Array, b: Array, c: Array, d: Array, total: Array, excess: Array) -> None:
     zero = total.dtype.type(0)
     for i in range(len(total)):
         if skip is None:
-            total[i] += ((zero + a[i]) + b[i]) + ((zero + c[i]) + d[i])
+            four = ((zero + a[i]) + b[i]) + ((zero + c[i]) + d[i])
         else:
             first = (a[i] if a[i] == a[i] else zero) + (b[i] if b[i] == b[i] else zero)
-            total[i] += first + (
-                (c[i] if c[i] == c[i] else zero) + (d[i] if d[i] == d[i] else zero)
-            )
+            four = first + ((c[i] if c[i] == c[i] else zero) + (d[i] if d[i] == d[i] else zero))
+        before = total[i]
+        total[i] = after = before + four
+        if excess is not None:
+            excess[i] += _excess(before, four, after)
 
 
 @jit_inner
-def _add_one(skip: Any, a: Array, total: Array) -> None:
+def _add_one(skip: Any, a: Array, total: Array, excess: Array) -> None:
     zero = total.dtype.type(0)
     for i in range(len(total)):
-        total[i] += a[i] if skip is None or a[i] == a[i] else zero
+        before, value = total[i], a[i] if skip is None or a[i] == a[i] else zero
+        total[i] = after = before + value
+        if excess is not None:
+            excess[i] += _excess(before, value, after)
 
 
 @jit_inner
@@ -171,6 +188,7 @@ def _across(
     n: int,
     skip: Any,
     total: Array,
+    excess: Array,
     count: Array,
     low: Array,
     high: Array,
@@ -193,6 +211,7 @@ def _across(
                 many = i + 3 < length and codes[i + 1] == code
                 many = many and codes[i + 2] == code and codes[i + 3] == code
                 if total is not None:
+                    above = excess[entry:][:width] if excess is not None else None
                     if many:
                         _add(
                             skip,
@@ -201,9 +220,10 @@ def _across(
                             x[first + 2 * step :][:width],
                             x[first + 3 * step :][:width],
                             total[entry:][:width],
+                            above,
                         )
                     else:
-                        _add_one(skip, x[first:][:width], total[entry:][:width])
+                        _add_one(skip, x[first:][:width], total[entry:][:width], above)
                 for k in range(4 if many else 1):
                     part = x[first + k * step :][:width]
                     own = None
