@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_coop.algebra.merges import cast
 from dask_coop.algebra.operation import named
 
 #: The declared dtypes of a task's arguments, by position or keyword. Words take fewer bytes in a
@@ -52,7 +53,7 @@ def as_declared(block: Any, dtype: np.dtype[Any]) -> Any:
         return block
     try:
         with _device_of(block):
-            return block.astype(native)
+            return cast(block, native)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"a chunk has dtype {found}, its array declares {dtype}, and {found} cannot be "

@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 
 import dask_coop as dc
+from dask_coop.algebra.merges import cast
 
 Array = np.ndarray[Any, Any]
 Chunks = tuple[tuple[int, ...], ...]
@@ -73,10 +74,10 @@ def undeclared(block: Any) -> Any:
         return block.astype("f8") + np.where(block >= 0, 0.25, 0)
     if kind in "fc" and size < np.dtype(f"{kind}8").itemsize * (1 + (kind == "c")):
         # By less than what the narrow dtype tells apart.
-        return block.astype("f8" if kind == "f" else "c16") * (1 + 1e-12)
+        return cast(block, np.dtype("f8" if kind == "f" else "c16")) * (1 + 1e-12)
     if kind in "fc":
         with np.errstate(all="ignore"):
-            narrow = block.astype("f4" if kind == "f" else "c8")
+            narrow = cast(block, np.dtype("f4" if kind == "f" else "c8"))
         return narrow if ((narrow == block) | (block != block)).all() else block
     return block
 

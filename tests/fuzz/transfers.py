@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.array as da
@@ -95,9 +95,12 @@ def draw_transfer(rng: draw.Generator) -> Case:
     options["piece"] = draw.pick(rng, [16, 24, 64, 1000, 4096, 1 << 16])
     nbytes = array.nbytes
     options["small"] = draw.pick(rng, [1, 1, 17, max(nbytes - 1, 1), max(nbytes, 1), nbytes + 1])
+    operand = draw.operand(rng, array)
     if draw.chance(rng, 0.4):
         options["by_backend"] = True
-    return Transfer("transfer", "to_gpu", (draw.operand(rng, array),), {}, options)
+        # Dask hands on what chunks are.
+        operand = replace(operand, layout="C") if operand.layout == "undeclared" else operand
+    return Transfer("transfer", "to_gpu", (operand,), {}, options)
 
 
 def expect_transfer(case: Case) -> list[Expected]:
