@@ -29,6 +29,7 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
+from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.operation import Operation, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -61,8 +62,10 @@ def scan(op: Operation, x: Array, label: Array, are_codes: bool, outside: Any, n
     threads = threads_for(x)
     token = tokenize(op, x, label, are_codes, outside, threads > 1)
     given: dict[str, Any] = {"op": op, "are_codes": are_codes, **shared(threads)}
+    # As for reductions, kernels do without.
+    exact = compensated(op) if chunks.kind(x._meta) == "numpy" else op
     lifted, merged, scanned = (f"{name}-{what}-{token}" for what in ("lift", "merge", "scan"))
-    lifts = TrailingBlocks(lifted, x.ndim, lift, (label,), {"block": x}, **given)
+    lifts = TrailingBlocks(lifted, x.ndim, lift, (label,), {"block": x}, **{**given, "op": exact})
     graph = HighLevelGraph.from_collections(lifted, lifts, dependencies=[x, label])
     tables, layer = Layer(), Layer()
     for line in itertools.product(*map(range, x.numblocks[:-1])):
@@ -84,7 +87,7 @@ def scan(op: Operation, x: Array, label: Array, are_codes: bool, outside: Any, n
             own: Key = (lifted, *index)
             if before is not None:
                 key = (merged, *index)
-                tables[key] = Task(key, merge, ops=(op,), tables=refs([before, own]))
+                tables[key] = Task(key, merge, ops=(exact,), tables=refs([before, own]))
                 own = key
             before = own
     below = {lifted, *x.__dask_layers__(), *label.__dask_layers__()}
@@ -155,5 +158,8 @@ def _entries(op: Operation, table: Table, values: Any) -> Any:
     """Return the states of some groups in a table, of those that it has not the identity's."""
     groups, states = table
     how = grouped.placed([groups], values)
-    ((field,),) = grouped.merge(ops=(op,), states=[states], **how._asdict())
-    return field
+    # Tables of sums may have more than a total.
+    if len(states[0]) > len(op.monoid.fields):
+        op = compensated(op)
+    (state,) = grouped.merge(ops=(op,), states=[states], **how._asdict())
+    return settle(state)[0] if op.monoid.has_excess else state[0]

@@ -276,6 +276,20 @@ def test_long_sums_lose_no_digits(func: str, layout: str) -> None:
     assert error.max() <= 1
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_long_scans_of_groups_lose_no_digits(lazy: bool) -> None:
+    x, labels = np.random.default_rng(0).random(200_000), np.arange(200_000) % 3
+    by = da.from_array(labels, chunks=50_000) if lazy else labels
+    array = da.from_array(x, chunks=70_000)
+    for each in (array, array + 0j):
+        result = dc.groupby_scan(each, by, func="cumsum").compute()
+        for group in range(3):
+            wanted = math.fsum(x[labels == group])
+            found = result[labels == group][-1].real
+            # The scan of a chunk and what is before it are rounded once each, and so is their sum.
+            assert abs(found - wanted) <= 1.5 * np.spacing(wanted), each.dtype
+
+
 def test_quantiles_have_axes_of_their_own() -> None:
     x = np.random.default_rng(0).random((3, 20))
     labels, q = np.arange(20) % 3, [0.1, 0.5]
