@@ -139,7 +139,9 @@ def scan_from(
     spec = ScanSpec(elements.ndim - 1)
     found = parts.scan(compensated(wide), elements, spec, None, heads, threads)
     if before is not None and last:
-        base = _entries(op, before, values).reshape(*kept, last)[..., np.minimum(codes, last - 1)]
+        # Small tables of CuPy chunks are on the host.
+        base = chunks.asarray(_entries(op, before, values), chunks.kind(block))
+        base = base.reshape(*kept, last)[..., np.minimum(codes, last - 1)]
         with np.errstate(all="ignore"):
             (found,) = op.monoid.combine((base,), (found,))
     found = found.astype(op.output, copy=False)
