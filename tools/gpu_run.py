@@ -59,10 +59,14 @@ def table(entries: list[dict[str, Any]]) -> str:
         {**e, "cases": f"{sum(e['cases'].values()):,}", "wrong": sum(e["failures"].values())}
         for e in fuzzed
     ]
-    page += _rows(columns, totals) + "\nThe cases by family:\n\n"
-    families = [{"cuda": e["cuda"], **{k: f"{n:,}" for k, n in e["cases"].items()}} for e in fuzzed]
+    page += _rows(columns, totals) + "\nThe cases by engine and family:\n\n"
+    families = [
+        {"cuda": entry["cuda"], "engine": engine, **{k: f"{n:,}" for k, n in cases.items()}}
+        for entry in fuzzed
+        for engine, cases in entry.get("engines", {"graph": entry["cases"]}).items()
+    ]
     names = sorted({name for entry in fuzzed for name in entry["cases"]})
-    return page + _rows(["cuda", *names], families)
+    return page + _rows(["cuda", "engine", *names], families)
 
 
 _MACHINE = ("date", "gpus", "driver", "cuda", "cupy")

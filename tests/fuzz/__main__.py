@@ -4,8 +4,11 @@
 FUZZ_SECONDS    how long to draw cases: 60
 FUZZ_SEED       by default random; printed
 FUZZ_CHUNKS     "numpy", "cupy" or "auto", which is CuPy where there is a GPU
-FUZZ_PROCESSES  by default one fewer than there are processors, from 2 to 14
+FUZZ_PROCESSES  by default one fewer than there are processors, from 2 to 14 for each GPU; of
+                several processes each sees one GPU
 FUZZ_ONLY       families to keep to, with commas between them
+FUZZ_ENGINES    engines to draw from, with commas between them: "graph,node,collective"
+FUZZ_LOG        a file that gets every failure in full: build/fuzz.log
 FUZZ_REPORT     a file to write the outcome to, which `tools/gpu_run.py --add` takes
 FUZZ_COMMIT     what to call the commit there, outside of a repository
 =============== ==================================================================================
@@ -25,15 +28,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from dask_coop.cli import info
+from fuzz.engines import ENGINES, engine_of
 from fuzz.families import draw_case
 from fuzz.judge import judge
 from fuzz.shrink import shrink
-from fuzz.work import Found, Shown, chunks_of, describe, fails_alike, work
+from fuzz.work import Found, Shown, chunks_of, fails_alike, work
 
 #: Of as many processes one has query planning on.
 PLANNING = 4
-#: What processes count by family.
-COUNTS = ("cases", "failures", "skipped")
+#: What processes count by family, the last one by engine and family.
+COUNTS = ("cases", "failures", "skipped", "engines")
 #: How much longer than its time a process may take: it may be cutting down a case.
 GRACE = 45
 
@@ -42,15 +47,24 @@ def one(seed: int, index: int) -> int:
     """Judge one case and say what comes of it."""
     xp = chunks_of(os.environ.get("FUZZ_CHUNKS", "auto"))
     case = draw_case(seed, index)
-    print(case.code(xp))
-    failure = judge(case, xp)
+    engine = engine_of(case, seed, index, xp, engines_asked())
+    print(f"by {engine}: {case.code(xp)}")
+    failure = judge(case, xp, engine)
     if failure is None:
         print("holds")
         return 0
     print(f"{failure.kind}: {failure.details}\n\nthe least such case:")
-    least = shrink(case, fails_alike(failure, xp))
-    print(describe(least, failure, xp, seed, index, 0))
+    least = shrink(case, fails_alike(failure, xp, engine))
+    print(f"{(judge(least, xp, engine) or failure).details}\n    {least.code(xp)}")
     return 1
+
+
+def engines_asked() -> tuple[str, ...]:
+    """Return the engines that the environment asks for."""
+    asked = tuple(filter(None, os.environ.get("FUZZ_ENGINES", "").split(","))) or ENGINES
+    if unknown := {*asked} - {*ENGINES}:
+        raise ValueError(f"there is no engine {min(unknown)!r}, only {', '.join(ENGINES)}")
+    return asked
 
 
 def worker(given: dict[str, Any]) -> int:
@@ -63,6 +77,7 @@ def worker(given: dict[str, Any]) -> int:
     tally = work(
         chunks_of(given.pop("chunks")),
         only=tuple(given.pop("only")),
+        engines=tuple(given.pop("engines", ENGINES)),
         started=lambda index: os.pwrite(progress, b"%020d" % index, 0),
         shown=lambda found: say(found=vars(found)),
         **given,
@@ -76,9 +91,12 @@ def worker(given: dict[str, Any]) -> int:
 class Run:
     """The processes of a run and what they have said."""
 
-    def __init__(self, seed: int, seconds: float, processes: int, chunks: str) -> None:
+    def __init__(self, seed: int, seconds: float, processes: int, chunks: str, log: Path) -> None:
         self.seed, self.seconds, self.chunks = seed, seconds, chunks
-        self.processes = processes
+        self.processes, self.log = processes, log
+        self.gpus = _visible() if chunks == "cupy" and processes > 1 else []
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("")
         self.counts = {name: Counter[str]() for name in COUNTS}
         self.shown, self.pace = Shown(), Counter[int]()
         self.lock = threading.Lock()
@@ -95,6 +113,14 @@ class Run:
             for thread in threads:
                 thread.join()
 
+    def environment(self, k: int) -> dict[str, str]:
+        """Return the environment of a process."""
+        own = {"DASK_ARRAY__QUERY_PLANNING": str(k % PLANNING == 1)}
+        if self.gpus:
+            # So that those with query planning are on all GPUs.
+            own["CUDA_VISIBLE_DEVICES"] = self.gpus[(k + k // PLANNING) % len(self.gpus)]
+        return os.environ | own
+
     def _watch(self, k: int, progress: Path) -> None:
         only = [name for name in os.environ.get("FUZZ_ONLY", "").split(",") if name]
         given = {
@@ -104,10 +130,10 @@ class Run:
             "seconds": self.seconds,
             "chunks": self.chunks,
             "only": only,
+            "engines": engines_asked(),
             "progress": str(progress),
         }
-        planning = k % PLANNING == 1
-        environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": str(planning)}
+        environment = self.environment(k)
         command = [sys.executable, "-m", "fuzz", "--worker", json.dumps(given)]
         errors = progress.with_suffix(".errors")
         with (
@@ -126,16 +152,23 @@ class Run:
         if not finished:
             last = progress.read_text() if progress.exists() else ""
             where = f"{self.seed} {int(last)}" if last else "its start"
-            words = errors.read_text().strip().splitlines()[-1:] or [""]
+            said = errors.read_text().strip()
+            how = f"process {k} ended at case {where}: {process.returncode}"
             with self.lock:
                 self.counts["failures"]["process"] += 1
-                print(f"process {k} ended at case {where}: {process.returncode} {words[0]}\n")
+                self._note(f"{how}\n{said}")
+                print(f"{how} {said.splitlines()[-1] if said else ''}\n", flush=True)
+
+    def _note(self, text: str) -> None:
+        with self.log.open("a") as file:
+            file.write(f"{text}\n\n")
 
     def _take(self, line: dict[str, Any]) -> bool:
         with self.lock:
             if "found" in line:
                 found = Found(**line["found"])
-                if self.shown.is_new(found.function, found.kind, found.dtype):
+                self._note(str(found))
+                if found.first and self.shown.is_new(found.function, found.kind, found.dtype):
                     print(f"{found}\n", flush=True)
                 return False
             for name, counts in self.counts.items():
@@ -155,7 +188,23 @@ class Run:
             "seconds": round(seconds),
             "processes": self.processes,
             **{name: dict(sorted(counts.items())) for name, counts in self.counts.items()},
+            "engines": _nested(self.counts["engines"]),
         }
+
+
+def _nested(counts: Counter[str]) -> dict[str, dict[str, int]]:
+    """Return counts by engine, and then by family."""
+    found: dict[str, dict[str, int]] = {}
+    for name, count in sorted(counts.items()):
+        engine, family = name.split()
+        found.setdefault(engine, {})[family] = count
+    return found
+
+
+def _visible() -> list[str]:
+    """Return what CUDA_VISIBLE_DEVICES takes for each GPU that this process sees."""
+    asked = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return asked.split(",") if asked else [str(i) for i in range(len(info.cupy_gpus()))]
 
 
 def main() -> int:
@@ -163,20 +212,27 @@ def main() -> int:
     get = os.environ.get
     seed = int(get("FUZZ_SEED") or secrets.randbelow(10**6))
     seconds = float(get("FUZZ_SECONDS") or 60)
-    processes = int(get("FUZZ_PROCESSES") or max(2, min(14, (os.cpu_count() or 2) - 1)))
-    run = Run(seed, seconds, processes, chunks_of(get("FUZZ_CHUNKS", "auto")).__name__)
+    chunks = chunks_of(get("FUZZ_CHUNKS", "auto")).__name__
+    most = 14 * max(1, len(_visible())) if chunks == "cupy" else 14
+    processes = int(get("FUZZ_PROCESSES") or max(2, min(most, (os.cpu_count() or 2) - 1)))
+    log = Path(get("FUZZ_LOG") or Path(__file__).parents[2] / "build" / "fuzz.log")
+    run = Run(seed, seconds, processes, chunks, log)
     print(f"seed {seed}, {seconds:g} s, {processes} processes, {run.chunks} chunks", flush=True)
     start = time.monotonic()
     run.go()
     took = time.monotonic() - start
-    cases, failures, skipped = (run.counts[name] for name in COUNTS)
+    cases, failures, skipped, by_engine = (run.counts[name] for name in COUNTS)
     for name in sorted(cases | failures | skipped):
         wrong = f", {failures[name]} wrong" if failures[name] else ""
         without = f", {skipped[name]} not run for want of a library" if skipped[name] else ""
         print(f"{name:10} {cases[name]:8,}{wrong}{without}")
+    for engine, counts in _nested(by_engine).items():
+        print(f"by {engine:10} {sum(counts.values()):8,}")
     print("every 10 s:", *(run.pace[i] for i in range(max(run.pace, default=-1) + 1)))
     total, wrong = cases.total(), failures.total()
     print(f"{total:,} cases in {took:.0f} s, {wrong:,} wrong (seed {seed})")
+    if wrong:
+        print(f"all of them: {run.log}")
     if report := get("FUZZ_REPORT"):
         Path(report).write_text(json.dumps(run.entry(took), indent=2) + "\n")
     return int(wrong > 0 or total == 0)

@@ -54,7 +54,10 @@ def _elements(rng: draw.Generator, dtype: str, special: bool) -> tuple[Array, bo
     """Return elements, now and then many and distinct, and whether loops are to be compiled."""
     large = draw.chance(rng, 0.1)
     sides = draw.large_shape(rng) if large else draw.shape(rng)
-    array = draw.values(rng, dtype, sides, special)
+    if large and draw.chance(rng, 0.5):
+        array = draw.neighbours(rng, dtype, sides)
+    else:
+        array = draw.values(rng, dtype, sides, special)
     if not large and draw.chance(rng, 0.5):
         # Few values, many times.
         flat = array.reshape(-1)

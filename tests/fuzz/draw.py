@@ -127,6 +127,16 @@ def values(rng: Generator, dtype: Any, sides: tuple[int, ...], special: bool = T
     return _floats(rng, dtype, sides, special)
 
 
+def neighbours(rng: Generator, dtype: Any, sides: tuple[int, ...]) -> Array:
+    """Return elements of a few values: of floats such as have none between them."""
+    dtype = np.dtype(dtype)
+    if dtype.kind != "f":
+        return values(rng, dtype, (31,))[rng.integers(31, size=sides)]
+    start = dtype.type(rng.standard_normal())
+    palette = start + np.spacing(start) * np.arange(31).astype(dtype)
+    return palette[rng.integers(31, size=sides)]
+
+
 def _integers(rng: Generator, dtype: np.dtype[Any], sides: tuple[int, ...]) -> Array:
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     match int(rng.integers(4)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,6 +18,7 @@ import numpy as np
 from dask.local import get_sync
 
 from dask_coop import chunks
+from fuzz import engines
 from fuzz.case import Array, Case, Operand, show
 from fuzz.exact import Expected
 from fuzz.families import FAMILIES
@@ -39,8 +40,22 @@ class Failure:
     details: str
 
 
-def judge(case: Case, xp: ModuleType) -> Failure | None:
+def judge(
+    case: Case,
+    xp: ModuleType,
+    engine: str = "graph",
+    ran: Callable[[str], None] = lambda engine: None,
+) -> Failure | None:
     """Return how a case fails on chunks of `xp`'s kind, or None.
+
+    Parameters
+    ----------
+    case : Case
+    xp : module
+    engine : str
+        One of `engines.ENGINES`.
+    ran : callable
+        Is given the engine that has run it: the graph, where a collective declines.
 
     Raises
     ------
@@ -50,18 +65,19 @@ def judge(case: Case, xp: ModuleType) -> Failure | None:
     with np.errstate(all="ignore"), warnings.catch_warnings(), _thresholds(case.compiled):
         warnings.simplefilter("ignore")
         with case.setting(xp):
-            return _judge(case, xp)
+            return _judge(case, xp, engine, ran)
 
 
-def _judge(case: Case, xp: ModuleType) -> Failure | None:
+def _judge(case: Case, xp: ModuleType, engine: str, ran: Callable[[str], None]) -> Failure | None:
     refusal: Exception | None = None
     try:
         expected = FAMILIES[case.family].expect(case)
     except Exception as error:
         expected, refusal = [], error
     try:
-        lazy = case.call(xp)
-        blocks = _together(lazy)
+        lazy, engine = engines.call(case, xp, engine)
+        ran(engine)
+        blocks = _together(lazy, engines.scheduler(engine))
         kinds = [_kind(wanted, xp) for wanted in expected] or [None] * len(lazy)
         found = [_compute(*both, xp) for both in zip(blocks, kinds, strict=True)]
     except ImportError:
@@ -74,13 +90,14 @@ def _judge(case: Case, xp: ModuleType) -> Failure | None:
         return Failure(f"raises {type(error).__name__}", _first_line(error))
     if refusal:
         details = f"NumPy: {type(refusal).__name__}: {_first_line(refusal)}"
-        return Failure("accepts", f"{details}; found {found[0][0]!r}"[:400])
+        return Failure("accepts", f"{details}; found {found[0][0]!r}")
     for number, ((actual, problem), wanted) in enumerate(zip(found, expected, strict=True)):
         failure = problem or _compare(lazy[number], actual, wanted)
         if failure:
             which = f"result {number}: " if len(found) > 1 else ""
             return replace(failure, details=which + failure.details)
-    return _bits(case, xp, found) or _keys(case, xp, lazy)
+    # What is in memory on a cluster has keys of its own.
+    return _bits(case, xp, found) or (_keys(case, xp, lazy) if engine != "collective" else None)
 
 
 def _kind(wanted: Expected, xp: ModuleType) -> type:
@@ -101,17 +118,17 @@ def _raises_too(case: Case, xp: ModuleType) -> Failure | None:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0][:200]
+    return (str(error).splitlines() or [""])[0]
 
 
-def _together(results: tuple[Any, ...]) -> list[Any]:
+def _together(results: tuple[Any, ...], get: Callable[..., Any] = get_sync) -> list[Any]:
     """Return lazy results with their blocks, computed together as Dask optimises them."""
     lazy = [result for result in results if isinstance(result, da.Array)]
     optimised = dask.optimize(*lazy)
     graph: dict[Any, Any] = {}
     for collection in optimised:
         graph.update(collection.__dask_graph__())
-    blocks = iter(get_sync(graph, [collection.__dask_keys__() for collection in optimised]))
+    blocks = iter(get(graph, [collection.__dask_keys__() for collection in optimised]))
     return [(r, next(blocks)) if isinstance(r, da.Array) else (r, None) for r in results]
 
 
@@ -160,14 +177,15 @@ def _compare(lazy: Any, actual: Any, wanted: Expected) -> Failure | None:
         return Failure("dtype", f"{dtype}, expected {wanted.dtype}")
     if actual.shape != wanted.value.shape:
         return Failure("shape", f"{actual.shape}, expected {wanted.value.shape}")
-    if wanted.chunks is not None and lazy.chunks != wanted.chunks:
+    is_lazy = isinstance(lazy, da.Array)
+    if is_lazy and wanted.chunks is not None and lazy.chunks != wanted.chunks:
         return Failure("chunks", f"{lazy.chunks}, expected {wanted.chunks}")
     if wanted.mask is None:
         wrong = np.asarray(wanted.differs(actual))
     else:
         masks = np.ma.getmaskarray(actual), np.broadcast_to(wanted.mask, actual.shape)
         if not np.array_equal(*masks):
-            return Failure("mask", f"{masks[0].tolist()} is not {masks[1].tolist()}"[:400])
+            return Failure("mask", f"{masks[0].tolist()} is not {masks[1].tolist()}")
         wrong = np.asarray(wanted.differs(np.ma.getdata(actual))) & ~masks[1]
     if not wrong.any():
         return None
@@ -193,7 +211,7 @@ def _bits(case: Case, xp: ModuleType, found: list[Any]) -> Failure | None:
     same, _ = _compute(_together(whole(case).call(xp))[0], None, xp)
     actual, same = (np.ma.filled(result, 0) for result in (actual, same))
     if _bits_of(actual) != _bits_of(same):
-        return Failure("bits", f"{actual!r} but of one chunk {same!r}"[:400])
+        return Failure("bits", f"{actual!r} but of one chunk {same!r}")
     return None
 
 

@@ -29,7 +29,10 @@ def draw_topk(rng: draw.Generator) -> Case:
 
 def draw_sort(rng: draw.Generator) -> Case:
     """Draw lines to be sorted, or the indices that sort them in their order."""
-    array = draw.values(rng, draw.pick(rng, draw.NUMBERS), draw.shape(rng, 1))
+    if draw.chance(rng, 0.1):
+        array = draw.neighbours(rng, draw.pick(rng, draw.FLOATS), draw.large_shape(rng))
+    else:
+        array = draw.values(rng, draw.pick(rng, draw.NUMBERS), draw.shape(rng, 1))
     name = draw.pick(rng, ["sort", "argsort"])
     options: dict[str, Any] = {"axis": draw.one_axis(rng, array.ndim)}
     if name == "argsort" or draw.chance(rng, 0.3):

@@ -7,20 +7,28 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import wraps
+from inspect import signature
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
+from conftest import missing_for_gpu
 
 import dask_coop as dc
-from fuzz import draw, exact, families, own
+from fuzz import draw, engines, exact, families, own
+from fuzz.__main__ import Run
 from fuzz.case import LAYOUTS, Case, Named, Operand, undeclared
 from fuzz.judge import Failure, judge
 from fuzz.shrink import shrink
-from fuzz.work import Tally, fails_alike, work
+from fuzz.work import Found, Tally, fails_alike, work
 
 #: Some seconds' worth of each share of a family, on NumPy chunks.
 CASES = 4
@@ -41,6 +49,123 @@ def test_random_cases_hold(xp: Any, family: str) -> None:
     assert not tally.failures, report(tally)
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    yield
+    engines.close()
+
+
+#: Of each of these most cases are none that a collective declines.
+COLLECTIVE = ["fold", "extremum", "histogram", "scan", "groups", "quantile"]
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("family", COLLECTIVE)
+def test_random_cases_hold_on_a_cluster(family: str) -> None:
+    if da.array_expr_enabled():
+        pytest.skip("expressions are not in memory on a cluster under their own keys")
+    tally = work(np, 0, only=(family,), engines=("collective",), cases=5)
+    assert not tally.failures, report(tally)
+    assert tally.engines[f"collective {family}"] >= 1
+    assert tally.engines.total() == 5
+
+
+@pytest.mark.gpu
+@pytest.mark.xdist_group("node")
+@pytest.mark.parametrize("engine", ["node", "collective"])
+def test_random_cases_hold_on_gpus_by_every_engine(cluster: None, engine: str) -> None:
+    if missing := missing_for_gpu():
+        pytest.skip(missing)
+    import cupy
+
+    for family in COLLECTIVE:
+        tally = work(cupy, 0, only=(family,), engines=(engine,), cases=4)
+        assert not tally.failures, report(tally)
+        assert tally.engines[f"{engine} {family}"] >= 1
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_is_wrong_on_a_cluster_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    if da.array_expr_enabled():
+        pytest.skip("expressions are not in memory on a cluster under their own keys")
+    honest = dc.sum
+
+    @wraps(honest)
+    def wrong(x: Any, **options: Any) -> Any:
+        return honest(x, **options) + (dask.config.get("coop.engine", "auto") == "collective")
+
+    monkeypatch.setattr(dc, "sum", wrong)
+    case = plain(np.arange(9))
+    ran: list[str] = []
+    assert judge(case, np, "graph", ran.append) is None
+    failure = judge(case, np, "collective", ran.append)
+    assert failure is not None
+    assert failure.kind == "values"
+    assert ran == ["graph", "collective"]
+
+
+def test_engines_follow_from_the_numbers_of_a_case() -> None:
+    drawn = Counter[str]()
+    for index in range(400):
+        case = families.draw_case(0, index)
+        engine = engines.engine_of(case, 0, index, np, engines.ENGINES)
+        # It is told again where it is the only one to draw from.
+        assert engines.engine_of(case, 0, index, np, (engine,)) == engine
+        assert (
+            engine != "collective" or "engine" in signature(getattr(dc, case.function)).parameters
+        )
+        drawn[engine] += 1
+        on_gpu = engines.engine_of(case, 0, index, ModuleType("cupy"), engines.ENGINES)
+        drawn[f"{on_gpu} on GPUs"] += 1
+    assert drawn["graph"] > 200
+    assert drawn["node"] == 0
+    assert min(drawn["node on GPUs"], drawn["graph on GPUs"]) > 50
+    assert da.array_expr_enabled() or drawn["collective on GPUs"] > 30
+
+
+def found(index: int, details: str) -> dict[str, Any]:
+    planned = (False, "graph", 1.0)
+    names = ("scan", "cumsum", "values", "float32")
+    return vars(Found(1, index, *names, *planned, details, "dc.cumsum(" + "1, " * 9000, index < 2))
+
+
+def test_the_log_has_every_failure_in_full(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "new" / "fuzz.log"
+    whole = Run(1, 1.0, 2, "numpy", log)
+    for index in range(30):
+        whole._take({"found": found(index, f"{index} is not {'7' * 5000}")})
+    text = log.read_text()
+    for index in range(30):
+        assert f"FUZZ_ENGINES=graph PYTHONPATH=tests python -m fuzz 1 {index}\n" in text
+    assert text.count("1, " * 9000) == text.count("7" * 5000) == 30
+    assert capsys.readouterr().out.count("python -m fuzz") == 1
+
+
+def test_processes_see_a_gpu_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5,GPU-7")
+    whole = Run(1, 1.0, 16, "cupy", tmp_path / "log")
+    names = ("CUDA_VISIBLE_DEVICES", "DASK_ARRAY__QUERY_PLANNING")
+    seen = Counter(tuple(map(whole.environment(k).get, names)) for k in range(16))
+    assert seen == {
+        **{(gpu, "False"): 6 for gpu in ("GPU-5", "GPU-7")},
+        **{(gpu, "True"): 2 for gpu in ("GPU-5", "GPU-7")},
+    }
+    # A single process may need all for its launches.
+    assert Run(1, 1.0, 1, "cupy", tmp_path / "log").environment(0).get(names[0]) == "GPU-5,GPU-7"
+
+
+def test_errors_are_shown_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(x: Any) -> Any:
+        raise ValueError("no " * 1000)
+
+    monkeypatch.setattr(dc, "sum", wrong)
+    failure = judge(plain(np.arange(9)), np)
+    assert failure is not None
+    assert failure.details == "no " * 1000
+
+
 def run(**settings: Any) -> subprocess.CompletedProcess[str]:
     given = {f"FUZZ_{name.upper()}": str(value) for name, value in settings.items()}
     root = Path(__file__).parents[2]
@@ -53,11 +178,16 @@ def run(**settings: Any) -> subprocess.CompletedProcess[str]:
 def test_a_run_has_query_planning_on_in_some_processes(tmp_path: Path) -> None:
     # Of this seed the one process draws one of them first, the other the other.
     path = tmp_path / "report.json"
-    done = run(seconds=3, seed=2, processes=2, only="truth,transpose", report=path)
+    settings = {"only": "truth,transpose", "engines": "graph", "log": tmp_path / "log"}
+    done = run(seconds=3, seed=2, processes=2, report=path, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 2, 3 s, 2 processes, numpy chunks" in done.stdout
     entry = json.loads(path.read_text())
     assert entry["cases"].keys() == {"truth", "transpose"}
+    by_family = Counter[str]()
+    for counts in entry["engines"].values():
+        by_family.update(counts)
+    assert by_family == entry["cases"]
     assert min(entry["cases"].values()) > 0
     assert entry["failures"] == {}
 

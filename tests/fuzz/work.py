@@ -14,6 +14,7 @@ import numpy as np
 
 from dask_coop.cli import info
 from fuzz.case import Case
+from fuzz.engines import engine_of
 from fuzz.families import FAMILIES, draw_case, family_of
 from fuzz.judge import Failure, judge
 from fuzz.shrink import shrink
@@ -33,18 +34,22 @@ class Found:
     kind: str
     dtype: str
     planning: bool
+    engine: str
     seconds: float
     details: str
     code: str
+    #: Whether it is one of the first of its kind, which are cut down.
+    first: bool
 
     def __str__(self) -> str:
         """Return what a person needs to see it again."""
         planning = "DASK_ARRAY__QUERY_PLANNING=true " if self.planning else ""
+        engine = f"FUZZ_ENGINES={self.engine} "
         return (
-            f"{self.family}: {self.function} of {self.dtype}: {self.kind}: {self.details} "
-            f"(after {self.seconds:.0f} s)\n"
+            f"{self.family}: {self.function} of {self.dtype} by {self.engine}: {self.kind}: "
+            f"{self.details} (after {self.seconds:.0f} s)\n"
             f"    {self.code}\n"
-            f"    again: {planning}PYTHONPATH=tests python -m fuzz {self.seed} {self.index}"
+            f"    again: {planning}{engine}PYTHONPATH=tests python -m fuzz {self.seed} {self.index}"
         )
 
 
@@ -54,6 +59,8 @@ class Tally:
 
     cases: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    #: Cases by engine and family, with a space between.
+    engines: Counter[str] = field(default_factory=Counter)
     #: What this machine has no libraries for.
     skipped: Counter[str] = field(default_factory=Counter)
     found: list[Found] = field(default_factory=list)
@@ -77,6 +84,7 @@ def work(
     first: int = 0,
     step: int = 1,
     only: tuple[str, ...] = (),
+    engines: tuple[str, ...] = ("graph",),
     seconds: float = float("inf"),
     cases: float = float("inf"),
     patience: float = 15,
@@ -93,13 +101,15 @@ def work(
         The numbers of the cases: every `step`-th from `first` on.
     only : tuple of str
         The families to keep to; by default all.
+    engines : tuple of str
+        The engines to draw from.
     seconds, cases : float
     patience : float
         The seconds that cutting down one failure may take.
     started : callable
         Is given the index of every case before it runs.
     shown : callable
-        Is given every failure that has been cut down.
+        Is given every failure, the first ones of a kind cut down.
     """
     if unknown := set(only) - FAMILIES.keys():
         raise ValueError(f"there is no family {min(unknown)!r}, only {', '.join(FAMILIES)}")
@@ -114,22 +124,41 @@ def work(
             break
         started(index)
         case = draw_case(seed, index)
+        engine = engine_of(case, seed, index, xp, engines)
+        by = [engine]
         try:
-            failure = judge(case, xp)
+            failure = judge(case, xp, engine, by.append)
         except ImportError:
             tally.skipped[case.family] += 1
             continue
         tally.cases[case.family] += 1
+        tally.engines[f"{by[-1]} {case.family}"] += 1
         tally.pace[int(took) // 10] += 1
         if failure is None:
             continue
         tally.failures[case.family] += 1
         lost = is_lost(xp)
-        if lost or shown_before.is_new(case.function, failure.kind, case.x.dtype.name):
-            least = case if lost else shrink(case, fails_alike(failure, xp), patience)
-            found = describe(least, failure, xp, seed, index, took)
-            tally.found.append(found)
-            shown(found)
+        is_new = lost or shown_before.is_new(case.function, failure.kind, case.x.dtype.name)
+        least = case
+        if is_new and not lost:
+            least = shrink(case, fails_alike(failure, xp, engine), patience)
+            failure = judge(least, xp, engine) or failure
+        found = Found(
+            seed,
+            index,
+            case.family,
+            case.function,
+            failure.kind,
+            case.x.dtype.name,
+            bool(da.array_expr_enabled()),
+            engine,
+            took,
+            failure.details,
+            least.code(xp),
+            is_new,
+        )
+        tally.found.append(found)
+        shown(found)
         if lost:
             break
     return tally
@@ -164,11 +193,11 @@ def is_lost(xp: ModuleType) -> bool:
     return False
 
 
-def fails_alike(failure: Failure, xp: ModuleType) -> Callable[[Case], bool]:
+def fails_alike(failure: Failure, xp: ModuleType, engine: str = "graph") -> Callable[[Case], bool]:
     """Return what tells whether another case fails in the same way."""
 
     def fails(simpler: Case) -> bool:
-        other = judge(simpler, xp)
+        other = judge(simpler, xp, engine)
         if other is None or other.kind != failure.kind:
             return False
         # An error of another argument begins with other words; numbers and names come later.
@@ -176,24 +205,6 @@ def fails_alike(failure: Failure, xp: ModuleType) -> Callable[[Case], bool]:
         return not failure.kind.startswith("raises") or next(words) == next(words)
 
     return fails
-
-
-def describe(
-    case: Case, failure: Failure, xp: ModuleType, seed: int, index: int, seconds: float
-) -> Found:
-    """Return the failure of a case, the least that fails so, as it is shown."""
-    return Found(
-        seed,
-        index,
-        case.family,
-        case.function,
-        failure.kind,
-        case.x.dtype.name,
-        bool(da.array_expr_enabled()),
-        seconds,
-        (failure if is_lost(xp) else judge(case, xp) or failure).details,
-        case.code(xp),
-    )
 
 
 def chunks_of(name: str) -> ModuleType:

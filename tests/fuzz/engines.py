@@ -1,0 +1,125 @@
+"""What runs the calls of cases: Dask's graph, `Node`, or a cluster by messages.
+
+The engine of a case follows from its two numbers, as the case itself does::
+
+    graph        get_sync                                         every case
+    node         Node.get, on all GPUs that this process sees     CuPy chunks
+    collective   chunks in memory on two workers of this          functions that have `engine`, and
+                 process                                          do not decline it
+"""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.local import get_sync
+
+import dask_coop as dc
+from dask_coop.errors import Declined, RefusedByDask
+from fuzz.case import Case, Operand
+
+ENGINES = ("graph", "node", "collective")
+
+#: Of as many cases one is run by each engine that is not the graph.
+SHARE = 4
+
+
+def engine_of(case: Case, seed: int, index: int, xp: ModuleType, allowed: tuple[str, ...]) -> str:
+    """Return the engine of a case, one of those allowed; the graph where it has no other."""
+    able = {"graph": True, "node": xp is not np, "collective": _has_engine(case)}
+    others = [name for name in allowed if name != "graph" and able[name]]
+    drawn = int(np.random.default_rng((seed, index, 2)).integers(SHARE))
+    if not others or ("graph" in allowed and drawn >= len(others)):
+        return "graph"
+    return others[drawn % len(others)]
+
+
+def _has_engine(case: Case) -> bool:
+    function = getattr(dc, case.function, None)
+    # Expressions have other keys than what is in memory on a cluster.
+    is_dasks = case.installed or da.array_expr_enabled()
+    masked = any(operand.mask is not None for operand in case.inputs)
+    return (
+        function is not None
+        and "engine" in inspect.signature(function).parameters
+        and not ({"engine"} & case.options.keys() or is_dasks or masked)
+    )
+
+
+@dataclass(frozen=True)
+class Placed(Operand):
+    """An operand whose chunks are in memory on the cluster of this process."""
+
+    def build(self, xp: Any) -> da.Array:
+        """Return the Dask array, persisted."""
+        return _client().persist(super().build(xp))
+
+
+def call(case: Case, xp: ModuleType, engine: str) -> tuple[tuple[Any, ...], str]:
+    """Call the function of a case; return its results and the engine that has run it."""
+    if engine == "collective":
+        placed = replace(
+            case,
+            inputs=tuple(map(_placed, case.inputs)),
+            operands={name: _placed(operand) for name, operand in case.operands.items()},
+        )
+        try:
+            with dask.config.set({"coop.engine": "collective", "coop.fallback": "raise"}):
+                return placed.call(xp), engine
+        except (Declined, dc.Refused, RefusedByDask, dc.FallbackWarning):
+            return case.call(xp), "graph"
+    return case.call(xp), engine
+
+
+def _placed(operand: Operand) -> Placed:
+    return Placed(**vars(operand))
+
+
+def scheduler(engine: str) -> Callable[..., Any]:
+    """Return what computes the keys of a graph."""
+    match engine:
+        case "node":
+            return _node().get
+        case "collective":
+            return _client().get
+    return get_sync
+
+
+@cache
+def _node() -> dc.Node:
+    node = dc.Node()
+    atexit.register(close, _node)
+    return node
+
+
+@cache
+def _client() -> Any:
+    from distributed import Client, LocalCluster
+
+    settings = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "silence_logs": 50}
+    with dask.config.set({"distributed.worker.memory.terminate": False}):
+        cluster = LocalCluster(**settings, dashboard_address=None)
+    client = Client(cluster, set_as_default=False)
+    atexit.register(close, _client)
+    return client
+
+
+def close(*made: Any) -> None:
+    """Close the cluster and the node, if there are any, so that the next call makes new ones."""
+    for make in made or (_client, _node):
+        if make.cache_info().currsize:
+            found = make()
+            cluster = getattr(found, "cluster", None)
+            found.close()
+            if cluster is not None:
+                cluster.close()
+            make.cache_clear()
