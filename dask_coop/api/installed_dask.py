@@ -7,6 +7,8 @@ from functools import cache, wraps
 from typing import Any
 
 import dask.array as da
+import numpy as np
+from dask.array import reductions
 from dask.array.core import Array
 
 from dask_coop.api import (
@@ -26,6 +28,7 @@ from dask_coop.api import (
 )
 from dask_coop.api.fallback import is_left_to_dask
 from dask_coop.api.public import strict
+from dask_coop.api.report import differing
 from dask_coop.api.substitutes import Row
 from dask_coop.errors import Refused
 
@@ -44,6 +47,16 @@ _SAME = {
 
 _SCANS = (cumulative.cumsum, cumulative.cumprod, cumulative.nancumsum, cumulative.nancumprod)
 
+_NUMPYS = "values are NumPy's where Dask's are not, and chunks may be others"
+_FIRST = "the index is that of the first of equal elements, as NumPy's"
+
+#: How results may differ from Dask's, which `report` tells.
+_DIFFERENCES = {
+    **dict.fromkeys(("quantile", "nanquantile", "median", "nanmedian"), _NUMPYS),
+    **dict.fromkeys(("percentile", "nanpercentile"), f"exact; {_NUMPYS}"),
+    **dict.fromkeys(("argmin", "argmax", "nanargmin", "nanargmax"), _FIRST),
+}
+
 #: Dask's methods of scans, which arrays name at every call.
 _METHODS = ("sequential", "blelloch")
 
@@ -51,13 +64,14 @@ _METHODS = ("sequential", "blelloch")
 @cache
 def _served(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return what builds a lazy result of ours; `engine` is none of what Dask's functions take."""
-    build = strict(function)
+    build, differences = strict(function), _DIFFERENCES.get(function.__name__, "")
 
     @wraps(function)
     def serve(*args: Any, **kwargs: Any) -> Any:
         if "engine" in kwargs:
             raise Refused(f"{function.__name__} has no engine in the place of Dask's")
-        return build(*args, **kwargs)
+        with differing(differences):
+            return build(*args, **kwargs)
 
     return serve
 
@@ -89,6 +103,16 @@ def _percentile(
     if internal_method != "default":
         raise Refused(f"percentiles are exact, not those of internal_method={internal_method!r}")
     return _served(order.percentile)(a, q, method=method, **others)
+
+
+def _nanmedian(
+    a: Any, axis: Any = None, keepdims: bool = False, out: Any = None, **others: Any
+) -> Any:
+    """Return medians, of float64 where Dask would have numbagg find them."""
+    by_numbagg = getattr(reductions, "HAS_NUMBAGG", False) and axis is not None and not keepdims
+    if by_numbagg and getattr(a, "dtype", None) in (np.float16, np.float32):
+        a = a.astype("f8")
+    return _served(order.nanmedian)(a, axis, keepdims, out, **others)
 
 
 def _histogram(a: Any, *args: Any, **kwargs: Any) -> Any:
@@ -138,6 +162,7 @@ def rows() -> tuple[Row, ...]:
     served |= {function.__name__: _scan(function) for function in _SCANS}
     served |= {"histogram": _histogram, "histogramdd": _histogramdd, "histogram2d": _histogram2d}
     served |= {"bincount": _bincount, "percentile": _percentile, "push": _push}
+    served["nanmedian"] = _nanmedian
     return (
         *(Row("dask.array", name, build, _is_ours) for name, build in served.items()),
         Row("dask.array.linalg", "norm", _served(norm.norm), _is_ours),

@@ -115,9 +115,11 @@ def relabel(
     left = np.broadcast_to(0, [n for d, n in enumerate(x.shape) if d not in axes])
     # xarray knows what coordinates, indexes and attributes a reduction leaves, and its options.
     template = x.reduce(lambda *_, **__: left, axis=axes)
+    variable = xarray.Variable(dims, data, template.attrs)
     if not isinstance(x, xarray.DataArray):
-        return xarray.Variable(dims, data, template.attrs)
-    labelled = xarray.DataArray(data, template.coords, dims, x.name, template.attrs)
+        return variable
+    # Of the data itself a DataArray without a name would take Dask's.
+    labelled = xarray.DataArray(variable, template.coords, name=x.name)
     return labelled.assign_coords(coords) if coords else labelled
 
 

@@ -1,4 +1,4 @@
-"""What was called: by which elements, what served it, and why it was left to Dask."""
+"""What was called: by which elements, what served it, and why, or how results may differ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Row(NamedTuple):
     served_by : str
         "dask_coop" or "Dask".
     why : str
-        Why it was left to Dask; empty where it was not.
+        Why it was left to Dask; otherwise how results may differ from what Dask's function would
+        have returned, where `install` has put ours in its place, or empty.
     calls : int
         How many there were.
     """
@@ -101,7 +102,18 @@ def counted(name: str, array: Any) -> Iterator[None]:
     """Count what is done within as a call of the function `name`, if nothing is raised."""
     with uncounted():
         yield
-    count(name, array, "dask_coop")
+    count(name, array, "dask_coop", getattr(_inside, "differences", ""))
+
+
+@contextmanager
+def differing(how: str) -> Iterator[None]:
+    """Have calls within be counted with how their results may differ from those of the original."""
+    before = getattr(_inside, "differences", "")
+    _inside.differences = how
+    try:
+        yield
+    finally:
+        _inside.differences = before
 
 
 def report() -> Report:
@@ -112,7 +124,8 @@ def report() -> Report:
     Report
         A tuple that prints as a table, with a row for each function, dtype and reason. A row has
         ``function``, ``elements`` (the dtype), ``served_by`` ("dask_coop" or "Dask"), ``why`` it
-        was left to Dask, and how many ``calls`` there were.
+        was left to Dask, or how its result may differ from Dask's, and how many ``calls`` there
+        were.
 
     See Also
     --------

@@ -540,13 +540,13 @@ class CoopDataset:
         ValueError
             If there is no such dimension.
         """
-        dims = () if dim is None or dim is ... else find_dims(self._obj, dim)
+        dims = None if dim is None or dim is ... else find_dims(self._obj, dim)
 
         def counted(x: xr.DataArray) -> xr.DataArray:
-            own = [one for one in dims if one in x.dims]
-            return CoopDataArray(x).count(own or None, keep_attrs=keep_attrs, engine=engine)
+            own = dims if dims is None else [one for one in dims if one in x.dims]
+            return CoopDataArray(x).count(own, keep_attrs=keep_attrs, engine=engine)
 
-        return each_variable(self._obj, dims, counted, keep_attrs)
+        return each_variable(self._obj, (), counted, keep_attrs)
 
     def groupby_reduce(
         self,

@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+from dask.base import is_dask_collection
+
 import dask_coop
 from dask_coop.xarray.documented import docstring_of, signature_of
 from dask_coop.xarray.objects import each_variable, find_dim, find_dims, finish, leaves_nan_out, xr
@@ -54,6 +57,9 @@ _SEVERAL = (Row("integral_image"),)
 
 ROWS = (*_REDUCTIONS, *_ALONG, *_SEVERAL)
 
+#: What xarray reduces over no axes where a variable of a Dataset has none of the dimensions.
+_OVER_NO_AXES = {"std", "var", "any", "all"}
+
 
 def add_methods(of_array: type[Any], of_dataset: type[Any]) -> None:
     """Give the accessors of arrays and of Datasets a method for each row."""
@@ -80,9 +86,10 @@ def _methods(row: Row) -> Iterator[Callable[..., Any]]:
 
         def convert(x: xr.DataArray) -> xr.DataArray:
             own = dims if row not in _REDUCTIONS else tuple(d for d in dims if d in x.dims)
-            return _call(row, x, {**given, "dim": own or None})
+            return _call(row, x, {**given, "dim": own if dims else None})
 
-        return each_variable(ds, dims, convert, given.get("keep_attrs"))
+        of = () if row.name in _OVER_NO_AXES else dims
+        return each_variable(ds, of, convert, given.get("keep_attrs"))
 
     for method in (of_array, of_dataset):
         named: Any = method
@@ -103,6 +110,9 @@ def _call(row: Row, x: xr.DataArray, given: dict[str, Any]) -> xr.DataArray:
     if isinstance(given.get("split_every"), dict):
         split = given["split_every"].items()
         given["split_every"] = {x.dims.index(find_dim(x, one)): n for one, n in split}
+    if row.name in ("quantile", "percentile") and not is_dask_collection(given["q"]):
+        # As xarray's, which makes quantiles float64.
+        given["q"] = np.asarray(given["q"], "f8")
     name = row.name
     if leaves_nan_out(x, skipna) and hasattr(dask_coop, f"nan{name}"):
         name = f"nan{name}"

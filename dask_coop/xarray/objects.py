@@ -93,4 +93,9 @@ def each_variable(
     def convert(x: xr.DataArray) -> xr.DataArray:
         return function(x) if not dims or set(dims) & set(x.dims) else x
 
-    return ds[numeric].map(convert, keep_attrs=keep_attrs)
+    result = ds[numeric].map(convert, keep_attrs=keep_attrs)
+    # xarray's `map` takes these away; its reductions keep them, whatever keep_attrs is.
+    result.encoding = dict(ds.encoding)
+    for name in result.coords.keys() & ds.coords.keys():
+        result[name].attrs = dict(ds[name].attrs)
+    return result
