@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import upstream
 
+import dask_coop as dc
 from dask_coop.api import flox_calls
 from dask_coop.errors import Refused
 
@@ -250,6 +251,31 @@ def test_scans_are_those_of_flox(func: str) -> None:
     labels = np.array([np.nan, np.nan, 0, 1, 0, np.nan])
     result = flox_calls.groupby_scan(da.from_array(x, chunks=2), labels, func=func, axis=(-1,))
     np.testing.assert_array_equal(result, flox.groupby_scan(x, labels, func=func))
+
+
+@pytest.mark.parametrize("dtype", ["i2", "f8"])
+def test_groups_of_xarray_are_as_without(dtype: str) -> None:
+    xr = pytest.importorskip("xarray")
+    days = pandas.to_datetime(["2020-01-01", "2020-01-01", "2020-01-03", "2020-01-06"])
+    data = np.arange(12, dtype=dtype).reshape(4, 3)
+    if dtype == "f8":
+        data[::3, 1] = np.nan
+    x = xr.DataArray(data, dims=("time", "y"), coords={"time": days, "y": [3, 2, 1]})
+    x = x.chunk(time=2, y=2)
+
+    def calls() -> list[Any]:
+        by_day, bins = x.resample(time="1D"), x.groupby_bins("y", [0, 1, 1.5, 9])
+        firsts = [by_day.first(), by_day.last(), bins.first(), x.groupby("y").last()]
+        sums = [of.sum(..., skipna=skipna) for of in (bins, by_day) for skipna in (None, False)]
+        return [*firsts, *sums, bins.prod(), bins.sum(min_count=1), x.groupby("y").cumsum()]
+
+    wanted = calls()
+    with dc.installed():
+        found = calls()
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert ours.dtype == theirs.dtype
+        xr.testing.assert_identical(ours.compute(), theirs.compute())
+    assert any("a group without elements" in str(row) for row in dc.report())
 
 
 def test_elements_that_are_alone_keep_their_nan() -> None:
