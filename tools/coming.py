@@ -92,7 +92,7 @@ def parameters(function: Any) -> list[str]:
 def optional(function: Any) -> list[str]:
     """Return the names of those that may be left out."""
     defaults = inspect.signature(function).parameters
-    return [name for name in parameters(function) if defaults[name].default is not inspect.Parameter.empty]
+    return [n for n in parameters(function) if defaults[n].default is not inspect.Parameter.empty]
 
 
 def listed(names: Iterable[str]) -> str:
