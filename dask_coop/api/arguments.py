@@ -186,6 +186,15 @@ def require_one_kind(name: str, x: da.Array, other: str, y: da.Array) -> None:
         )
 
 
+def broadcastable(x: da.Array) -> da.Array:
+    """Return an array with one chunk along axes of length one or none.
+
+    Dask broadcasts each chunk of these, an empty one, too.
+    """
+    split = [d for d, n in enumerate(x.shape) if n <= 1 and x.numblocks[d] > 1]
+    return x.rechunk(dict.fromkeys(split, -1)) if split else x
+
+
 def find_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """Return the axes that `axis` names, sorted and counted from the front."""
     if axis is None:

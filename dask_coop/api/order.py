@@ -22,7 +22,13 @@ from dask.utils import parse_bytes
 from dask_coop import chunks
 from dask_coop.algebra.digits import Asked
 from dask_coop.algebra.quantiles import METHODS, Method, Quantiles
-from dask_coop.api.arguments import Axis, find_axes, has_unknown_size, require_one_kind
+from dask_coop.api.arguments import (
+    Axis,
+    broadcastable,
+    find_axes,
+    has_unknown_size,
+    require_one_kind,
+)
 from dask_coop.api.public import Engine, public
 from dask_coop.api.sums import count_nonzero
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -388,10 +394,10 @@ def _quantiles(name: str, a: Any, fractions: Fractions | None, given: Arguments)
     axes = find_axes(given.axis, x.ndim)
     if any(x.shape[d] == 0 for d in axes):
         raise ValueError(f"{name} of no element: shape {x.shape}, axes {axes}")
+    x = x if given.weights is None else broadcastable(x)
     weights = None if given.weights is None else _weights(name, x, axes, given)
     like = None if fractions is None else fractions.like
-    weak = fractions is not None and fractions.weak
-    asked: Any = Quantiles(like, given.method, given.skipna, weak)
+    asked: Any = Quantiles(like, given.method, given.skipna, bool(fractions and fractions.weak))
     dtype, shape = asked.result(x.dtype), () if fractions is None else fractions.shape
     if fractions is not None and fractions.is_lazy:
         if executor.runner() is not None:
@@ -437,9 +443,7 @@ def _weights(name: str, x: da.Array, axes: tuple[int, ...], given: Arguments) ->
             )
         weights = weights.transpose(tuple(map(int, np.argsort(order))))
         weights = weights[tuple(slice(None) if d in axes else None for d in range(x.ndim))]
-        # Dask broadcasts each chunk of an axis of length one, an empty one, too.
-        weights = weights.rechunk({d: -1 for d, n in enumerate(weights.shape) if n == 1})
-        weights = broadcast_to(weights, x.shape)
+        weights = broadcast_to(broadcastable(weights), x.shape)
     weights = weights.rechunk(x.chunks)
     return map_blocks(_valid_weights, weights, **declared_by(weights), dtype="f8")
 
@@ -456,22 +460,21 @@ def _of_all(
     """Find quantiles of all elements."""
     if executor.runner() is not None and weights is not None:
         raise Declined(f"the weights of {name} are made float64 on the way")
+    # Counts of the largest digit tell NaN from floats, not NaT from dates; and weights nothing.
     missing = defined = None
-    if x.dtype.kind in "Mm" or weights is not None:
-        # Counts of the largest digit tell NaN from floats, not NaT from dates; and weights nothing.
-        lost = np.isnan(x) if x.dtype.kind == "f" else x != x
-        missing = count_nonzero(lost) if weights is None else None
-        if weights is not None and given.skipna:
-            weights, defined = where(lost, 0.0, weights), count_nonzero(~lost) > 0
-        elif weights is not None:
-            defined = count_nonzero(lost) == 0
+    if weights is None and x.dtype.kind in "Mm":
+        missing = count_nonzero(x != x)
+    elif weights is not None and given.skipna:
+        weights, defined = where(x != x, 0.0, weights), count_nonzero(x == x) > 0
+    elif weights is not None:
+        defined = count_nonzero(x != x) == 0
     if executor.runner() is not None:
         asked = Asked(asked, None if missing is None else int(missing))
     elif missing is not None or defined is not None or is_dask_collection(asked):
         asked = derive(f"{name}-asked", _ask_all, asked, missing, defined)
     else:
         asked = Asked(asked)
-    if (missing is not None or defined is not None) and given.recompute:
+    if given.recompute and not (missing is None and defined is None):
         # That count is a read, too: chunks would be kept until it is known.
         x = copy(x)
     return graph_order.quantiles(
@@ -640,14 +643,14 @@ def _of_weighted_lines(
     kept = [d for d in range(x.ndim) if d not in axes]
     shape = (*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in axes))
     lines, heavy = (one.transpose(*kept, *axes).reshape(shape) for one in (x, weights))
-    lost = np.isnan(lines) if x.dtype.kind == "f" else lines != lines
+    lost = lines != lines
     heavy = np.where(lost, 0.0, heavy) if asked.skipna else heavy
     order = np.argsort(lines, axis=-1)
     lines, heavy = (np.take_along_axis(one, order, -1) for one in (lines, heavy))
     share = np.cumsum(heavy, axis=-1)
     total = share[..., -1:]
     nothing = lost.all(-1) if asked.skipna else lost.any(-1)
-    weighed = (total[..., 0] > 0) & (total[..., 0] < np.inf)
+    weighed = ((total > 0) & (total < np.inf))[..., 0]
     if not bool((weighed | nothing if asked.skipna else weighed).all()):
         raise ValueError("weights of a line add up to zero or are not finite")
     with np.errstate(all="ignore"):

@@ -17,7 +17,12 @@ from dask.base import is_dask_collection
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.api.arguments import has_unknown_size, rechunk, require_one_kind
+from dask_coop.api.arguments import (
+    broadcastable,
+    has_unknown_size,
+    rechunk,
+    require_one_kind,
+)
 from dask_coop.api.public import public
 from dask_coop.graph import selection as graph_selection
 
@@ -390,7 +395,8 @@ def _choose(conditions: Sequence[Any], choices: Sequence[Any], default: Any) -> 
     )
     values = [np.asarray(v, dtype)[()] if np.isscalar(v) else v for v in values]
     name = f"select-{tokenize(truths, values, dtype)}"
-    return elemwise(partial(_chosen, dtype=dtype), *truths, *values, dtype=dtype, name=name)
+    arrays = [v if np.isscalar(v) else broadcastable(v) for v in (*truths, *values)]
+    return elemwise(partial(_chosen, dtype=dtype), *arrays, dtype=dtype, name=name)
 
 
 def _select(x: da.Array, mask: da.Array, axis: int, given: _Given) -> da.Array:

@@ -292,6 +292,12 @@ def test_of_lists_it_is_numpys_select(xp: Any, count: int, default: Any) -> None
         same(xp, lazy, expected, {})
 
 
+def test_empty_chunks_of_what_is_broadcast_choose_nothing() -> None:
+    choice = da.from_array(np.arange(3).reshape(1, 3), chunks=((1, 0), (3,)))
+    result = dc.select([da.ones((4, 3), chunks=2) > 0], [choice])
+    np.testing.assert_array_equal(result.compute(), [[0, 1, 2]] * 4)
+
+
 def test_two_selections_of_lists_are_two() -> None:
     # Dask's own has one name for all.
     x = da.arange(6, chunks=3)

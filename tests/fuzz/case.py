@@ -168,8 +168,8 @@ class Case:
         What is passed by name.
     options : dict
         Further keywords: literals, NumPy arrays and `Named`.
-    together : bool
-        Whether the inputs are one argument, a list.
+    together : int
+        The number of lists that the inputs are passed as; with 0 each is an argument.
     compiled : bool
         Whether NumPy chunks of any size are worth compiling loops for.
     installed : bool
@@ -181,7 +181,7 @@ class Case:
     inputs: tuple[Operand, ...]
     operands: dict[str, Operand] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
-    together: bool = False
+    together: int = 0
     compiled: bool = False
     installed: bool = False
 
@@ -206,13 +206,17 @@ class Case:
         options = {name: self.option(name) for name in self.options}
         with dc.installed() if self.installed else nullcontext():
             function = getattr(da if self.installed else dc, self.function)
-            result = function(*([inputs] if self.together else inputs), **named, **options)
+            result = function(*self._in_lists(inputs), **named, **options)
         parts = result if isinstance(result, tuple) else (result,)
         return tuple(
             itertools.chain.from_iterable(
                 p if isinstance(p, list | tuple) else [p] for p in parts if p is not None
             )
         )
+
+    def _in_lists(self, inputs: list[Any]) -> list[Any]:
+        size = len(inputs) // (self.together or 1)
+        return [inputs[i * size : (i + 1) * size] for i in range(self.together)] or inputs
 
     def setting(self, xp: Any) -> AbstractContextManager[None]:
         """Return in what the call is made and computed."""
@@ -221,7 +225,9 @@ class Case:
     def code(self, xp: Any) -> str:
         """Return the call as a line of Python."""
         inputs = [operand.code(xp) for operand in self.inputs]
-        arguments = [f"[{', '.join(inputs)}]"] if self.together else inputs
+        arguments = inputs
+        if self.together:
+            arguments = [f"[{', '.join(some)}]" for some in self._in_lists(inputs)]
         arguments += [f"{name}={operand.code(xp)}" for name, operand in self.operands.items()]
         arguments += [f"{name}={show(value)}" for name, value in self.options.items()]
         line = f"dc.{self.function}({', '.join(arguments)})"

@@ -16,6 +16,7 @@ from dask_coop.api import installed_dask
 from fuzz import (
     dates,
     distinct,
+    files,
     gaps,
     groups,
     histograms,
@@ -73,6 +74,8 @@ FAMILIES = {
     "groups": Family(groups.draw_groups, groups.expect_groups, 5),
     "groupscans": Family(groups.draw_group_scans, groups.expect_group_scans, 2),
     "selection": Family(selections.draw_selection, selections.expect_selection, 3),
+    "choice": Family(selections.draw_choice, selections.expect_choice, 1),
+    "file": Family(files.draw_file, files.expect_file, 1),
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),
 }
 

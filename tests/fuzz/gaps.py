@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,13 @@ import numpy as np
 from fuzz import draw, scans
 from fuzz.case import Array, Case
 from fuzz.exact import EPS, Expected
+
+HAS_PANDAS = find_spec("pandas") is not None
+
+DECAYS = [
+    *({"alpha": alpha} for alpha in (0.01, 0.3, 0.5, 0.9, 1.0)),
+    *({"com": 1.0}, {"com": 0.4}, {"span": 7.5}, {"halflife": 2.0}),
+]
 
 
 def draw_gaps(rng: draw.Generator) -> Case:
@@ -23,7 +31,7 @@ def draw_gaps(rng: draw.Generator) -> Case:
     if draw.chance(rng, 0.4):
         options["method"] = draw.pick(rng, scans.METHODS)
     if name == "ewm_mean":
-        options["alpha"] = draw.pick(rng, [0.01, 0.3, 0.9, 1.0])
+        options |= draw.pick(rng, DECAYS)
         options |= {key: draw.chance(rng, 0.5) for key in ("adjust", "ignore_na")}
         if draw.chance(rng, 0.3):
             options["min_periods"] = int(rng.integers(0, 6))
@@ -35,7 +43,7 @@ def draw_gaps(rng: draw.Generator) -> Case:
 
 
 def expect_gaps(case: Case) -> list[Expected]:
-    """Return what loops over lines make of the elements."""
+    """Return what loops over lines make of the elements, or pandas of those that it averages."""
     x, chunks = case.x, case.inputs[0].chunks
     heads = case.operand("segments")
     heads = np.zeros(x.shape, "?") if heads is None else heads
@@ -45,8 +53,9 @@ def expect_gaps(case: Case) -> list[Expected]:
     heads = np.broadcast_to(heads, lines.shape)
     averages = case.function == "ewm_mean"
     result = np.empty(lines.shape, "f8" if averages else x.dtype)
+    is_pandas = HAS_PANDAS and not heads.any() and not _is_half(case)
+    find = (_pandas if is_pandas else _average) if averages else _fill
     for at in np.ndindex(lines.shape[:-1]):
-        find = _average if averages else _fill
         result[at] = find(case, lines[at], heads[at])
     result = np.moveaxis(result, -1, case.option("axis"))
     if not averages:
@@ -67,19 +76,47 @@ def _fill(case: Case, line: Array, heads: Array) -> Array:
     return result
 
 
+def _alpha(case: Case) -> float:
+    match {name: case.option(name) for name in ("com", "span", "halflife") if name in case.options}:
+        case {"com": com}:
+            return float(1 / (1 + com))
+        case {"span": span}:
+            return float(2 / (1 + span))
+        case {"halflife": halflife}:
+            return float(-np.expm1(-np.log(2) / halflife))
+    return float(case.option("alpha", 0.5))
+
+
+def _is_half(case: Case) -> bool:
+    """Tell whether pandas departs from its own formula."""
+    plain = not case.option("adjust", True) and not case.option("ignore_na", False)
+    return plain and _alpha(case) == 0.5
+
+
+def _pandas(case: Case, line: Array, heads: Array) -> Array:
+    import pandas as pd
+
+    names = {*case.options} & {"alpha", "com", "span", "halflife", "adjust", "ignore_na"}
+    options = {name: case.option(name) for name in names}
+    weighted = pd.Series(line.astype("f8")).ewm(
+        **options, min_periods=case.option("min_periods") or 0
+    )
+    return np.asarray(weighted.mean())
+
+
 def _average(case: Case, line: Array, heads: Array) -> list[float]:
-    kept, least = 1 - case.option("alpha"), max(1, case.option("min_periods") or 0)
-    new = 1.0 if case.option("adjust") else case.option("alpha")
+    kept, least = 1 - _alpha(case), max(1, case.option("min_periods") or 0)
+    new = 1.0 if case.option("adjust", True) else _alpha(case)
     mean = weight = 0.0
     count, found = 0, []
     for element, begins in zip(line.astype("f8").tolist(), heads.tolist(), strict=True):
         count = 0 if begins else count
         valid = element == element
-        weight *= kept if valid or not case.option("ignore_na") else 1
+        weight *= kept if valid or not case.option("ignore_na", False) else 1
         if valid:
             mean = (weight * mean + new * element) / (weight + new) if count else element
             after = weight + new if count else 1.0
-            weight = after if case.option("adjust") else 1.0
+            weight = after if case.option("adjust", True) else 1.0
             count += 1
         found.append(mean if count >= least else np.nan)
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+import dask_coop as dc
 from fuzz import draw
 from fuzz.case import Array, Case
 from fuzz.exact import Expected
@@ -37,7 +39,30 @@ def draw_sort(rng: draw.Generator) -> Case:
     options: dict[str, Any] = {"axis": draw.one_axis(rng, array.ndim)}
     if name == "argsort" or draw.chance(rng, 0.3):
         options |= draw.pick(rng, [{"stable": True}, {"kind": "stable"}])
-    return Case("sort", name, (draw.operand(rng, array),), {}, options)
+    kind = OfUnknown if array.size and draw.chance(rng, 0.2) else Case
+    return kind("sort", name, (draw.operand(rng, array),), {}, options)
+
+
+@dataclass(frozen=True)
+class OfUnknown(Case):
+    """The same of an array whose chunk sizes along the first axis are unknown."""
+
+    def call(self, xp: Any) -> tuple[Any, ...]:
+        """Call the function."""
+        options = {name: self.option(name) for name in self.options}
+        return (getattr(dc, self.function)(_forget(self.inputs[0].build(xp)), **options),)
+
+    def code(self, xp: Any) -> str:
+        """Return the call as a line of Python."""
+        x = self.inputs[0].code(xp)
+        mask = "x[(slice(None),) + (0,) * (x.ndim - 1)].map_blocks(lambda b: (b == 0) | True)"
+        forget = f"(lambda x: dc.select(x, {mask}))"
+        return super().code(xp).replace(x, f"{forget}({x})", 1)
+
+
+def _forget(x: Any) -> Any:
+    first = x[(slice(None), *(0,) * (x.ndim - 1))]
+    return dc.select(x, first.map_blocks(lambda b: (b == 0) | True))
 
 
 def expect_topk(case: Case) -> list[Expected]:

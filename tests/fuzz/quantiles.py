@@ -29,15 +29,23 @@ def draw_quantile(rng: draw.Generator) -> Case:
         q = draw.pick(rng, [0, 1]) if draw.chance(rng, 0.1) else q
         options["q"] = q * 100 if "percentile" in name else q
         options["method"] = draw.pick(rng, METHODS)
-        if array.ndim and not np.isnan(array).any() and draw.chance(rng, 0.1):
+        if array.ndim and draw.chance(rng, 0.2):
             options["method"] = "inverted_cdf"
-            weights = rng.integers(1, 4, array.shape)
+            options["q"] = np.empty(0) if draw.chance(rng, 0.1) else options["q"]
+            weights = rng.integers(draw.pick(rng, [0, 1]), 4, array.shape)
+            weights = weights * 0 if draw.chance(rng, 0.05) else weights
+            if array.dtype.kind == "f" and draw.chance(rng, 0.2):
+                array[...] = np.nan
     case = reductions.case_of(rng, "quantile", name, array, options)
     if options.get("axis", 0):
         options.pop("split_every", None)
     if weights is not None:
-        x = case.inputs[0]
-        case.operands["weights"] = draw.Operand(weights, x.chunks, x.axes)
+        axis, x = case.option("axis"), case.inputs[0]
+        chunks, letters = x.chunks, x.axes
+        if isinstance(axis, int) and draw.chance(rng, 0.5):
+            weights = rng.integers(0, 4, array.shape[axis])
+            chunks, letters = draw.chunks(rng, weights.shape), letters[axis]
+        case.operands["weights"] = draw.Operand(weights, chunks, letters)
     return case
 
 
@@ -46,10 +54,20 @@ def expect_quantile(case: Case) -> list[Expected]:
     options = {key: case.option(key) for key in ("axis", "keepdims", "q", "method")}
     given = {key: value for key, value in options.items() if value is not None}
     if case.operands:
-        given["weights"] = case.operand("weights")
+        weights = case.operand("weights")
+        if weights.shape != case.x.shape:
+            # NumPy's nan forms do not broadcast them.
+            axis = case.option("axis")
+            sides = [-1 if d == axis % case.x.ndim else 1 for d in range(case.x.ndim)]
+            weights = np.broadcast_to(weights.reshape(sides), case.x.shape)
+        given["weights"] = weights
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        value = np.asarray(getattr(np, case.function)(case.x, **given))
+        function = getattr(np, case.function)
+        value = np.asarray(function(case.x, **given))
+        if value.dtype.kind == "f" and np.isnan(value).all() and not case.operands:
+            # NumPy's nan forms do not interpolate where there is nothing: their dtype is that of x.
+            value = value.astype(np.asarray(function(np.zeros_like(case.x), **given)).dtype)
         if "median" in case.function and case.x.dtype.kind == "f":
             value = _without_overflow(case, value, given)
     return [Expected(value)]

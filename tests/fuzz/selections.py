@@ -39,6 +39,30 @@ def draw_selection(rng: draw.Generator) -> Case:
     return Case("selection", function, inputs, {}, options, compiled=compiled)
 
 
+def draw_choice(rng: draw.Generator) -> Case:
+    """Draw what lists of conditions choose, and of arrays that broadcast to one another."""
+    sides, count = draw.shape(rng, 1), int(rng.integers(1, 4))
+
+    def some(array: Any) -> draw.Operand:
+        # Of the last axes only, now and then.
+        lead = int(rng.integers(0, array.ndim)) if draw.chance(rng, 0.2) and array.size else 0
+        return draw.operand(rng, array[(0,) * lead], "abcdefgh"[lead : array.ndim])
+
+    conditions = [some(rng.random(sides) < draw.pick(rng, [0, 0.3, 0.9])) for _ in range(count)]
+    choices = [some(draw.values(rng, draw.pick(rng, draw.NUMBERS), sides)) for _ in range(count)]
+    options: dict[str, Any] = {}
+    if draw.chance(rng, 0.6):
+        options["default"] = draw.pick(rng, [1, 1.5, np.nan, np.float32(0.1), True])
+    return Case("choice", "select", (*conditions, *choices), {}, options, together=2)
+
+
+def expect_choice(case: Case) -> list[Expected]:
+    """Return NumPy's."""
+    arrays: list[Any] = [operand.array for operand in case.inputs]
+    count = len(arrays) // 2
+    return [Expected(np.select(arrays[:count], arrays[count:], case.option("default", 0)))]
+
+
 def _sizes(rng: draw.Generator) -> dict[str, Any]:
     options: dict[str, Any] = {"sizes": "compute"} if draw.chance(rng, 0.5) else {}
     return options | ({"balanced": True} if options and draw.chance(rng, 0.5) else {})

@@ -247,7 +247,9 @@ def test_every_family_is_drawn_and_every_layout() -> None:
     assert {case.x.dtype.name for case in cases} == {np.dtype(d).name for d in draw.NUMBERS}
 
 
-def test_a_line_of_python_builds_the_case() -> None:
+def test_a_line_of_python_builds_the_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A case of a file writes it.
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"np": np, "da": da, "dc": dc, "own": own, "undeclared": undeclared}
     from dask_coop.algebra import monoids
 

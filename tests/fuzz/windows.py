@@ -25,6 +25,11 @@ def draw_window(rng: draw.Generator) -> Case:
     """Draw a statistic of windows along an axis that has elements."""
     sides = tuple(max(1, n) for n in draw.shape(rng, 1))
     array = draw.values(rng, draw.pick(rng, draw.REAL), sides)
+    name = draw.pick(rng, [*_FUNCTIONS])
+    if name in ("var", "std") and draw.chance(rng, 0.4):
+        # Differences between numbers far from zero.
+        array = draw.pick(rng, [1e9, -1e9]) + rng.normal(size=sides)
+        array[rng.random(sides) < draw.pick(rng, [0, 0, 0.2])] = np.nan
     axis = int(rng.integers(-array.ndim, array.ndim))
     n = array.shape[axis]
     options: dict[str, Any] = {"window": int(rng.integers(1, n + 1)), "axis": axis}
@@ -32,7 +37,6 @@ def draw_window(rng: draw.Generator) -> Case:
         options["min_count"] = int(rng.integers(1, options["window"] + 1))
     if draw.chance(rng, 0.4):
         options["center"] = True
-    name = draw.pick(rng, [*_FUNCTIONS])
     if name in ("var", "std") and draw.chance(rng, 0.4):
         options["ddof"] = 1
     return Case("window", f"move_{name}", (draw.operand(rng, array),), {}, options)
@@ -96,6 +100,15 @@ def _laid_out(x: Array, window: int, axis: int, center: bool) -> Array:
     return found
 
 
+def _is_far(windows: Array) -> bool:
+    """Tell whether all elements are beyond 1 and within a factor of two."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        low, high = np.nanmin(np.abs(windows)), np.nanmax(np.abs(windows))
+        signs = np.nanmin(np.sign(windows)) == np.nanmax(np.sign(windows))
+    return bool(low > 1 and high <= 2 * low and high < 1e15 and signs)
+
+
 def _reduce(statistic: str, windows: Array, least: int, ddof: int) -> tuple[Array, Any, Any]:
     """Return results, how far off they may be, and where they are anything in particular."""
     counts = (windows == windows).sum(-1)
@@ -113,6 +126,8 @@ def _reduce(statistic: str, windows: Array, least: int, ddof: int) -> tuple[Arra
             # Squares of small deviations underflow in float64.
             slack = slack + windows.shape[-1] * float(np.finfo("f8").smallest_subnormal)
             slack = slack / np.maximum(counts - ddof, 1)
+            if _is_far(windows):
+                slack = 1e-10 * value
             # Of what is infinite there are no deviations, nor of one element with one taken off.
             defined = np.isfinite(sizes) & (counts > ddof) | (counts < least)
         if statistic == "std":
