@@ -181,8 +181,9 @@ def labelled(data: Any, name: str | None) -> xr.DataArray:
         "area": xr.Variable(("time", "y"), area, {"units": "m2"}, {"scale_factor": 2.0}),
         "height": xr.Variable((), 2.0, {"units": "m"}, {"dtype": "f4"}),
     }
-    variable = xr.Variable(("time", "y"), data, {"units": "K"}, dict(ENCODING))
-    return xr.DataArray(variable, coords, name=name)
+    x = xr.DataArray(xr.Variable(("time", "y"), data, {"units": "K"}), coords, name=name)
+    x.encoding = dict(ENCODING)
+    return x
 
 
 def fields() -> xr.Dataset:
