@@ -21,9 +21,11 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
+from support import xarray_calls
 
 import dask_coop as dc
-from fuzz import draw, engines, exact, families, own
+from dask_coop.api import installed_xarray
+from fuzz import draw, engines, exact, families, labels, own
 from fuzz.__main__ import Run
 from fuzz.case import LAYOUTS, Case, Named, Operand, undeclared
 from fuzz.judge import Failure, judge
@@ -251,6 +253,7 @@ def test_a_line_of_python_builds_the_case(tmp_path: Path, monkeypatch: pytest.Mo
     # A case of a file writes it.
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"np": np, "da": da, "dc": dc, "own": own, "undeclared": undeclared}
+    names["xarray_calls"] = xarray_calls
     from dask_coop.algebra import monoids
 
     names["monoids"] = monoids
@@ -376,3 +379,15 @@ def test_long_sums_are_exact(dtype: str) -> None:
 def test_options_have_names_where_they_have_no_literals() -> None:
     assert Named("own.AFFINE").value is own.AFFINE
     assert Named("np.inf").value == np.inf
+
+
+def test_a_case_of_labels_fails_where_results_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = Operand(np.arange(12, dtype="i2").reshape(4, 3), ((2, 2), (3,)), "ty")
+    options = {"line": "x.rolling(time=2).max()", "name": "t2m"}
+    case = labels.Labels("labels", "xarray", (x,), {}, options)
+    assert judge(case, np) is None
+    monkeypatch.setattr(installed_xarray, "_xarrays_dtype", lambda *_: None)
+    failure = judge(case, np)
+    assert failure is not None
+    assert failure.kind == "raises AssertionError"
+    assert failure.details == "dtype of x.rolling(time=2).max(): float32 -> float64"
