@@ -20,7 +20,7 @@ from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.monoids import MonoidRow, State, accumulator
 from dask_coop.algebra.operation import Operation, bind, compensated, reproducible
-from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.chunks.dtypes import casts, convert, declared_by
 from dask_coop.graph import reduce as graph_reduce
 
 Axis = int | tuple[int, ...] | None
@@ -153,6 +153,15 @@ def find_mask(where: Any, x: da.Array) -> Any:
 def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
     """Return `x` in chunks of those sizes, also where it is empty: Dask rechunks no such array."""
     return x.rechunk(sizes) if x.size else empty_like(x, chunks=sizes)
+
+
+def as_dtype(x: da.Array, dtype: Any) -> da.Array:
+    """Return `x` in another dtype. Dask's ``astype`` takes chunks that are not of their array's."""
+    dtype = np.dtype(dtype)
+    if x.dtype == dtype:
+        return x
+    meta = chunks.zeros_like(x._meta, dtype)
+    return x.map_blocks(convert, **declared_by(x), to=dtype, dtype=dtype, meta=meta)
 
 
 def without_empty(x: da.Array) -> da.Array:

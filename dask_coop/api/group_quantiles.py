@@ -23,7 +23,7 @@ from dask.utils import cached_cumsum, parse_bytes
 
 from dask_coop import chunks
 from dask_coop.algebra.quantiles import METHODS, Quantiles
-from dask_coop.api.arguments import recut, reshaped, without_empty
+from dask_coop.api.arguments import as_dtype, recut, reshaped, without_empty
 from dask_coop.api.group_statistics import Asked, Fill, filled_dtype, missing, required
 from dask_coop.api.order import quantiles_of_lines
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -65,7 +65,7 @@ def quantiles(
         return _of_dates(func, x, labels, shape, asked, kwargs)
     quantiles = _quantiles(func, kwargs)
     own = x.dtype if x.dtype.kind != "b" else np.dtype("i8")
-    x = x.astype(own) if own != x.dtype else x
+    x = as_dtype(x, own)
     result = quantiles.result(own) if asked.dtype is None else np.dtype(asked.dtype)
     nothing = missing(result)
     dtype = result if asked.fill_value is None else filled_dtype(result, asked.fill_value)

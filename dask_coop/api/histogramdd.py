@@ -16,7 +16,7 @@ from dask_coop import chunks
 from dask_coop.algebra.bins import Grid, find_coordinate_bins
 from dask_coop.algebra.monoids import MINMAX, State, accumulator
 from dask_coop.algebra.operation import bind
-from dask_coop.api.arguments import rechunk
+from dask_coop.api.arguments import as_dtype, rechunk
 from dask_coop.api.histogram import (
     find_weights,
     finishing,
@@ -255,7 +255,7 @@ def find_samples(sample: Any, name: str = "histogramdd") -> tuple[list[Array], i
         if chunks.kind(x._meta) != chunks.kind(samples[0]._meta):
             raise TypeError("coordinates must all have chunks of one kind, NumPy's or CuPy's")
     common = np.result_type(*(x.dtype for x in samples))
-    samples = [match_chunks(x.astype(common), samples[0]) for x in samples]
+    samples = [match_chunks(as_dtype(x, common), samples[0]) for x in samples]
     return samples, len(samples)
 
 

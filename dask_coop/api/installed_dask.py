@@ -9,7 +9,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.array import reductions
-from dask.array.core import Array
+from dask.array.core import Array, asanyarray
 
 from dask_coop.api import (
     bincount,
@@ -26,6 +26,7 @@ from dask_coop.api import (
     topk,
     unique,
 )
+from dask_coop.api.arguments import as_dtype
 from dask_coop.api.fallback import is_left_to_dask
 from dask_coop.api.public import strict
 from dask_coop.api.report import differing
@@ -111,7 +112,7 @@ def _nanmedian(
     """Return medians, of float64 where Dask would have numbagg find them."""
     by_numbagg = getattr(reductions, "HAS_NUMBAGG", False) and axis is not None and not keepdims
     if by_numbagg and getattr(a, "dtype", None) in (np.float16, np.float32):
-        a = a.astype("f8")
+        a = as_dtype(asanyarray(a), "f8")
     return _served(order.nanmedian)(a, axis, keepdims, out, **others)
 
 

@@ -22,13 +22,7 @@ from dask.utils import parse_bytes
 from dask_coop import chunks
 from dask_coop.algebra.digits import Asked
 from dask_coop.algebra.quantiles import METHODS, Method, Quantiles
-from dask_coop.api.arguments import (
-    Axis,
-    broadcastable,
-    find_axes,
-    has_unknown_size,
-    require_one_kind,
-)
+from dask_coop.api.arguments import Axis, broadcastable, find_axes, require_one_kind
 from dask_coop.api.public import Engine, public
 from dask_coop.api.sums import count_nonzero
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -511,7 +505,7 @@ def _along(
     if executor.runner() is not None:
         raise Declined(f"the lines of {name} are gathered")
     if any(x.numblocks[d] > 1 for d in axes):
-        if has_unknown_size(x):
+        if math.isnan(x.size):
             raise ValueError(
                 f"{name} gathers lines along axes {axes}, which needs known chunk sizes; "
                 "x.compute_chunk_sizes() finds them"

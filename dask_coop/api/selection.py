@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import dask
 import dask.array as da
@@ -17,13 +17,17 @@ from dask.base import is_dask_collection
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
+from dask_coop.algebra import merges
 from dask_coop.api.arguments import (
+    as_dtype,
     broadcastable,
     has_unknown_size,
     rechunk,
+    recut,
     require_one_kind,
 )
 from dask_coop.api.public import public
+from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import selection as graph_selection
 
 Sizes = Literal["compute"] | None
@@ -395,8 +399,13 @@ def _choose(conditions: Sequence[Any], choices: Sequence[Any], default: Any) -> 
     )
     values = [np.asarray(v, dtype)[()] if np.isscalar(v) else v for v in values]
     name = f"select-{tokenize(truths, values, dtype)}"
-    arrays = [v if np.isscalar(v) else broadcastable(v) for v in (*truths, *values)]
-    return elemwise(partial(_chosen, dtype=dtype), *arrays, dtype=dtype, name=name)
+    arrays: list[Any] = [*truths, *values]
+    arrays = [v if np.isscalar(v) else broadcastable(v) for v in arrays]
+    if any(0 in v.shape for v in arrays):
+        # Dask cuts such arrays by making others of NumPy.
+        arrays = [v if np.isscalar(v) else recut(v, tuple((n,) for n in v.shape)) for v in arrays]
+    choose = partial(_chosen, dtype=dtype, **declared_by(*arrays))
+    return elemwise(choose, *arrays, dtype=dtype, name=name)
 
 
 def _select(x: da.Array, mask: da.Array, axis: int, given: _Given) -> da.Array:
@@ -522,14 +531,15 @@ def _known(mask: Any) -> Any:
 
 def _as_truths(condition: Any) -> da.Array:
     """Return a condition as a lazy array of bool."""
-    truths = asanyarray(condition)
-    return cast(da.Array, truths if truths.dtype.kind == "b" else truths.astype("?"))
+    return as_dtype(asanyarray(condition), "?")
 
 
+@casts
 def _chosen(*args: Any, dtype: np.dtype[Any]) -> Any:
     """Return of conditions, as many choices, and a default what the first that holds chooses."""
     count = len(args) // 2
-    result = args[-1]
-    for condition, choice in zip(args[count - 1 :: -1], args[-2 : count - 1 : -1], strict=True):
+    choices = [merges.cast(choice, dtype) for choice in args[count:]]
+    result = choices.pop()
+    for condition, choice in zip(args[count - 1 :: -1], choices[::-1], strict=True):
         result = np.where(condition, choice, result)
-    return result.astype(dtype, copy=False)
+    return merges.cast(result, dtype)

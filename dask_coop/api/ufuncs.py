@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_coop.algebra.monoids import LOGADDEXP
 from dask_coop.api import extrema, sums
-from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
+from dask_coop.api.arguments import ReductionArguments, as_dtype, only_field, reduce_array
 
 _BITWISE = {np.bitwise_and: "a & b", np.bitwise_or: "a | b", np.bitwise_xor: "a ^ b"}
 
@@ -86,7 +86,7 @@ def _sum_exponentials(
     x: da.Array, axis: Any, *, keepdims: bool, split_every: Any, out: da.Array | None
 ) -> da.Array:
     result = logaddexp_dtype(x.dtype)
-    x = x.astype("f8") if x.dtype.kind in "biu" else x
+    x = as_dtype(x, "f8") if x.dtype.kind in "biu" else x
     given = ReductionArguments(axis, keepdims, split_every, out)
     return reduce_array(LOGADDEXP, "logaddexp", only_field, x, given, result=result)
 

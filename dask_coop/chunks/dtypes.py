@@ -79,6 +79,12 @@ def casts(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+@casts
+def convert(block: Any, *, to: np.dtype[Any]) -> Any:
+    """Return a block as one of another dtype, by way of what its array declares."""
+    return cast(block, to)
+
+
 def declared_by(*args: Any, **kwargs: Any) -> dict[str, Declared]:
     """Return what tells a task the dtypes that the arrays of its blocks declare.
 

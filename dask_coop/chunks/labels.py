@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.bins import Steps
+from dask_coop.algebra.merges import equals
 from dask_coop.chunks.backend import asarray, backend_of, kind
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +52,7 @@ class Values:
             x = x.astype(values.dtype, copy=False)
             own = asarray(values, kind(x)) if values.dtype.kind in "biufc" else values
             found = np.minimum(backend_of(x).searchsorted(own, x, "left"), n - 1)
-            inside = own[found] == x
+            inside = equals(own[found], x)
         if numbers is not None:
             found = asarray(numbers, kind(x))[found]
         return np.where(inside, found, -1)

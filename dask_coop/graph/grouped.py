@@ -574,7 +574,9 @@ def empty(op: Operation, like: State, n: int) -> State:
 def put_in(op: Operation, total: State, state: State, source: Places, target: Places) -> None:
     """Combine some groups of a table into those of a larger one, behind what these have."""
     so_far = tuple(field[..., target] for field in total)
-    combined = op.monoid.combine(so_far, tuple(field[..., source] for field in state))
+    # Of CuPy chunks, small tables are on the host and large ones are not.
+    own = (chunks.asarray(field[..., source], chunks.kind(total[0])) for field in state)
+    combined = op.monoid.combine(so_far, tuple(own))
     for field, values in zip(total, combined, strict=True):
         field[..., target] = values
 

@@ -35,7 +35,7 @@ from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks
-from dask_coop.algebra.merges import merge_deviations
+from dask_coop.algebra.merges import choose, merge_deviations
 from dask_coop.algebra.monoids import VAR, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.windows import Window
@@ -225,16 +225,23 @@ def part_of(block: Any, along: tuple[slice, ...]) -> Any:
 
 @casts
 def lift_deviations(*, op: Operation, axes: tuple[int, ...], block: Any, threads: int = 1) -> State:
-    """Return count, mean and squared deviations of a block, and what the mean is short of."""
+    """Return count, mean and squared deviations of a block, and what the mean is short of.
+
+    The deviations are from the exact mean: means that a kernel combines are rounded on the way.
+    """
     count, mean, m2 = tasks.lift(op=op, axes=axes, block=block, threads=threads)
     with np.errstate(all="ignore"):
         # Small states of CuPy chunks are on the host.
         beside = chunks.asarray(np.expand_dims(mean, axes), chunks.kind(block))
         away = block - beside
-        total = np.where(away == away, away, 0.0).sum(axes, dtype="f8")
-        short = chunks.asarray(total, chunks.kind(mean)) if np.ndim(mean) else float(total)
-        short = short / np.maximum(count, 1)
-    return count, mean, m2, short
+        away = np.where(away == away, away, 0.0)
+        total, squares = (
+            chunks.asarray(made, chunks.kind(mean)) if np.ndim(mean) else float(made)
+            for made in (away.sum(axes, dtype="f8"), (away * away).sum(axes, dtype="f8"))
+        )
+        short = total / np.maximum(count, 1)
+        exact = squares - total * short
+    return count, mean, choose(np.isfinite(exact), exact, m2), short
 
 
 def combine_deviations(*, op: Operation, states: Sequence[State]) -> State:

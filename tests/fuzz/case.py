@@ -74,7 +74,12 @@ def undeclared(block: Any) -> Any:
         return block.astype("f8") + np.where(block >= 0, 0.25, 0)
     if kind in "fc" and size < np.dtype(f"{kind}8").itemsize * (1 + (kind == "c")):
         # By less than what the narrow dtype tells apart.
-        return cast(block, np.dtype("f8" if kind == "f" else "c16")) * (1 + 1e-12)
+        wide = cast(block, np.dtype("f8" if kind == "f" else "c16"))
+        if kind == "f":
+            return wide * (1 + 1e-12)
+        parts = wide.data if isinstance(wide, np.ma.MaskedArray) else wide
+        parts.real, parts.imag = parts.real * (1 + 1e-12), parts.imag * (1 + 1e-12)
+        return wide
     if kind in "fc":
         with np.errstate(all="ignore"):
             narrow = cast(block, np.dtype("f4" if kind == "f" else "c8"))

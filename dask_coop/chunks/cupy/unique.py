@@ -21,6 +21,7 @@ import numpy as np
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.merges import equals
 from dask_coop.algebra.monoids import MINMAX, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.chunks.backend import Side
@@ -108,7 +109,7 @@ def isin(x: Array, values: Array) -> Array:
         values = cupy.asarray(values)
         at = cupy.minimum(searchsorted(values, x, "left"), len(values) - 1)
         if x.dtype.kind == "c":
-            return values[at] == x
+            return equals(values[at], x)
         keys, wanted = _keys(x), _keys(values)
         found = wanted[at] == keys
         return found & (keys != _top(x.dtype)) if x.dtype.kind == "f" else found
