@@ -27,6 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
+from unittest.mock import patch
 
 import dask.array as da
 import numpy as np
@@ -176,6 +177,11 @@ def histograms(cupy: Any, rng: np.random.Generator) -> None:
                 weights = kind and cupy.ones(x.shape, kind)
                 table = cupy.zeros(n, kind or "i8")
                 every_strategy(histogram, partial(histogram.count, x, weights, bins, table))
+    # As of more weights than are looked at first.
+    x, weights = (cupy.asarray(rng.random(100_003)) for _ in range(2))
+    bins, table = find_bins(10, (0, 1), x.dtype), cupy.zeros(10, "f8")
+    with patch.object(histogram, "_LOOKED_AT", 5000):
+        every_strategy(histogram, partial(histogram.count, x, weights, bins, table))
     for name in ("i4", "f8"):
         # So many are in one table, and in those of buckets.
         for few in (10, 15_000):
@@ -235,6 +241,10 @@ def groups(cupy: Any, rng: np.random.Generator) -> None:
         codes = cupy.asarray(rng.integers(-1, n, x.shape[-1]))
         for some in (ops, ops[:1], ops[3:4]):
             backend.lift_groups(some, x, codes, n)
+        if len(shape) == 1:
+            # As of more elements than are dealt at a time.
+            with patch.object(on_gpu("many_groups"), "_LISTS_BYTES", 1):
+                backend.lift_groups(ops[:1], x, codes, n)
 
 
 def windows(cupy: Any, rng: np.random.Generator) -> None:

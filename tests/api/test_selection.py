@@ -372,3 +372,14 @@ def test_pieces_add_up(case: Any) -> None:
     x = da.from_array(np.arange(mask.size).reshape(mask.shape), chunks=sizes)
     parts = [dc.select(x, part).compute(scheduler="sync") for part in (mask, ~mask)]
     assert sorted(np.concatenate(parts)) == list(range(mask.size))
+
+
+def test_lists_of_conditions_keep_the_kind_of_chunks_and_small_numbers(xp: Any) -> None:
+    tiny = np.array([np.finfo("f4").smallest_subnormal, 2], "f4")
+    x = to_chunks(xp, tiny, 1)
+    wide = dc.select([x > -1], [x], default=0j).compute()
+    assert wide.tolist() == tiny.astype("c16").tolist()
+    empty, other = (to_chunks(xp, np.zeros((4, 0)), (c, 1)) for c in (2, 3))
+    found = dc.select([empty > 0], [other]).compute()
+    assert isinstance(found, xp.ndarray)
+    assert found.shape == (4, 0)

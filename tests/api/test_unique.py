@@ -368,3 +368,13 @@ def test_chunks_of_another_byte_order(dtype: str) -> None:
     x = da.from_array(array, chunks=8)
     found = computed(np, *dc.unique(x, *ALL))
     assert_all_equal(found, np.unique(array.astype(dtype), *ALL))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_subnormal_elements_are_not_zero(xp: Any, dtype: str) -> None:
+    tiny = np.finfo("f4").smallest_subnormal
+    array = np.array([1, tiny, -tiny, 0], dtype) * (1 if dtype == "f4" else np.complex64(1j))
+    x = to_chunks(xp, array.astype(dtype), 3)
+    for wanted in (array[1:2], array[3:], array[2:]):
+        found = dc.isin(x, wanted.astype(dtype)).compute()
+        assert found.tolist() == np.isin(array, wanted).tolist()

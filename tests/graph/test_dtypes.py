@@ -32,6 +32,10 @@ def declare(chunks: da.Array, dtype: Any) -> da.Array:
     return chunks.map_blocks(lambda block: block, dtype=dtype, meta=meta)
 
 
+def undeclared_chunks(x: da.Array) -> da.Array:
+    return x.map_blocks(undeclared, dtype=x.dtype, meta=x._meta)
+
+
 def own(x: da.Array) -> dict[str, da.Array]:
     return {name: lazy for name, lazy in collections(x).items() if name not in OF_OPERATORS}
 
@@ -49,7 +53,7 @@ def assert_alike(found: dict[str, Any], expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize("declared", ["f4", "i4", "i8", "u1"])
 def test_every_public_function_takes_chunks_as_declared(xp: Any, declared: str) -> None:
     honest = to_chunks(xp, numbers().astype(declared), 2)
-    other = honest.map_blocks(undeclared, dtype=declared, meta=honest._meta)
+    other = undeclared_chunks(honest)
     with dask.config.set(scheduler="sync"):
         assert other.blocks[0, 0].compute().dtype != other.dtype
         expected, found = dask.compute(*map(own, (honest, other)))
@@ -72,7 +76,7 @@ def test_every_public_function_takes_equal_elements_of_another_dtype(
 def test_bool_is_declared(xp: Any) -> None:
     array = numbers() > 6
     honest = to_chunks(xp, array, 2)
-    other = honest.map_blocks(undeclared, dtype="?", meta=honest._meta)
+    other = undeclared_chunks(honest)
     numbered = to_chunks(xp, numbers(), 2)
 
     def results(x: da.Array) -> dict[str, da.Array]:
@@ -92,11 +96,31 @@ def test_bool_is_declared(xp: Any) -> None:
             0
         ]
         made["lazy labels"] = dc.groupby_reduce(numbered, x, func="sum")[0]
+        made["median"] = dc.groupby_reduce(x, np.arange(7) % 2, func="median")[0]
         made["groups"] = dc.groupby_reduce(x, np.arange(7) % 2, func="any")[0]
         return made
 
     with dask.config.set(scheduler="sync"):
         expected, found = dask.compute(results(honest), results(other))
+    assert_alike(found, expected)
+
+
+def test_what_is_converted_goes_by_way_of_what_is_declared(xp: Any) -> None:
+    honest = to_chunks(xp, numbers().astype("f4"), 2)
+    integers = to_chunks(xp, numbers().astype("i4"), 2)
+
+    def results(x: da.Array, n: da.Array) -> dict[str, da.Array]:
+        truths, double = dc.isin(honest, [1, 5]), honest.astype("f8")
+        return {
+            "pairs": dc.histogram2d(x, double, [4, np.arange(8)])[0],
+            "logaddexp": dc.reduce(n, np.logaddexp, axis=0),
+            "extract": dc.extract(n, honest),
+            "select": dc.select([truths, ~truths], [n, x], 0.5),
+        }
+
+    with dask.config.set(scheduler="sync"):
+        other = [undeclared_chunks(x) for x in (honest, integers)]
+        expected, found = dask.compute(results(honest, integers), results(*other))
     assert_alike(found, expected)
 
 
