@@ -35,7 +35,8 @@ from fuzz.judge import judge
 from fuzz.shrink import shrink
 from fuzz.work import Found, Shown, chunks_of, fails_alike, work
 
-#: Of as many processes one has query planning on.
+#: Of as many processes one has query planning on, and one that works on NumPy chunks checks the
+#: indices of compiled loops.
 PLANNING = 4
 #: What processes count by family, the last one by engine and family.
 COUNTS = ("cases", "failures", "skipped", "engines")
@@ -116,6 +117,8 @@ class Run:
     def environment(self, k: int) -> dict[str, str]:
         """Return the environment of a process."""
         own = {"DASK_ARRAY__QUERY_PLANNING": str(k % PLANNING == 1)}
+        if self.chunks == "numpy" and k % PLANNING == PLANNING - 1:
+            own["NUMBA_BOUNDSCHECK"] = "1"
         if self.gpus:
             # So that those with query planning are on all GPUs.
             own["CUDA_VISIBLE_DEVICES"] = self.gpus[(k + k // PLANNING) % len(self.gpus)]
