@@ -210,7 +210,7 @@ def orders(cupy: Any, rng: np.random.Generator) -> None:
     for name in ("f4", "i8"):
         for shape in ((50, 300), (500, 60), (5000, 7), (100_003, 2)):
             x = cupy.asarray(rng.integers(0, 9999, shape).astype(name))
-            backend.order_statistics(x, (0,), np.zeros((x.shape[1], 2), "i8"))
+            backend.order_statistics(x, (0,), np.zeros((x.shape[0] + 1, 2), "i8"))
         x = cupy.asarray(rng.integers(0, 9999, 300_003).astype(name))
         lazy = da.from_array(x, chunks=200_001, asarray=False)
         compute(

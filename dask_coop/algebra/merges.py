@@ -30,8 +30,11 @@ def arithmetic(ufunc: np.ufunc, a: Any, b: Any) -> Any:
 def equals(a: Any, b: Any) -> Any:
     """Return where two arrays are equal, exactly."""
     exact = _exact(a, b)
-    a, b = (a, b) if exact is None else exact.comparable(a, b)
-    return a == b
+    if exact is None:
+        return a == b
+    first, second = exact.comparable(a, b)
+    # What NaN is compared by is a number.
+    return (first == second) & (a == a)
 
 
 def cast(x: Any, dtype: np.dtype[Any]) -> Any:

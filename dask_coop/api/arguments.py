@@ -158,8 +158,15 @@ def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
 def as_dtype(x: da.Array, dtype: Any) -> da.Array:
     """Return `x` in another dtype. Dask's ``astype`` takes chunks that are not of their array's."""
     dtype = np.dtype(dtype)
-    if x.dtype == dtype:
-        return x
+    return x if x.dtype == dtype else _converted(x, dtype)
+
+
+def as_declared(x: da.Array) -> da.Array:
+    """Return `x` with chunks of the dtype that it declares."""
+    return _converted(x, x.dtype)
+
+
+def _converted(x: da.Array, dtype: np.dtype[Any]) -> da.Array:
     meta = chunks.zeros_like(x._meta, dtype)
     return x.map_blocks(convert, **declared_by(x), to=dtype, dtype=dtype, meta=meta)
 

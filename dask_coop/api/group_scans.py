@@ -30,7 +30,7 @@ from dask_coop.algebra.fills import fill
 from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, MonoidRow
 from dask_coop.algebra.operation import bind
 from dask_coop.api import cumulative, fills
-from dask_coop.api.arguments import recut, replace_nan, reshaped, without_empty
+from dask_coop.api.arguments import as_declared, recut, replace_nan, reshaped, without_empty
 from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
@@ -140,10 +140,10 @@ def groupby_scan(
             f"groupby_scan does not know func={func!r}; it takes {', '.join(_SCANS)} or a Monoid"
         )
     axis = validate_axis(axis, x.ndim)
-    if func in ("ffill", "bfill") and x.dtype.kind in "biu":
-        return x
     if executor.runner() is not None:
         raise Declined("the elements of each group are put side by side by tasks")
+    if func in ("ffill", "bfill") and x.dtype.kind in "biu":
+        return as_declared(x)
     labels, _ = find_labels("groupby_scan", by, x, expected_groups, False, False)
     first = x.ndim - labels.ndim
     if axis < first:

@@ -9,7 +9,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array import routines
 from dask.array.blockwise import blockwise
 from dask.array.core import asanyarray, unify_chunks
 from dask.tokenize import tokenize
@@ -60,12 +59,11 @@ def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = F
     """
     x = asanyarray(a)
     order = _find_order(axes, x.ndim)
-    if not contiguous:
-        return routines.transpose(x, order)
-    chunks.kind(x._meta)
-    chunks.refuse_masked("transpose", x._meta)
+    if contiguous:
+        chunks.kind(x._meta)
+        chunks.refuse_masked("transpose", x._meta)
     return blockwise(
-        partial(_transpose, order=order),
+        partial(_copied if contiguous else _viewed, order=order),
         order,
         x,
         tuple(range(x.ndim)),
@@ -202,5 +200,10 @@ def _whole(x: da.Array) -> da.Array:
 
 
 @casts
-def _transpose(x: Any, order: tuple[int, ...]) -> Any:
+def _viewed(x: Any, order: tuple[int, ...]) -> Any:
+    return x.transpose(order)
+
+
+@casts
+def _copied(x: Any, order: tuple[int, ...]) -> Any:
     return chunks.backend_of(x).transpose(x, order)

@@ -400,12 +400,17 @@ def _choose(conditions: Sequence[Any], choices: Sequence[Any], default: Any) -> 
     values = [np.asarray(v, dtype)[()] if np.isscalar(v) else v for v in values]
     name = f"select-{tokenize(truths, values, dtype)}"
     arrays: list[Any] = [*truths, *values]
-    arrays = [v if np.isscalar(v) else broadcastable(v) for v in arrays]
+    cut = broadcastable
     if any(0 in v.shape for v in arrays):
-        # Dask cuts such arrays by making others of NumPy.
-        arrays = [v if np.isscalar(v) else recut(v, tuple((n,) for n in v.shape)) for v in arrays]
+        # Dask cuts arrays without elements by making others, of NumPy.
+        cut = _in_one_chunk
+    arrays = [v if np.isscalar(v) else cut(v) for v in arrays]
     choose = partial(_chosen, dtype=dtype, **declared_by(*arrays))
     return elemwise(choose, *arrays, dtype=dtype, name=name)
+
+
+def _in_one_chunk(x: da.Array) -> da.Array:
+    return recut(x, tuple((n,) for n in x.shape))
 
 
 def _select(x: da.Array, mask: da.Array, axis: int, given: _Given) -> da.Array:

@@ -81,7 +81,7 @@ def _beside(x: Array, axis: int, base: State) -> State:
     Small states of CuPy chunks are on the host.
     """
     lines, to = (*x.shape[:axis], *x.shape[axis + 1 :]), kind(x)
-    fields = (field if np.ndim(field) else np.asarray(field) for field in base)
+    fields = (field if hasattr(field, "ndim") else np.asarray(field) for field in base)
     return tuple(np.broadcast_to(asarray(field, to), lines) for field in fields)
 
 

@@ -30,6 +30,7 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.merges import cast
 from dask_coop.algebra.operation import Operation, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -144,7 +145,7 @@ def scan_from(
         base = base.reshape(*kept, last)[..., np.minimum(codes, last - 1)]
         with np.errstate(all="ignore"):
             (found,) = op.monoid.combine((base,), (found,))
-    found = found.astype(op.output, copy=False)
+    found = cast(found, op.output)
     found[..., codes == last] = outside
     result = np.empty_like(found)
     result[..., order] = found

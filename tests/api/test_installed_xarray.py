@@ -263,11 +263,17 @@ def test_the_report_tells_how_results_may_differ() -> None:
         x.quantile(0.5, "time")
         x.data.argmin()
         x.max()
-    why = {row.function: row.why for row in dc.report() if row.served_by == "dask_coop"}
-    assert "chunks" in why["move_max"]
-    assert "NumPy's" in why["nanquantile"]
-    assert "equal elements" in why["argmin"]
-    assert why["nanmax"] == ""
+    # Other tests of this process have called some of these directly.
+    why: dict[str, set[str]] = {}
+    for row in dc.report():
+        why.setdefault(row.function, set()).add(row.why)
+    for function, how in {
+        "move_max": "chunks",
+        "nanquantile": "NumPy's",
+        "argmin": "equal elements",
+    }.items():
+        assert any(how in each for each in why[function])
+    assert "" in why["nanmax"]
 
 
 PLANNED = """

@@ -83,7 +83,9 @@ def undeclared(block: Any) -> Any:
     if kind in "fc":
         with np.errstate(all="ignore"):
             narrow = cast(block, np.dtype("f4" if kind == "f" else "c8"))
-        return narrow if ((narrow == block) | (block != block)).all() else block
+        parts = (narrow.real, block.real), (narrow.imag, block.imag)
+        same = [((a == b) | (b != b)).all() for a, b in parts]
+        return narrow if all(same) else block
     return block
 
 

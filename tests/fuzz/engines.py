@@ -49,7 +49,7 @@ def _has_engine(case: Case) -> bool:
     is_dasks = case.installed or da.array_expr_enabled()
     masked = any(operand.mask is not None for operand in case.inputs)
     return (
-        function is not None
+        callable(function)
         and "engine" in inspect.signature(function).parameters
         and not ({"engine"} & case.options.keys() or is_dasks or masked)
     )

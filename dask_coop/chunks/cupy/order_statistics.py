@@ -66,6 +66,8 @@ def order_statistics(
         kept = [d for d in order if d not in axes]
         across = [d for d in order if d in axes]
         shape, n = [x.shape[d] for d in kept], math.prod(x.shape[d] for d in axes)
+        # Kernels read a row by how many elements of a line are not NaN.
+        assert len(ranks) == n + 1
         values = cupy.empty((ranks.shape[1], math.prod(shape)), x.dtype)
         counts = cupy.empty(math.prod(shape), "i8")
         if n == 0:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from dask_coop.algebra.merges import cast
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks import window_steps
@@ -153,7 +154,7 @@ def _fields(base: State | None, lines: int) -> list[Array | None]:
     if base is None:
         return [None] * 3
     count, *values = (
-        cupy.ascontiguousarray(cupy.asarray(field).astype(dtype, copy=False)).reshape(-1)
+        cupy.ascontiguousarray(cast(cupy.asarray(field), np.dtype(dtype))).reshape(-1)
         for field, dtype in zip(base, ("i8", "f8", "f8"), strict=False)
     )
     assert count.size == lines
