@@ -14,7 +14,7 @@ from dask.array.utils import validate_axis
 from dask_coop.algebra.fills import fill, weighted_mean
 from dask_coop.algebra.monoids import SUM
 from dask_coop.algebra.operation import bind
-from dask_coop.api.arguments import as_declared, rechunk
+from dask_coop.api.arguments import rechunk
 from dask_coop.api.cumulative import cumsum
 from dask_coop.api.public import Engine, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_bound
