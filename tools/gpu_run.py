@@ -42,7 +42,7 @@ def table(entries: list[dict[str, Any]]) -> str:
     """Return the outcomes as a page of the docs: of the tests, the sanitizer and random cases."""
     tests = [entry for entry in entries if _kind(entry) == "passed"]
     page = "# Where the GPU tests ran\n\n" + _rows(
-        [*_MACHINE, "passed", "failed", "skipped"], tests
+        [*_MACHINE, "commit", "passed", "failed", "skipped"], tests
     )
     sanitized = [entry for entry in entries if _kind(entry) == "sanitized"]
     if sanitized:
@@ -133,7 +133,7 @@ def main(arguments: list[str]) -> int:
     outcome = Outcome()
     folder = str(REPOSITORY / "tests")
     status = pytest.main(["-q", "-m", "gpu", folder, *arguments], plugins=[outcome])
-    add({**machine(), **outcome.counts})
+    add({**machine(), "commit": commit(), **outcome.counts})
     return int(status)
 
 

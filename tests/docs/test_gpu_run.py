@@ -97,7 +97,7 @@ def test_random_cases_have_a_table_of_their_own(
     target = tmp_path / "verified.json"
     monkeypatch.setattr(gpu_run, "TARGET", target)
     machine = {"date": "2026-11-22", "gpus": ["H200"], "driver": 1, "cuda": 12090, "cupy": "14"}
-    gpu_run.add({**machine, "passed": 7, "failed": 0, "skipped": 1})
+    gpu_run.add({**machine, "commit": "ab", "passed": 7, "failed": 0, "skipped": 1})
     fuzzed = {"commit": "abc", "seconds": 240, "processes": 14, "failures": {"scan": 2}}
     for scans in (10, 60_000):
         report = tmp_path / "report.json"
@@ -106,7 +106,7 @@ def test_random_cases_have_a_table_of_their_own(
         assert gpu_run.main(["--add", str(report)]) == 0
     assert len(json.loads(target.read_text())) == 2
     page = target.with_suffix(".md").read_text()
-    assert "| 2026-11-22 | 1 x H200 | 1 | 12090 | 14 | 7 | 0 | 1 |" in page
+    assert "| 2026-11-22 | 1 x H200 | 1 | 12090 | 14 | ab | 7 | 0 | 1 |" in page
     assert "| abc | 240 | 14 | 110,000 | 2 |" in page
     assert "| 12090 | graph | 60,000 | 50,000 |" in page
     # Of runs by several engines each has a line.
@@ -121,11 +121,11 @@ def test_what_the_sanitizer_said_has_a_table_of_its_own(
 ) -> None:
     monkeypatch.setattr(gpu_run, "TARGET", tmp_path / "verified.json")
     machine = {"date": "2026-11-22", "gpus": ["H100"], "driver": 1, "cuda": 12090, "cupy": "14"}
-    gpu_run.add({**machine, "passed": 7, "failed": 0, "skipped": 1})
+    gpu_run.add({**machine, "commit": "ab", "passed": 7, "failed": 0, "skipped": 1})
     for memcheck in ("found something in groups", "clean"):
         outcome = {"memcheck": memcheck, "racecheck": "clean"}
         gpu_run.add({**machine, "commit": "abc", "seconds": 90, "sanitized": outcome})
     assert len(json.loads(gpu_run.TARGET.read_text())) == 2
     page = gpu_run.TARGET.with_suffix(".md").read_text()
-    assert "| 2026-11-22 | 1 x H100 | 1 | 12090 | 14 | 7 | 0 | 1 |" in page
+    assert "| 2026-11-22 | 1 x H100 | 1 | 12090 | 14 | ab | 7 | 0 | 1 |" in page
     assert "| 14 | abc | 90 | clean | clean |" in page
