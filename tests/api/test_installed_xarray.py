@@ -59,7 +59,7 @@ INSTALLED = [
         "`rolling` and `cumulative` keep the chunks of the array",
     ),
     Known(
-        r"\.(groupby|resample)\(",
+        r"\.(groupby|groupby_bins|resample)\(",
         "chunks",
         "x.resample(time='2D').mean()",
         "Groups are cut into chunks of their own",

@@ -12,6 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from conftest import to_chunks
 from fuzz.case import undeclared
 from graph.test_graphs import collections, numbers
@@ -132,6 +133,25 @@ def test_a_median_of_large_chunks_is_that_of_the_declared_elements(found: str) -
     assert dc.median(x).compute() == np.median(array)
     assert dc.median(x).compute().dtype == "f4"
     assert dc.describe(x).max.compute() == 1000
+
+
+def test_a_mask_that_says_bool_may_hold_floats() -> None:
+    # Compiled loops take chunks from some size on.
+    array, where = np.arange(80_000.0) % 7, np.arange(80_000) % 3 > 0
+    x = da.from_array(array, chunks=40_000)
+    mask = declare(da.from_array(where / 2, chunks=40_000), "?")
+    for name in ("sum", "mean", "var", "max", "any", "nansum"):
+        initial = {"initial": 0} if name == "max" else {}
+        found = getattr(dc, name)(x, where=mask, **initial).compute()
+        assert found == getattr(dc, name)(x, where=where, **initial).compute()
+
+
+def test_quantiles_of_apply_ufunc_are_those_of_what_it_declares() -> None:
+    x = xr.DataArray(np.arange(12, dtype="f4").reshape(3, 4), dims=("y", "t")).chunk(t=2)
+    doubled = {"dask": "parallelized", "output_dtypes": [float]}
+    z = xr.apply_ufunc(lambda block: block * np.float32(2), x, **doubled)
+    with dc.installed():
+        assert z.quantile(0.3).item() == pytest.approx(6.6, rel=1e-15)
 
 
 def test_dates_are_declared() -> None:

@@ -133,7 +133,6 @@ x.weighted(w).sum("time", keep_attrs=True)
 x.weighted(w).std("time")
 x.weighted(w).sum_of_weights("time")
 """
-#: To be completed where groups are mended: first and last, any of NaN, cumsum of NaN, empty groups.
 _GROUPS = """
 x.groupby("zone").mean()
 x.groupby("zone").sum(keep_attrs=False)
@@ -147,6 +146,20 @@ x.resample(time="2D").mean()
 x.resample(time="2D").sum(min_count=2)
 x.resample(time="2D").quantile([0.1, 0.5])
 x.resample(time="6h").ffill()
+x.groupby("zone").first()
+x.groupby("zone").any()
+x.groupby("zone").cumsum("time")
+x.groupby("y").cumsum()
+x.groupby_bins("y", [-5, 15, 17, 100]).first()
+x.groupby_bins("y", [-5, 15, 17, 100]).last()
+x.groupby_bins("y", [-5, 15, 17, 100]).sum()
+x.groupby_bins("y", [-5, 15, 17, 100]).prod()
+x.groupby_bins("y", [-5, 15, 17, 100]).max()
+x.resample(time="12h").first()
+x.resample(time="12h").last()
+x.resample(time="12h").sum()
+x.resample(time="12h").cumsum()
+x.resample(time="12h").min()
 """
 
 CALLS = {
