@@ -56,9 +56,8 @@ def recentred(
     high: Array = -np.inf
     for part in (x, halo):
         if part.shape[along]:
-            valid = part == part
-            low = np.minimum(low, np.where(valid, part, np.inf).min(along, keepdims=True))
-            high = np.maximum(high, np.where(valid, part, -np.inf).max(along, keepdims=True))
+            least, greatest = _extrema(part, along)
+            low, high = np.fmin(low, least), np.fmax(high, greatest)
     if base is not None:
         beside = _beside(x, along, base)
         count, mean, m2, short = (np.expand_dims(field, along) for field in beside)
@@ -72,7 +71,17 @@ def recentred(
             mean = np.where(count > 0, (mean - pivot) + short, 0.0)
             fields = count, mean, m2, np.zeros_like(mean)
             base = tuple(field.squeeze(along) for field in fields)
-    return x - pivot, halo - pivot, base
+    return (x - pivot, halo - pivot, base) if pivot.any() else (x, halo, base)
+
+
+def _extrema(x: Array, axis: int) -> tuple[Array, Array]:
+    """Return the least and the greatest element of each line that are not NaN, if there are any."""
+    if isinstance(x, np.ndarray):
+        return np.fmin.reduce(x, axis, keepdims=True), np.fmax.reduce(x, axis, keepdims=True)
+    valid = x == x
+    # CuPy's nanmin warns of lines that are all NaN.
+    least = np.where(valid, x, np.inf).min(axis, keepdims=True)
+    return least, np.where(valid, x, -np.inf).max(axis, keepdims=True)
 
 
 def _beside(x: Array, axis: int, base: State) -> State:
