@@ -9,6 +9,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array import routines
 from dask.array.blockwise import blockwise
 from dask.array.core import asanyarray, unify_chunks
 from dask.tokenize import tokenize
@@ -62,6 +63,8 @@ def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = F
     if contiguous:
         chunks.kind(x._meta)
         chunks.refuse_masked("transpose", x._meta)
+    elif not declared_by(x):
+        return routines.transpose(x, order)
     return blockwise(
         partial(_copied if contiguous else _viewed, order=order),
         order,
