@@ -79,9 +79,7 @@ def merge_deviations(a: State, b: State) -> State:
     delta = (b_mean - a_mean) + (b_short - a_short)
     step = a_short + delta * share
     mean = a_mean + step
-    # What this addition rounds off, after Knuth as in `merge_sums`.
-    added = mean - a_mean
-    short = (step - added) + (a_mean - (mean - added))
+    short = -excess(a_mean, step, mean)
     none, no_more = a_count == 0, b_count == 0
     return (
         count,
@@ -111,18 +109,25 @@ def merge_moments(a: State, b: State) -> State:
     )
 
 
-def merge_sums(a: State, b: State) -> State:
-    """Add totals, what they have too much, and counts: the error of an addition is a float64, too.
+def excess(a: Any, b: Any, total: Any) -> Any:
+    """Return how much the rounded `total` of `a` and `b` is above their exact sum.
 
-    After D. E. Knuth, "The Art of Computer Programming", volume 2, theorem 4.2.2 B. Where a total
-    is not finite its excess is NaN.
+    The difference is a float64, too: D. E. Knuth, "The Art of Computer Programming", volume 2,
+    theorem 4.2.2 B.
+    """
+    added = total - a
+    return (added - b) + ((total - added) - a)
+
+
+def merge_sums(a: State, b: State) -> State:
+    """Add totals, what they have too much, and counts.
+
+    Where a total is not finite its excess is NaN.
     """
     (a_total, a_excess, *a_counts), (b_total, b_excess, *b_counts) = a, b
     total = a_total + b_total
-    added = total - a_total
-    excess = (added - b_total) + ((total - added) - a_total)
     counts = (x + y for x, y in zip(a_counts, b_counts, strict=True))
-    return (total, a_excess + b_excess + excess, *counts)
+    return (total, a_excess + b_excess + excess(a_total, b_total, total), *counts)
 
 
 def merge_extrema(before: np.ufunc, a: State, b: State) -> State:

@@ -152,7 +152,7 @@ def find_mask(where: Any, x: da.Array) -> Any:
 
 def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
     """Return `x` in chunks of those sizes, also where it is empty: Dask rechunks no such array."""
-    return x.rechunk(sizes) if x.size else empty_like(x, chunks=sizes)
+    return x.rechunk(sizes) if x.size or x.chunks == sizes else empty_like(x, chunks=sizes)
 
 
 def as_dtype(x: da.Array, dtype: Any) -> da.Array:
@@ -175,15 +175,7 @@ def without_empty(x: da.Array) -> da.Array:
     """Return `x` without chunks that have no element, on which Dask's functions stumble."""
     if not any(0 in sizes for sizes in x.chunks):
         return x
-    return recut(x, tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
-
-
-def recut(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
-    """Return `x` in chunks of other sizes."""
-    # Dask leaves an array without elements in the chunks that it has.
-    if x.size or x.chunks == sizes:
-        return x.rechunk(sizes)
-    return empty_like(x, chunks=sizes)
+    return rechunk(x, tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
 
 
 def reshaped(x: da.Array, shape: tuple[int, ...]) -> da.Array:

@@ -13,7 +13,7 @@ from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.algebra.bins import find_steps
-from dask_coop.api.arguments import recut
+from dask_coop.api.arguments import rechunk
 from dask_coop.api.unique import sortable
 from dask_coop.chunks.labels import Coder, Intervals, Values
 from dask_coop.errors import Declined, Refused
@@ -54,7 +54,7 @@ def find_labels(
     if len(labels) == 1 and is_dask_collection(labels[0]) and wanted[0] is None and not bins[0]:
         if executor.runner() is not None:
             raise Declined("labels are lazy")
-        label = recut(sortable(caller, labels[0], "labels"), _sides(labels[0], like_x))
+        label = rechunk(sortable(caller, labels[0], "labels"), _sides(labels[0], like_x))
         return Found(broadcast_to(label, shape, like_x)), (found_groups.groups(label),)
     found = [
         _coded(i, one, of, bool(binned), sort)
@@ -70,7 +70,7 @@ def find_labels(
         )
         return Known(np.asarray(codes)), groups
     arrays = tuple(
-        broadcast_to(recut(asanyarray(one), _sides(one, like_x)), shape, like_x) for one in made
+        broadcast_to(rechunk(asanyarray(one), _sides(one, like_x)), shape, like_x) for one in made
     )
     return Lazy(arrays, coder), groups
 

@@ -23,7 +23,7 @@ from dask.utils import cached_cumsum, parse_bytes
 
 from dask_coop import chunks
 from dask_coop.algebra.quantiles import METHODS, Quantiles
-from dask_coop.api.arguments import as_dtype, recut, reshaped, without_empty
+from dask_coop.api.arguments import as_dtype, rechunk, reshaped, without_empty
 from dask_coop.api.group_statistics import Asked, Fill, filled_dtype, missing, required
 from dask_coop.api.order import quantiles_of_lines
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -149,7 +149,7 @@ def _gathered(x: da.Array, lengths: np.ndarray[Any, Any]) -> tuple[da.Array, lis
     cuts.append((start, len(lengths)))
     sizes = tuple(int(lengths[a:b].sum()) for a, b in cuts)
     if not x.size:
-        return recut(x, (*x.chunks[:-1], (x.shape[-1],))), [(0, len(lengths))]
+        return rechunk(x, (*x.chunks[:-1], (x.shape[-1],))), [(0, len(lengths))]
     along: dict[int, Any] = {x.ndim - 1: sizes}
     if longest * beside * x.dtype.itemsize > largest:
         along |= dict.fromkeys(range(x.ndim - 1), "auto")

@@ -30,7 +30,7 @@ from dask_coop.algebra.fills import fill
 from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, MonoidRow
 from dask_coop.algebra.operation import bind
 from dask_coop.api import cumulative, fills
-from dask_coop.api.arguments import as_declared, recut, replace_nan, reshaped, without_empty
+from dask_coop.api.arguments import as_declared, rechunk, replace_nan, reshaped, without_empty
 from dask_coop.api.group_labels import find_labels
 from dask_coop.api.group_quantiles import of_rows
 from dask_coop.api.group_statistics import missing
@@ -158,7 +158,7 @@ def groupby_scan(
     else:
         found = _by_tables(moved, *_lazy_codes(labels, axis - first), func, dtype)
     order = (*range(axis), x.ndim - 1, *range(axis, x.ndim - 1))
-    return recut(found.transpose(order), x.chunks)
+    return rechunk(found.transpose(order), x.chunks)
 
 
 def _last(x: da.Array, axis: int) -> da.Array:

@@ -23,7 +23,6 @@ from dask_coop.api.arguments import (
     broadcastable,
     has_unknown_size,
     rechunk,
-    recut,
     require_one_kind,
 )
 from dask_coop.api.public import public
@@ -410,7 +409,7 @@ def _choose(conditions: Sequence[Any], choices: Sequence[Any], default: Any) -> 
 
 
 def _in_one_chunk(x: da.Array) -> da.Array:
-    return recut(x, tuple((n,) for n in x.shape))
+    return rechunk(x, tuple((n,) for n in x.shape))
 
 
 def _select(x: da.Array, mask: da.Array, axis: int, given: _Given) -> da.Array:
@@ -547,4 +546,4 @@ def _chosen(*args: Any, dtype: np.dtype[Any]) -> Any:
     result = choices.pop()
     for condition, choice in zip(args[count - 1 :: -1], choices[::-1], strict=True):
         result = np.where(condition, choice, result)
-    return merges.cast(result, dtype)
+    return result

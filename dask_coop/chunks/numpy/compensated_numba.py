@@ -27,7 +27,7 @@ _COLUMNS = 2048
 
 
 @jit_inner
-def _add(before: Any, x: Any) -> tuple[Any, Any]:
+def two_sum(before: Any, x: Any) -> tuple[Any, Any]:
     """Return a sum and its excess."""
     after = before + x
     added = after - before
@@ -59,12 +59,12 @@ def _add_block(block: Array, n: int, lanes: Array, errors: Array) -> None:
         for i in range(_LANES):
             a, b = np.float64(part[i]), np.float64(part[i + _LANES])
             c, d = np.float64(part[i + 2 * _LANES]), np.float64(part[i + 3 * _LANES])
-            lanes[i], error = _add(lanes[i], (a + b) + (c + d))
+            lanes[i], error = two_sum(lanes[i], (a + b) + (c + d))
             errors[i] += error
     for start in range(four, len(block), _LANES):
         part = block[start : min(start + _LANES, len(block))]
         for i in range(len(part)):
-            lanes[i], error = _add(lanes[i], np.float64(part[i]))
+            lanes[i], error = two_sum(lanes[i], np.float64(part[i]))
             errors[i] += error
 
 
@@ -103,7 +103,7 @@ def _sum_rows(
             half //= 2
         while half >= parts:
             for i in range(half):
-                lanes[i], error = _add(lanes[i], lanes[half + i])
+                lanes[i], error = two_sum(lanes[i], lanes[half + i])
                 errors[i] += errors[half + i] + error
             half //= 2
         for which in range(parts):
@@ -133,13 +133,13 @@ def _add_rows(x: Array, step: int, rows: int, n: int, total: Array, excess: Arra
         a, b, c, d = x[:width], x[step:][:width], x[2 * step :][:width], x[3 * step :][:width]
         for i in range(width):
             sums = (np.float64(a[i]) + np.float64(b[i])) + (np.float64(c[i]) + np.float64(d[i]))
-            total[i], error = _add(total[i], sums)
+            total[i], error = two_sum(total[i], sums)
             excess[i] += error
         return
     for row in range(rows):
         part = x[row * step :][:width]
         for i in range(width):
-            total[i], error = _add(total[i], np.float64(part[i]))
+            total[i], error = two_sum(total[i], np.float64(part[i]))
             excess[i] += error
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from dask_coop.chunks.numpy.compensated_numba import two_sum
 from dask_coop.chunks.numpy.jit import jit, jit_inner
 
 Array = Any
@@ -24,21 +25,14 @@ _COLUMNS, _BLOCK = 2048, 1024
 
 
 @jit_inner
-def _excess(before: Any, x: Any, after: Any) -> Any:
-    """Return how much a sum is above the exact one."""
-    added = after - before
-    return (added - x) + ((after - added) - before)
-
-
-@jit_inner
 def _add_line(skip: Any, x: Array, codes: Array, total: Array, excess: Array) -> None:
     zero = total.dtype.type(0)
     for i in range(len(x)):
         if codes[i] >= 0:
             before, value = total[codes[i]], x[i] if skip is None or x[i] == x[i] else zero
-            total[codes[i]] = after = before + value
+            total[codes[i]], above = two_sum(before, value)
             if excess is not None:
-                excess[codes[i]] += _excess(before, value, after)
+                excess[codes[i]] += above
 
 
 @jit_inner
@@ -122,20 +116,18 @@ def _add(skip: Any, a: Array, b: Array, c: Array, d: Array, total: Array, excess
         else:
             first = (a[i] if a[i] == a[i] else zero) + (b[i] if b[i] == b[i] else zero)
             four = first + ((c[i] if c[i] == c[i] else zero) + (d[i] if d[i] == d[i] else zero))
-        before = total[i]
-        total[i] = after = before + four
+        total[i], above = two_sum(total[i], four)
         if excess is not None:
-            excess[i] += _excess(before, four, after)
+            excess[i] += above
 
 
 @jit_inner
 def _add_one(skip: Any, a: Array, total: Array, excess: Array) -> None:
     zero = total.dtype.type(0)
     for i in range(len(total)):
-        before, value = total[i], a[i] if skip is None or a[i] == a[i] else zero
-        total[i] = after = before + value
+        total[i], above = two_sum(total[i], a[i] if skip is None or a[i] == a[i] else zero)
         if excess is not None:
-            excess[i] += _excess(before, value, after)
+            excess[i] += above
 
 
 @jit_inner

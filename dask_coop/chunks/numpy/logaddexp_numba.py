@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.compensated_numba import _add as _two_sum
+from dask_coop.chunks.numpy.compensated_numba import two_sum
 from dask_coop.chunks.numpy.jit import jit, jit_inner, jit_inner_reassociated
 from dask_coop.chunks.numpy.scan_numba import COLUMNS, Place, at, find_segment, restart
 
@@ -104,7 +104,7 @@ def _scan_run(
     for i in range(1, 0 if above else n + 1):
         part += sums[i]
         sums[i] = total + (part - excess)
-    total, error = _two_sum(total, part)
+    total, error = two_sum(total, part)
     for i in range(n + 1):
         x[i] = peaks[i] + _positive_log(sums[i])
     return peak, total, excess + error
@@ -210,7 +210,7 @@ def _sum_lines(x: Array, place: Place, n: int, inner: int, logs: Array) -> None:
                 shrunk = _decay(peak - before)
                 total, excess = total * shrunk, excess * shrunk
             added = _sum(part)
-            total, error = _two_sum(total, added)
+            total, error = two_sum(total, added)
             excess += error
         logs[number] = peak + _positive_log(total - excess)
 

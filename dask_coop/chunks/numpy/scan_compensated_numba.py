@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.compensated_numba import _add
+from dask_coop.chunks.numpy.compensated_numba import two_sum
 from dask_coop.chunks.numpy.jit import jit, jit_inner
 from dask_coop.chunks.numpy.scan_numba import BLOCK, COLUMNS, Place, at, find_segment, restart
 
@@ -59,7 +59,7 @@ def _eights(
         f = e + _element(x, i + 5 * step, skip, nothing)
         g = f + _element(x, i + 6 * step, skip, nothing)
         h = g + _element(x, i + 7 * step, skip, nothing)
-        after, error = _add(total, h)
+        after, error = two_sum(total, h)
         error += excess
         a, b, c = (a - excess) + total, (b - excess) + total, (c - excess) + total
         d, e, f = (d - excess) + total, (e - excess) + total, (f - excess) + total
@@ -105,7 +105,7 @@ def _add_run(
         for i in range(done, min(done + 8, n)):
             if exclusive:
                 out[at(to + i * out_step)] = _settle(total, excess)
-            total, error = _add(total, _element(x, first + i * step, skip, nothing))
+            total, error = two_sum(total, _element(x, first + i * step, skip, nothing))
             excess += error
             if not exclusive:
                 out[at(to + i * out_step)] = _settle(total, excess)
@@ -191,7 +191,7 @@ def _scan_columns(
             restart(flags, mark, flag_place[3], excess, zero)
             for i in range(width):
                 before = _settle(total[i], excess[i])
-                total[i], error = _add(total[i], _element(x, first + i, skip, nothing))
+                total[i], error = two_sum(total[i], _element(x, first + i, skip, nothing))
                 excess[i] += error
                 out[at(to + i)] = before if exclusive else _settle(total[i], excess[i])
             if exclusive:
