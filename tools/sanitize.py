@@ -1,8 +1,8 @@
 """Runs a list of cases, with copies and every kind of kernel, under compute-sanitizer's tools.
 
 ==================== ============================================================================
-SANITIZE_PROCESSES   how many processes share the GPUs at a time, of up to 1.5 GB each: by default
-                     up to 5
+SANITIZE_PROCESSES   how many processes share the GPUs at a time, each with at most 1 GiB of arrays:
+                     by default up to 5
 SANITIZE_REPORT      a file to write the outcome to, which `tools/gpu_run.py --add` takes
 ==================== ============================================================================
 """

@@ -192,7 +192,7 @@ def _is_na(fill_value: Any) -> bool:
 
 
 def _na(func: str, array: Any, labels: list[Any], given: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return fill value and dtype where flox is asked for what is missing of a dtype."""
+    """Return the fill value and the dtype that flox takes for its NA, the missing value."""
     dtype = array.dtype
     if func in _PICKING and dtype.kind in "iu":
         if not _misses_groups(func, array, labels, given):

@@ -118,7 +118,7 @@ def relabel(
     variable = xarray.Variable(dims, data, template.attrs)
     if not isinstance(x, xarray.DataArray):
         return variable
-    # Of the data itself a DataArray without a name would take Dask's.
+    # Made of the Dask array itself, a DataArray without a name would take Dask's name.
     labelled = xarray.DataArray(variable, template.coords, name=x.name)
     return labelled.assign_coords(coords) if coords else labelled
 

@@ -1,4 +1,4 @@
-"""What was called: by which elements, what served it, and why, or how results may differ."""
+"""Count calls by function and dtype: what served them, why, and how results may differ."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class NpyArray:
         whole: np.ndarray[Any, Any] = np.ndarray(
             self.shape, self.dtype, mapped, self.offset, order=self.order
         )
-        # Of no axes an index alone would make a scalar, in the machine's byte order.
+        # Without axes, an index alone would return a scalar in the machine's byte order.
         return whole[(*index, ...)] if isinstance(index, tuple) else whole[index]
 
     def _map(self) -> mmap:

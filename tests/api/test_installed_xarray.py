@@ -154,7 +154,7 @@ def test_windows_have_the_dtypes_that_xarrays_options_give(
 ) -> None:
     windows = field(dtype).rolling(time=3, center=center)
     with xr.set_options(use_bottleneck=bottleneck):
-        # Of bool there is no deviation in plain xarray.
+        # Plain xarray has no std and var of bool.
         for name in ("sum", "mean", "min", "max", *(("std", "var") if dtype != "?" else ())):
             plain = getattr(windows, name)().dtype
             with dc.installed():

@@ -630,7 +630,7 @@ def test_groups_with_large_labels_or_tables_are_a_graph(
     agree_nested(client, lambda **kw: dc.groupby_reduce(x, MONTHS, func="sum", **kw))
     labels, tables = fallbacks()
     assert f"its labels are {4 * ZONES.size} bytes, more than 300" in labels
-    # Of three groups, in three chunks a line: a total, and what it has too much.
+    # Each of 13 lines has three chunks of three groups; a state is a total and its excess.
     assert f"its states are {13 * 3 * 3 * 16} bytes, more than 300" in tables
 
 

@@ -60,7 +60,7 @@ def rows() -> list[Row]:
 
 
 class Said(NamedTuple):
-    """What a row says: two expressions, and what stands in where the first one's library is not."""
+    """The two expressions of a row, and one to run where the library of the first is missing."""
 
     theirs: str
     ours: str
@@ -125,7 +125,7 @@ SAID = {
         "dc.to_hist(x, hist.Hist(axis))",
         "hist.Hist(axis).fill(y)",
     ),
-    # SciPy's running sums do not let go of NaN, which CuPy's do.
+    # A NaN stays in the running sums of SciPy, and leaves those of CuPy with its window.
     "cupyx.scipy.ndimage.uniform_filter(x, 3)": Said(
         "cupyx.scipy.ndimage.uniform_filter(x, 3)",
         "dc.box_filter(x, 3)",
@@ -233,7 +233,7 @@ def histogram_names() -> dict[str, Any]:
 
 
 def cupy_names() -> dict[str, Any]:
-    """Return names of CuPy's, which NumPy and SciPy stand in for where there is none."""
+    """Return the names that rows of CuPy use: CuPy's, or NumPy's and SciPy's without CuPy."""
     names = array_names()
     try:
         cupy = import_module("cupy")
@@ -300,7 +300,7 @@ def test_both_sides_are_the_same(row: Row) -> None:
         said = SAID.get(row.key, Said(code(row.theirs), code(row.ours)))
     theirs = said.theirs
     if row.section == "dask-histogram" and "dask_histogram" not in names:
-        # Of what is not there the grammar is seen to.
+        # Without the library, only the syntax is checked.
         compile(theirs, row.key, "eval")
         theirs = said.stand_in
     if row.section == "CuPy":

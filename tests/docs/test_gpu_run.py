@@ -109,7 +109,7 @@ def test_random_cases_have_a_table_of_their_own(
     assert "| 2026-11-22 | 1 x H200 | 1 | 12090 | 14 | ab | 7 | 0 | 1 |" in page
     assert "| abc | 240 | 14 | 110,000 | 2 |" in page
     assert "| 12090 | graph | 60,000 | 50,000 |" in page
-    # Of runs by several engines each has a line.
+    # Each engine of a run has a line.
     by = {"collective": {"scan": 7}, "graph": {"scan": 3, "truth": 50_000}}
     gpu_run.add({**machine, **fuzzed, "cases": cases, "engines": by})
     page = target.with_suffix(".md").read_text()

@@ -1,4 +1,4 @@
-"""What runs the calls of cases: Dask's graph, `Node`, or a cluster by messages.
+"""Run the calls of cases by Dask's graph, by `Node`, or by messages on a cluster.
 
 The engine of a case follows from its two numbers, as the case itself does::
 

@@ -134,7 +134,7 @@ def _case(
     return (GroupCase if known else Case)(family, function, inputs, {}, options, compiled=compiled)
 
 
-# What is expected.
+# The independent judge.
 
 
 def _arrays(case: Case) -> tuple[Array, Array, Array]:

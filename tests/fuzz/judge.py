@@ -96,7 +96,7 @@ def _judge(case: Case, xp: ModuleType, engine: str, ran: Callable[[str], None]) 
         if failure:
             which = f"result {number}: " if len(found) > 1 else ""
             return replace(failure, details=which + failure.details)
-    # What is in memory on a cluster has keys of its own.
+    # Collectives give their results keys of their own.
     return _bits(case, xp, found) or (_keys(case, xp, lazy) if engine != "collective" else None)
 
 

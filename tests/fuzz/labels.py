@@ -57,7 +57,7 @@ def draw_labels(rng: draw.Generator) -> Case:
     if array.dtype.kind == "f":
         array[rng.random(sides) < draw.pick(rng, [0, 0.05, 0.3, 0.9])] = np.nan
     options = {"line": draw_line(rng, sides), "name": draw.pick(rng, ["t2m", None])}
-    # Of chunks without elements flox makes a group.
+    # flox makes a group of a chunk without elements.
     chunks = tuple(tuple(n for n in sizes if n) for sizes in draw.chunks(rng, sides))
     x = Operand(array, chunks, "ty")
     return Labels("labels", "xarray", (x,), {}, options)

@@ -44,7 +44,7 @@ def draw_choice(rng: draw.Generator) -> Case:
     sides, count = draw.shape(rng, 1), int(rng.integers(1, 4))
 
     def some(array: Any) -> draw.Operand:
-        # Of the last axes only, now and then.
+        # Some arrays have the last axes only, and are broadcast.
         lead = int(rng.integers(0, array.ndim)) if draw.chance(rng, 0.2) and array.size else 0
         return draw.operand(rng, array[(0,) * lead], "abcdefgh"[lead : array.ndim])
 

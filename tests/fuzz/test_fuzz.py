@@ -57,7 +57,7 @@ def cluster() -> Iterator[None]:
     engines.close()
 
 
-#: Of each of these most cases are none that a collective declines.
+#: Families of which collectives take most cases.
 COLLECTIVE = ["fold", "extremum", "histogram", "scan", "groups", "quantile"]
 
 

@@ -36,7 +36,7 @@ def jit(function: F) -> F:
     """
     compiled: Any = numba.njit(function, nogil=True)
     if numba.config.BOUNDSCHECK:
-        # What is kept does not tell whether indices are checked.
+        # Machine code on disk does not say whether it checks indices.
         return cast(F, compiled)
     beside = Path(function.__code__.co_filename).parent
     reason = _objection(beside)
