@@ -19,7 +19,7 @@ import math
 import pickle
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from itertools import islice, product
 from typing import Any
@@ -54,7 +54,7 @@ from dask_coop.cluster.jobs import (
 from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.silence import timeout
 from dask_coop.cluster.versions import signed
-from dask_coop.cluster.worker import REDUCE, SCAN, SLICE, WorkerRounds, sliced, uncollected
+from dask_coop.cluster.worker import LEAVE, REDUCE, SCAN, SLICE, WorkerRounds, sliced, uncollected
 from dask_coop.errors import Declined, Silent
 from dask_coop.graph import config, prefixes
 from dask_coop.graph.executor import Groups
@@ -74,6 +74,9 @@ INLINE_BYTES = 1 << 15
 
 #: States of more bytes than this in all are combined by a graph, between workers.
 MOST_BYTES = 1 << 26
+
+#: The share of a worker's memory that may be taken when labels are there; it spills from 0.7 on.
+SHARE = 0.7
 
 Index = tuple[int, ...]
 
@@ -283,6 +286,8 @@ def _with_labels(
         key = name, worker, id(codes[0])
         to.setdefault(worker, {})[key] = codes, places
         keys.append((worker, key))
+    for worker, data in to.items():
+        _require_room(worker, workers.get(worker, {}), sum(map(_label_bytes, data.values())))
 
     async def send() -> list[dict[Any, Future]]:
         sent = (client._scatter(data, workers=[worker]) for worker, data in to.items())
@@ -294,6 +299,21 @@ def _with_labels(
     except OSError as error:
         raise Declined(f"labels cannot be sent to a worker: {error}") from error
     return [(*each, futures[of][key]) for each, (of, key) in zip(blocks, keys, strict=True)]
+
+
+def _label_bytes(labels: tuple[Any, Any]) -> int:
+    (codes, _), places = labels
+    return int(codes.nbytes + getattr(places, "nbytes", 0))
+
+
+def _require_room(worker: str, info: Mapping[str, Any], nbytes: int) -> None:
+    """Decline if a worker has no room for labels that it is to keep while a call lasts."""
+    limit, taken = info.get("memory_limit"), info.get("metrics", {}).get("memory", 0)
+    if limit and taken + nbytes > SHARE * limit:
+        raise Declined(
+            f"worker {worker} has no room for labels of {nbytes} bytes: it has taken {taken} of "
+            f"{limit}"
+        )
 
 
 def _require_one_client(futures: Sequence[Future]) -> None:
@@ -355,14 +375,13 @@ def _round(
     """Ask the scheduler for a round; return the states that come back, or futures of outputs."""
     client = blocks[0][0].client
     message |= {"function": function, "timeout": timeout()}
+    message |= {"name": uuid.uuid4().hex, "client": client.id}
     _prepare(client)
     with uncollected(len(blocks)):
         keys = ([future.key for future in each] for each in blocks)
         items = [*zip(range(len(blocks)), keys, extras, strict=True)]
         # Pickles of many keys that are alike are small, and quick to make.
         message["items"] = [pickle.dumps(some) for some in sliced(items)]
-    if outputs:
-        message["client"] = client.id
     answer: list[Any] = client.sync(_ask, client, handler, outputs, message)
     return answer
 
@@ -382,10 +401,13 @@ async def _ask(
             with uncollected(len(outputs)):
                 futures += islice(made, SLICE)
             await asyncio.sleep(0)
+        await asyncio.wait({asked})
+    except asyncio.CancelledError:
+        _leave(client, message["name"])
+        raise
     finally:
         # All of them, also if the caller is interrupted meanwhile.
         futures += made
-    await asyncio.wait({asked})
     answer = asked.result()
     if client.status in ("closing", "closed"):
         # Which the graph could not run on either.
@@ -399,6 +421,18 @@ async def _ask(
         _, exception, traceback = clean_exception(answer["exception"], answer["traceback"])
         raise exception.with_traceback(traceback)
     return futures if outputs else list(answer["states"])
+
+
+#: What schedulers are being told.
+_telling: set[asyncio.Future[Any]] = set()
+
+
+def _leave(client: Client, name: str) -> None:
+    """Tell the scheduler that nobody waits for a call any more; wait for no answer."""
+    told = asyncio.ensure_future(getattr(client.scheduler, LEAVE)(**signed({"name": name})))
+    _telling.add(told)
+    told.add_done_callback(_telling.discard)
+    told.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 class _Output(Future):  # type: ignore[misc]

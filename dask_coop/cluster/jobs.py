@@ -112,8 +112,7 @@ class Count:
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return the tables."""
-        if len(blocks) > 1 and len(set(extras)) == 1 and len(blocks[0]) == 1:
-            xs = [x for (x,) in blocks]
+        if len(blocks) > 1 and len(set(extras)) == 1 and (xs := _together(blocks)):
             table = chunks.backend_of(xs[0]).histogram_all(self.op, xs, self.grid)
             if table is not None:
                 return stack([0], [table]), b""
@@ -213,11 +212,10 @@ class Upsweep:
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
         """Return a state for every chunk, and a memo for `Downsweep`."""
-        if len(blocks[0]) == 1 and blocks[0][0].ndim == 1:
-            xs = [x for (x,) in blocks]
-            if swept := chunks.backend_of(xs[0]).upsweep(self.op, self.spec, xs):
-                fields, memo = swept
-                return [Stacked(np.arange(len(blocks)), fields)], memo
+        xs = _together(blocks) if blocks[0][0].ndim == 1 else []
+        if xs and (swept := chunks.backend_of(xs[0]).upsweep(self.op, self.spec, xs)):
+            fields, memo = swept
+            return [Stacked(np.arange(len(blocks)), fields)], memo
         return _apart(self._one_by_one, blocks), b""
 
     def _one_by_one(self, blocks: Sequence[Blocks]) -> list[Stacked]:
@@ -426,11 +424,17 @@ def _combined(op: Operation, parts: Sequence[Stacked]) -> State:
     return op.combine([reduce_along(op.monoid.combine, part.fields, 0) for part in merged(parts)])
 
 
+def _together(blocks: Sequence[Blocks]) -> list[Any]:
+    """Return the chunks, if there are backends that take several at a time; else they are many."""
+    if len(blocks[0]) > 1 or chunks.kind(blocks[0][0]) != "cupy":
+        return []
+    return [x for (x,) in blocks]
+
+
 def _lift_all(op: Operation, blocks: Sequence[Blocks]) -> Stacked | None:
     """Return the states of whole chunks, if the backend takes several chunks at a time."""
-    if len(blocks) < 2 or len(blocks[0]) > 1:
+    if len(blocks) < 2 or not (xs := _together(blocks)):
         return None
-    xs = [x for (x,) in blocks]
     fields = chunks.backend_of(xs[0]).lift_all(op, xs)
     return None if fields is None else Stacked(np.arange(len(blocks)), fields)
 

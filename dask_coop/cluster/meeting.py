@@ -88,6 +88,10 @@ class Meetings:
         # Who asks may be told to wait no longer, and the others wait for the same.
         return await asyncio.shield(here.made), mine
 
+    def has_ended(self, name: str) -> bool:
+        """Tell whether a call has ended early, as far as is remembered."""
+        return name in self._ended
+
     def end(self, name: str) -> None:
         """Wait no longer for shares and answers of a call, nor for shares that come late."""
         self._ended.append(name)

@@ -4,16 +4,15 @@
 of few states of this library's monoids, and else by a worker. Nor is the event loop held, which
 serves everybody: what takes time for each chunk goes on slice by slice, and finds out after each
 whether the cluster has changed. All calls at a time share one budget for their states, and wait in
-line for it.
+line for it (`dask_coop.cluster.calls`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import pickle
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -23,11 +22,13 @@ from distributed.protocol import Serialize
 from distributed.scheduler import TaskState, WorkerState
 
 from dask_coop.cluster import monitor
+from dask_coop.cluster.calls import Budget, Call, Calls
 from dask_coop.cluster.jobs import Stacked
-from dask_coop.cluster.silence import timed
+from dask_coop.cluster.silence import seconds, timed
 from dask_coop.cluster.versions import Handler, Portable, same_version
 from dask_coop.cluster.worker import (
     END,
+    LEAVE,
     REDUCE,
     SCAN,
     SLICE,
@@ -49,36 +50,12 @@ Parts = Mapping[str, list[Item]]
 #: What clients say of keys that they let go of.
 RELEASE = "client-releases-keys"
 
-#: What the states of all calls at a time may take.
-BUDGET_BYTES = 1 << 27
+#: What the states of all calls at a time may take, those of small ones of at most `SMALL_BYTES` and
+#: all others.
+SMALL_BYTES, BUDGET_BYTES = 1 << 20, 1 << 27
 
-
-class Budget:
-    """Room for the states of all calls at a time, first come first served.
-
-    Parameters
-    ----------
-    nbytes : int
-    """
-
-    def __init__(self, nbytes: int) -> None:
-        self._all = self._left = nbytes
-        self._line, self._freed = asyncio.Lock(), asyncio.Event()
-
-    @asynccontextmanager
-    async def hold(self, nbytes: int) -> AsyncIterator[None]:
-        """Wait for room for so many bytes, behind those who came before; hold it."""
-        nbytes = min(nbytes, self._all)
-        async with self._line:
-            while self._left < nbytes:
-                self._freed.clear()
-                await self._freed.wait()
-            self._left -= nbytes
-        try:
-            yield
-        finally:
-            self._left += nbytes
-            self._freed.set()
+#: Places to which workers may have sent shares at a time: half of the connections of a worker.
+PLACES = 256
 
 
 class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
@@ -86,51 +63,88 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
 
     name = "dask-coop-rounds"
     idempotent = True
-    handlers: tuple[str, ...] = (REDUCE, SCAN)
+    handlers: tuple[str, ...] = (REDUCE, SCAN, LEAVE)
 
     async def start(self, scheduler: Scheduler) -> None:
         """Add the handlers; distributed calls this."""
-        self._scheduler = scheduler
-        self._budget = Budget(BUDGET_BYTES)
+        self._scheduler, self._calls = scheduler, Calls(scheduler)
+        states = "room for states"
+        self._small = Budget(BUDGET_BYTES // 8, states)
+        self._budget = Budget(BUDGET_BYTES, states)
+        # A pool that has no connection left has calls wait for one another.
+        self._connections = Budget(int(scheduler.rpc.limit // 2), "connections to workers")
+        self._places = Budget(PLACES, "connections between workers")
         self._telling: set[asyncio.Task[Answer]] = set()
         for name, part in ((REDUCE, self.reduce), (SCAN, self.scan)):
             call = timed(monitor.of_scheduler(scheduler, self._with_parts(part)))
             scheduler.handlers[name] = same_version(scheduler, call)
+        scheduler.handlers[LEAVE] = same_version(scheduler, self.leave)
         handlers = scheduler.stream_handlers
         handlers[RELEASE] = _uncollected(handlers[RELEASE])
         if monitor.Monitor.name not in scheduler.plugins:
             scheduler.add_plugin(monitor.Monitor(scheduler))
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """End the calls of a client that has gone; distributed calls this."""
+        self._calls.end_of(client)
+
+    def valid_workers_downscaling(
+        self, scheduler: Scheduler, workers: list[WorkerState]
+    ) -> list[WorkerState]:
+        """Return the workers that may be closed; distributed calls this where it adapts."""
+        return self._calls.spared(workers)
+
+    async def leave(self, name: str) -> Answer:
+        """End a call whose caller was interrupted: the handler."""
+        self._calls.end(name)
+        return {"status": "OK"}
 
     def _with_parts(self, part: Handler) -> Handler:
         """Return a handler that waits in line, and then knows where the chunks are.
 
         Its messages have, besides the keywords of `part`:
 
+        name : str
+            That of the call.
+        client : str
+            The client that asks.
         items : sequence of bytes
             Lists of at most `SLICE` Item each, pickled.
         nbytes : int
             What the states take in all.
         """
 
-        @wraps(part)
-        async def handle(*, items: Sequence[bytes], nbytes: int, **message: Any) -> Answer:
-            async with self._budget.hold(nbytes):
-                try:
+        async def serve(call: Call, items: Sequence[bytes], **message: Any) -> Answer:
+            budget = self._small if call.nbytes <= SMALL_BYTES else self._budget
+            try:
+                async with budget.hold(call.nbytes, call.seconds):
                     parts = await self._parts(items)
-                except Absent as reason:
-                    return declined(str(reason))
-                try:
-                    return await part(parts, **message)
-                finally:
-                    await _let_go(parts)
+                    try:
+                        with self._calls.at_work(parts):
+                            return await part(call, parts, **message)
+                    except asyncio.CancelledError:
+                        self._end(parts, call.name)
+                        raise
+                    finally:
+                        await _let_go(parts)
+            except Absent as reason:
+                return declined(str(reason))
+
+        @wraps(part)
+        async def handle(*, name: str, client: str, nbytes: int, **message: Any) -> Answer:
+            served = serve(Call(name, seconds(), nbytes), client=client, **message)
+            return await self._calls.run(name, client, served)
 
         return handle
 
-    async def reduce(self, parts: Parts, job: bytes, tree: bool, groups: bytes) -> Answer:
+    async def reduce(
+        self, call: Call, parts: Parts, job: bytes, tree: bool, groups: bytes, client: str
+    ) -> Answer:
         """Have states of chunks made, wherever these are: the handler.
 
         Parameters
         ----------
+        call : Call
         parts : mapping
             The chunks of every worker that is to take part.
         job : bytes
@@ -139,25 +153,36 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
             Whether workers are to combine their states in a tree.
         groups : bytes
             The number of each chunk's group, pickled; empty where there is only one.
+        client : str
+            The client that asks.
         """
         if tree:
             (address, items), *below = [each async for each in _packed(parts)]
             message = {"job": job, "items": items, "below": below, "groups": groups}
+            message |= call.message
             answers = [await send(self._scheduler, address, REDUCE, is_root=True, **message)]
         else:
-            _, answers = await self._reduce(job, parts, groups=groups)
+            _, answers = await self._reduce(call, job, parts, groups=groups)
         return bad_one(answers) or {
             "status": "OK",
             "states": [answer["states"] for answer in answers],
         }
 
     async def scan(
-        self, parts: Parts, job: bytes, spine: bytes, then: bytes, client: str, places: int
+        self,
+        call: Call,
+        parts: Parts,
+        job: bytes,
+        spine: bytes,
+        then: bytes,
+        client: str,
+        places: int,
     ) -> Answer:
         """Have chunks scanned, wherever they are: the handler.
 
         Parameters
         ----------
+        call : Call
         parts : mapping
             The chunks of every worker that is to take part; with a chunk go the key of its result
             and the bytes of that, -1 where these are not known.
@@ -169,22 +194,29 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
             On how many workers base sums are made, at most; 0 for here, which is for few states of
             our own monoids.
         """
-        call = parts, client, job, spine, then
-        answer = await (self._there(*call, places) if places else self._here(*call))
-        bad = bad_one([answer]) or await self._settle(parts, answer["nbytes"], client)
-        for some in sliced(
-            [key for part in parts.values() for *_, (key, _) in part] if bad else []
-        ):
+        given = call, parts, client, job, spine, then
+        # Of a call whose caller leaves nothing stays either.
+        bad: Answer | None = declined("the caller has left")
+        try:
+            answer = await (self._there(*given, places) if places else self._here(*given))
+            bad = bad_one([answer]) or await self._settle(parts, answer["nbytes"], client)
+        finally:
+            if bad:
+                await self._release(parts, client)
+        return bad or {"status": "OK"}
+
+    async def _release(self, parts: Parts, client: str) -> None:
+        """Let go of the results of a scan."""
+        for some in sliced([key for part in parts.values() for *_, (key, _) in part]):
             if client in self._scheduler.clients:
                 self._scheduler.client_releases_keys(some, client)
                 await asyncio.sleep(0)
-        return bad or {"status": "OK"}
 
     async def _here(
-        self, parts: Parts, client: str, job: bytes, spine: bytes, then: bytes
+        self, call: Call, parts: Parts, client: str, job: bytes, spine: bytes, then: bytes
     ) -> Answer:
         """Scan with base sums that are made by the scheduler, as it goes, and sent to all."""
-        packed, answers = await self._reduce(job, parts)
+        packed, answers = await self._reduce(call, job, parts)
         if bad := bad_one(answers):
             return bad
         try:
@@ -192,44 +224,62 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         except Exception as error:
             # It may be that only the workers have what is needed; if not, the graph raises too.
             return declined(f"the scheduler cannot combine states: {error!r}")
-        asked, bad = [], None
-        for (address, part), answer in zip(parts.items(), answers, strict=True):
-            # A worker tells of what it has made, and would be told to remove what is not known.
-            if bad := await self._register(address, part, client):
-                break
-            message = {"job": then, "items": packed[address], "bases": bases}
-            scan = send(self._scheduler, address, SCAN, memo=answer["memo"], **message)
-            asked.append(asyncio.create_task(scan))
-            await asyncio.sleep(0)
-        answers = [await each for each in asked]
+        bad = None
+        with _asking() as asked:
+            for (address, part), answer in zip(parts.items(), answers, strict=True):
+                # A worker tells of what it has made, and would be told to remove what is not known.
+                if bad := await self._register(address, part, client):
+                    break
+                message = {"job": then, "items": packed[address], "bases": bases, **call.message}
+                scan = send(self._scheduler, address, SCAN, memo=answer["memo"], **message)
+                asked.append(asyncio.create_task(scan))
+                await asyncio.sleep(0)
+            answers = [await each for each in asked]
         bad = bad or bad_one(answers)
         return bad or {"status": "OK", "nbytes": [answer["nbytes"] for answer in answers]}
 
     async def _there(
-        self, parts: Parts, client: str, job: bytes, spine: bytes, then: bytes, places: int
+        self,
+        call: Call,
+        parts: Parts,
+        client: str,
+        job: bytes,
+        spine: bytes,
+        then: bytes,
+        places: int,
     ) -> Answer:
         """Scan with base sums that the workers of the most chunks make, a share of lines each."""
-        name = uuid.uuid4().hex
+        if len(parts) > self._connections.size:
+            return declined(
+                f"it takes connections to {len(parts)} workers at a time, and of those of the "
+                f"scheduler, {self._scheduler.rpc.limit:.0f}, such calls have half; it has more "
+                "where more files may be open (ulimit -n)"
+            )
         most = sorted(parts, key=lambda address: -len(parts[address]))[:places]
-        message: dict[str, Any] = {"job": job, "spine": spine, "then": then, "name": name}
+        message: dict[str, Any] = {"job": job, "spine": spine, "then": then, **call.message}
         message |= {"places": most, "members": len(parts)}
-        asked, bad = [], None
-        # Workers lift their chunks while others are told of theirs; none has a result before all
-        # have been told.
-        async for address, items in _packed(parts):
-            if bad := await self._register(address, parts[address], client):
-                self._end(parts, name)
-                break
-            sweep = send(self._scheduler, address, SWEEP, items=items, **message)
-            asked.append(asyncio.create_task(sweep))
-            await asyncio.sleep(0)
-        for each in asyncio.as_completed(asked):
-            answer = bad_one([await each])
-            if answer and not bad:
-                bad = answer
-                # The others may wait for what does not come.
-                self._end(parts, name)
-        return bad or {"status": "OK", "nbytes": [(await each)["nbytes"] for each in asked]}
+        bad = None
+        async with (
+            self._connections.hold(len(parts), call.seconds),
+            self._places.hold(len(most), call.seconds),
+        ):
+            with _asking() as asked:
+                # Workers lift their chunks while others are told of theirs; none has a result
+                # before all have been told.
+                async for address, items in _packed(parts):
+                    if bad := await self._register(address, parts[address], client):
+                        self._end(parts, call.name)
+                        break
+                    sweep = send(self._scheduler, address, SWEEP, items=items, **message)
+                    asked.append(asyncio.create_task(sweep))
+                    await asyncio.sleep(0)
+                for each in asyncio.as_completed(asked):
+                    answer = bad_one([await each])
+                    if answer and not bad:
+                        bad = answer
+                        # The others may wait for what does not come.
+                        self._end(parts, call.name)
+                return bad or {"status": "OK", "nbytes": [(await each)["nbytes"] for each in asked]}
 
     def _end(self, members: Iterable[str], name: str) -> None:
         """Tell workers that a call has ended, and wait for none that may be stopped."""
@@ -272,16 +322,18 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
             parts.setdefault(able[0], []).append(item)
 
     async def _reduce(
-        self, job: bytes, parts: Parts, **message: Any
+        self, call: Call, job: bytes, parts: Parts, **message: Any
     ) -> tuple[dict[str, list[bytes]], list[Answer]]:
         """Return the chunks of every worker, pickled, and the states that they make of them."""
-        packed, asked = dict[str, list[bytes]](), []
-        async for address, items in _packed(parts):
-            packed[address] = items
-            states = send(self._scheduler, address, REDUCE, job=job, items=items, **message)
-            asked.append(asyncio.create_task(states))
-            await asyncio.sleep(0)
-        return packed, [await each for each in asked]
+        packed = dict[str, list[bytes]]()
+        message |= {"job": job, **call.message}
+        with _asking() as asked:
+            async for address, items in _packed(parts):
+                packed[address] = items
+                states = send(self._scheduler, address, REDUCE, items=items, **message)
+                asked.append(asyncio.create_task(states))
+                await asyncio.sleep(0)
+            return packed, [await each for each in asked]
 
     async def _register(self, address: str, part: Sequence[Item], client: str) -> Answer | None:
         """Make known what a worker is to make, as scattered data is, and whose it is."""
@@ -334,6 +386,17 @@ def _uncollected(release: Callable[..., None]) -> Callable[..., None]:
             release(keys=keys, **message)
 
     return handle
+
+
+@contextmanager
+def _asking() -> Iterator[list[asyncio.Task[Answer]]]:
+    """Yield a list for messages that are waited for no more if their call is over."""
+    asked: list[asyncio.Task[Answer]] = []
+    try:
+        yield asked
+    finally:
+        for each in asked:
+            each.cancel()
 
 
 async def _packed(parts: Parts) -> AsyncIterator[tuple[str, list[bytes]]]:

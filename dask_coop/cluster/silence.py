@@ -32,6 +32,11 @@ def timeout() -> float:
     return float(config.get("coop.collective.timeout", config.SPAN))
 
 
+def seconds() -> float:
+    """Return for how long workers of the call that the scheduler serves may be silent."""
+    return _timeout.get()
+
+
 def timed(handler: Handler) -> Handler:
     """Return a handler of the scheduler whose messages say how long workers may be silent."""
 
@@ -53,8 +58,8 @@ async def given_up(
     Looks are counted, and not seconds: while the scheduler is busy with something else, it takes in
     no heartbeats.
     """
-    seconds = max(_timeout.get(), 3 * heartbeat_interval(len(scheduler.workers)))
-    pause = min(seconds / LOOKS, LONGEST)
+    longest = max(seconds(), 3 * heartbeat_interval(len(scheduler.workers)))
+    pause = min(longest / LOOKS, LONGEST)
     seen = {a: (_last_seen(scheduler, a), 0) for a in addresses}
     while not (await asyncio.wait({asked}, timeout=pause))[0]:
         for address, (last, looks) in seen.items():
@@ -63,9 +68,9 @@ async def given_up(
                 # To connect to it would be tried for long.
                 return {"status": "declined", "reason": f"worker {address} was lost"}
             seen[address] = (now, looks + 1 if now == last else 0)
-            if seen[address][1] * pause >= seconds:
+            if seen[address][1] * pause >= longest:
                 reason = (
-                    f"worker {address} has not been heard of for {seconds:.3g} s: it is stopped or "
+                    f"worker {address} has not been heard of for {longest:.3g} s: it is stopped or "
                     "hangs (coop.collective.timeout says how long that may be). A graph that needs "
                     f"its chunks waits until it goes on, or {_until_lost(scheduler)}"
                 )

@@ -37,28 +37,30 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import pairwise
+from contextvars import copy_context
+from functools import partial, wraps
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from distributed import Scheduler, Worker, WorkerPlugin
 from distributed.core import error_message
 from distributed.protocol import Serialize, Serialized, deserialize
 from distributed.protocol.compression import decompress
-from distributed.utils import run_in_executor_with_context
 from distributed.worker_state_machine import AddKeysMsg
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.cluster import monitor
-from dask_coop.cluster.jobs import Stacked, as_declared, combined_groups, stack
+from dask_coop.cluster.calls import Call
+from dask_coop.cluster.jobs import Stacked, combined_groups, stack
 from dask_coop.cluster.meeting import Meetings, joined, shares
 from dask_coop.cluster.silence import given_up
+from dask_coop.cluster.strips import Strips
 from dask_coop.cluster.versions import Handler, Portable, same_version, signed
 from dask_coop.errors import Absent
 from dask_coop.graph.parts import within
@@ -72,12 +74,15 @@ Item = tuple[int, Sequence[Any], Any]
 
 Answer = dict[str, Any]
 
-#: The names of the handlers.
+#: The names of the handlers; the last is the scheduler's.
 REDUCE, SCAN, SWEEP = "dask_coop_reduce", "dask_coop_scan", "dask_coop_sweep"
-MEET, END = "dask_coop_meet", "dask_coop_end"
+MEET, END, LEAVE = "dask_coop_meet", "dask_coop_end", "dask_coop_leave"
 
 #: States of more bytes than this in all are combined by the worker that made them.
 LARGE_BYTES = 1 << 18
+
+#: Results of no more bytes than this in all are passed on together.
+PASSED_BYTES = 1 << 22
 
 #: From how many chunks on their objects are many.
 MANY = 100
@@ -97,11 +102,20 @@ class WorkerRounds(Portable, WorkerPlugin):  # type: ignore[misc]
         """Add the handlers; distributed calls this."""
         attach(worker)
 
+    def teardown(self, worker: Worker) -> None:
+        """End all calls, whose threads the worker waits for; distributed calls this."""
+        if side := _sides.get(worker):
+            side.close()
+
+
+#: The parts of the workers of this process.
+_sides: WeakKeyDictionary[Worker, _WorkerSide] = WeakKeyDictionary()
+
 
 def attach(worker: Worker) -> None:
     """Let a worker take part in rounds, if it does not yet."""
     if REDUCE not in worker.handlers:
-        side = _WorkerSide(worker)
+        side = _sides[worker] = _WorkerSide(worker)
         parts: dict[str, Handler] = {
             REDUCE: side.reduce,
             SCAN: side.scan,
@@ -109,26 +123,50 @@ def attach(worker: Worker) -> None:
             MEET: side.meet,
         }
         worker.handlers |= {
-            name: same_version(worker, monitor.of_worker(worker, handler))
+            name: same_version(worker, monitor.of_worker(worker, side.of_call(handler)))
             for name, handler in parts.items()
         }
         worker.handlers[END] = same_version(worker, side.end)
 
 
 class _WorkerSide:
-    """A worker's part in rounds."""
+    """A worker's part in rounds.
+
+    Every message but the last has, besides the keywords of its handler, those of a `Call`.
+    """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._threads = worker.state.nthreads
         self._meetings = Meetings()
+        self._calls: dict[str, set[Call]] = {}
         # The worker ends its executors with itself.
         self._executor = worker.executors["dask-coop"] = ThreadPoolExecutor(
             self._threads, thread_name_prefix="Dask-Coop"
         )
 
+    def of_call(self, handler: Callable[..., Coroutine[Any, Any, Answer]]) -> Handler:
+        """Return a handler that is told what its call is, and declines one that has ended."""
+
+        @wraps(handler)
+        async def handle(*, name: str, timeout: float, nbytes: int, **message: Any) -> Answer:
+            call = Call(name, timeout, nbytes)
+            if self._meetings.has_ended(name):
+                return declined("its call has ended")
+            of_name = self._calls.setdefault(name, set())
+            of_name.add(call)
+            try:
+                return await handler(call, **message)
+            finally:
+                of_name.discard(call)
+                if not of_name:
+                    self._calls.pop(name, None)
+
+        return handle
+
     async def reduce(
         self,
+        call: Call,
         job: bytes,
         items: Sequence[bytes],
         below: Sequence[tuple[str, Sequence[bytes]]] = (),
@@ -139,6 +177,7 @@ class _WorkerSide:
 
         Parameters
         ----------
+        call : Call
         job : bytes
             A job that makes states, pickled.
         items : sequence of bytes
@@ -153,28 +192,28 @@ class _WorkerSide:
             Whether states of all chunks come together here, so that their order is known.
         """
         own = _items(items)
+        message = {"job": job, "groups": groups, **call.message}
         asked = [
-            asyncio.create_task(
-                send(self._worker, a, REDUCE, job=job, items=part, below=rest, groups=groups)
-            )
+            asyncio.create_task(send(self._worker, a, REDUCE, items=part, below=rest, **message))
             for (a, part), *rest in _halves(below)
         ]
-        mine = await self._answer(self._reduce_mine, job, own)
+        mine = await self._answer(self._reduce_mine, call, job, own)
         answers = [mine, *await asyncio.gather(*asked)]
         if bad := bad_one(answers):
             return bad
         states = [state for answer in answers for state in opened(answer["states"])]
         if groups is None or not (asked or is_root or _are_large(states)):
             return mine
-        return await self._answer(self._in_thread, _combine, job, states, groups, is_root)
+        return await self._answer(self._in_thread, call, _combine, job, states, groups, is_root)
 
     async def scan(
-        self, job: bytes, items: Sequence[bytes], bases: Sequence[Stacked], memo: bytes
+        self, call: Call, job: bytes, items: Sequence[bytes], bases: Sequence[Stacked], memo: bytes
     ) -> Answer:
         """Scan chunks from their bases, and keep the results: the handler.
 
         Parameters
         ----------
+        call : Call
         job : bytes
             A `Downsweep`, pickled.
         items : sequence of bytes
@@ -185,15 +224,15 @@ class _WorkerSide:
             What this worker made of the same chunks before.
         """
         of_chunks = joined((), [bases])
-        return await self._answer(self._scan_mine, job, _items(items), of_chunks, memo)
+        return await self._answer(self._scan_mine, call, job, _items(items), of_chunks, memo)
 
     async def sweep(
         self,
+        call: Call,
         job: bytes,
         items: Sequence[bytes],
         spine: bytes,
         then: bytes,
-        name: str,
         places: Sequence[str],
         members: int,
     ) -> Answer:
@@ -201,40 +240,45 @@ class _WorkerSide:
 
         Parameters
         ----------
+        call : Call
         job, spine, then : bytes
             An `Upsweep`, a `Spine` and a `Downsweep`, pickled.
         items : sequence of bytes
             Lists of Item, pickled; with a chunk go the key of its result and the bytes of that.
-        name : str
-            That of the call.
         places : sequence of str
             The addresses of the workers that make base sums, of a share of the lines each.
         members : int
             How many workers take part.
         """
         own = _items(items)
-        mine = await self._answer(self._reduce_mine, job, own)
+        mine = await self._answer(self._reduce_mine, call, job, own)
         if mine["status"] != "OK":
             return mine
         parts = opened(mine["states"])
-        of_places = await self._in_thread(shares, parts, len(places))
-        asks = (
-            self._ask(a, MEET, name=name, share=Serialize(s), members=members, spine=spine)
-            for a, s in zip(places, of_places, strict=True)
-        )
-        answers = await self._meetings.answers(name, asks)
-        if bad := bad_one(answers):
-            return bad
-        bases = await self._in_thread(joined, parts, [opened(each["bases"]) for each in answers])
-        return await self._answer(self._scan_mine, then, own, bases, mine["memo"])
+        try:
+            of_places = await self._in_thread(call, shares, parts, len(places))
+            message = {"members": members, "spine": spine, **call.message}
+            asks = (
+                self._ask(address, MEET, share=Serialize(share), **message)
+                for address, share in zip(places, of_places, strict=True)
+            )
+            answers = await self._meetings.answers(call.name, asks)
+            if bad := bad_one(answers):
+                return bad
+            given = [opened(each["bases"]) for each in answers]
+            bases = await self._in_thread(call, joined, parts, given)
+        except Absent as reason:
+            return declined(str(reason))
+        return await self._answer(self._scan_mine, call, then, own, bases, mine["memo"])
 
-    async def meet(self, name: str, share: Sequence[Stacked], members: int, spine: bytes) -> Answer:
+    async def meet(
+        self, call: Call, share: Sequence[Stacked], members: int, spine: bytes
+    ) -> Answer:
         """Make base sums when the states of all workers have come: the handler.
 
         Parameters
         ----------
-        name : str
-            That of the call.
+        call : Call
         share : sequence of Stacked
             A worker's states.
         members : int
@@ -244,15 +288,25 @@ class _WorkerSide:
         """
 
         async def make(states: Sequence[Sequence[Stacked]]) -> Answer:
-            return await self._answer(self._in_thread, _bases_of_each, spine, states)
+            return await self._answer(self._in_thread, call, _bases_of_each, spine, states)
 
-        made, mine = await self._meetings.meet(name, opened(share), members, make)
+        made, mine = await self._meetings.meet(call.name, opened(share), members, make)
         return made if made["status"] != "OK" else {"status": "OK", "bases": made["bases"][mine]}
 
     async def end(self, name: str) -> Answer:
-        """Wait no longer for states and bases of a call: the handler."""
-        self._meetings.end(name)
+        """Do no more for a call than is begun, and wait for none of its states: the handler."""
+        self._end(name)
         return {"status": "OK"}
+
+    def close(self) -> None:
+        """End all calls."""
+        for name in [*self._calls]:
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        self._meetings.end(name)
+        for call in self._calls.get(name, ()):
+            call.is_over = True
 
     async def _ask(self, address: str, handler: str, **message: Any) -> Answer:
         if address != self._worker.address:
@@ -260,11 +314,16 @@ class _WorkerSide:
         answer: Answer = await self._worker.handlers[handler](**signed(message))
         return answer
 
-    async def _in_thread(self, function: Callable[..., Made], *args: Any) -> Made:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+    async def _in_thread(self, call: Call, function: Callable[..., Made], *args: Any) -> Made:
+        (made,) = await self._in_threads(call, [partial(function, *args)])
+        return made
 
-    async def _reduce_mine(self, job: bytes, items: Sequence[Item]) -> Answer:
-        made = await self._in_threads(self._blocks(items, 1), _reduce, job, items)
+    async def _reduce_mine(self, call: Call, job: bytes, items: Sequence[Item]) -> Answer:
+        strips = Strips(self._worker, call, [keys for _, keys, _ in items])
+        cuts = strips.cut(self._threads)
+        made = await self._in_threads(
+            call, [partial(self._within, _reduce, strips, cut, job, items[cut]) for cut in cuts]
+        )
         return {
             "status": "OK",
             "states": Serialize([state for states, _ in made for state in states]),
@@ -272,7 +331,12 @@ class _WorkerSide:
         }
 
     async def _scan_mine(
-        self, job: bytes, items: Sequence[Item], bases: Mapping[int, State], memo: bytes
+        self,
+        call: Call,
+        job: bytes,
+        items: Sequence[Item],
+        bases: Mapping[int, State],
+        memo: bytes,
     ) -> Answer:
         loop, failures = asyncio.get_running_loop(), list[Exception]()
         nbytes: dict[Any, int] = {}
@@ -291,7 +355,16 @@ class _WorkerSide:
             loop.call_soon_threadsafe(keep, results)
 
         try:
-            await self._in_threads(self._blocks(items, 2), _scan, job, items, bases, memo, pass_on)
+            sizes = [size for *_, (_, size) in items]
+            strips = Strips(self._worker, call, [keys for _, keys, _ in items], sizes)
+            rest = bases, memo, pass_on
+            await self._in_threads(
+                call,
+                [
+                    partial(self._within, _scan, strips, cut, job, items[cut], *rest)
+                    for cut in strips.cut(self._threads)
+                ],
+            )
         finally:
             # The scheduler has what it no longer knows removed, and may not get the answer.
             for keys in sliced(kept):
@@ -303,44 +376,38 @@ class _WorkerSide:
             raise failures[0]
         return {"status": "OK", "nbytes": pickle.dumps([nbytes[key] for *_, (key, _) in items])}
 
-    def _blocks(self, items: Sequence[Item], room: int) -> list[list[Any]]:
-        """Return the blocks of chunks, if they fit into memory `room` times.
+    def _within(self, function: Callable[..., Made], *args: Any) -> Made:
+        return within(self._threads, function, *args)
 
-        A graph takes chunks one by one, and may have others spilled meanwhile.
-        """
-        data, tasks = self._worker.data, self._worker.state.tasks
-        keys = [key for _, each, _ in items for key in each]
-        if missing := [key for key in keys if key not in data]:
-            raise Absent(f"chunk {missing[0]} is no longer on worker {self._worker.address}")
-        fast = getattr(data, "fast", data)
-        needed = room * sum(tasks[key].nbytes or 0 for key in keys if key in tasks)
-        if needed > getattr(fast, "n", math.inf) and (room > 1 or any(k not in fast for k in keys)):
-            raise Absent(
-                f"worker {self._worker.address} would have to spill: it takes {needed} bytes, and "
-                f"there is room for {fast.n:.0f}"
-            )
-        # A buffer that may spill takes its time to find even what it has in memory.
-        return [[(fast if key in fast else data)[key] for key in each] for _, each, _ in items]
+    async def _in_threads(self, call: Call, functions: Sequence[Callable[[], Made]]) -> list[Made]:
+        """Call functions, each in a thread; decline if there is none for one of them in time."""
+        waiting = {*range(len(functions))}
 
-    async def _in_threads(
-        self, blocks: Sequence[Any], function: Any, job: bytes, items: Sequence[Item], *rest: Any
-    ) -> list[Any]:
-        """Call a function with all chunks, or with a strip of them in each thread."""
-        # GPUs take all chunks as one batch, or divide them (`dask_coop.cluster.gpus`).
-        strips = 1 if chunks.kind(blocks[0][0]) == "cupy" else min(self._threads, len(items))
-        cuts = pairwise(len(items) * i // strips for i in range(strips + 1))
-        calls = (
-            run_in_executor_with_context(
-                self._executor, within, self._threads, function, job, items[a:b], blocks[a:b], *rest
-            )
-            for a, b in cuts
-        )
-        done = await asyncio.gather(*calls, return_exceptions=True)
+        def begin(i: int) -> Made:
+            waiting.discard(i)
+            call.require()
+            return functions[i]()
+
+        begun = [self._executor.submit(copy_context().run, begin, i) for i in [*waiting]]
+        asked = [*map(asyncio.wrap_future, begun)]
+        await asyncio.wait(asked, timeout=call.seconds)
+        if is_late := bool(waiting):
+            call.is_over = True
+            for each in begun:
+                each.cancel()
         # Not before all have ended: what they keep is freed when the error is answered.
-        for each in done:
-            if isinstance(each, BaseException):
-                raise each
-        return done
+        done = await asyncio.gather(*asked, return_exceptions=True)
+        if is_late:
+            raise Absent(
+                f"worker {self._worker.address} had no thread for it for {call.seconds:.3g} s "
+                "(coop.collective.timeout): other calls have them"
+            )
+        made = list[Made]()
+        for result in done:
+            if isinstance(result, BaseException):
+                raise result
+            made.append(result)
+        return made
 
     async def _answer(self, function: Any, *args: Any) -> Answer:
         """Return the answer that `function` makes, or one that tells what it raised."""
@@ -348,6 +415,9 @@ class _WorkerSide:
             answer: Answer = await function(*args)
         except Absent as reason:
             return declined(str(reason))
+        except MemoryError as error:
+            # A graph takes chunks one by one, and may have others spilled meanwhile.
+            return declined(f"worker {self._worker.address} ran out of memory: {error!r}")
         except Exception as error:
             answer = error_message(error, status="error")
         return answer
@@ -357,14 +427,16 @@ class _WorkerSide:
 async def send(server: Scheduler | Worker, address: str, handler: str, **message: Any) -> Answer:
     """Send a worker its part of a round; one that is lost or silent declines."""
     asked = asyncio.ensure_future(_send(server, address, handler, message))
-    if isinstance(server, Scheduler):
-        among = {address, *(other for other, _ in message.get("below", ()))}
-        if reason := await given_up(server, among, asked):
-            # Which closes the connection, so that what comes late is an answer to nobody. To wait
-            # for that may take as long as the worker is silent.
-            asked.cancel()
-            return reason
-    return await asked
+    try:
+        if isinstance(server, Scheduler):
+            among = {address, *(other for other, _ in message.get("below", ()))}
+            if reason := await given_up(server, among, asked):
+                return reason
+        return await asked
+    finally:
+        # Which closes the connection, so that what comes late is an answer to nobody. To wait for
+        # that may take as long as the worker is silent.
+        asked.cancel()
 
 
 async def _send(
@@ -442,12 +514,13 @@ def _halves(parts: Sequence[Any]) -> Iterable[Sequence[Any]]:
 
 
 def _reduce(
-    job: bytes, items: Sequence[Item], blocks: Sequence[Any]
+    strips: Strips, cut: slice, job: bytes, items: Sequence[Item]
 ) -> tuple[list[Stacked], bytes]:
     """Return states of some chunks, numbered as these are in the round, and a memo."""
     numbers = np.array([number for number, *_ in items])
     reduce = pickle.loads(job)
-    made, memo = reduce(as_declared(blocks, reduce.declared), [extra for *_, extra in items])
+    blocks = strips.blocks(cut, reduce.declared)
+    made, memo = reduce(blocks, [extra for *_, extra in items])
     return [Stacked(numbers[part.numbers], part.fields) for part in made], memo
 
 
@@ -475,16 +548,27 @@ def _bases_of_each(spine: bytes, states: Sequence[Sequence[Stacked]]) -> Answer:
 
 
 def _scan(
+    strips: Strips,
+    cut: slice,
     job: bytes,
     items: Sequence[Item],
-    blocks: Sequence[Any],
     bases: Mapping[int, State],
     memo: bytes,
     pass_on: Callable[[dict[Any, Any]], None],
 ) -> None:
-    """Scan chunks, and pass on the results before they are done."""
-    mine = [bases.get(number) for number, *_ in items]
+    """Scan chunks, and pass on the results as they are there, on a GPU before they are done."""
     scan = pickle.loads(job)
-    results = scan(as_declared(blocks, scan.declared), mine, memo)
-    pass_on({key: result for (*_, (key, _)), result in zip(items, results, strict=True)})
-    chunks.backend_of(results[0]).synchronize(results)
+    blocks = strips.blocks(cut, scan.declared)
+    mine = [bases.get(number) for number, *_ in items]
+    keys = [key for *_, (key, _) in items]
+    if strips.on_gpu:
+        results = scan(blocks, mine, memo)
+        pass_on(dict(zip(keys, results, strict=True)))
+        chunks.backend_of(results[0]).synchronize(results)
+        return
+    done: dict[Any, Any] = {}
+    for i, key in enumerate(keys):
+        (done[key],) = scan([blocks[i]], [mine[i]], memo)
+        if i + 1 == len(keys) or sum(each.nbytes for each in done.values()) > PASSED_BYTES:
+            pass_on(done)
+            done = {}

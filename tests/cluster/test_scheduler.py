@@ -555,10 +555,10 @@ def test_who_comes_first_to_the_budget_goes_first() -> None:
     order: list[str] = []
 
     async def run() -> None:
-        budget = Budget(10)
+        budget = Budget(10, "room")
 
         async def hold(name: str, nbytes: int, fails: bool = False) -> None:
-            async with budget.hold(nbytes):
+            async with budget.hold(nbytes, 60):
                 order.append(f"+{name}")
                 await asyncio.sleep(0.01)
                 order.append(f"-{name}")
