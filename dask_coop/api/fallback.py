@@ -109,8 +109,9 @@ def remember(name: str, cause: str, results: Any, inputs: Any) -> None:
     hand_over = HandOver(name, cause, frozenset(_names(inputs)))
     # What Dask hands back as it was given is no work.
     for result in set(_names(results)) - hand_over.inputs:
+        # Other threads may drop it between two steps, each of which is one for them.
+        _hand_overs.pop(result, None)
         _hand_overs[result] = hand_over
-        _hand_overs.move_to_end(result)
     while len(_hand_overs) > LIMIT:
         _hand_overs.popitem(last=False)
 

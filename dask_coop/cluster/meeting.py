@@ -55,15 +55,15 @@ class Meetings:
         """
         asked = asyncio.gather(*asks)
         over = self._sent[name] = asyncio.get_running_loop().create_future()
-        if name not in self._ended:
-            await asyncio.wait({asked, over}, return_when=asyncio.FIRST_COMPLETED)
-        del self._sent[name]
-        if asked.done():
-            return asked.result()
-        asked.cancel()
-        # Nobody wants to know what became of them.
-        asked.add_done_callback(asyncio.Future.exception)
-        return [_ENDED]
+        try:
+            if name not in self._ended:
+                await asyncio.wait({asked, over}, return_when=asyncio.FIRST_COMPLETED)
+            return asked.result() if asked.done() else [_ENDED]
+        finally:
+            del self._sent[name]
+            asked.cancel()
+            # Nobody wants to know what became of them.
+            asked.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def meet(
         self,
@@ -83,8 +83,14 @@ class Meetings:
         mine = len(here.shares)
         here.shares.append(share)
         if len(here.shares) == members:
-            del self._waiting[name]
-            here.made.set_result(await make(here.shares))
+            answer = _ENDED
+            try:
+                answer = await make(here.shares)
+            finally:
+                # Also where who asks is cancelled meanwhile, or the call has ended.
+                self._waiting.pop(name, None)
+                if not here.made.done():
+                    here.made.set_result(answer)
         # Who asks may be told to wait no longer, and the others wait for the same.
         return await asyncio.shield(here.made), mine
 

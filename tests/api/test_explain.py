@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import OrderedDict
 from typing import Any
 
 import cloudpickle
@@ -370,3 +371,18 @@ assert several[-1].method == "tree over 6 chunks, up to 6 states a task; 15 task
 assert hist["histogram"].method.startswith("tables of 5 bins over 6 chunks"), hist
 """
     run(program, DASK_ARRAY__QUERY_PLANNING="true")
+
+
+def test_what_is_remembered_may_be_dropped_by_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Shared(OrderedDict[str, fallback.HandOver]):
+        def __setitem__(self, name: str, hand_over: fallback.HandOver) -> None:
+            super().__setitem__(name, hand_over)
+            # As if others had filled it up meanwhile.
+            self.clear()
+
+    monkeypatch.setattr(fallback, "_hand_overs", Shared())
+    x = da.ones(4, chunks=2)
+    fallback.remember("sum", "why", x, [])
+    assert fallback.recall(x.name) is None

@@ -141,3 +141,71 @@ def test_of_answers_that_are_not_waited_for_nothing_is_said() -> None:
 
     asyncio.run(run())
     assert said == []
+
+
+@pytest.mark.parametrize("who", ["who makes", "who waits"])
+def test_nobody_waits_for_what_was_cancelled(who: str) -> None:
+    async def run() -> None:
+        meetings = Meetings()
+
+        async def never(given: Any) -> Any:
+            await asyncio.Event().wait()
+
+        async def soon(given: Any) -> Any:
+            await asyncio.sleep(0.01)
+            return {"status": "OK", "bases": given}
+
+        make = never if who == "who makes" else soon
+        waits = asyncio.create_task(meetings.meet("a", "x", 2, make))
+        await asyncio.sleep(0)
+        makes = asyncio.create_task(meetings.meet("a", "y", 2, make))
+        await asyncio.sleep(0)
+        (makes if who == "who makes" else waits).cancel()
+        left = waits if who == "who makes" else makes
+        answer, _ = await asyncio.wait_for(left, 5)
+        assert answer["status"] == ("declined" if who == "who makes" else "OK")
+        assert not meetings._waiting
+
+    asyncio.run(run())
+
+
+def test_a_call_that_ends_while_base_sums_are_made_is_answered_at_once() -> None:
+    async def run() -> None:
+        meetings, goes_on = Meetings(), asyncio.Event()
+
+        async def make(given: Any) -> Any:
+            await goes_on.wait()
+            return {"status": "OK", "bases": given}
+
+        met = [asyncio.create_task(meetings.meet("a", s, 2, make)) for s in ("x", "y")]
+        await asyncio.sleep(0.01)
+        meetings.end("a")
+        answer, _ = await asyncio.wait_for(met[0], 5)
+        assert answer["status"] == "declined"
+        goes_on.set()
+        answer, _ = await asyncio.wait_for(met[1], 5)
+        assert answer["status"] == "declined"
+
+    asyncio.run(run())
+
+
+def test_of_a_wait_for_answers_that_is_cancelled_nothing_stays() -> None:
+    async def run() -> None:
+        meetings, cancelled = Meetings(), list[int]()
+
+        async def never() -> Any:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(1)
+                raise
+
+        waits = asyncio.create_task(meetings.answers("a", [never(), never()]))
+        await asyncio.sleep(0.01)
+        waits.cancel()
+        await asyncio.wait({waits})
+        await asyncio.sleep(0.01)
+        assert cancelled == [1, 1]
+        assert not meetings._sent
+
+    asyncio.run(run())
