@@ -55,7 +55,7 @@ def _elements(rng: draw.Generator, dtype: str, special: bool) -> tuple[Array, bo
     large = draw.chance(rng, 0.1)
     sides = draw.large_shape(rng) if large else draw.shape(rng)
     if large and draw.chance(rng, 0.5):
-        array = draw.neighbours(rng, dtype, sides)
+        array = draw.neighbours(rng, dtype, sides, special)
     else:
         array = draw.values(rng, dtype, sides, special)
     if not large and draw.chance(rng, 0.5):

@@ -127,11 +127,11 @@ def values(rng: Generator, dtype: Any, sides: tuple[int, ...], special: bool = T
     return _floats(rng, dtype, sides, special)
 
 
-def neighbours(rng: Generator, dtype: Any, sides: tuple[int, ...]) -> Array:
+def neighbours(rng: Generator, dtype: Any, sides: tuple[int, ...], special: bool = True) -> Array:
     """Return elements of a few values: of floats such as have none between them."""
     dtype = np.dtype(dtype)
     if dtype.kind != "f":
-        return values(rng, dtype, (31,))[rng.integers(31, size=sides)]
+        return values(rng, dtype, (31,), special)[rng.integers(31, size=sides)]
     start = dtype.type(rng.standard_normal())
     palette = start + np.spacing(start) * np.arange(31).astype(dtype)
     return palette[rng.integers(31, size=sides)]

@@ -17,6 +17,7 @@ import dask.array as da
 import numpy as np
 from dask.local import get_sync
 
+import dask_coop as dc
 from dask_coop import chunks
 from fuzz import engines
 from fuzz.case import Array, Case, Operand, show
@@ -89,6 +90,9 @@ def _judge(case: Case, xp: ModuleType, engine: str, ran: Callable[[str], None]) 
             return _raises_too(case, xp)
         return Failure(f"raises {type(error).__name__}", _first_line(error))
     if refusal:
+        # On CuPy chunks Dask's own function, to which it was left, takes more than NumPy's.
+        if case.installed and dc.explain(lazy[0])[-1].served_by == "Dask":
+            return None
         details = f"NumPy: {type(refusal).__name__}: {_first_line(refusal)}"
         return Failure("accepts", f"{details}; found {found[0][0]!r}")
     for number, ((actual, problem), wanted) in enumerate(zip(found, expected, strict=True)):
