@@ -50,7 +50,7 @@ TOOLS = {
 }
 
 #: What a process allocates on a GPU at most, and the most states of groups in a case.
-MOST_BYTES, MOST_STATES = 1 << 30, 1 << 23
+MOST_BYTES, MOST_STATES = 1 << 30, 1 << 22
 
 #: Random cases of each family of tests/fuzz.
 RANDOM = 3
