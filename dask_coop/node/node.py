@@ -22,6 +22,7 @@ from __future__ import annotations
 import operator
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections import Counter
@@ -51,6 +52,8 @@ from dask_coop.node.threads import Run, TaskFuture, TaskQueue
 GIB = 2**30
 #: Threads of a GPU that work on the host, at most.
 HOST_THREADS = 8
+#: How long a program that ends waits for tasks of daemon threads; a closed Node has none.
+END_SECONDS = 2.0
 _WITHOUT_GPU = "without one, Dask's own schedulers compute, on NumPy chunks"
 
 
@@ -424,8 +427,9 @@ def _stop(queues: list[TaskQueue], give_back: Callable[[], bool]) -> None:
         queue.stop()
     # A thread of theirs that collects the Node may have the lock, which the others need to end.
     if not any(queue.is_current for queue in queues):
+        deadline = time.monotonic() + END_SECONDS
         for queue in queues:
-            queue.join()
+            queue.join(deadline)
 
 
 def _thread_name() -> str:
