@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.abc import Loader, MetaPathFinder
@@ -18,6 +19,9 @@ from typing import Any
 
 #: Environment variables that are no keys of Dask's configuration, and say so by one underscore.
 VARIABLES = ("DASK_COOP_INSTALL", "DASK_COOP_CACHE", "DASK_COOP_PORTABLE")
+
+#: That of whoever changes `sys.meta_path`.
+_lock = threading.Lock()
 
 #: What DASK_COOP_INSTALL may be besides "cupy", for chunks on GPUs.
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -34,17 +38,22 @@ class WhenImported(MetaPathFinder):
 
     def start(self) -> None:
         """Wait for the modules."""
-        sys.meta_path.insert(0, self)
+        with _lock:
+            sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
-        """Wait no more."""
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        """Wait no more, but for the modules that are being imported."""
+        with _lock:
+            # A new list: imports of other threads would pass over a finder of a shorter one.
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         """Find a module as the finders behind this one do."""
         if name not in self.names:
             return None
-        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        finders = sys.meta_path
+        # An import that began before `stop` may come here after it.
+        behind = finders[finders.index(self) + 1 :] if self in finders else finders
         specs = (finder.find_spec(name, path, target) for finder in behind)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:

@@ -33,6 +33,7 @@ FOLDERS = {
         "chunks.cupy",
         "chunks.numpy",
         "algebra",
+        "compiled",
         "cuda",
         "errors",
     },
@@ -43,10 +44,11 @@ FOLDERS = {
     "node": {"graph", "chunks", "chunks.cupy", "algebra", "cuda", "errors"},
     "graph": {"chunks", "algebra", "errors"},
     "chunks": {"chunks.numpy", "algebra", "errors", "meters"},
-    "chunks.numpy": {"chunks", "algebra", "errors"},
+    "chunks.numpy": {"chunks", "algebra", "compiled", "errors"},
     "chunks.cupy": {"chunks", "algebra", "cuda", "errors", "meters"},
     "algebra": {"errors"},
-    "cuda": {"errors", "meters"},
+    "cuda": {"compiled", "errors", "meters"},
+    "compiled": set(),
     "errors": set(),
     "meters": set(),
 }
@@ -61,6 +63,7 @@ FOREIGN = {
     "chunks.cupy": {"dask", "distributed"},
     "algebra": {"cupy", "cuda", "dask", "distributed"},
     "cuda": {"dask", "distributed"},
+    "compiled": {"cupy", "cuda", "dask", "distributed"},
     "errors": {"cupy", "cuda", "dask", "distributed"},
     "meters": {"cupy", "cuda", "dask", "distributed"},
 }
@@ -156,7 +159,7 @@ def test_every_module_lies_in_a_folder_of_the_list() -> None:
     # A marker for type checkers and the defaults of the configuration are no places for code.
     no_code = {"__pycache__", "py.typed", "dask_coop.yaml"}
     entries = {entry.name for entry in PACKAGE.iterdir()} - no_code
-    assert len(entries) <= 13
+    assert len(entries) <= 14
 
 
 def test_no_imports_go_round_in_a_circle() -> None:
@@ -190,6 +193,22 @@ def test_chunk_backends_are_only_named_where_one_is_chosen() -> None:
     """`import_module` would get past the test of imports."""
     users = {module_name(p) for p in MODULES if "import_module(" in p.read_text()}
     assert users <= {"", "chunks.backend"}
+
+
+def test_one_module_alone_has_numba_keep_machine_code() -> None:
+    """It looks at the folder first, for what is kept there is unpickled."""
+    compilers = {"jit", "njit", "vectorize", "guvectorize", "cfunc", "stencil", "enable_caching"}
+    users = set()
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = set()
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "numba":
+                names = {node.attr}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numba"):
+                names = {alias.name for alias in node.names}
+            if names & compilers:
+                users.add(module_name(path))
+    assert users == {"compiled.jit"}
 
 
 FACES = [path for path in MODULES if path.name == "__init__.py" and path.parent != PACKAGE]

@@ -51,8 +51,7 @@ SECTIONS = {
         "Labels are xarray's, quantities pint's.",
     ),
     "Files, GPUs and the node": (
-        "api/transfer api/files chunks/npy chunks/files chunks/cupy/backend chunks/numpy/jit cuda "
-        "node",
+        "api/transfer api/files chunks/npy chunks/files chunks/cupy/backend compiled cuda node",
         "",
     ),
     "Clusters": (
@@ -153,7 +152,7 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
     ("api/ufuncs", "caller"): (),
     ("chunks/masked", "name"): (),
     ("chunks/masks", "name"): (),
-    ("chunks/numpy/jit", "message"): (),
+    ("compiled/jit", "message"): (),
     ("cli/readers", "str(error)"): (),
     ("cluster/client", "answer['reason']"): _VERSIONS,
     ("cluster/plugin", "reason"): _VERSIONS,

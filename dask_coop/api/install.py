@@ -137,32 +137,34 @@ def is_installed() -> bool:
 
 
 def _want(who: object, chunks: Chunks | None) -> None:
-    global _waiting
+    global _waiting, _wanted
     if chunks not in (*get_args(Chunks), None):
         raise ValueError(f"chunks must be 'numpy' or 'cupy', got {chunks!r}")
     if chunks == "cupy":
         gpu_chunks.require()
     with _lock:
-        _wanted.pop(who, None)
-        if chunks is not None:
-            _wanted[who] = chunks
-        if _waiting is not None:
-            _waiting.stop()
-            _waiting = None
+        others = {other: wanted for other, wanted in _wanted.items() if other is not who}
+        # At once, for calls of other threads look at it without the lock.
+        _wanted = others if chunks is None else {**others, who: chunks}
         wants_gpus = "cupy" in [*_wanted.values()][-1:]
         public.before = gpu_chunks.before if wants_gpus else None
         if not wants_gpus:
             take_back(gpu_chunks.rows())
         rows = [*installed_dask.rows(), *installed_xarray.rows()]
+        # Begun before the last one ends, so that what another thread imports meanwhile is served.
+        before, _waiting = _waiting, None
+        if _wanted:
+            later = {row.module for row in rows} - sys.modules.keys()
+            _waiting = WhenImported([*later], _put_in)
+            _waiting.start()
+        if before is not None:
+            before.stop()
         if not _wanted:
             take_back(rows)
             return
         if wants_gpus:
             rows += gpu_chunks.rows()
         put(rows, is_installed)
-        later = {row.module for row in rows} - sys.modules.keys()
-        _waiting = WhenImported([*later], _put_in)
-        _waiting.start()
 
 
 def _put_in(module: ModuleType) -> None:

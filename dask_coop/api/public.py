@@ -228,8 +228,10 @@ def _build(
     """Build what a public function returns, or raise `Refused`."""
     build: Callable[..., R] = partial(call_with_graphs, function)
     first = next(iter(signature.parameters))
-    if before is not None and not is_inside():
-        changed: Any = before(function.__name__, args, kwargs)
+    # Once, because another thread may uninstall it meanwhile.
+    change = before
+    if change is not None and not is_inside():
+        changed: Any = change(function.__name__, args, kwargs)
         args, kwargs = changed
     array = args[0] if args else kwargs.get(first)
     with counted(function.__name__, array):

@@ -39,7 +39,7 @@ def folder() -> str:
     """Return the folder in which Numba keeps the compiled loops, or "none: " and the reason."""
     if not exist():
         return f"none: {ABSENT}"
-    from dask_coop.chunks.numpy.jit import jit
+    from dask_coop.compiled.jit import jit
 
     # Any function of that folder tells it; this one is never compiled.
     loop: Any = jit(jit)

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from errno import EINTR
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import llvmlite.ir
-import numba
 import numpy as np
 from numba import extending, types
 
+from dask_coop.compiled.jit import jit
 from dask_coop.cuda.ring import ENDED, STOPPED, FileRange
 
 Array = np.ndarray[Any, Any]
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: What addresses, positions and lengths of reads past the page cache are multiples of.
 DIRECT_BYTES = 4096
@@ -60,15 +59,6 @@ class Job(NamedTuple):
     start: int
     #: The stream that waits for them, unless negative; 0 is the default stream.
     after: int = -1
-
-
-def jit(function: F) -> F:
-    """Return a compiled function, whose machine code is kept on disk where there is a folder."""
-    try:
-        compiled: F = numba.njit(function, nogil=True, cache=True)
-    except RuntimeError:
-        compiled = numba.njit(function, nogil=True)
-    return compiled
 
 
 def _intrinsic(function: Callable[..., Any]) -> Any:

@@ -2,20 +2,21 @@
 
 An entry is a cubin with its SHA-256 behind it, which tools that read cubins do not mind. One that
 is damaged is as none, and is written anew. Whoever can write to the folder has code run on the
-GPU, so that of another owner, or one that everybody may write to, is not used. Where there is no
-folder to use, programs are compiled in every process, and a warning says so, once for each reason.
+GPU, so one that others can write to is not used (compiled/folders.py). Where there is no folder to
+use, programs are compiled in every process, and a warning says so, once for each reason.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from dask_coop.compiled import folders
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -44,25 +45,11 @@ def get(key: Any, make: Callable[[], bytes]) -> bytes:
     return cubin
 
 
-def objection(path: Path) -> str:
-    """Say why a folder is not used; "" if it is, or may be made."""
-    if not path.exists():
-        return ""
-    found = path.stat()
-    if not stat.S_ISDIR(found.st_mode):
-        return "it is no folder"
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
-        return f"it belongs to user {found.st_uid}, and this is user {os.getuid()}"
-    if found.st_mode & stat.S_IWOTH:
-        return "everybody may write to it"
-    return ""
-
-
 def describe() -> str:
     """Return the folder, or why there is none."""
     try:
         path = folder()
-        reason = objection(path)
+        reason = folders.objection(path)
     except (OSError, RuntimeError) as error:
         return f"none: {error}"
     return f"none: {path}: {reason}" if reason else str(path)
@@ -77,7 +64,7 @@ def _open() -> Any:
         _warn(None, error)
         return None
     try:
-        reason: object = objection(path)
+        reason: object = folders.make(path)
         if not reason:
             return FileStreamProgramCache(path)
     except OSError as error:

@@ -43,6 +43,10 @@ class FileRange(NamedTuple):
     direct: bool
 
 
+class Closed(RuntimeError):
+    """Raised where the threads of a ring have ended: another ring has new ones."""
+
+
 class Buffer(Protocol):
     """Memory, the stream of its copies, and the event behind the last one."""
 
@@ -84,7 +88,8 @@ class Ring:
         Of its threads.
     threads : int
     enter : callable
-        Called once by each thread.
+        Called by each thread before it makes its buffers. What it raises is the caller's error, and
+        the thread's next copy calls it again.
     make : callable
         Returns a buffer; called by the thread that needs it.
     """
@@ -94,10 +99,10 @@ class Ring:
     ) -> None:
         self.buffers: list[Buffer] = []
         self._threads = threads
-        self._make = make
+        self._enter, self._make = enter, make
         self._own = threading.local()
         self._callers: set[object] = set()
-        self._pool = ThreadPoolExecutor(threads, name, enter)
+        self._pool = ThreadPoolExecutor(threads, name)
 
     def run(self, copy: Callable[[Own], None], counter: Counter, threads: int) -> None:
         """Call `copy` in up to so many threads, and wait for them.
@@ -116,6 +121,8 @@ class Ring:
         ------
         Exception
             One that `copy` raised, once nothing is copied any more.
+        Closed
+            If the ring is closed; some may have been copied.
         """
 
         def work() -> None:
@@ -131,7 +138,7 @@ class Ring:
             self._callers.add(me)
             share = max(SHARE, -(-self._threads // len(self._callers)))
             for _ in range(min(self._threads, threads, share)):
-                working.append(self._pool.submit(work))
+                working.append(self._submit(work))
             for each in working:
                 each.result()
         except BaseException:
@@ -151,9 +158,16 @@ class Ring:
         self._pool.shutdown()
         self.buffers.clear()
 
+    def _submit(self, work: Callable[[], None]) -> Future[None]:
+        try:
+            return self._pool.submit(work)
+        except RuntimeError as error:
+            raise Closed(str(error)) from error
+
     def _buffers(self) -> Own:
         """Return the buffers of this thread, which are made by the first copy."""
         if not hasattr(self._own, "own"):
+            self._enter()
             buffers = [self._make(), self._make()]
             rows = [[each.address, each.stream.ptr, each.done.ptr] for each in buffers]
             self._own.own = Own(buffers, np.array(rows, "i8"))

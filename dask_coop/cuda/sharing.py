@@ -17,11 +17,15 @@ from dask_coop.cuda.ring import cores
 T = TypeVar("T")
 
 
+class _Interrupted(Exception):
+    """Raised to those who wait for a thread that an interrupt, or its exit, has stopped."""
+
+
 class once(Generic[T]):
     """Decorates a function of hashable arguments whose results are kept.
 
     Threads that call it with the same arguments at a time wait for one of them. What raises an
-    error is not kept.
+    error is not kept. An interrupt is that thread's own: another one that waits takes its place.
     """
 
     def __init__(self, make: Callable[..., T]) -> None:
@@ -31,18 +35,24 @@ class once(Generic[T]):
 
     def __call__(self, *given: Any) -> T:
         """Return what the function returns."""
-        with self._lock:
-            result = self._results.get(given)
-            if is_mine := result is None:
-                result = self._results[given] = Future()
-        if not is_mine:
-            return result.result()
+        while True:
+            with self._lock:
+                result = self._results.get(given)
+                if is_mine := result is None:
+                    result = self._results[given] = Future()
+            if is_mine:
+                return self._fill(result, given)
+            with suppress(_Interrupted):
+                return result.result()
+
+    def _fill(self, result: Future[T], given: Any) -> T:
         try:
             result.set_result(self._make(*given))
         except BaseException as error:
             with self._lock:
                 del self._results[given]
-            result.set_exception(error)
+            result.set_exception(error if isinstance(error, Exception) else _Interrupted())
+            raise
         return result.result()
 
     def has(self, *given: Any) -> bool:

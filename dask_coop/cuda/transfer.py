@@ -19,8 +19,8 @@ import ctypes
 import math
 import os
 import threading
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ import numpy as np
 from cupy.cuda import driver, runtime
 
 from dask_coop.cuda.host_memory import HostMemory
-from dask_coop.cuda.ring import Counter, Own, Ring, check_file, cores, runs
+from dask_coop.cuda.ring import Closed, Counter, Own, Ring, check_file, cores, runs
 from dask_coop.cuda.ring import FileRange as FileRange
 
 Array = Any
@@ -96,16 +96,20 @@ def to_device(x: Host, nbytes: int | None = None, file: FileRange | None = None)
     start = cupy.cuda.Event(disable_timing=True)
     current = cupy.cuda.get_current_stream()
     start.record(current)
-    ring, threads = _rings_of(nbytes)
     # A handle that means another stream in each thread is of no use to the ring's.
     after = None if current.ptr == runtime.streamPerThread else current
-    if x.dtype.isnative and (plain or runs(x)[1] >= RUN_BYTES) and _loops() is not None:
-        _fill(x, target, (start, after), file, ring.inward, threads)
-    else:
-        _fill_in_order(x, target, (start, after), ring.inward, threads)
-    if after is None:
-        for buffer in list(ring.inward.buffers):
-            current.wait_event(buffer.done)
+    in_loops = x.dtype.isnative and (plain or runs(x)[1] >= RUN_BYTES) and _loops() is not None
+
+    def fill(rings: Rings, threads: int) -> None:
+        if in_loops:
+            _fill(x, target, (start, after), file, rings.inward, threads)
+        else:
+            _fill_in_order(x, target, (start, after), rings.inward, threads)
+        if after is None:
+            for buffer in list(rings.inward.buffers):
+                current.wait_event(buffer.done)
+
+    _with_rings(nbytes, fill)
     return target
 
 
@@ -120,11 +124,10 @@ def to_host(x: Array, nbytes: int | None = None, out: Host | None = None) -> Hos
     out : numpy.ndarray, optional
         An array of the shape of `x`, which is to have the copy, and is returned.
     """
-    loops = _loops()
     if out is not None and not (out.shape == x.shape and out.dtype == x.dtype and out.flags.carray):
         out[...] = to_host(x, nbytes)
         return out
-    if x.nbytes < SMALL_BYTES or loops is None:
+    if x.nbytes < SMALL_BYTES or _loops() is None:
         plain: Host = cupy.asnumpy(x, order="C", out=out)
         return plain
     with x.device:
@@ -132,19 +135,23 @@ def to_host(x: Array, nbytes: int | None = None, out: Host | None = None) -> Hos
         ready = cupy.cuda.Event(disable_timing=True)
         ready.record()
         result = _memory.empty(x.shape, x.dtype) if out is None else out
-        counter = Counter()
-        job = loops.Job(
-            result.ctypes.data, source.data.ptr, x.nbytes, BUFFER_BYTES, counter.address, 0
-        )
-
-        def copy(own: Own, holding: Any = (result, source)) -> None:
-            driver.check_status(loops.drain(_functions(), job, own.table))
-
-        ring, threads = _rings_of(nbytes)
         # Here, and not in the threads, which have other arrays to copy.
         ready.synchronize()
-        ring.outward.run(copy, counter, min(threads, math.ceil(x.nbytes / BUFFER_BYTES)))
+        _with_rings(nbytes, partial(_drain, source, result))
         return result
+
+
+def _drain(source: Array, result: Host, rings: Rings, threads: int) -> None:
+    """Copy an array of the GPU, and wait for that."""
+    loops, counter, nbytes = _loops(), Counter(), result.nbytes
+    assert loops is not None
+    ends = result.ctypes.data, source.data.ptr, nbytes
+    job = loops.Job(*ends, BUFFER_BYTES, counter.address, 0)
+
+    def copy(own: Own, holding: Any = (result, source)) -> None:
+        driver.check_status(loops.drain(_functions(), job, own.table))
+
+    rings.outward.run(copy, counter, min(threads, math.ceil(nbytes / BUFFER_BYTES)))
 
 
 def _fill(
@@ -242,6 +249,15 @@ _rings: dict[int, Rings] = {}
 #: Those of a process that forked this one, which cannot free what the driver gave the other.
 _inherited: list[dict[int, Rings]] = []
 _lock = threading.Lock()
+
+
+def _with_rings(nbytes: int | None, copy: Callable[[Rings, int], None]) -> None:
+    """Call `copy` with what `_rings_of` returns."""
+    try:
+        copy(*_rings_of(nbytes))
+    except Closed:
+        # By another thread meanwhile; where the process ends, so are new ones.
+        copy(*_rings_of(nbytes))
 
 
 def _rings_of(nbytes: int | None) -> tuple[Rings, int]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import operator
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections import Counter
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from types import FrameType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import dask
 from dask import local
@@ -51,6 +52,10 @@ from dask_coop.node.threads import Run, TaskFuture, TaskQueue
 GIB = 2**30
 #: Threads of a GPU that work on the host, at most.
 HOST_THREADS = 8
+#: How long a program that ends waits for tasks of daemon threads; a closed Node has none.
+END_SECONDS = 2.0
+#: What Dask's scheduler is where nobody has chosen one.
+_UNSET = object()
 _WITHOUT_GPU = "without one, Dask's own schedulers compute, on NumPy chunks"
 
 
@@ -159,7 +164,7 @@ class Node:
         self._launches = TaskQueue("dask_coop launches", self._queues_lock)
         self._queues = [*self._launching.values(), *self._on_host.values(), self._launches]
         self._explained: dict[str, str] = {}
-        self._settings: list[Any] = []
+        self._blocks: list[Block] = []
         self._lock = threading.Lock()
         self._running = 0
         self._closed = False
@@ -168,13 +173,13 @@ class Node:
     def __enter__(self) -> Node:
         """Make this the scheduler of everything that Dask computes."""
         self._check_open()
-        self._settings.append(dask.config.set(scheduler=self.get))
+        self._blocks.append(Block(self.get))
         return self
 
     def __exit__(self, *exception: object) -> None:
         """Give Dask back the scheduler that it had, and close."""
-        self._settings.pop().__exit__(None, None, None)
-        if not self._settings:
+        self._blocks.pop().end()
+        if not self._blocks:
             self.close()
 
     def __repr__(self) -> str:
@@ -391,6 +396,39 @@ class Node:
                 self._stop()
 
 
+class Block:
+    """A block in which a Node is Dask's scheduler; those of several threads end in any order.
+
+    Dask's configuration is the process's. So a block that ends before one that was begun in it
+    leaves the scheduler to that, which goes back to what was before both.
+    """
+
+    _open: ClassVar[list[Block]] = []
+    _lock = threading.Lock()
+
+    def __init__(self, get: Callable[..., Any]) -> None:
+        with self._lock:
+            self._get = get
+            self._before = dask.config.get("scheduler", _UNSET)
+            self._open.append(self)
+            dask.config.set(scheduler=get)
+
+    def end(self) -> None:
+        """Give Dask back the scheduler that it had."""
+        with self._lock:
+            later = self._open[self._open.index(self) + 1 :]
+            self._open.remove(self)
+            for block in later:
+                if block._before == self._get:
+                    block._before = self._before
+            if later:
+                return
+            if self._before is _UNSET:
+                dask.config.config.pop("scheduler", None)
+            else:
+                dask.config.set(scheduler=self._before)
+
+
 def _peers() -> ModuleType:
     try:
         from dask_coop.cuda import peers
@@ -424,8 +462,9 @@ def _stop(queues: list[TaskQueue], give_back: Callable[[], bool]) -> None:
         queue.stop()
     # A thread of theirs that collects the Node may have the lock, which the others need to end.
     if not any(queue.is_current for queue in queues):
+        deadline = time.monotonic() + END_SECONDS
         for queue in queues:
-            queue.join()
+            queue.join(deadline)
 
 
 def _thread_name() -> str:

@@ -54,7 +54,9 @@ class Room:
         """Keep room for a task, and return whether there is."""
         with self._lock:
             need = gate.most.get(gate.name)
-            if need is None and any(other.name == gate.name for other in self._begun):
+            known = need is not None or may_exceed
+            # Another graph's task of that name may wait for this one.
+            if not known and any(other.name == gate.name for other in self._begun):
                 return False
             # Of others nothing is known before the first has run; they mostly make as much again.
             others = gate.most.get(_OTHERS, max(gate.most.values(), default=0))

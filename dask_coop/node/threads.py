@@ -8,6 +8,9 @@ last few tasks that it has done, and may have better ones to give.
 
 A task that may fill a GPU has a gate, which opens when there is room (`dask_coop.node.room`), or
 when nothing else of its graph is on its way that could make some.
+
+A task may wait for a graph that a thread of its own computes. So a graph for which no thread of a
+queue is left, as all are at tasks of others, gets a spare one there until it ends.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ import contextvars
 import heapq
 import itertools
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -43,8 +48,10 @@ class Run:
         self.coming: int = 0
         # Tasks that threads have taken, and that `get_async` has not seen.
         self.unseen: Counter[TaskQueue] = Counter()
+        # Whether no task is begun any more.
+        self.over = False
         # Tasks that threads are at.
-        self.doing: int = 0
+        self.doing: Counter[TaskQueue] = Counter()
         self._ends: SimpleQueue[None] = SimpleQueue()
         self._last: TaskFuture | None = None
 
@@ -87,16 +94,17 @@ class Run:
         """Drop the tasks that have not begun, and wait for those that have."""
         self._last = None
         with self._lock:
+            self.over = True
             for queue in self._queues:
                 queue.drop(self)
         # A Condition would keep the lock if an interrupt came while it takes it.
-        while self.doing:
+        while self.doing.total():
             self._ends.get()
 
-    def end(self) -> None:
+    def end(self, queue: TaskQueue) -> None:
         """Say that a thread is done with a task, and holds nothing of it any more."""
         with self._lock:
-            self.doing -= 1
+            self.doing[queue] -= 1
         self._ends.put(None)
 
     def _wake(self) -> None:
@@ -227,17 +235,19 @@ class TaskQueue:
         self._stopped = False
         self._lock = lock
         self._changed = threading.Condition(lock)
-        names = [name] if n == 1 else [f"{name} {i}" for i in range(n)]
-        # Daemons, because a program may end without closing its Node.
-        self._threads = [
-            threading.Thread(target=self._loop, name=name, daemon=True) for name in names
-        ]
+        self._name = name
+        self._threads = [self._thread(name if n == 1 else f"{name} {i}", None) for i in range(n)]
         self._started = False
+        # Those of the threads that are at no task.
+        self._free = n
+        # Threads besides, which do the tasks of one graph only.
+        self._spares: dict[Run, threading.Thread] = {}
+        self._own = threading.local()
 
     @property
     def is_current(self) -> bool:
         """Whether the caller runs in one of the threads."""
-        return threading.current_thread() in self._threads
+        return hasattr(self._own, "works")
 
     # What `Run` calls, with the lock.
 
@@ -250,55 +260,94 @@ class TaskQueue:
                     thread.start()
             self._started = True
         self._waiting.setdefault(task.run, Waiting()).push(task)
-        self._changed.notify()
+        self._help(task.run)
+        self._notify()
 
     def saw(self, run: Run) -> None:
         """Say that `get_async` is done with one more task of `run`."""
         run.unseen[self] -= 1
-        self._changed.notify()
+        self._notify()
 
     def look_at_gates(self) -> None:
         """Look again whether tasks may begin."""
         if any(waiting.gated for waiting in self._waiting.values()):
-            self._changed.notify()
+            self._notify()
 
     def is_late(self, run: Run) -> bool:
         """Return whether several tasks of `run` wait that may begin."""
         return run in self._waiting and len(self._waiting[run].free) > MOST_UNSEEN
 
     def drop(self, run: Run) -> None:
-        """Drop the tasks of `run` that have not begun."""
+        """Drop the tasks of `run` that have not begun, and let its spare thread end."""
         self._waiting.pop(run, None)
-
-    def stop(self) -> None:
-        """Let the threads end once they have nothing to do."""
-        with self._lock:
-            self._stopped = True
+        if run in self._spares:
             self._changed.notify_all()
 
-    def join(self) -> None:
-        """Wait for the threads to end."""
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
+    def stop(self) -> None:
+        """Let the threads end after the tasks that they are at."""
+        with self._lock:
+            self._stopped = True
+            self._waiting.clear()
+            self._changed.notify_all()
 
-    def _loop(self) -> None:
-        while (task := self._next()) is not None:
+    def join(self, deadline: float) -> None:
+        """Wait for the threads to end, until `time.monotonic` is at the deadline."""
+        for thread in [*self._threads, *self._spares.values()]:
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _thread(self, name: str, only: Run | None) -> threading.Thread:
+        # Daemons, because a program may end without closing its Node.
+        return threading.Thread(target=self._loop, args=[only], name=name, daemon=True)
+
+    def _notify(self) -> None:
+        # Whoever waits longest may be a spare thread, which does not take every task.
+        self._changed.notify(1 + len(self._spares))
+
+    def _help(self, run: Run) -> None:
+        """Start a spare thread if all are at tasks of other graphs, which may wait for `run`."""
+        if self._free or run.doing[self] or run in self._spares:
+            return
+        self._spares[run] = self._thread(f"{self._name}, spare", run)
+        try:
+            self._spares[run].start()
+        except BaseException:
+            del self._spares[run]
+            raise
+
+    def _help_all(self) -> None:
+        # Where no thread can be started, the next task that is taken tries again.
+        with suppress(RuntimeError):
+            for run in self._waiting:
+                self._help(run)
+
+    def _loop(self, only: Run | None) -> None:
+        self._own.works = True
+        while (task := self._next(only)) is not None:
             task.do()
             run = task.run
             del task
-            run.end()
+            if only is None:
+                with self._lock:
+                    self._free += 1
+            run.end(self)
             del run
+        if only is not None:
+            with self._lock:
+                self._spares.pop(only, None)
 
-    def _next(self) -> TaskFuture | None:
+    def _next(self, only: Run | None) -> TaskFuture | None:
         with self._changed:
-            while (task := self._take()) is None and not self._stopped:
+            while (task := self._take(only)) is None and not self._is_over(only):
                 self._changed.wait()
             return task
 
-    def _take(self) -> TaskFuture | None:
+    def _is_over(self, only: Run | None) -> bool:
+        return self._stopped or (only is not None and only.over)
+
+    def _take(self, only: Run | None) -> TaskFuture | None:
         for run, waiting in self._waiting.items():
-            if run.unseen[self] >= self._most_unseen:
+            if only not in (None, run) or run.unseen[self] >= self._most_unseen:
                 continue
             gates = self._behind is None or not self._behind.is_late(run)
             if task := waiting.pop(gates):
@@ -307,7 +356,10 @@ class TaskQueue:
                 if waiting.free or waiting.gated:
                     self._waiting[run] = waiting
                 run.unseen[self] += 1
-                run.doing += 1
+                run.doing[self] += 1
+                if only is None:
+                    self._free -= 1
+                    self._help_all()
                 # There may be room for another one.
                 self.look_at_gates()
                 return task

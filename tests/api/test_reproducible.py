@@ -487,7 +487,7 @@ def test_loops_are_compiled_where_machine_code_cannot_be_kept(
     pytest.importorskip("numba")
     from numba.core.dispatcher import Dispatcher
 
-    from dask_coop.chunks.numpy import jit
+    from dask_coop.compiled import jit
 
     def refuse(self: Any) -> None:
         raise RuntimeError("cannot cache function: no locator available")

@@ -183,6 +183,23 @@ def test_pinned_memory_is_bounded_and_given_back(transfer: Any, nbytes: int | No
     np.testing.assert_array_equal(transfer.to_device(LONG).get(), LONG)
 
 
+@pytest.mark.parametrize("case", ["contiguous", "big-endian"])
+def test_rings_that_are_closed_meanwhile_are_made_anew(
+    transfer: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, case: str
+) -> None:
+    host, rings_of, closed = HOSTS[case](tmp_path), transfer._rings_of, [True, False, True, False]
+
+    def then_closed(nbytes: int | None) -> Any:
+        found = rings_of(nbytes)
+        if closed.pop(0):
+            transfer.close()
+        return found
+
+    monkeypatch.setattr(transfer, "_rings_of", then_closed)
+    np.testing.assert_array_equal(transfer.to_host(transfer.to_device(host)), host)
+    assert not closed
+
+
 @pytest.mark.parametrize(("cores", "gpus", "threads"), [(1, 1, 1), (4, 1, 4), (4, 2, 2), (3, 4, 1)])
 def test_gpus_share_the_processors(
     transfer: Any, monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int, threads: int

@@ -118,7 +118,7 @@ def test_a_folder_that_keeps_nothing_is_refused(
     (tmp_path / "file").write_text("a file")
     monkeypatch.setenv("DASK_COOP_CACHE", str(tmp_path / "file"))
     said = refusal(capsys, "--arch", "sm_90")
-    assert f"{tmp_path / 'file'}: it is no folder" in said
+    assert f"{tmp_path / 'file'}: {tmp_path / 'file'} is no folder" in said
     assert "DASK_COOP_CACHE" in said
     assert not compiled
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.fake_driver import FakeDriver
 
-from dask_coop.cuda.ring import Counter, Own, Ring
+from dask_coop.cuda.ring import Closed, Counter, Own, Ring
 
 
 def ring(driver: FakeDriver, threads: int = 3) -> Ring:
@@ -155,3 +155,39 @@ def test_several_callers_share_the_threads() -> None:
         thread.join(20)
     ring.close()
     assert began == {"first": 4, "second": 2}
+
+
+def test_a_thread_that_cannot_enter_is_the_callers_error_and_tries_again() -> None:
+    driver, fails = FakeDriver(), [True, True]
+
+    def enter() -> None:
+        if fails:
+            fails.pop()
+            raise OSError("no context")
+
+    made = Ring("test", 1, enter, lambda: driver.buffer(64))
+    for _ in range(2):
+        with pytest.raises(OSError, match="no context"):
+            made.run(lambda own: None, Counter(), 1)
+    copied: list[int] = []
+    made.run(lambda own: copied.append(len(own.buffers)), Counter(), 1)
+    assert copied == [2]
+    made.close()
+
+
+def test_a_ring_that_is_closed_meanwhile_says_so() -> None:
+    made, counter = ring(FakeDriver()), Counter()
+    submit, ended = made._pool.submit, list[bool]()
+
+    def closing(*given: Any) -> Any:
+        submitted = submit(*given)
+        threading.Thread(target=made.close).start()
+        while not made._pool._shutdown:
+            time.sleep(0.001)
+        return submitted
+
+    made._pool.submit = closing  # type: ignore[method-assign]
+    with pytest.raises(Closed, match="after shutdown"):
+        made.run(lambda own: ended.append(counter.stopped), counter, 3)
+    assert len(ended) == 1
+    assert counter.stopped

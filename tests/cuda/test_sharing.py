@@ -65,6 +65,33 @@ def test_an_error_reaches_all_who_wait_and_is_not_kept() -> None:
     assert not work.has("that")
 
 
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_is_that_of_one_thread(stopped: type[BaseException]) -> None:
+    """The others don't hear of it: one of them does the work."""
+    may_end, calls = threading.Event(), list[int]()
+
+    def make(x: int) -> int:
+        calls.append(x)
+        if len(calls) == 1:
+            assert may_end.wait(SECONDS)
+            raise stopped
+        return x
+
+    work = once(make)
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(work, 6)
+        while not calls:
+            pass
+        others = [threads.submit(work, 6) for _ in range(3)]
+        while not all(other.running() for other in others):
+            pass
+        may_end.set()
+        with pytest.raises(stopped):
+            first.result(SECONDS)
+        assert [other.result(SECONDS) for other in others] == [6] * 3
+    assert calls == [6, 6]
+
+
 def test_calls_are_begun_beside_each_other_and_their_errors_left_to_who_makes_them() -> None:
     meeting = threading.Barrier(2, timeout=SECONDS)
 

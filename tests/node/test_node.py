@@ -6,12 +6,13 @@ import asyncio
 import contextvars
 import gc
 import io
+import itertools
 import operator
 import signal
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -346,6 +347,38 @@ def test_the_block_sets_dasks_scheduler_and_restores_it(gpus: FakeGpus) -> None:
         pass
     node.close()
     assert repr(node) == "<Node: 4 x Fake (0, 1, 2, 3), 16 GiB, closed>"
+
+
+@pytest.mark.parametrize("order", sorted({*itertools.permutations("aabc")}))
+@pytest.mark.parametrize("given", ["synchronous", None])
+def test_blocks_end_in_any_order(gpus: FakeGpus, order: Sequence[str], given: str | None) -> None:
+    """As those of several threads may."""
+    nodes = {name: dc.Node([0]) for name in "abc"}
+    chosen = {} if given is None else {"scheduler": given}
+    with dask.config.set(chosen):
+        before = dict(dask.config.config)
+        opened = []
+        for name in "aabc":
+            nodes[name].__enter__()
+            opened.append(name)
+            assert dask.config.get("scheduler") == nodes[name].get
+        for name in order:
+            nodes[name].__exit__()
+            # Of a Node with two blocks the latest one.
+            del opened[len(opened) - 1 - opened[::-1].index(name)]
+            expected = nodes[opened[-1]].get if opened else given
+            assert dask.config.get("scheduler", None) == expected
+            assert not opened or da.ones(3).sum().compute() == 3
+        assert dask.config.config == before
+
+
+def test_what_a_block_chooses_holds_to_its_end(gpus: FakeGpus) -> None:
+    with dc.Node([0]) as outer:
+        with dask.config.set(scheduler="threads"):
+            with dc.Node([0]):
+                dask.config.set(scheduler="synchronous")
+            assert dask.config.get("scheduler") == "threads"
+        assert dask.config.get("scheduler") == outer.get
 
 
 def test_the_scheduler_works_outside_of_a_block(node: dc.Node) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from support.fake_gpus import DeviceArray, FakeGpus
 
 import dask_coop as dc
 from dask_coop.node import node as module
+from dask_coop.node.placement import OnAllGpus
 from dask_coop.node.threads import Lock, Run, TaskFuture, TaskQueue
 
 pytestmark = [pytest.mark.xdist_group("node"), pytest.mark.timeout(60)]
@@ -218,4 +222,101 @@ def test_a_thread_may_end_its_node() -> None:
     TaskFuture(run, queues[0], end).add_done_callback(lambda _: None)
     assert ended.wait(20)
     for queue in queues:
-        queue.join()
+        queue.join(time.monotonic() + 20)
+
+
+def in_another_thread(get: Any, graph: dict[Any, Any], key: Any) -> Any:
+    """Compute in a thread that a task has started, and wait for it."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(get, graph, key).result(30)
+
+
+def below(get: Any, x: Any, depth: int) -> float:
+    """Return a number that a task computes by a graph of a task as it is itself."""
+    if not depth:
+        return 1.0
+    key = "below", depth
+    task = Task(key, below, get, x, depth - 1)
+    return 1 + float(in_another_thread(get, {key: task}, key))
+
+
+@pytest.mark.parametrize("of_gpu", [True, False])
+def test_tasks_may_compute_in_threads_of_their_own(gpus: FakeGpus, of_gpu: bool) -> None:
+    """More of them than there are threads, each of which waits for graphs in graphs."""
+    node, x = dc.Node([0]), gpus.put(np.ones(3))
+    x.device = 0
+    given = x if of_gpu else None
+    keys = [("x", i) for i in range(12)]
+    graph = {key: Task(key, below, node.get, given, 3) for key in keys}
+    assert node.get(graph, keys) == (4.0,) * 12
+    before = threading.active_count()
+    node.close()
+    assert threading.active_count() < before
+    assert not any(queue._spares for queue in node._queues)
+    assert not any(queue._waiting for queue in node._queues)
+
+
+class Waits(OnAllGpus):
+    """What a launch is that falls back to a graph of its plain tasks, and so waits for these."""
+
+    def __init__(self, get: Any, graph: dict[Any, Any]) -> None:
+        self.get, self.graph = get, graph
+
+    def __call__(self, *_: Any) -> Any:
+        return in_another_thread(self.get, self.graph, "x")
+
+
+def test_a_launch_may_wait_for_a_launch(gpus: FakeGpus) -> None:
+    with dc.Node([0]) as node:
+        graph: dict[Any, Any] = {"x": Task("x", float, 7)}
+        for _ in range(3):
+            graph = {"x": Task("x", Waits(node.get, graph))}
+        assert node.get(graph, "x") == 7
+
+
+def test_a_graph_of_the_same_names_may_be_waited_for(gpus: FakeGpus) -> None:
+    """The first of a name runs alone, but not where it waits for another one."""
+    with dc.Node(memory_limit=1) as node:
+        assert node.get({"x": Task("x", below, node.get, None, 1)}, "x") == 2
+        name = "below", 0
+        task = Task(name, in_another_thread, node.get, {name: Task(name, float, 3)}, name)
+        assert node.get({name: task}, name) == 3
+
+
+def test_graphs_of_several_threads_end_their_spare_threads(gpus: FakeGpus) -> None:
+    node, together = dc.Node([1]), threading.Barrier(20, timeout=30)
+
+    def run(i: int) -> None:
+        # On a thread for each, of which a GPU has fewer.
+        assert node.get({"x": Task("x", lambda: together.wait() >= 0)}, "x")
+
+    threads = [threading.Thread(target=run, args=[i]) for i in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    node.close()
+    assert not any(queue._spares for queue in node._queues)
+    assert not [t for t in threading.enumerate() if "spare" in t.name]
+
+
+ENDS = """
+import sys, threading
+sys.path[:0] = {path!r}
+from dask._task_spec import Task
+from support.fake_gpus import FakeGpus
+import dask_coop as dc
+from dask_coop.node import node as module
+module._peers, module.take_over = lambda: FakeGpus(2), lambda _: lambda: True
+module.END_SECONDS = 0.2
+node, begun = dc.Node(), threading.Event()
+work = lambda: (begun.set(), threading.Event().wait())
+graph = {{i: Task(i, work) for i in range(9)}}
+threading.Thread(target=node.get, args=(graph, list(graph)), daemon=True).start()
+begun.wait()
+"""
+
+
+def test_a_program_ends_although_a_daemon_thread_computes() -> None:
+    code = ENDS.format(path=sys.path)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=40)

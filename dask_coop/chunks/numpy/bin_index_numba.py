@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit_inner
 from dask_coop.chunks.numpy.strided_numba import load_i4
+from dask_coop.compiled.jit import jit_inner
 
 Array = Any
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit, jit_inner, jit_inner_reassociated
+from dask_coop.compiled.jit import jit, jit_inner, jit_inner_reassociated
 
 Array = np.ndarray[Any, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.digits import NO_SLOT
-from dask_coop.chunks.numpy.jit import jit, jit_inner
+from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit, jit_inner
 from dask_coop.chunks.numpy.lanes_numba import (
     LANES,
     expect,
@@ -25,6 +24,7 @@ from dask_coop.chunks.numpy.lanes_numba import (
     where_less,
 )
 from dask_coop.chunks.numpy.scan_numba import at
+from dask_coop.compiled.jit import jit, jit_inner
 
 Array = Any
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dask_coop.chunks.numpy.compensated_numba import two_sum
-from dask_coop.chunks.numpy.jit import jit, jit_inner
+from dask_coop.compiled.jit import jit, jit_inner
 
 Array = Any
 

@@ -27,7 +27,6 @@ from dask_coop.chunks.numpy.bin_index_numba import (
     mark_missing,
     put_in_order,
 )
-from dask_coop.chunks.numpy.jit import jit, jit_inner
 from dask_coop.chunks.numpy.strided_numba import (
     FIRST_INTEGER,
     load_f8,
@@ -37,6 +36,7 @@ from dask_coop.chunks.numpy.strided_numba import (
     offsets,
     widen,
 )
+from dask_coop.compiled.jit import jit, jit_inner
 
 Array = Any
 

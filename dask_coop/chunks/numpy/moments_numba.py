@@ -18,7 +18,7 @@ import numpy as np
 
 from dask_coop.chunks.numpy.adding_numba import add
 from dask_coop.chunks.numpy.extrema_numba import find
-from dask_coop.chunks.numpy.jit import jit, jit_inner, jit_inner_reassociated
+from dask_coop.compiled.jit import jit, jit_inner, jit_inner_reassociated
 
 Array = Any
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from dask_coop.chunks.numpy.compensated_numba import two_sum
-from dask_coop.chunks.numpy.jit import jit, jit_inner
 from dask_coop.chunks.numpy.scan_numba import BLOCK, COLUMNS, Place, at, find_segment, restart
+from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]
 

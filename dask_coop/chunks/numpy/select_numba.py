@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dask_coop.chunks.numpy.jit import jit
+from dask_coop.compiled.jit import jit
 
 Array = Any
 

@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from dask_coop.chunks.numpy.jit import jit_inner
+from dask_coop.compiled.jit import jit_inner
 
 Array = Any
 

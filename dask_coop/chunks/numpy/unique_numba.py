@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit, jit_inner
 from dask_coop.chunks.numpy.keys import FLOAT, INFINITY, LEAST, MOST, TICKS, UNSIGNED, Bits, fixed
+from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]
 Fields = tuple[Array, Array, Array]

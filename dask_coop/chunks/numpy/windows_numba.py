@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.jit import jit, jit_inner
 from dask_coop.chunks.numpy.scan_numba import at
+from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]
 Place = tuple[int, ...]

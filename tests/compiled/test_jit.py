@@ -14,12 +14,12 @@ pytest.importorskip("numba")
 
 REPOSITORY = Path(__file__).parents[2]
 
-INNER = """from dask_coop.chunks.numpy.jit import jit, jit_inner
+INNER = """from dask_coop.compiled.jit import jit, jit_inner
 @{decorator}
 def number():
     return {number}
 """
-OUTER = """from dask_coop.chunks.numpy.jit import jit
+OUTER = """from dask_coop.compiled.jit import jit
 from inner import number
 @jit
 def twice():
@@ -51,7 +51,7 @@ def test_what_is_kept_is_compiled_anew_when_a_module_that_it_calls_changes(
 
 
 RACE = """import sys, time
-from dask_coop.chunks.numpy.jit import jit
+from dask_coop.compiled.jit import jit
 @jit
 def twice(x):
     return x + x
@@ -83,7 +83,7 @@ def test_processes_that_compile_at_the_same_time_keep_their_own_code(tmp_path: P
 KEEPS = """import os, sys, warnings
 from pathlib import Path
 import numba
-from dask_coop.chunks.numpy import jit
+from dask_coop.compiled import jit
 numba.config.CACHE_DIR = os.environ.get("NUMBA_CACHE_DIR", "")
 # As where the package lies in a folder that only others can write to.
 access = os.access
@@ -131,3 +131,67 @@ def test_a_user_without_a_name_and_a_home_is_warned_and_gets_no_folder(tmp_path:
     assert where == "none"
     assert "compiled loops are not kept: the user has no home folder." in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_machine_code_that_is_replaced_is_removed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    text = "from dask_coop.compiled.jit import jit\n@jit\ndef one():\n    return 1\none()\n"
+    folder = tmp_path / "kept"
+
+    def files(lines: str) -> set[Path]:
+        script.write_text(lines + text)
+        path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(folder)}
+        subprocess.run([sys.executable, str(script)], env=environment, check=True)
+        return {each for each in folder.rglob("*.nb?")}
+
+    first = files("")
+    assert len(first) == 2
+    for path in first:
+        os.utime(path, (1, 1))
+    # The function moves down a line, so that its index has another name.
+    second = files("\n")
+    assert len(second) == 2
+    assert not first & second
+
+
+FORGED = """import os, pickle, sys
+from pathlib import Path
+import numba, numpy as np
+from numba.core.caching import UserProvidedCacheLocator
+from dask_coop.cuda import copies_numba as copies
+class Command:
+    def __reduce__(self):
+        return os.mkdir, (sys.argv[1],)
+loop = copies.store
+code = loop.py_func.__code__
+below = UserProvidedCacheLocator.get_suitable_cache_subpath(code.co_filename)
+folder = Path(os.environ["NUMBA_CACHE_DIR"], below)
+folder.mkdir(exist_ok=True)
+version = f"py{sys.version_info[0]}{sys.version_info[1]}{sys.abiflags}"
+index = folder / f"copies_numba.store-{code.co_firstlineno}.{version}.nbi"
+index.write_bytes(pickle.dumps(numba.__version__) + pickle.dumps((Command(), {})))
+source, target = np.arange(100), np.zeros(100, int)
+loop(target.ctypes.data, source.ctypes.data, source.nbytes)
+assert (source == target).all()
+"""
+
+
+def test_a_forged_index_runs_nothing_in_the_loops_of_copies(tmp_path: Path) -> None:
+    pytest.importorskip("llvmlite")
+    folder, ran = tmp_path / "folder", tmp_path / "ran"
+    folder.mkdir()
+    path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    given = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(folder)}
+
+    def run(mode: int) -> str:
+        folder.chmod(mode)
+        command = [sys.executable, "-c", FORGED, str(ran)]
+        return subprocess.run(command, env=given, capture_output=True, text=True).stderr
+
+    said = run(0o777)
+    assert not ran.exists()
+    assert f"everybody may write to {folder}" in said
+    # Where the folder is the user's own, the same index would run: it is where it is looked for.
+    run(0o700)
+    assert ran.exists()

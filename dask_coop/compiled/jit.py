@@ -1,9 +1,9 @@
-"""How Numba compiles the loops over NumPy chunks: when they are first called, without the GIL.
+"""How Numba compiles the loops of this library: when they are first called, without the GIL.
 
 Machine code is kept on disk: where NUMBA_CACHE_DIR says, beside the package if that can be written,
-or in the user's cache. What is loaded from there is unpickled, so a folder of another owner, or one
-that everybody may write to, is not used. Where there is none to use, every process compiles for
-itself, and a warning says so.
+or in the user's cache. What is loaded from there is unpickled, so only folders that others cannot
+write to are used (folders.py). Where there is none to use, every process compiles for itself, and a
+warning says so. What later code replaces is removed (kept.py).
 
 With ``NUMBA_BOUNDSCHECK=1`` in the environment loops raise IndexError where they leave an array,
 instead of writing there; their machine code is not kept then.
@@ -12,15 +12,16 @@ instead of writing there; their machine code is not kept then.
 from __future__ import annotations
 
 import os
-import stat
-import uuid
 import warnings
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core.caching import NullCache
+
+from dask_coop.compiled import folders, kept
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,28 +36,15 @@ def jit(function: F) -> F:
     It keeps the order of operations.
     """
     compiled: Any = numba.njit(function, nogil=True)
-    if numba.config.BOUNDSCHECK:
-        # Machine code on disk does not say whether it checks indices.
-        return cast(F, compiled)
-    beside = Path(function.__code__.co_filename).parent
-    reason = _objection(beside)
-    if not reason:
-        try:
-            compiled.enable_caching()
-        except RuntimeError:
-            reason = "none that Numba tries can be written"
-    if reason:
+    # Machine code on disk does not say whether it checks indices.
+    if not numba.config.BOUNDSCHECK and (
+        reason := _keep(compiled, Path(function.__code__.co_filename))
+    ):
         _warn_once(
             f"compiled loops are not kept: {reason}. Every process compiles them anew; set "
             "NUMBA_CACHE_DIR to a folder that only you can write to"
         )
-    if kept := getattr(getattr(compiled, "_cache", None), "_cache_file", None):
-        # By itself Numba looks at the function's own file, and not at those of what it calls.
-        kept._source_stamp = _stamp(beside)
-        # It numbers files, and of two processes each may write its own under the same number.
-        kept._data_name = partial(_data_name, kept._index_name)
-    result: F = compiled
-    return result
+    return cast(F, compiled)
 
 
 def jit_inner(function: F, fastmath: bool | set[str] = False) -> F:
@@ -77,9 +65,20 @@ def jit_inner_reassociated(function: F) -> F:
     return jit_inner(function, _REASSOCIATED)
 
 
-def _data_name(index: str, number: int) -> str:
-    """Return the name of a file for machine code, which no other has."""
-    return f"{index.removesuffix('.nbi')}.{uuid.uuid4().hex}.nbc"
+def _keep(compiled: Any, module: Path) -> str:
+    """Have machine code kept on disk, or say why not."""
+    if reason := _objection(module.parent):
+        return reason
+    try:
+        compiled.enable_caching()
+    except RuntimeError:
+        return "none that Numba tries can be written"
+    # Numba may have gone on to another folder, or have made one below with the user's umask.
+    if reason := _objection_to(compiled.stats.cache_path):
+        compiled._cache = NullCache()
+        return reason
+    kept.adapt(compiled._cache._cache_file, _stamp(module.parent))
+    return ""
 
 
 @cache
@@ -92,18 +91,22 @@ def _objection(beside: Path) -> str:
     if given := numba.config.CACHE_DIR:
         folder = Path(given)
     elif os.access(own if own.exists() else beside, os.W_OK):
-        # Who can write there can change the modules.
         return ""
     else:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "numba")
         if not folder.is_absolute():
             return "the user has no home folder"
-    if not folder.exists():
+    try:
+        return folders.make(folder)
+    except OSError:
+        # Numba tries others.
         return ""
-    found = folder.stat()
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
-        return f"{folder} belongs to user {found.st_uid}, and this is user {os.getuid()}"
-    return f"everybody may write to {folder}" if found.st_mode & stat.S_IWOTH else ""
+
+
+@cache
+def _objection_to(path: str) -> str:
+    # Who can write beside the modules can change these.
+    return "" if Path(path).name == "__pycache__" else folders.objection(Path(path))
 
 
 @cache
@@ -113,6 +116,7 @@ def _warn_once(message: str) -> None:
 
 @cache
 def _stamp(folder: Path) -> tuple[Any, ...]:
-    """Return what changes with the modules of a folder, which call one another."""
-    found = [(path.name, path.stat()) for path in sorted(folder.glob("*.py"))]
+    """Return what changes with the modules of a folder, which call one another, and with these."""
+    paths = [*sorted(folder.glob("*.py")), *sorted(Path(__file__).parent.glob("*.py"))]
+    found = [(path.name, path.stat()) for path in paths]
     return tuple((name, status.st_mtime_ns, status.st_size) for name, status in found)
