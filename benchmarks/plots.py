@@ -11,11 +11,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .report import kinds
-from .targets import read
+from .targets import Row, kinds, read
 from .threads import THREADS, most_threads, name_of
-
-Row = dict[str, Any]
 
 COLORS = {
     "dask_coop": "#c8553d",

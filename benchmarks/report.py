@@ -13,10 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .targets import HOST_TARGETS, LEAST_OF_DASK, TARGETS, Target, read
+from .targets import HOST_TARGETS, LEAST_OF_DASK, TARGETS, Row, Target, kinds, read
 from .threads import THREADS, name_of
-
-Row = dict[str, Any]
 
 HERE = Path(__file__).resolve().parent
 #: Where a checkout keeps its results, and the page that shows them; None where this is installed.
@@ -113,11 +111,6 @@ def versions_of(machine: dict[str, Any]) -> str:
     return ", ".join(
         f"{name} {version}" for name, version in machine["versions"].items() if version
     )
-
-
-def kinds(found: Row) -> tuple[str, ...]:
-    """Return which plots there are of a file of results."""
-    return ("sizes", "bins") if found["machine"]["gpu"] else ("threads",)
 
 
 def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:

@@ -96,6 +96,11 @@ class Target:
         return read(line) / self.gigabytes / 1e6 if self.gigabytes else 0.0
 
 
+def kinds(found: Row) -> tuple[str, ...]:
+    """Return which plots there are of a file of results."""
+    return ("sizes", "bins") if found["machine"]["gpu"] else ("threads",)
+
+
 def read(line: Row) -> float:
     """Return the bytes of the input of a line of one array."""
     return float(math.prod(line["shape"]) * np.dtype(line["dtype"]).itemsize)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Literal, get_args
 
-from _dask_coop import WhenImported, wanted_chunks
+from _dask_coop_early import WhenImported, wanted_chunks
 from dask_coop.api import gpu_chunks, installed_dask, installed_xarray, public
 from dask_coop.api.substitutes import put, take_back
 

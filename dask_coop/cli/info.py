@@ -15,7 +15,7 @@ from typing import Any
 import dask
 from dask.system import CPU_COUNT
 
-from _dask_coop import VARIABLES
+from _dask_coop_early import VARIABLES
 from dask_coop.cli.advice import advise
 from dask_coop.graph import config
 

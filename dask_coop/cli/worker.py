@@ -55,7 +55,7 @@ def run(gpus: Sequence[int] | None, arguments: Sequence[str]) -> None:
         "--memory-limit",
         "1.0",
         "--preload",
-        "dask_coop.cluster.gpus",
+        "dask_coop.cluster.preload",
     ]
     with dask.config.set(_CONFIG):
         main([*ours, *arguments], prog_name="dask-coop worker")

@@ -138,13 +138,6 @@ def by_gpu(
     return [each.result() for each in calls]
 
 
-async def dask_setup(worker: Worker) -> None:
-    """Have a worker use all GPUs; that of ``dask-coop worker`` is started with this module."""
-    from dask_coop.cluster.plugin import CoopPlugin
-
-    await worker.plugin_add(CoopPlugin(all_gpus=True), catch_errors=False)
-
-
 def _peers() -> Any:
     from dask_coop.cuda import peers
 

@@ -1,6 +1,6 @@
 """What Dask's configuration says of this library: `get` alone reads it.
 
-Keys and defaults are those of ``dask_coop.yaml``, which `_dask_coop` registers with Dask. Which
+Keys and defaults are those of ``dask_coop.yaml``, which `_dask_coop.py` registers with Dask. Which
 values a key may have is said where it is read; so a new key is a line of that file, and a call.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import dask
 from dask.utils import format_bytes, parse_bytes, parse_timedelta
 
-from _dask_coop import VARIABLES, defaults
+from _dask_coop_early import VARIABLES, defaults
 
 
 class Kind(NamedTuple):

@@ -17,7 +17,7 @@ import pytest
 from dask.array import reductions
 
 import dask_coop as dc
-from _dask_coop import WhenImported
+from _dask_coop_early import WhenImported
 from dask_coop.api import gpu_chunks, install, installed_xarray, public, substitutes
 from dask_coop.api.substitutes import Row
 

@@ -85,7 +85,8 @@ def test_the_wheel_holds_the_package_and_its_kernels(wheel: Path) -> None:
 
 def test_the_wheel_holds_nothing_else(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert tops == {"_dask_coop.py", "dask_coop", f"dask_coop-{dask_coop.__version__}.dist-info"}
+    beside = {"_dask_coop.py", "_dask_coop_early.py"}
+    assert tops == beside | {"dask_coop", f"dask_coop-{dask_coop.__version__}.dist-info"}
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if "test" in name]
 
 
@@ -95,7 +96,7 @@ def test_the_sdist_holds_what_building_and_testing_needs(built: Path) -> None:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert {f"kernels/{kernel}" for kernel in KERNELS} <= names
     here = Path(__file__).relative_to(REPOSITORY).as_posix()
-    assert {"dask_coop/dask_coop.yaml", "_dask_coop.py"} <= names
+    assert {"dask_coop/dask_coop.yaml", "_dask_coop.py", "_dask_coop_early.py"} <= names
     assert {"pyproject.toml", "LICENSE", "README.md", "Makefile", here} <= names
     assert {"CITATION.cff", ".github/workflows/tests.yml", ".pre-commit-config.yaml"} <= names
     assert not [

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from test_architecture import MODULES, PACKAGE
 
-import _dask_coop
+import _dask_coop_early
 import dask_coop as dc
 from dask_coop.graph import config
 
@@ -86,10 +86,10 @@ def test_the_page_has_the_lines_of_the_file() -> None:
 
 
 def test_other_environment_variables_are_on_the_page_and_in_the_code() -> None:
-    sources = "".join(p.read_text() for p in [*MODULES, REPOSITORY / "_dask_coop.py"])
-    assert {*re.findall(r"DASK_COOP_[A-Z]+", sources)} == {*_dask_coop.VARIABLES}
+    sources = "".join(p.read_text() for p in [*MODULES, *REPOSITORY.glob("_dask_coop*.py")])
+    assert {*re.findall(r"DASK_COOP_[A-Z]+", sources)} == {*_dask_coop_early.VARIABLES}
     rows = re.findall(r"^\| `(DASK_COOP_[A-Z]+)`", PAGE.read_text(), re.MULTILINE)
-    assert rows == [*_dask_coop.VARIABLES]
+    assert rows == [*_dask_coop_early.VARIABLES]
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "docs").glob("*.md")), ids=lambda p: p.name)

@@ -30,7 +30,7 @@ from dask_coop.chunks.cupy.eligibility import (
     objection_to_operation,
     objection_to_scan,
 )
-from dask_coop.cluster import gpus as worker_gpus
+from dask_coop.cluster import preload
 from dask_coop.cluster import plugin
 from support import device_cupy
 from support.device_cupy import *  # noqa: F403
@@ -139,4 +139,4 @@ def _deserialize(header: Any, frames: Any) -> OnGpu:
 
 async def dask_setup(worker: Worker) -> None:
     install(int(os.environ["FAKE_GPUS"]))
-    await worker_gpus.dask_setup(worker)
+    await preload.dask_setup(worker)
