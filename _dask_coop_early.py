@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -75,6 +77,15 @@ class _Loading(Loader):
         module.__spec__.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
         self.done(module)
+
+
+def finish_imports(names: Iterable[str]) -> None:
+    """Wait for those modules that other threads are importing; what they define is there then."""
+    for name in names:
+        # What their code raises is raised there.
+        with suppress(Exception):
+            if name in sys.modules:
+                import_module(name)
 
 
 @cache

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Literal, get_args
 
-from _dask_coop_early import WhenImported, wanted_chunks
+from _dask_coop_early import WhenImported, finish_imports, wanted_chunks
 from dask_coop.api import gpu_chunks, installed_dask, installed_xarray, public
 from dask_coop.api.substitutes import put, take_back
 
@@ -142,6 +142,9 @@ def _want(who: object, chunks: Chunks | None) -> None:
         raise ValueError(f"chunks must be 'numpy' or 'cupy', got {chunks!r}")
     if chunks == "cupy":
         gpu_chunks.require()
+    if chunks is not None:
+        # Without the lock, which whoever imports them may want.
+        finish_imports(row.module for row in installed_xarray.rows())
     with _lock:
         others = {other: wanted for other, wanted in _wanted.items() if other is not who}
         # At once, for calls of other threads look at it without the lock.

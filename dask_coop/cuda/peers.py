@@ -95,8 +95,14 @@ class _Watch(cupy.cuda.MemoryHook):  # type: ignore[misc]
             self.now -= what["mem_size"]
 
 
-def connect(ordinals: Sequence[int]) -> None:
+def connect(ordinals: Sequence[int]) -> frozenset[tuple[int, int]]:
     """Let GPUs reach one another's memory where they can; elsewhere copies go through the host.
+
+    Returns
+    -------
+    frozenset of tuples
+        The ordinals of a GPU and of another one whose memory it reaches. Without NVSwitch the
+        driver connects a GPU with eight others at most.
 
     Raises
     ------
@@ -109,13 +115,15 @@ def connect(ordinals: Sequence[int]) -> None:
             "share: unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM before CuPy is imported"
         )
     # Through the driver, whose errors do not linger where CuPy's libraries would find them.
-    fine = {
+    reached = {
         driver.CUresult.CUDA_SUCCESS,
         driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
+    }
+    refused = {
         driver.CUresult.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
         driver.CUresult.CUDA_ERROR_TOO_MANY_PEERS,
     }
-    contexts = {}
+    contexts, connected = {}, set[tuple[int, int]]()
     for ordinal in ordinals:
         with cupy.cuda.Device(ordinal):
             runtime.free(0)  # makes the device's context, and makes it current
@@ -129,13 +137,20 @@ def connect(ordinals: Sequence[int]) -> None:
                 if peer == ordinal or not runtime.deviceCanAccessPeer(ordinal, peer):
                     continue
                 (error,) = driver.cuCtxEnablePeerAccess(contexts[peer], 0)
-                if error not in fine:
+                if error in reached:
+                    connected.add((ordinal, peer))
+                elif error not in refused:
                     raise RuntimeError(f"GPU {ordinal} does not reach GPU {peer}: {error}")
+    return frozenset(connected)
 
 
 def use(ordinal: int) -> None:
-    """Make a GPU the calling thread's current one."""
+    """Make a GPU the calling thread's current one, and the default stream its stream there.
+
+    A task before may have left another one, which nothing here waits for.
+    """
     runtime.setDevice(ordinal)
+    cupy.cuda.Stream.null.use()
 
 
 def device_of(x: Any) -> int | None:

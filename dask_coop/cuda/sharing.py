@@ -31,29 +31,29 @@ class once(Generic[T]):
     def __init__(self, make: Callable[..., T]) -> None:
         self._make = make
         self._results: dict[Any, Future[T]] = {}
-        self._lock = threading.Lock()
 
     def __call__(self, *given: Any) -> T:
         """Return what the function returns."""
         while True:
-            with self._lock:
-                result = self._results.get(given)
-                if is_mine := result is None:
-                    result = self._results[given] = Future()
-            if is_mine:
-                return self._fill(result, given)
+            if (result := self._results.get(given)) is None:
+                self._do(given)
+                continue
             with suppress(_Interrupted):
                 return result.result()
 
-    def _fill(self, result: Future[T], given: Any) -> T:
+    def _do(self, given: tuple[Any, ...]) -> None:
+        """Call the function, unless another thread has begun that."""
+        mine: Future[T] = Future()
+        # From here on, for an interrupt may come anywhere, and others wait for what stands there.
         try:
-            result.set_result(self._make(*given))
+            if self._results.setdefault(given, mine) is mine:
+                mine.set_result(self._make(*given))
         except BaseException as error:
-            with self._lock:
+            if self._results.get(given) is mine:
                 del self._results[given]
-            result.set_exception(error if isinstance(error, Exception) else _Interrupted())
+            if not mine.done():
+                mine.set_exception(error if isinstance(error, Exception) else _Interrupted())
             raise
-        return result.result()
 
     def has(self, *given: Any) -> bool:
         """Tell whether a call with these arguments was begun, and did not fail."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import cache
 from typing import Any
 
@@ -53,8 +53,7 @@ class Team:
     def __init__(self, ordinals: Sequence[int], timeout: float) -> None:
         self.ordinals: tuple[int, ...] = tuple(ordinals)
         self.timeout = timeout
-        self.objection: str = _objection(self.ordinals)
-        connect(self.ordinals)
+        self.objection: str = _objection(self.ordinals, connect(self.ordinals))
         # Plain device memory: GPUs do not reach what other allocators may give out.
         self._pool = cupy.cuda.MemoryPool()
         self._epoch = 0
@@ -172,7 +171,7 @@ def team_of(ordinals: Sequence[int]) -> Team | None:
 _team = once(Team)
 
 
-def _objection(ordinals: tuple[int, ...]) -> str:
+def _objection(ordinals: tuple[int, ...], connected: Set[tuple[int, int]]) -> str:
     several = len(ordinals) > 1
     if len(ordinals) > MOST:
         return f"a launch takes up to {MOST} GPUs, not {len(ordinals)}"
@@ -188,7 +187,7 @@ def _objection(ordinals: tuple[int, ...]) -> str:
         if not attribute(ordinal, "COOPERATIVE_MULTI_DEVICE_LAUNCH"):
             return f"GPU {ordinal} takes no cooperative multi-device launch"
         for peer in ordinals:
-            if peer != ordinal and not cupy.cuda.runtime.deviceCanAccessPeer(ordinal, peer):
+            if peer != ordinal and (ordinal, peer) not in connected:
                 return f"GPU {ordinal} cannot reach the memory of GPU {peer}"
     return ""
 

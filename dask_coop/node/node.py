@@ -251,11 +251,11 @@ class Node:
             callbacks=callbacks,
             rerun_exceptions_locally=rerun_exceptions_locally,
         )
-        if self._here() is not None:
+        if (gpu := self._here()) is not None:
             # A task that computes: its thread would wait for itself.
-            return run(dict(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()))
-        with self._use():
-            self._gpus.follow_caller(self.devices)
+            with self._ordered([gpu]), self._gpus.on_default_streams([gpu]):
+                return run(dict(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()))
+        with self._use(), self._ordered(self.devices):
             try:
                 # What watches tasks sees all of them.
                 early = cache is None and not callbacks and not Callback.active
@@ -268,7 +268,6 @@ class Node:
                         return self._run_here(graph, steps, keys)
                 return run(graph)
             finally:
-                self._gpus.lead_caller(self.devices)
                 for ordinal, room in self._rooms.items():
                     if told := room.explain():
                         self._explained[f"GPU {ordinal}"] = told
@@ -379,6 +378,15 @@ class Node:
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("this Node is closed; make another one: dask_coop.Node()")
+
+    @contextmanager
+    def _ordered(self, gpus: Sequence[int]) -> Iterator[None]:
+        """Put a graph in the order of the caller's streams."""
+        self._gpus.follow_caller(gpus)
+        try:
+            yield
+        finally:
+            self._gpus.lead_caller(gpus)
 
     @contextmanager
     def _use(self) -> Iterator[None]:

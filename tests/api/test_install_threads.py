@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import dask.array as da
@@ -96,6 +97,31 @@ def test_what_is_imported_between_two_blocks_is_served(
         with dc.installed():
             patch.undo()
             assert [importlib.import_module(name).mean(0) for name in LATE] == ["ours"] * 3
+
+
+@pytest.mark.usefixtures("_served")
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_being_imported_is_served(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: bool
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    signals = ModuleType("signals_of_a_test")
+    signals.__dict__.update(wait=lambda: (begun.set(), go.wait(30)))
+    monkeypatch.setitem(sys.modules, signals.__name__, signals)
+    code = f"import {signals.__name__} as signals; signals.wait(); {'1 / 0' if fails else ''}\n"
+    with (tmp_path / f"{LATE[0]}.py").open("r+") as file:
+        text = file.read()
+        file.seek(0)
+        file.write(code + text)
+    with ThreadPoolExecutor(2) as pool:
+        importing = pool.submit(importlib.import_module, LATE[0])
+        assert begun.wait(30)
+        threading.Timer(0.1, go.set).start()
+        with dc.installed():
+            if fails:
+                assert isinstance(importing.exception(30), ZeroDivisionError)
+            else:
+                assert importing.result(30).mean(0) == "ours"
 
 
 @pytest.mark.usefixtures("_switches")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,24 @@ def test_an_interrupt_is_that_of_one_thread(stopped: type[BaseException]) -> Non
             first.result(SECONDS)
         assert [other.result(SECONDS) for other in others] == [6] * 3
     assert calls == [6, 6]
+
+
+class Interrupted(dict[Any, Any]):
+    """Is interrupted when it has stored something."""
+
+    def setdefault(self, *given: Any) -> Any:
+        super().setdefault(*given)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_the_work_leaves_nobody_waiting() -> None:
+    work = once(abs)
+    work._results = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        work(-6)
+    assert not work.has(-6)
+    work._results = dict(work._results)
+    assert work(-6) == 6
 
 
 def test_calls_are_begun_beside_each_other_and_their_errors_left_to_who_makes_them() -> None:

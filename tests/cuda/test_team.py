@@ -15,7 +15,7 @@ import json, os, sys
 from dask_coop.cuda.devices import Device
 from types import ModuleType, SimpleNamespace
 cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
-cuda.runtime = SimpleNamespace(deviceCanAccessPeer=lambda a, b: reaches)
+cuda.runtime = SimpleNamespace()
 cuda.nvtx = SimpleNamespace(available=False)
 cuda.MemoryHook = object
 cupy.cuda = cuda
@@ -24,14 +24,14 @@ from dask_coop.cuda import team
 team.device = lambda ordinal: gpus[ordinal]
 said = []
 for change in sys.argv[1:]:
-    reaches = True
+    connected = {(a, b) for a in range(20) for b in range(20)}
     gpus = [Device("sm_90", 132, 232448, True)] * 20
     team.attribute = lambda ordinal, name: 1
     team._is_sanitized = lambda: False
     os.environ.pop("CUDA_LAUNCH_BLOCKING", None)
     ordinals = (0, 1, 3)
     exec(change)
-    said.append(team._objection(ordinals))
+    said.append(team._objection(ordinals, connected))
 print(json.dumps(said))
 """
 
@@ -49,7 +49,9 @@ CASES = {
     ),
     "gpus[2] = Device('sm_80', 108, 166912, False)": "",
     "team.attribute = lambda ordinal, name: ordinal != 3": "GPU 3 takes no cooperative",
-    "reaches = False": "GPU 0 cannot reach the memory of GPU 1",
+    "connected = set()": "GPU 0 cannot reach the memory of GPU 1",
+    "connected.remove((3, 1))": "GPU 3 cannot reach the memory of GPU 1",
+    "connected.remove((3, 2))": "",
 }
 
 

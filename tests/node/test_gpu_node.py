@@ -184,6 +184,34 @@ def test_a_producer_on_another_stream_is_waited_for_and_waits(node: dc.Node) -> 
             np.testing.assert_array_equal(cupy.asnumpy(x), np.arange(n) + 1)
 
 
+def test_a_stream_that_a_task_leaves_is_no_other_tasks(node: dc.Node) -> None:
+    import cupy
+
+    n, left = 1000, list[Any]()
+    late = cupy.RawKernel(LATE, "late")
+
+    def leave(x: Any) -> Any:
+        left.append(cupy.cuda.Stream(non_blocking=True))
+        left[-1].use()
+        return x
+
+    def write(x: Any) -> Any:
+        late((1,), (1,), (x, np.int64(n), np.int64(10**9)))
+        return x
+
+    with cupy.cuda.Device(node.devices[0]):
+        x = cupy.zeros(n, np.int64)
+        # Once to compile, so that the second time is over before the kernel is.
+        late((1,), (1,), (x, np.int64(0), np.int64(0)))
+        graph = {
+            "x": DataNode("x", x),
+            "left": Task("left", leave, TaskRef("x")),
+            "late": Task("late", write, TaskRef("left")),
+        }
+        # Which waits for the default stream only.
+        np.testing.assert_array_equal(cupy.asnumpy(node.get(graph, "late")), np.arange(n))
+
+
 def test_memory_goes_back(node: dc.Node) -> None:
     # What is kept for the next time, such as tables of kernels, is there before.
     dc.cumsum(on_gpus(np.zeros(1 << 22), 1 << 18)).persist()
