@@ -36,6 +36,14 @@ class Silent(Declined):
     """What engine="collective" does not run because a worker is silent; a graph may wait for it."""
 
 
+class Absent(RuntimeError):
+    """A chunk, or the worker that had it, is gone: a graph runs in the place of the collective."""
+
+
+class Incompatible(Declined, Absent):
+    """What engine="collective" cannot run because distributed or Dask is not as it expects."""
+
+
 class FallbackWarning(UserWarning):
     """What is left to Dask's function or runs as a graph, where ``coop.fallback`` is "warn"."""
 
@@ -46,10 +54,6 @@ class CooperativeTimeout(RuntimeError):
 
 class UserError(Exception):
     """What the user of the command line can put right; the message, a line on stderr, says how."""
-
-
-class Absent(RuntimeError):
-    """A chunk, or the worker that had it, is gone: a graph runs in the place of the collective."""
 
 
 def remedy(dtype: np.dtype[Any], kinds: str) -> str:

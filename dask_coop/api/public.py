@@ -39,7 +39,7 @@ from dask_coop.api.planning import call_with_graphs, convert_parts
 from dask_coop.api.report import count, counted, is_inside, uncounted
 from dask_coop.api.results import Histogram, Histogram2D
 from dask_coop.api.units import with_units
-from dask_coop.errors import Declined, Refused, RefusedByDask, Silent
+from dask_coop.errors import Declined, Incompatible, Refused, RefusedByDask, Silent
 from dask_coop.graph import config, executor
 from dask_coop.graph.transfer import copy_to_host
 
@@ -152,19 +152,22 @@ def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: An
     What can't be done so is done by the graph that it builds, if ``coop.fallback`` allows that.
     """
     # Importing distributed takes long, and is needed here only.
-    from dask_coop.cluster.client import Collective, client_of
+    from dask_coop.cluster.futures import client_of
     from dask_coop.cluster.monitor import fell_back
+    from dask_coop.cluster.private import relying
 
     try:
+        with relying():
+            from dask_coop.cluster.client import Collective
         with executor.running(Collective(name)):
             return build(*args, **kwargs)
     except Declined as reason:
         # Its words only: its frames keep futures alive.
-        declined, is_silent = str(reason), isinstance(reason, Silent)
+        declined, is_warned_of = str(reason), isinstance(reason, Silent | Incompatible)
     given = filter(is_dask_collection, (*args, *kwargs.values()))
     fell_back(client_of([*given]), name, declined)
-    # What may wait for minutes is to be seen by those who have asked for nothing.
-    level = logging.WARNING if is_silent else logging.INFO
+    # What may wait for minutes, or is so at each call, is seen by those who have asked for nothing.
+    level = logging.WARNING if is_warned_of else logging.INFO
     fall_back(logger, name, "runs as a graph", declined, Declined, level)
     with executor.running(None):
         return build(*args, **kwargs)
@@ -174,7 +177,7 @@ def _in_memory(x: Any) -> Any:
     """Return an array with its chunks computed, which stay where they are."""
     from distributed import futures_of
 
-    from dask_coop.cluster.client import client_of, is_persisted, wait
+    from dask_coop.cluster.futures import client_of, is_persisted, wait
 
     if is_persisted(x):
         return x
@@ -197,7 +200,7 @@ def _values(result: Any) -> Any:
     convert_parts(lambda part: lazy.append(part) if is_dask_collection(part) else None, result)
     if not lazy:
         return result
-    from dask_coop.cluster.client import client_of
+    from dask_coop.cluster.futures import client_of
 
     computed = iter(compute(*map(_to_host, lazy), scheduler=client_of(lazy)))
     return convert_parts(lambda part: next(computed) if is_dask_collection(part) else part, result)

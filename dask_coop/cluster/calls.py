@@ -22,6 +22,7 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
+from dask_coop.cluster.private import logger, said
 from dask_coop.errors import Absent
 
 Answer = dict[str, Any]
@@ -163,13 +164,18 @@ class Calls:
 
     async def _stay_awake(self) -> None:
         """Have the scheduler not be idle while there are calls."""
-        idle = self._scheduler.idle_timeout
-        pause = min(LOOK, idle / 4) if idle else LOOK
-        while self._tasks:
+        try:
+            idle = self._scheduler.idle_timeout
+            pause = min(LOOK, idle / 4) if idle else LOOK
+            while self._tasks:
+                self._scheduler.idle_since = None
+                await asyncio.sleep(pause)
             self._scheduler.idle_since = None
-            await asyncio.sleep(pause)
-        self._scheduler.idle_since = None
-        self._awake = None
+        except Exception as error:
+            # A call goes on without; it is not tried again, so that this is said once.
+            logger.warning("an idle scheduler may close in the middle of a call: %s", said(error))
+        else:
+            self._awake = None
 
 
 _LEFT: Answer = {"status": "declined", "reason": "the caller has left"}

@@ -30,7 +30,6 @@ from dask.array.core import Array
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias
 from distributed import Client, Future
-from distributed.client import _wait
 from distributed.comm import CommClosedError
 from distributed.core import clean_exception
 from distributed.protocol.pickle import dumps
@@ -39,6 +38,7 @@ from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.cluster.futures import wait
 from dask_coop.cluster.jobs import (
     Count,
     Downsweep,
@@ -51,11 +51,12 @@ from dask_coop.cluster.jobs import (
     apart,
     combined_groups,
 )
+from dask_coop.cluster.private import relying, require
 from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.silence import timeout
 from dask_coop.cluster.versions import signed
 from dask_coop.cluster.worker import LEAVE, REDUCE, SCAN, SLICE, WorkerRounds, sliced, uncollected
-from dask_coop.errors import Declined, Silent
+from dask_coop.errors import Declined, Incompatible, Silent
 from dask_coop.graph import config, prefixes
 from dask_coop.graph.executor import Groups
 from dask_coop.graph.grouped import Tables
@@ -247,7 +248,7 @@ def _blocks(
             "larger chunks are fewer"
         )
     columns = []
-    with uncollected(len(indices)):
+    with relying(), uncollected(len(indices)):
         for array in arrays:
             own: Sequence[Index] = indices
             if array.ndim < len(indices[0]):
@@ -255,12 +256,14 @@ def _blocks(
             columns.append(_futures(array, own))
     every = [future for column in columns for future in column]
     _require_one_client(every)
-    wait([future for future in every if future.status == "pending"])
-    if bad := [future for future in every if future.status != "finished"]:
-        raise Declined(f"chunk {bad[0].key} is not in memory: it is {bad[0].status}")
+    with relying():
+        wait([future for future in every if future.status == "pending"])
+        if bad := [future for future in every if future.status != "finished"]:
+            raise Declined(f"chunk {bad[0].key} is not in memory: it is {bad[0].status}")
     return list(zip(*columns, strict=True))
 
 
+@relying()
 def _with_labels(
     blocks: Sequence[tuple[Future, ...]], labels: Sequence[tuple[Any, Any]]
 ) -> list[tuple[Future, ...]]:
@@ -373,27 +376,47 @@ def _round(
     **message: Any,
 ) -> list[Any]:
     """Ask the scheduler for a round; return the states that come back, or futures of outputs."""
-    client = blocks[0][0].client
     message |= {"function": function, "timeout": timeout()}
-    message |= {"name": uuid.uuid4().hex, "client": client.id}
-    _prepare(client)
-    with uncollected(len(blocks)):
-        keys = ([future.key for future in each] for each in blocks)
-        items = [*zip(range(len(blocks)), keys, extras, strict=True)]
-        # Pickles of many keys that are alike are small, and quick to make.
-        message["items"] = [pickle.dumps(some) for some in sliced(items)]
-    answer: list[Any] = client.sync(_ask, client, handler, outputs, message)
-    return answer
+    with relying():
+        client = blocks[0][0].client
+        message |= {"name": uuid.uuid4().hex, "client": client.id}
+        require(blocks[0][0])
+        _prepare(client, message["timeout"])
+        with uncollected(len(blocks)):
+            keys = ([future.key for future in each] for each in blocks)
+            items = [*zip(range(len(blocks)), keys, extras, strict=True)]
+            # Pickles of many keys that are alike are small, and quick to make.
+            message["items"] = [pickle.dumps(some) for some in sliced(items)]
+        answer, futures = client.sync(_ask, client, handler, outputs, message)
+    if answer is None:
+        _prepared.discard(client)
+        raise Incompatible("the scheduler does not take part: its handlers are gone")
+    if answer["status"] == "declined":
+        raise _reason_of(answer)
+    if answer["status"] == "error":
+        _, exception, traceback = clean_exception(answer["exception"], answer["traceback"])
+        raise exception.with_traceback(traceback)
+    found: list[Any] = futures if outputs else [*answer["states"]]
+    return found
+
+
+def _reason_of(answer: Mapping[str, Any]) -> Declined:
+    """Return what to raise for an answer that declines."""
+    if answer.get("is_incompatible"):
+        return Incompatible(answer["reason"])
+    return (Silent if answer.get("is_silent") else Declined)(answer["reason"])
 
 
 async def _ask(
     client: Client, handler: str, outputs: Sequence[Any], message: dict[str, Any]
-) -> list[Any]:
-    asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**signed(message)))
-    futures: list[Future] = []
-    asked.add_done_callback(partial(_hold, futures))
+) -> tuple[dict[str, Any] | None, list[Future]]:
+    """Return the scheduler's answer, and the futures of outputs."""
     leaving = _Leaving(client)
     made = (_Output(key, client, leaving) for key in outputs)
+    # If none can be made, nothing is asked for either.
+    futures: list[Future] = [*islice(made, 1)]
+    asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**signed(message)))
+    asked.add_done_callback(partial(_hold, futures))
     try:
         # What takes longer than messages do leaves time to make the futures.
         await asyncio.wait({asked}, timeout=0.002)
@@ -412,15 +435,7 @@ async def _ask(
     if client.status in ("closing", "closed"):
         # Which the graph could not run on either.
         raise CommClosedError(f"the client was closed in the middle of {handler}")
-    if answer is None:
-        _prepared.discard(client)
-        raise Declined("the scheduler does not take part: its handlers are gone")
-    if answer["status"] == "declined":
-        raise (Silent if answer.get("is_silent") else Declined)(answer["reason"])
-    if answer["status"] == "error":
-        _, exception, traceback = clean_exception(answer["exception"], answer["traceback"])
-        raise exception.with_traceback(traceback)
-    return futures if outputs else list(answer["states"])
+    return answer, futures
 
 
 #: What schedulers are being told.
@@ -508,40 +523,17 @@ def _hold(futures: list[Future], asked: asyncio.Task[Any]) -> None:
         asked.exception()
 
 
-def wait(futures: Sequence[Future]) -> None:
-    """Wait until all futures of a client are done.
-
-    `distributed.wait` does so of the current client. To make one the current one changes Dask's
-    configuration for all threads, and two of them may leave it changed.
-    """
-    if futures:
-        futures[0].client.sync(_wait, futures)
-
-
-def is_persisted(x: Any) -> bool:
-    """Tell whether all chunks of an array are futures."""
-    return all(isinstance(node, Future) for node in dict(x.__dask_graph__()).values())
-
-
-def client_of(collections: Sequence[Any]) -> Client | None:
-    """Return the client that futures in the graphs of some collections belong to."""
-    for collection in collections:
-        for node in collection.__dask_graph__().values():
-            if isinstance(node, Future):
-                return node.client
-    return None
-
-
 #: The clients that have registered the plugins.
 _prepared: WeakSet[Client] = WeakSet()
 
 
-def _prepare(client: Client) -> None:
+def _prepare(client: Client, seconds: float) -> None:
     """Let a client's cluster take part in rounds."""
     if client in _prepared:
         return
+    require(client)
     try:
-        if client.sync(_register, client, timeout()):
+        if client.sync(_register, client, seconds):
             _prepared.add(client)
     except (OSError, ValueError) as error:
         # A worker died of late, or the scheduler takes no plugins.

@@ -9,7 +9,8 @@ Counts are kept where distributed keeps its own, and summed up when somebody loo
                                                                                  performance_report
 
 What a worker does for a task is kept by the task's name, ("execute", name, activity, unit), and all
-else as ("coop", activity, unit). Every call and every fallback is an event of `TOPIC`, too.
+else as ("coop", activity, unit). Every call and every fallback is an event of `TOPIC`, too. What
+fails here is a warning in the log, and fails no call (`showing`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache, wraps
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache, lru_cache, wraps
 from html import escape
+from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
 from weakref import WeakSet
@@ -27,12 +29,8 @@ from weakref import WeakSet
 import numpy as np
 from dask.utils import format_bytes, format_time
 from distributed import Client, Scheduler, SchedulerPlugin, Worker
-from distributed.diagnostics import task_stream
-from distributed.http.prometheus import PrometheusCollector
-from distributed.metrics import context_meter, time
-from distributed.protocol import Serialize, Serialized
-from distributed.utils import nbytes
 
+from dask_coop.cluster.private import logger, said
 from dask_coop.meters import PREFIX
 
 #: The topic of the events: ``client.get_events("dask_coop")``.
@@ -49,9 +47,24 @@ Answer = dict[str, Any]
 Asynchronous = Callable[..., Coroutine[Any, Any, Answer]]
 
 
+@contextmanager
+def showing() -> Iterator[None]:
+    """Have what fails within be a warning: of each fault one a process."""
+    try:
+        yield
+    except Exception as error:
+        _warn(said(error))
+
+
+@lru_cache(100)
+def _warn(fault: str) -> None:
+    logger.warning("dask_coop cannot show what it does: %s", fault)
+
+
 def note(server: Scheduler | Worker, activity: str, value: float = 1, unit: str = "count") -> None:
     """Count what a server does, in the thread of its loop."""
-    server.digest_metric(("coop", activity, unit), value)
+    with showing():
+        server.digest_metric(("coop", activity, unit), value)
 
 
 @contextmanager
@@ -63,12 +76,14 @@ def metered(worker: Worker) -> Iterator[None]:
         for given in told:
             note(worker, *given)
 
-    try:
-        # Many chunks are not to wake the loop many times.
-        with context_meter.add_callback(lambda *given: told.append(given)):
-            yield
-    finally:
-        worker.loop.add_callback(keep)
+    # Many chunks are not to wake the loop many times.
+    with ExitStack() as meter:
+        with showing():
+            from distributed.metrics import context_meter
+
+            meter.enter_context(context_meter.add_callback(lambda *given: told.append(given)))
+            meter.callback(worker.loop.add_callback, keep)
+        yield
 
 
 def of_worker(worker: Worker, handler: Asynchronous) -> Asynchronous:
@@ -108,7 +123,8 @@ def of_scheduler(scheduler: Scheduler, handler: Asynchronous) -> Asynchronous:
             event = {"action": action, "function": function, "status": answer["status"]}
             event["seconds"] = seconds
             reason = {"reason": answer["reason"]} if "reason" in answer else {}
-            scheduler.log_event(TOPIC, event | reason)
+            with showing():
+                scheduler.log_event(TOPIC, event | reason)
         return answer
 
     return counted
@@ -119,31 +135,45 @@ def counted_message(send: Asynchronous) -> Asynchronous:
 
     @wraps(send)
     async def counted(server: Any, address: str, handler: str, **message: Any) -> Answer:
-        start = time()
+        begun = perf_counter()
         answer = await send(server, address, handler, **message)
-        note(server, SENT)
-        note(server, SENT, _nbytes(message.values()), "bytes")
-        note(server, RECEIVED, _nbytes(answer.values()), "bytes")
-        # It is there once somebody has looked.
-        if stream := getattr(server, "plugins", {}).get(task_stream.TaskStreamPlugin.name):
-            stream.transition(
-                handler,
-                "processing",
-                "memory",
-                startstops=[{"action": "compute", "start": start, "stop": time()}],
-                status="OK" if answer["status"] == "OK" else "error",
-                worker=address,
-                thread=THREAD,
-                nbytes=0,
-                type="",
-            )
+        with showing():
+            note(server, SENT)
+            note(server, SENT, _nbytes(message.values()), "bytes")
+            note(server, RECEIVED, _nbytes(answer.values()), "bytes")
+            _draw(server, address, handler, perf_counter() - begun, answer["status"])
         return answer
 
     return counted
 
 
+def _draw(server: Any, address: str, handler: str, seconds: float, status: str) -> None:
+    """Put a message that was just answered on the task stream."""
+    # It is there once somebody has looked.
+    stream = getattr(server, "plugins", {}).get(task_stream.TaskStreamPlugin.name)
+    if stream is None:
+        return
+    from distributed.metrics import time
+
+    now = time()
+    stream.transition(
+        handler,
+        "processing",
+        "memory",
+        startstops=[{"action": "compute", "start": now - seconds, "stop": now}],
+        status="OK" if status == "OK" else "error",
+        worker=address,
+        thread=THREAD,
+        nbytes=0,
+        type="",
+    )
+
+
 def _nbytes(values: Iterable[Any]) -> int:
     """Return how long the bytes and arrays in nested sequences are, and what travels beside."""
+    from distributed.protocol import Serialize, Serialized
+    from distributed.utils import nbytes
+
     total = 0
     for value in values:
         if isinstance(value, bytes | memoryview | np.ndarray):
@@ -157,16 +187,17 @@ def _nbytes(values: Iterable[Any]) -> int:
     return total
 
 
-_color_of_task = task_stream.colors["compute"]
-
-
 def _color(message: dict[str, Any]) -> Any:
-    is_ours = message.get("thread") == THREAD and message["status"] == "OK"
+    is_ours = message.get("thread") == THREAD and message.get("status") == "OK"
     return COLOR if is_ours else _color_of_task(message)
 
 
 # An action of our own would be unknown to clients without this library, which then draw nothing.
-task_stream.colors["compute"] = _color
+with showing():
+    from distributed.diagnostics import task_stream
+
+    _color_of_task = task_stream.colors["compute"]
+    task_stream.colors["compute"] = _color
 
 
 def fell_back(client: Client | None, function: str, reason: str) -> None:
@@ -174,14 +205,15 @@ def fell_back(client: Client | None, function: str, reason: str) -> None:
     if client is None:
         with suppress(ValueError):
             client = Client.current()
-    if client is not None and client.status == "running":
-        event = {"action": "fallback", "function": function, "reason": reason}
-        client.loop.add_callback(_tell, client, event)
+    with showing():
+        if client is not None and client.status == "running":
+            event = {"action": "fallback", "function": function, "reason": reason}
+            client.loop.add_callback(_tell, client, event)
 
 
 async def _tell(client: Client, event: dict[str, Any]) -> None:
     # Who can't be told has other troubles, which the graph will meet.
-    with suppress(OSError):
+    with showing(), suppress(OSError):
         await client.scheduler.log_event(topic=TOPIC, msg=event)
 
 
@@ -192,27 +224,37 @@ class Monitor(SchedulerPlugin):  # type: ignore[misc]
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        for _, event in scheduler.get_events(TOPIC):
-            self.log_event(TOPIC, event)
+        with showing():
+            for _, event in scheduler.get_events(TOPIC):
+                self.log_event(TOPIC, event)
         _show(scheduler, "scheduler")
-        report = scheduler.handlers["performance_report"]
-
-        async def performance_report(code: str = "", **message: Any) -> str:
-            told = escape("\n".join(summary(scheduler)))
-            page: str = await report(code=f"{code}\n\n{told}", **message)
-            return page
-
-        scheduler.handlers["performance_report"] = performance_report
+        with showing():
+            _report(scheduler)
         # Which a scheduler with a dashboard has imported.
         if "bokeh" in sys.modules:
-            from dask_coop.cluster.page import add_page
+            with showing():
+                from dask_coop.cluster.page import add_page
 
-            add_page(scheduler)
+                add_page(scheduler)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Count a fallback; distributed calls this for every event."""
         if topic == TOPIC and isinstance(msg, dict) and msg.get("action") == "fallback":
             note(self._scheduler, FALLBACKS)
+
+
+def _report(scheduler: Scheduler) -> None:
+    """Have performance reports tell of what is counted."""
+    report = scheduler.handlers["performance_report"]
+
+    async def performance_report(code: str = "", **message: Any) -> str:
+        with showing():
+            told = escape("\n".join(summary(scheduler)))
+            code = f"{code}\n\n{told}"
+        page: str = await report(code=code, **message)
+        return page
+
+    scheduler.handlers["performance_report"] = performance_report
 
 
 def totals(server: Scheduler | Worker) -> dict[str, dict[str, float]]:
@@ -253,41 +295,47 @@ def fallbacks(scheduler: Scheduler, most: int = 20) -> list[dict[str, Any]]:
     return [event for event, _ in zip(told, range(most), strict=False)]
 
 
-class _Collector(PrometheusCollector):  # type: ignore[misc]
-    """Tells Prometheus what the servers of a kind in this process have counted."""
+def _families(servers: Iterable[Any], name: Callable[[str], str]) -> Iterator[Any]:
+    """Yield a family of counters for each unit, of what servers of this process have counted."""
+    from prometheus_client.core import CounterMetricFamily
 
-    def __init__(self, subsystem: str) -> None:
-        super().__init__(None)
-        self.subsystem = subsystem
-        self.servers: WeakSet[Any] = WeakSet()
-
-    def collect(self) -> Iterator[Any]:
-        """Yield a family of counters for each unit; prometheus_client calls this."""
-        from prometheus_client.core import CounterMetricFamily
-
-        sums: Counter[tuple[str, str]] = Counter()
-        for server in list(self.servers):
-            for activity, units in totals(server).items():
-                sums.update({(unit, activity): value for unit, value in units.items()})
-        for unit in WRITTEN:
-            what = f"What dask_coop has done, in {unit}, by activity"
-            family = CounterMetricFamily(self.build_name(f"coop_{unit}"), what, labels=["activity"])
-            for (of, activity), value in sorted(sums.items()):
-                if of == unit:
-                    family.add_metric([activity], value)
-            yield family
+    sums: Counter[tuple[str, str]] = Counter()
+    for server in list(servers):
+        for activity, units in totals(server).items():
+            sums.update({(unit, activity): value for unit, value in units.items()})
+    for unit in WRITTEN:
+        what = f"What dask_coop has done, in {unit}, by activity"
+        family = CounterMetricFamily(name(f"coop_{unit}"), what, labels=["activity"])
+        for (of, activity), value in sorted(sums.items()):
+            if of == unit:
+                family.add_metric([activity], value)
+        yield family
 
 
 @cache
-def _collector(subsystem: str) -> _Collector:
+def _collector(subsystem: str) -> Any:
+    """Return what tells Prometheus of servers of a kind."""
+    from distributed.http.prometheus import PrometheusCollector
     from prometheus_client import REGISTRY
 
-    collector = _Collector(subsystem)
+    class Collector(PrometheusCollector):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(None)
+            self.subsystem = subsystem
+            self.servers: WeakSet[Any] = WeakSet()
+
+        def collect(self) -> Iterator[Any]:
+            """Yield what is counted; prometheus_client calls this."""
+            with showing():
+                yield from _families(self.servers, self.build_name)
+
+    collector = Collector()
     REGISTRY.register(collector)
     return collector
 
 
 def _show(server: Scheduler | Worker, subsystem: str) -> None:
     """Have a server's /metrics tell what it counts, if Prometheus's client is installed."""
-    with suppress(ImportError):
-        _collector(subsystem).servers.add(server)
+    if find_spec("prometheus_client"):
+        with showing():
+            _collector(subsystem).servers.add(server)

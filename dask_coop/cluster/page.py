@@ -49,6 +49,10 @@ class Counts(DashboardComponent):  # type: ignore[misc]
 
     def update(self) -> None:
         """Read what was counted; bokeh calls this while somebody looks."""
+        with monitor.showing():
+            self._update()
+
+    def _update(self) -> None:
         written = monitor.WRITTEN
         counts = [
             [activity, *(written[unit](units[unit]) if unit in units else "" for unit in written)]

@@ -24,6 +24,7 @@ from distributed.scheduler import TaskState, WorkerState
 from dask_coop.cluster import monitor
 from dask_coop.cluster.calls import Budget, Call, Calls
 from dask_coop.cluster.jobs import Stacked
+from dask_coop.cluster.private import refusing, relied_on, relying, require
 from dask_coop.cluster.silence import seconds, timed
 from dask_coop.cluster.versions import Handler, Portable, same_version
 from dask_coop.cluster.worker import (
@@ -42,7 +43,7 @@ from dask_coop.cluster.worker import (
     sliced,
     uncollected,
 )
-from dask_coop.errors import Absent
+from dask_coop.errors import Absent, Incompatible
 
 #: The chunks of workers, by their addresses.
 Parts = Mapping[str, list[Item]]
@@ -66,8 +67,22 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
     handlers: tuple[str, ...] = (REDUCE, SCAN, LEAVE)
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Add the handlers; distributed calls this."""
+        """Add the handlers; distributed calls this, also before the scheduler has started.
+
+        What goes wrong does not keep the scheduler from starting: all calls decline with it.
+        """
         self._scheduler, self._calls = scheduler, Calls(scheduler)
+        try:
+            with relying():
+                require(scheduler)
+                self._add_handlers(scheduler)
+        except Incompatible as reason:
+            refusing(scheduler, self.handlers, reason)
+        with monitor.showing():
+            if monitor.Monitor.name not in scheduler.plugins:
+                scheduler.add_plugin(monitor.Monitor(scheduler))
+
+    def _add_handlers(self, scheduler: Scheduler) -> None:
         states = "room for states"
         self._small = Budget(BUDGET_BYTES // 8, states)
         self._budget = Budget(BUDGET_BYTES, states)
@@ -76,13 +91,13 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         self._places = Budget(PLACES, "connections between workers")
         self._telling: set[asyncio.Task[Answer]] = set()
         for name, part in ((REDUCE, self.reduce), (SCAN, self.scan)):
-            call = timed(monitor.of_scheduler(scheduler, self._with_parts(part)))
+            call = monitor.of_scheduler(scheduler, relied_on(self._with_parts(part)))
+            call = timed(call)
             scheduler.handlers[name] = same_version(scheduler, call)
         scheduler.handlers[LEAVE] = same_version(scheduler, self.leave)
-        handlers = scheduler.stream_handlers
-        handlers[RELEASE] = _uncollected(handlers[RELEASE])
-        if monitor.Monitor.name not in scheduler.plugins:
-            scheduler.add_plugin(monitor.Monitor(scheduler))
+        handlers = getattr(scheduler, "stream_handlers", {})
+        if RELEASE in handlers:
+            handlers[RELEASE] = _uncollected(handlers[RELEASE])
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the calls of a client that has gone; distributed calls this."""
@@ -128,7 +143,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                     finally:
                         await _let_go(parts)
             except Absent as reason:
-                return declined(str(reason))
+                return declined(reason)
 
         @wraps(part)
         async def handle(*, name: str, client: str, nbytes: int, **message: Any) -> Answer:
@@ -197,6 +212,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
         given = call, parts, client, job, spine, then
         # Of a call whose caller leaves nothing stays either.
         bad: Answer | None = declined("the caller has left")
+        self._require(parts, client)
         try:
             answer = await (self._there(*given, places) if places else self._here(*given))
             bad = bad_one([answer]) or await self._settle(parts, answer["nbytes"], client)
@@ -204,6 +220,14 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
             if bad:
                 await self._release(parts, client)
         return bad or {"status": "OK"}
+
+    def _require(self, parts: Parts, client: str) -> None:
+        """Raise AttributeError if what results are registered with has changed."""
+        scheduler = self._scheduler
+        (address, [(_, (key, *_), _), *_]), *_ = parts.items()
+        require(scheduler.clients.get(client))
+        require(scheduler.workers[address])
+        require(scheduler.tasks[key])
 
     async def _release(self, parts: Parts, client: str) -> None:
         """Let go of the results of a scan."""
@@ -349,11 +373,12 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                     # As `update_data` does, which takes longer, and would send the client a
                     # message a key.
                     task = scheduler.new_task(key, None, "memory")
+                    # What is its client's is let go of if the rest fails.
+                    task.who_wants = {owner}
+                    owner.wants_what.add(task)
                     # A size that is not known is set later, and would then be on top of a guess.
                     task.set_nbytes(max(size, 0))
                     scheduler.add_replica(task, worker)
-                    task.who_wants = {owner}
-                    owner.wants_what.add(task)
             await asyncio.sleep(0)
         return None
 

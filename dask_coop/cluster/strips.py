@@ -24,6 +24,7 @@ from distributed import Worker
 from dask_coop import chunks
 from dask_coop.cluster.calls import Call
 from dask_coop.cluster.jobs import Blocks, as_declared
+from dask_coop.cluster.private import relying
 from dask_coop.errors import Absent
 
 #: What takes no more bytes than this needs no room.
@@ -109,6 +110,7 @@ class Strips:
         If a chunk is not there, or there is no room for what is to be taken.
     """
 
+    @relying()
     def __init__(
         self, worker: Worker, call: Call, keys: Sequence[Sequence[Any]], results: Sequence[int] = ()
     ) -> None:
@@ -167,6 +169,7 @@ class Strips:
                 f"for {room:.0f}"
             )
 
+    @relying()
     def cut(self, threads: int) -> list[slice]:
         """Cut the chunks into strips, of which there are as many as there is room for."""
         n = 1 if self.on_gpu else min(threads, len(self._keys))
@@ -187,6 +190,7 @@ class Strips:
             return as_declared(self._held[strip], declared)
         return _InTurn(self._take, range(len(self._keys))[strip], declared)
 
+    @relying()
     def _take(self, i: int) -> Blocks:
         self._call.require()
         if self._held is not None:

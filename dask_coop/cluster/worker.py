@@ -59,10 +59,11 @@ from dask_coop.cluster import monitor
 from dask_coop.cluster.calls import Call
 from dask_coop.cluster.jobs import Stacked, combined_groups, stack
 from dask_coop.cluster.meeting import Meetings, joined, shares
+from dask_coop.cluster.private import refusing, relied_on, relying, require, said
 from dask_coop.cluster.silence import given_up
 from dask_coop.cluster.strips import Strips
 from dask_coop.cluster.versions import Handler, Portable, same_version, signed
-from dask_coop.errors import Absent
+from dask_coop.errors import Absent, Incompatible
 from dask_coop.graph.parts import within
 
 One = TypeVar("One")
@@ -113,7 +114,19 @@ _sides: WeakKeyDictionary[Worker, _WorkerSide] = WeakKeyDictionary()
 
 
 def attach(worker: Worker) -> None:
-    """Let a worker take part in rounds, if it does not yet."""
+    """Let a worker take part in rounds, if it does not yet.
+
+    What goes wrong does not keep the worker from starting: all rounds decline with it.
+    """
+    try:
+        with relying():
+            require(worker)
+            _add_handlers(worker)
+    except Incompatible as reason:
+        refusing(worker, WorkerRounds.handlers, reason)
+
+
+def _add_handlers(worker: Worker) -> None:
     if REDUCE not in worker.handlers:
         side = _sides[worker] = _WorkerSide(worker)
         parts: dict[str, Handler] = {
@@ -123,7 +136,7 @@ def attach(worker: Worker) -> None:
             MEET: side.meet,
         }
         worker.handlers |= {
-            name: same_version(worker, monitor.of_worker(worker, side.of_call(handler)))
+            name: same_version(worker, monitor.of_worker(worker, relied_on(side.of_call(handler))))
             for name, handler in parts.items()
         }
         worker.handlers[END] = same_version(worker, side.end)
@@ -268,7 +281,7 @@ class _WorkerSide:
             given = [opened(each["bases"]) for each in answers]
             bases = await self._in_thread(call, joined, parts, given)
         except Absent as reason:
-            return declined(str(reason))
+            return declined(reason)
         return await self._answer(self._scan_mine, call, then, own, bases, mine["memo"])
 
     async def meet(
@@ -345,7 +358,7 @@ class _WorkerSide:
         def keep(results: dict[Any, Any]) -> None:
             kept.extend(results)
             try:
-                with uncollected(len(results)):
+                with relying(), uncollected(len(results)):
                     nbytes.update(self._worker.update_data(results)["nbytes"])
             except Exception as error:
                 failures.append(error)
@@ -368,7 +381,8 @@ class _WorkerSide:
         finally:
             # The scheduler has what it no longer knows removed, and may not get the answer.
             for keys in sliced(kept):
-                self._worker.batched_send(AddKeysMsg(keys=keys, stimulus_id=SCAN).to_dict())
+                with relying():
+                    self._worker.batched_send(AddKeysMsg(keys=keys, stimulus_id=SCAN).to_dict())
                 if len(kept) > SLICE:
                     # What is sent at a time the scheduler reads at a time.
                     await asyncio.sleep(0.005)
@@ -388,7 +402,10 @@ class _WorkerSide:
             call.require()
             return functions[i]()
 
-        begun = [self._executor.submit(copy_context().run, begin, i) for i in [*waiting]]
+        try:
+            begun = [self._executor.submit(copy_context().run, begin, i) for i in [*waiting]]
+        except RuntimeError as error:
+            raise Absent(f"worker {self._worker.address} closes: {error}") from None
         asked = [*map(asyncio.wrap_future, begun)]
         await asyncio.wait(asked, timeout=call.seconds)
         if is_late := bool(waiting):
@@ -414,7 +431,7 @@ class _WorkerSide:
         try:
             answer: Answer = await function(*args)
         except Absent as reason:
-            return declined(str(reason))
+            return declined(reason)
         except MemoryError as error:
             # A graph takes chunks one by one, and may have others spilled meanwhile.
             return declined(f"worker {self._worker.address} ran out of memory: {error!r}")
@@ -447,11 +464,11 @@ async def _send(
     except OSError as error:
         return declined(f"worker {address} was lost: {error}")
     except Exception as error:
-        # A round goes to its end in any case, so that what was made is freed.
-        answer = error_message(error, status="error")
-    return answer or declined(
-        f"worker {address} does not take part in collectives: its handlers are gone"
-    )
+        # A round goes to its end in any case, so that what was made is freed. What a job raises
+        # comes in an answer.
+        answer = declined(Incompatible(said(error)))
+    missing = f"worker {address} does not take part in collectives: its handlers are gone"
+    return answer or declined(Incompatible(missing))
 
 
 def opened(value: Any) -> Any:
@@ -461,9 +478,10 @@ def opened(value: Any) -> Any:
     return value.data if isinstance(value, Serialize) else value
 
 
-def declined(reason: str) -> Answer:
+def declined(reason: object) -> Answer:
     """Return the answer where what is asked cannot be done."""
-    return {"status": "declined", "reason": reason}
+    answer: Answer = {"status": "declined", "reason": str(reason)}
+    return answer | ({"is_incompatible": True} if isinstance(reason, Incompatible) else {})
 
 
 def bad_one(answers: Iterable[Answer]) -> Answer | None:

@@ -10,7 +10,6 @@ from itertools import repeat
 from types import ModuleType
 from typing import Any
 
-from dask._expr import HLGExpr, _HLGExprSequence
 from dask._task_spec import DataNode, Task, convert_legacy_graph, cull
 from dask.array.core import finalize
 from dask.array.optimization import optimize as optimize_arrays
@@ -261,6 +260,11 @@ def _run_at_once(graph: Graph, calls: Iterable[LaunchTask]) -> None:
 
 def _built(dsk: Any) -> list[Graph] | None:
     """Return the layers of a graph that Dask has yet to optimize, if all are ours or of tasks."""
+    try:
+        from dask._expr import HLGExpr, _HLGExprSequence
+    except ImportError:
+        # Dask optimizes it.
+        return None
     parts = dsk.operands if isinstance(dsk, _HLGExprSequence) else [dsk]
     layers: list[Graph] = []
     for part in parts:

@@ -8,18 +8,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from distributed.comm import CommClosedError
-from support.clusters import eventually, values
+from support.clusters import eventually, in_this_process, spread, values
 
 import dask_coop as dc
 from dask_coop.cluster import scheduler as cluster_scheduler
@@ -28,34 +26,6 @@ from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.errors import Absent
 
 pytestmark = pytest.mark.xdist_group("collective_calls")
-
-
-@contextmanager
-def in_this_process(workers: int, **options: Any) -> Iterator[Client]:
-    """Yield a client of workers that are threads of this process."""
-    with (
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=False,
-            dashboard_address=":0",
-            silence_logs=50,
-            **options,
-        ) as started,
-        Client(started, set_as_default=False) as client,
-    ):
-        yield client
-
-
-def spread(client: Client, chunks: int, size: int = 6) -> da.Array:
-    """Return 0, 1, 2, ... scattered over all workers in turn."""
-    workers, name = sorted(client.scheduler_info(n_workers=-1)["workers"]), f"spread-{uuid4()}"
-    parts = np.arange(chunks * size).reshape(chunks, size)
-    graph = {
-        (name, i): client.scatter(part, workers=[workers[i % len(workers)]], hash=False)
-        for i, part in enumerate(parts)
-    }
-    return da.Array(graph, name, ((size,) * chunks,), "i8")
 
 
 def slow(seconds: float, begun: Path | None = None) -> dc.Monoid:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 import dask
 import dask.array as da
@@ -14,7 +15,7 @@ from distributed import Client, LocalCluster, futures_of
 from distributed.core import Status
 
 import dask_coop as dc
-from dask_coop.cluster.client import wait
+from dask_coop.cluster.futures import wait
 
 
 @contextmanager
@@ -38,6 +39,34 @@ def cluster(
         Client(started, set_as_default=False) as client,
     ):
         yield client
+
+
+@contextmanager
+def in_this_process(workers: int, **options: Any) -> Iterator[Client]:
+    """Yield a client of workers that are threads of this process."""
+    with (
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address=":0",
+            silence_logs=50,
+            **options,
+        ) as started,
+        Client(started, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def spread(client: Client, chunks: int, size: int = 6) -> da.Array:
+    """Return 0, 1, 2, ... scattered over all workers in turn."""
+    workers, name = sorted(client.scheduler_info(n_workers=-1)["workers"]), f"spread-{uuid4()}"
+    parts = np.arange(chunks * size).reshape(chunks, size)
+    graph = {
+        (name, i): client.scatter(part, workers=[workers[i % len(workers)]], hash=False)
+        for i, part in enumerate(parts)
+    }
+    return da.Array(graph, name, ((size,) * chunks,), "i8")
 
 
 def persist(
