@@ -21,7 +21,7 @@ from support.clusters import eventually, persist
 import dask_coop as dc
 from benchmarks.systems import node
 from soak import page, run
-from soak.calls import Call
+from soak.calls import CALLS, Call
 from soak.watch import Watched, stacks, wait
 
 # Sockets of processes that were killed are closed by nobody.
@@ -53,16 +53,30 @@ def test_a_short_run_finds_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -
 class Caller:
     """A caller on a cluster in this process, of one array, which the test gives calls."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, host: Any, chunks: Any) -> None:
         self.report: Any = {name: [] for name in ("wrong", "lost")}
         self.report |= {"calls": Counter(), "by": Counter(), "raised": 0, "lost with a worker": 0}
         self.chaos: Any = SimpleNamespace(killed=0)
         self._caller = run.Caller(client, random.Random(1), self.chaos, self.report)
-        self._held = run.Held(np.arange(6), persist(client, np.arange(6), 2))
+        self._held = run.Held(host, persist(client, host, chunks))
 
     def call(self, ours: Any, numpy: Any, killed: int | None = None) -> None:
+        self.one(Call("it", ours, numpy, lazy=True), killed)
+
+    def one(self, call: Call, killed: int | None = None) -> None:
         held = run.Held(self._held.host, self._held.x, killed)
-        self._caller._one(Watched("client", print), held, Call("it", ours, numpy, lazy=True))
+        self._caller._one(Watched("client", print), held, call)
+
+
+def test_calls_are_what_numpy_makes_of_the_same_array() -> None:
+    host = np.random.default_rng(1).integers(-9, 9, (8, 6)).astype("i4")
+    with Client(processes=False, dashboard_address=":0", set_as_default=False) as client:
+        caller = Caller(client, host, (3, 4))
+        for call in CALLS:
+            caller.one(call)
+        assert caller.report["wrong"] == caller.report["lost"] == []
+        assert caller.report["calls"].keys() == {call.name for call in CALLS}
+        del caller
 
 
 def test_what_is_wrong_or_lost_is_found() -> None:
@@ -70,7 +84,7 @@ def test_what_is_wrong_or_lost_is_found() -> None:
         raise CancelledError("gone")
 
     with Client(processes=False, dashboard_address=":0", set_as_default=False) as client:
-        caller = Caller(client)
+        caller = Caller(client, np.arange(6), 2)
         caller.call(dc.sum, np.sum)
         assert caller.report["wrong"] == []
         caller.call(dc.sum, np.prod)
