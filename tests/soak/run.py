@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import datetime
 import gc
 import logging
 import os
@@ -248,7 +247,6 @@ def soak(
         well.
     """
     report: Report = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "seed": seed,
         "calls": Counter(),
         "by": Counter(),

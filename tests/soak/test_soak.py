@@ -20,8 +20,11 @@ from support.clusters import eventually, persist
 
 import dask_coop as dc
 from benchmarks.systems import node
-from soak import page, run
+from soak import memory, page, run
 from soak.calls import CALLS, Call
+from soak.phase import Phase
+from soak.phase import run as phase_of
+from soak.phases import PHASES
 from soak.watch import Watched, stacks, wait
 
 # Sockets of processes that were killed are closed by nobody.
@@ -41,13 +44,29 @@ def test_a_short_run_finds_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -
     xp = chunks_of(kind)
     # As many events as there is time for.
     monkeypatch.setattr(run, "PAUSE", 0.05)
-    report = run.soak(30, 3, deadline=200, per_round=15, xp=xp)
+    report = run.soak(20, 3, deadline=200, per_round=10, xp=xp)
     assert {fault: report[fault] for fault in page.FAULTS} == {fault: [] for fault in page.FAULTS}
-    assert run.count(report) == 30
+    assert run.count(report) == 20
     assert min(report["by"].values()) > 0
     assert report["events"].total() > 5
-    assert [each["calls"] for each in report["rounds"]] == [15, 30]
+    assert [each["calls"] for each in report["rounds"]] == [10, 20]
     assert "| wrong results | 0 |" in page.summary(page.machine(xp) | report)
+
+
+@pytest.mark.parametrize(
+    ("phase", "size"), [(phase, size) for phase, size in zip(PHASES, (1, 2, 3, 1, 1), strict=True)]
+)
+def test_a_short_phase_finds_nothing(
+    phase: Phase, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Less data, and all the same more than the workers have room for.
+    monkeypatch.setattr(memory, "CHUNKS", 14)
+    monkeypatch.setattr(memory, "LIMIT", "400MB")
+    report, is_late = phase_of(phase, 100, size)
+    assert not is_late
+    assert report["faults"] == []
+    assert report["counts"]["calls"] > 0
+    assert report["counts"].get("chunks spilled at the end", 1) > 0
 
 
 class Caller:
