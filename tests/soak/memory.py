@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import dask.array as da
 import numpy as np
-from distributed import Client
+from distributed import Client, futures_of
 from support.clusters import addresses, cluster, eventually, is_whole, values, wait_for
 
 import dask_coop as dc
@@ -94,7 +94,7 @@ CALLS = [
 
 
 def run(thread: Watched, found: Found, size: int) -> None:
-    """Call functions of data beyond memory; then kill a worker in the middle of one."""
+    """Call functions of data beyond memory; in a whole run kill a worker in the middle of one."""
     with thread.doing("NumPy's results"):
         host = host_of(CHUNKS)
         expected = {name: numpy(host) for name, _, numpy in CALLS[:size]}
@@ -117,12 +117,13 @@ def run(thread: Watched, found: Found, size: int) -> None:
             before = now
         found.count("chunks spilled at the end", sum(client.run(spilled).values()))
         with thread.doing("to have scattered data back"):
-            for i, part in enumerate(given.partitions):
+            for i, future in enumerate(futures_of(given)):
                 block = host[i * ROWS : (i + 1) * ROWS]
-                found.call(f"block {i}", lambda part=part: values(client, part), block)
-        del given
-        with thread.doing("a call whose worker is killed"):
-            kill(client, made, found)
+                found.call(f"block {i}", future.result, block)
+            del given, future
+        if size == len(CALLS):
+            with thread.doing("a call whose worker is killed"):
+                kill(client, made, found)
 
 
 def slowly(part: Any) -> Any:

@@ -20,7 +20,7 @@ from support.clusters import eventually, persist
 
 import dask_coop as dc
 from benchmarks.systems import node
-from soak import memory, page, run
+from soak import page, run
 from soak.calls import CALLS, Call
 from soak.phase import Phase
 from soak.phase import run as phase_of
@@ -56,12 +56,7 @@ def test_a_short_run_finds_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("phase", "size"), [(phase, size) for phase, size in zip(PHASES, (1, 2, 3, 1, 1), strict=True)]
 )
-def test_a_short_phase_finds_nothing(
-    phase: Phase, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Less data, and all the same more than the workers have room for.
-    monkeypatch.setattr(memory, "CHUNKS", 14)
-    monkeypatch.setattr(memory, "LIMIT", "400MB")
+def test_a_short_phase_finds_nothing(phase: Phase, size: int) -> None:
     report, is_late = phase_of(phase, 100, size)
     assert not is_late
     assert report["faults"] == []
