@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from soak.run import counted, difference, outcome
-from soak.watch import Watched, wait
+from soak.watch import Watched, stacks_here, wait
 
 
 @dataclass
@@ -77,6 +77,8 @@ def run(phase: Phase, deadline: float, size: int | None = None) -> tuple[dict[st
     thread = Watched(phase.name, lambda thread: phase.run(thread, found, size or phase.size))
     with counted({"fell back": found.reasons}):
         late = wait([thread], deadline)
+    if late:
+        print(stacks_here(), flush=True)
     if thread.failure:
         found.faults.append(f"{phase.name} ended:\n{thread.failure}")
     report = {

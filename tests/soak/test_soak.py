@@ -22,9 +22,9 @@ import dask_coop as dc
 from benchmarks.systems import node
 from soak import page, run
 from soak.calls import CALLS, Call
-from soak.phase import Phase
+from soak.phase import Found, Phase
 from soak.phase import run as phase_of
-from soak.phases import PHASES
+from soak.phases import PHASES, chosen
 from soak.watch import Watched, stacks, wait
 
 # Sockets of processes that were killed are closed by nobody.
@@ -62,6 +62,51 @@ def test_a_short_phase_finds_nothing(phase: Phase, size: int) -> None:
     assert report["faults"] == []
     assert report["counts"]["calls"] > 0
     assert report["counts"].get("chunks spilled at the end", 1) > 0
+
+
+def broken(thread: Watched, found: Found, size: int) -> None:
+    found.call("sum", lambda: size, 3)
+    found.call("sum", lambda: size, 4)
+    found.require(False, "it was closed")
+    raise RuntimeError("no cluster")
+
+
+def test_a_broken_promise_is_found() -> None:
+    report, is_late = phase_of(Phase("one", "None.", broken, 3), 9)
+    wrong, closed, ended = report["faults"]
+    assert "Mismatched elements: 1 / 1" in wrong
+    assert closed == "it was closed"
+    assert "RuntimeError: no cluster" in ended
+    assert report["counts"] == {"calls": 2}
+    assert not is_late
+    found = page.faults({"phases": {"one": report}})
+    assert found == {"broken promises of the phase one": report["faults"]}
+    assert "| broken promises of the phase one | 3 |" in page.summary(
+        page.machine(np) | {"phases": {"one": report}}
+    )
+
+
+def test_a_phase_that_never_ends_is_late(capsys: pytest.CaptureFixture[str]) -> None:
+    end = threading.Event()
+
+    def waits(thread: Watched, found: Found, size: int) -> None:
+        with thread.doing("to wait"):
+            end.wait()
+
+    try:
+        report, is_late = phase_of(Phase("one", "None.", waits, 3), 0.2)
+    finally:
+        end.set()
+    assert report["faults"] == ["one: to wait for 0 s"]
+    assert is_late
+    assert "in waits" in capsys.readouterr().out
+
+
+def test_phases_are_chosen_by_name() -> None:
+    assert chosen("idle, calls") == ["idle", "calls"]
+    assert chosen("") == ["calls", "memory", "callers", "pool", "idle", "adaptive"]
+    with pytest.raises(SystemExit, match=r"of calls, memory, .*, got 'memori'"):
+        chosen("idle,memori")
 
 
 class Caller:
