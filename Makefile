@@ -27,7 +27,7 @@ help:
 	@echo "make lint          ruff and mypy"
 	@echo "make docs          the documentation as a site, build/docs/index.html"
 	@echo "make fuzz          random cases against NumPy for a minute, or FUZZ_SECONDS=600"
-	@echo "make soak          2,000 random calls on a cluster that is dealt with badly, or SOAK_CALLS; writes docs/reliability.md"
+	@echo "make soak          2,000 random calls on a cluster that is dealt with badly, or SOAK_CALLS, then SOAK_PHASES; writes docs/reliability.md"
 	@echo "make upstream      other libraries' own tests, with ours in the place of their functions"
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
 	@echo "make gpu-sanitize  a few cases under compute-sanitizer"

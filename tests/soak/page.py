@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from itertools import product
 from pathlib import Path
@@ -35,6 +36,7 @@ def machine(xp: Any) -> dict[str, Any]:
 
     facts = info.facts()
     return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "processor": processor(),
         "processors": psutil.cpu_count(),
         "gpus": [] if xp.__name__ == "numpy" else [gpu["name"] for gpu in facts["gpus"]],
@@ -42,24 +44,60 @@ def machine(xp: Any) -> dict[str, Any]:
     }
 
 
+def faults(report: dict[str, Any]) -> dict[str, list[str]]:
+    """Return what was found, by what there is to be none of."""
+    found = {words: report[name] for name, words in FAULTS.items() if name in report}
+    phases = report.get("phases", {})
+    return found | {
+        f"broken promises of the phase {name}": phase["faults"] for name, phase in phases.items()
+    }
+
+
 def summary(report: dict[str, Any]) -> str:
     """Return the figures of a run."""
-    by, events = report["by"], dict(report["events"])
-    vain = sum(events.pop(name) for name in [*events] if name.endswith(", in vain"))
     machine = f"{report['processors']} processors ({report['processor']})"
     if gpus := report["gpus"]:
         machine = f"{len(gpus)} {gpus[0]}, {machine}"
-    parts = [
-        f"{report['date']}. {tables.versions_of(report)}. {machine}, seed {report['seed']}.",
-        f"{count(report):,} calls in {report['seconds']:,} s: {by.get('collective', 0):,} by "
-        f"collectives, of which {sum(report['fell back'].values()):,} fell back on graphs, and "
+    parts = [f"{report['date']}. {tables.versions_of(report)}. {machine}."]
+    if "calls" in report:
+        parts.append(of_calls(report))
+    there_were = [[words, str(len(found))] for words, found in faults(report).items()]
+    parts.append(tables.table(["what there was none to be of", "there were"], there_were))
+    if phases := report.get("phases"):
+        parts.append(of_phases(phases))
+    if "calls" in report:
+        parts += details(report)
+    return "\n\n".join(parts)
+
+
+def of_calls(report: dict[str, Any]) -> str:
+    """Say how many random calls there were, and what of them."""
+    by = report["by"]
+    return (
+        f"{count(report):,} random calls in {report['seconds']:,} s, seed {report['seed']}: "
+        f"{by.get('collective', 0):,} by collectives, of which "
+        f"{sum(report['fell back'].values()):,} fell back on graphs, and "
         f"{by.get('graph', 0):,} by graphs. {report['raised']:,} were to raise what their monoid "
         f"raises, and did. {report['lost with a worker']:,} asked for results of scans that had "
-        "been lost with a worker, and raised `CancelledError`.",
-        tables.table(
-            ["what there was none to be of", "there were"],
-            [[words, str(len(report[name]))] for name, words in FAULTS.items()],
-        ),
+        "been lost with a worker, and raised `CancelledError`."
+    )
+
+
+def of_phases(phases: dict[str, dict[str, Any]]) -> str:
+    """Return what the phases did, as a table."""
+    rows = []
+    for name, phase in phases.items():
+        counts = {**phase["counts"], "calls that ran as graphs": sum(phase["fell back"].values())}
+        done = ", ".join(f"{what}: {n:,}" for what, n in counts.items())
+        rows.append([name, phase["promise"], done, f"{phase['seconds']:.0f}"])
+    return tables.table(["phase", "what holds in it", "what was done", "seconds"], rows)
+
+
+def details(report: dict[str, Any]) -> list[str]:
+    """Return the tables of random calls."""
+    events = dict(report["events"])
+    vain = sum(events.pop(name) for name in [*events] if name.endswith(", in vain"))
+    parts = [
         tables.table(
             ["event", "times"],
             [[name, f"{n:,}"] for name, n in sorted(events.items())]
@@ -72,7 +110,7 @@ def summary(report: dict[str, Any]) -> str:
         parts.append(tables.table(["why a collective ran as a graph", "times"], rows))
     if len(report["rounds"]) >= 4:
         parts.append(used(report["rounds"]))
-    return "\n\n".join(parts)
+    return parts
 
 
 def figures() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import datetime
 import gc
 import logging
 import os
@@ -117,7 +116,10 @@ class Caller:
             for _ in range(3):
                 self._new()
         for _ in range(count):
-            self._one(thread, self._dice.choice(self.pool), self._dice.choice(self._calls))
+            held = self._dice.choice(self.pool)
+            # What scans make differs from NumPy's in last digits.
+            able = [c for c in self._calls if held.killed is None or not c.is_exact]
+            self._one(thread, held, self._dice.choice(able))
         self.pool.clear()
 
     def _new(self) -> None:
@@ -162,11 +164,11 @@ class Caller:
         self._report["calls"][call.name] += 1
         self._report["by"]["collective" if is_collective else "graph"] += 1
         self._report["raised"] += isinstance(expected, Exception)
-        if made and not isinstance(found, Exception):
+        if made and not call.has_nan and not isinstance(found, Exception):
             self.pool.append(Held(expected, made[0], killed))
         if len(self.pool) > KEPT + 3:
             self.pool.pop(self._dice.randrange(len(self.pool)))
-        if self._dice.random() < 0.1:
+        if self.pool and self._dice.random() < 0.1:
             self.pool.pop(self._dice.randrange(len(self.pool)))
             with thread.doing("persist"):
                 self._new()
@@ -245,7 +247,6 @@ def soak(
         well.
     """
     report: Report = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "seed": seed,
         "calls": Counter(),
         "by": Counter(),

@@ -21,7 +21,10 @@ from support.clusters import eventually, persist
 import dask_coop as dc
 from benchmarks.systems import node
 from soak import page, run
-from soak.calls import Call
+from soak.calls import CALLS, Call
+from soak.phase import Found, Phase
+from soak.phase import run as phase_of
+from soak.phases import PHASES, chosen
 from soak.watch import Watched, stacks, wait
 
 # Sockets of processes that were killed are closed by nobody.
@@ -41,28 +44,98 @@ def test_a_short_run_finds_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -
     xp = chunks_of(kind)
     # As many events as there is time for.
     monkeypatch.setattr(run, "PAUSE", 0.05)
-    report = run.soak(30, 3, deadline=200, per_round=15, xp=xp)
+    report = run.soak(20, 3, deadline=200, per_round=10, xp=xp)
     assert {fault: report[fault] for fault in page.FAULTS} == {fault: [] for fault in page.FAULTS}
-    assert run.count(report) == 30
+    assert run.count(report) == 20
     assert min(report["by"].values()) > 0
     assert report["events"].total() > 5
-    assert [each["calls"] for each in report["rounds"]] == [15, 30]
+    assert [each["calls"] for each in report["rounds"]] == [10, 20]
     assert "| wrong results | 0 |" in page.summary(page.machine(xp) | report)
+
+
+@pytest.mark.parametrize(
+    ("phase", "size"), [(phase, size) for phase, size in zip(PHASES, (1, 2, 3, 1, 1), strict=True)]
+)
+def test_a_short_phase_finds_nothing(phase: Phase, size: int) -> None:
+    report, is_late = phase_of(phase, 100, size)
+    assert not is_late
+    assert report["faults"] == []
+    assert report["counts"]["calls"] > 0
+    assert report["counts"].get("chunks spilled at the end", 1) > 0
+
+
+def broken(thread: Watched, found: Found, size: int) -> None:
+    found.call("sum", lambda: size, 3)
+    found.call("sum", lambda: size, 4)
+    found.require(False, "it was closed")
+    raise RuntimeError("no cluster")
+
+
+def test_a_broken_promise_is_found() -> None:
+    report, is_late = phase_of(Phase("one", "None.", broken, 3), 9)
+    wrong, closed, ended = report["faults"]
+    assert "Mismatched elements: 1 / 1" in wrong
+    assert closed == "it was closed"
+    assert "RuntimeError: no cluster" in ended
+    assert report["counts"] == {"calls": 2}
+    assert not is_late
+    found = page.faults({"phases": {"one": report}})
+    assert found == {"broken promises of the phase one": report["faults"]}
+    assert "| broken promises of the phase one | 3 |" in page.summary(
+        page.machine(np) | {"phases": {"one": report}}
+    )
+
+
+def test_a_phase_that_never_ends_is_late(capsys: pytest.CaptureFixture[str]) -> None:
+    end = threading.Event()
+
+    def waits(thread: Watched, found: Found, size: int) -> None:
+        with thread.doing("to wait"):
+            end.wait()
+
+    try:
+        report, is_late = phase_of(Phase("one", "None.", waits, 3), 0.2)
+    finally:
+        end.set()
+    assert report["faults"] == ["one: to wait for 0 s"]
+    assert is_late
+    assert "in waits" in capsys.readouterr().out
+
+
+def test_phases_are_chosen_by_name() -> None:
+    assert chosen("idle, calls") == ["idle", "calls"]
+    assert chosen("") == ["calls", "memory", "callers", "pool", "idle", "adaptive"]
+    with pytest.raises(SystemExit, match=r"of calls, memory, .*, got 'memori'"):
+        chosen("idle,memori")
 
 
 class Caller:
     """A caller on a cluster in this process, of one array, which the test gives calls."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, host: Any, chunks: Any) -> None:
         self.report: Any = {name: [] for name in ("wrong", "lost")}
         self.report |= {"calls": Counter(), "by": Counter(), "raised": 0, "lost with a worker": 0}
         self.chaos: Any = SimpleNamespace(killed=0)
         self._caller = run.Caller(client, random.Random(1), self.chaos, self.report)
-        self._held = run.Held(np.arange(6), persist(client, np.arange(6), 2))
+        self._held = run.Held(host, persist(client, host, chunks))
 
     def call(self, ours: Any, numpy: Any, killed: int | None = None) -> None:
+        self.one(Call("it", ours, numpy, lazy=True), killed)
+
+    def one(self, call: Call, killed: int | None = None) -> None:
         held = run.Held(self._held.host, self._held.x, killed)
-        self._caller._one(Watched("client", print), held, Call("it", ours, numpy, lazy=True))
+        self._caller._one(Watched("client", print), held, call)
+
+
+def test_calls_are_what_numpy_makes_of_the_same_array() -> None:
+    host = np.random.default_rng(1).integers(-9, 9, (8, 6)).astype("i4")
+    with Client(processes=False, dashboard_address=":0", set_as_default=False) as client:
+        caller = Caller(client, host, (3, 4))
+        for call in CALLS:
+            caller.one(call)
+        assert caller.report["wrong"] == caller.report["lost"] == []
+        assert caller.report["calls"].keys() == {call.name for call in CALLS}
+        del caller
 
 
 def test_what_is_wrong_or_lost_is_found() -> None:
@@ -70,7 +143,7 @@ def test_what_is_wrong_or_lost_is_found() -> None:
         raise CancelledError("gone")
 
     with Client(processes=False, dashboard_address=":0", set_as_default=False) as client:
-        caller = Caller(client)
+        caller = Caller(client, np.arange(6), 2)
         caller.call(dc.sum, np.sum)
         assert caller.report["wrong"] == []
         caller.call(dc.sum, np.prod)

@@ -81,13 +81,20 @@ class Stacks(WorkerPlugin):  # type: ignore[misc]
         faulthandler.register(signal.SIGUSR1, self.file, all_threads=True)
 
 
-def stacks(loop: Any, pids: Iterable[int], folder: Path) -> str:
-    """Return the stacks of this process, of the tasks of its loop, and of workers."""
+def stacks_here() -> str:
+    """Return the stacks of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     told = io.StringIO()
     for ident, frame in sys._current_frames().items():
         told.write(f"\nThread {names.get(ident, ident)}\n")
         told.writelines(traceback.format_stack(frame))
+    return told.getvalue()
+
+
+def stacks(loop: Any, pids: Iterable[int], folder: Path) -> str:
+    """Return the stacks of this process, of the tasks of its loop, and of workers."""
+    told = io.StringIO()
+    told.write(stacks_here())
     for task in asyncio.all_tasks(loop):
         task.print_stack(file=told)
     for pid in pids:
