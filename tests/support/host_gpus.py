@@ -30,8 +30,7 @@ from dask_coop.chunks.cupy.eligibility import (
     objection_to_operation,
     objection_to_scan,
 )
-from dask_coop.cluster import preload
-from dask_coop.cluster import plugin
+from dask_coop.cluster import plugin, preload
 from support import device_cupy
 from support.device_cupy import *  # noqa: F403
 from support.device_cupy import OnGpu
