@@ -16,10 +16,10 @@ fails here is a warning in the log, and fails no call (`showing`).
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache, lru_cache, wraps
+from functools import cache, wraps
 from html import escape
 from importlib.util import find_spec
 from time import perf_counter
@@ -27,14 +27,10 @@ from typing import Any
 from weakref import WeakSet
 
 import numpy as np
-from dask.utils import format_bytes, format_time
 from distributed import Client, Scheduler, SchedulerPlugin, Worker
 
-from dask_coop.cluster.private import logger, said
+from dask_coop.cluster.counts import TOPIC, WRITTEN, showing, summary, totals
 from dask_coop.meters import PREFIX
-
-#: The topic of the events: ``client.get_events("dask_coop")``.
-TOPIC = "dask_coop"
 
 #: The color of collectives on the task stream, which no task has, and what tells them apart there.
 COLOR, THREAD = "#e6007e", "dask_coop"
@@ -45,20 +41,6 @@ ROUNDS, SENT, RECEIVED = PREFIX + "rounds", PREFIX + "sent", PREFIX + "received"
 
 Answer = dict[str, Any]
 Asynchronous = Callable[..., Coroutine[Any, Any, Answer]]
-
-
-@contextmanager
-def showing() -> Iterator[None]:
-    """Have what fails within be a warning: of each fault one a process."""
-    try:
-        yield
-    except Exception as error:
-        _warn(said(error))
-
-
-@lru_cache(100)
-def _warn(fault: str) -> None:
-    logger.warning("dask_coop cannot show what it does: %s", fault)
 
 
 def note(server: Scheduler | Worker, activity: str, value: float = 1, unit: str = "count") -> None:
@@ -255,44 +237,6 @@ def _report(scheduler: Scheduler) -> None:
         return page
 
     scheduler.handlers["performance_report"] = performance_report
-
-
-def totals(server: Scheduler | Worker) -> dict[str, dict[str, float]]:
-    """Return what is counted of each activity, by its unit."""
-    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(int))
-    for kept in (server.digests_total, getattr(server, "cumulative_worker_metrics", {})):
-        for key, value in kept.items():
-            if isinstance(key, tuple) and len(key) > 2 and str(key[-2]).startswith(PREFIX):
-                found[key[-2].removeprefix(PREFIX)][key[-1]] += value
-    return dict(sorted(found.items()))
-
-
-#: How what is counted in a unit is written.
-WRITTEN: dict[str, Callable[[float], str]] = {
-    "count": lambda n: f"{n:,.0f}",
-    "seconds": format_time,
-    "bytes": lambda n: str(format_bytes(int(n))),
-}
-
-
-def summary(scheduler: Scheduler) -> Iterator[str]:
-    """Yield lines of all that was counted since the scheduler started, and the last fallbacks."""
-    yield "dask_coop, since the scheduler started"
-    for activity, units in totals(scheduler).items():
-        told = (f"{WRITTEN[unit](units[unit]):>12} {unit}" for unit in WRITTEN if unit in units)
-        yield f"  {activity:24}{' '.join(told)}"
-    for event in fallbacks(scheduler):
-        yield f"  {event['function']} ran as a graph: {event['reason']}"
-
-
-def fallbacks(scheduler: Scheduler, most: int = 20) -> list[dict[str, Any]]:
-    """Return the events of the last fallbacks, with when they were, the last one first."""
-    told = (
-        {"time": when, **event}
-        for when, event in reversed(scheduler.get_events(TOPIC))
-        if isinstance(event, dict) and event.get("action") == "fallback"
-    )
-    return [event for event, _ in zip(told, range(most), strict=False)]
 
 
 def _families(servers: Iterable[Any], name: Callable[[str], str]) -> Iterator[Any]:

@@ -19,7 +19,7 @@ from distributed.dashboard.core import BokehApplication
 from distributed.dashboard.scheduler import template_variables
 from tornado.ioloop import IOLoop
 
-from dask_coop.cluster import monitor
+from dask_coop.cluster.counts import WRITTEN, fallbacks, showing, totals
 
 ROUTE = "coop"
 
@@ -49,28 +49,25 @@ class Counts(DashboardComponent):  # type: ignore[misc]
 
     def update(self) -> None:
         """Read what was counted; bokeh calls this while somebody looks."""
-        with monitor.showing():
+        with showing():
             self._update()
 
     def _update(self) -> None:
-        written = monitor.WRITTEN
         counts = [
-            [activity, *(written[unit](units[unit]) if unit in units else "" for unit in written)]
-            for activity, units in monitor.totals(self._scheduler).items()
+            [activity, *(WRITTEN[unit](units[unit]) if unit in units else "" for unit in WRITTEN)]
+            for activity, units in totals(self._scheduler).items()
         ]
-        fallbacks = [
+        told = [
             [
                 f"{datetime.fromtimestamp(event['time']):%H:%M:%S}",
                 event["function"],
                 event["reason"],
             ]
-            for event in monitor.fallbacks(self._scheduler)
+            for event in fallbacks(self._scheduler)
         ]
         self.root.text = _table(
-            "Since the scheduler started, on all workers", ["activity", *written], counts
-        ) + _table(
-            "The last collectives that ran as graphs", ["time", "function", "reason"], fallbacks
-        )
+            "Since the scheduler started, on all workers", ["activity", *WRITTEN], counts
+        ) + _table("The last collectives that ran as graphs", ["time", "function", "reason"], told)
 
 
 def _table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

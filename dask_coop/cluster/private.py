@@ -202,15 +202,17 @@ PRIVATE: tuple[Private, ...] = (
     ),
     Private(_SCHEDULER, "digest_metric", "cluster/monitor", "by which it counts", UNSEEN),
     Private(_WORKER, "digest_metric", "cluster/monitor", "by which it counts", UNSEEN),
-    Private(_SCHEDULER, "digests_total", "cluster/monitor", "what it has counted", UNSEEN),
+    Private(_SCHEDULER, "digests_total", "cluster/counts", "what it has counted", UNSEEN),
     Private(
         _SCHEDULER,
         "cumulative_worker_metrics",
-        "cluster/monitor",
+        "cluster/counts",
         "what workers count",
         "what workers count is not shown",
     ),
-    Private(_SCHEDULER, "get_events", "cluster/monitor", "calls and fallbacks", UNSEEN),
+    Private(
+        _SCHEDULER, "get_events", "cluster/counts cluster/monitor", "calls and fallbacks", UNSEEN
+    ),
     Private(_SCHEDULER, "plugins", "cluster/scheduler", "among which is the monitor", UNSEEN),
     Private(_SCHEDULER, "http_application", "cluster/page", "which has the pages", UNSEEN),
     Private("distributed.metrics", "context_meter", "cluster/monitor", "of a round", UNSEEN),

@@ -23,6 +23,7 @@ from distributed.scheduler import TaskState, WorkerState
 
 from dask_coop.cluster import monitor
 from dask_coop.cluster.calls import Budget, Call, Calls
+from dask_coop.cluster.counts import showing
 from dask_coop.cluster.jobs import Stacked
 from dask_coop.cluster.private import refusing, relied_on, relying, require
 from dask_coop.cluster.silence import seconds, timed
@@ -78,7 +79,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                 self._add_handlers(scheduler)
         except Incompatible as reason:
             refusing(scheduler, self.handlers, reason)
-        with monitor.showing():
+        with showing():
             if monitor.Monitor.name not in scheduler.plugins:
                 scheduler.add_plugin(monitor.Monitor(scheduler))
 

@@ -22,7 +22,8 @@ from support import browser
 from support.clusters import addresses, cluster, eventually, persist, values
 
 import dask_coop as dc
-from dask_coop.cluster.monitor import COLOR, TOPIC, Monitor
+from dask_coop.cluster.counts import TOPIC
+from dask_coop.cluster.monitor import COLOR, Monitor
 from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.worker import REDUCE, SCAN
 from dask_coop.errors import Declined

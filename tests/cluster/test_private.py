@@ -24,7 +24,7 @@ from support.clusters import eventually, in_this_process, spread, values
 from test_architecture import PACKAGE
 
 import dask_coop as dc
-from dask_coop.cluster import monitor, private
+from dask_coop.cluster import counts, monitor, private
 from dask_coop.cluster.private import GRAPH, PRIVATE, UNSEEN, Private, relying
 from dask_coop.cluster.scheduler import SchedulerRounds
 from dask_coop.cluster.worker import WorkerRounds
@@ -144,7 +144,7 @@ def client(cluster: Client) -> Iterator[Client]:
     for server in (scheduler, *cluster.cluster.workers.values()):
         for name in {*SchedulerRounds.handlers, *WorkerRounds.handlers}:
             server.handlers.pop(name, None)
-    monitor._warn.cache_clear()
+    counts._warn.cache_clear()
     with Client(scheduler.address, set_as_default=False) as client:
         yield client
     eventually(lambda: not scheduler.tasks, 5, lambda: scheduler.tasks)
