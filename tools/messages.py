@@ -117,6 +117,8 @@ ADVICE = {
     "the chunks of {name} are not in memory": "`x = x.persist()` with a client.",
     "its chunks belong to several clients": "Make all arrays of a call by one client.",
     "the scheduler does not take part": "It has been restarted: call again.",
+    "distributed {version} or Dask": "A later release has changed what this one uses. Results are "
+    "right; install the release of dask_coop for it, or report the message.",
     "the cluster cannot be made to take part": "The scheduler and all workers need dask_coop.",
     "worker {…} was lost": "Nothing: a graph has taken over.",
     "worker {address} would have to spill": "Smaller chunks don't help: a collective takes all at "

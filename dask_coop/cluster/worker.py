@@ -467,8 +467,13 @@ async def _send(
         # A round goes to its end in any case, so that what was made is freed. What a job raises
         # comes in an answer.
         answer = declined(Incompatible(said(error)))
-    missing = f"worker {address} does not take part in collectives: its handlers are gone"
-    return answer or declined(Incompatible(missing))
+    if answer is None:
+        return declined(
+            Incompatible(
+                f"worker {address} does not take part in collectives: its handlers are gone"
+            )
+        )
+    return answer
 
 
 def opened(value: Any) -> Any:
