@@ -17,6 +17,8 @@ attributes of an array say are packed are unpacked (decoding.py).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,28 @@ class Source:
     path: Path
     array: da.Array
     notes: tuple[str, ...] = ()
+
+
+@contextmanager
+def told(source: Source) -> Iterator[None]:
+    """Make one message of what is found wrong with a source while it is read.
+
+    Raises
+    ------
+    UserError
+        In the place of errors that come of the file.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{source.text}: {error}") from error
+    except OSError as error:
+        raise UserError(f"{source.text}: cannot read all of it: {error}") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        # Numbers may be damaged, too, and stand for no date.
+        if not any(note.startswith("decoded: ") for note in source.notes):
+            raise
+        raise UserError(f"{source.text}: cannot decode its numbers: {error}") from error
 
 
 def open_source(

@@ -20,7 +20,7 @@ ENDINGS = {
     "import time; time.sleep(100)": "HDF5 has not answered in 1 s; the file is damaged, or",
     "exit(3)": "the process that reads HDF5 has ended with status 3; see that",
     'print(\'{"shape": [9], "dtype": "<f8"}\', flush=True); input()': "has changed since",
-    'print(\'{"error": "no such thing"}\', flush=True); input()': "no such thing",
+    'while True:\n print(\'{"error": "no such thing"}\', flush=True)\n input()': "no such thing",
     "print('{\"shape\": [', flush=True)": "has ended with status",
 }
 
