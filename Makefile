@@ -26,7 +26,7 @@ help:
 	@echo "make test          lint, then all tests that this machine can run"
 	@echo "make lint          ruff and mypy"
 	@echo "make docs          the documentation as a site, build/docs/index.html"
-	@echo "make fuzz          random cases against NumPy for a minute, or FUZZ_SECONDS=600"
+	@echo "make fuzz          random cases against NumPy for a minute, or FUZZ_SECONDS=600; ONLY=files: damaged files"
 	@echo "make soak          2,000 random calls on a cluster that is dealt with badly, or SOAK_CALLS, then SOAK_PHASES; writes docs/reliability.md"
 	@echo "make upstream      other libraries' own tests, with ours in the place of their functions"
 	@echo "make gpu-test      the GPU tests; writes docs/verified.json"
@@ -70,7 +70,7 @@ docs: $(FOR_TEST)
 
 # On CuPy chunks where there is a GPU; tests/fuzz/__main__.py lists what can be set besides.
 fuzz: $(FOR_TEST)
-	PYTHONPATH=tests:tools$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m fuzz
+	$(if $(ONLY),FUZZ_ONLY=$(ONLY)) PYTHONPATH=tests:tools$${PYTHONPATH:+:$$PYTHONPATH} $(PY) -m fuzz
 
 # What can be set is in tests/soak/__main__.py.
 soak: $(FOR_TEST)

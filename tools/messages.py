@@ -155,6 +155,7 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
     ("chunks/masked", "name"): (),
     ("chunks/masks", "name"): (),
     ("compiled/jit", "message"): (),
+    ("cli/hdf5", "answer['error']"): (),
     ("cli/readers", "str(error)"): (),
     ("cluster/client", "answer['reason']"): _VERSIONS,
     ("cluster/plugin", "reason"): _VERSIONS,

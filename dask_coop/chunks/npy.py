@@ -106,7 +106,10 @@ def open_npy(path: str | os.PathLike[str]) -> NpyArray:
         # A size that overflows is refused by its ValueError.
         with np.errstate(over="ignore"):
             x = np.lib.format.open_memmap(absolute, mode="r")
-    except ValueError as error:
+    except OSError:
+        raise
+    # A header that is damaged fails anywhere in the parser.
+    except Exception as error:
         raise ValueError(f"{path}: cannot map this file as .npy: {error}") from error
     flags = x.flags
     order: Literal["C", "F"] = "F" if flags.f_contiguous and not flags.c_contiguous else "C"

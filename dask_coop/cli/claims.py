@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import psutil  # type: ignore[import-untyped]
 from dask import config
 from dask.utils import parse_bytes
 
@@ -20,24 +21,38 @@ from dask_coop.errors import UserError
 #: A graph of more chunks takes gigabytes, and hours.
 MOST_CHUNKS = 100_000
 
+#: HDF5 has no larger ones.
+MOST_BLOCK_BYTES = 1 << 32
 
-def require_within(path: Any, name: str, dataset: Any) -> None:
+
+def require_within(
+    path: Any, name: str, external: Sequence[str], virtual: Sequence[str] | bool
+) -> None:
     """Refuse a dataset of HDF5 whose elements lie outside of its file.
+
+    Parameters
+    ----------
+    path, name : str
+        The file and the dataset.
+    external : sequence of str
+        The files of its external storage.
+    virtual : sequence of str or False
+        The files of what it is made of, if it is virtual.
 
     Raises
     ------
     UserError
         If it has external storage, or is virtual.
     """
-    if dataset.external:
-        others = ", ".join(sorted({file for file, *_ in dataset.external}))
+    if external:
+        others = ", ".join(external)
         raise UserError(
             f"{path}: the elements of the dataset {name} lie in other files ({others}), which are "
             "not read on its word; if you trust it, copy it into a file of its own"
         )
     # Also one of the same file may lead on to others, by links.
-    if dataset.is_virtual:
-        others = ", ".join(sorted({source.file_name for source in dataset.virtual_sources()}))
+    if virtual is not False:
+        others = ", ".join(virtual) if not isinstance(virtual, bool) else ""
         raise UserError(
             f"{path}: the dataset {name} is virtual, made of datasets of other files ({others}), "
             "which are not read on its word; if you trust it, describe these, or copy it into a "
@@ -46,14 +61,29 @@ def require_within(path: Any, name: str, dataset: Any) -> None:
 
 
 def require_feasible(
-    text: str, shape: Sequence[int], dtype: np.dtype[Any], chunks: str | int | tuple[int, ...]
+    text: str,
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    chunks: str | int | tuple[int, ...],
+    blocks: Sequence[int] | None = None,
 ) -> None:
     """Refuse an array of more chunks than a graph can have; nothing is made of its size.
+
+    Parameters
+    ----------
+    text : str
+        What it is called.
+    shape : sequence of int
+    dtype : numpy.dtype
+    chunks : str, int or tuple of int
+        The chunks that are asked for.
+    blocks : sequence of int, optional
+        The shape of those in the file, each of which is decoded whole.
 
     Raises
     ------
     UserError
-        If it has more than `MOST_CHUNKS`.
+        If it has more than `MOST_CHUNKS`, or blocks of more than `MOST_BLOCK_BYTES`.
     """
     elements = math.prod(shape)
     if isinstance(chunks, str):
@@ -67,4 +97,27 @@ def require_feasible(
             f"{text}: the file says that it has {elements:,} elements ({dtype}, shape "
             f"{tuple(shape)}), which are {count:,} chunks; at most {MOST_CHUNKS:,} are described. "
             "If it is right, give larger --chunks"
+        )
+    size = math.prod(blocks or ()) * dtype.itemsize
+    if size > MOST_BLOCK_BYTES:
+        raise UserError(
+            f"{text}: the file says that it is stored in chunks of {size:,} bytes (shape "
+            f"{tuple(blocks or ())}), each of which is decoded whole; at most "
+            f"{MOST_BLOCK_BYTES:,} bytes are. If it is right, store it in smaller chunks"
+        )
+
+
+def require_room(text: str, nbytes: int) -> None:
+    """Refuse what is held in memory as a whole, and is larger than what there is.
+
+    Raises
+    ------
+    UserError
+        If the system says that less is available.
+    """
+    available = psutil.virtual_memory().available
+    if nbytes > available:
+        raise UserError(
+            f"{text}: the file says that it has {nbytes:,} bytes, which would be held in memory, "
+            f"and {available:,} are available. If it is right, make a .npy of it, which is mapped"
         )

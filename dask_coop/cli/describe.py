@@ -17,7 +17,7 @@ from dask.utils import format_bytes
 
 from dask_coop.api.readable import readable
 from dask_coop.cli.output import say
-from dask_coop.cli.readers import Chunks, Source
+from dask_coop.cli.readers import Chunks, Source, told
 from dask_coop.cli.sources import join, open_sources, split
 from dask_coop.cli.summaries import QUANTILES, STATISTICS, Summary, summarize
 from dask_coop.errors import UserError
@@ -167,13 +167,9 @@ def _describe(given: argparse.Namespace, sources: list[Source], figure_paths: li
             opened = _opened(source, runtime.name)
             if talks:
                 say("\n".join(opened))
-            try:
+            with told(source):
                 x = runtime.move(source.array)
                 summary = summarize(x, given.bins, given.range, runtime.compute)
-            except UserError as error:
-                raise UserError(f"{source.text}: {error}") from error
-            except OSError as error:
-                raise UserError(f"{source.text}: cannot read all of it: {error}") from error
             timed = _timed(source, summary)
             if talks:
                 say("\n".join([*_table(summary), *timed]))

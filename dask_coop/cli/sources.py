@@ -32,11 +32,12 @@ from dask import delayed
 from dask.array.core import concatenate, from_delayed
 
 from dask_coop.api.planning import call_with_graphs
+from dask_coop.cli.members import choose
+from dask_coop.cli.npz import open_npz
+from dask_coop.cli.pictures import PICTURES
 from dask_coop.cli.readers import (
-    PICTURES,
     Chunks,
     Source,
-    choose,
     is_zarr,
     make_source,
     open_source,
@@ -192,10 +193,11 @@ def _open(text: str, dataset: str | None, chunks: Chunks, scratch: str) -> list[
         raise UserError(f"{text}: no such file; check the path")
     notes: tuple[str, ...] = ()
     if suffix == ".npz":
-        arrays: dict[str, Any] = _open_npz(text, path)
+        arrays: dict[str, Any] = open_npz(text, path, dataset)
+        names = [*arrays]
     else:
         arrays, notes = _open_csv(text, path)
-    names = [*arrays] if dataset is None else [choose(path, [*arrays], dataset)]
+        names = [*arrays] if dataset is None else [choose(path, [*arrays], dataset)]
     return [make_source(text, path, name, arrays[name], chunks, notes=notes) for name in names]
 
 
@@ -206,17 +208,8 @@ def _read_stdin() -> np.ndarray[Any, Any]:
     stream: Any = SimpleNamespace(read=sys.stdin.buffer.read)
     try:
         return np.asarray(np.lib.format.read_array(stream))
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, MemoryError, OverflowError) as error:
         raise UserError(f"-: what comes in cannot be read as .npy: {error}") from error
-
-
-def _open_npz(text: str, path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path) as file:
-            return {name: file[name] for name in file.files}
-    # Of a damaged zip, of its members, and of arrays of objects.
-    except Exception as error:
-        raise UserError(f"{text}: cannot read this as .npz: {error}") from error
 
 
 def _open_csv(text: str, path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:

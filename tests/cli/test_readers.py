@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import sys
 import tracemalloc
@@ -531,26 +530,3 @@ def test_an_array_that_claims_what_nobody_can_read_is_refused(tmp_path: Path, ki
         assert "says that it has 1,000,000,000,000,000 elements (float64, shape" in said
         assert f"which are {count:,} chunks" in said
         assert peak < 64 << 20
-
-
-def test_zarr_arrays_of_pickles_are_refused(tmp_path: Path) -> None:
-    path, marker = tmp_path / "x.zarr", tmp_path / "unpickled"
-    _zarr().open(path, mode="w", shape=(4,), chunks=(4,), dtype="f8", zarr_format=2)
-    header = json.loads((path / ".zarray").read_text())
-    (path / "0").write_bytes(pickle.dumps(_Touching(marker)))
-    for codecs in ({"compressor": {"id": "pickle"}}, {"filters": [{"id": "pickle"}]}):
-        (path / ".zarray").write_text(json.dumps(header | {"compressor": None} | codecs))
-        assert "cannot open this as Zarr" in refused(path)
-    assert not marker.exists()
-    pickle.loads((path / "0").read_bytes())
-    assert marker.exists()
-
-
-class _Touching:
-    """What leaves a file where it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.path,)

@@ -6,7 +6,8 @@ FUZZ_SEED       by default random; printed
 FUZZ_CHUNKS     "numpy", "cupy" or "auto", which is CuPy where there is a GPU
 FUZZ_PROCESSES  by default one fewer than there are processors, from 2 to 14 for each GPU; of
                 several processes each sees one GPU
-FUZZ_ONLY       families to keep to, with commas between them
+FUZZ_ONLY       families to keep to, with commas between them; "files" is damaged files, for which
+                tests/fuzz/mutants.py lists what can be set
 FUZZ_ENGINES    engines to draw from, with commas between them: "graph,node,collective"
 FUZZ_LOG        a file that gets every failure in full: build/fuzz.log
 FUZZ_REPORT     a file to write the outcome to, which `tools/gpu_run.py --add` takes
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_coop.cli import info
+from fuzz import mutants
 from fuzz.engines import ENGINES, engine_of
 from fuzz.families import draw_case
 from fuzz.judge import judge
@@ -213,6 +215,8 @@ def _visible() -> list[str]:
 def main() -> int:
     """Run as the environment says, and say what came of it."""
     get = os.environ.get
+    if get("FUZZ_ONLY") == "files":
+        return mutants.main()
     seed = int(get("FUZZ_SEED") or secrets.randbelow(10**6))
     seconds = float(get("FUZZ_SECONDS") or 60)
     chunks = chunks_of(get("FUZZ_CHUNKS", "auto")).__name__
