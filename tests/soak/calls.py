@@ -12,7 +12,7 @@ import numpy as np
 from support.clusters import HALVES, affine_of_line, along
 
 import dask_coop as dc
-from dask_coop.cluster.client import client_of
+from dask_coop.cluster.futures import client_of
 
 #: No element is larger; those from `LIMIT` on are too large for the monoid that raises.
 MOST, LIMIT = 50, 49
