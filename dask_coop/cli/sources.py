@@ -208,7 +208,8 @@ def _read_stdin() -> np.ndarray[Any, Any]:
     stream: Any = SimpleNamespace(read=sys.stdin.buffer.read)
     try:
         return np.asarray(np.lib.format.read_array(stream))
-    except (ValueError, EOFError, OSError, MemoryError, OverflowError) as error:
+    # A header that is damaged fails anywhere in the parser.
+    except Exception as error:
         raise UserError(f"-: what comes in cannot be read as .npy: {error}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 import sys
 import tracemalloc
 import warnings
@@ -13,7 +14,7 @@ import dask
 import numpy as np
 import pytest
 
-from dask_coop.cli.readers import UserError, open_source
+from dask_coop.cli.readers import UserError, open_source, told
 
 VALUES = np.arange(60, dtype="i4").reshape(5, 12)
 
@@ -530,3 +531,47 @@ def test_an_array_that_claims_what_nobody_can_read_is_refused(tmp_path: Path, ki
         assert "says that it has 1,000,000,000,000,000 elements (float64, shape" in said
         assert f"which are {count:,} chunks" in said
         assert peak < 64 << 20
+
+
+def test_numbers_that_stand_for_no_date_are_one_message(tmp_path: Path) -> None:
+    pytest.importorskip("xarray")
+    values = np.array([[0.0, 1.0], [1e300, 2.0]])
+    save_netcdf3_with(tmp_path / "x.nc", values, {"units": "days since 2000-01-01"})
+    source = open_source(str(tmp_path / "x.nc"), chunks=1)
+    with pytest.raises(UserError, match=r"x\.nc: cannot decode its numbers: "), told(source):
+        source.array.compute(scheduler="synchronous")
+    # Of what is not decoded such an error is a fault of this library.
+    np.save(tmp_path / "x.npy", values)
+    with pytest.raises(ValueError, match="ours"), told(open_source(str(tmp_path / "x.npy"))):
+        raise ValueError("ours")
+
+
+def test_directories_of_a_tiff_fit_into_it(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    path = tmp_path / "x.tif"
+    for options in ({}, {"bigtiff": True}):
+        tifffile.imwrite(path, VALUES, **options)
+        tifffile.imwrite(path, VALUES + 1, append=True)
+        assert open_source(str(path)).array.shape[-2:] == VALUES.shape
+        with tifffile.TiffFile(path) as file:
+            first, kind = file.pages[0].offset, file.tiff
+        whole = bytearray(path.read_bytes())
+        count = int.from_bytes(whole[first : first + kind.tagnosize], "little")
+        link, size = first + kind.tagnosize + count * kind.tagsize, kind.offsetsize
+        for target, said in ((first, "lead back to one before"), (2**20, "cannot read this as")):
+            whole[link : link + size] = target.to_bytes(size, "little")
+            path.write_bytes(whole)
+            assert said in refused(path)
+        path.unlink()
+    # Of one tag each, every six bytes: each ends in the one after the next.
+    tifffile.imwrite(path, VALUES)
+    with tifffile.TiffFile(path) as file:
+        first = file.pages[0].offset
+    whole = bytearray(path.read_bytes())
+    link = first + 2 + 12 * int.from_bytes(whole[first : first + 2], "little")
+    whole[link : link + 4] = len(whole).to_bytes(4, "little")
+    begin = len(whole)
+    for i in range(2000):
+        whole += struct.pack("<HI", 1, begin + 6 * (i - 1))
+    path.write_bytes(whole)
+    assert "its directories are longer than the file" in refused(path)

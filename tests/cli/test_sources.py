@@ -344,3 +344,17 @@ def test_stdin_without_npy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
             opened(tmp_path, "-")
     with pytest.raises(UserError, match="--dataset a does not apply"):
         opened(tmp_path, "-", dataset="a")
+
+
+@pytest.mark.parametrize("shape", ["(3,", "(10**15,)}", "(1000000000000000,)}", "(-1,)}", "'x'}"])
+def test_a_damaged_header_on_stdin_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shape: str
+) -> None:
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}"
+    header = text.encode().ljust(117) + b"\n"
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(24)
+    (tmp_path / "x").write_bytes(data)
+    with (tmp_path / "x").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        with pytest.raises(UserError, match=r"-: what comes in cannot be read as \.npy"):
+            opened(tmp_path, "-")
