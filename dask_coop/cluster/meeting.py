@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_coop.algebra.monoids import State
+from dask_coop.cluster.calls import owned
 from dask_coop.cluster.jobs import Stacked
 
 Answer = dict[str, Any]
@@ -53,17 +54,15 @@ class Meetings:
 
         It would take its time to find out that a place is not there any more.
         """
-        asked = asyncio.gather(*asks)
+        asked = owned(asyncio.gather(*asks))
         over = self._sent[name] = asyncio.get_running_loop().create_future()
-        if name not in self._ended:
-            await asyncio.wait({asked, over}, return_when=asyncio.FIRST_COMPLETED)
-        del self._sent[name]
-        if asked.done():
-            return asked.result()
-        asked.cancel()
-        # Nobody wants to know what became of them.
-        asked.add_done_callback(asyncio.Future.exception)
-        return [_ENDED]
+        try:
+            if name not in self._ended:
+                await asyncio.wait({asked, over}, return_when=asyncio.FIRST_COMPLETED)
+            return asked.result() if asked.done() else [_ENDED]
+        finally:
+            del self._sent[name]
+            asked.cancel()
 
     async def meet(
         self,
@@ -84,7 +83,12 @@ class Meetings:
         here.shares.append(share)
         if len(here.shares) == members:
             del self._waiting[name]
-            here.made.set_result(await make(here.shares))
+            made = _ENDED
+            try:
+                made = await make(here.shares)
+            finally:
+                # Whoever makes it may be cancelled, and the others wait for it.
+                here.made.set_result(made)
         # Who asks may be told to wait no longer, and the others wait for the same.
         return await asyncio.shield(here.made), mine
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import pickle
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import numpy as np
@@ -141,3 +142,64 @@ def test_of_answers_that_are_not_waited_for_nothing_is_said() -> None:
 
     asyncio.run(run())
     assert said == []
+
+
+def quietly(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine, and hold it to leave no exception that nobody retrieves."""
+    said: list[dict[str, Any]] = []
+
+    async def listen() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        await run()
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(listen())
+    assert said == []
+
+
+def test_answers_that_come_late_are_nobodys() -> None:
+    async def run() -> None:
+        meetings, begun = Meetings(), asyncio.Event()
+
+        async def ask() -> Any:
+            begun.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                raise OSError("the worker closes")
+
+        waiting = asyncio.create_task(meetings.answers("call", [ask(), ask()]))
+        await begun.wait()
+        meetings.end("call")
+        (answer,) = await waiting
+        assert answer["status"] == "declined"
+        begun.clear()
+        waiting = asyncio.create_task(meetings.answers("other", [ask()]))
+        await begun.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not meetings._sent
+        await asyncio.sleep(0.01)
+
+    quietly(run)
+
+
+def test_others_do_not_wait_for_a_place_that_is_cancelled() -> None:
+    async def run() -> None:
+        meetings, begun = Meetings(), asyncio.Event()
+
+        async def make(shares: Any) -> Any:
+            begun.set()
+            await asyncio.sleep(60)
+
+        other = asyncio.create_task(meetings.meet("call", [], 2, make))
+        await asyncio.sleep(0)
+        last = asyncio.create_task(meetings.meet("call", [], 2, make))
+        await begun.wait()
+        last.cancel()
+        answer, _ = await asyncio.wait_for(other, 5)
+        assert answer["status"] == "declined"
+
+    quietly(run)
