@@ -138,6 +138,9 @@ def forget(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Client]:
+    # So that all modules are there, to be put back.
+    for name in ("client", "plugin", "page"):
+        importlib.import_module(f"dask_coop.cluster.{name}")
     with in_this_process(2) as client:
         yield client
 
@@ -339,3 +342,27 @@ def test_what_cannot_be_shown_is_left_out(
     told = shown()
     assert any(row.name in each for each in told), told
     assert fallbacks() == []
+
+
+@pytest.mark.parametrize("name", ["AddKeysMsg", "rpc", "handlers", "http_application"])
+def test_servers_start_in_any_case(
+    cluster: Client, shown: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    scheduler = cluster.cluster.scheduler
+    worker, *_ = cluster.cluster.workers.values()
+
+    async def start(server: Any) -> None:
+        # As a server does that was started with --preload dask_coop.
+        await dc.dask_setup(server)
+        if server is scheduler and SchedulerRounds.name in scheduler.plugins:
+            await scheduler.plugins[SchedulerRounds.name].start(scheduler)
+
+    for key in (SchedulerRounds.name, monitor.Monitor.name):
+        scheduler.plugins.pop(key, None)
+    with monkeypatch.context() as patch:
+        for row in PRIVATE:
+            if row.name == name:
+                take_away(patch, row)
+        for server in (scheduler, worker):
+            cluster.sync(start, server)
+    assert any(name in each for each in shown())
