@@ -249,8 +249,15 @@ async def dask_setup(node: Any) -> None:
     """Warm a worker, or let a scheduler show us, that was started with ``--preload dask_coop``."""
     from distributed import Scheduler, Worker
 
-    from dask_coop.cluster.plugin import CoopPlugin
-    from dask_coop.cluster.scheduler import SchedulerRounds
+    from dask_coop.cluster.private import logger, said
+
+    try:
+        from dask_coop.cluster.plugin import CoopPlugin
+        from dask_coop.cluster.scheduler import SchedulerRounds
+    except ImportError as error:
+        # The node starts, and calls are graphs.
+        logger.warning("no collectives on this %s: %s", type(node).__name__, said(error))
+        return
 
     if isinstance(node, Worker):
         await node.plugin_add(CoopPlugin(), catch_errors=False)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -32,7 +32,9 @@ def count(activity: str, value: float = 1, unit: str = "count") -> None:
     # Importing distributed takes long, and only where it is there is a meter.
     metrics = sys.modules.get("distributed.metrics")
     if (meter := getattr(metrics, "context_meter", None)) is not None:
-        meter.digest_metric(activity, value, unit)
+        # What is counted is only shown, so no call fails for it.
+        with suppress(Exception):
+            meter.digest_metric(activity, value, unit)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
@@ -32,6 +32,15 @@ REMEMBERED = 1000
 
 #: Seconds between two times at which a scheduler is told that it is not idle, at most.
 LOOK = 0.5
+
+
+Waited = TypeVar("Waited", bound=asyncio.Future[Any])
+
+
+def owned(future: Waited) -> Waited:
+    """Return a future whose exception is retrieved, also if whoever waits for it is cancelled."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return future
 
 
 class Call:
@@ -124,7 +133,7 @@ class Calls:
         if client not in self._scheduler.clients or name in self._left:
             call.close()
             return _LEFT
-        task = asyncio.create_task(call)
+        task = owned(asyncio.create_task(call))
         self._tasks[name] = client, task
         if self._awake is None:
             self._awake = asyncio.create_task(self._stay_awake())

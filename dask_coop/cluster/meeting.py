@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_coop.algebra.monoids import State
+from dask_coop.cluster.calls import owned
 from dask_coop.cluster.jobs import Stacked
 
 Answer = dict[str, Any]
@@ -53,7 +54,7 @@ class Meetings:
 
         It would take its time to find out that a place is not there any more.
         """
-        asked = asyncio.gather(*asks)
+        asked = owned(asyncio.gather(*asks))
         over = self._sent[name] = asyncio.get_running_loop().create_future()
         try:
             if name not in self._ended:
@@ -62,8 +63,6 @@ class Meetings:
         finally:
             del self._sent[name]
             asked.cancel()
-            # Nobody wants to know what became of them.
-            asked.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def meet(
         self,

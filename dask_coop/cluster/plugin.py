@@ -96,7 +96,7 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
             logger.info("dask_coop: no GPU on %s (%s); NumPy chunks only", worker.address, missing)
             return None
         sharing = None
-        if WorkerGpus.name in worker.plugins:
+        if WorkerGpus.name in getattr(worker, "plugins", {}):
             # As it was started; whoever registers another plugin of ours need not know.
             self.all_gpus = True
         elif self.all_gpus:
@@ -116,9 +116,9 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
             _close_rings()
 
     async def _refuse(self, worker: Worker, reason: str) -> None:
-        if worker.periodic_callbacks["heartbeat"].is_running():
-            # It was there before: to register the plugin again is to say so again.
-            with suppress(ValueError):
+        with suppress(ValueError, AttributeError, KeyError):
+            if worker.periodic_callbacks["heartbeat"].is_running():
+                # It was there before: to register the plugin again is to say so again.
                 await worker.scheduler.unregister_worker_plugin(name=self.name)
         raise RuntimeError(reason)
 

@@ -22,7 +22,7 @@ from distributed.protocol import Serialize
 from distributed.scheduler import TaskState, WorkerState
 
 from dask_coop.cluster import monitor
-from dask_coop.cluster.calls import Budget, Call, Calls
+from dask_coop.cluster.calls import Budget, Call, Calls, owned
 from dask_coop.cluster.counts import showing
 from dask_coop.cluster.jobs import Stacked
 from dask_coop.cluster.private import refusing, relied_on, relying, require
@@ -309,7 +309,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
     def _end(self, members: Iterable[str], name: str) -> None:
         """Tell workers that a call has ended, and wait for none that may be stopped."""
         for address in members:
-            told = asyncio.create_task(send(self._scheduler, address, END, name=name))
+            told = owned(asyncio.create_task(send(self._scheduler, address, END, name=name)))
             self._telling.add(told)
             told.add_done_callback(self._telling.discard)
 
@@ -422,7 +422,7 @@ def _asking() -> Iterator[list[asyncio.Task[Answer]]]:
         yield asked
     finally:
         for each in asked:
-            each.cancel()
+            owned(each).cancel()
 
 
 async def _packed(parts: Parts) -> AsyncIterator[tuple[str, list[bytes]]]:

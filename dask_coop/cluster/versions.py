@@ -164,9 +164,9 @@ def _maker() -> Callable[..., Any]:
                     return decline(worker, where)
                 reason = told.format(where, found)
                 sys.meta_path.insert(0, Refusal(reason))
-                if worker.periodic_callbacks["heartbeat"].is_running():
-                    # It was there before: to register the plugin again is to say so again.
-                    with suppress(ValueError):
+                with suppress(ValueError, AttributeError, KeyError):
+                    if worker.periodic_callbacks["heartbeat"].is_running():
+                        # It was there before: to register the plugin again is to say so again.
                         await worker.scheduler.unregister_worker_plugin(name="dask-coop")
                 raise RuntimeError(reason)
 

@@ -56,7 +56,7 @@ from distributed.worker_state_machine import AddKeysMsg
 from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.cluster import monitor
-from dask_coop.cluster.calls import Call
+from dask_coop.cluster.calls import Call, owned
 from dask_coop.cluster.jobs import Stacked, combined_groups, stack
 from dask_coop.cluster.meeting import Meetings, joined, shares
 from dask_coop.cluster.private import refusing, relied_on, relying, require, said
@@ -207,7 +207,11 @@ class _WorkerSide:
         own = _items(items)
         message = {"job": job, "groups": groups, **call.message}
         asked = [
-            asyncio.create_task(send(self._worker, a, REDUCE, items=part, below=rest, **message))
+            owned(
+                asyncio.create_task(
+                    send(self._worker, a, REDUCE, items=part, below=rest, **message)
+                )
+            )
             for (a, part), *rest in _halves(below)
         ]
         mine = await self._answer(self._reduce_mine, call, job, own)
@@ -406,7 +410,7 @@ class _WorkerSide:
             begun = [self._executor.submit(copy_context().run, begin, i) for i in [*waiting]]
         except RuntimeError as error:
             raise Absent(f"worker {self._worker.address} closes: {error}") from None
-        asked = [*map(asyncio.wrap_future, begun)]
+        asked = [owned(asyncio.wrap_future(each)) for each in begun]
         await asyncio.wait(asked, timeout=call.seconds)
         if is_late := bool(waiting):
             call.is_over = True
@@ -443,7 +447,7 @@ class _WorkerSide:
 @monitor.counted_message
 async def send(server: Scheduler | Worker, address: str, handler: str, **message: Any) -> Answer:
     """Send a worker its part of a round; one that is lost or silent declines."""
-    asked = asyncio.ensure_future(_send(server, address, handler, message))
+    asked = owned(asyncio.ensure_future(_send(server, address, handler, message)))
     try:
         if isinstance(server, Scheduler):
             among = {address, *(other for other, _ in message.get("below", ()))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 import time
@@ -15,7 +16,7 @@ from uuid import uuid4
 import dask
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import CancelledError, Client
 from distributed.comm import CommClosedError
 from support.clusters import eventually, in_this_process, spread, values
 
@@ -231,3 +232,25 @@ def test_who_waits_in_line_may_give_up() -> None:
         assert budget._left == 10
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_worker_that_closes_in_the_middle_of_a_sweep_logs_nothing_of_ours(
+    client: Client, caplog: pytest.LogCaptureFixture, tmp_path: Path, chunks: int
+) -> None:
+    x = spread(client, 4)
+    worker, *_ = client.cluster.workers.values()
+
+    def close() -> None:
+        eventually(lambda: len([*tmp_path.iterdir()]) >= chunks)
+        client.sync(worker.close)
+
+    thread = threading.Thread(target=close)
+    thread.start()
+    # Its chunks were scattered, so a graph has nothing to make them of.
+    with pytest.raises(CancelledError):
+        values(client, dc.scan(x, slow(0.1, tmp_path), engine="collective"))
+    thread.join()
+    del x
+    gc.collect()
+    assert [r.getMessage() for r in caplog.records if r.name == "asyncio"] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import pickle
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import numpy as np
@@ -209,3 +210,45 @@ def test_of_a_wait_for_answers_that_is_cancelled_nothing_stays() -> None:
         assert not meetings._sent
 
     asyncio.run(run())
+
+
+def quietly(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine, and hold it to leave no exception that nobody retrieves."""
+    said: list[dict[str, Any]] = []
+
+    async def listen() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        await run()
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(listen())
+    assert said == []
+
+
+def test_answers_that_come_late_are_nobodys() -> None:
+    async def run() -> None:
+        meetings, begun = Meetings(), asyncio.Event()
+
+        async def ask() -> Any:
+            begun.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                raise OSError("the worker closes")
+
+        waiting = asyncio.create_task(meetings.answers("call", [ask(), ask()]))
+        await begun.wait()
+        meetings.end("call")
+        (answer,) = await waiting
+        assert answer["status"] == "declined"
+        begun.clear()
+        waiting = asyncio.create_task(meetings.answers("other", [ask()]))
+        await begun.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not meetings._sent
+        await asyncio.sleep(0.01)
+
+    quietly(run)

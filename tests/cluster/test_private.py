@@ -14,6 +14,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -45,6 +47,14 @@ def found(of: str) -> Any:
         return getattr(importlib.import_module(module), name)
 
 
+@cache
+def texts_of(kind: type) -> list[str]:
+    """Return the files in which a class, and those that it is made of, are written."""
+    modules = {each.__module__ for each in kind.__mro__}
+    found = [sys.modules[name] for name in modules if name.startswith("distributed")]
+    return [Path(str(module.__file__)).read_text() for module in found]
+
+
 def name_of(row: Private) -> str:
     return f"{row.of.rpartition('.')[2]}.{row.name}"
 
@@ -57,9 +67,7 @@ def test_a_name_is_used_and_is_there(row: Private) -> None:
     thing = found(row.of)
     if not hasattr(thing, row.name):
         # What instances have is set by a method.
-        kinds = [kind for kind in thing.__mro__ if kind.__module__.startswith("distributed")]
-        sources = map(inspect.getsource, kinds)
-        assert any(re.search(rf"\bself\.{row.name}\b", source) for source in sources)
+        assert any(re.search(rf"\bself\.{row.name}\b", text) for text in texts_of(thing))
 
 
 def is_ours(frame: Any) -> bool:
@@ -130,6 +138,9 @@ def forget(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Client]:
+    # So that all modules are there, to be put back.
+    for name in ("client", "plugin", "page"):
+        importlib.import_module(f"dask_coop.cluster.{name}")
     with in_this_process(2) as client:
         yield client
 
@@ -331,3 +342,27 @@ def test_what_cannot_be_shown_is_left_out(
     told = shown()
     assert any(row.name in each for each in told), told
     assert fallbacks() == []
+
+
+@pytest.mark.parametrize("name", ["AddKeysMsg", "rpc", "handlers", "http_application"])
+def test_servers_start_in_any_case(
+    cluster: Client, shown: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    scheduler = cluster.cluster.scheduler
+    worker, *_ = cluster.cluster.workers.values()
+
+    async def start(server: Any) -> None:
+        # As a server does that was started with --preload dask_coop.
+        await dc.dask_setup(server)
+        if server is scheduler and SchedulerRounds.name in scheduler.plugins:
+            await scheduler.plugins[SchedulerRounds.name].start(scheduler)
+
+    for key in (SchedulerRounds.name, monitor.Monitor.name):
+        scheduler.plugins.pop(key, None)
+    with monkeypatch.context() as patch:
+        for row in PRIVATE:
+            if row.name == name:
+                take_away(patch, row)
+        for server in (scheduler, worker):
+            cluster.sync(start, server)
+    assert any(name in each for each in shown())
