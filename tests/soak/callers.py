@@ -56,6 +56,8 @@ def call(client: Client, begun: str, function: str) -> None:
 
 def main(address: str, begun: str, function: str) -> None:
     """Call from a process of its own."""
+    # A job of a shell's background ignores it, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with Client(address, set_as_default=False) as client:
         call(client, begun, function)
 
