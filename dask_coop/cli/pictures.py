@@ -104,4 +104,5 @@ def _require_true_tiff(path: Path) -> None:
             handle.seek(at + kind.tagnosize + count * kind.tagsize)
             at = struct.unpack(kind.offsetformat, handle.read(kind.offsetsize))[0]
         series = file.series[0]
-        require_room(str(path), math.prod(series.shape) * np.dtype(series.dtype).itemsize)
+        nbytes = math.prod(series.shape) * np.dtype(series.dtype).itemsize
+        require_room(str(path), nbytes, handle.size)

@@ -575,3 +575,16 @@ def test_directories_of_a_tiff_fit_into_it(tmp_path: Path) -> None:
         whole += struct.pack("<HI", 1, begin + 6 * (i - 1))
     path.write_bytes(whole)
     assert "its directories are longer than the file" in refused(path)
+
+
+def test_a_small_tiff_that_claims_much_is_refused(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    path = tmp_path / "x.tif"
+    tifffile.imwrite(path, VALUES)
+    with tifffile.TiffFile(path) as file:
+        tag = file.pages[0].tags["ImageLength"]
+        at, size = tag.valueoffset, tag.valuebytecount
+    whole = bytearray(path.read_bytes())
+    whole[at : at + size] = (10**7 if size == 4 else 2**16 - 1).to_bytes(size, "little")
+    path.write_bytes(whole)
+    assert "says that it has 480,000,000 bytes, which would be held in memory" in refused(path)
