@@ -580,11 +580,16 @@ def test_directories_of_a_tiff_fit_into_it(tmp_path: Path) -> None:
 def test_a_small_tiff_that_claims_much_is_refused(tmp_path: Path) -> None:
     tifffile = pytest.importorskip("tifffile")
     path = tmp_path / "x.tif"
-    tifffile.imwrite(path, VALUES)
-    with tifffile.TiffFile(path) as file:
-        tag = file.pages[0].tags["ImageLength"]
-        at, size = tag.valueoffset, tag.valuebytecount
-    whole = bytearray(path.read_bytes())
-    whole[at : at + size] = (10**7 if size == 4 else 2**16 - 1).to_bytes(size, "little")
-    path.write_bytes(whole)
-    assert "says that it has 480,000,000 bytes, which would be held in memory" in refused(path)
+    for rows, said in ((None, "says that it has 480,000,000 bytes"), (1, "more strips or tiles")):
+        tifffile.imwrite(path, VALUES, rowsperstrip=rows)
+        with tifffile.TiffFile(path) as file:
+            tags = file.pages[0].tags
+            claims = {tags["ImageLength"]: 10**7 if rows is None else 60_000}
+            if rows is None:
+                claims[tags["RowsPerStrip"]] = 10**7
+        whole = bytearray(path.read_bytes())
+        for tag, number in claims.items():
+            at, size = tag.valueoffset, tag.valuebytecount
+            whole[at : at + size] = number.to_bytes(size, "little")
+        path.write_bytes(whole)
+        assert said in refused(path)
