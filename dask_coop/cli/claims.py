@@ -21,6 +21,9 @@ from dask_coop.errors import UserError
 #: A graph of more chunks takes gigabytes, and hours.
 MOST_CHUNKS = 100_000
 
+#: Sparse TIFFs of one number may be this much larger than their files, and no others.
+MOST_PACKED = 100_000
+
 #: HDF5 has no larger ones.
 MOST_BLOCK_BYTES = 1 << 32
 
@@ -107,17 +110,27 @@ def require_feasible(
         )
 
 
-def require_room(text: str, nbytes: int) -> None:
-    """Refuse what is held in memory as a whole, and is larger than what there is.
+def require_room(text: str, nbytes: int, stored: int) -> None:
+    """Refuse what is held in memory as a whole, and is larger than what there can be.
+
+    Parameters
+    ----------
+    text : str
+        What it is called.
+    nbytes : int
+        What it says that it has.
+    stored : int
+        The bytes of its file.
 
     Raises
     ------
     UserError
-        If the system says that less is available.
+        If it is more than `MOST_PACKED` times as large as the file, or than is available.
     """
     available = psutil.virtual_memory().available
-    if nbytes > available:
+    if nbytes > min(available, MOST_PACKED * stored):
         raise UserError(
-            f"{text}: the file says that it has {nbytes:,} bytes, which would be held in memory, "
-            f"and {available:,} are available. If it is right, make a .npy of it, which is mapped"
+            f"{text}: the file says that it has {nbytes:,} bytes, which would be held in memory; "
+            f"it has {stored:,} bytes itself, and {available:,} are available. If it is right, "
+            "make a .npy of it, which is mapped"
         )

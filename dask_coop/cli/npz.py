@@ -43,7 +43,8 @@ def open_npz(text: str, path: Path, dataset: str | None) -> dict[str, np.ndarray
             }
             names = [*members] if dataset is None else [choose(path, [*members], dataset)]
             # All before any is read.
-            require_room(text, sum(_claim(file, members[name]) for name in names))
+            claimed = sum(_claim(file, members[name]) for name in names)
+            require_room(text, claimed, path.stat().st_size)
             return {name: _read(file, members[name]) for name in names}
     except UserError:
         raise

@@ -104,4 +104,8 @@ def _require_true_tiff(path: Path) -> None:
             handle.seek(at + kind.tagnosize + count * kind.tagsize)
             at = struct.unpack(kind.offsetformat, handle.read(kind.offsetsize))[0]
         series = file.series[0]
-        require_room(str(path), math.prod(series.shape) * np.dtype(series.dtype).itemsize)
+        # Each has an entry in a table, and is looked at.
+        if math.prod(series.keyframe.chunked) > handle.size:
+            raise ValueError("it says that it has more strips or tiles than bytes")
+        nbytes = math.prod(series.shape) * np.dtype(series.dtype).itemsize
+        require_room(str(path), nbytes, handle.size)

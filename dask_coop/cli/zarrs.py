@@ -162,9 +162,10 @@ class _Folder:
 
     def __init__(self, path: Path | str) -> None:
         self.path, self.is_local, self._seen = path, isinstance(path, Path), 0
+        # That it is missing is said by the command.
+        import zarr  # noqa: F401
+
         try:
-            # With Zarr that lacks one of its own needs, too.
-            import zarr  # noqa: F401
             from fsspec.core import url_to_fs
             from fsspec.implementations.local import LocalFileSystem
 

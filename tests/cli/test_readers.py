@@ -575,3 +575,21 @@ def test_directories_of_a_tiff_fit_into_it(tmp_path: Path) -> None:
         whole += struct.pack("<HI", 1, begin + 6 * (i - 1))
     path.write_bytes(whole)
     assert "its directories are longer than the file" in refused(path)
+
+
+def test_a_small_tiff_that_claims_much_is_refused(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    path = tmp_path / "x.tif"
+    for rows, said in ((None, "says that it has 480,000,000 bytes"), (1, "more strips or tiles")):
+        tifffile.imwrite(path, VALUES, rowsperstrip=rows)
+        with tifffile.TiffFile(path) as file:
+            tags = file.pages[0].tags
+            claims = {tags["ImageLength"]: 10**7 if rows is None else 60_000}
+            if rows is None:
+                claims[tags["RowsPerStrip"]] = 10**7
+        whole = bytearray(path.read_bytes())
+        for tag, number in claims.items():
+            at, size = tag.valueoffset, tag.valuebytecount
+            whole[at : at + size] = number.to_bytes(size, "little")
+        path.write_bytes(whole)
+        assert said in refused(path)

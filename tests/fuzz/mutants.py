@@ -27,6 +27,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -385,6 +386,10 @@ def worker(kind: str, seed: int, first: int, last: int, folder: str) -> None:
         read(path, [0])
     signal.signal(signal.SIGALRM, _alarm)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Before the machine runs out of memory.
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + 2 * PICTURE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
     for index in range(first, last):
         print(json.dumps({"index": index}), file=answers)
         signal.alarm(SECONDS)
@@ -410,15 +415,27 @@ def run(kind: str, seed: int, count: int, shown: Callable[[Failure], None]) -> N
             assert process.stdout is not None
             said: dict[str, Any] = {}
             with process:
+                # Libraries may be where no signal reaches them.
+                timer = _end_after(process, 10 * SECONDS)
                 for line in process.stdout:
+                    timer.cancel()
+                    timer = _end_after(process, 3 * SECONDS)
                     said = json.loads(line)
                     if "what" in said:
                         shown(Failure(kind, seed, **said))
+                timer.cancel()
             index = int(said.get("index", first))
             if process.returncode == 0:
                 return
             shown(Failure(kind, seed, index, f"the process ended with {process.returncode}"))
             first = index + 1
+
+
+def _end_after(process: subprocess.Popen[str], seconds: float) -> threading.Timer:
+    timer = threading.Timer(seconds, process.kill)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def main() -> int:
