@@ -48,6 +48,7 @@ from support.clusters import (
 import dask_coop as dc
 from dask_coop.cluster import client as cluster_client
 from dask_coop.cluster import scheduler as cluster_scheduler
+from dask_coop.cluster.futures import is_persisted
 from dask_coop.cluster.worker import REDUCE, SCAN
 from dask_coop.graph import prefixes
 
@@ -643,7 +644,7 @@ def test_windows_are_lazy_whatever_the_engine(client: Client) -> None:
             partial(dc.box_filter, size=3),
             dc.integral_image,
         ):
-            assert not cluster_client.is_persisted(call(x))
+            assert not is_persisted(call(x))
             with pytest.raises(TypeError, match="unexpected keyword argument 'engine'"):
                 call(x, engine="collective")
     assert not any(asked(client).values())
