@@ -143,8 +143,8 @@ def from_a_task(begun: str, function: str) -> None:
 
 
 WAYS = {
-    "clients closed": Leaver.close,
     "processes killed": Leaver.kill,
+    "clients closed": Leaver.close,
     "processes interrupted": Leaver.interrupt,
     "workers killed in a task that calls": Leaver.lose,
 }
