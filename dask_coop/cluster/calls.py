@@ -7,7 +7,7 @@ there is a connection to each of them; until then it waits in line, and after th
     client --> in line: states --> where the chunks are --> in line: connections --> rounds
 
 It ends with its caller: one that is interrupted says so, and one that is closed or killed is
-removed from the scheduler. To distributed a call is work: the cluster is not idle meanwhile, and no
+removed from the scheduler. It ends, too, when its chunks are cancelled. To distributed a call is work: the cluster is not idle meanwhile, and no
 worker that takes part is among those that an adaptive cluster may close.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -126,6 +126,7 @@ class Calls:
         self._tasks: dict[str, tuple[str, asyncio.Task[Answer]]] = {}
         self._left: deque[str] = deque(maxlen=REMEMBERED)
         self._at_work: Counter[str] = Counter()
+        self._chunks: dict[str, list[Any]] = {}
         self._awake: asyncio.Task[None] | None = None
 
     async def run(self, name: str, client: str, call: Coroutine[Any, Any, Answer]) -> Answer:
@@ -158,18 +159,35 @@ class Calls:
                 task.cancel()
 
     @contextmanager
-    def at_work(self, workers: Iterable[str]) -> Iterator[None]:
-        """Have workers count as working, by their addresses."""
-        workers = [*workers]
+    def at_work(self, name: str, chunks: Mapping[str, Any]) -> Iterator[None]:
+        """Have workers count as working, and end a call whose chunks nobody wants any more.
+
+        Parameters
+        ----------
+        name : str
+            That of the call.
+        chunks : mapping
+            By the addresses of the workers, the key of one of the chunks of each.
+        """
+        workers = [*chunks]
         self._at_work.update(workers)
+        self._chunks[name] = [*chunks.values()]
         try:
             yield
         finally:
             self._at_work -= Counter(workers)
+            del self._chunks[name]
 
     def spared(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
         """Return those workers that have nothing to do for a call."""
         return [worker for worker in workers if worker.address not in self._at_work]
+
+    def _end_cancelled(self) -> None:
+        """End calls whose chunks the scheduler has forgotten: a client has cancelled them."""
+        tasks = self._scheduler.tasks
+        for name, keys in [*self._chunks.items()]:
+            if not any(key in tasks for key in keys):
+                self.end(name)
 
     async def _stay_awake(self) -> None:
         """Have the scheduler not be idle while there are calls."""
@@ -178,6 +196,7 @@ class Calls:
             pause = min(LOOK, idle / 4) if idle else LOOK
             while self._tasks:
                 self._scheduler.idle_since = None
+                self._end_cancelled()
                 await asyncio.sleep(pause)
             self._scheduler.idle_since = None
         except Exception as error:
@@ -187,4 +206,7 @@ class Calls:
             self._awake = None
 
 
-_LEFT: Answer = {"status": "declined", "reason": "the caller has left"}
+_LEFT: Answer = {
+    "status": "declined",
+    "reason": "its caller has left, or its chunks were cancelled",
+}

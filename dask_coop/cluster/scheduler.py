@@ -136,7 +136,7 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                 async with budget.hold(call.nbytes, call.seconds):
                     parts = await self._parts(items)
                     try:
-                        with self._calls.at_work(parts):
+                        with self._calls.at_work(call.name, _one_each(parts)):
                             return await part(call, parts, **message)
                     except asyncio.CancelledError:
                         self._end(parts, call.name)
@@ -399,6 +399,11 @@ class SchedulerRounds(Portable, SchedulerPlugin):  # type: ignore[misc]
                         task.set_nbytes(size)
                 await asyncio.sleep(0)
         return None
+
+
+def _one_each(parts: Parts) -> dict[str, Any]:
+    """Return the key of a chunk of every worker."""
+    return {address: keys[0] for address, ((_, keys, _), *_) in parts.items()}
 
 
 def _uncollected(release: Callable[..., None]) -> Callable[..., None]:

@@ -29,6 +29,9 @@ from dask_coop.errors import Absent
 pytestmark = pytest.mark.xdist_group("collective_calls")
 
 
+LEFT = "its caller has left, or its chunks were cancelled"
+
+
 def slow(seconds: float, begun: Path | None = None) -> dc.Monoid:
     """Return a sum whose base sums workers make, and that takes its time over each chunk."""
 
@@ -162,6 +165,29 @@ def test_work_ends_with_its_caller(
     assert fallbacks() == []
 
 
+@pytest.mark.parametrize("function", [dc.reduce, dc.scan])
+def test_work_ends_when_its_chunks_are_cancelled(
+    client: Client, fallbacks: Any, tmp_path: Path, function: Callable[..., Any]
+) -> None:
+    x, small = spread(client, 60), spread(client, 2)
+
+    def cancel() -> None:
+        eventually(lambda: any(tmp_path.iterdir()))
+        client.cancel(x)
+
+    with ThreadPoolExecutor(1) as pool:
+        cancelled = pool.submit(cancel)
+        with pytest.raises(CancelledError):
+            values(client, function(x, slow(0.2, tmp_path), engine="collective"))
+        cancelled.result()
+    # It would take 6 s.
+    start = time.monotonic()
+    assert dc.sum(small, engine="collective") == sum(range(12))
+    assert time.monotonic() - start < 3
+    assert len([*tmp_path.iterdir()]) < 30
+    assert fallbacks() == [f"{function.__name__} runs as a graph: {LEFT}"]
+
+
 def test_a_call_that_was_left_before_it_came(client: Client, fallbacks: Any) -> None:
     rounds = client.cluster.scheduler.plugins[SchedulerRounds.name]
     client.sync(rounds.leave, "early")
@@ -169,7 +195,7 @@ def test_a_call_that_was_left_before_it_came(client: Client, fallbacks: Any) -> 
     async def call() -> Any:
         return await rounds._calls.run("early", client.id, asyncio.sleep(99))
 
-    assert client.sync(call) == {"status": "declined", "reason": "the caller has left"}
+    assert client.sync(call) == {"status": "declined", "reason": LEFT}
 
 
 def endless(goes_on: Path) -> dc.Monoid:
