@@ -7,8 +7,9 @@ there is a connection to each of them; until then it waits in line, and after th
     client --> in line: states --> where the chunks are --> in line: connections --> rounds
 
 It ends with its caller: one that is interrupted says so, and one that is closed or killed is
-removed from the scheduler. It ends, too, when its chunks are cancelled. To distributed a call is work: the cluster is not idle meanwhile, and no
-worker that takes part is among those that an adaptive cluster may close.
+removed from the scheduler. It ends, too, when its chunks are cancelled. To distributed a call is
+work: the cluster is not idle meanwhile, and no worker that takes part is among those that an
+adaptive cluster may close.
 """
 
 from __future__ import annotations
