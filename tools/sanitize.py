@@ -40,17 +40,19 @@ from dask_coop.algebra.scan_spec import ScanSpec
 
 REPOSITORY = Path(__file__).parents[1]
 
+# A host's backtrace keeps the frames of every launch in Python, and the arrays in them.
+_QUIET = ("--show-backtrace", "device")
 # cuda-bindings asks the driver for functions that it is too old for: no error of ours. Those of
 # launches are raised in Python.
 TOOLS = {
-    "memcheck": ("--report-api-errors", "no"),
-    "racecheck": (),
-    "synccheck": (),
-    "initcheck": (),
+    "memcheck": (*_QUIET, "--report-api-errors", "no"),
+    "racecheck": _QUIET,
+    "synccheck": _QUIET,
+    "initcheck": _QUIET,
 }
 
 #: What a process allocates on a GPU at most, and the most states of groups in a case.
-MOST_BYTES, MOST_STATES = 1 << 30, 1 << 22
+MOST_BYTES, MOST_STATES = 1 << 30, 1 << 23
 
 #: Random cases of each family of tests/fuzz.
 RANDOM = 3
