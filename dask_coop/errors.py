@@ -44,6 +44,10 @@ class Incompatible(Declined, Absent):
     """What engine="collective" cannot run because distributed or Dask is not as it expects."""
 
 
+class Closed(RuntimeError):
+    """Pinned memory, and the threads that copy through it, were given back in the middle."""
+
+
 class FallbackWarning(UserWarning):
     """What is left to Dask's function or runs as a graph, where ``coop.fallback`` is "warn"."""
 

@@ -20,7 +20,18 @@ TESTS = {
     **{
         f"dask_coop/{folder}": ["test_architecture.py", folder]
         for folder in (
-            *("algebra", "api", "chunks", "cli", "cluster", "cuda", "graph", "node", "xarray"),
+            *(
+                "algebra",
+                "api",
+                "chunks",
+                "cli",
+                "cluster",
+                "compiled",
+                "cuda",
+                "graph",
+                "node",
+                "xarray",
+            ),
         )
     },
     "dask_coop/api/labelled.py": ["test_architecture.py", "api", "xarray"],

@@ -117,8 +117,8 @@ def installed(chunks: Chunks = "numpy") -> Iterator[None]:
     1.0
     """
     block = object()
-    _want(block, chunks)
     try:
+        _want(block, chunks)
         yield
     finally:
         _want(block, None)

@@ -104,13 +104,14 @@ def _replace(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]]) -> 
     """Replace the first function of each pair by the second one, wherever modules have it."""
     new = {id(old): new for old, new in pairs}
     for names in (*map(vars, _modules()), _HANDLED_FUNCTIONS):
-        for name, value in [*names.items()]:
+        for name, value in names.copy().items():
             if id(value) in new:
                 names[name] = new[id(value)]
 
 
 def _modules() -> Iterator[ModuleType]:
-    for name, module in [*sys.modules.items()]:
+    # Other threads import meanwhile, and a copy is one step for them.
+    for name, module in sys.modules.copy().items():
         is_theirs = any(name == p or name.startswith(f"{p}.") for p in PACKAGES)
         # Tests compare functions with others.
         if is_theirs and isinstance(module, ModuleType) and ".tests" not in name:

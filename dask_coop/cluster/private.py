@@ -215,7 +215,7 @@ PRIVATE: tuple[Private, ...] = (
     Private(
         _WORKER,
         "plugin_add",
-        "cluster/plugin cluster/gpus",
+        "cluster/plugin cluster/preload",
         "by which it uses all GPUs",
         "`dask-coop worker` does not start",
     ),

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from dask_coop.errors import Closed
+
 #: The fewest threads that copy an array beside others, if there are as many.
 SHARE = 2
 
@@ -41,10 +43,6 @@ class FileRange(NamedTuple):
     descriptor: int
     offset: int
     direct: bool
-
-
-class Closed(RuntimeError):
-    """Raised where the threads of a ring have ended: another ring has new ones."""
 
 
 class Buffer(Protocol):
@@ -162,7 +160,7 @@ class Ring:
         try:
             return self._pool.submit(work)
         except RuntimeError as error:
-            raise Closed(str(error)) from error
+            raise Closed(f"the threads that copy have ended: {error}") from error
 
     def _buffers(self) -> Own:
         """Return the buffers of this thread, which are made by the first copy."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
@@ -15,10 +15,6 @@ from typing import Any, Generic, TypeVar
 from dask_coop.cuda.ring import cores
 
 T = TypeVar("T")
-
-
-class _Interrupted(Exception):
-    """Raised to those who wait for a thread that an interrupt, or its exit, has stopped."""
 
 
 class once(Generic[T]):
@@ -38,7 +34,7 @@ class once(Generic[T]):
             if (result := self._results.get(given)) is None:
                 self._do(given)
                 continue
-            with suppress(_Interrupted):
+            with suppress(CancelledError):
                 return result.result()
 
     def _do(self, given: tuple[Any, ...]) -> None:
@@ -51,8 +47,10 @@ class once(Generic[T]):
         except BaseException as error:
             if self._results.get(given) is mine:
                 del self._results[given]
-            if not mine.done():
-                mine.set_exception(error if isinstance(error, Exception) else _Interrupted())
+            if isinstance(error, Exception) and not mine.done():
+                mine.set_exception(error)
+            # Others that wait for a thread which is interrupted, or exits, take its place.
+            mine.cancel()
             raise
 
     def has(self, *given: Any) -> bool:

@@ -29,8 +29,9 @@ import numpy as np
 from cupy.cuda import driver, runtime
 
 from dask_coop.cuda.host_memory import HostMemory
-from dask_coop.cuda.ring import Closed, Counter, Own, Ring, check_file, cores, runs
+from dask_coop.cuda.ring import Counter, Own, Ring, check_file, cores, runs
 from dask_coop.cuda.ring import FileRange as FileRange
+from dask_coop.errors import Closed
 
 Array = Any
 Host = np.ndarray[Any, Any]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from support.fake_driver import FakeDriver
 
-from dask_coop.cuda.ring import Closed, Counter, Own, Ring
+from dask_coop.cuda.ring import Counter, Own, Ring
+from dask_coop.errors import Closed
 
 
 def ring(driver: FakeDriver, threads: int = 3) -> Ring:
