@@ -44,6 +44,9 @@ PAUSE = 0.15
 JUDGED = 8
 
 CONFIG = {
+    # What is kept of events and messages is full before growth is judged.
+    "distributed.admin.log-length": 100,
+    "distributed.admin.low-level-log-length": 100,
     "distributed.scheduler.allowed-failures": 1000,
     "distributed.worker.memory.rebalance.measure": "managed",
     "distributed.worker.profile.enabled": False,
