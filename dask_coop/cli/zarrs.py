@@ -106,10 +106,14 @@ def open_zarr(path: Path | str, dataset: str | None) -> tuple[ZarrArray, str, di
         codecs = {key: document[key] for key in document.keys() - {"attributes"}}
         _require_numbers(path, name, codecs)
     try:
-        return _open(f"{path}/{name}".rstrip("/"), node, name)
+        opened = _open(f"{path}/{name}".rstrip("/"), node, name)
     # Whatever else is wrong with the metadata, and file systems elsewhere have their exceptions.
     except Exception as error:
         raise folder.refused(f"{type(error).__name__}: {error}") from error
+    array = opened[0]
+    if any(n and not size for n, size in zip(array.shape, array.chunks, strict=True)):
+        raise folder.refused(f"chunks of {array.chunks} have no elements of shape {array.shape}")
+    return opened
 
 
 def _open(path: str, node: Node, name: str) -> tuple[ZarrArray, str, dict[str, Any]]:

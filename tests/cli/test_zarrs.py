@@ -187,3 +187,9 @@ def test_blosc_that_lies_about_its_length_is_one_message(
     chunk.write_bytes(b"short")
     with pytest.raises(OSError, match="a chunk cannot be decoded"):
         array.compute(scheduler="synchronous")
+
+
+def test_chunks_without_elements_are_one_message(tmp_path: Path) -> None:
+    header = save(tmp_path / "x.zarr", 2)
+    (tmp_path / "x.zarr" / ".zarray").write_text(json.dumps(header | {"chunks": [0]}))
+    assert "cannot open this as Zarr" in refused(tmp_path / "x.zarr")

@@ -44,8 +44,8 @@ from dask_coop.cli import sources
 from dask_coop.cli.readers import told
 from dask_coop.errors import UserError
 
-#: For how long one mutant may take.
-SECONDS = 30
+#: For how long one mutant may take: HDF5 is asked twice, and waited for a minute each.
+SECONDS = 150
 
 #: What a mutant may take of memory besides four times what it claims to be stored in at a time:
 #: libraries that are imported, and chunks. Pillow decodes pictures of gigabytes, and says so.
