@@ -1,4 +1,4 @@
-"""What the package and its entry point in Dask share, without Dask's arrays.
+"""Code that both the package and its entry point in Dask use; it does not import Dask's arrays.
 
 It lies outside of the package, whose import takes Dask's arrays.
 """
@@ -82,7 +82,7 @@ class _Loading(Loader):
 def finish_imports(names: Iterable[str]) -> None:
     """Wait for those modules that other threads are importing; what they define is there then."""
     for name in names:
-        # What their code raises is raised there.
+        # The thread that imports a module gets the exceptions of its code.
         with suppress(Exception):
             if name in sys.modules:
                 import_module(name)

@@ -166,7 +166,7 @@ def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: An
         declined, is_warned_of = str(reason), isinstance(reason, Silent | Incompatible)
     given = filter(is_dask_collection, (*args, *kwargs.values()))
     fell_back(client_of([*given]), name, declined)
-    # What may wait for minutes, or is so at each call, is seen by those who have asked for nothing.
+    # A graph that may wait for minutes, or a changed release, is worth a warning to everybody.
     level = logging.WARNING if is_warned_of else logging.INFO
     fall_back(logger, name, "runs as a graph", declined, Declined, level)
     with executor.running(None):

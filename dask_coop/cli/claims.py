@@ -29,7 +29,7 @@ MOST_BLOCK_BYTES = 1 << 32
 
 
 def require_within(
-    path: Any, name: str, external: Sequence[str], virtual: Sequence[str] | bool
+    path: Any, name: str, external: Sequence[str], virtual: Sequence[str] | None
 ) -> None:
     """Refuse a dataset of HDF5 whose elements lie outside of its file.
 
@@ -39,7 +39,7 @@ def require_within(
         The file and the dataset.
     external : sequence of str
         The files of its external storage.
-    virtual : sequence of str or False
+    virtual : sequence of str, optional
         The files of what it is made of, if it is virtual.
 
     Raises
@@ -54,8 +54,8 @@ def require_within(
             "not read on its word; if you trust it, copy it into a file of its own"
         )
     # Also one of the same file may lead on to others, by links.
-    if virtual is not False:
-        others = ", ".join(virtual) if not isinstance(virtual, bool) else ""
+    if virtual is not None:
+        others = ", ".join(virtual)
         raise UserError(
             f"{path}: the dataset {name} is virtual, made of datasets of other files ({others}), "
             "which are not read on its word; if you trust it, describe these, or copy it into a "

@@ -78,7 +78,7 @@ def open_hdf5(path: Path, dataset: str | None) -> tuple[Hdf5Dataset, str, dict[s
     Raises
     ------
     UserError
-        If there is none, its elements lie in other files, or the file cannot be opened.
+        If the file has no such dataset, holds its elements elsewhere, or cannot be opened.
     """
     # That it is missing is said here.
     import h5py  # noqa: F401
@@ -128,7 +128,7 @@ def _bounds(index: Any, n: int) -> tuple[tuple[int, int], Any]:
 
 
 class _Reader:
-    """A process that reads HDF5; it is started when it is asked, and again after it has died."""
+    """Starts a process that reads HDF5, asks it, and starts it again after it has died."""
 
     def __init__(self, script: Path) -> None:
         self._script = script
@@ -158,7 +158,7 @@ class _Reader:
             try:
                 answer = self._exchange(process, {"ask": ask, **question}, into)
             except BaseException:
-                # What it still answers would be taken for another's.
+                # The next question would get the rest of this answer.
                 self.stop()
                 raise
             finally:
@@ -225,7 +225,7 @@ class _Reader:
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    # What was not written yet has nobody to go to.
+                    # Nobody reads the rest of a question that was not written yet.
                     with suppress(OSError):
                         pipe.close()
 

@@ -45,7 +45,9 @@ def facts(path: str, name: str, attributes: list[str]) -> Answer:
     with h5py.File(path, "r") as file:
         found = file[name]
         external = sorted({str(other) for other, *_ in found.external or ()})
-        virtual = found.is_virtual and sorted({v.file_name for v in found.virtual_sources()})
+        virtual = None
+        if found.is_virtual:
+            virtual = sorted({v.file_name for v in found.virtual_sources()})
         with warnings.catch_warnings():
             # Dtypes of text have metadata, which nobody asks for.
             warnings.simplefilter("ignore")
@@ -95,7 +97,7 @@ def _limit(nbytes: int) -> None:
 
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except (ImportError, OSError):
-        # Other systems have no such limit, or do not say what there is.
+        # Other systems do not limit memory, or do not say how much the process has.
         return
     total = pages * resource.getpagesize() + nbytes
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -53,7 +53,7 @@ def open_netcdf3(path: Path, dataset: str | None) -> tuple[Netcdf3Variable, str,
     Raises
     ------
     UserError
-        If there is none, or the file cannot be opened.
+        If the file has no such variable, or cannot be opened.
     """
     from scipy.io import netcdf_file
 

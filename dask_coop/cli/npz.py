@@ -1,4 +1,4 @@
-"""Opens arrays of .npz files, those that are asked for, after a look at what they claim."""
+"""Opens the arrays of a .npz file that the user asks for, after a check of their headers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def open_npz(text: str, path: Path, dataset: str | None) -> dict[str, np.ndarray
             return {name: _read(file, members[name]) for name in names}
     except UserError:
         raise
-    # Of a damaged zip, and of its members.
+    # A damaged zip, or member, can raise almost anything.
     except Exception as error:
         raise UserError(f"{text}: cannot read this as .npz: {error}") from error
 

@@ -51,7 +51,7 @@ def skimage_picture(name: str) -> Path:
     Raises
     ------
     UserError
-        If there is none of that name.
+        If scikit-image has no picture of that name.
     """
     import skimage
 

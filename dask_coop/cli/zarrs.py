@@ -87,7 +87,7 @@ def open_zarr(path: Path | str, dataset: str | None) -> tuple[ZarrArray, str, di
     Raises
     ------
     UserError
-        If there is none, its codecs make Python objects, or it cannot be opened.
+        If there is no such array, its codecs make Python objects, or it cannot be opened.
     """
     folder = _Folder(path)
     name, node = "", folder.node("")
@@ -201,10 +201,10 @@ class _Folder:
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = f"{self.root}/{name}"
-        # Of a named pipe there would be no end.
+        # To read a named pipe would never end.
         if self.is_local and not os.path.isfile(path):
             return None
-        # A disk takes memory for all that is asked for; a server may not tell what it has.
+        # A local read allocates all the bytes asked for; a server may not tell the size.
         most = min(os.path.getsize(path), _MOST_BYTES) if self.is_local else _MOST_BYTES
         try:
             data = self.files.cat_file(path, 0, most + 1)

@@ -413,7 +413,7 @@ async def _ask(
     """Return the scheduler's answer, and the futures of outputs."""
     leaving = _Leaving(client)
     made = (_Output(key, client, leaving) for key in outputs)
-    # If none can be made, nothing is asked for either.
+    # If no future can be made, the scheduler is not asked for anything.
     futures: list[Future] = [*islice(made, 1)]
     asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**signed(message)))
     asked.add_done_callback(partial(_hold, futures))

@@ -1,4 +1,4 @@
-"""What servers have counted, as tables for people; what cannot be shown is a warning."""
+"""Sums up what servers have counted, for tables; a fault while it does so is a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker of ``dask-coop worker`` is started with, by ``--preload``: it uses all GPUs."""
+"""Has a worker use all GPUs; ``dask-coop worker`` starts it with this module as ``--preload``."""
 
 from __future__ import annotations
 
