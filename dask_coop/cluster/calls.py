@@ -15,7 +15,7 @@ adaptive cluster may close.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
@@ -126,8 +126,8 @@ class Calls:
         self._scheduler = scheduler
         self._tasks: dict[str, tuple[str, asyncio.Task[Answer]]] = {}
         self._left: deque[str] = deque(maxlen=REMEMBERED)
-        self._at_work: Counter[str] = Counter()
-        self._chunks: dict[str, list[Any]] = {}
+        # By the names of calls and the addresses of workers.
+        self._chunks: dict[str, Mapping[str, Any]] = {}
         self._awake: asyncio.Task[None] | None = None
 
     async def run(self, name: str, client: str, call: Coroutine[Any, Any, Answer]) -> Answer:
@@ -170,24 +170,22 @@ class Calls:
         chunks : mapping
             By the addresses of the workers, the key of one of the chunks of each.
         """
-        workers = [*chunks]
-        self._at_work.update(workers)
-        self._chunks[name] = [*chunks.values()]
+        self._chunks[name] = chunks
         try:
             yield
         finally:
-            self._at_work -= Counter(workers)
             del self._chunks[name]
 
     def spared(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
         """Return those workers that have nothing to do for a call."""
-        return [worker for worker in workers if worker.address not in self._at_work]
+        at_work = set().union(*self._chunks.values())
+        return [worker for worker in workers if worker.address not in at_work]
 
     def _end_cancelled(self) -> None:
         """End calls whose chunks the scheduler has forgotten: a client has cancelled them."""
         tasks = self._scheduler.tasks
-        for name, keys in [*self._chunks.items()]:
-            if not any(key in tasks for key in keys):
+        for name, chunks in [*self._chunks.items()]:
+            if not any(key in tasks for key in chunks.values()):
                 self.end(name)
 
     async def _stay_awake(self) -> None:
