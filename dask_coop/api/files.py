@@ -13,7 +13,7 @@ from dask.tokenize import tokenize
 from dask.utils import parse_bytes
 
 from dask_coop.api.public import public
-from dask_coop.chunks.npy import NpyArray, open_npy
+from dask_coop.chunks.files import NpyArray, open_npy
 
 
 @public("blockwise", dask=False)
