@@ -180,11 +180,11 @@ def everything() -> list[str]:
                     sources.update(dict.fromkeys(reductions(op)))
         sources.update(dict.fromkeys(all_groups(dtype)))
         if dtype.kind in "biuf":
-            sources.update(dict.fromkeys(histograms(dtype)))
+            sources.update(dict.fromkeys(histograms(dtype, _H200)))
             sources.update(dict.fromkeys(order_statistics.all_of(dtype)))
         if dtype.kind in "biu":
-            sources.update(dict.fromkeys(tallies(dtype)))
-        sources.update(dict.fromkeys(multichunks(dtype)))
+            sources.update(dict.fromkeys(tallies(dtype, _H200)))
+        sources.update(dict.fromkeys(multichunks(dtype, _H200)))
         sources.update(dict.fromkeys(transposes(dtype)))
         sources.update(dict.fromkeys(windows(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:

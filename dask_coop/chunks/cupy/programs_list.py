@@ -305,7 +305,7 @@ _SCANNED = {
 }
 
 
-def histograms(samples: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
+def histograms(samples: np.dtype[Any], gpu: Device) -> Iterator[str]:
     """Yield what `histogram` can launch for samples of that dtype, and its common weights."""
     samples = np.dtype("u1") if samples.kind == "b" else samples
     for find in digits(samples):
@@ -330,7 +330,7 @@ def digits(samples: np.dtype[Any]) -> list[histogram.Finder]:
     return [histogram.finder(kind, samples, samples) for kind in ("digit", "digits")]
 
 
-def tallies(integers: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
+def tallies(integers: np.dtype[Any], gpu: Device) -> Iterator[str]:
     """Yield what counts integers of that dtype, or bin indices, which are uint32."""
     integers = np.dtype("u1") if integers.kind == "b" else integers
     find = histogram.finder("unit", integers, integers)
@@ -383,7 +383,7 @@ def multichunk_scan(of: scan.Scan, gpu: Device) -> str:
 _FULLY_LISTED = tuple(map(np.dtype, ("i4", "f4", "c8")))
 
 
-def multichunks(dtype: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
+def multichunks(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
     """Yield multi-chunk launches for elements of `dtype`.
 
     As in `all_scans` these are sums of every dtype, and of the rest some; and one histogram or two.
