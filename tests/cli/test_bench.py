@@ -19,7 +19,6 @@ from typing import Any
 import dask.array
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from support.compiled import remember
 
 import benchmarks
@@ -454,8 +453,6 @@ def test_nvcc_compiles_cub(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_a_quick_run_on_a_gpu(tmp_path: Path) -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     done = bench(
         "--quick",
         "--only",

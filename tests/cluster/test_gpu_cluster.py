@@ -14,7 +14,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 
 import dask_coop as dc
 
@@ -23,12 +22,6 @@ pytestmark = [
     # Warnings of distributed's shutdown are not about this library.
     pytest.mark.filterwarnings("default"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _gpu() -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
 
 
 def test_two_gpus_give_numpys_results() -> None:

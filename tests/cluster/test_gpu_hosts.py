@@ -18,7 +18,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 
 import dask_coop as dc
 from dask_coop import chunks
@@ -42,12 +41,6 @@ LINE = RNG.integers(-99, 99, 1_000_003)
 FLOATS = RNG.normal(size=(300, 250)).astype("f4")
 
 
-@pytest.fixture(autouse=True)
-def _gpu() -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
-
-
 def gpus_of_hosts() -> list[list[int]]:
     """Return the GPUs of each host."""
     import cupy
@@ -65,8 +58,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(log: Path) -> Iterator[Any]:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     from distributed import Client, LocalCluster
 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

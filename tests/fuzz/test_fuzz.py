@@ -20,7 +20,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from support import xarray_calls
 
 import dask_coop as dc
@@ -76,8 +75,6 @@ def test_random_cases_hold_on_a_cluster(family: str) -> None:
 @pytest.mark.xdist_group("node")
 @pytest.mark.parametrize("engine", ["node", "collective"])
 def test_random_cases_hold_on_gpus_by_every_engine(cluster: None, engine: str) -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     import cupy
 
     ran = 0

@@ -12,7 +12,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 
 import dask_coop as dc
@@ -47,8 +46,6 @@ HOSTS = {
 @pytest.fixture(autouse=True)
 def _rings() -> Iterator[None]:
     """Begin and end without pinned memory, and know Dask's functions of CuPy."""
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     from dask.array.backends import register_cupy
 
     from dask_coop.cuda import transfer
