@@ -17,6 +17,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.processes import beside, printed, python
 
 import dask_coop
 from dask_coop.cli import advice, backends, info, loops, main, summaries
@@ -291,18 +292,10 @@ def test_what_is_packed_is_described_with_query_planning_too(tmp_path: Path) -> 
         file["time"] = np.arange(31)
         file["time"].attrs["units"] = "days since 2000-01-01"
     (tmp_path / "out").mkdir()
-    environment = {**beside(), "DASK_ARRAY__QUERY_PLANNING": "true"}
-    done = subprocess.run(
-        [sys.executable, "-m", "dask_coop", "describe", "--cpu", "--chunks", "9", "../x.nc"],
-        cwd=tmp_path / "out",
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "chunks: 4 of 9" in done.stdout
-    assert table(done.stdout)["mean"] == "2000-01-16T00:00:00"
+    arguments = ("-m", "dask_coop", "describe", "--cpu", "--chunks", "9", "../x.nc")
+    text = printed(*arguments, cwd=tmp_path / "out", DASK_ARRAY__QUERY_PLANNING="true")
+    assert "chunks: 4 of 9" in text
+    assert table(text)["mean"] == "2000-01-16T00:00:00"
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.npy"])
@@ -310,15 +303,8 @@ def test_files_are_joined_with_query_planning_too(tmp_path: Path, name: str) -> 
     pytest.importorskip("dask.dataframe", exc_type=ImportError)
     (tmp_path / "x.csv").write_text("b\n2.5\n4.5\n")
     np.save(tmp_path / "x.npy", [2.5, 4.5])
-    done = subprocess.run(
-        [sys.executable, "-m", "dask_coop", "describe", "--cpu", "--json", "--join", name, name],
-        cwd=tmp_path,
-        env={**beside(), "DASK_ARRAY__QUERY_PLANNING": "true"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    (found,) = json.loads(done.stdout)
+    arguments = ("-m", "dask_coop", "describe", "--cpu", "--json", "--join", name, name)
+    (found,) = json.loads(printed(*arguments, cwd=tmp_path, DASK_ARRAY__QUERY_PLANNING="true"))
     assert (found["mean"], found["shape"], found["quantiles"]["0.99"]) == (3.5, [4], 4.5)
 
 
@@ -687,13 +673,10 @@ def test_info_of_this_machine_as_json(capsys: pytest.CaptureFixture[str]) -> Non
 def test_info_says_where_numba_keeps_its_loops(tmp_path: Path) -> None:
     pytest.importorskip("numba")
     code = "from dask_coop.cli.main import main; main(['info'])"
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    (folder,) = re.findall(r"^compiled loops over NumPy chunks: (.*)$", done.stdout, re.MULTILINE)
+    text = printed("-c", code, NUMBA_CACHE_DIR=tmp_path)
+    (folder,) = re.findall(r"^compiled loops over NumPy chunks: (.*)$", text, re.MULTILINE)
     assert Path(folder).parent == tmp_path
-    assert re.search(rf"^  Numba +{re.escape(version('numba'))}$", done.stdout, re.MULTILINE)
+    assert re.search(rf"^  Numba +{re.escape(version('numba'))}$", text, re.MULTILINE)
 
 
 def test_info_says_what_numba_would_give(
@@ -851,26 +834,8 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
 # From here on in processes of their own.
 
 
-def beside() -> dict[str, str]:
-    """Return an environment in which processes find this package, and all that this one finds."""
-    found = filter(None, (str(Path(dask_coop.__file__).parents[1]), os.environ.get("PYTHONPATH")))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
-
-
-def command(*arguments: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a Python with what follows ``python`` on a command line."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        env=beside(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
 def test_the_module_runs(folder: Path, tmp_path: Path) -> None:
-    done = command("-m", "dask_coop", "describe", folder / "normal.npy", cwd=tmp_path)
+    done = python("-m", "dask_coop", "describe", folder / "normal.npy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^backend: (NumPy, \d+ thread|CuPy \S+ on )", done.stdout, re.MULTILINE)
     assert_describes(done.stdout, NORMAL, 256)
@@ -878,14 +843,14 @@ def test_the_module_runs(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_module_fails_in_one_line(folder: Path, tmp_path: Path) -> None:
-    done = command("-m", "dask_coop", "describe", "absent.npy", cwd=tmp_path)
+    done = python("-m", "dask_coop", "describe", "absent.npy", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "dask_coop: error: absent.npy: no such file; check the path\n"
     assert done.stdout == ""
 
 
 def test_the_version(tmp_path: Path) -> None:
-    done = command("-m", "dask_coop", "--version", cwd=tmp_path)
+    done = python("-m", "dask_coop", "--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"dask_coop {dask_coop.__version__}\n")
 
 
@@ -897,11 +862,11 @@ def test_the_command_is_named_as_it_was_typed(tmp_path: Path) -> None:
     script.parent.mkdir()
     script.write_text(f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
     (tmp_path / "mine.py").write_text("print('mine, by its name')\n")
-    told = [command(script, *said, cwd=tmp_path) for said in (["describe", "--help"], ["draw"])]
+    told = [python(script, *said, cwd=tmp_path) for said in (["describe", "--help"], ["draw"])]
     assert told[0].stdout.startswith("usage: dask-coop describe [-h]")
     assert told[1].stderr.endswith("see `dask-coop --help`\n")
-    assert command(script, "run", "-m", "mine", cwd=tmp_path).stdout == "mine, by its name\n"
-    asked = command("-m", "dask_coop", "draw", cwd=tmp_path)
+    assert python(script, "run", "-m", "mine", cwd=tmp_path).stdout == "mine, by its name\n"
+    asked = python("-m", "dask_coop", "draw", cwd=tmp_path)
     assert asked.stderr.endswith("see `python -m dask_coop --help`\n")
 
 
@@ -927,7 +892,7 @@ def test_a_bar_is_shown_on_a_terminal_and_lines_elsewhere(
 def test_a_cluster_of_processes(folder: Path, tmp_path: Path) -> None:
     sources = [folder / "one.h5", folder / "nan.npy", folder / "array.zarr"]
     options = ["--cluster", "--cpu", "--chunks", "100", "--out", "."]
-    done = command("-m", "dask_coop", "describe", *sources, *options, cwd=tmp_path)
+    done = python("-m", "dask_coop", "describe", *sources, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     reports = done.stdout.split("\n\n")[:3]
     assert len(reports) == 3
@@ -955,7 +920,7 @@ for missing.name, source in {{"matplotlib": "normal.npy", "h5py": "one.h5",
                              "skimage": "picture.png", "zarr": "array.zarr"}}.items():
     assert main(["describe", {str(folder)!r} + "/" + source, "--cpu"]) == 2
 """
-    done = command("-c", program, cwd=tmp_path)
+    done = python("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [
         f"dask_coop: error: the package {name} is not installed; run `pip install dask-coop[cli]`"
@@ -1021,7 +986,7 @@ def test_a_gpu_gives_the_same_table(folder: Path, tmp_path: Path) -> None:
     if not info.cupy_gpus():
         pytest.skip("GPU tests need CuPy and an NVIDIA GPU")
     for options, engine in (([], "CuPy "), (["--cluster"], "LocalCUDACluster, ")):
-        done = command(*("-m", "dask_coop", "describe", folder / "nan.npy", *options), cwd=tmp_path)
+        done = python(*("-m", "dask_coop", "describe", folder / "nan.npy", *options), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert f"backend: {engine}" in done.stdout
         assert_describes(done.stdout, WITH_NAN, 256)

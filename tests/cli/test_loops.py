@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import printed
 
 import dask_coop
 from dask_coop.cli import loops
@@ -46,23 +44,16 @@ print(json.dumps(found))
 """
 
 
-def run(*command: str, cache: Path) -> str:
-    """Run Python with a folder of its own for loops."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
-    done = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def compiled_by_calls(*works: str, cache: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("-c", CALLS, "float32", *works, cache=cache))
+    found: dict[str, Any] = json.loads(
+        printed("-c", CALLS, "float32", *works, NUMBA_CACHE_DIR=cache)
+    )
     return found
 
 
 def test_what_is_warm_compiles_nothing_more(tmp_path: Path) -> None:
-    said = run("-m", "dask_coop", "warm", "--dtypes", "float32", cache=tmp_path).splitlines()
+    command = ("-m", "dask_coop", "warm", "--dtypes", "float32")
+    said = printed(*command, NUMBA_CACHE_DIR=tmp_path).splitlines()
     assert said[0] == f"folder of loops over NumPy chunks: {next(tmp_path.iterdir())}"
     lines = said[1 : 1 + len(loops.GROUPS)]
     for group, line in zip(loops.GROUPS, lines, strict=True):

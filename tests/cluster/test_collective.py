@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import os
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -44,6 +41,7 @@ from support.clusters import (
     wait_for,
     watch,
 )
+from support.processes import python
 
 import dask_coop as dc
 from dask_coop.cluster import client as cluster_client
@@ -1148,14 +1146,8 @@ if __name__ == "__main__":
         np.testing.assert_array_equal(more.compute(), (y + 1).cumsum(0))
         print("done")
 """
-    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "true"}
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", program],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=Path(__file__).parents[2],
-    )
+    warnings = ("-W", "error::RuntimeWarning")
+    done = python(*warnings, "-c", program, DASK_ARRAY__QUERY_PLANNING="true")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "done\n"
     assert done.stderr.count("runs as a graph") == 1, done.stderr

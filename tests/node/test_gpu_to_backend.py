@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
+from support.processes import python
 
 import dask_coop as dc
 from dask_coop.graph.transfer import take_over
@@ -135,12 +133,5 @@ assert (to_numpy_dispatch(to_cupy_dispatch(host)) == host).all()
 assert not transfer._rings
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-    )
+    done = python("-c", code, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
