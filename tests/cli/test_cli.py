@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def describe(*arguments: Any) -> int:
     return main.main(["describe", "--cpu", *map(str, arguments)])
+
+
+@pytest.fixture
+def told(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Return what describes files of the folder, and returns all that is printed of them."""
+
+    def tell(*arguments: Any) -> str:
+        names = [folder / a if str(a).endswith((".npy", ".zarr")) else a for a in arguments]
+        assert describe(*names, "--out", tmp_path) == 0
+        return capsys.readouterr().out
+
+    return tell
 
 
 def numbers(text: str) -> dict[str, float]:
@@ -155,51 +168,36 @@ def test_floats(
     assert re.search(r"^time: \d+\.\d\d s for 2 reads of .+, \S+ GB/s$", text, flags=re.MULTILINE)
 
 
-def test_chunks_are_as_asked_for(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert describe(folder / "normal.npy", "--chunks", "50,100", "--out", tmp_path) == 0
-    assert "chunks: 12 of 50 x 100" in capsys.readouterr().out
+def test_chunks_are_as_asked_for(told: Callable[..., str]) -> None:
+    assert "chunks: 12 of 50 x 100" in told("normal.npy", "--chunks", "50,100")
+
+
+#: How many integers there are from the least to the largest of the picture, and of ten bins.
+SPAN = int(PICTURE.max()) - int(PICTURE.min()) + 1
+WIDTH = -(-SPAN // 10)
 
 
 @pytest.mark.parametrize(
-    ("source", "options"),
+    ("source", "options", "x", "bins", "width"),
     [
-        ("picture.png", []),
-        ("picture.tif", []),
-        ("group.zarr", ["--dataset", "b/c"]),
-        ("two.hdf5", ["--dataset", "/b/c"]),
+        # Small integers have a bin each.
+        ("picture.png", [], PICTURE, SPAN, 1),
+        ("picture.tif", [], PICTURE, SPAN, 1),
+        ("group.zarr", ["--dataset", "b/c"], PICTURE, SPAN, 1),
+        ("two.hdf5", ["--dataset", "/b/c"], PICTURE, SPAN, 1),
+        # Many share bins evenly.
+        ("picture.png", ["--bins", 10], PICTURE, -(-SPAN // WIDTH), WIDTH),
+        ("flags.npy", [], NORMAL > 0, 2, 1),
     ],
 )
-def test_small_integers_have_a_bin_each(
-    folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    source: str,
-    options: list[str],
+def test_integers(
+    folder: Path, told: Callable[..., str], source: str, options: Any, x: Any, bins: int, width: int
 ) -> None:
-    assert describe(folder / source, *options, "--out", tmp_path) == 0
-    bins = int(PICTURE.max()) - int(PICTURE.min()) + 1
-    assert_describes(capsys.readouterr().out, PICTURE, bins, width=1)
+    assert_describes(told(folder / source, *options), x, bins, width=width)
 
 
-def test_many_integers_share_bins_evenly(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert describe(folder / "picture.png", "--bins", 10, "--out", tmp_path) == 0
-    span = int(PICTURE.max()) - int(PICTURE.min()) + 1
-    width = -(-span // 10)
-    assert_describes(capsys.readouterr().out, PICTURE, -(-span // width), width=width)
-
-
-def test_bool(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert describe(folder / "flags.npy", "--out", tmp_path) == 0
-    assert_describes(capsys.readouterr().out, NORMAL > 0, 2, width=1)
-
-
-def test_float16(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert describe(folder / "half.npy", "--out", tmp_path) == 0
-    found = numbers(capsys.readouterr().out)
+def test_float16(told: Callable[..., str]) -> None:
+    found = numbers(told("half.npy"))
     assert (found["min"], found["max"]) == (-65504, 65504)
     assert found["standard deviation"] == pytest.approx(65504 * np.sqrt(8 / 9), rel=1e-3)
 
@@ -210,11 +208,8 @@ def table(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("name", "unit"), [("dates", "ns"), ("days", "D")])
-def test_dates(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, unit: str
-) -> None:
-    assert describe(folder / f"{name}.npy", "--chunks", 999, "--out", tmp_path) == 0
-    found, known = table(capsys.readouterr().out), np.sort(DATES[~np.isnat(DATES)])
+def test_dates(tmp_path: Path, told: Callable[..., str], name: str, unit: str) -> None:
+    found, known = table(told(f"{name}.npy", "--chunks", 999)), np.sort(DATES[~np.isnat(DATES)])
     known = known.astype(f"M8[{unit}]")
     assert (int(found["count"]), int(found["NaT"])) == (len(known), 100)
     for label, value in (("min", known[0]), ("max", known[-1])):
@@ -228,10 +223,8 @@ def test_dates(
     assert_is_figure(tmp_path / f"{name}-histogram.png")
 
 
-def test_durations(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    limits = ("--range", 0, 10**9)
-    assert describe(folder / "times.npy", *limits, "--out", tmp_path) == 0
-    text = capsys.readouterr().out
+def test_durations(tmp_path: Path, told: Callable[..., str]) -> None:
+    text = told("times.npy", "--range", 0, 10**9)
     times = (DATES - DATES[1]).astype("m8[ms]")
     ticks = times[~np.isnat(times)].astype("i8")
     found = table(text)
@@ -243,14 +236,11 @@ def test_durations(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert_is_figure(tmp_path / "times-histogram.png")
 
 
-def test_dates_in_a_range_of_dates(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dates_in_a_range_of_dates(told: Callable[..., str]) -> None:
     limits = ("2001-05-01", "2002-03-01")
-    assert describe(folder / "dates.npy", "--range", *limits, "--out", tmp_path) == 0
+    text = told("dates.npy", "--range", *limits)
     dates, low, high = DATES[~np.isnat(DATES)], *map(np.datetime64, limits)
     inside = len(dates[dates >= low]) - len(dates[dates > high])
-    text = capsys.readouterr().out
     assert int(table(text)["outside the histogram"]) == 4900 - inside
     assert "1 read of" in text
 
@@ -270,7 +260,7 @@ def test_dates_of_any_time_are_drawn(tmp_path: Path, ticks: list[int], unit: str
 
 
 def test_packed_numbers_are_unpacked_and_that_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, told: Callable[..., str]
 ) -> None:
     pytest.importorskip("xarray")
     kelvin = np.where(RNG.random((30, 40)) < 0.1, np.nan, 280 + NORMAL[:30, :40])
@@ -278,8 +268,7 @@ def test_packed_numbers_are_unpacked_and_that_is_said(
     with h5py.File(tmp_path / "x.nc", "w") as file:
         file["t2m"] = packed
         file["t2m"].attrs.update(scale_factor=0.01, add_offset=273.15, _FillValue=np.int16(-32767))
-    assert describe(tmp_path / "x.nc", "--out", tmp_path) == 0
-    text = capsys.readouterr().out
+    text = told(tmp_path / "x.nc")
     assert "decoded: _FillValue -32767, scale_factor 0.01, add_offset 273.15 (int16 to" in text
     found = numbers(text)
     assert found["NaN"] == np.isnan(kelvin).sum()
@@ -308,17 +297,12 @@ def test_files_are_joined_with_query_planning_too(tmp_path: Path, name: str) -> 
     assert (found["mean"], found["shape"], found["quantiles"]["0.99"]) == (3.5, [4], 4.5)
 
 
-def test_one_value(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert describe(folder / "same.npy", "--out", tmp_path) == 0
-    assert numbers(capsys.readouterr().out)["median"] == 4
+def test_one_value(told: Callable[..., str]) -> None:
+    assert numbers(told("same.npy"))["median"] == 4
 
 
-def test_a_range_takes_one_read_and_counts_what_it_leaves_out(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--range", -1, 0.5, "--bins", 50, "--out", tmp_path]
-    assert describe(folder / "nan.npy", *options) == 0
-    text = capsys.readouterr().out
+def test_a_range_takes_one_read_and_counts_what_it_leaves_out(told: Callable[..., str]) -> None:
+    text = told("nan.npy", "--range", -1, 0.5, "--bins", 50)
     found = numbers(text)
     inside = WITH_NAN[(WITH_NAN >= -1) & (WITH_NAN <= 0.5)]
     assert found["count"] - found["outside the histogram"] == inside.size
@@ -401,19 +385,20 @@ def test_reads_are_as_many_as_it_says(
         assert [*summary.quantiles.values()] == [*quantiles]
 
 
-def test_a_range_makes_infinities_harmless(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert describe(folder / "infinite.npy", "--range", 0, 2, "--out", tmp_path) == 0
-    found = numbers(capsys.readouterr().out)
+def test_a_range_makes_infinities_harmless_and_json_has_none(told: Callable[..., str]) -> None:
+    limits = ("--range", 0, 2)
+    found = numbers(told("infinite.npy", *limits))
     assert (found["min"], found["outside the histogram"]) == (-np.inf, 1)
 
+    def refuse(name: str) -> Any:
+        raise AssertionError(name)
 
-def test_a_long_tail_is_pointed_out(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert describe(folder / "tail.npy", folder / "normal.npy", "--out", tmp_path) == 0
-    tail, normal = capsys.readouterr().out.split("\n\n")[:2]
+    (found,) = json.loads(told("infinite.npy", *limits, "--json"), parse_constant=refuse)
+    assert (float(found["min"]), found["max"]) == (-np.inf, 1)
+
+
+def test_a_long_tail_is_pointed_out(told: Callable[..., str]) -> None:
+    tail, normal = told("tail.npy", "normal.npy").split("\n\n")[:2]
     assert re.search(r"note: one bin holds 9\d\.\d% of the values; --range LO HI", tail)
     assert "note:" not in normal
 
@@ -443,14 +428,10 @@ def test_sources_of_one_name_have_figures_of_their_own(
     assert Path("normal-histogram.png").read_bytes() == before
 
 
-def test_json_is_all_that_is_printed(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_all_that_is_printed(folder: Path, told: Callable[..., str]) -> None:
     names = ["normal.npy", "flags.npy", "dates.npy", "times.npy"]
-    sources = [folder / name for name in names]
-    assert describe(*sources, "--json", "--bins", 20, "--out", tmp_path) == 0
-    found = json.loads(capsys.readouterr().out, parse_constant=None)
-    assert [one["source"] for one in found] == [*map(str, sources)]
+    found = json.loads(told(*names, "--json", "--bins", 20), parse_constant=None)
+    assert [one["source"] for one in found] == [str(folder / name) for name in names]
     normal, flags, dates, times = found
     assert (normal["shape"], normal["dtype"]) == ([200, 300], "float64")
     assert (normal["count"], normal["nans"]) == (NORMAL.size, 0)
@@ -467,19 +448,6 @@ def test_json_is_all_that_is_printed(
     assert all(one["reads"] == 2 for one in found)
     for one in found:
         assert_is_figure(Path(one["figure"]))
-
-
-def test_json_has_no_infinities(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    limits = ("--range", 0, 2)
-    assert describe(folder / "infinite.npy", *limits, "--json", "--out", tmp_path) == 0
-
-    def refuse(name: str) -> Any:
-        raise AssertionError(name)
-
-    (found,) = json.loads(capsys.readouterr().out, parse_constant=refuse)
-    assert (float(found["min"]), found["max"]) == (-np.inf, 1)
 
 
 def test_quiet_prints_nothing_but_errors(

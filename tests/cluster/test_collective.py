@@ -33,6 +33,7 @@ from support.clusters import (
     cluster,
     eventually,
     evict_all,
+    hold_empty,
     on_scheduler,
     on_workers,
     orphans,
@@ -73,9 +74,7 @@ def client() -> Iterator[Client]:
 def _no_orphans(client: Client) -> Iterator[None]:
     """Hold every test to leave nothing behind."""
     yield
-    gc.collect()
-    eventually(lambda: not any(on_workers(client).values()))
-    eventually(lambda: not any(on_scheduler(client).values()))
+    hold_empty(client)
 
 
 @pytest.fixture
