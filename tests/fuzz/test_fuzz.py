@@ -22,7 +22,7 @@ from support import xarray_calls
 from support.processes import printed, python
 
 import dask_coop as dc
-from dask_coop.api import installed_xarray
+from dask_coop.api.install import of_xarray as installed_xarray
 from fuzz import draw, engines, exact, families, labels, own
 from fuzz.__main__ import Run
 from fuzz.case import LAYOUTS, Case, Named, Operand, undeclared
