@@ -1,10 +1,10 @@
-"""From kernels/ to machine code: NVRTC through cuda.core, cached on disk.
+"""Compile kernels by NVRTC through cuda.core, cached on disk.
 
 A kernel is a *program*: a few generated lines (see `dask_coop.cuda.programs`) that include a header
 of kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. The cubin
-is kept on disk (see `dask_coop.cuda.disk_cache`); its key covers the source, the options, the
-compiler's version and the text of every header, so that an edited header is never served from it.
-A *linked* program calls CUDA's device runtime besides (see `dask_coop.cuda.linking`).
+is kept on disk (see `dask_coop.cuda.disk_cache`) under a key of the source, the options, the
+compiler's version and the text of every header, so an edited header is always compiled again. A
+*linked* program also calls CUDA's device runtime (see `dask_coop.cuda.linking`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OLDEST = 70
 
 @cache
 def kernels_folder() -> Path:
-    """Return the folder of the CUDA headers: in the installed package, else beside it.
+    """Return the folder of the CUDA headers: inside the package, else beside it.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def _headers_digest() -> bytes:
 
 
 def compile_program(source: str, arch: str, *, linked: bool = False, report: Any = None) -> bytes:
-    """Compile `source` for `arch`, without looking into the cache.
+    """Compile `source` for `arch`, without the cache.
 
     Parameters
     ----------
@@ -61,9 +61,9 @@ def compile_program(source: str, arch: str, *, linked: bool = False, report: Any
     arch : str
         A real architecture, such as "sm_90".
     linked : bool
-        Whether it includes headers of CUDA's own and calls the device runtime.
+        Whether the source includes CUDA's own headers and calls the device runtime.
     report : file-like, optional
-        Receives the compiler's log, with registers and spills of every kernel.
+        Receives the compiler's log, with the registers and spills of every kernel.
 
     Returns
     -------
@@ -73,10 +73,10 @@ def compile_program(source: str, arch: str, *, linked: bool = False, report: Any
     Raises
     ------
     RuntimeError
-        If it does not compile; with the compiler's log and the source, which may hold a user's.
-        If it is to be linked and NVRTC is not of CUDA 12.
+        If the source does not compile; the message has the compiler's log and the source. If
+        `linked` and NVRTC is not CUDA 12's.
     FileNotFoundError
-        If it is to be linked and CUDA's headers or the device runtime are missing.
+        If `linked` and CUDA's headers or the device runtime are missing.
     """
     from cuda.core import Program
 
@@ -93,10 +93,7 @@ def compile_program(source: str, arch: str, *, linked: bool = False, report: Any
 
 
 def key_of(source: str, options: Any, linked: bool = False) -> bytes:
-    """Return what stands for a program as it would be compiled now.
-
-    It covers the source, the options, the compiler's version and the text of every header.
-    """
+    """Return the cache key of a program: source, options, compiler version and all headers."""
     from cuda.core.utils import make_program_cache_key
 
     return bytes(
@@ -111,7 +108,7 @@ def key_of(source: str, options: Any, linked: bool = False) -> bytes:
 
 
 def load_or_compile(source: str, arch: str, linked: bool = False) -> bytes:
-    """Return the cubin of `source` for `arch`, from the disk if it is there."""
+    """Return the cubin of `source` for `arch`, from the disk cache if possible."""
     return disk_cache.get(
         key_of(source, _options(arch, linked), linked),
         lambda: compile_program(source, arch, linked=linked),
@@ -119,15 +116,15 @@ def load_or_compile(source: str, arch: str, linked: bool = False) -> bytes:
 
 
 def keep(source: str, arch: str) -> bool:
-    """Compile `source` for `arch` unless it is on the disk; return whether it was not."""
-    made: list[bytes] = []
+    """Compile `source` for `arch` unless the disk cache has it; return whether it compiled."""
+    cubins: list[bytes] = []
 
     def make() -> bytes:
-        made.append(compile_program(source, arch))
-        return made[0]
+        cubins.append(compile_program(source, arch))
+        return cubins[0]
 
     disk_cache.get(key_of(source, _options(arch)), make)
-    return bool(made)
+    return bool(cubins)
 
 
 def architectures() -> list[str]:
@@ -138,13 +135,13 @@ def architectures() -> list[str]:
     ImportError
         If there is no compiler.
     """
-    # Threads that are first to import it get in each other's way.
+    # Import it here: concurrent first imports of it fail.
     import cuda.core  # noqa: F401
     from cuda.bindings import nvrtc
 
     try:
         _, numbers = nvrtc.nvrtcGetSupportedArchs()
-    except RuntimeError as error:  # cuda-bindings' way to say that NVRTC cannot be loaded
+    except RuntimeError as error:  # cuda-bindings raises it if NVRTC cannot be loaded
         raise ImportError(f"NVRTC cannot be loaded: {error}") from error
     return [f"sm_{number}" for number in numbers if number >= _OLDEST]
 

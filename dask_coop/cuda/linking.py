@@ -1,4 +1,4 @@
-"""Links programs with the device runtime of CUDA 12, which holds its multi_grid_group."""
+"""Link programs with the device runtime of CUDA 12, which has its multi_grid_group."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _INSTALL = "install nvidia-cuda-runtime-cu12>=12.9 and nvidia-cuda-cccl-cu12"
 def toolkit() -> tuple[Path, Path]:
     """Return CUDA 12's folder of headers and the path of its libcudadevrt.a.
 
-    Both are of one folder, for with CUDA 13's library the barrier links, runs and does not wait.
+    Both come from one installation: with CUDA 13's library the barrier links, runs and does not
+    wait.
 
     Raises
     ------
     RuntimeError
-        If NVRTC is of another CUDA.
+        If NVRTC is of another CUDA release.
     FileNotFoundError
         If there is no such folder; the message names what to install.
     """
@@ -31,8 +32,8 @@ def toolkit() -> tuple[Path, Path]:
     _, major, minor = nvrtc.nvrtcVersion()
     if major != 12:
         raise RuntimeError(f"multi_grid_group needs the NVRTC of CUDA 12; this is {major}.{minor}")
-    found = find_nvidia_header_directory("cudart")
-    folders = [Path(found)] if found else []
+    cudart = find_nvidia_header_directory("cudart")
+    folders = [Path(cudart)] if cudart else []
     homes = map(os.environ.get, ("CUDA_PATH", "CUDA_HOME"))
     folders += [Path(home) / "include" for home in homes if home]
     for folder in folders:
@@ -72,21 +73,21 @@ def include_folders() -> tuple[str, ...]:
 
 @cache
 def digest() -> bytes:
-    """Return a digest of what linked programs are made of, besides kernels/."""
+    """Return a digest of the files outside kernels/ that linked programs depend on."""
     headers, library = toolkit()
     details = headers / "cooperative_groups" / "details"
-    found = hashlib.sha256()
+    total = hashlib.sha256()
     for file in (headers / "cooperative_groups.h", *sorted(details.glob("*.h")), library):
-        found.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return found.digest()
+        total.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return total.digest()
 
 
 def link(code: Any, arch: str) -> bytes:
-    """Return the cubin of relocatable code and the device runtime."""
+    """Return the cubin of relocatable code linked with the device runtime."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     with warnings.catch_warnings():
-        # cuda.core warns where there is no nvJitLink; the driver, which then links, serves as well.
+        # cuda.core warns if there is no nvJitLink; then the driver links just as well.
         warnings.simplefilter("ignore", RuntimeWarning)
         library = ObjectCode.from_library(str(toolkit()[1]))
         linker = Linker(code, library, options=LinkerOptions(name="dask_coop", arch=arch))
