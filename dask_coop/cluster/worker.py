@@ -65,7 +65,7 @@ from dask_coop.cluster.private import refusing, relied_on, relying, require, sai
 from dask_coop.cluster.silence import given_up
 from dask_coop.cluster.versions import Handler, Portable, same_version, signed
 from dask_coop.errors import Absent, Incompatible
-from dask_coop.graph.parts import within
+from dask_coop.graph.threads import within
 
 Element = TypeVar("Element")
 Result = TypeVar("Result")
