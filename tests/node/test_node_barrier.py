@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from support.compiled import spills
 
 from benchmarks.systems.node import barriers_in_a_row
