@@ -23,7 +23,7 @@ from dask_coop import chunks
 from dask_coop.algebra.digits import Asked
 from dask_coop.algebra.quantiles import METHODS, Method, Quantiles
 from dask_coop.api.arguments import Axis, broadcastable, find_axes, require_one_kind
-from dask_coop.api.public import Engine, public
+from dask_coop.api.call.public import Engine, public
 from dask_coop.api.sums import count_nonzero
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused

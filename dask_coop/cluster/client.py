@@ -60,9 +60,9 @@ from dask_coop.errors import Declined, Incompatible, Silent
 from dask_coop.graph import config, prefixes
 from dask_coop.graph.executor import Groups
 from dask_coop.graph.grouped import Tables
-from dask_coop.graph.parts import threads_for
-from dask_coop.graph.reduce import origin
+from dask_coop.graph.layers import origin
 from dask_coop.graph.scan import group_size, lines, wrap
+from dask_coop.graph.threads import threads_for
 
 #: Tables of more bytes than this are combined between workers, and not here.
 TREE_BYTES = 1 << 18

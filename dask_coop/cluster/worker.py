@@ -64,7 +64,7 @@ from dask_coop.cluster.silence import given_up
 from dask_coop.cluster.strips import Strips
 from dask_coop.cluster.versions import Handler, Portable, same_version, signed
 from dask_coop.errors import Absent, Incompatible
-from dask_coop.graph.parts import within
+from dask_coop.graph.threads import within
 
 One = TypeVar("One")
 Made = TypeVar("Made")

@@ -35,12 +35,12 @@ from dask_coop.algebra.operation import Operation, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Values
-from dask_coop.graph import grouped, parts
+from dask_coop.graph import grouped
 from dask_coop.graph.found_groups import Table, merge, values_of
 from dask_coop.graph.fusion import TrailingBlocks, add
-from dask_coop.graph.parts import shared, threads_for
-from dask_coop.graph.reduce import Key, Layer, array
+from dask_coop.graph.layers import Key, Layer, array
 from dask_coop.graph.tasks import refs
+from dask_coop.graph.threads import scan_by_threads, shared, threads_for
 
 
 def scan(op: Operation, x: Array, label: Array, are_codes: bool, outside: Any, name: str) -> Array:
@@ -138,7 +138,7 @@ def scan_from(
     heads[1:] = codes[1:] != codes[:-1]
     wide = replace(op, output=op.monoid.dtypes(op.element)[0])
     spec = ScanSpec(elements.ndim - 1)
-    found = parts.scan(compensated(wide), elements, spec, None, heads, threads)
+    found = scan_by_threads(compensated(wide), elements, spec, None, heads, threads)
     if before is not None and last:
         # Small tables of CuPy chunks are on the host.
         base = chunks.asarray(_entries(op, before, values), chunks.kind(block))

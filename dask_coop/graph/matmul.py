@@ -26,7 +26,7 @@ from dask_coop.algebra.semirings import SEMIRINGS
 from dask_coop.algebra.strategies import AUTO, MATMUL
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import config
-from dask_coop.graph.reduce import Layer, array
+from dask_coop.graph.layers import Layer, array
 from dask_coop.graph.tasks import refs
 
 #: Products that one task adds, which are in memory together.

@@ -27,7 +27,7 @@ from support.strategies import Chunked, arrays, axes, scannable
 import dask_coop as dc
 from dask_coop import chunks
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.api import monoid as custom_monoid
+from dask_coop.api.monoids import monoid as custom_monoid
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda import compiler
 from dask_coop.cuda.devices import usual

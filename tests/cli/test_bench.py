@@ -271,7 +271,7 @@ def test_every_public_function_is_called_beside_that_of_dask() -> None:
     functions -= {"from_npy", "to_gpu", "to_host"}
     # Order and selection, groups, windows and series with gaps have benchmarks of their own; what
     # fills histograms of axes counts as histogram does.
-    own = "order topk selection unique fills grouped group_scans windows hist"
+    own = "order topk selection unique fills groups.reduce groups.scan windows histograms.to_hist"
     apart = {f"dask_coop.api.{name}" for name in own.split()}
     functions -= {name for name in functions if getattr(dask_coop, name).__module__ in apart}
     assert functions == {call.name for call in arrays.CALLS.values()}

@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 
 import dask_coop
-from dask_coop.cli import advice, backends, info, loops, main, summaries
-from dask_coop.cli import describe as command_describe
-from dask_coop.cli.readers import open_source
-from dask_coop.cli.summaries import QUANTILES, summarize
+from dask_coop.cli import advice, backends, info, loops, main
+from dask_coop.cli.describe import command as command_describe
+from dask_coop.cli.describe import summaries
+from dask_coop.cli.describe.readers import open_source
+from dask_coop.cli.describe.summaries import QUANTILES, summarize
 
 h5py = pytest.importorskip("h5py")
 io = pytest.importorskip("skimage.io")
@@ -372,7 +373,7 @@ def test_quantiles_lie_on_the_curve_at_the_share_of_values_up_to_them(case: str)
     assert last == (summary.below + summary.inside) / known.size
     from matplotlib.figure import Figure
 
-    from dask_coop.cli import figures
+    from dask_coop.cli.describe import figures
 
     drawn = Figure().subplots()
     figures._draw_cumulative(drawn, summary)

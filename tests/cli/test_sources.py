@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import dask_coop
 from dask_coop.cli import main
-from dask_coop.cli.sources import UserError, join, open_sources, split
+from dask_coop.cli.describe.sources import UserError, join, open_sources, split
 
 VALUES = np.arange(60, dtype="i4").reshape(5, 12)
 

@@ -24,7 +24,7 @@ from conftest import missing_for_gpu
 from support import xarray_calls
 
 import dask_coop as dc
-from dask_coop.api import installed_xarray
+from dask_coop.api.install import of_xarray as installed_xarray
 from fuzz import draw, engines, exact, families, labels, own
 from fuzz.__main__ import Run
 from fuzz.case import LAYOUTS, Case, Named, Operand, undeclared
