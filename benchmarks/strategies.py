@@ -10,6 +10,7 @@ the package, by ``python -m benchmarks.strategies --write``.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +24,13 @@ import numpy as np
 
 from dask_coop.algebra import strategies
 
-from .systems import collective, order
+from . import report
+from .systems import collective, node, order
 from .timers import KERNELS
 
-RESULTS = Path(__file__).resolve().parent / "results" / "strategies"
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "strategies"
+PAGE = HERE.parent / "docs" / "strategies.md"
 
 FAMILIES: dict[str, strategies.Family] = {
     "scan": strategies.SCAN,
@@ -435,12 +439,101 @@ def rows(seconds: float) -> Iterator[Row]:
     yield from together(clock.xp, clock)
 
 
+# The page.
+
+#: Of the work of a family that has many, what the page shows.
+SHOWN = {
+    "scan": (
+        *(f"2^{power} float32, axis 0" for power in (18, 22, 26, 29)),
+        *(f"2^26 {name}, axis 0" for name in ("int32", "float64")),
+        *(f"1024 x 2^16 float32, axis {axis}" for axis in (1, 0)),
+        *(f"2^20 x 64 float32, axis {axis}" for axis in (1, 0)),
+    ),
+    "histogram": (
+        "2^20 float32, 256 bins",
+        *(f"2^20 float32, {n:,} bins" for n in (65_536, 100_000, 200_000)),
+        "2^22 float32, 65,536 bins",
+        "2^24 float32, 65,536 bins",
+        *(f"2^28 float32, {n:,} bins" for n in (16_384, 100_000, 400_000)),
+        "2^20 float32, half of them equal, 65,536 bins",
+        "2^28 uint8, 256 bins",
+        "2^26 float32 with weights, 65,536 bins",
+    ),
+}
+
+
+def figures(folder: Path) -> str:
+    """Return what the page says of the strategies and of the results in `folder`."""
+    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    parts = []
+    for name, family in FAMILIES.items():
+        head = ["strategy", "how", "reads and writes", "the fastest for"]
+        lines = [[f"`{key}`", row.idea, row.moves, row.wins] for key, row in family.items()]
+        parts += [f"## {name.capitalize()}", report.table(head, lines)]
+        for found in results:
+            parts += compared(name, found)
+    return "\n\n".join(parts)
+
+
+def compared(family: str, found: dict[str, Any]) -> list[str]:
+    """Return one GPU's figures of a family."""
+    machine, rows = found["machine"], found["rows"]
+    times = {
+        (row["work"], row["strategy"]): row["ms"]
+        for row in rows
+        if row["family"] == family and "ms" in row
+    }
+    calls = {
+        row["work"]: row["call_ms"]
+        for row in rows
+        if row["family"] == family and row.get("strategy") == strategies.AUTO and "ms" in row
+    }
+    names = [name for name in FAMILIES[family] if name != strategies.MULTICHUNK]
+    lines = []
+    for work in SHOWN.get(family, calls):
+        if work not in calls:
+            continue
+        fastest = min(ms for (of, name), ms in times.items() if of == work and name in names)
+        cells = []
+        for name in (strategies.AUTO, *names):
+            ms = times.get((work, name))
+            said = "" if ms is None else microseconds(ms)
+            cells.append(f"**{said}**" if ms == fastest and name in names else said)
+        lines.append([work, *cells, microseconds(calls[work])])
+    head = ["work", strategies.AUTO, *names, "whole call"]
+    said = f"### {machine['gpu']['name']}: {family}"
+    about = (
+        f"{machine['date']}, microseconds of the kernels of a chunk; the fastest is bold, empty is "
+        "what a strategy does not take. The last column is the public call with 'auto', from the "
+        "call to the synchronised result."
+    )
+    return [said, about, report.table(head, lines), *together_told(family, rows)]
+
+
+def microseconds(ms: float) -> str:
+    """Return milliseconds as microseconds of three digits or more."""
+    return f"{1e3 * ms:,.0f}" if ms >= 0.1 else f"{1e3 * ms:.3g}"
+
+
+def together_told(family: str, rows: list[Row]) -> list[str]:
+    """Return how long calls of a `Node` take, in one launch and chunk by chunk."""
+    found = [row for row in rows if row["family"] == family and "by a Node" in row["work"]]
+    if not found:
+        return []
+    said = ", ".join(f"`{row['strategy']}` {microseconds(row['call_ms'])}" for row in found)
+    return [f"{found[0]['work']}, microseconds of whole calls: {said}."]
+
+
 def main() -> None:
-    """Measure."""
+    """Measure, or write the page anew."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--seconds", type=float, default=95, help="begin nothing new after so many")
+    parser.add_argument("--write", action="store_true", help="only write the page anew")
     given = parser.parse_args()
+    if given.write:
+        node.write(figures(RESULTS), PAGE)
+        return
     machine: Mapping[str, Any] = order.facts(True)
     name = re.sub(r"[^a-z0-9]+", "-", machine["gpu"]["name"].lower())
     collective.keep(dict(machine), rows(given.seconds), given.results / f"{name}.json")

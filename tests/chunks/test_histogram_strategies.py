@@ -11,7 +11,7 @@ import pytest
 from conftest import missing_for_gpu
 
 from dask_coop.algebra.bins import find_bins
-from dask_coop.algebra.strategies import AUTO, HISTOGRAM, MULTICHUNK
+from dask_coop.algebra.strategies import HISTOGRAM, MULTICHUNK
 
 STRATEGIES = tuple(name for name in HISTOGRAM if name != MULTICHUNK)
 
@@ -73,25 +73,6 @@ def samples(dtype: str, size: int, seed: int = 0) -> Any:
     x[1::1001] = np.inf
     x[2::1001] = -np.inf
     return x
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i2", "i4", "u4", "i8", "u8"])
-@pytest.mark.parametrize("strategy", [AUTO, *STRATEGIES])
-def test_a_strategy(cuda: Any, strategy: str, dtype: str) -> None:
-    x = samples(dtype, 300_007)
-    kind = np.dtype(dtype).kind
-    limits = (0, 1) if kind == "f" else (-100, 101) if kind == "i" else (3, 101)
-    ns = [1, 10, 1000, 20_000, 58_000, 70_001, 131_072, 1_000_003]
-    for n in ns[:3] if dtype == "f2" else ns:
-        bins = find_bins(n, limits, x.dtype)
-        if strategy != AUTO and objection(cuda, x, bins, strategy):
-            continue
-        for chunk in (x, x[3:], x[:5]):
-            expected, _ = np.histogram(chunk, **bins.numpy_arguments())
-            np.testing.assert_array_equal(
-                count(cuda, chunk, bins, strategy=strategy), expected, f"{n} {chunk.size}"
-            )
 
 
 @pytest.mark.gpu

@@ -59,55 +59,6 @@ def applies(cuda: Any, op: Any, shape: Any, strategy: str) -> bool:
     return not cuda._objection(cuda.device(0), op, lines, strategy)
 
 
-def expect(x: Any, base: Any, exclusive: bool, reverse: bool, output: str) -> Any:
-    """Return the scan along axis 1 of integers, all of which float64 holds exactly."""
-    x = x[:, ::-1] if reverse else x
-    result = np.cumsum(x, 1, dtype="i8")
-    if exclusive:
-        result = result - x
-    if base is not None:
-        result = result + base[:, None].astype("i8")
-    result = result[:, ::-1] if reverse else result
-    return result.astype(output)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("names", DTYPES)
-@pytest.mark.parametrize("strategy", [AUTO, *STRATEGIES])
-def test_a_strategy(cuda: Any, strategy: str, names: str) -> None:
-    import cupy
-
-    element, output = names.split(">")
-    op = bind(SUM, np.dtype(element), np.dtype(output), "scan")
-    rng = np.random.default_rng(0)
-    shapes = [(outer, n, 1) for outer, n in ROWS]
-    if strategy in (AUTO, "lines", "two-level"):
-        shapes += COLUMNS
-    if names == "f2>f2":
-        shapes = [shape for shape in shapes if shape[1] < 2000]
-    for number, shape in enumerate(shapes):
-        if not applies(cuda, op, shape, strategy):
-            continue
-        host = rng.integers(0, 2, shape).astype(element)
-        based, exclusive, reverse = number % 3 > 0, number % 2 > 0, number % 4 > 1
-        for flags in ((exclusive, reverse), (not exclusive, not reverse)):
-            base = rng.integers(0, 9, shape[::2]) if based else None
-            expected = expect(
-                host.astype("f8").astype("i8") if element == "f2" else host.real,
-                base,
-                *flags,
-                output,
-            )
-            x = cupy.asarray(host)
-            y = cupy.full(shape, 77, output)
-            state = op.monoid.dtypes(op.element)[0]
-            start = cupy.asarray(base.astype(state)) if base is not None else None
-            cuda.scan_lines(
-                op.by(strategy), x, y, start, shape, exclusive=flags[0], reverse=flags[1]
-            )
-            np.testing.assert_array_equal(cupy.asnumpy(y), expected, f"{shape} {flags}")
-
-
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("names", ["f8>f8", "f4>f8", "c16>c16"])
