@@ -16,6 +16,7 @@ from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import ARGMAX, ARGMIN, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.algebra.strategies import AUTO
 from dask_coop.algebra.topk import TopK
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks import ChunkBackend
@@ -180,7 +181,7 @@ def move(window: Window, x: Array, halo: Array, base: State | None = None) -> No
     raise refusal(f"move_{window.statistic}", x)
 
 
-def transpose(x: Array, axes: Sequence[int] | None = None) -> NoReturn:
+def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO) -> NoReturn:
     """Refuse, as `dask_coop.transpose` does where the array is known to be masked."""
     raise refusal("transpose", x)
 
@@ -195,7 +196,7 @@ def argsort(x: Array, axis: int, stable: bool) -> NoReturn:
     raise refusal("argsort", x)
 
 
-def matmul(a: Array, b: Array, semiring: str = "plus_times") -> NoReturn:
+def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUTO) -> NoReturn:
     """Refuse, as `dask_coop.matmul` does where an operand is known to be masked."""
     raise refusal("matmul", a)
 
