@@ -116,6 +116,25 @@ def forbidden(source: str, name: str) -> list[str]:
     return bad
 
 
+#: How Dask writes layers of tasks, and the modules of api/ that import it for another reason.
+LAYERS = ("dask.highlevelgraph", "dask.task_spec", "dask.blockwise")
+READERS = {
+    "api.call.planning": "lowers the expressions of Dask's query planning",
+    "api.explain": "reads the graphs that others have written",
+    "api.groups.quantiles": "writes the blocks of whole groups",
+}
+
+
+def test_only_graph_writes_layers_for_the_public_functions() -> None:
+    writers = {
+        module_name(path)
+        for path in MODULES
+        if module_name(path).startswith("api.")
+        and any(name.startswith(LAYERS) for name in imports(ast.parse(path.read_text()), ""))
+    }
+    assert writers == set(READERS)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_imports_point_down(path: Path) -> None:
     assert forbidden(path.read_text(), module_name(path)) == []

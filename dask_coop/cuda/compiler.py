@@ -1,9 +1,9 @@
-"""From kernels/ to machine code: NVRTC through cuda.core, cached on disk.
+"""Compile kernels by NVRTC through cuda.core, cached on disk.
 
 A kernel is a *program*: a few generated lines (see `dask_coop.cuda.programs`) that include a header
 of kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. The cubin
-is kept on disk (see `dask_coop.cuda.disk_cache`); its key covers the source, the options, the
-compiler's version and the text of every header, so that an edited header is never served from it.
+is kept on disk (see `dask_coop.cuda.disk_cache`) under a key of the source, the options, the
+compiler's version and the text of every header, so an edited header is always compiled again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OLDEST = 70
 
 @cache
 def kernels_folder() -> Path:
-    """Return the folder of the CUDA headers: in the installed package, else beside it.
+    """Return the folder of the CUDA headers: inside the package, else beside it.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def _headers_digest() -> bytes:
 
 
 def compile_program(source: str, arch: str) -> bytes:
-    """Compile `source` for `arch`, without looking into the cache.
+    """Compile `source` for `arch`, without the cache.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def compile_program(source: str, arch: str) -> bytes:
     Raises
     ------
     RuntimeError
-        If it does not compile; with the compiler's log and the source, which may hold a user's.
+        If the source does not compile; the message has the compiler's log and the source.
     """
     from cuda.core import Program
 
@@ -84,10 +84,7 @@ def compile_program(source: str, arch: str) -> bytes:
 
 
 def key_of(source: str, options: Any) -> bytes:
-    """Return what stands for a program as it would be compiled now.
-
-    It covers the source, the options, the compiler's version and the text of every header.
-    """
+    """Return the cache key of a program: source, options, compiler version and all headers."""
     from cuda.core.utils import make_program_cache_key
 
     return bytes(
@@ -102,20 +99,20 @@ def key_of(source: str, options: Any) -> bytes:
 
 
 def load_or_compile(source: str, arch: str) -> bytes:
-    """Return the cubin of `source` for `arch`, from the disk if it is there."""
+    """Return the cubin of `source` for `arch`, from the disk cache if possible."""
     return disk_cache.get(key_of(source, _options(arch)), lambda: compile_program(source, arch))
 
 
 def keep(source: str, arch: str) -> bool:
-    """Compile `source` for `arch` unless it is on the disk; return whether it was not."""
-    made: list[bytes] = []
+    """Compile `source` for `arch` unless the disk cache has it; return whether it compiled."""
+    cubins: list[bytes] = []
 
     def make() -> bytes:
-        made.append(compile_program(source, arch))
-        return made[0]
+        cubins.append(compile_program(source, arch))
+        return cubins[0]
 
     disk_cache.get(key_of(source, _options(arch)), make)
-    return bool(made)
+    return bool(cubins)
 
 
 def architectures() -> list[str]:
@@ -126,13 +123,13 @@ def architectures() -> list[str]:
     ImportError
         If there is no compiler.
     """
-    # Threads that are first to import it get in each other's way.
+    # Import it here: concurrent first imports of it fail.
     import cuda.core  # noqa: F401
     from cuda.bindings import nvrtc
 
     try:
         _, numbers = nvrtc.nvrtcGetSupportedArchs()
-    except RuntimeError as error:  # cuda-bindings' way to say that NVRTC cannot be loaded
+    except RuntimeError as error:  # cuda-bindings raises it if NVRTC cannot be loaded
         raise ImportError(f"NVRTC cannot be loaded: {error}") from error
     return [f"sm_{number}" for number in numbers if number >= _OLDEST]
 

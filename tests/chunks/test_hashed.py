@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 
 from dask_coop.chunks.distinct import distinct as monoid_of
 
@@ -22,13 +21,6 @@ SIZES = (40_001, 40_959, 40_960, 40_961, 45_056, 49_153, (1 << 20) + 3)
 FEW = 4_000
 
 COUNTS, VALUES = monoid_of(False, True, True), monoid_of(False, False, True)
-
-
-@pytest.fixture(name="cp")
-def _cp() -> Any:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
-    return importlib.import_module("cupy")
 
 
 @pytest.fixture(name="unique")
