@@ -160,7 +160,7 @@ def test_the_same_page_is_written_on_every_run(tmp_path: Path) -> None:
     ("make", "said"),
     [
         (lambda page: page.mkdir(), "it is a folder; name a file, such as"),
-        (lambda page: None, "it is described; name another file"),
+        (lambda page: None, "it is one of the sources; name another file"),
         (lambda page: page.parent.joinpath("a").touch(), "is not a folder; name another"),
     ],
 )
