@@ -51,7 +51,7 @@ SECTIONS = {
         "Labels are xarray's, quantities pint's.",
     ),
     "Files, GPUs and the node": (
-        "api/transfer chunks/npy chunks/files chunks/cupy/backend compiled cuda node",
+        "api/transfer chunks/files chunks/cupy/backend compiled cuda node",
         "",
     ),
     "Clusters": (

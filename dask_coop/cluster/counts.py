@@ -18,6 +18,9 @@ from dask_coop.meters import PREFIX
 #: The topic of the events: ``client.get_events("dask_coop")``.
 TOPIC = "dask_coop"
 
+#: The fallbacks that are shown, at most.
+_MOST = 20
+
 
 @contextmanager
 def showing() -> Iterator[None]:
@@ -61,11 +64,11 @@ def summary(scheduler: Scheduler) -> Iterator[str]:
         yield f"  {event['function']} ran as a graph: {event['reason']}"
 
 
-def fallbacks(scheduler: Scheduler, most: int = 20) -> list[dict[str, Any]]:
+def fallbacks(scheduler: Scheduler) -> list[dict[str, Any]]:
     """Return the events of the last fallbacks with their times, the latest first."""
     events = (
         {"time": when, **event}
         for when, event in reversed(scheduler.get_events(TOPIC))
         if isinstance(event, dict) and event.get("action") == "fallback"
     )
-    return [*islice(events, most)]
+    return [*islice(events, _MOST)]

@@ -3,8 +3,7 @@
 A kernel is a *program*: a few generated lines (see `dask_coop.cuda.programs`) that include a header
 of kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. The cubin
 is kept on disk (see `dask_coop.cuda.disk_cache`) under a key of the source, the options, the
-compiler's version and the text of every header, so an edited header is always compiled again. A
-*linked* program also calls CUDA's device runtime (see `dask_coop.cuda.linking`).
+compiler's version and the text of every header, so an edited header is always compiled again.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dask_coop.cuda import disk_cache, linking
+from dask_coop.cuda import disk_cache
 from dask_coop.meters import COMPILATIONS, count, timed
 
 ENTRY = "entry"
@@ -51,7 +50,7 @@ def _headers_digest() -> bytes:
     return digest.digest()
 
 
-def compile_program(source: str, arch: str, *, linked: bool = False, report: Any = None) -> bytes:
+def compile_program(source: str, arch: str) -> bytes:
     """Compile `source` for `arch`, without the cache.
 
     Parameters
@@ -60,10 +59,6 @@ def compile_program(source: str, arch: str, *, linked: bool = False, report: Any
         CUDA C++ that may include the headers of kernels/.
     arch : str
         A real architecture, such as "sm_90".
-    linked : bool
-        Whether the source includes CUDA's own headers and calls the device runtime.
-    report : file-like, optional
-        Receives the compiler's log, with the registers and spills of every kernel.
 
     Returns
     -------
@@ -73,26 +68,22 @@ def compile_program(source: str, arch: str, *, linked: bool = False, report: Any
     Raises
     ------
     RuntimeError
-        If the source does not compile; the message has the compiler's log and the source. If
-        `linked` and NVRTC is not CUDA 12's.
-    FileNotFoundError
-        If `linked` and CUDA's headers or the device runtime are missing.
+        If the source does not compile; the message has the compiler's log and the source.
     """
     from cuda.core import Program
 
-    program = Program(source, "c++", options=_options(arch, linked, report is not None))
+    program = Program(source, "c++", options=_options(arch))
     count(COMPILATIONS)
     try:
         with timed(COMPILATIONS):
-            code = program.compile("cubin", logs=report)
-            return linking.link(code, arch) if linked else bytes(code.code)
+            return bytes(program.compile("cubin").code)
     except Exception as error:
         lines = enumerate(source.splitlines(), 1)
         listing = "\n".join(f"{number:3}  {line}" for number, line in lines)
         raise RuntimeError(f"this does not compile for {arch}:\n{listing}\n\n{error}") from error
 
 
-def key_of(source: str, options: Any, linked: bool = False) -> bytes:
+def key_of(source: str, options: Any) -> bytes:
     """Return the cache key of a program: source, options, compiler version and all headers."""
     from cuda.core.utils import make_program_cache_key
 
@@ -102,17 +93,14 @@ def key_of(source: str, options: Any, linked: bool = False) -> bytes:
             code_type="c++",
             options=options,
             target_type="cubin",
-            extra_digest=_headers_digest() + (linking.digest() if linked else b""),
+            extra_digest=_headers_digest(),
         )
     )
 
 
-def load_or_compile(source: str, arch: str, linked: bool = False) -> bytes:
+def load_or_compile(source: str, arch: str) -> bytes:
     """Return the cubin of `source` for `arch`, from the disk cache if possible."""
-    return disk_cache.get(
-        key_of(source, _options(arch, linked), linked),
-        lambda: compile_program(source, arch, linked=linked),
-    )
+    return disk_cache.get(key_of(source, _options(arch)), lambda: compile_program(source, arch))
 
 
 def keep(source: str, arch: str) -> bool:
@@ -146,14 +134,12 @@ def architectures() -> list[str]:
     return [f"sm_{number}" for number in numbers if number >= _OLDEST]
 
 
-def _options(arch: str, linked: bool = False, verbose: bool = False) -> Any:
+def _options(arch: str) -> Any:
     from cuda.core import ProgramOptions
 
     return ProgramOptions(
         name="dask_coop",
         arch=arch,
         std="c++17",
-        include_path=[str(kernels_folder()), *(linking.include_folders() if linked else ())],
-        relocatable_device_code=linked or None,
-        ptxas_options="-v" if verbose else None,
+        include_path=[str(kernels_folder())],
     )

@@ -34,9 +34,9 @@ _PORTABLE_CLUSTER = 8
 
 
 @once
-def _code(source: str, arch: str, linked: bool) -> Any:
+def _code(source: str, arch: str) -> Any:
     # The driver loads it once as a library for all devices of `arch`.
-    return ObjectCode.from_cubin(load_or_compile(source, arch, linked))
+    return ObjectCode.from_cubin(load_or_compile(source, arch))
 
 
 def prepare(*sources: str) -> None:
@@ -46,19 +46,14 @@ def prepare(*sources: str) -> None:
     """
     arch = device(cupy.cuda.runtime.getDevice()).arch
     # The caller's own launch compiles the first.
-    begin(_code, [(source, arch, False) for source in dict.fromkeys(sources)][1:])
+    begin(_code, [(source, arch) for source in dict.fromkeys(sources)][1:])
 
 
 @cache
-def load(
-    source: str, ordinal: int, shared: bool = False, cluster: int = 1, linked: bool = False
-) -> Any:
-    """Return the kernel of `source` for a GPU, allowed all shared memory of a block if `shared`.
-
-    With `linked`, the program is linked with the device runtime.
-    """
+def load(source: str, ordinal: int, shared: bool = False, cluster: int = 1) -> Any:
+    """Return the kernel of `source` for a GPU, allowed all shared memory of a block if `shared`."""
     gpu = device(ordinal)
-    kernel = _code(source, gpu.arch, linked).get_kernel(ENTRY)
+    kernel = _code(source, gpu.arch).get_kernel(ENTRY)
     attribute = driver.CUfunction_attribute
     if shared:
         _set(

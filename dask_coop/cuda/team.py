@@ -200,7 +200,6 @@ def launch_on_all(
     streams: Sequence[int],
     arguments: Sequence[Sequence[Any]],
     shared: int = 0,
-    linked: bool = False,
 ) -> None:
     """Launch `source` on several GPUs by one cuLaunchCooperativeKernelMultiDevice.
 
@@ -214,15 +213,13 @@ def launch_on_all(
         The GPUs, and the addresses of one stream on each.
     arguments : sequence of sequences of NumPy scalars
         The kernel's arguments for each GPU.
-    linked : bool
-        Whether the program is linked with the device runtime.
     """
     # Keeps the memory of the arguments alive until the launch.
     references: list[Any] = []
     launches = []
     for ordinal, stream, values in zip(ordinals, streams, arguments, strict=True):
         launch = driver.CUDA_LAUNCH_PARAMS()
-        launch.function = function(source, ordinal, linked)
+        launch.function = function(source, ordinal)
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = blocks, 1, 1
         launch.blockDimX, launch.blockDimY, launch.blockDimZ = threads, 1, 1
         launch.sharedMemBytes = shared
@@ -237,7 +234,7 @@ def launch_on_all(
 
 
 @cache
-def function(source: str, ordinal: int, linked: bool = False) -> Any:
+def function(source: str, ordinal: int) -> Any:
     """Return the kernel of `source` as a function of one GPU's context.
 
     It may use all the shared memory that a block can have there.
@@ -246,7 +243,7 @@ def function(source: str, ordinal: int, linked: bool = False) -> Any:
     with cupy.cuda.Device(ordinal):
         # If all arrays came from CuPy's pool, this thread may have no context yet.
         cupy.cuda.runtime.setDevice(ordinal)
-        kernel = _check(driver.cuKernelGetFunction(load(source, ordinal, linked=linked).handle))
+        kernel = _check(driver.cuKernelGetFunction(load(source, ordinal).handle))
         static = attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
         most = device(ordinal).shared_bytes - int(_check(driver.cuFuncGetAttribute(static, kernel)))
         dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -27,6 +27,7 @@ from dask.array.core import Array
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
+from dask.utils import cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.algebra.compensated import settle
@@ -166,3 +167,16 @@ def _entries(op: Operation, table: Table, values: Any) -> Any:
         op = compensated(op)
     (state,) = grouped.merge(ops=(op,), states=[states], **how._asdict())
     return settle(state)[0] if op.monoid.has_excess else state[0]
+
+
+def mask(flags: np.ndarray[Any, Any], x: Array, prefix: str) -> Array:
+    """Return flags of the host as an array with the chunks of the last axis of `x`, of its kind."""
+    ends = cached_cumsum(x.chunks[-1], initial_zero=True)
+    name, to = f"{prefix}-{tokenize(flags, x.chunks[-1])}", chunks.kind(x._meta)
+    layer = {
+        (name, i): Task((name, i), chunks.asarray, flags[start:stop], to)
+        for i, (start, stop) in enumerate(itertools.pairwise(ends))
+    }
+    graph = HighLevelGraph.from_collections(name, layer)
+    meta = chunks.zeros_like(x._meta, "?", 1)
+    return Array(graph, name, (x.chunks[-1],), meta=meta)

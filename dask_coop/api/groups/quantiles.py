@@ -25,13 +25,13 @@ from dask_coop import chunks
 from dask_coop.algebra.quantiles import METHODS, Quantiles
 from dask_coop.api.arguments import as_dtype, rechunk, reshaped, without_empty
 from dask_coop.api.groups.statistics import Asked, Fill, filled_dtype, missing, required
-from dask_coop.api.order import quantiles_of_lines
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused, remedy
 from dask_coop.graph import executor
 from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 from dask_coop.graph.layers import array
+from dask_coop.graph.line_quantiles import quantiles_of_lines
 
 #: The statistics that are taken here.
 NAMES = ("median", "nanmedian", "quantile", "nanquantile")

@@ -12,18 +12,13 @@ GPU, with all elements of known labels.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask.array.core import Array, asanyarray, broadcast_to, elemwise, from_array, map_blocks
+from dask.array.core import asanyarray, broadcast_to, elemwise, from_array, map_blocks
 from dask.array.utils import validate_axis
-from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Task
-from dask.tokenize import tokenize
-from dask.utils import cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.algebra.fills import fill
@@ -182,7 +177,7 @@ def _of_known(x: da.Array, labels: Known, func: Any, dtype: Any) -> da.Array:
     in_runs = codes if has_runs else codes[order]
     found = _by_segments(flat if has_runs else flat[..., order], func, in_runs, dtype)
     if (in_runs < 0).any():
-        outside = _of_kind(in_runs < 0, found, "no-group")
+        outside = group_scans.mask(in_runs < 0, found, "no-group")
         found = elemwise(np.where, outside, missing(found.dtype), found).astype(found.dtype)
     if not has_runs:
         found = found[..., np.argsort(order)].rechunk(flat.chunks)
@@ -194,7 +189,7 @@ def _by_segments(x: da.Array, func: Any, codes: np.ndarray[Any, Any], dtype: Any
     changes, end = np.diff(codes) != 0, np.ones(min(len(codes), 1), "?")
     # Backwards, an element that begins a segment is the last of it.
     heads = np.append(changes, end) if func == "bfill" else np.append(end, changes)
-    segments, axis = _of_kind(heads, x, "group-begins"), x.ndim - 1
+    segments, axis = group_scans.mask(heads, x, "group-begins"), x.ndim - 1
     if isinstance(func, Monoid):
         result: da.Array = scan(x, func, axis=axis, dtype=dtype, segments=segments)
         return result
@@ -229,19 +224,6 @@ def _by_tables(x: da.Array, label: da.Array, are_codes: bool, func: str, dtype: 
     outside = missing(op.output)
     found = group_scans.scan(op, x, label, are_codes, outside, f"groupby-{func}")
     return found[..., ::-1] if backwards else found
-
-
-def _of_kind(mask: np.ndarray[Any, Any], x: da.Array, prefix: str) -> da.Array:
-    """Return a mask of the host in the chunks of the last axis of `x`, and of its kind."""
-    ends = cached_cumsum(x.chunks[-1], initial_zero=True)
-    name, to = f"{prefix}-{tokenize(mask, x.chunks[-1])}", chunks.kind(x._meta)
-    layer = {
-        (name, i): Task((name, i), chunks.asarray, mask[start:stop], to)
-        for i, (start, stop) in enumerate(itertools.pairwise(ends))
-    }
-    graph = HighLevelGraph.from_collections(name, layer)
-    meta = chunks.zeros_like(x._meta, "?", 1)
-    return Array(graph, name, (x.chunks[-1],), meta=meta)
 
 
 # Inside the task.
