@@ -1,4 +1,4 @@
-"""Find what is slower on this machine than necessary, why, and what to do about it."""
+"""Find settings that make this machine slower than necessary, with reasons and remedies."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 
 class Pipe:
-    """A stream that drops what is written after its reader has left.
+    """A stream that drops further text after its reader has left.
 
     Parameters
     ----------

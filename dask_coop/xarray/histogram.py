@@ -46,7 +46,7 @@ def histogram(
     bins = _for_each_array("bins", bins, len(names), True)
     range = _for_each_array("range", range, len(names), False)
     dims = find_dims(x, dim)
-    axes = tuple(x.dims.index(one) for one in dims)
+    axes = tuple(x.dims.index(d) for d in dims)
     w = None if weights is None else _weights(x, weights)
     if len(names) == 1:
         counts, only_edges = dask_coop.histogram(

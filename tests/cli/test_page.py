@@ -169,7 +169,7 @@ def test_pages_that_cannot_be_written(
 ) -> None:
     np.save(tmp_path / "x.npy", np.ones(3))
     make(tmp_path / "page")
-    name = {"it is a": "page", "it is d": "x.npy", "is not ": "a/page"}[said[:7]]
+    name = {"it is a": "page", "it is o": "x.npy", "is not ": "a/page"}[said[:7]]
     words = ["describe", tmp_path / "x.npy", "--html", tmp_path / name, "--out", tmp_path / "out"]
     assert main.main([*map(str, words)]) == 2
     error = capsys.readouterr().err

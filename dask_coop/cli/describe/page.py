@@ -6,7 +6,7 @@
         |                         |
         +-- bins, in words --> JSON beside it --the script--> the bin under the mouse, in words
 
-The script is part of the page, which loads no other file and also works without the script.
+The page contains the script, loads no other file, and also works without the script.
 """
 
 from __future__ import annotations
