@@ -14,6 +14,7 @@ import pytest
 from benchmarks.systems import (
     accuracy,
     collective,
+    grouped,
     node,
     order,
     scale,
@@ -25,18 +26,19 @@ from benchmarks.systems import (
 #: The pages, and what they have to hold.
 PAGES = {
     accuracy.PAGE: lambda: accuracy.figures(accuracy.RESULTS),
+    grouped.PAGE: lambda: order.compared(grouped.RESULTS),
     collective.PAGE: lambda: collective.figures(collective.RESULTS, collective.PAGE.parent),
     node.PAGE: lambda: node.figures(node.RESULTS),
     order.PAGE: lambda: order.figures(order.RESULTS),
     scale.PAGE: lambda: scale.told(json.loads(scale.RESULTS.read_text())),
     transfer_page.PAGE: lambda: transfer_page.figures(transfer_page.RESULTS),
     unchanged.PAGE: lambda: unchanged.figures(unchanged.RESULTS),
-    windows.PAGE: lambda: order.figures(windows.RESULTS),
+    windows.PAGE: lambda: order.compared(windows.RESULTS),
 }
 
 
 def test_all_benchmarks_have_pages_of_their_own() -> None:
-    assert len(PAGES) == 8
+    assert len(PAGES) == 9
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
