@@ -1,13 +1,13 @@
-"""The file in which the bytes of a host array lie, for those who rather read it than its map.
+"""Find the file behind a memory-mapped array, for readers that prefer the file to its map.
 
     array --base--> array --base--> mmap <--/proc/self/maps--> file
 
-NumPy keeps the name of a file that it maps, and another file may have that name by now. The kernel
-knows which file is mapped where. Nothing is found where it isn't sure that the file of that name is
-still the one that is mapped, where a map is private, so that it may differ from the file, or where
-elements are not in C order and native byte order; the array is then read as any other.
+NumPy keeps the name of a mapped file, but another file may have that name by now. The kernel knows
+which file is mapped. `find` returns None unless the file of that name is surely the mapped one, the
+map is shared (a private map may differ from its file), and elements are in C order and native byte
+order. The array is then read like any other.
 
-A descriptor is opened once a map and closed with it. No lock is needed: of two threads that open
+There is one descriptor for each map, closed with the map. No lock is needed: if two threads open
 one at the same time, the second closes its own.
 """
 
@@ -23,27 +23,27 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-#: Whether to read past the page cache: always, never, or where it would be flooded.
+#: Whether to read past the page cache: always, never, or where the file would flood it.
 Direct = bool | Literal["auto"]
 
-#: Files of more than this part of the memory that is available would flood the page cache.
+#: Files of more than this fraction of the available memory would flood the page cache.
 FLOODING = 0.5
 
-#: How many pages of a chunk are looked up in the page cache, at random.
+#: The number of random pages of a chunk to look up in the page cache.
 SAMPLES = 16
 
 
 class Place(NamedTuple):
-    """Where the bytes of an array are.
+    """The place of an array's bytes in a file.
 
     Attributes
     ----------
     descriptor : int
-        An opened file, as long as the array lives.
+        An open file, while the array lives.
     offset : int
-        Where its first byte is in the file.
+        The position of the first byte in the file.
     direct : bool
-        Whether the descriptor was opened with O_DIRECT, which wants aligned reads.
+        Whether the descriptor was opened with O_DIRECT, which needs aligned reads.
     """
 
     descriptor: int
@@ -57,11 +57,11 @@ class MappedFile:
     Parameters
     ----------
     descriptor : int
-        Closed by `close`.
+        `close` closes it.
     begin : int
-        Where the map begins in the file.
+        The position in the file where the map begins.
     writable : bool
-        Whether the file may be written through the map.
+        Whether the map may write to the file.
     """
 
     def __init__(self, descriptor: int, begin: int = 0, writable: bool = False) -> None:
@@ -71,7 +71,7 @@ class MappedFile:
         self._direct: dict[str, int | None] = {}
 
     def direct(self) -> int | None:
-        """Return a descriptor that reads past the page cache, if the file system has that."""
+        """Return a descriptor that reads past the page cache; None if not supported."""
         if "descriptor" not in self._direct:
             opened = _open_direct(self.descriptor)
             if self._direct.setdefault("descriptor", opened) != opened and opened is not None:
@@ -79,30 +79,30 @@ class MappedFile:
         return self._direct["descriptor"]
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open descriptors."""
         for descriptor in (self.descriptor, self._direct.get("descriptor")):
             if descriptor is not None:
                 os.close(descriptor)
 
 
-#: The files of maps; None for those that are not surely known.
+#: The files of maps; None if a file is uncertain.
 _files: weakref.WeakKeyDictionary[mmap, MappedFile | None] = weakref.WeakKeyDictionary()
 
 
 def find(x: np.ndarray[Any, Any], direct: Direct = "auto") -> Place | None:
-    """Return where the bytes of `x` are in a file, or None if that is not sure.
+    """Return the place of the bytes of `x` in a file, or None if it is uncertain.
 
     Parameters
     ----------
     x : numpy.ndarray
     direct : bool or "auto"
-        Whether to read past the page cache where the file system can; "auto" is for files that are
-        large beside the available memory, unless the page cache has what `x` holds.
+        Whether to read past the page cache where the file system can; "auto" does so for files
+        that are large compared to the available memory, unless the page cache has the bytes.
 
     Raises
     ------
     OSError
-        If the file has become too short: to touch the map would end the process.
+        If the file has become too short; access to the map would end the process.
     """
     if sys.platform != "linux" or x.dtype.hasobject:
         return None
@@ -133,12 +133,12 @@ def find(x: np.ndarray[Any, Any], direct: Direct = "auto") -> Place | None:
 
 
 def name_of(descriptor: int) -> str:
-    """Return the path of an opened file, for messages."""
+    """Return the path of an open file, for messages."""
     return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def map_file(descriptor: int) -> mmap:
-    """Return a read-only map of all of a file; the descriptor is closed with it."""
+    """Return a read-only map of a whole file, whose descriptor is closed with the map."""
     try:
         mapped = mmap(descriptor, 0, access=ACCESS_READ)
     except BaseException:
@@ -149,12 +149,12 @@ def map_file(descriptor: int) -> mmap:
 
 
 def _keep(mapped: mmap, file: MappedFile | None) -> None:
-    """Remember the file of a map as long as the map lives, unless another thread has done so."""
-    kept = _files.setdefault(mapped, file)
+    """Remember the file of a map while the map lives, unless another thread has done so."""
+    known = _files.setdefault(mapped, file)
     if file is None:
         return
-    if kept is file:
-        # At exit the system closes them, when no thread reads any more.
+    if known is file:
+        # Not at exit, when threads may still read; the system closes them.
         weakref.finalize(mapped, file.close).atexit = False
     else:
         file.close()
@@ -172,12 +172,12 @@ def _address(x: np.ndarray[Any, Any]) -> int:
 
 
 def _identify(address: int) -> MappedFile | None:
-    """Return the file that is mapped to an address, the first one of a map."""
+    """Return the file that is mapped at an address, the first one of a map."""
     try:
         region = _region(address)
         if region is None or not region.shared:
             return None
-        # Nobody waits for a pipe that has taken the place of the file.
+        # Nonblocking, in case a pipe has replaced the file.
         descriptor = os.open(region.path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
@@ -220,10 +220,10 @@ def _region(address: int) -> _Region | None:
 
 
 def _is_file_of(region: _Region, descriptor: int) -> bool:
-    """Tell whether an opened file is the one that is mapped.
+    """Return whether an open file is the mapped one.
 
-    On some file systems the kernel's maps and `os.stat` number files differently; two maps are
-    numbered alike.
+    On some file systems the kernel's maps and `os.stat` number files differently, so map the open
+    file and compare the numbers of the maps.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or not status.st_size:
@@ -231,13 +231,13 @@ def _is_file_of(region: _Region, descriptor: int) -> bool:
     with mmap(descriptor, 1, access=ACCESS_READ) as probe:
         page = np.frombuffer(probe, "u1")
         other = _region(_address(page))
-        # The map can't be closed under a view of it.
+        # A map with views cannot be closed.
         del page
     return other is not None and other.file == region.file
 
 
 def _wants_direct(direct: Direct, file: MappedFile, offset: int, nbytes: int, size: int) -> bool:
-    # What was written through the map may be in the page cache alone.
+    # The page cache may have writes through the map that the disk lacks.
     if direct is False or file.writable:
         return False
     if direct is True:
@@ -246,16 +246,16 @@ def _wants_direct(direct: Direct, file: MappedFile, offset: int, nbytes: int, si
 
 
 def _available() -> int:
-    """Return the bytes of memory that the system could give."""
+    """Return the bytes of memory that are available."""
     with open("/proc/meminfo", "rb") as lines:
-        found = {name: value for name, value, *_ in map(bytes.split, lines)}
-    return int(found[b"MemAvailable:"]) << 10
+        amounts = {name: value for name, value, *_ in map(bytes.split, lines)}
+    return int(amounts[b"MemAvailable:"]) << 10
 
 
 def _is_cached(descriptor: int, offset: int, nbytes: int) -> bool:
-    """Tell whether the page cache has all of some bytes, by a few of them."""
+    """Return whether the page cache has all of some bytes, judging by a few of them."""
     try:
-        # A look brings a page in, so the next look is at others.
+        # A read caches its page, so each call reads other pages.
         return all(
             os.preadv(descriptor, [bytearray(1)], offset + random.randrange(nbytes), os.RWF_NOWAIT)
             for _ in range(SAMPLES)
@@ -265,13 +265,13 @@ def _is_cached(descriptor: int, offset: int, nbytes: int) -> bool:
 
 
 def _open_direct(descriptor: int) -> int | None:
-    """Open a file once more, with O_DIRECT; None where the file system refuses that."""
+    """Open a file once more, with O_DIRECT; return None if the file system refuses."""
     try:
         opened = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_DIRECT)
     except OSError:
         return None
     try:
-        # Some refuse only when they are read.
+        # Some file systems refuse only the first read.
         with mmap(-1, PAGESIZE) as page:
             os.preadv(opened, [page], 0)
     except OSError:

@@ -1,7 +1,7 @@
-"""Chunks that are masked NumPy arrays, or go with one: what is masked is left out.
+"""The backend of masked NumPy arrays, and of chunks that come with them: it skips masked elements.
 
-A reduction skips it. A scan takes an element that changes nothing in its place, and its result is
-masked there. A histogram counts the samples of which no coordinate and no weight is masked.
+A reduction skips masked elements. A scan replaces them by a neutral element and masks their
+results. A histogram counts the samples without masked coordinates and weights.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
-#: What NumPy puts in the place of what is masked, to find the index of an extremum.
+#: NumPy's fill values of masked elements for the index of an extremum.
 _FILLED = {ARGMIN: np.ma.minimum_fill_value, ARGMAX: np.ma.maximum_fill_value}
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
-    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
+    """Reduce the chunk `x` over `axes` to a state; a mask `where` selects elements."""
     if isinstance(op.monoid, Distinct):
         raise refusal("unique", x)
     if op.monoid.fills_masked:
@@ -74,7 +74,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     valid = _valid(x)
     if valid is not None and where is not None:
         valid = valid & np.ma.filled(where, False)
-    # What is masked may be anything, and does not matter.
+    # Masked elements may have any values.
     with np.errstate(all="ignore"):
         return numpy.lift(op, np.ma.getdata(x), axes, where if valid is None else valid)
 
@@ -82,14 +82,14 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
 def scan(
     op: Operation, x: Array, spec: ScanSpec, base: State | None = None, heads: Array | None = None
 ) -> Array:
-    """Return the scan of the chunk `x` from `base` on, masked where `x` is."""
+    """Return the scan of the chunk `x` from `base`, masked where `x` is."""
     return scan_on(op, x, spec, base, heads)[0]
 
 
 def scan_on(
     op: Operation, x: Array, spec: ScanSpec, base: State | None = None, heads: Array | None = None
 ) -> tuple[Array, State]:
-    """Return the scan of the chunk `x`, masked where `x` is, and the state behind it."""
+    """Return the scan of the chunk `x`, masked where `x` is, and the state after it."""
     mask, data, valid = np.ma.getmaskarray(x), np.ma.getdata(x), _valid(x)
     heads = None if heads is None else np.ma.filled(heads, False)
     with np.errstate(all="ignore"):
@@ -101,13 +101,13 @@ def scan_on(
                 data = np.where(mask, op.neutral, data.astype(op.element, copy=False))
             result, state = numpy.scan_on(op, data, spec, base, heads)
     if spec.initial:
-        one = np.zeros((*x.shape[: spec.axis], 1, *x.shape[spec.axis + 1 :]), "?")
-        mask = np.concatenate([mask, one] if spec.reverse else [one, mask], spec.axis)
+        initial = np.zeros((*x.shape[: spec.axis], 1, *x.shape[spec.axis + 1 :]), "?")
+        mask = np.concatenate([mask, initial] if spec.reverse else [initial, mask], spec.axis)
     return np.ma.array(result, mask=mask if spec.initial else mask.copy()), state
 
 
 def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> State:
-    """Reduce what is behind the last head flag of every line of the chunk `x` to a state."""
+    """Reduce the elements after the last head flag of each line of `x` to a state."""
     heads = np.ma.filled(heads, False)
     with np.errstate(all="ignore"):
         return numpy.lift_segments(op, np.ma.getdata(x), spec, heads, _valid(x))
@@ -128,7 +128,7 @@ def histogram(
         samples = [x[~mask] for x in samples]
         weights = None if weights is None else weights[~mask]
     elif mask.any():
-        # Lines keep their lengths, so what is masked adds nothing to a bin.
+        # Lines must keep their lengths, so masked samples get weight 0.
         weights = ~mask if weights is None else np.where(mask, weights.dtype.type(0), weights)
     return numpy.histogram(op, samples, grid, weights)
 
@@ -139,20 +139,20 @@ def collect(x: Array, digits: Digits) -> Array:
 
 
 def digitize(x: Array, steps: Steps) -> NoReturn:
-    """Refuse: there is no number of a bin for what is masked."""
+    """Refuse: masked samples have no bin."""
     raise refusal("digitize", x)
 
 
 def compress(x: Array, mask: Array) -> Array:
-    """Return the elements that `mask` holds for, masked where those of the chunk `x` are."""
+    """Return the elements that `mask` selects, masked where the chunk `x` is."""
     data = numpy.compress(np.ma.getdata(x), mask)
     return np.ma.array(data, mask=numpy.compress(np.ma.getmaskarray(x), mask))
 
 
 def flatnonzero(x: Array) -> Array:
-    """Return where in C order `x` has elements that are neither zero nor masked."""
-    found = numpy.flatnonzero(np.ma.getdata(x))
-    return found[~np.ma.getmaskarray(x).reshape(-1)[found]]
+    """Return the indices in C order of elements that are neither zero nor masked."""
+    indices = numpy.flatnonzero(np.ma.getdata(x))
+    return indices[~np.ma.getmaskarray(x).reshape(-1)[indices]]
 
 
 def merge_distinct(monoid: Distinct, states: Sequence[State]) -> NoReturn:
@@ -166,52 +166,52 @@ def positions(values: Array, x: Array) -> NoReturn:
 
 
 def isin(x: Array, values: Array) -> NoReturn:
-    """Refuse: what is masked may or may not be among the values."""
+    """Refuse: whether a masked element is among the values is unknown."""
     raise refusal("isin", x)
 
 
 def searchsorted(a: Array, v: Array, side: Side) -> NoReturn:
-    """Refuse: what is masked has no place in an order."""
+    """Refuse: masked elements have no place in an order."""
     raise refusal("searchsorted", a)
 
 
 def move(window: Window, x: Array, halo: Array, base: State | None = None) -> NoReturn:
-    """Refuse, as moving windows do where the array is known to be masked."""
+    """Refuse, as moving windows do for arrays known to be masked."""
     raise refusal(f"move_{window.statistic}", x)
 
 
 def transpose(x: Array, axes: Sequence[int] | None = None) -> NoReturn:
-    """Refuse, as `dask_coop.transpose` does where the array is known to be masked."""
+    """Refuse, as `dask_coop.transpose` does for arrays known to be masked."""
     raise refusal("transpose", x)
 
 
 def sort(x: Array, axis: int, stable: bool) -> NoReturn:
-    """Refuse, as `dask_coop.sort` does where the array is known to be masked."""
+    """Refuse, as `dask_coop.sort` does for arrays known to be masked."""
     raise refusal("sort", x)
 
 
 def argsort(x: Array, axis: int, stable: bool) -> NoReturn:
-    """Refuse, as `dask_coop.argsort` does where the array is known to be masked."""
+    """Refuse, as `dask_coop.argsort` does for arrays known to be masked."""
     raise refusal("argsort", x)
 
 
 def matmul(a: Array, b: Array, semiring: str = "plus_times") -> NoReturn:
-    """Refuse, as `dask_coop.matmul` does where an operand is known to be masked."""
+    """Refuse, as `dask_coop.matmul` does for operands known to be masked."""
     raise refusal("matmul", a)
 
 
 def order_statistics(x: Array, axes: tuple[int, ...], ranks: Array) -> NoReturn:
-    """Refuse, as quantiles do where the array is known to be masked."""
+    """Refuse, as quantiles do for arrays known to be masked."""
     raise refusal("quantile", x)
 
 
 def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> NoReturn:
-    """Refuse, as `dask_coop.groupby_reduce` does where the array is known to be masked."""
+    """Refuse, as `dask_coop.groupby_reduce` does for arrays known to be masked."""
     raise refusal("groupby_reduce", x)
 
 
 def _valid(x: Array) -> Array | None:
-    """Return which elements are not masked, or None where all are."""
+    """Return a mask of the elements that are not masked, or None if all are not."""
     mask = np.ma.getmaskarray(x)
     return ~mask if mask.any() else None
 

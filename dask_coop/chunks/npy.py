@@ -1,7 +1,7 @@
-"""Arrays in .npy files, mapped where a task asks for a chunk.
+"""Arrays in .npy files, mapped when a task needs a chunk.
 
-What travels is a path. The chunks of a process are views of one map, which is closed when none of
-them is left.
+Tasks carry only a path. The chunks of a process are views of one map, which is closed when the last
+of them is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dask_coop.chunks.files import map_file
 
 @dataclass(frozen=True)
 class NpyArray:
-    """An array in a .npy file, as it was when the graph was built.
+    """An array in a .npy file, as of when the graph was built.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class NpyArray:
     dtype : numpy.dtype
     order : {"C", "F"}
     offset : int
-        Where the elements begin in the file.
+        The position of the elements in the file.
     stamp : tuple of int
-        When the file was modified, in nanoseconds, and its bytes.
+        The time when the file was modified, in nanoseconds, and its bytes.
     """
 
     path: str
@@ -47,7 +47,7 @@ class NpyArray:
         return len(self.shape)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a part of the array, a read-only view of the file's map.
+        """Return the elements at an index, as a read-only view of the file's map.
 
         Raises
         ------
@@ -60,7 +60,7 @@ class NpyArray:
         whole: np.ndarray[Any, Any] = np.ndarray(
             self.shape, self.dtype, mapped, self.offset, order=self.order
         )
-        # Without axes, an index alone would return a scalar in the machine's byte order.
+        # With an ellipsis, because an array without axes would give a scalar in native byte order.
         return whole[(*index, ...)] if isinstance(index, tuple) else whole[index]
 
     def _map(self) -> mmap:
@@ -77,38 +77,38 @@ class NpyArray:
         return _maps.setdefault(self, map_file(descriptor))
 
     def _check(self, status: os.stat_result) -> None:
-        if (found := _stamp(status)) != self.stamp:
+        if (current := _stamp(status)) != self.stamp:
             raise OSError(
                 f"{self.path} has changed since its array was made: it had {self.stamp[1]} bytes, "
-                f"modified at {self.stamp[0] / 1e9:.3f}, and has {found[1]}, modified at "
-                f"{found[0] / 1e9:.3f}; call from_npy again"
+                f"modified at {self.stamp[0] / 1e9:.3f}, and has {current[1]}, modified at "
+                f"{current[0] / 1e9:.3f}; call from_npy again"
             )
 
 
-#: The maps of which there are chunks.
+#: The maps of living chunks.
 _maps: weakref.WeakValueDictionary[NpyArray, mmap] = weakref.WeakValueDictionary()
 
 
 def open_npy(path: str | os.PathLike[str]) -> NpyArray:
-    """Return the array of a .npy file, of which only the header is read.
+    """Return the array of a .npy file, reading only the header.
 
     Raises
     ------
     OSError
         If the file is missing or cannot be read.
     ValueError
-        If it is no .npy file, too short, or holds Python objects.
+        If it is not a .npy file, is too short, or holds Python objects.
     """
     absolute = os.path.abspath(path)
-    # Of before: a change while the header is read is then found later.
+    # Before reading the header, so that a change meanwhile is found later.
     stamp = _stamp(os.stat(absolute))
     try:
-        # A size that overflows is refused by its ValueError.
+        # An overflowing size raises ValueError anyway.
         with np.errstate(over="ignore"):
             x = np.lib.format.open_memmap(absolute, mode="r")
     except OSError:
         raise
-    # A header that is damaged fails anywhere in the parser.
+    # A damaged header can raise anything in the parser.
     except Exception as error:
         raise ValueError(f"{path}: cannot map this file as .npy: {error}") from error
     flags = x.flags

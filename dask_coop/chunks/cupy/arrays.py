@@ -1,4 +1,4 @@
-"""CuPy chunks as the kernels read them, without gaps and where their dtype may stand."""
+"""Bring CuPy chunks into the form that kernels read: contiguous and aligned."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Array = Any
 
 
 def is_plain(x: Array) -> bool:
-    """Tell whether an array is in C order, without gaps, and where its dtype may stand.
+    """Return whether an array is in C order, contiguous, and aligned for its dtype.
 
-    That needs no GPU, so it is asked before the GPU of a chunk is made the current one.
+    This check needs no GPU, so callers do it before they make the chunk's GPU the current one.
     """
     return bool(x.flags.c_contiguous and x.data.ptr % x.itemsize == 0)
 
 
 def owners(xs: Sequence[Array]) -> dict[int, list[int]]:
-    """Return the numbers of the chunks on each GPU, by its ordinal."""
+    """Return the numbers of the chunks on each GPU, by the GPU's ordinal."""
     found: dict[int, list[int]] = {}
     for i, x in enumerate(xs):
         found.setdefault(x.data.device_id, []).append(i)
@@ -29,7 +29,7 @@ def owners(xs: Sequence[Array]) -> dict[int, list[int]]:
 def dense(x: Array) -> tuple[Array, list[int]]:
     """Return `x` as a C-contiguous array with its axes in some order, and that order.
 
-    Chunks in another dense order (transposed ones) are read as they lie; others are copied.
+    Chunks in another dense order (transposed ones) are read in place; others are copied.
     """
     if x.size and not x.flags.c_contiguous:
         order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
@@ -45,7 +45,7 @@ def contiguous(x: Array) -> Array:
 
 
 def aligned(x: Array) -> Array:
-    """Return the contiguous `x`, moved where its address is no multiple of its item size."""
+    """Return the contiguous `x`, copied if its address is not a multiple of its item size."""
     if x.data.ptr % x.dtype.itemsize == 0:
         return x
     copy = cupy.empty_like(x)

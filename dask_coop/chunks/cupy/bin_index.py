@@ -1,4 +1,4 @@
-"""Bin indices of the samples of CuPy chunks, by kernel_histogram_index.cuh."""
+"""Compute the bin indices of the samples of CuPy chunks, by kernel_histogram_index.cuh."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dask_coop.cuda.programs import bin_index as programs
 
 Array = Any
 
-#: The most entries of a table, whose offsets are uint32.
+#: The most entries of a table, so that offsets fit in uint32.
 MOST = (1 << 31) - 1
 
 
@@ -27,15 +27,15 @@ def find_indices(samples: Sequence[Array], grid: Grid, lines: tuple[int, int] | 
     Parameters
     ----------
     samples : sequence of cupy.ndarray
-        The coordinates: contiguous, as many elements each, at least one, not bool.
+        The coordinates: contiguous, of equal sizes of at least one, not bool.
     grid : Grid
     lines : tuple of int, optional
-        How long the lines are that have tables of their own, and how far apart their elements are.
+        The length of lines with their own tables, and the distance of their elements.
 
     Returns
     -------
     cupy.ndarray
-        One-dimensional. What counts nowhere has the largest uint32.
+        One-dimensional. Samples that do not count have the largest uint32.
     """
     index = cupy.empty(samples[0].size, "u4")
     for i, (x, bins, numbers) in enumerate(zip(samples, grid.bins, grid.numberings, strict=True)):
@@ -45,7 +45,7 @@ def find_indices(samples: Sequence[Array], grid: Grid, lines: tuple[int, int] | 
 
 
 def find_numbers(x: Array, steps: Steps) -> Array:
-    """Return the number of the bin of each sample of a contiguous chunk, as int64."""
+    """Return the bin number of each sample of a contiguous chunk, as int64."""
     index = cupy.empty(x.shape, "i8")
     if x.size:
         _locate(x, steps.bins, steps.numbering, 0, None, index)

@@ -1,8 +1,9 @@
-"""Distinct elements of large CuPy chunks that have few: by hash tables, by kernel_distinct.cuh.
+"""Count the distinct elements of large CuPy chunks with few of them, in hash tables.
 
-A sample tells about how many distinct elements there are. What fits the table of a block is counted
-in one read; more are dealt to buckets by a hash, whose tables they fit. Should a table overflow all
-the same, or were there too many from the beginning, a sort does it.
+A sample gives an estimate of the number of distinct elements. If they fit the table of a block, one
+read counts them (kernel_distinct.cuh). If not, elements are dealt by hash to buckets, whose
+distinct elements fit a table each. If a table overflows all the same, or there are too many
+distinct elements from the beginning, the caller sorts instead.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from dask_coop.cuda.programs import distinct as programs
 
 Array = Any
 
-#: The least bytes of a chunk: a sort of fewer takes no longer than what is asked of a sample.
+#: The least bytes of a chunk: sorting fewer takes no longer than taking a sample.
 LEAST = 1 << 27
 
-#: Elements of a sample, and of what is counted at a time: counts of a block have 32 bits.
+#: The elements of a sample, and those counted at a time; counts of a block have 32 bits.
 SAMPLE, _SLAB = 1 << 15, 1 << 28
 
-#: How full tables are to be: the fuller, the farther from where they ought to be are keys.
+#: The load of tables; the fuller they are, the farther keys lie from their slots.
 _LOAD = 0.5
 
-#: How many buckets there may be.
+#: The possible numbers of buckets.
 _BUCKETS = (1, 256, 512)
 
-#: Elements from places that have no pattern, and are the same on every run.
+#: Elements at pseudorandom positions, which are the same on every run.
 _SAMPLED = cupy.ElementwiseKernel(
     "raw T x, uint64 n",
     "T y",
@@ -42,22 +43,22 @@ _SAMPLED = cupy.ElementwiseKernel(
     "sampled",
 )
 
-#: How many elements there are to be for each distinct one.
+#: The least number of elements for each distinct one.
 _REPEATS = 8
 
 
 def count_distinct(x: Array) -> list[tuple[Array, Array]] | None:
-    """Return distinct elements and their counts, or None if they are not few.
+    """Return distinct elements and their counts, or None if there are too many.
 
     Parameters
     ----------
     x : cupy.ndarray
-        On one axis, contiguous and aligned, of one of `programs.DTYPES`, at least `LEAST` bytes.
+        One axis, contiguous and aligned, of one of `programs.DTYPES`, at least `LEAST` bytes.
 
     Returns
     -------
     list of tuples
-        Parts in which an element may be several times, in no order; NaN is one value.
+        An element may be in several of the tuples, in any order; NaN is one value.
     """
     about = estimate(x)
     if about * _REPEATS > x.size:
@@ -71,13 +72,13 @@ def count_distinct(x: Array) -> list[tuple[Array, Array]] | None:
 
 
 def estimate(x: Array) -> float:
-    """Return about how many distinct elements there are, at least; infinity for very many."""
+    """Return a lower estimate of the number of distinct elements; infinity for very many."""
     some = _SAMPLED(x.view(f"u{x.itemsize}"), np.uint64(x.size), size=SAMPLE)
     keys = cupy.sort(some)
     starts = np.flatnonzero(cupy.asnumpy(keys[1:] != keys[:-1]))
     often = np.bincount(np.diff(starts, prepend=-1, append=SAMPLE - 1), minlength=3)
     once, twice = map(int, often[1:3])
-    # Chao's estimate of those that the sample has not: it never counts on more than it must.
+    # Chao's estimate, a lower bound, of the distinct elements that the sample lacks.
     unseen = once**2 / (2 * twice) if twice else np.inf if once else 0
     return len(starts) + 1 + unseen
 
@@ -114,7 +115,7 @@ def _count(x: Array, about: float) -> tuple[Array, Array] | None:
 
 
 def _tune(gpu: Device, dtype: np.dtype[Any], about: float) -> tuple[int, int] | None:
-    """Return how many buckets there are to be, and slots of each one's table, or None for more."""
+    """Return the number of buckets and the slots of each table, or None if too many are needed."""
     slots = programs.slots_in(dtype, gpu.shared_bytes)
     for buckets in _BUCKETS:
         if about <= buckets * slots * _LOAD:

@@ -1,4 +1,4 @@
-"""Reductions of CuPy chunks in the order of their elements, for states that do not commute."""
+"""Reduce CuPy chunks in the order of their elements, for states that do not commute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROWS = 32
 
 
 def reduce_in_order(op: Operation, x: Array, shape: Shape) -> Array:
-    """Reduce `x`, seen as (outer, n, inner), over n; return the states as bytes, on the GPU."""
+    """Reduce `x`, viewed as (outer, n, inner), over n; return the states as bytes, on the GPU."""
     scan, layout = programs_list.scanned(op), programs_list.layout(op)
     if shape[0] * shape[2] == 0:
         return cupy.empty(0, "u1")
@@ -34,11 +34,11 @@ def reduce_in_order(op: Operation, x: Array, shape: Shape) -> Array:
 def _reduce_tiles(
     scan: programs.Scan, layout: np.dtype[Any], x: Array, shape: Shape
 ) -> tuple[Array, Shape]:
-    """Reduce tiles of lines; return their states, and their shape as lines of tiles."""
+    """Reduce tiles of lines; return their states, and the shape of these as lines of tiles."""
     outer, n, inner = shape
     threads, line_bytes = programs.THREADS, n * scan.element_bytes
     if inner > 1:
-        # A thread takes a column of a tile, so few columns make many tiles.
+        # A thread takes a column of a tile, so few columns need many tiles.
         busy = threads * tiles_of(1, n)
         tiles = max(1, min(busy // (outer * inner), n // _ROWS))
     else:

@@ -19,9 +19,9 @@ HOST_STATE_BYTES = 1 << 18
 
 
 def room_for(states: int, layout: np.dtype[Any], tiles: int = 0) -> Array:
-    """Return room, as bytes, for states, and behind them for those of so many tiles of each.
+    """Return memory, as bytes, for states, followed by the states of `tiles` tiles of each.
 
-    What kernels leave out between the fields of states that go to the host is zero.
+    Gaps between the fields of states that go to the host are zero.
     """
     nbytes = states * layout.itemsize
     room = cupy.empty(nbytes * (1 + tiles), "u1")
@@ -31,12 +31,12 @@ def room_for(states: int, layout: np.dtype[Any], tiles: int = 0) -> Array:
 
 
 def deliver(x: Array) -> Any:
-    """Return a small array on the host, a large one where it is."""
+    """Return a small array on the host, a large one unchanged."""
     return cupy.asnumpy(x)[()] if x.nbytes <= HOST_STATE_BYTES else x
 
 
 def fields_of(op: Operation, states: Array, kept: tuple[int, ...]) -> State:
-    """Return the fields of the bytes `states`, each in the shape `kept`."""
+    """Return the fields of `states`, given as bytes, each in the shape `kept`."""
     layout = programs_list.layout(op)
     host = deliver(states)
     if host is not states:
@@ -46,7 +46,7 @@ def fields_of(op: Operation, states: Array, kept: tuple[int, ...]) -> State:
 
 
 def pack(op: Operation, state: State, order: list[int]) -> Array:
-    """Return states on the GPU, with their axes in that order; those of several fields as bytes."""
+    """Return states on the GPU with their axes in `order`; states of several fields as bytes."""
     layout = programs_list.layout(op)
     fields = [
         cupy.ascontiguousarray(cupy.asarray(field, dtype).transpose(order))
@@ -62,9 +62,9 @@ def pack(op: Operation, state: State, order: list[int]) -> Array:
 
 
 def views(layout: np.dtype[Any], states: Array, shape: tuple[int, ...]) -> State:
-    """Return the fields of states on the GPU, each in that shape."""
+    """Return the fields of states on the GPU, each in `shape`."""
     if 0 in shape:
-        # CuPy moves no pointer that points nowhere.
+        # CuPy cannot offset a null pointer.
         return tuple(cupy.empty(shape, dtype) for dtype, _ in programs_list.offsets(layout))
     strides = tuple(layout.itemsize * math.prod(shape[d + 1 :]) for d in range(len(shape)))
     return tuple(
@@ -74,10 +74,10 @@ def views(layout: np.dtype[Any], states: Array, shape: tuple[int, ...]) -> State
 
 
 def field_of(shape: tuple[int, ...], dtype: np.dtype[Any], at: Any, strides: Any) -> Array:
-    """Return a field of states on the GPU, the first of which is `at` a CuPy pointer."""
+    """Return a field of states on the GPU; the CuPy pointer `at` points to its first entry."""
     if dtype.kind != "c" or (at.ptr | strides[-1]) % dtype.itemsize == 0:
         return cupy.ndarray(shape, dtype, memptr=at, strides=strides)
-    # CuPy reads complex numbers only where they are aligned as a whole.
+    # CuPy reads only complex numbers that are aligned as a whole.
     half = dtype.itemsize // 2
     parts = cupy.ndarray((*shape, 2), f"f{half}", memptr=at, strides=(*strides, half))
     return cupy.ascontiguousarray(parts).view(dtype)[..., 0]

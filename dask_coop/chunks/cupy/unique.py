@@ -1,14 +1,14 @@
-"""Distinct values of CuPy chunks, and where in sorted values elements are.
+"""Distinct values of CuPy chunks, and the positions of elements among sorted values.
 
-What is sorted and compared are keys, integers in the order of the elements: the GPU sorts them by
-their digits, NaN is the largest one, and none is taken for another, as CuPy takes subnormal float32
-for zero. Equal neighbours are a run, whose start is a value::
+Sorts and comparisons use keys, integers in the order of the elements, which the GPU sorts by radix.
+NaN is the largest key, and no two values share a key, while CuPy treats subnormal float32 as zero.
+Equal neighbours form a run, whose start is a value::
 
-    elements --> keys --> sorted --> starts of runs --> values, counts, where each is first
+    elements --> keys --> sorted --> starts of runs --> values, counts, first indices
 
-Of large chunks few distinct elements are counted by their hashes instead, and integers of a small
-range by bins. Complex numbers, which no integer holds, are left to the functions of NumPy chunks.
-States stay on the GPU, for they are of several lengths.
+Large chunks with few distinct elements are counted by hash instead, and integers of a small range
+by bins. Complex numbers have no integer keys and use the functions of NumPy chunks. States stay on
+the GPU, because their lengths differ.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from dask_coop.cuda.programs import distinct as programs
 
 Array = Any
 
-#: Entries of a table for each element that is counted, at most.
+#: The most entries of a table for each element that is counted.
 _ROOM = 2
 
-#: A float's bits as a key: NaN is `top`, zero is 0 whatever its sign.
+#: A float's bits as a key: NaN is `top`, zero of either sign is 0.
 _TO_KEYS = cupy.ElementwiseKernel(
     "T x, T top, T infinity",
     "T y",
@@ -73,7 +73,7 @@ def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
 
 
 def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
-    """Return the state of several parts."""
+    """Return the merged state of several states."""
     with states[0][0].device:
         fields = tuple(
             parts[0] if len(parts) == 1 else cupy.concatenate(parts)
@@ -85,7 +85,7 @@ def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
             return _runs(monoid, values.dtype, cupy.sort(keys), None, None)
         order = None
         if index is not None:
-            # Chunks need not be in the order of the elements: the first of a run is to be first.
+            # Sort by index first, because chunks may be in any order and a run's first must lead.
             order = cupy.argsort(index)
             keys = keys[order]
         by_key = cupy.argsort(keys, kind="stable")
@@ -95,14 +95,14 @@ def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
 
 
 def positions(values: Array, x: Array) -> Array:
-    """Return where in sorted distinct `values` the elements of `x` are, all of which are there."""
+    """Return the indices of the elements of `x` in the sorted distinct `values`."""
     found = searchsorted(values, x, "left")
-    # Of complex numbers, NaN are of several orders.
+    # Complex NaN compare in several ways.
     return cupy.minimum(found, max(len(values) - 1, 0)) if x.dtype.kind == "c" else found
 
 
 def isin(x: Array, values: Array) -> Array:
-    """Return whether the elements of `x` are among sorted distinct `values`, of one dtype."""
+    """Return whether the elements of `x` are among sorted distinct `values` of one dtype."""
     with x.device:
         if not len(values):
             return cupy.zeros(x.shape, "?")
@@ -128,7 +128,7 @@ def searchsorted(a: Array, v: Array, side: Side) -> Array:
 
 
 def sorted_starts(keys: Array, alone: Any = None) -> Array:
-    """Return where runs of equal keys start; those that are `alone` are runs of one."""
+    """Return the indices where runs of equal keys start; keys equal to `alone` do not join."""
     begins = cupy.empty(len(keys), "?")
     begins[:1] = True
     cupy.not_equal(keys[1:], keys[:-1], out=begins[1:])
@@ -140,15 +140,15 @@ def sorted_starts(keys: Array, alone: Any = None) -> Array:
 def _runs(
     monoid: Distinct, dtype: np.dtype[Any], keys: Array, index: Array | None, counts: Array | None
 ) -> State:
-    """Return the state of sorted keys of elements of a dtype, maybe those of several states.
+    """Return the state of sorted keys of elements of a dtype, from one or several states.
 
-    `index` is where each is, or is first, and those of a run are in its order; without `counts`,
-    each is there once.
+    `index` has the first index of each key, ascending within a run; without `counts`, each key
+    counts once.
     """
     alone = _top(dtype) if keeps_nan(monoid, dtype) else None
     starts = sorted_starts(keys, alone)
     if len(starts) == len(keys) and (counts is not None) == monoid.counting:
-        # No key is there twice.
+        # No key repeats.
         once = (_values(keys, dtype), index, counts)
         return tuple(field for field in once if field is not None)
     fields = [_values(keys[starts], dtype)]
@@ -166,7 +166,7 @@ def _runs(
 
 
 def _counted(monoid: Distinct, x: Array) -> State | None:
-    """Return the state of elements whose keys are of a small range; None of others."""
+    """Return the state of elements whose keys have a small range; None for others."""
     wide = x.dtype.kind == "f" and x.itemsize > 2
     if wide or monoid.positional or keeps_nan(monoid, x.dtype) or not x.size:
         return None
@@ -178,7 +178,7 @@ def _counted(monoid: Distinct, x: Array) -> State | None:
     if n > min(_ROOM * x.size, MOST):
         return None
     offsets = integers.view(f"u{x.itemsize}")
-    # Unsigned integers wrap, as those do that are less than zero.
+    # Unsigned arithmetic wraps, which suits negative integers.
     least = offsets.dtype.type(low & np.iinfo(offsets.dtype).max)
     table = cupy.zeros(n, "i8")
     count(offsets - least if low else offsets, None, Integers(n), table)
@@ -188,7 +188,7 @@ def _counted(monoid: Distinct, x: Array) -> State | None:
 
 
 def _hashed(monoid: Distinct, x: Array) -> State | None:
-    """Return the state of many elements of which few are distinct; None of others."""
+    """Return the state of many elements with few distinct ones; None for others."""
     known = x.dtype in programs.DTYPES and x.nbytes >= LEAST
     if not known or monoid.positional or keeps_nan(monoid, x.dtype):
         return None
@@ -198,7 +198,7 @@ def _hashed(monoid: Distinct, x: Array) -> State | None:
 
 
 def _keys(x: Array) -> Array:
-    """Return integers that are in the order of elements, and equal where these are."""
+    """Return integers in the order of the elements, equal for equal elements."""
     if x.dtype.kind == "f":
         infinity = np.array(np.inf, x.dtype).view(f"i{x.itemsize}")[()]
         return _TO_KEYS(x.view(infinity.dtype), _top(x.dtype), infinity)
@@ -206,7 +206,7 @@ def _keys(x: Array) -> Array:
 
 
 def _values(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the elements, of a dtype, of some keys."""
+    """Return the elements of a dtype with the given keys."""
     return (_FROM_KEYS(keys, _top(dtype)) if dtype.kind == "f" else keys).view(dtype)
 
 

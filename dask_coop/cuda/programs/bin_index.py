@@ -1,4 +1,4 @@
-"""Where each sample goes: the program of kernel_histogram_index.cuh."""
+"""The program of kernel_histogram_index.cuh, which computes the bin of each sample."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from dask_coop.cuda.programs.base import ctype
 from dask_coop.cuda.programs.histogram import Finder, unit
 
-#: Threads of a block, blocks of a multiprocessor, and samples that a thread takes at a time.
+#: The threads of a block, the blocks of a multiprocessor, and the samples that a thread takes at a
+#: time.
 THREADS, BLOCKS, UNROLL = 512, 2, 4
 
 

@@ -1,4 +1,4 @@
-"""Distinct elements and their counts: programs of kernel_distinct.cuh."""
+"""Programs of kernel_distinct.cuh, which count distinct elements."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import ctype
 
-#: Threads of a block that deals keys, and bytes of the elements of each.
+#: The threads of a block that deals keys, and the bytes of elements of each.
 DEAL_THREADS, _DEAL_BYTES = 512, 64
 
-#: Threads of a block that counts keys, whose table takes all the memory of a multiprocessor.
+#: The threads of a block that counts keys, whose table takes all memory of a multiprocessor.
 COUNT_THREADS = 1024
 
-#: The dtypes of elements that have programs.
+#: The dtypes that have programs.
 DTYPES = tuple(map(np.dtype, ("i4", "u4", "f4", "i8", "u8", "f8")))
 
 
 def tile_of(dtype: np.dtype[Any]) -> int:
-    """Return how many elements are dealt at a time."""
+    """Return the number of elements that are dealt at a time."""
     return DEAL_THREADS * _DEAL_BYTES // dtype.itemsize
 
 
 def vectors_of(dtype: np.dtype[Any], buckets: int) -> int:
-    """Return how many vectors of 16 bytes the lists of a tile take at most."""
+    """Return the most vectors of 16 bytes that the lists of a tile take."""
     return tile_of(dtype) * dtype.itemsize // 16 + buckets
 
 
 def table_bytes(dtype: np.dtype[Any], slots: int) -> int:
-    """Return the shared memory of a table and of the keys that wait."""
+    """Return the shared memory of a table and of the waiting keys."""
     return _head_bytes(dtype) + slots * (dtype.itemsize + 4)
 
 
 def slots_in(dtype: np.dtype[Any], nbytes: int) -> int:
-    """Return how many slots a table has in so many bytes of shared memory."""
+    """Return the number of slots of a table in `nbytes` of shared memory."""
     return (nbytes - _head_bytes(dtype)) // (dtype.itemsize + 4)
 
 
 def _head_bytes(dtype: np.dtype[Any]) -> int:
-    # For each warp the keys of a vector a lane and of one more lane each, and where they look next.
+    # The waiting keys of a warp, a vector and one more for each lane, with their next slots.
     waiting = (16 // dtype.itemsize + 1) * COUNT_THREADS
     return 256 + waiting * (dtype.itemsize + 4)
 
@@ -62,7 +62,7 @@ entry(const T* x, i64 size, int buckets, V* lists, unsigned* extents, unsigned* 
 
 @cache
 def count_lists(itemsize: int) -> str:
-    """Return the program that counts keys, of so many bytes, by buckets."""
+    """Return the program that counts keys of `itemsize` bytes by buckets."""
     call = f"count_keys<K, {COUNT_THREADS}>"
     return f"""#include "kernel_distinct.cuh"
 using namespace coop;
@@ -91,12 +91,12 @@ entry(const T* x, i64 size, i64 share, unsigned slots, DistinctKey<T>::K* out, i
 
 
 def _element(dtype: np.dtype[Any]) -> str:
-    # Of integers the bits are the key.
+    # The bits of an integer are its key.
     return ctype(dtype if dtype.kind == "f" else np.dtype(f"u{dtype.itemsize}"))
 
 
 def programs() -> list[str]:
-    """Return what counts distinct elements of any dtype."""
+    """Return the programs that count distinct elements of any dtype."""
     sources = [count_lists(itemsize) for itemsize in (4, 8)]
     for dtype in DTYPES:
         sources += [deal(dtype), count(dtype)]

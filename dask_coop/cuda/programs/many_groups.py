@@ -1,4 +1,4 @@
-"""Reductions of many groups: programs of kernel_group_sums.cuh, kernel_group_extremes.cuh."""
+"""Programs of kernel_group_sums.cuh and kernel_group_extremes.cuh, for many groups."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import Functor, ctype
 
-#: Threads of a block that deals elements to buckets, and elements of each.
+#: The threads of a block that deals elements to buckets, and the elements of each.
 DEAL_THREADS, DEAL_ITEMS = 512, 16
 
-#: Threads of a block that takes a bucket, and of one that settles; the groups of a bucket.
+#: The threads of a block that takes a bucket, and of one that settles; the groups of a bucket.
 THREADS, SETTLE_THREADS, BUCKET = 1024, 256, 1 << 14
 
 #: The most groups of buckets.
 MOST_GROUPS = BUCKET * THREADS
 
-#: The words of global memory for what is added apart, a group.
+#: The words of global memory of each group for the elements that are added apart.
 APART_WORDS = 5
 
 _LISTS = (
@@ -30,7 +30,7 @@ _PASSED = f"lows, values, extents, sizes, buckets, tiles, {DEAL_THREADS * DEAL_I
 
 @cache
 def deal(element: np.dtype[Any]) -> str:
-    """Return the partition of elements and their codes into lists a bucket."""
+    """Return the program that deals elements and their codes to lists, one for each bucket."""
     return f"""{_head("lists", element, f"{DEAL_THREADS}, 2")}
 entry(const T* x, const int* codes, i64 size, int groups, unsigned short* lows, T* values,
       unsigned* extents, unsigned* sizes, int buckets, int copies, int* exponent) {{
@@ -46,13 +46,13 @@ def deal_shared_bytes(element: np.dtype[Any], counters: int) -> int:
 
 
 def lists_shared_bytes(words: int) -> int:
-    """Return the shared memory of a block that takes a bucket, of so many words a group."""
+    """Return the shared memory of a block that takes a bucket, of `words` words a group."""
     return BUCKET * 4 * words + 256
 
 
 @cache
 def largest(element: np.dtype[Any]) -> str:
-    """Return the search for the exponent of the largest element."""
+    """Return the program that finds the exponent of the largest element."""
     return f"""{_head("sums", element)}
 entry(const T* x, i64 size, int* exponent) {{
   largest_element<T, {THREADS}>(x, size, exponent);
@@ -62,7 +62,7 @@ entry(const T* x, i64 size, int* exponent) {{
 
 @cache
 def add(element: np.dtype[Any]) -> str:
-    """Return the sums of the lists that `deal` makes."""
+    """Return the program that sums the lists of `deal`."""
     return f"""{_head("sums", element, f"{THREADS}, 1")}
 entry({_LISTS}, const int* exponent, double* table, u64* high, u64* low, u64* apart) {{
   SumTable<T> sums(table, high, low, apart, exponent);
@@ -73,7 +73,7 @@ entry({_LISTS}, const int* exponent, double* table, u64* high, u64* low, u64* ap
 
 @cache
 def settle(total: np.dtype[Any]) -> str:
-    """Return the step that makes sums of their words."""
+    """Return the program that turns words into sums."""
     return f"""#include "kernel_group_sums.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({SETTLE_THREADS})
@@ -92,7 +92,7 @@ def key(element: np.dtype[Any], most: bool, keeps_nan: bool, one_zero: bool) -> 
 
 @cache
 def extremes(element: np.dtype[Any], of: str, v: int) -> str:
-    """Return extrema in one read, by keys, in loads of `v` elements."""
+    """Return the program that finds extrema in one read, by keys, in loads of `v` elements."""
     return f"""{_head("extremes", element, f"{THREADS}, 1")}
 entry(const T* x, const int* codes, i64 size, int groups, unsigned* table) {{
   extremes_shared<T, {of}, {THREADS}, {v}, 4>(x, codes, size, groups, table);
@@ -102,7 +102,7 @@ entry(const T* x, const int* codes, i64 size, int groups, unsigned* table) {{
 
 @cache
 def extremes_of_lists(element: np.dtype[Any], of: str) -> str:
-    """Return extrema of the lists that `deal` makes, by keys."""
+    """Return the program that finds extrema of the lists of `deal`, by keys."""
     table = f"ExtremeTable<T, {of}>"
     return f"""{_head("extremes", element, f"{THREADS}, 1")}
 entry({_LISTS}, unsigned* table) {{
@@ -114,7 +114,7 @@ entry({_LISTS}, unsigned* table) {{
 
 @cache
 def find(element: np.dtype[Any], of: str, v: int) -> str:
-    """Return where the first elements with the keys of their groups are, in loads of `v`."""
+    """Return the program that finds the first elements with their groups' keys, in loads of `v`."""
     return f"""{_head("extremes", element, f"{THREADS}, 1")}
 entry(const T* x, const int* codes, i64 size, int groups, const unsigned* table, i64* indices) {{
   find_extremes<T, {of}, {THREADS}, {v}, 4>(x, codes, size, groups, table, indices);
@@ -124,7 +124,7 @@ entry(const T* x, const int* codes, i64 size, int groups, const unsigned* table,
 
 @cache
 def settle_extremes(element: np.dtype[Any], of: str, functor: Functor) -> str:
-    """Return the step that makes elements of keys; the functor says what is of no element."""
+    """Return the program that turns keys into elements, by the functor's identity for none."""
     return f"""{_head("extremes", element, f"{SETTLE_THREADS}")}
 entry(const unsigned* table, T* out, int groups) {{
   settle_extremes<T, {of}, {functor}>(table, out, groups);

@@ -1,7 +1,7 @@
-"""Multi-chunk launches: programs of kernel_multichunk.cuh, kernel_multichunk_histogram.cuh.
+"""Programs of kernel_multichunk.cuh and kernel_multichunk_histogram.cuh.
 
 With `multi_grid` a program waits at CUDA's multi_grid_group instead of the flags of barrier.cuh,
-and has to be linked with the device runtime.
+and must be linked with the device runtime.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dask_coop.cuda.programs.base import Functor, ctype
 from dask_coop.cuda.programs.reduce import BLOCKS, THREADS, loads
 from dask_coop.cuda.programs.scan import Scan, Waves, waves_shared_bytes
 
-#: Loads of 16 bytes that a thread of a scan has in flight while it reduces.
+#: The loads of 16 bytes that a thread of a scan has in flight while it reduces.
 _LOADS = 6
 
 #: The most shared memory of a block of `histogram` that is not dynamic, in bytes.
@@ -54,7 +54,7 @@ _REST = "M::State* states, M::State* const* of_chunks"
 def reduce(
     functor: Functor, element: np.dtype[Any], state: np.dtype[Any], multi_grid: bool = False
 ) -> str:
-    """Return the reduction of an array of several chunks."""
+    """Return the program that reduces an array of several chunks."""
     return f"""{_head(multi_grid)}
 {functor.definition}using M = {functor};
 using T = {ctype(element)};
@@ -70,7 +70,7 @@ entry(Work<T, T> work, const __grid_constant__ Peers peers, unsigned epoch,
 
 @cache
 def scan(of: Scan, tuning: Waves | None, multi_grid: bool = False) -> str:
-    """Return the scan of an array of several chunks, by the bulk copy engine if tuned.
+    """Return the program that scans an array of several chunks, with the bulk copy engine if tuned.
 
     Its last argument is `UP`, `DOWN`, or both.
     """
@@ -97,7 +97,7 @@ entry(Work<T, R> work, const __grid_constant__ Peers peers, unsigned epoch,
 
 @cache
 def histogram(find: histograms.Finder, packed: bool, multi_grid: bool = False) -> str:
-    """Return the histogram of an array of several chunks."""
+    """Return the program that counts an array of several chunks."""
     counters = "PackedCounters" if packed else "Counters"
     numbers = f"{histograms.THREADS}, {max(1, find.unroll - packed)}"
     return f"""{_head(multi_grid, "kernel_multichunk_histogram.cuh")}
@@ -120,9 +120,9 @@ def fit_counters(bins: int, shared_bytes: int, staged: int = 0) -> tuple[bool, i
     ----------
     bins : int
     shared_bytes : int
-        Shared memory that a block may have, in bytes.
+        The shared memory available to a block, in bytes.
     staged : int
-        Bytes of it for what samples are looked up in.
+        Its bytes for the tables that samples are looked up in.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def fit_counters(bins: int, shared_bytes: int, staged: int = 0) -> tuple[bool, i
 
 @cache
 def barriers(multi_grid: bool = False) -> str:
-    """Return barriers in a row, which count themselves and what they did not order."""
+    """Return the program of successive barriers that counts these and wrong orders, for tests."""
     return f"""{_head(multi_grid)}
 extern "C" __global__ void __launch_bounds__({THREADS}, {BLOCKS})
 entry(unsigned rounds, unsigned* const* words, u64* out, const __grid_constant__ Peers peers,
