@@ -24,6 +24,7 @@ from dask_coop.algebra.merges import EXACT
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.algebra.strategies import AUTO
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks.files import Direct
 from dask_coop.chunks.masks import is_masked
@@ -204,7 +205,7 @@ class ChunkBackend(Protocol):
         As in NumPy, `side` "right" includes equal elements.
         """
 
-    def transpose(self, x: Array, axes: Sequence[int] | None = None) -> Array:
+    def transpose(self, x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO) -> Array:
         """Return a copy of the chunk `x` in C order, with its axes in the order `axes`.
 
         By default the axes are reversed.
@@ -219,7 +220,9 @@ class ChunkBackend(Protocol):
         A `stable` sort keeps equal elements in their order.
         """
 
-    def matmul(self, a: Array, b: Array, semiring: str = "plus_times") -> Array:
+    def matmul(
+        self, a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUTO
+    ) -> Array:
         """Return the product of two chunks over a semiring, in the shape of np.matmul's result.
 
         Its dtype is ``SEMIRINGS[semiring].dtype(a.dtype, b.dtype)``.

@@ -50,9 +50,11 @@ def keeps_mask(function: Callable[P, Any]) -> Callable[P, Any]:
 def refuse_masked(name: str, x: Any) -> None:
     """Raise `Refused` if `x` is masked, for the function `name`."""
     if is_masked(x):
-        raise refusal(name, x)
+        raise refusal(name)
 
 
-def refusal(name: str, x: Any) -> Refused:
+def refusal(name: str) -> Refused:
     """Return the error of the function `name` for masked chunks."""
-    return Refused(f"{name} does not take chunks of type {type(x).__module__}.MaskedArray")
+    return Refused(
+        f"{name} does not take chunks of type {np.ma.MaskedArray.__module__}.MaskedArray"
+    )

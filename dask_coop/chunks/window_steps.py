@@ -18,7 +18,7 @@ from dask_coop.algebra.merges import cast
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks.backend import asarray, kind
-from dask_coop.chunks.blocks import blocks
+from dask_coop.chunks.states import boxes
 
 Array = Any
 
@@ -31,13 +31,13 @@ def move(window: Window, x: Array, halo: Array, base: State | None, room: int) -
     out = np.moveaxis(result, axis, -1)
     lines = rows.shape[:-1]
     room = max(1, room // max(1, rows.shape[-1] + before.shape[-1]))
-    for block in blocks(lines, room) if math.prod(lines) else ():
-        elements = window.lift(np.concatenate([before[block], rows[block]], -1))
+    for box in boxes(lines, room) if math.prod(lines) else ():
+        elements = window.lift(np.concatenate([before[box], rows[box]], -1))
         states = tuple(field[..., before.shape[-1] :] for field in _windows(window, elements))
         if base is not None:
-            inner = tuple(np.expand_dims(field, -1)[block] for field in _beside(x, axis, base))
+            inner = tuple(np.expand_dims(field, -1)[box] for field in _beside(x, axis, base))
             states = window.combine(inner, states)
-        out[block] = cast(window.finish(states), result.dtype)
+        out[box] = cast(window.finish(states), result.dtype)
     return result
 
 
