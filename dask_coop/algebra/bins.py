@@ -21,8 +21,8 @@ def require_room(shape: tuple[float, ...]) -> None:
     entries = math.prod(shape)
     if 8 * entries > MOST_BYTES:
         raise ValueError(
-            f"a table of {entries:,} entries takes {8 * entries:,} bytes, and more than "
-            f"{MOST_BYTES:,} are refused; take fewer bins"
+            f"a table of {entries:,} entries takes {8 * entries:,} bytes, more than the "
+            f"limit of {MOST_BYTES:,}; take fewer bins"
         )
 
 

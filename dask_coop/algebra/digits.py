@@ -276,7 +276,7 @@ def _wanted(digits: Digits, table: Array) -> tuple[Wanted, Array]:
         missing = int(counts[0, -1]) if digits.dtype.kind == "f" else 0
     size = int(counts.sum())
     if not size:
-        raise ValueError("there is no quantile of no element")
+        raise ValueError("cannot take a quantile of no elements")
     size = size - missing if quantiles.skipna else size * (missing == 0)
     previous, following, gamma = quantiles.ranks(size)
     ranks = np.stack([np.ravel(previous), np.ravel(following)]).reshape(-1)
@@ -287,7 +287,7 @@ def _wanted(digits: Digits, table: Array) -> tuple[Wanted, Array]:
 def _wanted_of_weights(quantiles: Quantiles, defined: bool, total: float) -> Wanted:
     # As in NumPy: NaN have weights unless skipna leaves them out, possibly all samples.
     if not (0 < total < np.inf or (quantiles.skipna and not defined)):
-        raise ValueError(f"weights add up to {total}; there must be some, all finite")
+        raise ValueError(f"weights add up to {total}; their sum must be positive and finite")
     size = int(defined)
     before = np.zeros(size * quantiles.q.size)
     return Wanted(quantiles, before, before.astype("i8"), None, size, total)

@@ -143,7 +143,7 @@ class Bins:
             return edges
         cuts = edges.copy()
         cuts[0] = low
-        cuts[1 + wrong] = least(lambda x, at: self._guess(x) > wrong[at], low, high, wrong.size)
+        cuts[1 + wrong] = least(lambda x, i: self._guess(x) > wrong[i], low, high, wrong.size)
         return cuts
 
     @cached_property
@@ -158,10 +158,10 @@ class Bins:
         if not 0 < width < math.inf:
             return False
         dtypes = np.finfo(self._step[0].dtype), np.finfo(self.dtype)
-        made, compared = (float(of.eps) for of in dtypes)
+        rounding, compared = (float(of.eps) for of in dtypes)
         # In bins: the error of the edges; below, the error of guesses.
         size = max(abs(low), abs(high)) / width * self.n
-        edges = size * (made + compared) + 2 * self.n * made
+        edges = size * (rounding + compared) + 2 * self.n * rounding
         # The rounding error of subnormal numbers, such as small widths, is absolute.
         edges += self.n / width * sum(self.n * float(of.smallest_subnormal) for of in dtypes)
         ratio = compared + 2 * float(quotient.eps) + abs(float(distance) / width - 1)
@@ -233,16 +233,16 @@ def least(
 ) -> np.ndarray[Any, Any]:
     """Return `n` floats, each the least above `low`, and at most `high`, that reaches its place.
 
-    ``reaches(x, at)`` returns whether floats, of the dtype of `high`, reach the places `at`. If a
+    ``reaches(x, i)`` returns whether floats, of the dtype of `high`, reach the places `i`. If a
     number reaches a place, so do all greater numbers, and `high` reaches all places.
     """
     below, above = (np.full(n, _ordinals(end)) for end in (low, high))
     # Bisect between a number that does not reach the place and one that does.
-    while (at := np.flatnonzero(above - 1 > below)).size:
-        least, most = below[at], above[at]
+    while (i := np.flatnonzero(above - 1 > below)).size:
+        least, most = below[i], above[i]
         middle = (least >> 1) + (most >> 1) + (least & most & 1)
-        reached = reaches(_of_ordinals(middle, high.dtype), at)
-        above[at], below[at] = np.where(reached, middle, most), np.where(reached, least, middle)
+        reached = reaches(_of_ordinals(middle, high.dtype), i)
+        above[i], below[i] = np.where(reached, middle, most), np.where(reached, least, middle)
     return np.asarray(_of_ordinals(above, high.dtype))
 
 

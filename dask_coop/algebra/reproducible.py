@@ -48,11 +48,11 @@ def exponents(bits: Any) -> Any:
     return np.maximum(((bits >> 52) + 10) // WIDTH - 42, LOWEST)
 
 
-def merge(parts: int, a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
-    """Add two states of numbers with `parts` components, field by field once digits align."""
+def merge(components: int, a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
+    """Add two states of numbers of 1 or 2 `components`, field by field once digits align."""
     length = 1 + DIGITS
     result = [a[0] + b[0]]
-    for start in range(1, 1 + parts * length, length):
+    for start in range(1, 1 + components * length, length):
         (x, *x_digits), (y, *y_digits) = a[start : start + length], b[start : start + length]
         exponent = np.maximum(x, y)
         aligned = shift(x_digits, exponent - x), shift(y_digits, exponent - y)
@@ -160,10 +160,10 @@ def _round(exponent: Any, digits: Sequence[Any], to_odd: bool) -> Any:
     # Three floats without rounding: from 2^96 on, then twice 48 bits, in units of the last digit.
     middle = (top & _MASK) * 2.0**24 + low[0]
     low_bits = low[1] * 2.0**24 + low[2]
-    high, rest = _two_sum((top >> WIDTH) * 2.0**96, middle * 2.0**48)
+    high, lower = _two_sum((top >> WIDTH) * 2.0**96, middle * 2.0**48)
     # S. Boldo and G. Melquiond, "Emulation of a FMA and Correctly Rounded Sums", IEEE Transactions
     # on Computers 57 (2008): rounding the smaller terms to odd keeps the result correctly rounded.
-    result, error = _two_sum(high, _odd(*_two_sum(rest, low_bits)))
+    result, error = _two_sum(high, _odd(*_two_sum(lower, low_bits)))
     if to_odd:
         result = _odd(result, error)
     return np.ldexp(result * sign, (WIDTH * (exponent - DIGITS)).astype("i4"))

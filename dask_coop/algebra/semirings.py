@@ -45,7 +45,7 @@ class Semiring:
         dtype = np.result_type(*operands)
         if dtype.kind not in self.kinds:
             raise Refused(
-                f"{self.name} is not defined for dtype {dtype}, which a and b have together; "
+                f"{self.name} is not defined for dtype {dtype}, the common dtype of a and b; "
                 f"{remedy(dtype, self.kinds)}"
             )
         return np.dtype("?") if self.plus is np.logical_or else dtype

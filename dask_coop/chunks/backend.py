@@ -426,7 +426,7 @@ def asarray(x: Any, to: str, nbytes: int | None = None, direct: Direct = "auto")
     try:
         target = _load(BACKENDS[to].module)
     except ImportError as error:
-        message = f"a chunk is to become an array of {to}, which does not import here: {error}"
+        message = f"cannot convert a chunk to an array of {to}, which does not import here: {error}"
         raise RuntimeError(message) from error
     return target.from_numpy(on_host, nbytes, direct)
 

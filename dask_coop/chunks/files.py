@@ -130,7 +130,7 @@ def find(x: np.ndarray[Any, Any], direct: Direct = "auto") -> Place | None:
     size = os.fstat(file.descriptor).st_size
     if size < offset + x.nbytes:
         raise OSError(
-            f"{name_of(file.descriptor)} was cut while it was in use: it has {size} bytes, and "
+            f"{name_of(file.descriptor)} was truncated while in use: it has {size} bytes, and "
             f"{offset + x.nbytes} are needed"
         )
     if _wants_direct(direct, file, offset, x.nbytes, size) and (past := file.direct()) is not None:

@@ -26,7 +26,7 @@ def downsweep(
     op: Operation, spec: ScanSpec, xs: Sequence[Any], bases: Sequence[State | None], memo: bytes
 ) -> list[Any]:
     """Raise ValueError, because `upsweep` has returned no memo."""
-    raise ValueError("these chunks are scanned one by one, by scan, for upsweep has left no memo")
+    raise ValueError("upsweep returned no memo for these chunks; scan them one by one")
 
 
 def synchronize(xs: Sequence[Any]) -> None:

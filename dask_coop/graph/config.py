@@ -34,8 +34,8 @@ class Kind(NamedTuple):
 def size(least: int) -> Kind:
     """Return the kind of numbers of bytes from `least` on, read as int."""
 
-    def read(given: Any) -> int | None:
-        nbytes = int(parse_bytes(given))
+    def read(value: Any) -> int | None:
+        nbytes = int(parse_bytes(value))
         return nbytes if nbytes >= least else None
 
     return Kind(f"a number of bytes such as '128 MiB', at least {format_bytes(least)}", read)

@@ -48,7 +48,7 @@ class Blocks(Blockwise):  # type: ignore[misc]
         Positional inputs. Arrays have the same chunks along the leading axes.
     kwargs : mapping of str
         Inputs by keyword.
-    **given
+    **constants
         Keywords with the same values for all blocks.
     """
 
@@ -62,7 +62,7 @@ class Blocks(Blockwise):  # type: ignore[misc]
         function: Callable[..., Any],
         args: Sequence[Input],
         kwargs: Mapping[str, Input],
-        **given: Any,
+        **constants: Any,
     ) -> None:
         self._axes = tuple(f".{axis}" for axis in range(ndim))
         inputs = (*args, *kwargs.values())
@@ -71,8 +71,8 @@ class Blocks(Blockwise):  # type: ignore[misc]
         once = [*dict.fromkeys(indices)]
         slots = [TaskRef(blockwise_token(once.index(index))) for index in indices]
         named = dict(zip(kwargs, slots[len(args) :], strict=True))
-        given |= declared_by(*args, **kwargs)
-        task = Task(name, function, *slots[: len(args)], **given, **named)
+        constants |= declared_by(*args, **kwargs)
+        task = Task(name, function, *slots[: len(args)], **constants, **named)
         numblocks = {x.name: x.numblocks for x in inputs if isinstance(x, Array)}
         super().__init__(name, self._axes, task, once, numblocks)
 

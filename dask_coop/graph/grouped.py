@@ -538,8 +538,8 @@ def lift_codes(
 
 def _within_row(state: State, length: int) -> State:
     """Return a state whose indices count from the first element of the row."""
-    value, index, *rest = state
-    return (value, np.where(index == NO_INDEX, index, index % max(1, length)), *rest)
+    value, index, *others = state
+    return (value, np.where(index == NO_INDEX, index, index % max(1, length)), *others)
 
 
 def merge(

@@ -67,7 +67,7 @@ def matmul(
     named = {} if strategy == AUTO else {"strategy": strategy}
     token = tokenize(semiring, x, y, fan_in, *named.values())
     name, state = f"matmul-{token}", f"matmul-product-{token}"
-    given, products = declared_by(a=x, b=y) | named, Layer()
+    options, products = declared_by(a=x, b=y) | named, Layer()
     layer: Layer = {}
     for index in itertools.product(*(range(len(sizes[label])) for label in of_result)):
         keys: list[Any] = []
@@ -75,7 +75,7 @@ def matmul(
             places = {**dict(zip(of_result, index, strict=True)), "k": block}
             key = (state, *index, block)
             a, b = _block(x, of_x, places), _block(y, of_y, places)
-            products[key] = Task(key, multiply, semiring=semiring, a=a, b=b, **given)
+            products[key] = Task(key, multiply, semiring=semiring, a=a, b=b, **options)
             keys.append(key)
         level = 0
         while len(keys) > fan_in:

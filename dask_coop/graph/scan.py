@@ -112,7 +112,7 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
 def chain(op: Operation, spec: ScanSpec, source: Flagged, name: str) -> Array:
     """Scan the lines of an array chunk after chunk, each from the state of the one before."""
     if executor.runner() is not None:
-        raise Declined("a chain is a step a chunk")
+        raise Declined("a sequential scan takes a step for each chunk")
     x = source[0]
     chunks.kind(x._meta)
     op = _by_strategy(op)
@@ -194,8 +194,8 @@ def wrap(
     out_chunks = list(x.chunks)
     if spec.initial:
         step = -1 if spec.reverse else 1
-        first, *rest = x.chunks[spec.axis][::step]
-        out_chunks[spec.axis] = (first + 1, *rest)[::step]
+        first, *others = x.chunks[spec.axis][::step]
+        out_chunks[spec.axis] = (first + 1, *others)[::step]
     return array(graph, below, name, layer, x._meta, tuple(out_chunks), op.output)
 
 

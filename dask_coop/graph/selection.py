@@ -52,10 +52,10 @@ def in_order(sizes: Sizes) -> Sizes:
     return (*sizes[:cut], along, *((sum(lengths),) for lengths in sizes[cut + 1 :]))
 
 
-def even(n: int, parts: int) -> tuple[int, ...]:
-    """Divide `n` into `parts` lengths, at least one, that differ by at most one."""
-    parts = max(parts, 1)
-    return tuple(n // parts + (i < n % parts) for i in range(parts))
+def even(n: int, count: int) -> tuple[int, ...]:
+    """Divide `n` into `count` lengths, at least one, that differ by at most one."""
+    count = max(count, 1)
+    return tuple(n // count + (i < n % count) for i in range(count))
 
 
 def flatten(x: Array, sizes: Sequence[float]) -> Array:
@@ -109,9 +109,9 @@ def select(x: Array, mask: Array, axis: int, lengths: Sequence[int] | None) -> A
         return Array(selected.dask, name, sizes, meta=meta)
     layer: dict[Any, Any] = {}
     for number, index in enumerate(_blocks(mask)):
-        for rest in itertools.product(*map(range, x.numblocks[stop:])):
-            key = (name, number, *rest)
-            layer[key] = Alias(key, (selected.name, *index, *rest))
+        for outer in itertools.product(*map(range, x.numblocks[stop:])):
+            key = (name, number, *outer)
+            layer[key] = Alias(key, (selected.name, *index, *outer))
     return _array(name, layer, selected, sizes, meta)
 
 
@@ -218,7 +218,7 @@ def _select(x: Any, mask: Any, *, axis: int) -> Any:
     if mask.shape != x.shape[axis:stop]:
         raise IndexError(
             f"a block of shape {x.shape} does not fit its mask of shape {mask.shape}; chunks of "
-            "sizes that are not known have to be equal"
+            "unknown sizes must be equal"
         )
     backend, mask = chunks.backend_of(x), chunks.asarray(mask, chunks.kind(x))
     if mask.ndim == x.ndim:

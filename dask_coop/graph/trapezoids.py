@@ -112,12 +112,12 @@ def areas_of_block(
 
 def _with_neighbours(function: Any, x: Any, before: Any, axis: int, dtype: np.dtype[Any]) -> Any:
     """Return a function of each element and the one before it, if there is one."""
-    at = (slice(None),) * axis
+    before_axis = (slice(None),) * axis
     x = x.astype(dtype, copy=False)
     out = np.empty_like(x)
     if before is not None:
-        first = (*at, slice(1))
+        first = (*before_axis, slice(1))
         function(x[first], before.astype(dtype, copy=False), out=out[first])
-    rest = out[(*at, slice(1, None))]
-    function(x[(*at, slice(1, None))], x[(*at, slice(-1))], out=rest)
-    return rest if before is None else out
+    later = (*before_axis, slice(1, None))
+    function(x[later], x[(*before_axis, slice(-1))], out=out[later])
+    return out[later] if before is None else out

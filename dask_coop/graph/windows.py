@@ -231,8 +231,8 @@ def lift_deviations(*, op: Operation, axes: tuple[int, ...], block: Any, threads
         away = block - beside
         away = np.where(away == away, away, 0.0)
         total, squares = (
-            chunks.asarray(made, chunks.kind(mean)) if np.ndim(mean) else float(made)
-            for made in (away.sum(axes, dtype="f8"), (away * away).sum(axes, dtype="f8"))
+            chunks.asarray(field, chunks.kind(mean)) if np.ndim(mean) else float(field)
+            for field in (away.sum(axes, dtype="f8"), (away * away).sum(axes, dtype="f8"))
         )
         short = total / np.maximum(count, 1)
         exact = squares - total * short

@@ -237,7 +237,7 @@ def from_numpy(
     except runtime.CUDARuntimeError as error:
         if error.status not in _WITHOUT_GPU:
             raise
-        message = f"a chunk is to go to a GPU, and this process has none: {error}"
+        message = f"cannot copy a chunk to a GPU, because this process has none: {error}"
         raise RuntimeError(message) from error
 
 

@@ -38,7 +38,7 @@ def objection_to_operation(op: Operation) -> Objection | None:
     if isinstance(op.monoid, Powers):
         return Objection("moments of a high order take several steps a chunk")
     if isinstance(op.monoid, Distinct):
-        return Objection("how many values are distinct is not known before")
+        return Objection("the number of distinct values is not known in advance")
     if not op.monoid.commutative:
         return Objection(f"{op.monoid.name} does not commute")
     return _objection_to_strategy(op)
@@ -56,7 +56,7 @@ def objection_to_scan(op: Operation, spec: ScanSpec) -> Objection | None:
     if spec.initial:
         return Objection("its first chunk is longer by one")
     if op.monoid.lift is not None:
-        return Objection(f"{op.monoid.name} is not of the library")
+        return Objection(f"{op.monoid.name} is not a monoid of the library")
     return objection_to_operation(op)
 
 
@@ -75,9 +75,9 @@ def objection_to_counting(op: Operation) -> Objection | None:
 def objection_to_grid(grid: BinSpec) -> Objection | None:
     """Return why no launch counts into such bins, or None."""
     if grid.entries is None:
-        return Objection("the largest integer is not known before")
+        return Objection("the largest integer is not known in advance")
     if not grid.entries:
-        return Objection("nothing is left to count")
+        return Objection("there are no bins")
     if grid.ndim > 1 or grid.has_lines or grid.flow:
         return Objection("it has more than one table of bins")
     return None

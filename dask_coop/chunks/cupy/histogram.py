@@ -90,7 +90,7 @@ def _integers(x: Array, weights: Array | None, integers: Integers) -> _Counted:
             raise ValueError("'list' argument must have no negative elements")
         n = max(n, high + 1)
     if n > MOST:
-        raise ValueError(f"a table of {n} entries is more than {MOST}")
+        raise ValueError(f"a table of {n} entries is larger than the limit of {MOST}")
     return _Counted(x, weights, Integers(n), None)
 
 

@@ -147,7 +147,7 @@ def downsweep(
     """
     team = _team(xs)
     if team is None:
-        raise ValueError("these chunks are scanned one by one, by scan: no launch takes them all")
+        raise ValueError("no launch takes all of these chunks; scan them one by one")
     places = _places(xs)
     if not memo.startswith(places):
         # A chunk has moved to another GPU since, so the stretches differ.
