@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 #: message. Later digits have fewer bits, so that all tables together take no more.
 WIDTH = 15
 
-#: Keys of at most so many bits are one digit.
+#: The most bits of keys that are read as one digit.
 SHORT = 16
 
 #: Samples are collected if they are at most this fraction of the others.
@@ -166,13 +166,13 @@ def first_digit(dtype: np.dtype[Any], wanted: Any = None) -> Digits:
 
 
 def count_digits(dtype: np.dtype[Any], slots: int) -> int:
-    """Return the most digits that keys are read in, with so many prefixes."""
+    """Return the most digits that keys are read in, with `slots` prefixes."""
     first = first_digit(dtype)
     return 1 + -(-first.shift // _width(slots))
 
 
 def _width(slots: int) -> int:
-    """Return the bits of a digit that follows so many prefixes."""
+    """Return the bits of a digit that follows `slots` prefixes."""
     return max(1, WIDTH - (slots - 1).bit_length())
 
 

@@ -21,7 +21,7 @@ from dask_coop import chunks
 from dask_coop.algebra.quantiles import Quantiles
 from dask_coop.chunks.dtypes import casts, declared_by
 
-#: Sorting so many bytes takes less time than starting a task.
+#: The bytes that are sorted in less time than a task takes to start.
 _SMALL = 2**18
 
 

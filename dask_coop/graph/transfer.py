@@ -104,7 +104,7 @@ def _give_back(caller: object) -> bool:
     global _is_ours
     with _lock:
         del _wanted[caller]
-        # If another library wraps our call, it stays, and acts as Dask's when nobody wants ours.
+        # If another library wraps our call, it stays, and acts as Dask's once nobody wants ours.
         if not _wanted and Dispatch.__call__ is _call:
             Dispatch.__call__, _is_ours = _dasks, False
         return not _wanted

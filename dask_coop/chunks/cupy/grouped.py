@@ -210,7 +210,7 @@ def _reduce(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[
 
 
 def _fits(nbytes: int, itemsize: int, gpu: Device) -> bool:
-    """Return whether a line of so many bytes is worth a block's shared memory."""
+    """Return whether a line of `nbytes` is worth a block's shared memory."""
     most = min(_MOST_LINE_BYTES, gpu.shared_bytes // 2)
     return programs.lines_shared_bytes(nbytes, itemsize) <= most
 

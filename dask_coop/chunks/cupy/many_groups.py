@@ -62,7 +62,7 @@ def _fits(n: int) -> bool:
 
 
 def _takes_buckets(element: np.dtype[Any], n: int, words: int) -> bool:
-    """Return whether elements can be dealt to buckets, with so many words a group."""
+    """Return whether elements can be dealt to buckets, with `words` words a group."""
     room = device(cupy.cuda.runtime.getDevice()).shared_bytes
     buckets = -(-n // programs.BUCKET)
     needed = programs.deal_shared_bytes(element, buckets * _copies(buckets))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Stretches are multiples of so many elements, so that they are aligned as their chunk is.
+#: The unit of a stretch's length in elements, which keeps stretches aligned as their chunk is.
 GRAIN = 1024
 
 #: A stretch of a chunk, as `Stretch` of kernels/kernel_multichunk.cuh.

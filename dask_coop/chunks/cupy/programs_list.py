@@ -227,7 +227,7 @@ def scans(
 
 
 def named_scans(op: Operation) -> Iterator[str]:
-    """Yield what `scan_lines` launches besides for strategies that it does not choose itself."""
+    """Yield more programs of `scan_lines`, for strategies that it does not choose itself."""
     of = scanned(op)
     spine = scan.of_states(of)
     yield from (scan.upsweep(spine), scan.fan(of), scan.fan(spine), scan.cooperative(of))

@@ -37,7 +37,7 @@ def slab_bytes(state: np.dtype[Any]) -> int:
 
 @cache
 def slabs(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
-    """Return the program that reduces slabs, of which many fit into shared memory."""
+    """Return the program that reduces slabs, many of which fit into shared memory."""
     body = f"reduce_slabs<T, M, {THREADS}, {slab_loads(state)}>"
     return _reduce(
         functor,
