@@ -1,4 +1,4 @@
-"""Products of matrices of integers on tensor cores: programs of kernel_matmul_int8.cuh."""
+"""Programs of kernel_matmul_int8.cuh, which multiply integer matrices on tensor cores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import ctype
 
-#: Threads of a block of every program here.
+#: The threads of a block of every program.
 THREADS = 256
 
 #: The tile of a block along m, n and k; planes are padded to these.
@@ -32,7 +32,7 @@ def shared_bytes(stages: int) -> int:
 
 @cache
 def split_rows(dtype: np.dtype[Any]) -> str:
-    """Return the step that splits the left operands into planes of bytes."""
+    """Return the program that splits left operands into planes of bytes."""
     return _unit(
         dtype,
         "const T* x, unsigned* y, i64 matrices, i64 m, i64 k, i64 mp, i64 kp",
@@ -42,14 +42,14 @@ def split_rows(dtype: np.dtype[Any]) -> str:
 
 @cache
 def split_columns(dtype: np.dtype[Any]) -> str:
-    """Return the step that splits the right operands, and turns them."""
+    """Return the program that splits and transposes right operands."""
     parameters = "const T* x, unsigned* y, i64 k, i64 n, i64 np, i64 kp"
     return _unit(dtype, parameters, "split_columns<T>(x, y, k, n, np, kp);")
 
 
 @cache
 def multiply(dtype: np.dtype[Any], stages: int) -> str:
-    """Return the products of planes of integers of `dtype`, by a ring of so many stages."""
+    """Return the program that multiplies planes of integers, with a ring of `stages` stages."""
     names = "m", "n", "kp", "inner", "a_outer", "a_inner", "b_outer", "b_inner"
     return _unit(
         dtype,
