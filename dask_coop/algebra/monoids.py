@@ -9,7 +9,7 @@ Every operation is a monoid over partial states.  A chunk is *lifted* to a state
 
 A state is a tuple with one NumPy scalar or array per field; arrays have the chunk's shape without
 its reduced axes.  ``combine`` is written with NumPy's ufuncs, which CuPy arrays answer too, so that
-one definition serves the NumPy chunks, the CUDA chunks and the cross-chunk step.  How a chunk is
+one definition serves the NumPy chunks, the CuPy chunks and the cross-chunk step.  How a chunk is
 lifted is the business of ``dask_coop.chunks``; the CUDA functor of a monoid is the struct of
 kernels/monoids.cuh that ``MonoidRow.functor`` names.
 """

@@ -1,4 +1,4 @@
-"""The programs that CUDA chunks can ask for, listed without a GPU: for tests and for warming up.
+"""The programs that CuPy chunks can ask for, listed without a GPU: for tests and for warming up.
 
 Some are made for a GPU's number of processors and its shared memory: by default an H200's.
 """
