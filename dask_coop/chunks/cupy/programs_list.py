@@ -38,7 +38,6 @@ from dask_coop.cuda.programs import grouped as by_group
 from dask_coop.cuda.programs import (
     histogram,
     matmul,
-    matmul_int8,
     multichunk,
     reduce,
     scan,
@@ -444,5 +443,3 @@ def windows(dtype: np.dtype[Any]) -> Iterator[str]:
 def matmuls(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield the programs that `matmul` can launch for elements of `dtype`."""
     yield from matmul.programs(dtype)
-    if dtype in matmul_int8.DTYPES:
-        yield from matmul_int8.programs(dtype)
