@@ -144,11 +144,11 @@ cuda.nvtx = SimpleNamespace(
 )
 cupy.cuda = cuda
 sys.modules.update({"cupy": cupy, "cupy.cuda": cuda})
-from dask_coop.cuda.launch import told
+from dask_coop.cuda.launch import counted_launch
 counted = []
 with context_meter.add_callback(lambda *given: counted.append(given)):
     for source in program_sets.common((np.dtype("f4"),), usual("sm_90")):
-        with told(source):
+        with counted_launch(source):
             log.append("launch")
 print(json.dumps([log, counted]))
 """

@@ -15,7 +15,7 @@ from dask.utils import parse_bytes
 from dask_coop import chunks
 from dask_coop.api.call.public import public
 from dask_coop.chunks.dtypes import declared_by
-from dask_coop.chunks.npy import NpyArray, open_npy
+from dask_coop.chunks.files import NpyArray, open_npy
 from dask_coop.graph.transfer import configured, copy_to_gpu, copy_to_host
 
 

@@ -29,7 +29,7 @@ from dask.array.core import normalize_chunks
 from dask.base import is_dask_collection
 
 from dask_coop.api.transfer import from_npy
-from dask_coop.chunks.npy import NpyArray, open_npy
+from dask_coop.chunks.files import NpyArray, open_npy
 from dask_coop.cli.describe.claims import require_feasible
 from dask_coop.cli.describe.decoding import decode, packing
 from dask_coop.cli.describe.hdf5 import open_hdf5
