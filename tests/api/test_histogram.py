@@ -12,7 +12,7 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support.strategies import FLOATS, INTS, REAL, Chunked, arrays, assert_near
+from support.strategies import FEWER, FLOATS, INTS, REAL, Chunked, arrays, assert_near
 
 import dask_coop as dc
 
@@ -74,6 +74,7 @@ def compare_or_refuse(xp: Any, case: Chunked, *args: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", REAL)
+@FEWER
 @given(data=st.data(), bins=st.integers(1, 300))
 def test_counts_in_a_given_range_are_numpys(xp: Any, dtype: str, data: Any, bins: int) -> None:
     case = data.draw(arrays(dtypes=[dtype], values=near(dtype)))
@@ -81,6 +82,7 @@ def test_counts_in_a_given_range_are_numpys(xp: Any, dtype: str, data: Any, bins
 
 
 @pytest.mark.parametrize("dtype", REAL)
+@FEWER
 @given(data=st.data(), bins=st.integers(1, 300))
 def test_counts_in_the_range_of_the_data_are_numpys(
     xp: Any, dtype: str, data: Any, bins: int
@@ -89,6 +91,7 @@ def test_counts_in_the_range_of_the_data_are_numpys(
 
 
 @pytest.mark.parametrize("dtype", REAL)
+@FEWER
 @given(data=st.data())
 def test_counts_between_explicit_edges_are_numpys(xp: Any, dtype: str, data: Any) -> None:
     case = data.draw(arrays(dtypes=[dtype], values=near(dtype)))

@@ -473,21 +473,18 @@ def test_xarray_may_be_imported_before_or_after(first: str) -> None:
     )
 
 
-def test_an_import_alone_installs_nothing() -> None:
-    run("""
-        import dask.array as da
-        dasks = da.sum
-        import dask_coop
-        assert da.sum is dasks
-    """)
-
-
 @pytest.mark.parametrize(("value", "is_served"), [("1", True), ("0", False), ("", False)])
-def test_the_environment_installs_it(value: str, is_served: bool) -> None:
+def test_the_environment_installs_it_and_an_import_alone_nothing(
+    value: str, is_served: bool
+) -> None:
     done = run(
         """
+        import sys
         import dask.array as da
-        print(type(da.ones(4).sum().__dask_graph__()), "dask_coop" in __import__("sys").modules)
+        print(type(da.ones(4).sum().__dask_graph__()), "dask_coop" in sys.modules)
+        before = da.sum
+        import dask_coop
+        assert da.sum is before
         """,
         env={"DASK_COOP_INSTALL": value},
     )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from support.strategies import (
     BOOL,
     COMPLEX,
+    FEWER,
     FLOATS,
     INTS,
     NUMBERS,
@@ -333,6 +334,7 @@ def test_nan_and_infinities_reach_all_that_comes_after(xp: Any) -> None:
 
 
 @pytest.mark.parametrize("output", INTS)
+@FEWER
 @given(case=scannable(dtypes=BOOL + INTS))
 def test_integers_wrap_to_any_other_as_numpys(xp: Any, output: str, case: Any) -> None:
     (array, chunks), axis = case
