@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import OrderedDict
 from typing import Any
 
@@ -13,6 +10,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.calls import refuse
+from support.processes import printed
 
 import dask_coop as dc
 from dask_coop.api.call import fallback
@@ -30,10 +29,6 @@ def row(x: Any, operation: str) -> Any:
     """Return the only row of an operation."""
     (found,) = [each for each in dc.explain(x) if each.operation == operation]
     return found
-
-
-def refuse(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("computed while explaining")
 
 
 def tasks_of_ours(x: Any, data: da.Array) -> int:
@@ -321,16 +316,7 @@ def test_what_is_not_lazy_is_refused(x: Any) -> None:
 
 
 def run(program: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return printed("-W", "ignore", "-c", program, **environment)
 
 
 def test_expressions_are_explained_as_graphs_are() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ from conftest import to_chunks
 from hypothesis import given
 from hypothesis import strategies as st
 from support.calls import refuse
+from support.processes import printed
 
 import dask_coop as dc
 
@@ -316,5 +316,4 @@ def test_other_histograms_do_without_it() -> None:
         "import dask.array as da, dask_coop as dc\n"
         "print(dc.histogram(da.arange(9, chunks=3), 3)[0].compute())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[3 3 3]\n"
+    assert printed("-c", code) == "[3 3 3]\n"

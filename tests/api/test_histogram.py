@@ -12,6 +12,7 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.calls import noting
 from support.strategies import FEWER, FLOATS, INTS, REAL, Chunked, arrays, assert_near
 
 import dask_coop as dc
@@ -289,13 +290,7 @@ def test_density_of_weights(xp: Any) -> None:
 
 
 def test_counts_and_edges_come_out_of_one_read(xp: Any) -> None:
-    reads = []
-
-    def read(block: Any) -> Any:
-        reads.append(block.size)
-        return block
-
-    x = to_chunks(xp, np.arange(10.0), 5).map_blocks(read, dtype="f8", meta=xp.empty(0))
+    x, reads = noting(to_chunks(xp, np.arange(10.0), 5))
     dask.compute(*dc.histogram(x, 4), scheduler="synchronous")
     assert len(reads) == 2
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,8 +16,7 @@ from pathlib import Path
 import pytest
 import upstream
 from support.compiled import THOROUGH
-
-import dask_coop as dc
+from support.processes import REPOSITORY, python
 
 PLUGIN = """
 import dask
@@ -128,18 +125,11 @@ def test_xarrays_own_tests_pass_but_for_known_differences(module: str, tmp_path:
     share = "" if THOROUGH else upstream.SHARE.format(every=3, named=[_OF_STD, *differences])
     (tmp_path / "in_xarrays_place.py").write_text(PLUGIN + share)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    flaky\n    slow\n")
-    path = os.pathsep.join([str(tmp_path), str(Path(dc.__file__).parents[1])])
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
     ini = str(tmp_path / "pytest.ini")
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-k", selected]
-    command += [str(path_of_tests), "-p", "in_xarrays_place", "-p", "no:cacheprovider", "-c", ini]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+    command = ["-m", "pytest", "-q", "-rfE", "--tb=no", "-k", selected, path_of_tests]
+    command += ["-p", "in_xarrays_place", "-p", "no:cacheprovider", "-c", ini]
+    done = python(*command, timeout=400, PYTHONPATH=path, PYTEST_ADDOPTS="")
     found = re.findall(r"^(?:FAILED|ERROR) \S*::(test_\S+)", done.stdout, re.MULTILINE)
     assert set(found) == set(differences), done.stdout + done.stderr
     (used,) = re.findall(r"^used: (.*)$", done.stdout, re.MULTILINE)

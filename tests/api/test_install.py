@@ -23,6 +23,7 @@ import xarray as xr
 from conftest import missing_for_gpu
 from dask.array import core
 from support import list_cupy
+from support.processes import python
 from xarray.computation.rolling import DataArrayRolling
 
 import dask_coop as dc
@@ -423,15 +424,8 @@ def run(
     code: str, *arguments: str, env: dict[str, str] | None = None, fails: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run code in a new process."""
-    path = os.pathsep.join([str(Path(dc.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, *(arguments or ["-c"]), *([textwrap.dedent(code)] if code else [])],
-        env={**os.environ, "PYTHONPATH": path, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = [*(arguments or ["-c"]), *([textwrap.dedent(code)] if code else [])]
+    done = python(*words, **(env or {}))
     assert fails == bool(done.returncode), done.stdout + done.stderr
     return done
 

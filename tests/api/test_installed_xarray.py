@@ -6,16 +6,14 @@ of every second dtype, and of all by HYPOTHESIS_PROFILE=thorough; `make fuzz` dr
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
 import pytest
+from support.processes import printed
 
 import dask_coop as dc
 
@@ -305,11 +303,7 @@ print(*served, sep="\\n")
 
 def test_planned_queries_are_served_or_refused() -> None:
     """xarray does not take Dask's arrays of expressions but where it calls nothing of NumPy's."""
-    path = os.pathsep.join(str(Path(__file__).parents[i]) for i in (1, 2))
-    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "true", "PYTHONPATH": path}
-    command = [sys.executable, "-W", "ignore", "-c", PLANNED]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    served = done.stdout.splitlines()
+    planned = {"DASK_ARRAY__QUERY_PLANNING": "true"}
+    served = printed("-W", "ignore", "-c", PLANNED, **planned).splitlines()
     assert "x.rolling(time=3).sum()" in served
     assert 'x.sum("time")' not in served

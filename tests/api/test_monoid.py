@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
-import subprocess
-import sys
 from functools import reduce
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -22,6 +18,7 @@ from fuzz.own import GREATEST, LAST, SPAN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.calls import refuse
+from support.processes import printed
 from support.strategies import FEWER, Chunked, arrays, axes, scannable
 
 import dask_coop as dc
@@ -564,18 +561,8 @@ def test_names_are_the_same_in_every_process() -> None:
         " 'combine': '{a.f0 + b.f0, a.f1 * b.f1}'})\n"
         "print(dc.reduce(da.arange(9), m).name, m.functor)"
     )
-    root = str(Path(custom_monoid.__file__).parents[2])
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": root, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(printed) == 1
+    names = {printed("-c", program, PYTHONHASHSEED=seed) for seed in (1, 2)}
+    assert len(names) == 1
 
 
 def test_the_name_of_a_functor_depends_on_what_is_compiled_only() -> None:

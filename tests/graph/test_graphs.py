@@ -6,13 +6,9 @@ import inspect
 import itertools
 import json
 import math
-import os
 import pickle
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import boost_histogram as bh
@@ -24,8 +20,10 @@ from conftest import to_chunks
 from dask.array.utils import assert_eq, same_keys
 from dask.base import key_split
 from dask.task_spec import Alias, Task
-from distributed import Client, LocalCluster
+from distributed import Client
 from support.calls import refuse
+from support.clusters import cluster
+from support.processes import printed
 from support.strategies import REAL
 from support.windows import moved
 
@@ -509,20 +507,13 @@ def keys_elsewhere(seed: int) -> Any:
 
     The process has other hashes, and finds other bytes in the memory that it is given.
     """
-    here = Path(__file__).parent
     code = (
         "import json\n"
         "from test_graphs import lazy_numbers\n"
         "lazy = lazy_numbers()\n"
         "print(json.dumps({n: [a.name, len(dict(a.dask))] for n, a in lazy.items()}))"
     )
-    path = os.pathsep.join([str(here), str(here.parent), str(Path(dc.__file__).parents[1])])
-    seeds = {"PYTHONHASHSEED": str(seed), "MALLOC_PERTURB_": str(seed)}
-    environment = {**os.environ, **seeds, "PYTHONPATH": path}
-    run = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    return json.loads(run.stdout)
+    return json.loads(printed("-c", code, PYTHONHASHSEED=seed, MALLOC_PERTURB_=seed))
 
 
 def test_another_process_has_the_same_keys() -> None:
@@ -777,12 +768,7 @@ def test_chunks_of_results(xp: Any) -> None:
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """Return a client of two worker processes."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with cluster(2) as client:
         yield client
 
 

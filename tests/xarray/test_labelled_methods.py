@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.array.utils import same_keys
+from support.calls import refuse
 from support.clusters import cluster, wait_for
 from support.labelled import check, chunked, field, xr
 
@@ -277,9 +278,6 @@ def test_what_is_not_lazy_is_computed_and_what_is_stays_lazy(name: str) -> None:
 
 
 def test_nothing_is_computed_while_graphs_are_built() -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("computed while the graph was built")
-
     x = chunked(field())
     w = np.cos(np.deg2rad(x.lat))
     with dask.config.set(scheduler=refuse):
