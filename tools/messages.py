@@ -109,7 +109,7 @@ ADVICE = {
     "GPU, as `devices=[0]`, or use LocalCUDACluster.",
     "{what} gave up after": "A GPU hangs or is very busy with others' work. The process's "
     "contexts may be broken: restart it.",
-    "cannot read {what}": "The file system said so: see whether the file can be read there.",
+    "cannot read {span}": "The file system said so: see whether the file can be read there.",
     "the file ends before": "It is shorter than when the array was made: call `from_npy` again.",
     "its states are {nbytes}": "Nothing: a graph combines states that are that large.",
     "chunk {key} is not in memory: it is {status}": "Persist the array, and wait for it.",
@@ -152,7 +152,7 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
         "Percentiles must be in the range [0, 100]",
     ),
     ("api/monoids/ufuncs", "caller"): (),
-    ("chunks/masked", "name"): (),
+    ("chunks/masked", "name.format(*args)"): (),
     ("chunks/masks", "name"): (),
     ("compiled/jit", "message"): (),
     ("cli/describe/hdf5", "answer['error']"): (),
