@@ -13,6 +13,7 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
+from support.calls import refuse
 from support.strategies import NUMBERS, assert_near, reducible, wide
 
 import dask_coop as dc
@@ -205,3 +206,11 @@ def test_dates_at_both_ends_of_time_have_a_mean_and_a_deviation() -> None:
         mean, std = dask.compute(found.mean, found.std, scheduler="synchronous")
         assert mean == np.datetime64(0, "ns")
         assert int(std) == pytest.approx(2**63, rel=1e-12)
+
+
+def test_describing_dates_computes_nothing_and_names_the_same_keys() -> None:
+    x = da.from_array(np.arange(40).astype("M8[D]"), chunks=7)
+    with dask.config.set(scheduler=refuse):
+        names = [each.name for each in dc.describe(x) if each is not None]
+        assert names == [each.name for each in dc.describe(x) if each is not None]
+    assert len(set(names)) == 6

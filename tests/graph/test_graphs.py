@@ -194,7 +194,6 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "scans of groups": dc.groupby_scan(x, RUNS, func="cumsum"),
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
         **{f"describe lines {n}": a for n, a in dc.describe(x, axis=0)._asdict().items()},
-        **{f"describe dates {n}": a for n, a in _dates(x).items()},
     }
 
 
@@ -282,13 +281,6 @@ def _labels(x: da.Array) -> da.Array:
 
 def _found_groups(x: da.Array) -> Any:
     return dc.groupby_reduce(x, _labels(x), func=["mean", "argmin"])
-
-
-def _dates(x: da.Array) -> dict[str, da.Array]:
-    if type(x._meta) is not np.ndarray:
-        return {}
-    described = dc.describe(x.astype("i8").astype("M8[D]"))._asdict()
-    return {name: lazy for name, lazy in described.items() if lazy is not None}
 
 
 def _with_gaps(x: da.Array) -> da.Array:
