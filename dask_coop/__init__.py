@@ -71,7 +71,6 @@ from dask_coop.api.extrema import (
     nanmin,
     ptp,
 )
-from dask_coop.api.files import from_npy
 from dask_coop.api.fills import bfill, cumulative_trapezoid, ewm_mean, ffill
 from dask_coop.api.group_scans import groupby_scan
 from dask_coop.api.grouped import groupby_reduce
@@ -112,7 +111,7 @@ from dask_coop.api.selection import (
 )
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
 from dask_coop.api.topk import argsort, argtopk, sort, topk
-from dask_coop.api.transfer import to_gpu, to_host
+from dask_coop.api.transfer import from_npy, to_gpu, to_host
 from dask_coop.api.unique import isin, searchsorted, unique, value_counts
 from dask_coop.api.windows import (
     box_filter,

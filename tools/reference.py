@@ -25,7 +25,7 @@ SECTIONS = {
     "Windows and gaps": "windows fills",
     "Matrices": "linalg",
     "Operations of one's own": "monoid",
-    "GPUs, files and clusters": "transfer files node plugin",
+    "GPUs, files and clusters": "transfer node plugin",
     "In the place of Dask's functions": "install report explain",
     "Results": "results",
     "Errors and warnings": "errors",

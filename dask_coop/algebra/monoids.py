@@ -296,7 +296,7 @@ class MonoidRow:
 
     @property
     def has_excess(self) -> bool:
-        """Whether a state is a total and what that has too much, of `algebra/compensated.py`."""
+        """Whether a state is a total and its excess, which `merges.settle` subtracts."""
         return self._has("excess")
 
     @property

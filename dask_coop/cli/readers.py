@@ -28,7 +28,7 @@ import numpy as np
 from dask.array.core import normalize_chunks
 from dask.base import is_dask_collection
 
-from dask_coop.api.files import from_npy
+from dask_coop.api.transfer import from_npy
 from dask_coop.chunks.npy import NpyArray, open_npy
 from dask_coop.cli.claims import require_feasible
 from dask_coop.cli.decoding import decode, packing

@@ -29,8 +29,7 @@ from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
 
 from dask_coop import chunks
-from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.merges import cast
+from dask_coop.algebra.merges import cast, settle
 from dask_coop.algebra.operation import Operation, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.dtypes import casts, declared_by

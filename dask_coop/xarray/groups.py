@@ -18,14 +18,12 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
 import dask_coop
+from dask_coop.api import group_scans, grouped
 from dask_coop.api.labelled import relabel
 from dask_coop.xarray.objects import find_dim, find_dims, is_lazy, leaves_nan_out, xr
 
-#: Statistics and scans that leave NaN out by another name.
-_LEAVING = {
-    *("sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "first", "last"),
-    *("median", "quantile", "cumsum", "cumprod"),
-}
+#: Statistics and scans by name.
+_NAMES = {*grouped.NAMES, *group_scans.ROWS}
 
 
 class Asked(NamedTuple):
@@ -157,7 +155,7 @@ def _data(label: xr.DataArray, dims: Sequence[Hashable]) -> Any:
 
 
 def _named(x: xr.DataArray, func: Any, skipna: bool | None) -> Any:
-    leaving = isinstance(func, str) and func in _LEAVING and leaves_nan_out(x, skipna)
+    leaving = isinstance(func, str) and f"nan{func}" in _NAMES and leaves_nan_out(x, skipna)
     return f"nan{func}" if leaving else func
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from dask_coop.algebra.bins import BinSpec, Grid, Integers, Steps
-from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.digits import Digits
+from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
