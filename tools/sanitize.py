@@ -170,7 +170,7 @@ def ordered(cupy: Any, rng: np.random.Generator) -> None:
 
 def histograms(cupy: Any, rng: np.random.Generator) -> None:
     """Count samples, and distinct elements."""
-    histogram, hashed = on_gpu("histogram_strategies"), on_gpu("hashed")
+    histogram, unique = on_gpu("histogram_strategies"), on_gpu("unique")
     for name in ("f4", "i4", "u1"):
         x = cupy.asarray(rng.integers(0, 200_000, 100_003).astype(name))
         for n in (10, 60_000, 131_072, 300_000)[: 1 if name == "u1" else None]:
@@ -188,7 +188,7 @@ def histograms(cupy: Any, rng: np.random.Generator) -> None:
         # So many are in one table, and in those of buckets.
         for few in (10, 15_000):
             x = cupy.asarray(rng.integers(0, few, 200_003).astype(name))
-            assert hashed.count_distinct(x) is not None
+            assert unique.count_distinct(x) is not None
 
 
 def lookups(cupy: Any, rng: np.random.Generator) -> None:

@@ -109,7 +109,7 @@ class StatisticRow:
     window : MonoidRow, optional
         What chunks that lie within a window are reduced by.
     units : str
-        The rule of `api/units.py` for the units of results, if it is a public function.
+        The rule of `api/call/units.py` for the units of results, if it is a public function.
     """
 
     monoid: MonoidRow
@@ -196,7 +196,7 @@ class ScanRow:
     times : str
         The kinds of dates and durations that it takes.
     units : str
-        The rule of `api/units.py` for the units of results.
+        The rule of `api/call/units.py` for the units of results.
     """
 
     monoid: MonoidRow

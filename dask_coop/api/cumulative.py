@@ -9,7 +9,7 @@ from dask.array.core import asanyarray
 
 from dask_coop.algebra.operation import compensated
 from dask_coop.algebra.statistics import SCANS
-from dask_coop.api.public import Engine, like, named, public
+from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.scan_arguments import ScanArguments, bind_row, scan_bound
 
 

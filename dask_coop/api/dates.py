@@ -1,4 +1,7 @@
-"""Statistics of dates and durations in NumPy chunks: describe, and sums and means of durations."""
+"""Statistics of dates and durations in NumPy chunks.
+
+Sums and means of durations are sums of integers, unless one is NaT.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,34 @@ def describe_dates(
     outputs = {name: (partial(_statistic, name, dtype), dtype) for name, dtype in dtypes.items()}
     arrays = graph_reduce.reduction(op, x, axes, keepdims, split_every, outputs)
     return dict(zip(outputs, arrays, strict=True))
+
+
+# From the last state to the result, inside the task.
+
+
+def _statistic(name: str, dtype: np.dtype[Any], state: State) -> Any:
+    count, nats, least, most, high, low, m2 = state
+    match name:
+        case "count":
+            return count
+        case "nans":
+            return nats
+        case "sum":
+            return np.asarray((high << 48) + low).view(dtype)
+        case "min":
+            value = least
+        case "max":
+            value = most
+        case "mean":
+            value, rest = ticks.divide(high, low, count)
+            # As NumPy divides durations: towards zero.
+            value = value + ((value < 0) & (rest > 0) & (dtype.kind == "m"))
+        case "std":
+            value = np.rint(np.sqrt(m2 / np.maximum(count, 1)))
+            # Of dates at both ends of time it rounds to a tick behind the last one.
+            value = np.minimum(value, np.nextafter(2.0**63, 0))
+    value = np.where(count > 0, value, ticks.NAT)
+    return value.astype("i8").view(dtype)
 
 
 def reduce_durations(
@@ -76,36 +107,11 @@ def reduce_durations(
     if name == "mean":
         parts.append(reduced(SUM, _ones, "i8"))
     meta = chunks.zeros_like(parts[0]._meta, x.dtype)
-    result = map_blocks(_duration, *parts, of=x.dtype, token=name, dtype=x.dtype, meta=meta)
+    result = map_blocks(_finish, *parts, of=x.dtype, token=name, dtype=x.dtype, meta=meta)
     return handle_out(given.out, result)
 
 
 # Inside the task.
-
-
-def _statistic(name: str, dtype: np.dtype[Any], state: State) -> Any:
-    count, nats, least, most, high, low, m2 = state
-    match name:
-        case "count":
-            return count
-        case "nans":
-            return nats
-        case "sum":
-            return np.asarray((high << 48) + low).view(dtype)
-        case "min":
-            value = least
-        case "max":
-            value = most
-        case "mean":
-            value, rest = ticks.divide(high, low, count)
-            # As NumPy divides durations: towards zero.
-            value = value + ((value < 0) & (rest > 0) & (dtype.kind == "m"))
-        case "std":
-            value = np.rint(np.sqrt(m2 / np.maximum(count, 1)))
-            # Of dates at both ends of time it rounds to a tick behind the last one.
-            value = np.minimum(value, np.nextafter(2.0**63, 0))
-    value = np.where(count > 0, value, ticks.NAT)
-    return value.astype("i8").view(dtype)
 
 
 @casts
@@ -126,7 +132,7 @@ def _ones(x: Any) -> Any:
     return np.ones(x.shape, "i8")
 
 
-def _duration(total: Any, missing: Any, count: Any = None, *, of: Any) -> Any:
+def _finish(total: Any, missing: Any, count: Any = None, *, of: Any) -> Any:
     mask = np.ma.getmask(total)
     value = np.asarray(total, "i8").view(of)
     with np.errstate(divide="ignore", invalid="ignore"):

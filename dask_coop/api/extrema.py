@@ -26,7 +26,7 @@ from dask_coop.api.arguments import (
     refuse_mask,
     require_elements,
 )
-from dask_coop.api.public import Engine, like, named, public
+from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.graph.reduce import Finalize
 
 

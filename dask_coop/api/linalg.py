@@ -17,7 +17,7 @@ from dask.tokenize import tokenize
 from dask_coop import chunks
 from dask_coop.algebra.semirings import SEMIRINGS
 from dask_coop.api.arguments import rechunk, require_one_kind
-from dask_coop.api.public import public
+from dask_coop.api.call.public import public
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import matmul as graph_matmul
 from dask_coop.graph.matmul import Labels

@@ -25,9 +25,9 @@ from dask_coop.api.arguments import (
     reduce_statistic,
     require_elements,
 )
+from dask_coop.api.call.public import Engine, like, named, public
+from dask_coop.api.call.results import Description
 from dask_coop.api.dates import describe_dates, reduce_durations
-from dask_coop.api.public import Engine, like, named, public
-from dask_coop.api.results import Description
 from dask_coop.errors import Refused
 from dask_coop.graph import reduce as graph_reduce
 

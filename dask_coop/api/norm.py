@@ -17,7 +17,7 @@ from dask_coop.algebra.operation import bind
 from dask_coop.algebra.statistics import only_field
 from dask_coop.api.arguments import ReductionArguments, reduce_array
 from dask_coop.api.arguments import require_elements as require
-from dask_coop.api.public import Engine, public
+from dask_coop.api.call.public import Engine, public
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Refused
 from dask_coop.graph.reduce import Finalize

@@ -8,8 +8,8 @@ import dask.array as da
 from dask.array.core import asanyarray
 
 from dask_coop.api.arguments import Axis, ReductionArguments, SplitEvery, reduce_statistic
+from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.dates import reduce_durations
-from dask_coop.api.public import Engine, like, named, public
 
 
 @public("reduction")

@@ -1,4 +1,4 @@
-"""Arrays whose chunks go to the GPUs, and back to the host; arrays of files."""
+"""Arrays from .npy files, and arrays whose chunks move to the GPUs or back to the host."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dask.tokenize import tokenize
 from dask.utils import parse_bytes
 
 from dask_coop import chunks
-from dask_coop.api.public import public
+from dask_coop.api.call.public import public
 from dask_coop.chunks.dtypes import declared_by
-from dask_coop.chunks.npy import NpyArray, open_npy
+from dask_coop.chunks.files import NpyArray, open_npy
 from dask_coop.graph.transfer import configured, copy_to_gpu, copy_to_host
 
 

@@ -22,7 +22,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import SUM, accumulator
 from dask_coop.algebra.windows import Window
 from dask_coop.api.arguments import as_integer, find_axes, rechunk
-from dask_coop.api.public import like, named, public
+from dask_coop.api.call.public import like, named, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
 from dask_coop.graph import windows as graph_windows
 

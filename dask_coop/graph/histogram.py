@@ -30,9 +30,9 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Blocks
-from dask_coop.graph.parts import shared, threads_for
-from dask_coop.graph.reduce import Key, Layer, array, block_bytes, find_fan_in, joined, trees
+from dask_coop.graph.layers import Key, Layer, array, block_bytes, find_fan_in, joined, trees
 from dask_coop.graph.tasks import refs
+from dask_coop.graph.threads import shared, threads_for
 
 
 def table(

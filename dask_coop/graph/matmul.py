@@ -24,7 +24,7 @@ from dask.tokenize import tokenize
 from dask_coop import chunks
 from dask_coop.algebra.semirings import SEMIRINGS
 from dask_coop.chunks.dtypes import casts, declared_by
-from dask_coop.graph.reduce import Layer, array
+from dask_coop.graph.layers import Layer, array
 from dask_coop.graph.tasks import refs
 
 #: Products that one task adds, which are in memory together.

@@ -48,10 +48,10 @@ from dask_coop.chunks.dtypes import declared_by
 from dask_coop.errors import Declined
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Sources, add, copy, owners
-from dask_coop.graph.parts import shared, threads_for
+from dask_coop.graph.layers import Key, Layer, array, block_bytes
 from dask_coop.graph.prefixes import GROUP, at_a_time, by_groups
-from dask_coop.graph.reduce import Key, Layer, array, block_bytes
 from dask_coop.graph.tasks import refs
+from dask_coop.graph.threads import shared, threads_for
 
 #: Elements and, where a scan restarts, head flags in the same chunks.
 Flagged = tuple[Array, Array | None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import mmap
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.processes import python
 
 from dask_coop.chunks import files
 
@@ -311,13 +311,7 @@ assert files.find(x) == place
 assert os.pread(place.descriptor, 9, 7) == x[7:16].tobytes()
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-    )
+    done = python("-W", "ignore::DeprecationWarning", "-c", code)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 
 from dask_coop.algebra.bins import find_bins
 from dask_coop.chunks.numpy import select
@@ -61,13 +60,6 @@ def test_the_loop_is_used_where_about_half_is_kept(monkeypatch: pytest.MonkeyPat
 
 
 # On a GPU.
-
-
-@pytest.fixture(name="cp")
-def _cp() -> Any:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
-    return importlib.import_module("cupy")
 
 
 @pytest.fixture(name="kernels")

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dask_coop.cli import hdf5
-from dask_coop.cli.readers import open_source
+from dask_coop.cli.describe import hdf5
+from dask_coop.cli.describe.readers import open_source
 from dask_coop.errors import UserError
 
 h5py = pytest.importorskip("h5py")

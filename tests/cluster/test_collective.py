@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import os
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -36,6 +33,7 @@ from support.clusters import (
     cluster,
     eventually,
     evict_all,
+    hold_empty,
     on_scheduler,
     on_workers,
     orphans,
@@ -44,6 +42,7 @@ from support.clusters import (
     wait_for,
     watch,
 )
+from support.processes import python
 
 import dask_coop as dc
 from dask_coop.cluster import client as cluster_client
@@ -75,9 +74,7 @@ def client() -> Iterator[Client]:
 def _no_orphans(client: Client) -> Iterator[None]:
     """Hold every test to leave nothing behind."""
     yield
-    gc.collect()
-    eventually(lambda: not any(on_workers(client).values()))
-    eventually(lambda: not any(on_scheduler(client).values()))
+    hold_empty(client)
 
 
 @pytest.fixture
@@ -1148,14 +1145,8 @@ if __name__ == "__main__":
         np.testing.assert_array_equal(more.compute(), (y + 1).cumsum(0))
         print("done")
 """
-    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "true"}
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", program],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=Path(__file__).parents[2],
-    )
+    warnings = ("-W", "error::RuntimeWarning")
+    done = python(*warnings, "-c", program, DASK_ARRAY__QUERY_PLANNING="true")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "done\n"
     assert done.stderr.count("runs as a graph") == 1, done.stderr

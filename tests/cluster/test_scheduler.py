@@ -25,8 +25,8 @@ from support.clusters import (
     affine,
     cluster,
     eventually,
+    hold_empty,
     on_scheduler,
-    on_workers,
     orphans,
     persist,
     values,
@@ -58,9 +58,7 @@ def client() -> Iterator[Client]:
 @pytest.fixture(autouse=True)
 def _nothing_is_left(client: Client) -> Iterator[None]:
     yield
-    gc.collect()
-    eventually(lambda: not any(on_workers(client).values()))
-    eventually(lambda: not any(on_scheduler(client).values()))
+    hold_empty(client)
 
 
 def many(client: Client, chunks: int) -> da.Array:
@@ -604,5 +602,4 @@ def test_a_worker_is_lost_between_slices(
         np.testing.assert_array_equal(values(client, now), lazy)
         eventually(lambda: orphans(client) == {})
         del now, x
-        gc.collect()
-        eventually(lambda: not any(on_workers(client).values()))
+        hold_empty(client)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gc
-import os
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from support.processes import python
 
 from dask_coop.cuda.host_memory import HostMemory
 
@@ -130,11 +128,5 @@ assert os.waitpid(child, 0)[1] == 0
 assert (x == 3).all()
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-    )
+    done = python("-W", "error", "-c", code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

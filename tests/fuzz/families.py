@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_coop.api import installed_dask
+from dask_coop.api.install import of_dask as installed_dask
 from fuzz import (
     dates,
     distinct,

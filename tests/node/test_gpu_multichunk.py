@@ -11,7 +11,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from support.explained import launches
 
 import dask_coop as dc
@@ -29,8 +28,6 @@ SPIN = """extern "C" __global__ void spin(long long cycles) {
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[dc.Node]:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     with dc.Node() as node:
         yield node
 
@@ -436,8 +433,6 @@ def test_inputs_may_go_while_they_are_in_use(node: dc.Node) -> None:
 
 
 def test_a_gpu_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     import cupy
 
     from dask_coop.cuda import team as teams
@@ -471,8 +466,6 @@ def test_a_gpu_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_launches_that_block_keep_gpus_from_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     host = values("i8")
     with dc.Node() as node:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from dask._task_spec import Alias, Task, TaskRef
 from dask.array.dispatch import to_cupy_dispatch
 from dask.local import get_sync
 from support.fake_gpus import DeviceArray, FakeGpus
+from support.processes import printed
 
 import dask_coop as dc
 from dask_coop.node import node as module
@@ -326,4 +326,4 @@ begun.wait()
 
 def test_a_program_ends_although_a_daemon_thread_computes() -> None:
     code = ENDS.format(path=sys.path)
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=40)
+    printed("-c", code, timeout=40)

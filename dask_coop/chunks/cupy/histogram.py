@@ -15,12 +15,11 @@ from dask_coop.algebra.edges import Bins
 from dask_coop.algebra.monoids import MINMAX, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.chunks import reproducible_histogram
-from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
-from dask_coop.chunks.cupy.bin_index import MOST, find_indices, find_numbers
+from dask_coop.chunks.cupy.arrays import aligned, contiguous, deliver, dense, fields_of
+from dask_coop.chunks.cupy.bin_lookup import MOST, find_indices, find_numbers
 from dask_coop.chunks.cupy.histogram_strategies import count
 from dask_coop.chunks.cupy.lift import lift
 from dask_coop.chunks.cupy.reduce import reduce_lines
-from dask_coop.chunks.cupy.states import deliver, fields_of
 from dask_coop.chunks.cupy.transpose import transpose
 
 Array = Any
