@@ -112,8 +112,8 @@ def reduce_statistic(
         finish = partial(row.exact, output=output)
     if row.converts and row.leaves_out(x.dtype) and output.kind in "biu":
         x = replace_nan(row.monoid, name, x)
-    asked = {"dtype" if row.converts else "result": output}
-    return reduce_array(row.monoid, name, finish, x, given, skipna=row.skipna, **asked)
+    target = {"dtype" if row.converts else "result": output}
+    return reduce_array(row.monoid, name, finish, x, given, skipna=row.skipna, **target)
 
 
 def replace_nan(monoid: MonoidRow, name: str, x: da.Array) -> da.Array:

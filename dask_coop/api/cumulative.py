@@ -133,6 +133,8 @@ def cumprod() -> None:
 def nancumsum() -> None:
     """Cumulative sum of array elements along an axis, NaN treated as 0.
 
+    Durations are left to Dask's function of that name.
+
     Examples
     --------
     >>> import dask.array as da

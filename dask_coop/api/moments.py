@@ -168,6 +168,8 @@ def std() -> None:
 def nanmean() -> None:
     """Arithmetic mean of the elements over the given axes that are not NaN.
 
+    Durations are left to Dask's function of that name.
+
     Returns
     -------
     dask.array.Array

@@ -157,6 +157,8 @@ def prod(
 def nansum() -> None:
     """Sum of the elements over the given axes that are not NaN; 0 where there is none.
 
+    Durations are left to Dask's function of that name.
+
     Examples
     --------
     >>> import dask.array as da

@@ -79,7 +79,7 @@ Before = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...],
 before: Before | None = None
 
 
-class _Made(NamedTuple):
+class _Recipe(NamedTuple):
     """How a public function was made; `strict` builds its lazy results or raises `Refused`."""
 
     kind: Kind
@@ -88,7 +88,7 @@ class _Made(NamedTuple):
     function: Callable[..., Any]
 
 
-_made: dict[Callable[..., Any], _Made] = {}
+_recipes: dict[Callable[..., Any], _Recipe] = {}
 
 #: Functions that `named` returned, and their bodies.
 _bodies: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -134,7 +134,7 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
             return computed
 
         function_of_all = with_labels(with_units(with_values(wrapper)), kind)
-        _made[function_of_all] = _Made(kind, dask, strict, function)
+        _recipes[function_of_all] = _Recipe(kind, dask, strict, function)
         return function_of_all
 
     return decorate
@@ -166,13 +166,13 @@ def like(
     The decorated function is a name and a docstring. Parameters, Returns and Raises are those of
     `base`, except for the sections that the docstring has.
     """
-    made = _made[base]
+    recipe = _recipes[base]
 
     def decorate(name: Callable[[], None]) -> Callable[P, R]:
-        function = _call_by_name(_bodies[made.function], name)
+        function = _call_by_name(_bodies[recipe.function], name)
         docstring = _completed(name.__doc__ or "", base)
         _describe(function, inspect.signature(base), docstring)
-        return public(made.kind, dask=made.dask if dask is None else dask)(function)
+        return public(recipe.kind, dask=recipe.dask if dask is None else dask)(function)
 
     return decorate
 
@@ -197,14 +197,14 @@ def _describe(function: Any, signature: inspect.Signature, docstring: str) -> No
 def _completed(docstring: str, base: Callable[..., Any]) -> str:
     """Return a docstring with the sections of parameters, results and errors of `base`."""
     titles = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
-    _, *of_base = titles.split(inspect.getdoc(base) or "")
-    head, *own = titles.split(inspect.cleandoc(docstring))
-    both = dict(zip(of_base[::2], of_base[1::2], strict=True))
-    sections = {name: both[name] for name in ("Parameters", "Returns", "Raises")}
-    sections["See Also"] = base.__name__
-    sections |= dict(zip(own[::2], own[1::2], strict=True))
-    told = (f"{name}\n{'-' * len(name)}\n{text.strip()}" for name, text in sections.items())
-    return "\n\n".join([head.strip(), *told, ""])
+    summary, *parts = titles.split(inspect.cleandoc(docstring))
+    _, *inherited = titles.split(inspect.getdoc(base) or "")
+    texts = dict(zip(inherited[::2], inherited[1::2], strict=True))
+    texts = {title: texts[title] for title in ("Parameters", "Returns", "Raises")}
+    texts["See Also"] = base.__name__
+    texts |= dict(zip(parts[::2], parts[1::2], strict=True))
+    sections = (f"{title}\n{'-' * len(title)}\n{text.strip()}" for title, text in texts.items())
+    return "\n\n".join([summary.strip(), *sections, ""])
 
 
 def check_keywords(name: str, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -299,7 +299,7 @@ def _to_host(x: Any) -> Any:
 def strict(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return what builds the lazy results of a public function, or raises `Refused`."""
     # `install` puts it in the place of Dask's function: lazy, and left to nobody.
-    return _made[function].strict
+    return _recipes[function].strict
 
 
 def _build(
