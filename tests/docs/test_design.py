@@ -19,7 +19,7 @@ from test_architecture import MODULES, PACKAGE, imports, module_name
 import dask_coop as dc
 from dask_coop.algebra import monoids
 from dask_coop.algebra.monoids import VAR, Field, MonoidRow
-from dask_coop.algebra.statistics import STATISTICS, StatisticRow, with_nan_forms
+from dask_coop.algebra.statistics import SCANS, STATISTICS, ScanRow, StatisticRow, with_nan_forms
 from dask_coop.api.call.public import like, logger
 
 REPOSITORY = Path(__file__).parents[2]
@@ -174,6 +174,16 @@ def test_a_reduction_is_two_rows_a_public_name_and_a_line_in_a_table_of_tests(
     assert "bitwise_or" in str(dc.explain(bitwise_or(x)))
     scanned = dc.scan(x, row, axis=0).compute(scheduler="synchronous")
     np.testing.assert_array_equal(scanned, np.bitwise_or.accumulate(array, 0))
+
+    # "Add a scan": a row and a public name of its own
+    monkeypatch.setitem(SCANS, "cumulative_bits", ScanRow(row))
+
+    @like(dc.cummax)
+    def cumulative_bits() -> None:
+        """Cumulative bitwise or of array elements along an axis."""
+
+    scanned = cumulative_bits(x, 0, reverse=True).compute(scheduler="synchronous")
+    np.testing.assert_array_equal(scanned[::-1], np.bitwise_or.accumulate(array[::-1], 0))
     labels = np.arange(30) % 4
     (of_groups, _) = dc.groupby_reduce(x, labels, func="bitwise_or")
     expected = [np.bitwise_or.reduce(array[:, labels == group], 1) for group in range(4)]
