@@ -152,7 +152,7 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
         "Percentiles must be in the range [0, 100]",
     ),
     ("api/monoids/ufuncs", "caller"): (),
-    ("chunks/masked", "name"): (),
+    ("chunks/masked", "name.format(*args)"): (),
     ("chunks/masks", "name"): (),
     ("compiled/jit", "message"): (),
     ("cli/describe/hdf5", "answer['error']"): (),

@@ -721,7 +721,7 @@ def test_only_kernels_that_keep_the_order_reduce_what_does_not_commute() -> None
         ordered = r"\b(scan_rows<.*, false, (true|false), false>|reduce_columns_in_order<)"
         assert re.search(ordered, source)
     others = "upsweep_|reduce_(?!columns_in_order)|scan_waves<(?!.*, true>)"
-    others += "|scan_lookback|scan_cooperative"
+    others += "|scan_cooperative"
     unordered = rf"\b({others}|fan_rows)"
     for source in programs_list.scans(operation(LAST, "f4")):
         assert not re.search(unordered, source)

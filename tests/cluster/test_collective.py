@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 from distributed import Client, futures_of
 from fuzz.case import undeclared
+from support.at_once import at_once
 from support.clusters import (
     addresses,
     affine,
@@ -1074,22 +1075,15 @@ def test_calls_at_a_time_do_not_mix(client: Client) -> None:
     with Client(client.scheduler.address, set_as_default=False) as other:
         arrays = [(c, np.arange(60) * n) for n, c in enumerate([client, client, other, other])]
         xs = [persist(c, host, 7) for c, host in arrays]
-        wrong: list[Any] = []
 
         def work(n: int) -> None:
             c, host = arrays[n]
             for _ in range(12):
-                total = dc.sum(xs[n], engine="collective")
+                assert dc.sum(xs[n], engine="collective") == host.sum()
                 now = dc.cumsum(xs[n], engine="collective")
-                if total != host.sum() or (values(c, now) != host.cumsum()).any():
-                    wrong.append(n)
+                np.testing.assert_array_equal(values(c, now), host.cumsum())
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+        at_once(work, range(4))
 
 
 def test_a_call_from_a_task(client: Client) -> None:

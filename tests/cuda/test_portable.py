@@ -53,7 +53,7 @@ def test_histograms(bins: int, dtype: str) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.parametrize("strategy", ["split", "passes"])
+@pytest.mark.parametrize("strategy", ["split", "packed"])
 def test_blocks_that_share_samples_without_a_cluster(strategy: str) -> None:
     import importlib
 

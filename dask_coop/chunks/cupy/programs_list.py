@@ -227,12 +227,10 @@ def scans(
 
 
 def named_scans(op: Operation) -> Iterator[str]:
-    """Yield what `scan_lines` launches besides for strategies that it does not choose itself."""
+    """Yield what `scan_lines` launches besides where the user names a strategy."""
     of = scanned(op)
     spine = scan.of_states(of)
     yield from (scan.upsweep(spine), scan.fan(of), scan.fan(spine), scan.cooperative(of))
-    if op.element.kind in "biu":
-        yield scan.lookback(of)
 
 
 def segmented_scans(op: Operation, exclusive: bool = False, reverse: bool = False) -> Iterator[str]:
