@@ -241,7 +241,7 @@ class Case:
         if self.installed:
             line = f"dc.installed()(lambda: da{line[2:]})()"
         if self.compiled and xp is np:
-            line = f"counting.WORTH_COMPILING = adding.WORTH_COMPILING = 1; {line}"
+            line = f"WORTH_COMPILING.update(dict.fromkeys(WORTH_COMPILING, 1)); {line}"
         if ".map_blocks(undeclared" in line:
             line = f"from fuzz.case import undeclared; {line}"
         if any(isinstance(value, Named) for value in self.options.values()):

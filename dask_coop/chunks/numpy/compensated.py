@@ -1,7 +1,7 @@
 """Sums and running sums of NumPy chunks in float64 that keep what additions round off.
 
 A sum is a total and its excess over the exact sum: two float64, or two complex128. Large chunks are
-summed by the loops of compensated_numba.py, which make both at every fourth element. NumPy has no
+summed by the loops of loops/compensated.py, which make both at every fourth element. NumPy has no
 such loop; without Numba, and for small chunks, elements are added up as they are until some 32 to
 128 sums are left, and only what these add up to is exact: errors within them are fractions of an
 ulp of one, and vanish beside all where they are random. Those of numbers of few values need not be;
@@ -18,14 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy import adding
 from dask_coop.chunks.numpy.lines import aligned, find_layout, flatten, read_only
+from dask_coop.chunks.numpy.loop_table import loops_for
 
 Array = np.ndarray[Any, Any]
 
@@ -43,21 +41,11 @@ _BLOCK, _CORRECTED = 1 << 15, 1 << 13
 _RUN = 64
 
 
-@cache
-def _loops() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import compensated_numba
-    except ImportError:
-        return None
-    return compensated_numba
-
-
-def compiled(x: Array) -> ModuleType | None:
+def compiled(x: Array) -> Any:
     """Return the loops for a chunk, or None where there is no Numba or they are not worth it."""
-    # They save more than other loops do: what NumPy takes here is some twenty calls a chunk.
-    large = x.size > adding.WORTH_COMPILING >> 3
     # Numba has no float16, in either byte order.
-    return _loops() if large and x.dtype.newbyteorder("=") != np.float16 else None
+    is_half = x.dtype.newbyteorder("=") == np.float16
+    return None if is_half else loops_for("compensated", x.size)
 
 
 def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:

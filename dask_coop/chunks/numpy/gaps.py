@@ -1,14 +1,12 @@
 """Series with gaps in NumPy chunks: the last valid elements, and exponentially weighted means.
 
 Where Numba is there and a chunk is large enough to pay for its compiler, that is one call of a loop
-of gaps_numba.py. Otherwise the last valid element is found by where it is, block by block, and
+of loops/gaps.py. Otherwise the last valid element is found by where it is, block by block, and
 means are made of the states of all elements, by `dask_coop.chunks.states`.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,28 +15,13 @@ from dask_coop.algebra.fills import Fill, WeightedMean, missing
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import segmented
-from dask_coop.chunks.numpy import adding
-from dask_coop.chunks.numpy.lines import aligned, find_layout
-from dask_coop.chunks.numpy.scan_lines import FEW, flatten, place
+from dask_coop.chunks.numpy.lines import FEW, aligned, find_layout, memory_and_place, place
+from dask_coop.chunks.numpy.loop_table import loops_for
 from dask_coop.chunks.states import accumulate, as_lines, blocks, reduce_along
 
 Array = np.ndarray[Any, Any]
 
-_NO_FLAGS = flatten(np.empty((1, 0, 1), "?"))
-
-
-@cache
-def _module() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import gaps_numba
-    except ImportError:
-        return None
-    return gaps_numba
-
-
-def _loops(x: Array) -> ModuleType | None:
-    """Return the loops if there are any for a chunk, and it is worth to compile them."""
-    return _module() if x.size >= adding.WORTH_COMPILING and x.dtype.char in "fd" else None
+_NO_FLAGS = memory_and_place(np.empty((1, 0, 1), "?"))
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) -> State:
@@ -49,7 +32,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
         # Elements are in C order along these axes.
         x = as_lines(x, axes)
         axes = (x.ndim - 1,)
-    loops = _loops(x)
+    loops = loops_for("gaps", x.size) if x.dtype.char in "fd" else None
     if loops is None:
         return _lift(op, x, *axes)
     x = aligned(x)
@@ -57,7 +40,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
     lines = layout.split(x)
     outer, n, inner = lines.shape
     of_lines = inner <= FEW
-    source = *flatten(lines), n, inner
+    source = *memory_and_place(lines), n, inner
     identity = op.monoid.identity(op.element)
     states = [np.full(outer * inner, value) for value in identity]
     match op.monoid:
@@ -100,15 +83,15 @@ def scan(
     """Scan (outer, n, inner) along n into `out`, a view of `result`, from `carry`; leave `last`."""
     for field, value in zip(last, last if carry is None else carry, strict=True):
         field[...] = value
-    loops = _loops(x) if out.dtype.char in "fd" else None
+    loops = loops_for("gaps", x.size) if x.dtype.char in "fd" and out.dtype.char in "fd" else None
     if loops is None:
         _scan(op, x, out, heads, last)
         return
     _, n, inner = x.shape
-    marks, at = _NO_FLAGS if heads is None else flatten(heads)
+    marks, at = _NO_FLAGS if heads is None else memory_and_place(heads)
     apart = heads is not None and heads.shape[2] > 1
     to = result.reshape(-1), place(out, result), marks, (*at, int(apart))
-    arguments = *flatten(x), *to, n, inner
+    arguments = *memory_and_place(x), *to, n, inner
     states = [field.reshape(-1) for field in last]
     match op.monoid:
         case Fill(limit=limit):

@@ -1,7 +1,7 @@
 """The loops of scan.py for sums that keep what additions round off, compiled by Numba.
 
 Without fastmath, which would find that the error of an addition is zero. Arrays and their places
-are those of scan_numba.py.
+are those of loops/scans.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.compensated_numba import two_sum
-from dask_coop.chunks.numpy.scan_numba import BLOCK, COLUMNS, Place, at, find_segment, restart
+from dask_coop.chunks.numpy.loops.compensated import two_sum
+from dask_coop.chunks.numpy.loops.scans import BLOCK, COLUMNS, Place, at, find_segment, restart
 from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]

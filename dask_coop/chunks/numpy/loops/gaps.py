@@ -1,4 +1,4 @@
-"""The loops of gaps.py, compiled by Numba: see scan_numba.py for where lines are in memory."""
+"""The loops of gaps.py, compiled by Numba: see loops/scans.py for where lines are in memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from dask_coop.algebra.fills import LEAST
-from dask_coop.chunks.numpy.scan_numba import BLOCK, COLUMNS, at, find_segment, restart
+from dask_coop.chunks.numpy.loops.scans import BLOCK, COLUMNS, at, find_segment, restart
 from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]

@@ -6,7 +6,7 @@ sum shrinks by as much as it is above the one before. So an element costs one ex
 nothing positive, and a result one logarithm, of 1 or more; both are polynomials, for LLVM to
 compute several at a time. Infinities are peaks as other elements are; a NaN makes the sum one.
 
-Arrays and their places are those of scan_numba.py.
+Arrays and their places are those of loops/scans.py.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.compensated_numba import two_sum
-from dask_coop.chunks.numpy.scan_numba import COLUMNS, Place, at, find_segment, restart
+from dask_coop.chunks.numpy.loops.compensated import two_sum
+from dask_coop.chunks.numpy.loops.scans import COLUMNS, Place, at, find_segment, restart
 from dask_coop.compiled.jit import jit, jit_inner, jit_inner_reassociated
 
 Array = np.ndarray[Any, Any]
