@@ -30,12 +30,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 _REASSOCIATED = {"reassoc", "contract", "nsz"}
 
 
-def jit(function: F) -> F:
+def jit(function: F, allocates: bool = True) -> F:
     """Return a compiled function, whose machine code is kept on disk where there is a folder.
 
-    It keeps the order of operations.
+    It keeps the order of operations. If it makes no arrays, Numba need not count who refers to
+    those that it is given, which takes as long as some elements do wherever a step gets arrays.
     """
-    compiled: Any = numba.njit(function, nogil=True)
+    compiled: Any = numba.njit(function, nogil=True, _nrt=allocates)
     # Machine code on disk does not say whether it checks indices.
     if not numba.config.BOUNDSCHECK and (
         reason := _keep(compiled, Path(function.__code__.co_filename))
@@ -47,7 +48,7 @@ def jit(function: F) -> F:
     return cast(F, compiled)
 
 
-def jit_inner(function: F, fastmath: bool | set[str] = False) -> F:
+def jit_inner(function: F, fastmath: bool | set[str] = False, **options: bool) -> F:
     """Return what `jit` does, to be called by compiled functions only: it compiles sooner."""
     compiled: F = numba.njit(
         function,
@@ -56,6 +57,7 @@ def jit_inner(function: F, fastmath: bool | set[str] = False) -> F:
         no_cfunc_wrapper=True,
         error_model="numpy",
         fastmath=fastmath,
+        **options,
     )
     return compiled
 
@@ -63,6 +65,16 @@ def jit_inner(function: F, fastmath: bool | set[str] = False) -> F:
 def jit_inner_reassociated(function: F) -> F:
     """Return what `jit_inner` does, of additions and multiplications in any order."""
     return jit_inner(function, _REASSOCIATED)
+
+
+def jit_uncounted(function: F) -> F:
+    """Return what `jit_inner` does, of what makes no arrays: Numba counts no references to any."""
+    return jit_inner(function, _nrt=False)
+
+
+def jit_step(function: F) -> F:
+    """Return what `jit_uncounted` does, of a step of a loop: there is no call of it."""
+    return jit_inner(function, forceinline=True, _nrt=False)
 
 
 def _keep(compiled: Any, module: Path) -> str:

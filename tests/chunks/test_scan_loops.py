@@ -27,7 +27,7 @@ from dask_coop.chunks.numpy import backend, scan
 
 numba = pytest.importorskip("numba")
 
-from dask_coop.chunks.numpy.loops.scans import COLUMNS  # noqa: E402
+from dask_coop.chunks.numpy.loops.walkers import COLUMNS  # noqa: E402
 
 #: Monoids, dtypes of elements and results, and whether NaN are left out.
 KINDS = (

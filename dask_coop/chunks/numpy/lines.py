@@ -163,3 +163,15 @@ def place(x: Array, memory: Array) -> Place:
     """Return where in `memory` the lines of (outer, n, inner) are."""
     first = x.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
     return first // x.itemsize, x.strides[0] // x.itemsize, x.strides[1] // x.itemsize
+
+
+def place_heads(heads: Array | None) -> tuple[Array, tuple[int, ...]]:
+    """Return the memory and place of head flags of lines, or of all lines, for the loops."""
+    if heads is None:
+        return NO_HEADS
+    memory, start = memory_and_place(heads)
+    return memory, (*start, int(heads.shape[2] > 1))
+
+
+#: What loops take where no line restarts.
+NO_HEADS = place_heads(np.empty((1, 0, 1), "?"))

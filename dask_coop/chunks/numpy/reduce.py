@@ -46,7 +46,7 @@ from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.numpy import adding, compensated, compiled, gaps, topk, unique
 from dask_coop.chunks.numpy import custom as custom_monoid
 from dask_coop.chunks.numpy import reproducible as digits
-from dask_coop.chunks.numpy.lines import FEW, aligned, find_layout, memory_and_place
+from dask_coop.chunks.numpy.lines import FEW, NO_HEADS, aligned, find_layout, memory_and_place
 from dask_coop.chunks.numpy.loop_table import loops_for
 from dask_coop.chunks.states import as_lines
 
@@ -293,7 +293,8 @@ def _logaddexp(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> St
     lines = layout.split(x)
     logs = np.full(lines.shape[0] * lines.shape[2], -np.inf)
     kernel = loops.sum_lines if lines.shape[2] <= FEW else loops.sum_columns
-    kernel(*memory_and_place(lines), *lines.shape[1:], logs)
+    nowhere, options = (np.empty(0), (0, 0, 0)), (False, np.empty(loops.SPACE))
+    kernel(memory_and_place(lines), nowhere, NO_HEADS, lines.shape[1:], options, (logs,))
     return (layout.join(logs, x.shape),)
 
 

@@ -2,7 +2,7 @@
 
 A chunk is seen as an array of shape (outer, n, inner), of which lines of n are scanned. Where Numba
 is there and a chunk is large enough to pay for its compiler, that is one call of a loop, of
-loops/scans.py, loops/scan_compensated.py or loops/logaddexp.py.
+loops/scans.py or loops/logaddexp.py.
 
 Otherwise a block is lifted, scanned by NumPy from the state that the one before has left, and
 written in the result's dtype, so that the conversions and the combination with the base cost no
@@ -25,7 +25,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks.numpy import compensated, gaps
-from dask_coop.chunks.numpy.lines import FEW, aligned, memory_and_place, place
+from dask_coop.chunks.numpy.lines import FEW, aligned, memory_and_place, place, place_heads
 from dask_coop.chunks.numpy.loop_table import loops, loops_for
 from dask_coop.chunks.states import accumulate
 
@@ -138,8 +138,8 @@ def _loop(op: Operation, x: Array) -> _Loop | None:
         nothing = compensated.nothing(dtype)
         if compensated.compiled(x) is None:
             return None
-        exact = loops("scan_compensated")
-        return _Loop(exact.scan_lines, exact.scan_columns, (op.skipna, nothing[0]), nothing)
+        exact = loops("scans")
+        return _Loop(exact.keep_lines, exact.keep_columns, (op.skipna, nothing[0]), nothing)
     plain = loops_for("scans", x.size)
     if rest or plain is None or x.dtype != op.element:
         return None
@@ -158,7 +158,7 @@ def _loop(op: Operation, x: Array) -> _Loop | None:
         return _Loop(plain.extreme_lines, plain.extreme_columns, options, identity)
     if first.role == "real" and first.ufunc is np.logaddexp:
         logs = loops("logaddexp")
-        return _Loop(logs.scan_lines, logs.scan_columns, (), identity)
+        return _Loop(logs.scan_lines, logs.scan_columns, (np.empty(logs.SPACE),), identity)
     return None
 
 
@@ -173,20 +173,14 @@ def _run(
 ) -> None:
     """Scan (outer, n, inner) into `out`, a view of `result`, from `states` on, and leave them."""
     _, n, inner = x.shape
-    flags = np.empty((1, 0, 1), "?") if heads is None else heads
-    marks, where = memory_and_place(flags)
     kernel = loop.lines if inner <= FEW else loop.columns
     kernel(
-        *memory_and_place(x),
-        _numbers(result.reshape(-1)),
-        place(out, result),
-        marks,
-        (*where, int(flags.shape[2] > 1)),
-        n,
-        inner,
-        exclusive,
-        *loop.options,
-        *(_numbers(field.reshape(-1)) for field in states),
+        memory_and_place(x),
+        (_numbers(result.reshape(-1)), place(out, result)),
+        place_heads(heads),
+        (n, inner),
+        (exclusive, *loop.options),
+        tuple(_numbers(field.reshape(-1)) for field in states),
     )
 
 

@@ -5,8 +5,6 @@ their differences from it, which is at least 1: an element adds to it, or is the
 sum shrinks by as much as it is above the one before. So an element costs one exponential, of
 nothing positive, and a result one logarithm, of 1 or more; both are polynomials, for LLVM to
 compute several at a time. Infinities are peaks as other elements are; a NaN makes the sum one.
-
-Arrays and their places are those of loops/scans.py.
 """
 
 from __future__ import annotations
@@ -16,9 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from dask_coop.chunks.numpy.loops import walkers
 from dask_coop.chunks.numpy.loops.compensated import two_sum
-from dask_coop.chunks.numpy.loops.scans import COLUMNS, Place, at, find_segment, restart
-from dask_coop.compiled.jit import jit, jit_inner, jit_inner_reassociated
+from dask_coop.chunks.numpy.loops.walkers import COLUMNS, at, loop_of, restart
+from dask_coop.compiled.jit import jit_inner, jit_inner_reassociated, jit_step, jit_uncounted
 
 Array = np.ndarray[Any, Any]
 
@@ -78,8 +77,8 @@ def _add(gap: float, decay: float, total: float, excess: float) -> tuple[float, 
     return after, excess + ((after - total) - decay)
 
 
-@jit_inner
-def _scan_run(
+@jit_uncounted
+def _scan_block(
     x: Array, sums: Array, peaks: Array, peak: float, total: float, excess: float
 ) -> tuple[float, float, float]:
     """Put results behind the first of `x`, in the place of elements, and the one before them."""
@@ -110,78 +109,60 @@ def _scan_run(
     return peak, total, excess + error
 
 
-def _scan_lines(
-    x: Array,
-    place: Place,
-    out: Array,
-    out_place: Place,
-    flags: Array,
-    flag_place: Place,
-    n: int,
-    inner: int,
-    exclusive: bool,
-    logs: Array,
-) -> None:
-    values, sums, peaks = np.empty(_BLOCK + 1), np.empty(_BLOCK + 1), np.empty(_BLOCK + 1)
-    for number in range(len(logs)):
-        group, column = number // inner, number % inner
-        first = place[0] + group * place[1] + column
-        to = out_place[0] + group * out_place[1] + column
-        mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
-        peak, total, excess, begin = logs[number], 1.0, 0.0, 0
-        while begin < n:
-            stop = min(begin + _BLOCK, n)
-            end, head = find_segment(flags, mark, flag_place[2], begin, stop)
-            if head:
-                peak, total, excess = -np.inf, 1.0, 0.0
-            part = values[: end - begin + 1]
-            for i in range(1, len(part)):
-                part[i] = x[at(first + (begin + i - 1) * place[2])]
-            peak, total, excess = _scan_run(part, sums, peaks, peak, total, excess)
-            for i in range(begin, end):
-                out[at(to + i * out_place[2])] = part[i - begin + 1 - exclusive]
-            logs[number] = part[end - begin]
-            begin = end
+@jit_uncounted
+def _scan(source: Any, target: Any, segment: Any, options: Any, states: Any, line: int) -> None:
+    (x, first, step), (out, to, out_step), (n, head) = source, target, segment
+    exclusive, space = options
+    (logs,), total, excess = states, 1.0, 0.0
+    peak = -np.inf if head else logs[line]
+    for begin in range(0, n, _BLOCK):
+        size = min(_BLOCK, n - begin)
+        part = space[0, : size + 1]
+        for i in range(size):
+            part[i + 1] = x[at(first + (begin + i) * step)]
+        peak, total, excess = _scan_block(part, space[1], space[2], peak, total, excess)
+        for i in range(size):
+            out[at(to + (begin + i) * out_step)] = part[i + 1 - exclusive]
+        logs[line] = part[size]
 
 
-def _scan_columns(
-    x: Array,
-    place: Place,
-    out: Array,
-    out_place: Place,
-    flags: Array,
-    flag_place: Place,
-    n: int,
-    inner: int,
-    exclusive: bool,
-    logs: Array,
-) -> None:
-    space = np.empty((2, COLUMNS))
-    blocks = -(-inner // COLUMNS)
-    for part in range(len(logs) // inner * blocks):
-        group, column = part // blocks, part % blocks * COLUMNS
-        width = min(COLUMNS, inner - column)
-        peak = logs[group * inner + column :][:width]
-        total, excess = space[0, :width], space[1, :width]
-        total[:], excess[:] = 1, 0
-        for row in range(n):
-            first = place[0] + group * place[1] + row * place[2] + column
-            to = out_place[0] + group * out_place[1] + row * out_place[2] + column
-            mark = flag_place[0] + group * flag_place[1] + row * flag_place[2]
-            mark += column * flag_place[3]
-            restart(flags, mark, flag_place[3], peak, -np.inf)
-            restart(flags, mark, flag_place[3], total, 1.0)
-            restart(flags, mark, flag_place[3], excess, 0.0)
-            for i in range(width):
-                before = peak[i], total[i] - excess[i]
-                value = np.float64(x[at(first + i)])
-                gap = 0.0 if value == peak[i] else value - peak[i]
-                peak[i] = value if gap > 0 else peak[i]
-                total[i], excess[i] = _add(gap, _decay(abs(gap)), total[i], excess[i])
-                top, exact = before if exclusive else (peak[i], total[i] - excess[i])
-                out[at(to + i)] = top + _positive_log(exact)
-        for i in range(width):
-            peak[i] = peak[i] + _positive_log(total[i] - excess[i])
+@jit_step
+def _enter(states: Any, first: int, width: int, options: Any) -> Any:
+    """Return the peaks of some neighbouring lines, their sums, and what these are too large by."""
+    space = options[1]
+    total, excess = space[0, :width], space[1, :width]
+    total[:], excess[:] = 1, 0
+    return states[0][first:][:width], total, excess
+
+
+@jit_step
+def _leave(states: Any) -> None:
+    peak, total, excess = states
+    for i in range(len(peak)):
+        peak[i] = peak[i] + _positive_log(total[i] - excess[i])
+
+
+@jit_step
+def _put(value: float, i: int, states: Any) -> None:
+    """Add an element to the state of a line."""
+    peak, total, excess = states
+    gap = 0.0 if value == peak[i] else value - peak[i]
+    peak[i] = value if gap > 0 else peak[i]
+    total[i], excess[i] = _add(gap, _decay(abs(gap)), total[i], excess[i])
+
+
+@jit_step
+def _scan_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
+    (x, first), (out, to), (peak, total, excess) = source, target, states
+    exclusive = options[0]
+    restart(heads, peak, -np.inf)
+    restart(heads, total, 1.0)
+    restart(heads, excess, 0.0)
+    for i in range(len(peak)):
+        before = peak[i], total[i] - excess[i]
+        _put(np.float64(x[at(first + i)]), i, states)
+        top, exact = before if exclusive else (peak[i], total[i] - excess[i])
+        out[at(to + i)] = top + _positive_log(exact)
 
 
 @jit_inner_reassociated
@@ -192,54 +173,46 @@ def _sum(x: Array) -> float:
     return total
 
 
-def _sum_lines(x: Array, place: Place, n: int, inner: int, logs: Array) -> None:
-    values = np.empty(_BLOCK)
-    for number in range(len(logs)):
-        first = place[0] + number // inner * place[1] + number % inner
-        peak, total, excess = logs[number], 1.0, 0.0
-        for begin in range(0, n, _BLOCK):
-            part, before, above = values[: min(_BLOCK, n - begin)], peak, 0
-            for i in range(len(part)):
-                part[i] = x[at(first + (begin + i) * place[2])]
-                above += not part[i] <= before
-            for i in range(len(part) if above else 0):
-                peak = part[i] if part[i] > peak else peak
-            for i in range(len(part)):
-                part[i] = _decay(0.0 if part[i] == peak else peak - part[i])
-            if peak > before:
-                shrunk = _decay(peak - before)
-                total, excess = total * shrunk, excess * shrunk
-            added = _sum(part)
-            total, error = two_sum(total, added)
-            excess += error
-        logs[number] = peak + _positive_log(total - excess)
+@jit_uncounted
+def _sum_line(source: Any, target: Any, segment: Any, options: Any, states: Any, line: int) -> None:
+    (x, first, step), (n, _), (logs,), values = source, segment, states, options[1][0]
+    peak, total, excess = logs[line], 1.0, 0.0
+    for begin in range(0, n, _BLOCK):
+        part, before, above = values[: min(_BLOCK, n - begin)], peak, 0
+        for i in range(len(part)):
+            part[i] = x[at(first + (begin + i) * step)]
+            above += not part[i] <= before
+        for i in range(len(part) if above else 0):
+            peak = part[i] if part[i] > peak else peak
+        for i in range(len(part)):
+            part[i] = _decay(0.0 if part[i] == peak else peak - part[i])
+        if peak > before:
+            shrunk = _decay(peak - before)
+            total, excess = total * shrunk, excess * shrunk
+        added = _sum(part)
+        total, error = two_sum(total, added)
+        excess += error
+    logs[line] = peak + _positive_log(total - excess)
 
 
-def _sum_columns(x: Array, place: Place, n: int, inner: int, logs: Array) -> None:
-    space = np.empty((2, COLUMNS))
-    blocks = -(-inner // COLUMNS)
-    for part in range(len(logs) // inner * blocks):
-        group, column = part // blocks, part % blocks * COLUMNS
-        width = min(COLUMNS, inner - column)
-        peak = logs[group * inner + column :][:width]
-        total, excess = space[0, :width], space[1, :width]
-        total[:], excess[:] = 1, 0
-        for row in range(n):
-            first = place[0] + group * place[1] + row * place[2] + column
-            for i in range(width):
-                value = np.float64(x[at(first + i)])
-                gap = 0.0 if value == peak[i] else value - peak[i]
-                peak[i] = value if gap > 0 else peak[i]
-                total[i], excess[i] = _add(gap, _decay(abs(gap)), total[i], excess[i])
-        for i in range(width):
-            peak[i] = peak[i] + _positive_log(total[i] - excess[i])
+@jit_step
+def _sum_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
+    x, first = source
+    for i in range(len(states[0])):
+        _put(np.float64(x[at(first + i)]), i, states)
 
 
-#: Scan lines of `x` into those of `out`, from `logs` on, which become those of all; restart at
-#: flags.
-scan_lines: Final = jit(_scan_lines)
-scan_columns: Final = jit(_scan_columns)
+# States are put together at the ends of segments, which therefore are not cut.
+_WHOLE = {"BLOCK": 1 << 62}
+_STATES = {"enter": _enter, "leave": _leave}
 
-#: Reduce lines of `x`, and what `logs` are, to those of all.
-sum_lines: Final = jit(_sum_lines)
-sum_columns: Final = jit(_sum_columns)
+#: The numbers that a line, and a row, has room for.
+SPACE = 3, max(COLUMNS, _BLOCK + 1)
+
+#: Scan from `logs` on, which become those of all. ``exclusive, space`` are the options.
+scan_lines: Final = loop_of(walkers.scan_lines, "log_lines", run=_scan, **_WHOLE)
+scan_columns: Final = loop_of(walkers.scan_columns, "log_columns", row=_scan_row, **_STATES)
+
+#: Reduce lines, and what `logs` are, to those of all.
+sum_lines: Final = loop_of(walkers.scan_lines, "log_sum_lines", run=_sum_line, **_WHOLE)
+sum_columns: Final = loop_of(walkers.scan_columns, "log_sum_columns", row=_sum_row, **_STATES)

@@ -1,13 +1,6 @@
-"""The loops of scan.py for sums, products and extrema, compiled by Numba; and what others share.
+"""The loops of scan.py for sums, products and extrema, and for sums that keep what they round off.
 
-An array of (outer, n, inner) comes as its memory and its *place* there: where the first element of
-a scan is, and how many elements it is to the next group of `inner` lines, and to the next of a
-line, which is negative where lines are scanned from their ends. So a loop is compiled once for the
-dtypes of elements and results, whatever the layout. Lines of a group are neighbours in memory: few
-are scanned one by one, a block at a time, and many side by side, row after row of them.
-
-Head flags have a place with one number more: how many flags it is to the next line of a group.
-There are no flags where no line restarts.
+The latter are without fastmath, which would find that the error of an addition is zero.
 """
 
 from __future__ import annotations
@@ -16,61 +9,25 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.compiled.jit import jit, jit_inner
+from dask_coop.chunks.numpy.loops.compensated import two_sum
+from dask_coop.chunks.numpy.loops.walkers import (
+    at,
+    enter_two,
+    loop_of,
+    restart,
+    scan_columns,
+    scan_lines,
+)
+from dask_coop.compiled.jit import jit_step
 
 Array = np.ndarray[Any, Any]
-Place = tuple[int, ...]
-
-#: Elements of a line that are scanned before those of its neighbours are, and lines whose states
-#: stay in a cache.
-BLOCK, COLUMNS = 1 << 12, 1 << 11
-
-#: The type of indices into memory: Numba takes a negative one to count from the end.
-at = np.uint64
 
 
-@jit_inner
-def restart(flags: Array, first: int, step: int, values: Array, nothing: Any) -> None:
-    """Set values of neighbours to `nothing` where their flags are set; or one, with no step."""
-    if len(flags) == 0:
-        return
-    if step:
-        for i in range(len(values)):
-            values[i] = nothing if flags[at(first + i)] else values[i]
-    elif flags[at(first)]:
-        values[:] = nothing
-
-
-@jit_inner
-def find_segment(flags: Array, mark: int, step: int, begin: int, stop: int) -> tuple[int, bool]:
-    """Return where the next segment of a line begins, or `stop`, and whether one does at `begin`.
-
-    The flags of the line are `step` apart, from `mark` on.
-    """
-    if len(flags) == 0:
-        return stop, False
-    end = begin + 1
-    while end < stop and not flags[at(mark + end * step)]:
-        end += 1
-    return end, flags[at(mark + begin * step)] != 0
-
-
-@jit_inner
-def _add_run(
-    x: Array,
-    first: int,
-    step: int,
-    out: Array,
-    to: int,
-    out_step: int,
-    n: int,
-    exclusive: bool,
-    multiply: bool,
-    skip: bool,
-    nothing: Any,
-    total: Any,
-) -> Any:
-    neutral = x.dtype.type(multiply)
+@jit_step
+def _add(source: Any, target: Any, segment: Any, options: Any, states: Any, line: int) -> None:
+    (x, first, step), (out, start, out_step), (n, head) = source, target, segment
+    exclusive, multiply, skip, nothing, identity = options
+    total, to, neutral = nothing if head else states[0][line], start, x.dtype.type(multiply)
     # Eight are added to one another, and then to the total, all at the same time. A product of
     # eight may overflow where that with the total does not.
     eights = 0 if exclusive or multiply or skip else n // 8 * 8
@@ -97,24 +54,31 @@ def _add_run(
         before = total
         total = total * value if multiply else total + value
         out[at(to + i * out_step)] = before if exclusive else total
-    return total
+    if head and exclusive:
+        out[at(start)] = identity
+    states[0][line] = total
 
 
-@jit_inner
-def _extreme_run(
-    x: Array,
-    first: int,
-    step: int,
-    out: Array,
-    to: int,
-    out_step: int,
-    n: int,
-    exclusive: bool,
-    least: bool,
-    ignore: bool,
-    best: Any,
-) -> Any:
-    i = 0
+@jit_step
+def _add_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
+    (x, first), (out, to), (total,) = source, target, states
+    exclusive, multiply, skip, nothing, identity = options
+    neutral = x.dtype.type(multiply)
+    restart(heads, total, nothing)
+    for i in range(len(total)):
+        value, before = x[at(first + i)], total[i]
+        value = neutral if skip and value != value else value
+        total[i] = before * value if multiply else before + value
+        out[at(to + i)] = before if exclusive else total[i]
+    if exclusive:
+        restart(heads, out[to:][: len(total)], identity)
+
+
+@jit_step
+def _extreme(source: Any, target: Any, segment: Any, options: Any, states: Any, line: int) -> None:
+    (x, first, step), (out, to, out_step), (n, head) = source, target, segment
+    exclusive, least, ignore, identity = options
+    best, i = identity if head else states[0][line], 0
     if best != best and ignore:
         while i < n and best != best:
             before, best = best, x[at(first + i * step)]
@@ -143,170 +107,126 @@ def _extreme_run(
         before = best
         best = best if best != best else x[at(first + k * step)]
         out[at(to + k * out_step)] = before if exclusive else best
-    return best
+    states[0][line] = best
 
 
-def _add_lines(
-    x: Array,
-    place: Place,
-    out: Array,
-    out_place: Place,
-    flags: Array,
-    flag_place: Place,
-    n: int,
-    inner: int,
-    exclusive: bool,
-    multiply: bool,
-    skip: bool,
-    nothing: Any,
-    identity: Any,
-    totals: Array,
-) -> None:
-    blocks = -(-n // BLOCK)
-    for part in range(len(totals) * blocks):
-        group, column = part // (inner * blocks), part % inner
-        begin = part // inner % blocks * BLOCK
-        first = place[0] + group * place[1] + column
-        to = out_place[0] + group * out_place[1] + column
-        mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
-        total, stop = totals[group * inner + column], min(begin + BLOCK, n)
-        while begin < stop:
-            end, head = find_segment(flags, mark, flag_place[2], begin, stop)
-            total = _add_run(
-                x,
-                first + begin * place[2],
-                place[2],
-                out,
-                to + begin * out_place[2],
-                out_place[2],
-                end - begin,
-                exclusive,
-                multiply,
-                skip,
-                nothing,
-                nothing if head else total,
-            )
-            if head and exclusive:
-                out[at(to + begin * out_place[2])] = identity
-            begin = end
-        totals[group * inner + column] = total
+@jit_step
+def _extreme_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
+    (x, first), (out, to), (best,) = source, target, states
+    exclusive, least, ignore, identity = options
+    restart(heads, best, identity)
+    for i in range(len(best)):
+        value, before = x[at(first + i)], best[i]
+        nan = before != before if ignore else value != value
+        better = value < before if least else value > before
+        best[i] = value if better or nan else before
+        out[at(to + i)] = before if exclusive else best[i]
 
 
-def _extreme_lines(
-    x: Array,
-    place: Place,
-    out: Array,
-    out_place: Place,
-    flags: Array,
-    flag_place: Place,
-    n: int,
-    inner: int,
-    exclusive: bool,
-    least: bool,
-    ignore: bool,
-    identity: Any,
-    totals: Array,
-) -> None:
-    blocks = -(-n // BLOCK)
-    for part in range(len(totals) * blocks):
-        group, column = part // (inner * blocks), part % inner
-        begin = part // inner % blocks * BLOCK
-        first = place[0] + group * place[1] + column
-        to = out_place[0] + group * out_place[1] + column
-        mark = flag_place[0] + group * flag_place[1] + column * flag_place[3]
-        best, stop = totals[group * inner + column], min(begin + BLOCK, n)
-        while begin < stop:
-            end, head = find_segment(flags, mark, flag_place[2], begin, stop)
-            best = _extreme_run(
-                x,
-                first + begin * place[2],
-                place[2],
-                out,
-                to + begin * out_place[2],
-                out_place[2],
-                end - begin,
-                exclusive,
-                least,
-                ignore,
-                identity if head else best,
-            )
-            begin = end
-        totals[group * inner + column] = best
+@jit_step
+def _settle(total: Any, excess: Any) -> Any:
+    exact = total - excess
+    return exact if exact - exact == 0 else total
 
 
-def _add_columns(
-    x: Array,
-    place: Place,
-    out: Array,
-    out_place: Place,
-    flags: Array,
-    flag_place: Place,
-    n: int,
-    inner: int,
-    exclusive: bool,
-    multiply: bool,
-    skip: bool,
-    nothing: Any,
-    identity: Any,
-    totals: Array,
-) -> None:
-    neutral = x.dtype.type(multiply)
-    blocks = -(-inner // COLUMNS)
-    for part in range(len(totals) // inner * blocks):
-        group, column = part // blocks, part % blocks * COLUMNS
-        total = totals[group * inner + column :][: min(COLUMNS, inner - column)]
-        for row in range(n):
-            first = place[0] + group * place[1] + row * place[2] + column
-            to = out_place[0] + group * out_place[1] + row * out_place[2] + column
-            mark = flag_place[0] + group * flag_place[1] + row * flag_place[2]
-            mark += column * flag_place[3]
-            restart(flags, mark, flag_place[3], total, nothing)
-            for i in range(len(total)):
-                value, before = x[at(first + i)], total[i]
-                value = neutral if skip and value != value else value
-                total[i] = before * value if multiply else before + value
-                out[at(to + i)] = before if exclusive else total[i]
+@jit_step
+def _element(x: Array, i: int, skip: bool, nothing: Any) -> Any:
+    # What changes nothing makes a float64 of a float32; less itself, it is a positive zero.
+    value = nothing + x[at(i)]
+    return nothing - nothing if skip and value != value else value
+
+
+@jit_step
+def _eights(
+    source: Any, target: Any, n: int, options: Any, total: Any, excess: Any
+) -> tuple[Any, ...]:
+    """Scan eight elements at a time while sums are finite.
+
+    The eight are added to one another, and then to the total, all at the same time. Return how
+    many were scanned, and the state there.
+    """
+    (x, first, step), (out, to, out_step), (_, skip, nothing) = source, target, options
+    for done in range(0, n // 8 * 8, 8):
+        i, k = first + done * step, to + done * out_step
+        a = _element(x, i, skip, nothing)
+        b = a + _element(x, i + step, skip, nothing)
+        c = b + _element(x, i + 2 * step, skip, nothing)
+        d = c + _element(x, i + 3 * step, skip, nothing)
+        e = d + _element(x, i + 4 * step, skip, nothing)
+        f = e + _element(x, i + 5 * step, skip, nothing)
+        g = f + _element(x, i + 6 * step, skip, nothing)
+        h = g + _element(x, i + 7 * step, skip, nothing)
+        after, error = two_sum(total, h)
+        error += excess
+        a, b, c = (a - excess) + total, (b - excess) + total, (c - excess) + total
+        d, e, f = (d - excess) + total, (e - excess) + total, (f - excess) + total
+        g, h = (g - excess) + total, after - error
+        # Where one is not finite, neither is the sum.
+        checked = ((a + b) + (c + d)) + ((e + f) + (g + h))
+        if checked - checked != 0:
+            return done, total, excess
+        out[at(k)], out[at(k + out_step)] = a, b
+        out[at(k + 2 * out_step)], out[at(k + 3 * out_step)] = c, d
+        out[at(k + 4 * out_step)], out[at(k + 5 * out_step)] = e, f
+        out[at(k + 6 * out_step)], out[at(k + 7 * out_step)] = g, h
+        total, excess = after, error
+    return n // 8 * 8, total, excess
+
+
+@jit_step
+def _keep(source: Any, target: Any, segment: Any, options: Any, states: Any, line: int) -> None:
+    (x, first, step), (out, to, out_step), (n, head) = source, target, segment
+    exclusive, skip, nothing = options
+    zero, done = states[0].dtype.type(0), 0
+    total, excess = nothing if head else states[0][line], zero if head else states[1][line]
+    while done < n:
+        if exclusive:
+            # Sums of all but the last, one place further on.
+            out[at(to + done * out_step)] = _settle(total, excess)
+        shift = done + exclusive
+        elements, results = (x, first + done * step, step), (out, to + shift * out_step, out_step)
+        scanned, total, excess = _eights(elements, results, n - shift, options, total, excess)
+        done += scanned
+        for i in range(done, min(done + 8, n)):
             if exclusive:
-                restart(flags, mark, flag_place[3], out[to:][: len(total)], identity)
+                out[at(to + i * out_step)] = _settle(total, excess)
+            total, error = two_sum(total, _element(x, first + i * step, skip, nothing))
+            excess += error
+            if not exclusive:
+                out[at(to + i * out_step)] = _settle(total, excess)
+        done = min(done + 8, n)
+    if head and exclusive:
+        out[at(to)] = zero
+    states[0][line], states[1][line] = total, excess
 
 
-def _extreme_columns(
-    x: Array,
-    place: Place,
-    out: Array,
-    out_place: Place,
-    flags: Array,
-    flag_place: Place,
-    n: int,
-    inner: int,
-    exclusive: bool,
-    least: bool,
-    ignore: bool,
-    identity: Any,
-    totals: Array,
-) -> None:
-    blocks = -(-inner // COLUMNS)
-    for part in range(len(totals) // inner * blocks):
-        group, column = part // blocks, part % blocks * COLUMNS
-        best = totals[group * inner + column :][: min(COLUMNS, inner - column)]
-        for row in range(n):
-            first = place[0] + group * place[1] + row * place[2] + column
-            to = out_place[0] + group * out_place[1] + row * out_place[2] + column
-            mark = flag_place[0] + group * flag_place[1] + row * flag_place[2]
-            restart(flags, mark + column * flag_place[3], flag_place[3], best, identity)
-            for i in range(len(best)):
-                value, before = x[at(first + i)], best[i]
-                nan = before != before if ignore else value != value
-                better = value < before if least else value > before
-                best[i] = value if better or nan else before
-                out[at(to + i)] = before if exclusive else best[i]
+@jit_step
+def _keep_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
+    (x, first), (out, to), (total, excess) = source, target, states
+    exclusive, skip, nothing = options
+    zero = total.dtype.type(0)
+    restart(heads, total, nothing)
+    restart(heads, excess, zero)
+    for i in range(len(total)):
+        before = _settle(total[i], excess[i])
+        total[i], error = two_sum(total[i], _element(x, first + i, skip, nothing))
+        excess[i] += error
+        out[at(to + i)] = before if exclusive else _settle(total[i], excess[i])
+    if exclusive:
+        restart(heads, out[to:][: len(total)], zero)
 
 
-#: Scan lines of `x` into those of `out`, from `totals` on, which become those of all; restart from
-#: `nothing` at flags, where an exclusive result is `identity`. With `skip`, NaN change no total.
-add_lines: Final = jit(_add_lines)
-add_columns: Final = jit(_add_columns)
+#: Restart from `nothing` at flags, where an exclusive result is `identity`; multiply, or leave out
+#: NaN: ``exclusive, multiply, skip, nothing, identity`` are the options.
+add_lines: Final = loop_of(scan_lines, "add_lines", run=_add)
+add_columns: Final = loop_of(scan_columns, "add_columns", row=_add_row)
 
 #: Scan for the largest element, or the `least`; with `ignore`, for that among others than NaN.
-extreme_lines: Final = jit(_extreme_lines)
-extreme_columns: Final = jit(_extreme_columns)
+#: ``exclusive, least, ignore, identity`` are the options.
+extreme_lines: Final = loop_of(scan_lines, "extreme_lines", run=_extreme)
+extreme_columns: Final = loop_of(scan_columns, "extreme_columns", row=_extreme_row)
+
+#: Scan for sums and what these are above the exact ones. With `skip`, NaN are zero.
+#: ``exclusive, skip, nothing`` are the options.
+keep_lines: Final = loop_of(scan_lines, "keep_lines", run=_keep)
+keep_columns: Final = loop_of(scan_columns, "keep_columns", row=_keep_row, enter=enter_two)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.loops.scans import at
+from dask_coop.chunks.numpy.loops.walkers import at
 from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]

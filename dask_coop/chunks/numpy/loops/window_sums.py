@@ -46,7 +46,7 @@ from dask_coop.chunks.numpy.loops.lanes import (
     where_known,
     where_less,
 )
-from dask_coop.chunks.numpy.loops.scans import at
+from dask_coop.chunks.numpy.loops.walkers import at
 from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]
