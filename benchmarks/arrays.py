@@ -24,6 +24,9 @@ from .contenders import finish
 #: How many chunks the scans on a cluster have.
 ON_A_CLUSTER = (32, 128)
 
+#: How many elements such a chunk has at least; of fewer, a call times nothing but its messages.
+_LEAST_CLUSTERED = 512
+
 #: Samples lie between 0 and 1.
 EDGES = np.linspace(0, 1, 101) ** 2
 
@@ -187,6 +190,8 @@ def cases(scale: Scale) -> Iterator[Case]:
             for chunks in counts:
                 yield Case("arrays", work, dtype, shape, arrays=call.arrays, chunks=chunks)
     for work, chunks in zip(CLUSTER, ON_A_CLUSTER, strict=True):
+        if n // chunks < _LEAST_CLUSTERED:
+            continue
         yield Case("arrays", work, "float64", (n,), chunks=chunks, clustered=True)
 
 

@@ -47,7 +47,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dask_coop.algebra import monoids
-from dask_coop.api.bincount import bincount, digitize
+from dask_coop.api.call.report import report
+from dask_coop.api.call.results import Description, Histogram, Histogram2D
 from dask_coop.api.cumulative import (
     cummax,
     cummin,
@@ -71,14 +72,14 @@ from dask_coop.api.extrema import (
     nanmin,
     ptp,
 )
-from dask_coop.api.files import from_npy
 from dask_coop.api.fills import bfill, cumulative_trapezoid, ewm_mean, ffill
-from dask_coop.api.group_scans import groupby_scan
-from dask_coop.api.grouped import groupby_reduce
-from dask_coop.api.hist import to_hist
-from dask_coop.api.histogram import histogram
-from dask_coop.api.histogramdd import histogram2d, histogramdd
-from dask_coop.api.install import install, install_if_wanted, installed, uninstall
+from dask_coop.api.groups.reduce import groupby_reduce
+from dask_coop.api.groups.scan import groupby_scan
+from dask_coop.api.histograms.bincount import bincount, digitize
+from dask_coop.api.histograms.histogram import histogram
+from dask_coop.api.histograms.histogramdd import histogram2d, histogramdd
+from dask_coop.api.histograms.to_hist import to_hist
+from dask_coop.api.install.install import install, install_if_wanted, installed, uninstall
 from dask_coop.api.linalg import matmul, transpose
 from dask_coop.api.moments import (
     describe,
@@ -90,7 +91,7 @@ from dask_coop.api.moments import (
     std,
     var,
 )
-from dask_coop.api.monoid import Monoid, reduce, scan
+from dask_coop.api.monoids.monoid import Monoid, reduce, scan
 from dask_coop.api.norm import norm
 from dask_coop.api.order import (
     median,
@@ -100,8 +101,6 @@ from dask_coop.api.order import (
     percentile,
     quantile,
 )
-from dask_coop.api.report import report
-from dask_coop.api.results import Description, Histogram, Histogram2D
 from dask_coop.api.selection import (
     argwhere,
     compress,
@@ -112,7 +111,7 @@ from dask_coop.api.selection import (
 )
 from dask_coop.api.sums import all, any, count_nonzero, nanprod, nansum, prod, sum
 from dask_coop.api.topk import argsort, argtopk, sort, topk
-from dask_coop.api.transfer import to_gpu, to_host
+from dask_coop.api.transfer import from_npy, to_gpu, to_host
 from dask_coop.api.unique import isin, searchsorted, unique, value_counts
 from dask_coop.api.windows import (
     box_filter,

@@ -24,7 +24,7 @@ import numpy as np
 
 import dask_coop as dc
 from dask_coop.cli import backends
-from dask_coop.cli.readers import open_source
+from dask_coop.cli.describe.readers import open_source
 from dask_coop.errors import UserError
 
 

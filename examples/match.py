@@ -21,7 +21,7 @@ import numpy as np
 
 import dask_coop as dc
 from dask_coop.cli import backends
-from dask_coop.cli.readers import open_source
+from dask_coop.cli.describe.readers import open_source
 from dask_coop.errors import UserError
 
 #: What the curves of red, green and blue are drawn in.

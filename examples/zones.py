@@ -22,7 +22,7 @@ import numpy as np
 
 import dask_coop as dc
 from dask_coop.cli import backends
-from dask_coop.cli.readers import open_source
+from dask_coop.cli.describe.readers import open_source
 
 #: What is found of each region.
 FUNCS = ["count", "mean", "std", "max", "argmax"]

@@ -3,11 +3,6 @@
 
 #include "config.cuh"
 
-// Defined by programs that are linked with the device runtime of CUDA 12.
-#ifdef COOP_MULTI_GRID
-#include <cooperative_groups.h>
-#endif
-
 namespace coop {
 
 // Waits for all blocks of a cooperative launch; writes before it are seen behind it. `arrived` is zero
@@ -58,15 +53,6 @@ __device__ bool publish_last(const Peers& peers, F publish) {
 // and then tells the other GPUs; what was written before the barrier, or by publish into their memory, is
 // seen behind it. `epoch` grows from barrier to barrier, by any amount and through 2^32. Returns whether all
 // came in time, the same in every thread of a block; those that did not are not waited for again.
-#ifdef COOP_MULTI_GRID
-// CUDA's own barrier has no deadline: it returns true, or never.
-template <typename F>
-__device__ bool peer_barrier(const Peers& peers, unsigned, F publish) {
-  publish_last(peers, publish);
-  cooperative_groups::this_multi_grid().sync();
-  return true;
-}
-#else
 template <typename F>
 __device__ bool peer_barrier(const Peers& peers, unsigned epoch, F publish) {
   if (publish_last(peers, publish)) {
@@ -96,6 +82,5 @@ __device__ bool peer_barrier(const Peers& peers, unsigned epoch, F publish) {
   }
   return !__syncthreads_or(late);
 }
-#endif
 
 }  // namespace coop

@@ -33,9 +33,10 @@ __device__ void load_tile(const T* x, i64 n, Vector<T, v> (&loaded)[vectors]) {
 }
 
 // Counts a thread's elements by their buckets, which are bins without their last bits, and finds the rank of each
-// in its own; those whose bucket is none of `buckets` are left out.
+// in its own; bins of ~0 are left out. A bucket has `copies` counters, of which this thread takes the mine-th.
 template <int bits, int vt>
-__device__ void take_ranks(const unsigned (&bin)[vt], unsigned (&rank)[vt], unsigned* counts, int buckets) {
+__device__ void take_ranks(const unsigned (&bin)[vt], unsigned (&rank)[vt], unsigned* counts, int copies = 1,
+                           int mine = 0) {
   auto bucket = [&](int i) { return bin[i] >> bits; };
   // Neighbours in one bucket take their ranks at once: additions to one counter wait for one another.
 #pragma unroll
@@ -46,7 +47,7 @@ __device__ void take_ranks(const unsigned (&bin)[vt], unsigned (&rank)[vt], unsi
 #pragma unroll
   for (int i = 0; i < vt; ++i) {
     if (i > 0 && bucket(i - (i > 0)) == bucket(i)) rank[i] = rank[i - (i > 0)] + 1;
-    else if (bucket(i) < unsigned(buckets)) rank[i] = atomicAdd(counts + bucket(i), rank[i]);
+    else if (bin[i] != ~0u) rank[i] = atomicAdd(counts + bucket(i) * copies + mine, rank[i]);
   }
 }
 
@@ -70,6 +71,42 @@ __device__ BucketShare take_share(const unsigned* sizes, int buckets, typename C
   if (before <= blockIdx.x && blockIdx.x < before + blocks) chosen = {unsigned(tid), blockIdx.x - before, blocks};
   __syncthreads();
   return chosen;
+}
+
+// Returns which lane has the i-th item of a warp's lists, of which each lane has one that ends with its `end`.
+__device__ inline int owner_of(unsigned end, unsigned i) {
+  int owner = 0;
+#pragma unroll
+  for (int step = warp_size / 2; step > 0; step /= 2) {
+    if (__shfl_sync(full_mask, end, owner + step - 1) <= i) owner += step;
+  }
+  return owner;
+}
+
+// Walks over the lists that a bucket has in `tiles` tiles. These are dealt to the warps of the bucket's blocks in turn,
+// and a warp reads the lists of as many tiles as it has lanes as one, `unroll` items a lane at a time: `load(u, held,
+// tile, at)` reads the u-th of them, the at-th item of a tile, if it is held; then `take()` takes all.
+template <int nt, int unroll, typename Load, typename Take>
+__device__ void walk_lists(const unsigned* extents, i64 tiles, const BucketShare& share, Load load, Take take) {
+  const unsigned* mine = extents + share.bucket * tiles;
+  int tid = threadIdx.x, lane = tid % warp_size;
+  i64 warps = i64(share.blocks) * (nt / warp_size);
+  for (i64 first = share.index * (nt / warp_size) + tid / warp_size; first < tiles; first += warps * warp_size) {
+    i64 tile = first + lane * warps;
+    unsigned extent = tile < tiles ? mine[tile] : 0;
+    unsigned end = warp_scan<Totals>(extent & 0xffff);
+    unsigned count = __shfl_sync(full_mask, end, warp_size - 1);
+    for (unsigned begin = 0; begin < count; begin += warp_size * unroll) {
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        unsigned i = begin + u * warp_size + lane;
+        int owner = owner_of(end, i);
+        unsigned from = __shfl_sync(full_mask, extent, owner), to = __shfl_sync(full_mask, end, owner);
+        load(u, i < count, first + owner * warps, (from >> 16) + (i + (from & 0xffff) - to));
+      }
+      take();
+    }
+  }
 }
 
 }  // namespace coop

@@ -78,7 +78,7 @@ __device__ void deal_keys(const T* x, i64 n, int buckets, Vector<typename Distin
     bucket[i] = held ? unsigned(hash(key[i], buckets) >> 32) : ~0u;
   }
   __syncthreads();
-  take_ranks<0>(bucket, rank, counts, buckets);
+  take_ranks<0>(bucket, rank, counts);
   __syncthreads();
 
   unsigned count = tid < buckets ? counts[tid] : 0, all;
@@ -253,11 +253,7 @@ __device__ void count_keys(const Vector<K, 16 / sizeof(K)>* lists, const unsigne
     Vector<K, v> next;
     // Reads a lane's vector, the i-th of the tiles' lists; returns how many keys it has.
     auto read = [&](unsigned i) {
-      int owner = 0;
-#pragma unroll
-      for (int step = warp_size / 2; step > 0; step /= 2) {
-        if (__shfl_sync(full_mask, end, owner + step - 1) <= i) owner += step;
-      }
+      int owner = owner_of(end, i);
       unsigned from = __shfl_sync(full_mask, extent, owner), to = __shfl_sync(full_mask, end, owner);
       int count = from & 0xffff, at = int(i) - int(to) + (count + v - 1) / v;
       if (i < vectors) next = lists[(first + owner * warps) * stride + (from >> 16) + at];

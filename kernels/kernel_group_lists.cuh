@@ -6,8 +6,7 @@
 // Tables do not depend on the order of the elements. These have up to 4 bytes.
 #pragma once
 
-#include "cta.cuh"
-#include "load.cuh"
+#include "buckets.cuh"
 
 namespace coop {
 
@@ -15,12 +14,6 @@ constexpr int group_bits = 14, bucket_groups = 1 << group_bits;
 
 // The elements that take as long to add as a list takes to find.
 constexpr unsigned group_list_cost = 16;
-
-struct GroupTotals {
-  using State = unsigned;
-  __device__ static State identity() { return 0; }
-  __device__ static State combine(State a, State b) { return a + b; }
-};
 
 // The biased exponent of a finite float, 1 for zero too, or 255.
 __device__ inline int exponent_of(float x) {
@@ -62,7 +55,7 @@ __device__ void deal_groups(const T* x, const int* codes, i64 size, int groups, 
   auto* value = reinterpret_cast<T*>(staged);
   auto* low = reinterpret_cast<unsigned short*>(value + nv);
   // Not in static shared memory, which would take from what a block may have.
-  auto& storage = *reinterpret_cast<typename Cta<GroupTotals, nt>::Storage*>(low + nv);
+  auto& storage = *reinterpret_cast<typename Cta<Totals, nt>::Storage*>(low + nv);
   auto* counts = reinterpret_cast<unsigned*>(&storage + 1);
   int tid = threadIdx.x, counters = buckets * copies, mine = tid % copies, most = 1;
   unsigned* block_most = counts + counters + 1;
@@ -104,24 +97,13 @@ __device__ void deal_groups(const T* x, const int* codes, i64 size, int groups, 
     most = warp_largest(most);
     if (tid % warp_size == 0) atomicMax(block_most, unsigned(most));
   }
-  // Neighbours in one bucket take their ranks at once: additions to one counter wait for one another.
-#pragma unroll
-  for (int i = vt - 1; i >= 0; --i) {
-    bool joined = i < vt - 1 && code[i + (i < vt - 1)] >> group_bits == code[i] >> group_bits;
-    rank[i] = joined ? rank[i + (i < vt - 1)] + 1 : 1;
-  }
-#pragma unroll
-  for (int i = 0; i < vt; ++i) {
-    bool joined = i > 0 && code[i - (i > 0)] >> group_bits == code[i] >> group_bits;
-    if (joined) rank[i] = rank[i - (i > 0)] + 1;
-    else if (code[i] != ~0u) rank[i] = atomicAdd(counts + (code[i] >> group_bits) * copies + mine, rank[i]);
-  }
+  take_ranks<group_bits>(code, rank, counts, copies, mine);
   __syncthreads();
   unsigned done = 0;
   for (int some = 0; some < counters; some += nt) {
     int c = some + tid;
     unsigned count = c < counters ? counts[c] : 0, all;
-    unsigned start = done + Cta<GroupTotals, nt>::scan(count, storage, all);
+    unsigned start = done + Cta<Totals, nt>::scan(count, storage, all);
     done += all;
     if (c < counters) counts[c] = start;
   }
@@ -153,10 +135,9 @@ __device__ void deal_groups(const T* x, const int* codes, i64 size, int groups, 
   for (int i = tid; i < used_values; i += nt) target_values[i] = reinterpret_cast<Words*>(value)[i];
 }
 
-// Blocks are dealt to buckets by the work that these make, at least one to each. The tiles are dealt to the warps of
-// a bucket's blocks in turn, and a warp reads the lists of as many tiles as it has lanes as one. Dynamic shared
-// memory holds Table::words words a group and those of a scan. All lanes of a warp call table.add, with code ~0 for
-// nothing, and then a thread calls table.flush for a group.
+// Blocks are dealt to buckets by the work that these make. Dynamic shared memory holds Table::words words a group and
+// those of a scan. All lanes of a warp call table.add, with code ~0 for nothing, and then a thread calls table.flush
+// for a group.
 template <typename T, typename Table, int nt>
 __device__ void reduce_lists(const unsigned short* lows, const T* values, const unsigned* extents,
                              const unsigned* sizes, int buckets, i64 tiles, int nv, int groups, Table table) {
@@ -164,57 +145,26 @@ __device__ void reduce_lists(const unsigned short* lows, const T* values, const 
   constexpr int all_words = Table::words * bucket_groups;
   unsigned* words = group_words;
   // Behind the words, because static shared memory would take from what a block may have.
-  auto& storage = *reinterpret_cast<typename Cta<GroupTotals, nt>::Storage*>(words + all_words);
-  unsigned* chosen = words + all_words + nt / warp_size;
+  auto& storage = *reinterpret_cast<typename Cta<Totals, nt>::Storage*>(words + all_words);
+  auto& chosen = *reinterpret_cast<BucketShare*>(words + all_words + nt / warp_size);
   int tid = threadIdx.x;
-  unsigned size = tid < buckets ? sizes[tid] : 0, all;
-  Cta<GroupTotals, nt>::scan(size, storage, all);
-  unsigned blocks = tid < buckets ? 1 + unsigned(u64(size) * (gridDim.x - buckets) / (u64(all) + 1)) : 0;
-  unsigned before = Cta<GroupTotals, nt>::scan(blocks, storage, all);
-  if (tid == 0) chosen[2] = 0;
-  __syncthreads();
-  if (before <= blockIdx.x && blockIdx.x < before + blocks) {
-    chosen[0] = tid;
-    chosen[1] = blockIdx.x - before;
-    chosen[2] = blocks;
-  }
   for (int i = tid; i < all_words; i += nt) words[i] = 0;
-  __syncthreads();
-  unsigned bucket = chosen[0], index = chosen[1];
-  blocks = chosen[2];
-  if (blocks == 0) return;
+  BucketShare share = take_share<nt>(sizes, buckets, storage, chosen);
+  if (share.blocks == 0) return;
 
-  i64 first_group = i64(bucket) << group_bits;
+  i64 first_group = i64(share.bucket) << group_bits;
   table.begin(words, first_group);
-  const unsigned* mine = extents + bucket * tiles;
   constexpr int unroll = 4;
-  int lane = tid % warp_size;
-  i64 warps = i64(blocks) * (nt / warp_size);
-  for (i64 first = index * (nt / warp_size) + tid / warp_size; first < tiles; first += warps * warp_size) {
-    i64 tile = first + lane * warps;
-    unsigned extent = tile < tiles ? mine[tile] : 0;
-    unsigned end = warp_scan<GroupTotals>(extent & 0xffff);
-    unsigned count = __shfl_sync(full_mask, end, warp_size - 1);
-    for (unsigned begin = 0; begin < count; begin += warp_size * unroll) {
-      unsigned code[unroll];
-      T value[unroll];
+  unsigned code[unroll];
+  T value[unroll];
+  auto load = [&](int u, bool held, i64 tile, unsigned at) {
+    code[u] = held ? lows[tile * nv + at] : ~0u;
+    if (held) value[u] = values[tile * nv + at];
+  };
+  walk_lists<nt, unroll>(extents, tiles, share, load, [&] {
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        unsigned i = begin + u * warp_size + lane;
-        int owner = 0;
-#pragma unroll
-        for (int step = warp_size / 2; step > 0; step /= 2) {
-          if (__shfl_sync(full_mask, end, owner + step - 1) <= i) owner += step;
-        }
-        unsigned from = __shfl_sync(full_mask, extent, owner), to = __shfl_sync(full_mask, end, owner);
-        i64 at = (first + owner * warps) * nv + (from >> 16) + i + (from & 0xffff) - to;
-        code[u] = i < count ? lows[at] : ~0u;
-        if (i < count) value[u] = values[at];
-      }
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) table.add(code[u], value[u]);
-    }
-  }
+    for (int u = 0; u < unroll; ++u) table.add(code[u], value[u]);
+  });
   __syncthreads();
   for (int i = tid; i < bucket_groups && first_group + i < groups; i += nt) table.flush(i);
 }

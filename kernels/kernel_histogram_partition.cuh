@@ -57,7 +57,7 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
     }
   }
   __syncthreads();
-  take_ranks<bucket_bits>(bin, rank, counts, buckets);
+  take_ranks<bucket_bits>(bin, rank, counts);
   __syncthreads();
 
   unsigned vectors = tid < buckets ? (counts[tid] + 7) / 8 : 0, all;
@@ -80,9 +80,7 @@ __device__ void partition(const T* x, i64 size, B bins, ListVector* lists, unsig
   for (unsigned i = tid; i < all; i += nt) target[i] = staged[i];
 }
 
-// Blocks are dealt to buckets by the work that these make, at least one to each. The tiles are dealt to the
-// warps of a bucket's blocks in turn, and a warp reads the lists of as many tiles as it has lanes as one.
-// Dynamic shared memory holds bucket_bins counters.
+// Blocks are dealt to buckets by the work that these make. Dynamic shared memory holds bucket_bins counters.
 template <int nt>
 __device__ void count_lists(const ListVector* lists, const unsigned* extents, const unsigned* sizes,
                             int buckets, i64 tiles, int stride, int n, u64* table) {
@@ -92,42 +90,24 @@ __device__ void count_lists(const ListVector* lists, const unsigned* extents, co
   auto& chosen = *reinterpret_cast<BucketShare*>(counts + bucket_bins + nt / warp_size);
   int tid = threadIdx.x;
   for (int i = tid; i < bucket_bins; i += nt) counts[i] = 0;
-  auto [bucket, index, blocks] = take_share<nt>(sizes, buckets, storage, chosen);
-  if (blocks == 0) return;
+  BucketShare share = take_share<nt>(sizes, buckets, storage, chosen);
+  if (share.blocks == 0) return;
 
-  const unsigned* mine = extents + bucket * tiles;
   constexpr int unroll = 4;
-  int lane = tid % warp_size;
-  i64 warps = i64(blocks) * (nt / warp_size);
-  for (i64 first = index * (nt / warp_size) + tid / warp_size; first < tiles; first += warps * warp_size) {
-    i64 tile = first + lane * warps;
-    unsigned extent = tile < tiles ? mine[tile] : 0;
-    unsigned end = warp_scan<Totals>(extent & 0xffff);
-    unsigned vectors = __shfl_sync(full_mask, end, warp_size - 1);
-    for (unsigned begin = 0; begin < vectors; begin += warp_size * unroll) {
-      ListVector loaded[unroll];
+  ListVector loaded[unroll];
+  auto load = [&](int u, bool held, i64 tile, unsigned at) {
+    if (held) loaded[u] = lists[tile * stride + at];
+    else loaded[u] = ListVector{{~0u, ~0u, ~0u, ~0u}};
+  };
+  walk_lists<nt, unroll>(extents, tiles, share, load, [&] {
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        unsigned i = begin + u * warp_size + lane;
-        int owner = 0;
-#pragma unroll
-        for (int step = warp_size / 2; step > 0; step /= 2) {
-          if (__shfl_sync(full_mask, end, owner + step - 1) <= i) owner += step;
-        }
-        unsigned from = __shfl_sync(full_mask, extent, owner), to = __shfl_sync(full_mask, end, owner);
-        const ListVector* list = lists + (first + owner * warps) * stride + (from >> 16);
-        if (i < vectors) loaded[u] = list[i + (from & 0xffff) - to];
-        else loaded[u] = ListVector{{~0u, ~0u, ~0u, ~0u}};
-      }
-#pragma unroll
-      for (int k = 0; k < unroll * 8; ++k) {
-        unsigned bin = loaded[k / 8].words[k % 8 / 2] >> (k % 2 * 16) & 0xffff;
-        if (bin != nothing) atomicAdd(counts + bin, 1u);
-      }
+    for (int k = 0; k < unroll * 8; ++k) {
+      unsigned bin = loaded[k / 8].words[k % 8 / 2] >> (k % 2 * 16) & 0xffff;
+      if (bin != nothing) atomicAdd(counts + bin, 1u);
     }
-  }
+  });
   __syncthreads();
-  i64 first = i64(bucket) << bucket_bits;
+  i64 first = i64(share.bucket) << bucket_bits;
   for (int i = tid; i < bucket_bins && first + i < n; i += nt) {
     if (counts[i]) atomicAdd(table + first + i, u64(counts[i]));
   }

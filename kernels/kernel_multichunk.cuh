@@ -168,22 +168,4 @@ __device__ void multichunk_scan_rows(Work<T, R> work, typename M::State* states,
       });
 }
 
-// Barriers in a row. At each, a GPU publishes its number into the `words` of every GPU, one for each of them
-// and zero before, where every block then looks for it. The blocks add to out[0] the barriers that held, and to
-// out[1] the words that were behind.
-__device__ inline void multichunk_barriers(unsigned rounds, unsigned* const* words, u64* out,
-                                           const Peers& peers, unsigned epoch) {
-  u64 held = 0, behind = 0;
-  for (unsigned round = 1; round <= rounds; ++round) {
-    bool in_time = peer_barrier(peers, epoch + round, [&] {
-      if (threadIdx.x < peers.count) words[threadIdx.x][peers.rank] = round;
-    });
-    if (!in_time) break;
-    ++held;
-    if (threadIdx.x < peers.count) behind += words[peers.rank][threadIdx.x] < round;
-  }
-  if (threadIdx.x == 0) atomicAdd(out, held);
-  if (behind) atomicAdd(out + 1, behind);
-}
-
 }  // namespace coop

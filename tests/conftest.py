@@ -8,6 +8,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -41,13 +42,24 @@ def pytest_runtestloop() -> None:
     gc.collect()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test marked gpu where there is no GPU, before any fixture looks for one."""
+    if item.get_closest_marker("gpu") and (missing := missing_for_gpu()):
+        pytest.skip(missing)
+
+
 # Of the session, because Hypothesis refuses fixtures that would be made anew for every example.
 @pytest.fixture(scope="session", params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
 def xp(request: pytest.FixtureRequest) -> ModuleType:
     """Return NumPy, then CuPy: the module whose arrays a test's chunks are."""
-    if request.param == "cupy" and (missing := missing_for_gpu()):
-        pytest.skip(missing)
     return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def cp() -> Any:
+    """Return CuPy, to tests that are marked gpu."""
+    return importlib.import_module("cupy")
 
 
 @pytest.fixture
@@ -74,6 +86,7 @@ def fallbacks(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return take
 
 
+@cache
 def missing_for_gpu() -> str:
     """Name what keeps this machine from running GPU tests; "" if nothing does."""
     try:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ FOREIGN = {
     "meters": {"cupy", "cuda", "dask", "distributed"},
 }
 #: Who waits for a cluster's values, and who warms its workers' GPUs, once they are asked to.
-EXEMPT = {("api.public", "distributed"), ("cluster.plugin", "cupy")}
+EXEMPT = {("api.call.public", "distributed"), ("cluster.plugin", "cupy")}
 
 
 def dotted(path: Path) -> str:
@@ -113,6 +114,25 @@ def forbidden(source: str, name: str) -> list[str]:
         elif root in FOREIGN.get(mine, ()) and (name, root) not in EXEMPT:
             bad.append(target)
     return bad
+
+
+#: How Dask writes layers of tasks, and the modules of api/ that import it for another reason.
+LAYERS = ("dask.highlevelgraph", "dask.task_spec", "dask.blockwise")
+READERS = {
+    "api.call.planning": "lowers the expressions of Dask's query planning",
+    "api.explain": "reads the graphs that others have written",
+    "api.groups.quantiles": "writes the blocks of whole groups",
+}
+
+
+def test_only_graph_writes_layers_for_the_public_functions() -> None:
+    writers = {
+        module_name(path)
+        for path in MODULES
+        if module_name(path).startswith("api.")
+        and any(name.startswith(LAYERS) for name in imports(ast.parse(path.read_text()), ""))
+    }
+    assert writers == set(READERS)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
@@ -221,7 +241,12 @@ def test_one_module_alone_has_numba_keep_machine_code() -> None:
     assert users == {"compiled.jit"}
 
 
-FACES = [path for path in MODULES if path.name == "__init__.py" and path.parent != PACKAGE]
+def is_face(path: Path) -> bool:
+    """Tell whether a module is what a folder is imported as."""
+    return path.name == "__init__.py"
+
+
+FACES = [path for path in MODULES if is_face(path) and path.parent != PACKAGE]
 
 
 @pytest.mark.parametrize("path", FACES, ids=module_name)
@@ -247,6 +272,48 @@ def test_modules_are_short(path: Path) -> None:
         if number not in explained and line.strip() and not line.lstrip().startswith("#")
     ]
     assert len(code) <= 400
+
+
+#: The most modules that a folder lists.
+MOST_MODULES = 24
+#: Folders that list more, with how many: the numbers may only fall.
+WIDE: dict[str, int] = {}
+
+
+def test_a_folder_can_be_read_at_a_glance() -> None:
+    counts = Counter(str(path.parent.relative_to(PACKAGE)) for path in MODULES if not is_face(path))
+    wide = {name: count for name, count in counts.items() if count > MOST_MODULES}
+    assert wide.keys() == WIDE.keys()
+    assert all(count <= WIDE[name] for name, count in wide.items())
+
+
+#: Modules of fewer than 60 lines, and why each has a file to itself.
+SMALL = {
+    "__main__.py": "Python's name for `python -m dask_coop`",
+    "algebra/compensated.py": "reductions and scans finish sums by it, on chunks of every backend",
+    "algebra/scan_spec.py": "every layer hands it on, and needs nothing else of a scan",
+    "api/call/expressions.py": "imports dask.array's expressions, which older versions do not have",
+    "chunks/cupy/transpose.py": "one operation of a backend",
+    "chunks/numpy/loop_table.py": "whatever has compiled loops asks it for them, without Numba",
+    "chunks/numpy/matmul.py": "one operation of a backend",
+    "chunks/numpy/select.py": "one operation of a backend",
+    "chunks/numpy/sorting.py": "distinct values and order statistics sort alike",
+    "chunks/one_by_one.py": "what backends without multi-chunk launches import",
+    "cli/describe/members.py": "every reader of files with several arrays asks it",
+    "cli/output.py": "every command prints by it",
+    "cli/run.py": "one command",
+    "cluster/futures.py": "the client's side and the scheduler's ask it",
+    "cluster/preload.py": "the documented name of `--preload`",
+    "cuda/programs/base.py": "every generator of programs starts from it",
+}
+
+
+def test_a_module_is_worth_a_file() -> None:
+    lengths = {path.relative_to(PACKAGE).as_posix(): path for path in MODULES if not is_face(path)}
+    found = {name for name, path in lengths.items() if len(path.read_text().splitlines()) < 60}
+    assert found == SMALL.keys()
+    # This number may only fall.
+    assert len(SMALL) <= 16
 
 
 HEAVY = (
@@ -324,7 +391,7 @@ TELLING = {"reduction": {"keepdims"}, "scan": {"include_initial", "segments", "d
 
 def test_public_functions_are_of_the_kind_that_they_declare() -> None:
     found = set()
-    for path in (PACKAGE / "api").glob("*.py"):
+    for path in (PACKAGE / "api").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             made = [ast.unparse(d) for d in getattr(node, "decorator_list", ())]
             if not isinstance(node, ast.FunctionDef) or not made or "public(" not in made[0]:
@@ -340,7 +407,7 @@ def test_public_functions_are_of_the_kind_that_they_declare() -> None:
 
 def test_functions_below_the_public_ones_take_few_parameters() -> None:
     """Eight at most: what many functions hand on travels as one value."""
-    for path in (PACKAGE / "api").glob("*.py"):
+    for path in (PACKAGE / "api").rglob("*.py"):
         body = ast.parse(path.read_text()).body
         below = [node for node in body if getattr(node, "name", "") not in dask_coop.__all__]
         for node in (inner for outer in below for inner in ast.walk(outer)):

@@ -22,7 +22,7 @@ import dask_coop as dc
 from dask_coop import chunks, meters
 from dask_coop.cuda import compiler
 from dask_coop.cuda.sharing import begin, once
-from dask_coop.graph.parts import PART
+from dask_coop.graph.threads import TILE
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 
@@ -52,10 +52,10 @@ def test_chunk_functions_are_counted_by_their_names(told: Any) -> None:
 
 
 def test_parts_of_a_chunk_are_counted_in_whatever_thread(told: Any) -> None:
-    x = da.ones(4 * PART, chunks=4 * PART)
+    x = da.ones(4 * TILE, chunks=4 * TILE)
     with dask.config.set({"coop.threads": 4}):
         total = dc.sum(x)
-    assert total.compute(scheduler="sync") == 4 * PART
+    assert total.compute(scheduler="sync") == 4 * TILE
     assert told == {("coop-lift", "count"): 4}
 
 
@@ -144,11 +144,11 @@ cuda.nvtx = SimpleNamespace(
 )
 cupy.cuda = cuda
 sys.modules.update({"cupy": cupy, "cupy.cuda": cuda})
-from dask_coop.cuda.launch import told
+from dask_coop.cuda.launch import counted_launch
 counted = []
 with context_meter.add_callback(lambda *given: counted.append(given)):
     for source in program_sets.common((np.dtype("f4"),), usual("sm_90")):
-        with told(source):
+        with counted_launch(source):
             log.append("launch")
 print(json.dumps([log, counted]))
 """

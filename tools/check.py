@@ -34,7 +34,7 @@ TESTS = {
             ),
         )
     },
-    "dask_coop/api/labelled.py": ["test_architecture.py", "api", "xarray"],
+    "dask_coop/api/call/labelled.py": ["test_architecture.py", "api", "xarray"],
     "dask_coop/cuda/programs": ["test_architecture.py", "cuda", "kernels"],
     "dask_coop/chunks/cupy/programs_list.py": ["test_architecture.py", "chunks", "kernels"],
     "kernels": ["cuda", "kernels"],

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import dask_coop
-from dask_coop.api import flox_calls, installed_dask
-from dask_coop.api.fallback import dasks
+from dask_coop.api import flox_calls
+from dask_coop.api.call.fallback import dasks
+from dask_coop.api.install import of_dask as installed_dask
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming.md"
 

@@ -15,17 +15,17 @@ import dask_coop
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 
-#: The headings of the page, and the modules whose public names stand there.
+#: The headings of the page, and the folders or modules whose public names stand there.
 SECTIONS = {
     "Reductions": "sums moments extrema norm",
     "Scans": "cumulative",
-    "Histograms": "histogram histogramdd bincount hist",
+    "Histograms": "histograms",
     "Order and selection": "order topk selection unique",
-    "Groups": "grouped group_scans",
+    "Groups": "groups",
     "Windows and gaps": "windows fills",
     "Matrices": "linalg",
-    "Operations of one's own": "monoid",
-    "GPUs, files and clusters": "transfer files node plugin",
+    "Operations of one's own": "monoids",
+    "GPUs, files and clusters": "transfer node cluster",
     "In the place of Dask's functions": "install report explain",
     "Results": "results",
     "Errors and warnings": "errors",
@@ -65,25 +65,32 @@ def members(value: Any) -> list[str]:
     return lines
 
 
-def page() -> str:
-    """Return the text of the page.
+def heading_of(name: str) -> str:
+    """Return the heading of a public name.
 
     Raises
     ------
     LookupError
-        If the module of a public name has no section.
+        If its module has no section.
     """
-    modules = {m: heading for heading, some in SECTIONS.items() for m in some.split()}
+    headings = {m: heading for heading, some in SECTIONS.items() for m in some.split()}
+    module = getattr(dask_coop, name).__module__
+    for folder in module.split("."):
+        if folder in headings:
+            return headings[folder]
+    raise LookupError(f"the public name {name} of the module {module} has no section")
+
+
+def page() -> str:
+    """Return the text of the page."""
     lines: dict[str, list[str]] = {heading: [] for heading in SECTIONS}
     for name in dask_coop.__all__:
         value = getattr(dask_coop, name)
-        module = value.__module__.rpartition(".")[2]
-        if module not in modules:
-            raise LookupError(f"the public name {name} of the module {module} has no section")
         text = inspect.cleandoc(value.__doc__).split("\n\n")[0]
         short = " ".join(text.split()).replace(":func:", "").replace("``", "`")
-        lines[modules[module]].append(f"- `{signature(name, value)}`  \n  {short}\n")
-        lines[modules[module]] += members(value)
+        section = lines[heading_of(name)]
+        section.append(f"- `{signature(name, value)}`  \n  {short}\n")
+        section += members(value)
     return HEAD + "".join(f"\n## {heading}\n\n{''.join(some)}" for heading, some in lines.items())
 
 

@@ -33,7 +33,7 @@ import dask.array as da
 import numpy as np
 
 import dask_coop
-from dask_coop.algebra import monoids
+from dask_coop.algebra import monoids, strategies
 from dask_coop.algebra.bins import Grid, find_bins
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.algebra.scan_spec import ScanSpec
@@ -90,13 +90,13 @@ def kinds(source: str) -> set[str]:
     return set(re.findall(r"^ +(\w+)(?:<[^;()]*>)?\(", body[body.index("{\n") :], re.MULTILINE))
 
 
-def every_strategy(module: Any, call: Callable[..., Any]) -> None:
-    """Call with no strategy and with each of the module's that can be had."""
-    call()
-    for strategy in getattr(module, "STRATEGIES", ()):
+def every_strategy(family: strategies.Family, call: Callable[[str], Any]) -> None:
+    """Call with "auto" and with each strategy of a family that applies."""
+    call(strategies.AUTO)
+    for strategy in family:
         # One that is not for this GPU, dtype or shape says so.
         with suppress(ValueError):
-            call(strategy=strategy)
+            call(strategy)
 
 
 def on_gpu(name: str) -> Any:
@@ -143,7 +143,13 @@ def scans(cupy: Any, rng: np.random.Generator) -> None:
             (state,) = op.monoid.dtypes(op.element)
             for base in (None, cupy.ones(shape[::2], state)):
                 y = cupy.empty_like(x)
-                every_strategy(scan, partial(scan.scan_lines, op, x, y, base, shape))
+
+                def lines(
+                    name: str, op: Any = op, x: Any = x, y: Any = y, base: Any = base
+                ) -> None:
+                    scan.scan_lines(op.by(name), x, y, base, x.shape)
+
+                every_strategy(strategies.SCAN, lines)
                 heads = cupy.asarray(rng.random(shape) < 0.01)
                 scan.scan_lines(op, x, y, base, shape, segments=heads)
 
@@ -165,12 +171,16 @@ def ordered(cupy: Any, rng: np.random.Generator) -> None:
         x = cupy.asarray(rng.random(shape, dtype="f4"))
         backend.lift(op, x, (1,))
         y = cupy.empty(16 * x.size, "u1")
-        every_strategy(scan, partial(scan.scan_lines, op, x, y, None, shape))
+
+        def lines(name: str, x: Any = x, y: Any = y) -> None:
+            scan.scan_lines(op.by(name), x, y, None, x.shape)
+
+        every_strategy(strategies.SCAN, lines)
 
 
 def histograms(cupy: Any, rng: np.random.Generator) -> None:
     """Count samples, and distinct elements."""
-    histogram, hashed = on_gpu("histogram_strategies"), on_gpu("hashed")
+    histogram, unique = on_gpu("histogram_strategies"), on_gpu("unique")
     for name in ("f4", "i4", "u1"):
         x = cupy.asarray(rng.integers(0, 200_000, 100_003).astype(name))
         for n in (10, 60_000, 131_072, 300_000)[: 1 if name == "u1" else None]:
@@ -178,17 +188,19 @@ def histograms(cupy: Any, rng: np.random.Generator) -> None:
             for kind in (None, "f8", "i8"):
                 weights = kind and cupy.ones(x.shape, kind)
                 table = cupy.zeros(n, kind or "i8")
-                every_strategy(histogram, partial(histogram.count, x, weights, bins, table))
+                every_strategy(
+                    strategies.HISTOGRAM, partial(histogram.count, x, weights, bins, table)
+                )
     # As of more weights than are looked at first.
     x, weights = (cupy.asarray(rng.random(100_003)) for _ in range(2))
     bins, table = find_bins(10, (0, 1), x.dtype), cupy.zeros(10, "f8")
     with patch.object(histogram, "_LOOKED_AT", 5000):
-        every_strategy(histogram, partial(histogram.count, x, weights, bins, table))
+        every_strategy(strategies.HISTOGRAM, partial(histogram.count, x, weights, bins, table))
     for name in ("i4", "f8"):
         # So many are in one table, and in those of buckets.
         for few in (10, 15_000):
             x = cupy.asarray(rng.integers(0, few, 200_003).astype(name))
-            assert hashed.count_distinct(x) is not None
+            assert unique.count_distinct(x) is not None
 
 
 def lookups(cupy: Any, rng: np.random.Generator) -> None:
@@ -274,7 +286,7 @@ def matrices(cupy: Any, rng: np.random.Generator) -> None:
             ((33, 7, 65), (1, 0, 2)),
         ):
             x = cupy.asarray(rng.integers(0, 99, shape).astype(name))
-            every_strategy(transpose, partial(transpose.transpose, x, axes))
+            every_strategy(strategies.TRANSPOSE, partial(transpose.transpose, x, axes))
     for name, semiring in MATMULS:
         a, b = (cupy.asarray(rng.integers(0, 2, s).astype(name)) for s in ((257, 131), (131, 190)))
         for strategy in ("bytes", "tiles"):

@@ -90,9 +90,7 @@ def _tables(title: str, opening: str, module: str, parts: dict[str, list[str]]) 
 
 def _sections() -> dict[str, list[str]]:
     """Return the public names by the headings of docs/reference.md."""
-    modules = {m: heading for heading, some in reference.SECTIONS.items() for m in some.split()}
     found: dict[str, list[str]] = {heading: [] for heading in reference.SECTIONS}
     for name in dask_coop.__all__:
-        module = getattr(dask_coop, name).__module__.rpartition(".")[2]
-        found[modules[module]].append(name)
+        found[reference.heading_of(name)].append(name)
     return found

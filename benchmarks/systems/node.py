@@ -39,7 +39,7 @@ BINS = (256, 16_384)
 WORKS = ("cumsum", "sum", *(f"histogram, {bins} bins" for bins in BINS))
 DA, PLAIN = "dask.array, LocalCUDACluster", "dask_coop, LocalCUDACluster"
 NODE, LAUNCH = "dask_coop.Node", "launch"
-FLAGS, MULTI_GRID = "words in peer memory", "multi_grid_group"
+FLAGS = "words in peer memory"
 
 #: A kernel that holds a GPU, and for how many nanoseconds.
 SPIN = """extern "C" __global__ void spin(long long nanoseconds) {
@@ -254,13 +254,41 @@ def launches(gpus: int, size: int) -> Iterator[Row]:
         yield _row(work, LAUNCH, gpus, times[3:])
 
 
-def barriers(gpus: int) -> Iterator[Row]:
-    """Time a barrier of each kind, of many in a row with a block a multiprocessor."""
+def barriers_in_a_row() -> str:
+    """Return a program of barriers, which count themselves and what they did not order.
+
+    At each, a GPU publishes its number into the `words` of every GPU, one for each of them and zero
+    before, where every block then looks for it. The blocks add to out[0] the barriers that held,
+    and to out[1] the words that were behind.
+    """
+    from dask_coop.cuda.programs.reduce import BLOCKS, THREADS
+
+    return f"""#include "barrier.cuh"
+using namespace coop;
+extern "C" __global__ void __launch_bounds__({THREADS}, {BLOCKS})
+entry(unsigned rounds, unsigned* const* words, u64* out, const __grid_constant__ Peers peers,
+      unsigned epoch) {{
+  u64 held = 0, behind = 0;
+  for (unsigned round = 1; round <= rounds; ++round) {{
+    bool in_time = peer_barrier(peers, epoch + round, [&] {{
+      if (threadIdx.x < peers.count) words[threadIdx.x][peers.rank] = round;
+    }});
+    if (!in_time) break;
+    ++held;
+    if (threadIdx.x < peers.count) behind += words[peers.rank][threadIdx.x] < round;
+  }}
+  if (threadIdx.x == 0) atomicAdd(out, held);
+  if (behind) atomicAdd(out + 1, behind);
+}}
+"""
+
+
+def barriers(gpus: int) -> Row:
+    """Time a barrier, of many in a row with a block a multiprocessor."""
     import cupy
 
     from dask_coop.cuda import team as teams
     from dask_coop.cuda.devices import device
-    from dask_coop.cuda.programs import multichunk
     from dask_coop.cuda.programs.reduce import THREADS
 
     ordinals = range(gpus)
@@ -277,27 +305,20 @@ def barriers(gpus: int) -> Iterator[Row]:
         addresses = np.uint64(lists[rank].data.ptr), np.uint64(outs[rank].data.ptr)
         return [np.uint32(rounds), *addresses, peers, epoch]
 
-    for name, multi_grid in ((FLAGS, False), (MULTI_GRID, True)):
-        size, what = (device(0).processors, THREADS, 0, ordinals), "barriers in a row"
-        times: dict[int, list[float]] = {}
-        try:
-            for rounds in (0, ROUNDS) * SAMPLES:
-                # The numbers of a team's launches would not go on from those of so many barriers.
-                team = teams.Team(ordinals, 30.0)
-                for array in words:
-                    with array.device:
-                        array.fill(0)
-                with _timed(teams) as taken:
-                    team.launch(
-                        multichunk.barriers(multi_grid), *size, partial(arguments, rounds), what
-                    )
-                times.setdefault(rounds, []).extend(taken)
-        except (FileNotFoundError, RuntimeError) as error:
-            yield _row("barrier", name, gpus, note=str(error)[:200])
-            continue
-        empty = statistics.median(times[0])
-        each = [(ms - empty) / ROUNDS for ms in times[ROUNDS]]
-        yield _row("barrier", name, gpus, each)
+    size, what = (device(0).processors, THREADS, 0, ordinals), "barriers in a row"
+    times: dict[int, list[float]] = {}
+    for rounds in (0, ROUNDS) * SAMPLES:
+        # The numbers of a team's launches would not go on from those of so many barriers.
+        team = teams.Team(ordinals, 30.0)
+        for array in words:
+            with array.device:
+                array.fill(0)
+        with _timed(teams) as taken:
+            team.launch(barriers_in_a_row(), *size, partial(arguments, rounds), what)
+        times.setdefault(rounds, []).extend(taken)
+    empty = statistics.median(times[0])
+    each = [(ms - empty) / ROUNDS for ms in times[ROUNDS]]
+    return _row("barrier", FLAGS, gpus, each)
 
 
 @contextmanager
@@ -322,8 +343,7 @@ def _timed(teams: Any) -> Iterator[list[float]]:
             stream = cupy.cuda.ExternalStream(streams[0])
             before, after = (cupy.cuda.Event() for _ in range(2))
             before.record(stream)
-            linked = "COOP_MULTI_GRID" in source
-            original(source, blocks, threads, *where, linked=linked)
+            original(source, blocks, threads, *where)
             after.record(stream)
         pairs.append((before, after))
 
@@ -358,7 +378,7 @@ def run(out: Path, size: int = SIZE, count: int = CHUNKS) -> Path:
     rows: list[Row] = []
     for some in sorted({1, 2, gpus}):
         rows += launches(some, size)
-        rows += barriers(some) if some > 1 else ()
+        rows += [barriers(some)] if some > 1 else []
     cupy.get_default_memory_pool().free_all_blocks()
     truth = truths(size, count)
     for some in sorted({2, gpus}):

@@ -14,6 +14,7 @@ import numpy as np
 from dask_coop.algebra import monoids
 from dask_coop.algebra.merges import choose
 from dask_coop.algebra.monoids import NO_INDEX, MonoidRow, State, floating
+from dask_coop.algebra.strategies import AUTO
 from dask_coop.errors import Refused, remedy
 
 #: The start of a chunk and the length of the array, along each reduced axis.
@@ -44,6 +45,16 @@ class Operation:
     masked: bool = False
 
     @property
+    def strategy(self) -> str:
+        """How kernels work on a CuPy chunk: "auto", or a name of `algebra/strategies.py`."""
+        return AUTO
+
+    def by(self, strategy: str) -> Operation:
+        """Return this operation with kernels of a strategy."""
+        values = (self.monoid, self.element, self.output, self.skipna, self.masked)
+        return Operation(*values) if strategy == AUTO else _ByStrategy(*values, strategy)
+
+    @property
     def state_bytes(self) -> int:
         """The bytes of a state of one line, or of one entry of it."""
         return sum(dtype.itemsize for dtype in self.monoid.dtypes(self.element))
@@ -64,7 +75,9 @@ class Operation:
         monoid = row if isinstance(row, str) else self.monoid
         element, output = map(named, (self.element, self.output))
         # Every task has it, so that it takes few bytes: flags that are not set are left out.
-        flags = (self.skipna, self.masked)[: 2 if self.masked else self.skipna]
+        flags: tuple[Any, ...] = (self.skipna, self.masked, self.strategy)
+        if self.strategy == AUTO:
+            flags = flags[: 2 if self.masked else self.skipna]
         return _unpickled, (_release(), monoid, element, output, *flags)
 
     def combine(self, states: list[State]) -> State:
@@ -83,6 +96,13 @@ class Operation:
         with np.errstate(over="ignore"):
             shifted = _shift(index, lengths, origin)
         return value, choose(index == NO_INDEX, index, shifted), *count
+
+
+@dataclass(frozen=True)
+class _ByStrategy(Operation):
+    """An operation with a strategy that the user named: others keep their keys and pickles."""
+
+    strategy: str = AUTO
 
 
 def named(dtype: np.dtype[Any]) -> Any:
@@ -132,11 +152,12 @@ def _place() -> str:
     return socket.gethostname()
 
 
-def _unpickled(release: str, monoid: Any, element: Any, output: Any, *rest: bool) -> Any:
+def _unpickled(release: str, monoid: Any, element: Any, output: Any, *rest: Any) -> Any:
     if release != _release():
         return _OfAnother(release, monoid, element, output, *rest)
     row = getattr(monoids, monoid) if isinstance(monoid, str) else monoid
-    return Operation(row, np.dtype(element), np.dtype(output), *rest)
+    op = Operation(row, np.dtype(element), np.dtype(output), *rest[:2])
+    return op.by(*rest[2:]) if rest[2:] else op
 
 
 def _shift(index: Any, lengths: tuple[int, ...], origin: Origin) -> Any:

@@ -10,7 +10,7 @@ from dask.array.core import asanyarray
 
 from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, MonoidRow
 from dask_coop.api.arguments import replace_nan
-from dask_coop.api.public import Engine, public
+from dask_coop.api.call.public import Engine, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
 
 

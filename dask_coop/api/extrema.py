@@ -39,7 +39,7 @@ from dask_coop.api.arguments import (
     refuse_mask,
     require_elements,
 )
-from dask_coop.api.public import Engine, public
+from dask_coop.api.call.public import Engine, public
 from dask_coop.graph.reduce import Finalize
 
 #: The rows of complex numbers, of which an index tells which NaN came first.

@@ -15,8 +15,8 @@ from dask_coop.algebra.fills import fill, weighted_mean
 from dask_coop.algebra.monoids import SUM
 from dask_coop.algebra.operation import bind
 from dask_coop.api.arguments import rechunk
+from dask_coop.api.call.public import Engine, public
 from dask_coop.api.cumulative import cumsum
-from dask_coop.api.public import Engine, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_bound
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.masks import is_masked, keeps_mask, refuse_masked

@@ -17,10 +17,11 @@ from dask.array.core import asanyarray
 from dask.base import is_dask_collection
 
 from dask_coop.algebra.monoids import sum_dtype
-from dask_coop.api import group_scans, grouped
-from dask_coop.api.group_labels import find_labels
-from dask_coop.api.group_statistics import missing
-from dask_coop.api.public import strict
+from dask_coop.api.call.public import strict
+from dask_coop.api.groups import reduce as grouped
+from dask_coop.api.groups import scan as group_scans
+from dask_coop.api.groups.labels import find_labels
+from dask_coop.api.groups.statistics import missing
 from dask_coop.errors import Refused
 from dask_coop.graph.grouped import Known
 

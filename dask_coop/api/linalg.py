@@ -16,9 +16,11 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.algebra.semirings import SEMIRINGS
+from dask_coop.algebra.strategies import AUTO, TRANSPOSE
 from dask_coop.api.arguments import rechunk, require_one_kind
-from dask_coop.api.public import public
+from dask_coop.api.call.public import public
 from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.graph import config
 from dask_coop.graph import matmul as graph_matmul
 from dask_coop.graph.matmul import Labels
 
@@ -60,20 +62,23 @@ def transpose(a: Any, axes: Sequence[int] | None = None, *, contiguous: bool = F
     """
     x = asanyarray(a)
     order = _find_order(axes, x.ndim)
+    named = {}
     if contiguous:
+        strategy = config.get("coop.strategy.transpose", AUTO, *TRANSPOSE)
+        named = {} if strategy == AUTO else {"strategy": strategy}
         chunks.kind(x._meta)
         chunks.refuse_masked("transpose", x._meta)
     elif not declared_by(x):
         return routines.transpose(x, order)
     return blockwise(
-        partial(_copied if contiguous else _viewed, order=order),
+        partial(_copied if contiguous else _viewed, order=order, **named),
         order,
         x,
         tuple(range(x.ndim)),
         **declared_by(x),
         dtype=x.dtype,
         meta=x._meta.transpose(order),
-        name=f"transpose-{tokenize(x, order, contiguous)}",
+        name=f"transpose-{tokenize(x, order, contiguous, *named.values())}",
     )
 
 
@@ -208,5 +213,5 @@ def _viewed(x: Any, order: tuple[int, ...]) -> Any:
 
 
 @casts
-def _copied(x: Any, order: tuple[int, ...]) -> Any:
-    return chunks.backend_of(x).transpose(x, order)
+def _copied(x: Any, order: tuple[int, ...], strategy: str = AUTO) -> Any:
+    return chunks.backend_of(x).transpose(x, order, strategy)

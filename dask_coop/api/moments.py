@@ -24,10 +24,9 @@ from dask_coop.api.arguments import (
     reduce_array,
     require_elements,
 )
-from dask_coop.api.dates import describe_dates
-from dask_coop.api.public import Engine, public
-from dask_coop.api.results import Description
-from dask_coop.api.timedelta import reduce_durations
+from dask_coop.api.call.public import Engine, public
+from dask_coop.api.call.results import Description
+from dask_coop.api.dates import describe_dates, reduce_durations
 from dask_coop.errors import Refused
 from dask_coop.graph import reduce as graph_reduce
 

@@ -16,7 +16,7 @@ from dask_coop.algebra.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, Sta
 from dask_coop.algebra.operation import bind
 from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
 from dask_coop.api.arguments import require_elements as require
-from dask_coop.api.public import Engine, public
+from dask_coop.api.call.public import Engine, public
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Refused
 from dask_coop.graph.reduce import Finalize

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import warnings
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
 from dask import config
-from dask.array.blockwise import blockwise
 from dask.array.core import asanyarray, broadcast_to, handle_out, map_blocks, stack
 from dask.array.routines import where
 from dask.array.utils import validate_axis
@@ -23,11 +20,11 @@ from dask_coop import chunks
 from dask_coop.algebra.digits import Asked
 from dask_coop.algebra.quantiles import METHODS, Method, Quantiles
 from dask_coop.api.arguments import Axis, broadcastable, find_axes, require_one_kind
-from dask_coop.api.public import Engine, public
+from dask_coop.api.call.public import Engine, public
 from dask_coop.api.sums import count_nonzero
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused
-from dask_coop.graph import executor
+from dask_coop.graph import executor, line_quantiles
 from dask_coop.graph import order as graph_order
 from dask_coop.graph.fusion import copy
 from dask_coop.graph.reduce import derive
@@ -483,10 +480,6 @@ def _of_all(
     )
 
 
-#: Bytes that are in order sooner than another task is started.
-_SMALL = 2**18
-
-
 def _along(
     name: str,
     x: da.Array,
@@ -513,38 +506,8 @@ def _along(
         limit = parse_bytes(config.get("array.chunk-size"))
         if math.prod(x.shape[d] for d in axes) * x.dtype.itemsize > limit:
             return _line_by_line(name, x, axes, asked, weights, shape, dtype, given)
-        x = _gathered(x, axes, limit)
-    arrays = [x] if weights is None else [x, weights.rechunk(x.chunks)]
-    inside = [d for d in range(x.ndim) if given.keepdims or d not in axes]
-    ndim, index = len(shape), tuple(range(x.ndim))
-    return blockwise(
-        _of_lines if weights is None else _of_weighted_lines,
-        (*range(-ndim, 0), *inside),
-        *itertools.chain.from_iterable((one, index) for one in arrays),
-        **declared_by(*arrays),
-        axes=axes,
-        keepdims=given.keepdims,
-        asked=asked,
-        result=dtype,
-        dtype=dtype,
-        meta=chunks.zeros_like(x._meta, dtype, ndim + len(inside)),
-        new_axes={-ndim + i: n for i, n in enumerate(shape)},
-        adjust_chunks={d: 1 for d in inside if d in axes},
-        concatenate=True,
-        token=name,
-    )
-
-
-def _gathered(x: da.Array, axes: tuple[int, ...], limit: int) -> da.Array:
-    """Return `x` in blocks of whole lines along `axes`, no larger than its chunks if lines are not.
-
-    A block takes no more than `limit` bytes, and is not cut to fewer than `_SMALL`.
-    """
-    largest = math.prod(max(sizes) for sizes in x.chunks) * x.dtype.itemsize
-    largest = max(largest, _SMALL)
-    line = math.prod(x.shape[d] for d in axes) * x.dtype.itemsize
-    sizes = {d: -1 if d in axes else "auto" for d in range(x.ndim)}
-    return x.rechunk(sizes, block_size_limit=max(line, min(limit, largest)))
+        x = line_quantiles.gathered(x, axes, limit)
+    return line_quantiles.quantiles(name, x, axes, asked, weights, shape, dtype, given.keepdims)
 
 
 def _line_by_line(
@@ -587,85 +550,3 @@ def _valid_weights(weights: Any) -> Any:
     if (weights < 0).any():
         raise ValueError("weights must not be negative")
     return weights.astype("f8", copy=False)
-
-
-@casts
-def _of_lines(
-    x: Any, axes: tuple[int, ...], keepdims: bool, asked: Quantiles, result: np.dtype[Any]
-) -> Any:
-    """Return the quantiles of the lines of a block."""
-    made, counts = quantiles_of_lines(x, axes, asked, result)
-    if asked.skipna and x.dtype.kind in "fMm" and (counts < 1).any():
-        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
-    return _shaped(made, x, axes, keepdims, asked)
-
-
-def quantiles_of_lines(
-    x: Any, axes: tuple[int, ...], asked: Quantiles, result: np.dtype[Any]
-) -> tuple[Any, Any]:
-    """Return the quantiles of the lines of a block, and how many elements of each are not NaN."""
-    length = math.prod(x.shape[d] for d in axes)
-    # Where NaN count, only lines without it have any, all of one length.
-    sizes = np.arange(length + 1) if asked.skipna else np.array([length])
-    previous, following, gamma = asked.ranks(sizes)
-    ranks = np.stack([r.reshape(len(sizes), -1) for r in (previous, following)], axis=1)
-    ranks = np.broadcast_to(ranks.reshape(len(sizes), -1), (length + 1, 2 * math.prod(asked.shape)))
-    backend = chunks.backend_of(x)
-    values, counts = backend.order_statistics(x, axes, ranks)
-    low, high = values.reshape(2, *asked.shape, *counts.shape)
-    if gamma is not None:
-        gamma = chunks.asarray(np.moveaxis(gamma, 0, -1), chunks.kind(x))
-        gamma = gamma[..., counts if asked.skipna else counts * 0]
-    with np.errstate(all="ignore"):
-        made = asked.interpolate(low, high, gamma).astype(result, copy=False)
-    nothing = counts < (1 if asked.skipna else length)
-    if x.dtype.kind in "fMm" and nothing.any():
-        made = np.where(nothing, _missing(result), made)
-    return made, counts
-
-
-@casts
-def _of_weighted_lines(
-    x: Any,
-    weights: Any,
-    axes: tuple[int, ...],
-    keepdims: bool,
-    asked: Quantiles,
-    result: np.dtype[Any],
-) -> Any:
-    """Return the weighted quantiles of the lines of a block, by a sort of each."""
-    kept = [d for d in range(x.ndim) if d not in axes]
-    shape = (*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in axes))
-    lines, heavy = (one.transpose(*kept, *axes).reshape(shape) for one in (x, weights))
-    lost = lines != lines
-    heavy = np.where(lost, 0.0, heavy) if asked.skipna else heavy
-    order = np.argsort(lines, axis=-1)
-    lines, heavy = (np.take_along_axis(one, order, -1) for one in (lines, heavy))
-    share = np.cumsum(heavy, axis=-1)
-    total = share[..., -1:]
-    nothing = lost.all(-1) if asked.skipna else lost.any(-1)
-    weighed = ((total > 0) & (total < np.inf))[..., 0]
-    if not bool((weighed | nothing if asked.skipna else weighed).all()):
-        raise ValueError("weights of a line add up to zero or are not finite")
-    with np.errstate(all="ignore"):
-        share = share / total
-    q = asked.q
-    share = np.where(share == 0, -1, share.astype(q.dtype if q.dtype.kind == "f" else "f8"))
-    made = np.empty_like(lines, shape=(q.size, *shape[:-1]))
-    for i, one in enumerate(q.reshape(-1).tolist()):
-        at = np.minimum((share < q.dtype.type(one)).sum(-1, keepdims=True), lines.shape[-1] - 1)
-        made[i] = np.take_along_axis(lines, at, -1)[..., 0]
-    if asked.skipna and nothing.any():
-        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
-    if x.dtype.kind in "fMm":
-        made = np.where(nothing, _missing(result), made)
-    return _shaped(made.astype(result, copy=False), x, axes, keepdims, asked)
-
-
-def _missing(dtype: np.dtype[Any]) -> Any:
-    return dtype.type("nan") if dtype.kind == "f" else np.array("NaT", dtype)
-
-
-def _shaped(result: Any, x: Any, axes: tuple[int, ...], keepdims: bool, asked: Quantiles) -> Any:
-    kept = (1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
-    return result.reshape(*asked.shape, *kept)

@@ -25,7 +25,7 @@ from dask_coop.api.arguments import (
     rechunk,
     require_one_kind,
 )
-from dask_coop.api.public import public
+from dask_coop.api.call.public import public
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import selection as graph_selection
 

@@ -19,8 +19,8 @@ from dask_coop.api.arguments import (
     reduce_array,
     replace_nan,
 )
-from dask_coop.api.public import Engine, public
-from dask_coop.api.timedelta import reduce_durations
+from dask_coop.api.call.public import Engine, public
+from dask_coop.api.dates import reduce_durations
 from dask_coop.graph.reduce import Finalize
 
 

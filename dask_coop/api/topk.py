@@ -27,7 +27,7 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import bind
 from dask_coop.algebra.topk import best, rank
 from dask_coop.api.arguments import SplitEvery, has_unknown_size, rechunk
-from dask_coop.api.public import Engine, public
+from dask_coop.api.call.public import Engine, public
 from dask_coop.api.scan_arguments import flatten
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import reduce as graph_reduce

@@ -13,7 +13,7 @@ from dask.array.core import asanyarray
 from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.api.arguments import has_unknown_size
-from dask_coop.api.public import public
+from dask_coop.api.call.public import public
 from dask_coop.chunks.backend import Side
 from dask_coop.chunks.masks import is_masked
 from dask_coop.errors import Refused, remedy

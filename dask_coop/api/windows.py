@@ -23,7 +23,7 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import SUM, accumulator
 from dask_coop.algebra.windows import Statistic, Window
 from dask_coop.api.arguments import find_axes, rechunk
-from dask_coop.api.public import public
+from dask_coop.api.call.public import public
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
 from dask_coop.graph import windows as graph_windows
 

@@ -24,6 +24,7 @@ from dask_coop.algebra.merges import EXACT
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.algebra.strategies import AUTO
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks.files import Direct
 from dask_coop.chunks.masks import is_masked
@@ -203,10 +204,10 @@ class ChunkBackend(Protocol):
         As NumPy's, with `side` "right" also those that are equal.
         """
 
-    def transpose(self, x: Array, axes: Sequence[int] | None = None) -> Array:
+    def transpose(self, x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO) -> Array:
         """Return a copy of the chunk `x` in C order, with its axes in the order `axes`.
 
-        By default they are reversed.
+        By default they are reversed. `strategy` is for backends that have several.
         """
 
     def sort(self, x: Array, axis: int, stable: bool) -> Array:
@@ -218,10 +219,13 @@ class ChunkBackend(Protocol):
         Those of equal elements are in their order if it is `stable`.
         """
 
-    def matmul(self, a: Array, b: Array, semiring: str = "plus_times") -> Array:
+    def matmul(
+        self, a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUTO
+    ) -> Array:
         """Return the product of two chunks over the semiring of that name, shaped as np.matmul's.
 
-        Its dtype is ``SEMIRINGS[semiring].dtype(a.dtype, b.dtype)``.
+        Its dtype is ``SEMIRINGS[semiring].dtype(a.dtype, b.dtype)``. `strategy` is for backends
+        that have several.
         """
 
     def order_statistics(

@@ -1,4 +1,9 @@
-"""The file in which the bytes of a host array lie, for those who rather read it than its map.
+"""Arrays of .npy files, and the files in which the bytes of host arrays lie.
+
+An array of a .npy file travels as its path and is mapped where a task asks for a chunk. The chunks
+of a process are views of one map, which is closed when none of them is left.
+
+GPUs rather read a file than its map:
 
     array --base--> array --base--> mmap <--/proc/self/maps--> file
 
@@ -18,6 +23,7 @@ import random
 import stat
 import sys
 import weakref
+from dataclasses import dataclass
 from mmap import ACCESS_READ, PAGESIZE, mmap
 from typing import Any, Literal, NamedTuple
 
@@ -278,3 +284,106 @@ def _open_direct(descriptor: int) -> int | None:
         os.close(opened)
         return None
     return opened
+
+
+@dataclass(frozen=True)
+class NpyArray:
+    """An array in a .npy file, as it was when the graph was built.
+
+    Attributes
+    ----------
+    path : str
+        Absolute.
+    shape : tuple of int
+    dtype : numpy.dtype
+    order : {"C", "F"}
+    offset : int
+        Where the elements begin in the file.
+    stamp : tuple of int
+        When the file was modified, in nanoseconds, and its bytes.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    order: Literal["C", "F"]
+    offset: int
+    stamp: tuple[int, int]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a part of the array, a read-only view of the file's map.
+
+        Raises
+        ------
+        OSError
+            If the file is missing or has changed.
+        """
+        mapped = self._map()
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)[index]
+        whole: np.ndarray[Any, Any] = np.ndarray(
+            self.shape, self.dtype, mapped, self.offset, order=self.order
+        )
+        # Without axes, an index alone would return a scalar in the machine's byte order.
+        return whole[(*index, ...)] if isinstance(index, tuple) else whole[index]
+
+    def _map(self) -> mmap:
+        mapped = _maps.get(self)
+        if mapped is not None:
+            self._check(os.stat(self.path))
+            return mapped
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            self._check(os.fstat(descriptor))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return _maps.setdefault(self, map_file(descriptor))
+
+    def _check(self, status: os.stat_result) -> None:
+        if (found := _stamp(status)) != self.stamp:
+            raise OSError(
+                f"{self.path} has changed since its array was made: it had {self.stamp[1]} bytes, "
+                f"modified at {self.stamp[0] / 1e9:.3f}, and has {found[1]}, modified at "
+                f"{found[0] / 1e9:.3f}; call from_npy again"
+            )
+
+
+#: The maps of which there are chunks.
+_maps: weakref.WeakValueDictionary[NpyArray, mmap] = weakref.WeakValueDictionary()
+
+
+def open_npy(path: str | os.PathLike[str]) -> NpyArray:
+    """Return the array of a .npy file, of which only the header is read.
+
+    Raises
+    ------
+    OSError
+        If the file is missing or cannot be read.
+    ValueError
+        If it is no .npy file, too short, or holds Python objects.
+    """
+    absolute = os.path.abspath(path)
+    # Of before: a change while the header is read is then found later.
+    stamp = _stamp(os.stat(absolute))
+    try:
+        # A size that overflows is refused by its ValueError.
+        with np.errstate(over="ignore"):
+            x = np.lib.format.open_memmap(absolute, mode="r")
+    except OSError:
+        raise
+    # A header that is damaged fails anywhere in the parser.
+    except Exception as error:
+        raise ValueError(f"{path}: cannot map this file as .npy: {error}") from error
+    flags = x.flags
+    order: Literal["C", "F"] = "F" if flags.f_contiguous and not flags.c_contiguous else "C"
+    return NpyArray(absolute, x.shape, x.dtype, order, x.offset, stamp)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_mtime_ns, status.st_size

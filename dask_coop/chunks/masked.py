@@ -1,7 +1,8 @@
 """Chunks that are masked NumPy arrays, or go with one: what is masked is left out.
 
 A reduction skips it. A scan takes an element that changes nothing in its place, and its result is
-masked there. A histogram counts the samples of which no coordinate and no weight is masked.
+masked there. A histogram counts the samples of which no coordinate and no weight is masked. Other
+functions refuse, as public ones do where the array is known to be masked.
 """
 
 from __future__ import annotations
@@ -11,51 +12,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from dask_coop.algebra.bins import BinSpec, Steps
+from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import ARGMAX, ARGMIN, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.algebra.topk import TopK
-from dask_coop.algebra.windows import Window
 from dask_coop.chunks import ChunkBackend
-from dask_coop.chunks.backend import Side
 from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.masks import refusal
 from dask_coop.chunks.numpy import backend as numpy
 from dask_coop.chunks.numpy import custom as custom_monoid
-from dask_coop.chunks.numpy.backend import from_numpy, to_numpy
-from dask_coop.chunks.one_by_one import downsweep, histogram_all, lift_all, synchronize, upsweep
-
-__all__ = [
-    "argsort",
-    "collect",
-    "compress",
-    "digitize",
-    "downsweep",
-    "flatnonzero",
-    "from_numpy",
-    "histogram",
-    "histogram_all",
-    "isin",
-    "lift",
-    "lift_all",
-    "lift_groups",
-    "lift_segments",
-    "matmul",
-    "merge_distinct",
-    "move",
-    "order_statistics",
-    "positions",
-    "scan",
-    "scan_on",
-    "searchsorted",
-    "sort",
-    "synchronize",
-    "to_numpy",
-    "transpose",
-    "upsweep",
-]
+from dask_coop.chunks.numpy.backend import from_numpy as from_numpy
+from dask_coop.chunks.numpy.backend import to_numpy as to_numpy
+from dask_coop.chunks.one_by_one import downsweep as downsweep
+from dask_coop.chunks.one_by_one import histogram_all as histogram_all
+from dask_coop.chunks.one_by_one import lift_all as lift_all
+from dask_coop.chunks.one_by_one import synchronize as synchronize
+from dask_coop.chunks.one_by_one import upsweep as upsweep
 
 Array = np.ndarray[Any, Any]
 
@@ -66,11 +40,11 @@ _FILLED = {ARGMIN: np.ma.minimum_fill_value, ARGMAX: np.ma.maximum_fill_value}
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
     """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
     if isinstance(op.monoid, Distinct):
-        raise refusal("unique", x)
+        raise refusal("unique")
     if op.monoid.fills_masked:
         return numpy.lift(op, np.ma.filled(x, _FILLED[op.monoid](x)), axes)
     if isinstance(op.monoid, TopK):
-        raise refusal("topk", x)
+        raise refusal("topk")
     valid = _valid(x)
     if valid is not None and where is not None:
         valid = valid & np.ma.filled(where, False)
@@ -138,11 +112,6 @@ def collect(x: Array, digits: Digits) -> Array:
     return numpy.collect(np.ma.compressed(x), digits)
 
 
-def digitize(x: Array, steps: Steps) -> NoReturn:
-    """Refuse: there is no number of a bin for what is masked."""
-    raise refusal("digitize", x)
-
-
 def compress(x: Array, mask: Array) -> Array:
     """Return the elements that `mask` holds for, masked where those of the chunk `x` are."""
     data = numpy.compress(np.ma.getdata(x), mask)
@@ -155,59 +124,21 @@ def flatnonzero(x: Array) -> Array:
     return found[~np.ma.getmaskarray(x).reshape(-1)[found]]
 
 
-def merge_distinct(monoid: Distinct, states: Sequence[State]) -> NoReturn:
-    """Refuse, as `lift` does."""
-    raise refusal("unique", states[0][0])
+def _refusing(name: str) -> Any:
+    """Return a function that refuses its chunks, as the public function of that name does."""
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise refusal(name.format(*args))
+
+    return refuse
 
 
-def positions(values: Array, x: Array) -> NoReturn:
-    """Refuse, as `lift` does."""
-    raise refusal("unique", x)
-
-
-def isin(x: Array, values: Array) -> NoReturn:
-    """Refuse: what is masked may or may not be among the values."""
-    raise refusal("isin", x)
-
-
-def searchsorted(a: Array, v: Array, side: Side) -> NoReturn:
-    """Refuse: what is masked has no place in an order."""
-    raise refusal("searchsorted", a)
-
-
-def move(window: Window, x: Array, halo: Array, base: State | None = None) -> NoReturn:
-    """Refuse, as moving windows do where the array is known to be masked."""
-    raise refusal(f"move_{window.statistic}", x)
-
-
-def transpose(x: Array, axes: Sequence[int] | None = None) -> NoReturn:
-    """Refuse, as `dask_coop.transpose` does where the array is known to be masked."""
-    raise refusal("transpose", x)
-
-
-def sort(x: Array, axis: int, stable: bool) -> NoReturn:
-    """Refuse, as `dask_coop.sort` does where the array is known to be masked."""
-    raise refusal("sort", x)
-
-
-def argsort(x: Array, axis: int, stable: bool) -> NoReturn:
-    """Refuse, as `dask_coop.argsort` does where the array is known to be masked."""
-    raise refusal("argsort", x)
-
-
-def matmul(a: Array, b: Array, semiring: str = "plus_times") -> NoReturn:
-    """Refuse, as `dask_coop.matmul` does where an operand is known to be masked."""
-    raise refusal("matmul", a)
-
-
-def order_statistics(x: Array, axes: tuple[int, ...], ranks: Array) -> NoReturn:
-    """Refuse, as quantiles do where the array is known to be masked."""
-    raise refusal("quantile", x)
-
-
-def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> NoReturn:
-    """Refuse, as `dask_coop.groupby_reduce` does where the array is known to be masked."""
-    raise refusal("groupby_reduce", x)
+merge_distinct = positions = _refusing("unique")
+move = _refusing("move_{0.statistic}")
+order_statistics = _refusing("quantile")
+lift_groups = _refusing("groupby_reduce")
+digitize, isin, searchsorted = map(_refusing, ("digitize", "isin", "searchsorted"))
+transpose, sort, argsort, matmul = map(_refusing, ("transpose", "sort", "argsort", "matmul"))
 
 
 def _valid(x: Array) -> Array | None:

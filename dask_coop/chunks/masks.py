@@ -50,9 +50,11 @@ def keeps_mask(function: Callable[P, Any]) -> Callable[P, Any]:
 def refuse_masked(name: str, x: Any) -> None:
     """Refuse masked chunks, of which the function `name` does not know what to make."""
     if is_masked(x):
-        raise refusal(name, x)
+        raise refusal(name)
 
 
-def refusal(name: str, x: Any) -> Refused:
+def refusal(name: str) -> Refused:
     """Return what says that the function `name` takes no masked chunks."""
-    return Refused(f"{name} does not take chunks of type {type(x).__module__}.MaskedArray")
+    return Refused(
+        f"{name} does not take chunks of type {np.ma.MaskedArray.__module__}.MaskedArray"
+    )

@@ -35,7 +35,7 @@ def histogram(
     The exponent, between them, has an axis of length one for each coordinate. `lift` and `count`
     are the backend's.
     """
-    digit = bind(COUNTS, np.dtype("i4"), np.dtype("i8"), "histogram")
+    digit = bind(COUNTS, np.dtype("i4"), np.dtype("i8"), "histogram").by(op.strategy)
     rest = weights.astype(op.element, copy=False).astype("f8")
     finite = np.isfinite(rest)
     special = None

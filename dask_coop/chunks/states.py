@@ -77,6 +77,17 @@ def blocks(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
         yield slice(begin, min(begin + length, shape[axis]))
 
 
+def boxes(shape: tuple[int, ...], room: int) -> Iterator[tuple[slice, ...]]:
+    """Yield where blocks of up to `room` elements are, each a stretch of the array in C order."""
+    steps = []
+    for n in reversed(shape):
+        steps.append(max(1, min(n, room)))
+        room //= max(1, n)
+    steps.reverse()
+    for at in np.ndindex(*(-(-n // step) for n, step in zip(shape, steps, strict=True))):
+        yield tuple(slice(i * step, (i + 1) * step) for i, step in zip(at, steps, strict=True))
+
+
 def as_lines(x: Any, axes: tuple[int, ...]) -> Any:
     """Return the array `x` with one axis in the place of the sorted `axes`, the last one."""
     kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)

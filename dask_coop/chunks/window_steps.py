@@ -18,7 +18,7 @@ from dask_coop.algebra.merges import cast
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks.backend import asarray, kind
-from dask_coop.chunks.blocks import blocks
+from dask_coop.chunks.states import boxes
 
 Array = Any
 
@@ -31,7 +31,7 @@ def move(window: Window, x: Array, halo: Array, base: State | None, room: int) -
     out = np.moveaxis(result, axis, -1)
     lines = rows.shape[:-1]
     room = max(1, room // max(1, rows.shape[-1] + before.shape[-1]))
-    for part in blocks(lines, room) if math.prod(lines) else ():
+    for part in boxes(lines, room) if math.prod(lines) else ():
         states = window.lift(np.concatenate([before[part], rows[part]], -1))
         found = tuple(field[..., before.shape[-1] :] for field in _windows(window, states))
         if base is not None:

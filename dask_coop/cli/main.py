@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dask_coop import __version__
-from dask_coop.cli import describe, info, run
+from dask_coop.cli import info, run
+from dask_coop.cli.describe import command as describe
 from dask_coop.cli.output import finish, say
 from dask_coop.errors import UserError
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dask_coop.api.install import installed
-from dask_coop.api.report import report
+from dask_coop.api.call.report import report
+from dask_coop.api.install.install import installed
 from dask_coop.errors import UserError
 
 

@@ -1,1 +1,1 @@
-"""The cross-chunk step as messages between the workers of a cluster."""
+"""Run the cross-chunk step as messages between the workers of a cluster."""

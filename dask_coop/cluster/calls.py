@@ -1,15 +1,14 @@
-"""Calls under way on a scheduler: who waits in line, whose they are, and what ends them.
+"""Track the calls under way on a scheduler: which wait in line, who owns them, and what ends them.
 
-A call is admitted when there is room for its states, and, if its workers wait for one another, when
-there is a connection to each of them; until then it waits in line, and after the configuration's
-``coop.collective.timeout`` it is a graph::
+A call starts when there is room for its states and, if its workers wait for one another, a
+connection to each of them. Until then it waits in line; after ``coop.collective.timeout`` it runs
+as a graph::
 
     client --> in line: states --> where the chunks are --> in line: connections --> rounds
 
-It ends with its caller: one that is interrupted says so, and one that is closed or killed is
-removed from the scheduler. It ends, too, when its chunks are cancelled. To distributed a call is
-work: the cluster is not idle meanwhile, and no worker that takes part is among those that an
-adaptive cluster may close.
+A call ends with its caller: an interrupted client sends a message, and the scheduler removes a
+closed or killed one. A call also ends when its chunks are cancelled. While a call runs, the cluster
+is not idle, and an adaptive cluster closes none of the call's workers.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from dask_coop.errors import Absent
 
 Answer = dict[str, Any]
 
-#: Callers that have left, of which the call may come late.
+#: How many ended calls to remember, in case their messages arrive late.
 REMEMBERED = 1000
 
-#: Seconds between two times at which a scheduler is told that it is not idle, at most.
+#: Most seconds between two resets of the scheduler's idle time.
 LOOK = 0.5
 
 
@@ -39,7 +38,7 @@ Waited = TypeVar("Waited", bound=asyncio.Future[Any])
 
 
 def owned(future: Waited) -> Waited:
-    """Return a future whose exception is retrieved, also if whoever waits for it is cancelled."""
+    """Return the future, with its exception retrieved even if its waiter is cancelled."""
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
     return future
 
@@ -51,9 +50,9 @@ class Call:
     ----------
     name : str
     seconds : float
-        How long it may wait in a line, of which workers have one for their threads.
+        How long it may wait in a line. Workers have a line for their threads.
     nbytes : int
-        What its states may take in all, or the table that a thread makes.
+        Most bytes of all its states together, or of the table that a thread makes.
     """
 
     def __init__(self, name: str, seconds: float, nbytes: int) -> None:
@@ -62,38 +61,38 @@ class Call:
 
     @property
     def message(self) -> dict[str, Any]:
-        """What makes it again elsewhere, as keywords of a message."""
+        """Keywords of a message from which the receiver rebuilds the call."""
         return {"name": self.name, "timeout": self.seconds, "nbytes": self.nbytes}
 
     def require(self) -> None:
-        """Raise if nobody waits for it any more."""
+        """Raise Absent if nobody waits for the call any more."""
         if self.is_over:
             raise Absent("its call has ended, or the worker closes")
 
 
 class Budget:
-    """Room for what all calls at a time take, first come first served.
+    """A limited resource that concurrent calls share, first come first served.
 
     Parameters
     ----------
     size : int
-    of : str
-        What it is room for, in messages.
+    resource : str
+        Its name in messages.
     """
 
-    def __init__(self, size: int, of: str) -> None:
-        self.size, self._of = size, of
+    def __init__(self, size: int, resource: str) -> None:
+        self.size, self._resource = size, resource
         self._left = size
         self._line, self._freed = asyncio.Lock(), asyncio.Event()
 
     @asynccontextmanager
     async def hold(self, size: int, seconds: float) -> AsyncIterator[None]:
-        """Wait for so much room, behind those who came before, and hold it; at most all there is.
+        """Wait in line for `size` units, at most all there are, and hold them.
 
         Raises
         ------
         Absent
-            If it has not come in so many seconds.
+            If they are not free within `seconds`.
         """
         size = min(size, self.size)
         try:
@@ -105,7 +104,7 @@ class Budget:
         except TimeoutError:
             raise Absent(
                 f"it has waited in line for {seconds:.3g} s (coop.collective.timeout): other calls "
-                f"have the {self._of}"
+                f"have the {self._resource}"
             ) from None
         try:
             yield
@@ -125,14 +124,14 @@ class Calls:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._tasks: dict[str, tuple[str, asyncio.Task[Answer]]] = {}
-        self._left: deque[str] = deque(maxlen=REMEMBERED)
-        # By the names of calls and the addresses of workers.
+        self._ended: deque[str] = deque(maxlen=REMEMBERED)
+        # Keys of chunks, by the names of calls and the addresses of workers.
         self._chunks: dict[str, Mapping[str, Any]] = {}
         self._awake: asyncio.Task[None] | None = None
 
     async def run(self, name: str, client: str, call: Coroutine[Any, Any, Answer]) -> Answer:
-        """Return the answer of a call, or one that declines if its caller leaves before."""
-        if client not in self._scheduler.clients or name in self._left:
+        """Return the answer of a call, or decline if its caller leaves first."""
+        if client not in self._scheduler.clients or name in self._ended:
             call.close()
             return _LEFT
         task = owned(asyncio.create_task(call))
@@ -143,13 +142,13 @@ class Calls:
             await asyncio.wait({task})
         finally:
             del self._tasks[name]
-            # Whoever waited here may be cancelled, too.
+            # This coroutine may itself have been cancelled.
             task.cancel()
         return _LEFT if task.cancelled() else task.result()
 
     def end(self, name: str) -> None:
-        """End a call, also one that comes later."""
-        self._left.append(name)
+        """End a call, also one that has yet to arrive."""
+        self._ended.append(name)
         if name in self._tasks:
             self._tasks[name][1].cancel()
 
@@ -161,14 +160,14 @@ class Calls:
 
     @contextmanager
     def at_work(self, name: str, chunks: Mapping[str, Any]) -> Iterator[None]:
-        """Have workers count as working, and end a call whose chunks nobody wants any more.
+        """Count workers as busy, and end the call if all its chunks are cancelled.
 
         Parameters
         ----------
         name : str
-            That of the call.
+            The call's name.
         chunks : mapping
-            By the addresses of the workers, the key of one of the chunks of each.
+            The key of one chunk of each worker, by the worker's address.
         """
         self._chunks[name] = chunks
         try:
@@ -177,19 +176,19 @@ class Calls:
             del self._chunks[name]
 
     def spared(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
-        """Return those workers that have nothing to do for a call."""
-        at_work = set().union(*self._chunks.values())
-        return [worker for worker in workers if worker.address not in at_work]
+        """Return the workers that take part in no call."""
+        busy = set().union(*self._chunks.values())
+        return [worker for worker in workers if worker.address not in busy]
 
     def _end_cancelled(self) -> None:
-        """End calls whose chunks the scheduler has forgotten: a client has cancelled them."""
+        """End calls whose chunks a client has cancelled, so that the scheduler forgot them."""
         tasks = self._scheduler.tasks
         for name, chunks in [*self._chunks.items()]:
             if not any(key in tasks for key in chunks.values()):
                 self.end(name)
 
     async def _stay_awake(self) -> None:
-        """Have the scheduler not be idle while there are calls."""
+        """Keep the scheduler from being idle while there are calls."""
         try:
             idle = self._scheduler.idle_timeout
             pause = min(LOOK, idle / 4) if idle else LOOK
@@ -199,7 +198,7 @@ class Calls:
                 await asyncio.sleep(pause)
             self._scheduler.idle_since = None
         except Exception as error:
-            # A call goes on without; it is not tried again, so that this is said once.
+            # Calls go on. There is no second try, so the log has one warning.
             logger.warning("an idle scheduler may close in the middle of a call: %s", said(error))
         else:
             self._awake = None

@@ -1,15 +1,15 @@
-"""Collectives: chunks that are in memory on a cluster, reduced or scanned in rounds of messages.
+"""Reduce and scan chunks in a cluster's memory by rounds of messages: collectives.
 
-A graph costs the scheduler its time for every task. A round costs a message a worker, whatever the
-number of chunks (`dask_coop.cluster.worker`). A reduction takes one, and a scan two::
+A graph costs the scheduler time for every task. A round costs one message a worker, whatever the
+number of chunks (`dask_coop.cluster.worker`). A reduction takes one round and a scan two::
 
     chunks --lift--> states --> here: combined --> result                              one round
 
     chunks --lift--> states --> base sums --> chunks --scan--> results                 two rounds
 
-Jobs (`dask_coop.cluster.jobs`) call the functions of the tasks (`dask_coop.graph.tasks`), so the
-results are those of the graphs. Results of scans stay where they are made, and are futures as those
-of scattered data: they are lost with their worker.
+Jobs (`dask_coop.cluster.jobs`) call the same functions as tasks do (`dask_coop.graph.tasks`), so
+results equal those of graphs. Results of scans stay on the workers that made them. Their futures
+are like those of scattered data: the results are lost with their worker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any
 from weakref import WeakSet
 
@@ -60,35 +60,35 @@ from dask_coop.errors import Declined, Incompatible, Silent
 from dask_coop.graph import config, prefixes
 from dask_coop.graph.executor import Groups
 from dask_coop.graph.grouped import Tables
-from dask_coop.graph.parts import threads_for
-from dask_coop.graph.reduce import origin
+from dask_coop.graph.layers import origin
 from dask_coop.graph.scan import group_size, lines, wrap
+from dask_coop.graph.threads import threads_for
 
-#: Tables of more bytes than this are combined between workers, and not here.
+#: Workers combine tables of more bytes than this among themselves; the client combines others.
 TREE_BYTES = 1 << 18
 
 #: States of more bytes than this in all go from worker to worker.
 THROUGH_BYTES = 1 << 20
 
-#: Base sums of more bytes than this in all are made by a worker, and not by the scheduler.
+#: A worker makes base sums of more bytes than this in all; the scheduler makes others.
 INLINE_BYTES = 1 << 15
 
-#: States of more bytes than this in all are combined by a graph, between workers.
+#: A call with states of more bytes than this in all runs as a graph.
 MOST_BYTES = 1 << 26
 
-#: The share of a worker's memory that may be taken when labels are there; it spills from 0.7 on.
-SHARE = 0.7
+#: The fraction of a worker's memory that may be in use once it has the labels; it spills from 0.7.
+FULL = 0.7
 
 Index = tuple[int, ...]
 
 
 class Collective:
-    """Runs steps on the workers that hold the chunks: a `dask_coop.graph.executor.Runner`.
+    """Run steps on the workers that hold the chunks: a `dask_coop.graph.executor.Runner`.
 
     Parameters
     ----------
     function : str
-        The public function that is called, by which the cluster's monitor tells of it.
+        The public function that the user called; the cluster's monitor shows this name.
     """
 
     def __init__(self, function: str) -> None:
@@ -103,7 +103,7 @@ class Collective:
         positional = op.monoid.positional
         groups = [(0,) * x.ndim] * len(indices)
         if len(axes) < x.ndim:
-            groups = [tuple(0 if d in axes else i for d, i in enumerate(at)) for at in indices]
+            groups = [tuple(0 if d in axes else i for d, i in enumerate(ix)) for ix in indices]
         extras: list[Any] = [None] * len(indices)
         if positional or len(axes) < x.ndim:
             origins = (origin(x.chunks, axes, i) if positional else None for i in indices)
@@ -120,7 +120,7 @@ class Collective:
         axes: tuple[int, ...],
     ) -> Groups:
         """Count the samples of an array over `axes`."""
-        # The length of some tables is known when they are made.
+        # Some tables have a length that is only known once they are made.
         nbytes = TREE_BYTES if grid.entries is None else grid.entries * op.state_bytes
         if len(axes) < arrays[0].ndim:
             nbytes = _require_small(arrays[0], axes, math.prod(grid.shape) * op.state_bytes)
@@ -136,12 +136,13 @@ class Collective:
         self, ops: Sequence[Operation], x: Array, tables: Tables
     ) -> dict[Index, list[State]]:
         """Reduce the groups of an array."""
-        first, kept = x.ndim - tables.ndim, x.ndim - tables.ndim + tables.rows
-        axes = tuple(range(kept, x.ndim))
+        first = x.ndim - tables.ndim
+        n_kept = first + tables.rows
+        axes = tuple(range(n_kept, x.ndim))
         if tables.nbytes > MOST_BYTES:
             raise Declined(f"its labels are {tables.nbytes} bytes, more than {MOST_BYTES}")
         nbytes = table_bytes = tables.n * sum(op.state_bytes for op in ops)
-        if kept:
+        if n_kept:
             nbytes = _require_small(x, axes, table_bytes)
         positional = any(op.monoid.positional for op in ops)
         indices = _indices(x)
@@ -154,18 +155,18 @@ class Collective:
             of_blocks = [(None, None)] * len(indices)
         extras = [
             Labels(
-                index[:kept],
+                index[:n_kept],
                 *of_block,
                 origin(x.chunks, axes, index) if positional else None,
             )
             for index, of_block in zip(indices, of_blocks, strict=True)
         ]
         in_any_order = all(op.monoid.commutative for op in ops)
-        tree = not kept and in_any_order and table_bytes > TREE_BYTES
+        tree = not n_kept and in_any_order and table_bytes > TREE_BYTES
         job = LiftGroups(tuple(ops), tables.rows, tables.n, threads_for(x), _declared([x]))
-        groups = [each.kept for each in extras]
-        found = self._states(job, blocks, extras, groups, nbytes, tree)
-        return {index: apart(ops, state) for index, (state,) in found.items()}
+        groups = [labels.kept for labels in extras]
+        states = self._states(job, blocks, extras, groups, nbytes, tree)
+        return {index: apart(ops, state) for index, (state,) in states.items()}
 
     def scan(
         self, op: Operation, spec: ScanSpec, source: tuple[Array, Array | None], name: str
@@ -181,16 +182,16 @@ class Collective:
         wrapped = partial(wrap, HighLevelGraph({}, {}), set(), name)
         like = wrapped({}, op, spec, x)
         keys = [(name, *index) for index in indices]
-        given = spec, threads_for(x), _declared(arrays)
+        arguments = spec, threads_for(x), _declared(arrays)
         futures = self._round(
             SCAN,
             _blocks(arrays, indices, spec.axis),
             [*zip(keys, _nbytes(like, indices), strict=True)],
             keys,
-            job=dumps(Upsweep(op, *given)),
+            job=dumps(Upsweep(op, *arguments)),
             spine=dumps(bases),
-            then=dumps(Downsweep(op, *given)),
-            places=_places(op, x, nbytes),
+            then=dumps(Downsweep(op, *arguments)),
+            places=_workers_for_bases(op, x, nbytes),
             nbytes=nbytes,
         )
         return wrapped(dict(zip(keys, futures, strict=True)), op, spec, x)
@@ -205,18 +206,18 @@ def _indices(x: Array) -> list[Index]:
 
 
 def _require_small(x: Array, axes: tuple[int, ...], state_bytes: int) -> int:
-    """Return the bytes of the states over `axes`, of so many bytes a line; decline large ones."""
+    """Return the bytes of all states over `axes`, `state_bytes` a line; decline large ones."""
     counts = (x.numblocks[d] if d in axes else x.shape[d] for d in range(x.ndim))
     nbytes = math.prod(counts) * state_bytes
     if nbytes > MOST_BYTES:
         raise Declined(f"its states are {nbytes} bytes, more than {MOST_BYTES}")
-    # Those of lines whose number is not known may be as many.
+    # A number of lines that is not known may be as large as that.
     return MOST_BYTES if math.isnan(nbytes) else nbytes
 
 
-def _places(op: Operation, x: Array, nbytes: int) -> int:
-    """Return how many workers make base sums of so many bytes; 0 if the scheduler is to."""
-    # What is not of this library has no business in the scheduler.
+def _workers_for_bases(op: Operation, x: Array, nbytes: int) -> int:
+    """Return how many workers make base sums of `nbytes` in all; 0 for the scheduler."""
+    # A user's code must not run in the scheduler.
     if op.monoid.lift is None and nbytes <= INLINE_BYTES:
         return 0
     return math.ceil(nbytes / prefixes.TAKEN_BYTES) if x.ndim > 1 and nbytes else 1
@@ -227,7 +228,7 @@ def _is_large(op: Operation, grid: BinSpec) -> bool:
 
 
 def _nbytes(x: Array, indices: Sequence[Index]) -> list[int]:
-    """Return the bytes of blocks; -1 where a size is not known."""
+    """Return the bytes of each block, -1 where a size is not known."""
     sizes = reduce(np.multiply.outer, map(np.asarray, x.chunks)) * x.dtype.itemsize
     known = np.where(np.isnan(sizes), -1, sizes)
     return [int(known[index]) for index in indices]
@@ -236,10 +237,9 @@ def _nbytes(x: Array, indices: Sequence[Index]) -> list[int]:
 def _blocks(
     arrays: Sequence[Array], indices: Sequence[Index], axis: int | None = None
 ) -> list[tuple[Future, ...]]:
-    """Return the futures of blocks that belong together, done.
+    """Return the futures of each chunk's blocks, one an array, after waiting for all of them.
 
-    Of an array with fewer dimensions than the first, they are those along its leading axes, or
-    along `axis`.
+    An array with fewer dimensions than the first is indexed by the leading axes, or by `axis`.
     """
     most = config.get("coop.collective.chunks", config.COUNT)
     if len(indices) > most:
@@ -250,10 +250,10 @@ def _blocks(
     columns = []
     with relying(), uncollected(len(indices)):
         for array in arrays:
-            own: Sequence[Index] = indices
+            of_array: Sequence[Index] = indices
             if array.ndim < len(indices[0]):
-                own = [i[: array.ndim] if axis is None else (i[axis],) for i in indices]
-            columns.append(_futures(array, own))
+                of_array = [i[: array.ndim] if axis is None else (i[axis],) for i in indices]
+            columns.append(_futures(array, of_array))
     every = [future for column in columns for future in column]
     _require_one_client(every)
     with relying():
@@ -267,41 +267,43 @@ def _blocks(
 def _with_labels(
     blocks: Sequence[tuple[Future, ...]], labels: Sequence[tuple[Any, Any]]
 ) -> list[tuple[Future, ...]]:
-    """Return the futures of chunks with those of their labels, sent to where the chunks are.
+    """Send labels to the workers of the chunks; return each chunk's futures with its labels'.
 
-    They are data as scattered data is: opaque to the scheduler, and once for all chunks of a worker
-    that have the same.
+    Labels are scattered data, opaque to the scheduler. Chunks of a worker with the same labels
+    use one copy of them.
     """
     client, name = blocks[0][0].client, f"labels-{uuid.uuid4().hex}"
     who_has = client.who_has([future for (future,) in blocks])
     workers = client.scheduler_info(n_workers=-1)["workers"]
-    taken: Counter[str] = Counter()
-    to: dict[str, dict[Any, Any]] = {}
+    n_chunks: Counter[str] = Counter()
+    data_of: dict[str, dict[Any, Any]] = {}
     keys: list[tuple[str, Any]] = []
     for (future,), (codes, places) in zip(blocks, labels, strict=True):
         if not (holders := who_has.get(future.key)):
             raise Declined(f"chunk {future.key} is not in memory")
-        # Of those that run the one with the least to do; the scheduler says why there is none.
-        able = [each for each in holders if workers.get(each, {}).get("status") == "running"]
-        worker = min(able or holders, key=lambda each: (taken[each], each))
-        taken[worker] += 1
+        # The running worker with the fewest chunks; if none runs, the scheduler says why.
+        running = [a for a in holders if workers.get(a, {}).get("status") == "running"]
+        worker = min(running or holders, key=lambda a: (n_chunks[a], a))
+        n_chunks[worker] += 1
         # Blocks with the same labels have one array of codes.
         key = name, worker, id(codes[0])
-        to.setdefault(worker, {})[key] = codes, places
+        data_of.setdefault(worker, {})[key] = codes, places
         keys.append((worker, key))
-    for worker, data in to.items():
+    for worker, data in data_of.items():
         _require_room(worker, workers.get(worker, {}), sum(map(_label_bytes, data.values())))
 
     async def send() -> list[dict[Any, Future]]:
-        sent = (client._scatter(data, workers=[worker]) for worker, data in to.items())
-        found: list[dict[Any, Future]] = await asyncio.gather(*sent)
-        return found
+        sent = (client._scatter(data, workers=[worker]) for worker, data in data_of.items())
+        futures: list[dict[Any, Future]] = await asyncio.gather(*sent)
+        return futures
 
     try:
-        futures = dict(zip(to, client.sync(send), strict=True))
+        futures = dict(zip(data_of, client.sync(send), strict=True))
     except OSError as error:
         raise Declined(f"labels cannot be sent to a worker: {error}") from error
-    return [(*each, futures[of][key]) for each, (of, key) in zip(blocks, keys, strict=True)]
+    return [
+        (*block, futures[worker][key]) for block, (worker, key) in zip(blocks, keys, strict=True)
+    ]
 
 
 def _label_bytes(labels: tuple[Any, Any]) -> int:
@@ -310,17 +312,16 @@ def _label_bytes(labels: tuple[Any, Any]) -> int:
 
 
 def _require_room(worker: str, info: Mapping[str, Any], nbytes: int) -> None:
-    """Decline if a worker has no room for labels that it is to keep while a call lasts."""
-    limit, taken = info.get("memory_limit"), info.get("metrics", {}).get("memory", 0)
-    if limit and taken + nbytes > SHARE * limit:
+    """Decline if a worker has no room for the labels, which it keeps while the call lasts."""
+    limit, used = info.get("memory_limit"), info.get("metrics", {}).get("memory", 0)
+    if limit and used + nbytes > FULL * limit:
         raise Declined(
-            f"worker {worker} has no room for labels of {nbytes} bytes: it has taken {taken} of "
-            f"{limit}"
+            f"worker {worker} has no room for labels of {nbytes} bytes: it uses {used} of {limit}"
         )
 
 
 def _require_one_client(futures: Sequence[Future]) -> None:
-    """Raise unless all futures belong to one client, which can wait."""
+    """Raise unless all futures belong to one client that is not asynchronous."""
     client = futures[0].client
     if any(future.client is not client for future in futures):
         raise Declined("its chunks belong to several clients")
@@ -351,10 +352,10 @@ def _states(
     nbytes: int,
     tree: bool = False,
 ) -> Groups:
-    """Have the states of chunks made, and combine those of each group."""
+    """Request the states of chunks from the workers, and combine those of each group."""
     numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     group_of = np.array([numbers[group] for group in groups]) if len(numbers) > 1 else None
-    found = ask(
+    answers = ask(
         REDUCE,
         blocks,
         extras,
@@ -363,7 +364,7 @@ def _states(
         groups=b"" if group_of is None else pickle.dumps(group_of),
         nbytes=nbytes,
     )
-    states = combined_groups(job.ops, [part for each in found for part in each], group_of)
+    states = combined_groups(job.ops, [*chain.from_iterable(answers)], group_of)
     return {groups[number]: [state] for number, state in states.items()}
 
 
@@ -375,7 +376,7 @@ def _round(
     outputs: Sequence[Any] = (),
     **message: Any,
 ) -> list[Any]:
-    """Ask the scheduler for a round; return the states that come back, or futures of outputs."""
+    """Request a round from the scheduler; return the states of chunks, or futures of `outputs`."""
     message |= {"function": function, "timeout": timeout()}
     with relying():
         client = blocks[0][0].client
@@ -383,10 +384,10 @@ def _round(
         require(blocks[0][0])
         _prepare(client, message["timeout"])
         with uncollected(len(blocks)):
-            keys = ([future.key for future in each] for each in blocks)
+            keys = ([future.key for future in of_chunk] for of_chunk in blocks)
             items = [*zip(range(len(blocks)), keys, extras, strict=True)]
-            # Pickles of many keys that are alike are small, and quick to make.
-            message["items"] = [pickle.dumps(some) for some in sliced(items)]
+            # One pickle of many similar keys is small, and quick to make.
+            message["items"] = [pickle.dumps(batch) for batch in sliced(items)]
         answer, futures = client.sync(_ask, client, handler, outputs, message)
     if answer is None:
         _prepared.discard(client)
@@ -396,12 +397,12 @@ def _round(
     if answer["status"] == "error":
         _, exception, traceback = clean_exception(answer["exception"], answer["traceback"])
         raise exception.with_traceback(traceback)
-    found: list[Any] = futures if outputs else [*answer["states"]]
-    return found
+    results: list[Any] = futures if outputs else [*answer["states"]]
+    return results
 
 
 def _reason_of(answer: Mapping[str, Any]) -> Declined:
-    """Return what to raise for an answer that declines."""
+    """Return the exception for an answer that declines."""
     if answer.get("is_incompatible"):
         return Incompatible(answer["reason"])
     return (Silent if answer.get("is_silent") else Declined)(answer["reason"])
@@ -411,71 +412,71 @@ async def _ask(
     client: Client, handler: str, outputs: Sequence[Any], message: dict[str, Any]
 ) -> tuple[dict[str, Any] | None, list[Future]]:
     """Return the scheduler's answer, and the futures of outputs."""
-    leaving = _Leaving(client)
-    made = (_Output(key, client, leaving) for key in outputs)
-    # If no future can be made, the scheduler is not asked for anything.
-    futures: list[Future] = [*islice(made, 1)]
-    asked = asyncio.ensure_future(getattr(client.scheduler, handler)(**signed(message)))
-    asked.add_done_callback(partial(_hold, futures))
+    releases = _Releases(client)
+    remaining = (_Output(key, client, releases) for key in outputs)
+    # If no future can be made, nothing is requested from the scheduler.
+    futures: list[Future] = [*islice(remaining, 1)]
+    request = asyncio.ensure_future(getattr(client.scheduler, handler)(**signed(message)))
+    request.add_done_callback(partial(_hold, futures))
     try:
-        # What takes longer than messages do leaves time to make the futures.
-        await asyncio.wait({asked}, timeout=0.002)
+        # A round that takes longer than its messages leaves time to make the futures.
+        await asyncio.wait({request}, timeout=0.002)
         while len(futures) < len(outputs):
             with uncollected(len(outputs)):
-                futures += islice(made, SLICE)
+                futures += islice(remaining, SLICE)
             await asyncio.sleep(0)
-        await asyncio.wait({asked})
+        await asyncio.wait({request})
     except asyncio.CancelledError:
         _leave(client, message["name"])
         raise
     finally:
         # All of them, also if the caller is interrupted meanwhile.
-        futures += made
-    answer = asked.result()
+        futures += remaining
+    answer = request.result()
     if client.status in ("closing", "closed"):
-        # Which the graph could not run on either.
+        # The graph could not run on this client either.
         raise CommClosedError(f"the client was closed in the middle of {handler}")
     return answer, futures
 
 
-#: What schedulers are being told.
-_telling: set[asyncio.Future[Any]] = set()
+#: Messages to schedulers that are under way; asyncio itself keeps only weak references.
+_sending: set[asyncio.Future[Any]] = set()
 
 
 def _leave(client: Client, name: str) -> None:
-    """Tell the scheduler that nobody waits for a call any more; wait for no answer."""
-    told = asyncio.ensure_future(getattr(client.scheduler, LEAVE)(**signed({"name": name})))
-    _telling.add(told)
-    told.add_done_callback(_telling.discard)
-    told.add_done_callback(lambda done: done.cancelled() or done.exception())
+    """Send the scheduler a message that nobody waits for the call; wait for no answer."""
+    sent = asyncio.ensure_future(getattr(client.scheduler, LEAVE)(**signed({"name": name})))
+    _sending.add(sent)
+    sent.add_done_callback(_sending.discard)
+    sent.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 class _Output(Future):  # type: ignore[misc]
-    """The future of one of many results, which are mostly let go of together.
+    """The future of one of many results, which are mostly released together.
 
-    A plain one then wakes the client's event loop, and sends the scheduler a message, by itself.
+    A plain future wakes the client's event loop and sends the scheduler a message of its own.
     """
 
     _cleared: bool
 
-    def __init__(self, key: Any, client: Client, leaving: _Leaving) -> None:
-        self._leaving = leaving
+    def __init__(self, key: Any, client: Client, releases: _Releases) -> None:
+        self._releases = releases
         super().__init__(key, client)
-        # Nobody has it before it is there, and what is lost by then is told later.
+        # Users get the future after the round; a result lost by then is reported later.
         self._state.finish()
 
     def release(self) -> None:
-        """Let go of the result; distributed calls this, from any thread."""
+        """Release the result; distributed calls this, from any thread."""
         self._verify_initialized()
         if not self._cleared and self.client.generation == self._generation:
             self._cleared = True
-            self._leaving.add(self.key)
+            self._releases.add(self.key)
 
 
-class _Leaving:
-    """The keys of futures that are gone, on their way to the scheduler.
+class _Releases:
+    """The keys of released futures, to be sent to the scheduler together.
 
-    There is no lock: a thread may delete futures wherever it is, also here.
+    There is no lock, because garbage collection may delete futures while this very code runs.
     """
 
     def __init__(self, client: Client) -> None:
@@ -484,9 +485,9 @@ class _Leaving:
         self._is_due = False
 
     def add(self, key: Any) -> None:
-        """Release a key soon, with all that are added until then."""
+        """Release a key soon, together with all keys added until then."""
         self._keys.append(key)
-        # What finds `_release` due has added its key before that begins to take them.
+        # Append first: a pending `_release` has not begun to take keys, so it takes this one.
         if not self._is_due:
             self._is_due = True
             self._client.loop.add_callback(self._release)
@@ -494,33 +495,33 @@ class _Leaving:
     def _release(self) -> None:
         self._is_due = False
         client = self._client
-        gone: list[Any] = []
+        released: list[Any] = []
         with client._refcount_lock:
-            while self._keys and len(gone) < SLICE:
+            while self._keys and len(released) < SLICE:
                 key = self._keys.popleft()
                 client.refcount[key] -= 1
                 if client.refcount[key] == 0:
                     del client.refcount[key]
-                    gone.append(key)
-        for key in gone:
+                    released.append(key)
+        for key in released:
             if (state := client.futures.pop(key, None)) is not None:
                 state.cancel()
-        if gone and client.status != "closed":
-            message = {"op": "client-releases-keys", "keys": gone, "client": client.id}
+        if released and client.status != "closed":
+            message = {"op": "client-releases-keys", "keys": released, "client": client.id}
             client._send_to_scheduler(message)
         if self._keys and not self._is_due:
-            # What the scheduler gets at a time it lets go of at a time.
+            # The scheduler releases all keys of a message at once: leave pauses for others.
             self._is_due = True
             client.loop.call_later(0.02, self._release)
 
 
-def _hold(futures: list[Future], asked: asyncio.Task[Any]) -> None:
-    """Hold futures, as an argument, until their round ends, also if the caller is interrupted.
+def _hold(futures: list[Future], request: asyncio.Task[Any]) -> None:
+    """Keep futures alive, as an argument, until their round ends, even if the caller leaves.
 
-    Let go before, they would be unknown to the scheduler, which then keeps what is made for them.
+    Keys released earlier would be unknown to the scheduler, which would then keep the results.
     """
-    if not asked.cancelled():
-        asked.exception()
+    if not request.cancelled():
+        request.exception()
 
 
 #: The clients that have registered the plugins.
@@ -528,7 +529,7 @@ _prepared: WeakSet[Client] = WeakSet()
 
 
 def _prepare(client: Client, seconds: float) -> None:
-    """Let a client's cluster take part in rounds."""
+    """Register the plugins with a client's cluster, once a client."""
     if client in _prepared:
         return
     require(client)
@@ -536,14 +537,14 @@ def _prepare(client: Client, seconds: float) -> None:
         if client.sync(_register, client, seconds):
             _prepared.add(client)
     except (OSError, ValueError) as error:
-        # A worker died of late, or the scheduler takes no plugins.
+        # A worker has just died, or the scheduler takes no plugins.
         raise Declined(f"the cluster cannot be made to take part: {error}") from error
 
 
 async def _register(client: Client, seconds: float) -> bool:
-    """Register the plugins, and tell whether all workers have said in time that they have theirs.
+    """Register the plugins; return whether all workers confirmed theirs in time.
 
-    A worker that is silent may have no part in what is to be done.
+    A silent worker is no error, as it may hold none of the chunks.
     """
     await client.register_plugin(SchedulerRounds())
     workers = asyncio.ensure_future(client.register_plugin(WorkerRounds()))

@@ -1,4 +1,4 @@
-"""Sums up what servers have counted, for tables; a fault while it does so is a warning."""
+"""Sum up the counters of servers for tables; a fault meanwhile is only a warning."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from dask.utils import format_bytes, format_time
@@ -17,10 +18,13 @@ from dask_coop.meters import PREFIX
 #: The topic of the events: ``client.get_events("dask_coop")``.
 TOPIC = "dask_coop"
 
+#: The fallbacks that are shown, at most.
+_MOST = 20
+
 
 @contextmanager
 def showing() -> Iterator[None]:
-    """Have what fails within be a warning: of each fault one a process."""
+    """Turn exceptions raised within into warnings in the log, each fault once a process."""
     try:
         yield
     except Exception as error:
@@ -33,17 +37,17 @@ def _warn(fault: str) -> None:
 
 
 def totals(server: Scheduler | Worker) -> dict[str, dict[str, float]]:
-    """Return what is counted of each activity, by its unit."""
-    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(int))
-    for kept in (server.digests_total, getattr(server, "cumulative_worker_metrics", {})):
-        for key, value in kept.items():
+    """Return the counters of each activity, by unit."""
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(int))
+    for digests in (server.digests_total, getattr(server, "cumulative_worker_metrics", {})):
+        for key, value in digests.items():
             if isinstance(key, tuple) and len(key) > 2 and str(key[-2]).startswith(PREFIX):
-                found[key[-2].removeprefix(PREFIX)][key[-1]] += value
-    return dict(sorted(found.items()))
+                sums[key[-2].removeprefix(PREFIX)][key[-1]] += value
+    return dict(sorted(sums.items()))
 
 
-#: How what is counted in a unit is written.
-WRITTEN: dict[str, Callable[[float], str]] = {
+#: The function that formats a count, by its unit.
+FORMATS: dict[str, Callable[[float], str]] = {
     "count": lambda n: f"{n:,.0f}",
     "seconds": format_time,
     "bytes": lambda n: str(format_bytes(int(n))),
@@ -51,20 +55,20 @@ WRITTEN: dict[str, Callable[[float], str]] = {
 
 
 def summary(scheduler: Scheduler) -> Iterator[str]:
-    """Yield lines of all that was counted since the scheduler started, and the last fallbacks."""
+    """Yield lines with all counters since the scheduler started, and the last fallbacks."""
     yield "dask_coop, since the scheduler started"
     for activity, units in totals(scheduler).items():
-        told = (f"{WRITTEN[unit](units[unit]):>12} {unit}" for unit in WRITTEN if unit in units)
-        yield f"  {activity:24}{' '.join(told)}"
+        columns = (f"{FORMATS[unit](units[unit]):>12} {unit}" for unit in FORMATS if unit in units)
+        yield f"  {activity:24}{' '.join(columns)}"
     for event in fallbacks(scheduler):
         yield f"  {event['function']} ran as a graph: {event['reason']}"
 
 
-def fallbacks(scheduler: Scheduler, most: int = 20) -> list[dict[str, Any]]:
-    """Return the events of the last fallbacks, with when they were, the last one first."""
-    told = (
+def fallbacks(scheduler: Scheduler) -> list[dict[str, Any]]:
+    """Return the events of the last fallbacks with their times, the latest first."""
+    events = (
         {"time": when, **event}
         for when, event in reversed(scheduler.get_events(TOPIC))
         if isinstance(event, dict) and event.get("action") == "fallback"
     )
-    return [event for event, _ in zip(told, range(most), strict=False)]
+    return [*islice(events, _MOST)]

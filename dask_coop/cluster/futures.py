@@ -1,4 +1,4 @@
-"""Futures of any client: whose they are, and when they are done."""
+"""Find the client that futures belong to, and wait until they are done."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from distributed import Client, Future
 def wait(futures: Sequence[Future]) -> None:
     """Wait until all futures of a client are done.
 
-    `distributed.wait` does so of the current client. To make one the current one changes Dask's
-    configuration for all threads, and two of them may leave it changed.
+    `distributed.wait` serves only the current client, and making a client current changes Dask's
+    configuration for all threads: two threads that do so may leave it changed.
     """
     if not futures:
         return
@@ -28,12 +28,12 @@ def wait(futures: Sequence[Future]) -> None:
 
 
 def is_persisted(x: Any) -> bool:
-    """Tell whether all chunks of an array are futures."""
+    """Return whether all chunks of an array are futures."""
     return all(isinstance(node, Future) for node in dict(x.__dask_graph__()).values())
 
 
 def client_of(collections: Sequence[Any]) -> Client | None:
-    """Return the client that futures in the graphs of some collections belong to."""
+    """Return the client of the first future in the graphs of collections, or None."""
     for collection in collections:
         for node in collection.__dask_graph__().values():
             if isinstance(node, Future):

@@ -1,14 +1,14 @@
-"""One worker a host: its tasks and its part in rounds, on all GPUs that its process sees.
+"""One worker a host: run its tasks and rounds on all GPUs that its process sees.
 
-Any thread of the worker does any task, on the GPU where most bytes of its inputs lie, to which
-others are copied first; what has none on a GPU goes where the fewest tasks are under way, and of
-such GPUs to the one with the least in its memory::
+Each task runs on the GPU that holds most bytes of its inputs; the other inputs are copied there
+first. A task without inputs on a GPU goes to the GPU with the fewest running tasks and, among
+those, the least memory in use::
 
     worker: task becomes "executing" --> OnGpu(task) --> thread: GPU chosen, inputs brought --> task
 
-In a round all chunks of the worker are one launch over its GPUs (`chunks.cupy.multichunk`), so one
-message goes to a host and one comes back. Where no launch does what is asked, or takes these GPUs,
-the chunks of each GPU are done by a thread of its own: `by_gpu`.
+In a round all chunks of the worker are one launch over its GPUs (`chunks.cupy.multichunk`), so the
+host receives one message and sends one. Where no such launch exists for the operation or the GPUs,
+one thread a GPU handles the chunks there: `by_gpu`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from distributed import Worker, WorkerPlugin
 from dask_coop import chunks
 from dask_coop.graph.inputs import bring, hands_on, held
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 class WorkerGpus(WorkerPlugin):  # type: ignore[misc]
-    """Has a worker use all GPUs that its process sees, until it closes.
+    """Make a worker use all GPUs that its process sees, until it closes.
 
     Parameters
     ----------
     timeout : float
-        Seconds that a GPU waits for the others in a launch of several.
+        Seconds that a GPU waits for the others in a launch over several GPUs.
     """
 
     name = "dask-coop-gpus"
@@ -48,7 +48,7 @@ class WorkerGpus(WorkerPlugin):  # type: ignore[misc]
         self._lock = threading.Lock()
 
     def setup(self, worker: Worker) -> None:
-        """Let the GPUs reach one another, and share launches; distributed calls this."""
+        """Connect the GPUs for copies and for launches over several; distributed calls this."""
         self._tasks = worker.state.tasks
         self._gpus = _peers()
         self._devices = range(self._gpus.count())
@@ -56,22 +56,22 @@ class WorkerGpus(WorkerPlugin):  # type: ignore[misc]
         _share(self._devices, self._timeout)
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
-        """Have a task that is about to begin run on a GPU; distributed calls this."""
+        """Wrap a task that is about to run so that it chooses a GPU; distributed calls this."""
         if finish == "executing":
             task = self._tasks[key]
-            # What runs in the event loop has no thread, and so no GPU, of its own.
+            # Coroutines run in the event loop, whose thread has no current GPU to choose.
             if not task.run_spec.is_coro and not isinstance(task.run_spec, OnGpu):
                 task.run_spec = OnGpu(task.run_spec, self)
 
     @contextmanager
     def taking(self, task: Any, data: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        """Make a GPU the current one for a task; yield the task and its inputs, brought there."""
+        """Make a GPU current for a task; yield the task and its inputs, copied to that GPU."""
         if hands_on(task, data):
             yield task, data
             return
-        there = held(self._gpus, task, data)
-        most = max(there.values(), default=0)
-        best = [gpu for gpu, size in there.items() if size == most] or self._devices
+        nbytes = held(self._gpus, task, data)
+        most = max(nbytes.values(), default=0)
+        best = [gpu for gpu, size in nbytes.items() if size == most] or self._devices
         with self._lock:
             gpu = min(best, key=lambda gpu: (self._doing[gpu], self._gpus.used(gpu), gpu))
             self._doing[gpu] += 1
@@ -84,7 +84,7 @@ class WorkerGpus(WorkerPlugin):  # type: ignore[misc]
 
 
 class OnGpu:
-    """A task of a worker's, which chooses its GPU when it is called; to distributed, a task."""
+    """A worker's task that chooses its GPU when it is called; distributed takes it for a task."""
 
     is_coro = False
 
@@ -92,50 +92,51 @@ class OnGpu:
         self._task, self._gpus = task, gpus
 
     def __call__(self, data: Mapping[Any, Any]) -> Any:
-        """Do the task."""
+        """Run the task."""
         with self._gpus.taking(self._task, data) as (task, brought):
             return task(brought)
 
     def __repr__(self) -> str:
-        """Return what is said of the task where it fails."""
+        """Return the task's own repr, which distributed logs if the task fails."""
         return repr(self._task)
 
 
 def by_gpu(
-    function: Callable[..., Made], blocks: Sequence[Any], *rest: Sequence[Any]
-) -> list[tuple[Sequence[int], Made]]:
-    """Call a function with the chunks of each GPU, in a thread for each, where that is current.
+    function: Callable[..., Result], blocks: Sequence[Any], *arguments: Sequence[Any]
+) -> list[tuple[Sequence[int], Result]]:
+    """Call a function with the chunks of each GPU, in one thread a GPU, which is current there.
 
     Parameters
     ----------
     function : callable
-        Called with some of `blocks`, and of each of `rest`.
+        Called with a subset of `blocks`, and of each of `arguments`.
     blocks : sequence of sequences of arrays
-        Those of each chunk. It belongs to the GPU of the first, to which the others are copied.
-    *rest : sequences
-        What goes with each chunk.
+        The blocks of each chunk. A chunk belongs to the GPU of its first block; its other blocks
+        are copied there.
+    *arguments : sequences
+        One entry a chunk each.
 
     Returns
     -------
     list of tuples
-        The numbers of the chunks of a call, and what it returned.
+        For each call, the indices of its chunks in `blocks`, and its result.
     """
     if chunks.kind(blocks[0][0]) != "cupy":
-        return [(range(len(blocks)), function(blocks, *rest))]
+        return [(range(len(blocks)), function(blocks, *arguments))]
     gpus, owners = _peers(), dict[int, list[int]]()
     for i, block in enumerate(blocks):
         owners.setdefault(gpus.device_of(block[0]), []).append(i)
 
-    def call(gpu: int, own: list[int]) -> tuple[list[int], Made]:
+    def call(gpu: int, indices: list[int]) -> tuple[list[int], Result]:
         gpus.use(gpu)
-        _, mine = bring(gpus, gpu, None, [blocks[i] for i in own])
-        return own, function(mine, *([each[i] for i in own] for each in rest))
+        _, brought = bring(gpus, gpu, None, [blocks[i] for i in indices])
+        return indices, function(brought, *([values[i] for i in indices] for values in arguments))
 
     if len(owners) == 1:
-        return [call(*one) for one in owners.items()]
+        return [call(*item) for item in owners.items()]
     with ThreadPoolExecutor(len(owners), "Dask-Coop-GPU") as pool:
-        calls = [pool.submit(partial(copy_context().run, call, *one)) for one in owners.items()]
-    return [each.result() for each in calls]
+        calls = [pool.submit(partial(copy_context().run, call, *item)) for item in owners.items()]
+    return [future.result() for future in calls]
 
 
 def _peers() -> Any:

@@ -1,16 +1,16 @@
-"""What a worker does with all its chunks at a time: the jobs of a round of messages.
+"""Jobs: the work of a worker on all its chunks in a round of messages.
 
-A job is called with the blocks of some chunks, of the dtypes that their arrays declare
-(`as_declared`), and with what goes with each: where it is in the array, or its base sum. One that
-reduces returns `Stacked` states, in NumPy, and a memo. A state may be that of several chunks, and
-has the number of the first.
+A job is called with the blocks of chunks, in the dtypes that their arrays declare (`as_declared`),
+and with one extra value a chunk: its position in the array, or its base sum. A job that reduces
+returns `Stacked` states, in NumPy, and a memo. A state of several chunks has the number of the
+first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, zip_longest
+from itertools import chain, pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,24 +28,24 @@ from dask_coop.graph.prefixes import base_of, stacked
 #: The blocks of one chunk: of the array, then of its mask, weights, head flags or coordinates.
 Blocks = Sequence[Any]
 
-#: States of more bytes than this are combined where they are made.
+#: A worker combines its states of more bytes than this before it sends them.
 LARGE_STATE_BYTES = 1 << 10
 
 
 class Stacked(NamedTuple):
-    """States of one shape, along the first axis of each field, and the numbers of their chunks."""
+    """States of one shape, stacked along the first axis, and the numbers of their chunks."""
 
     numbers: Any
     fields: State
 
     def of(self, numbers: Any) -> Stacked:
-        """Return the states of some chunks, where all are in the order of their numbers."""
+        """Return the states of the chunks in `numbers`; states must be sorted by number."""
         rows = np.searchsorted(self.numbers, numbers)
         rows = rows[self.numbers[np.minimum(rows, len(self.numbers) - 1)] == numbers]
         return Stacked(self.numbers[rows], tuple(field[rows] for field in self.fields))
 
 
-#: What a backend that reduces some chunks wants to see again when it scans them, if anything.
+#: Bytes that a backend makes while it reduces chunks and needs again to scan them; often empty.
 Memo = bytes
 
 Reduced = tuple[list[Stacked], Memo]
@@ -53,7 +53,7 @@ Reduced = tuple[list[Stacked], Memo]
 
 @dataclass(frozen=True)
 class Lift:
-    """Reduces chunks over `axes`; what goes with a chunk is its group and its origin, or None."""
+    """Reduce chunks over `axes`. The extra of a chunk is its group and its origin, or None."""
 
     op: Operation
     axes: tuple[int, ...]
@@ -62,7 +62,7 @@ class Lift:
 
     @property
     def ops(self) -> tuple[Operation, ...]:
-        """What the states are of."""
+        """The operations of the states."""
         return (self.op,)
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
@@ -97,7 +97,7 @@ class Lift:
 
 @dataclass(frozen=True)
 class Count:
-    """Counts samples into the bins of `grid`; what goes with a chunk is its group."""
+    """Count samples into the bins of `grid`. The extra of a chunk is its group."""
 
     op: Operation
     grid: Any
@@ -107,7 +107,7 @@ class Count:
 
     @property
     def ops(self) -> tuple[Operation, ...]:
-        """What the states are of."""
+        """The operations of the states."""
         return (self.op,)
 
     def __call__(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> Reduced:
@@ -120,8 +120,8 @@ class Count:
 
     def _one_by_one(self, blocks: Sequence[Blocks], extras: Sequence[Any]) -> list[Stacked]:
         states = []
-        for each in blocks:
-            samples, weights = (each[:-1], each[-1]) if self.weighted else (each, None)
+        for of_chunk in blocks:
+            *samples, weights = of_chunk if self.weighted else (*of_chunk, None)
             state = tasks.count(
                 *samples, op=self.op, grid=self.grid, weights=weights, threads=self.threads
             )
@@ -130,17 +130,17 @@ class Count:
 
 
 class Labels(NamedTuple):
-    """What goes with a chunk of which groups are reduced.
+    """The extra of a chunk whose groups are reduced.
 
     Attributes
     ----------
     kept : tuple of int
-        Which block it is along the axes that are kept.
+        The index of the chunk's block along the axes that are kept.
     codes : tuple of (numpy.ndarray, int), optional
-        The codes of its labels, and how many groups they are of; if there are none, they and the
-        places are a block beside the chunk.
+        The codes of its labels, and the number of their groups; if None, codes and places come as
+        a second block of the chunk.
     places : numpy.ndarray or slice, optional
-        Where these are among all groups.
+        The positions of its groups among all groups.
     origin : Origin or None
     """
 
@@ -152,15 +152,15 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True)
 class LiftGroups:
-    """Reduces the groups of chunks by several operations; with each chunk go its `Labels`.
+    """Reduce the groups of chunks by several operations. The extra of a chunk is its `Labels`.
 
     Attributes
     ----------
     ops : tuple of Operation
     rows : int
-        How many label axes are kept.
+        Number of label axes that are kept.
     n : int
-        How many groups there are in all chunks.
+        Number of groups in all chunks.
     """
 
     ops: tuple[Operation, ...]
@@ -180,7 +180,7 @@ class LiftGroups:
         for i, ((x, *sent), labels) in enumerate(zip(blocks, extras, strict=True)):
             of_chunk: Any = sent[0] if sent else (labels.codes, labels.places)
             codes, places = of_chunk
-            own = grouped.lift(
+            lifted = grouped.lift(
                 ops=self.ops,
                 block=x,
                 codes=codes,
@@ -193,17 +193,17 @@ class LiftGroups:
                 numbers[key] = i
                 totals[key] = [
                     grouped.empty(op, state, self.n)
-                    for op, state in zip(self.ops, own, strict=True)
+                    for op, state in zip(self.ops, lifted, strict=True)
                 ]
-            for op, total, state in zip(self.ops, totals[key], own, strict=True):
+            for op, total, state in zip(self.ops, totals[key], lifted, strict=True):
                 grouped.put_in(op, total, state, slice(None), places)
-        states = (tuple(field for state in each for field in state) for each in totals.values())
+        states = (tuple(chain.from_iterable(of_ops)) for of_ops in totals.values())
         return stack(numbers.values(), states)
 
 
 @dataclass(frozen=True)
 class Upsweep:
-    """Reduces chunks along the axis of a scan."""
+    """Reduce chunks along the axis of a scan."""
 
     op: Operation
     spec: ScanSpec
@@ -228,16 +228,16 @@ class Upsweep:
 
 @dataclass(frozen=True)
 class Spine:
-    """Makes the base sums of the chunks of lines out of their states, in one place.
+    """Make the base sums of chunks from their states, all in one process.
 
     Attributes
     ----------
     lines : tuple of int
-        How many chunks each line has; chunks are numbered line by line, in the order of the scan.
+        Number of chunks of each line; chunks are numbered line by line, in the order of the scan.
     restarts : bool
-        Whether the states are those of a scan that restarts.
+        Whether the scan restarts at head flags.
     group : int
-        How many of them are combined one after the other, as in the graph.
+        Number of states that are combined one after the other, as in the graph.
     """
 
     op: Operation
@@ -245,18 +245,18 @@ class Spine:
     restarts: bool
     group: int
 
-    def __call__(self, parts: Iterable[Stacked]) -> list[Stacked]:
-        """Return what comes before each chunk but the first of a line.
+    def __call__(self, batches: Iterable[Stacked]) -> list[Stacked]:
+        """Return the base of every chunk except the first of each line.
 
         Parameters
         ----------
-        parts : iterable of Stacked
+        batches : iterable of Stacked
             A state for every chunk.
         """
         op = replace(self.op, monoid=segmented(self.op.monoid)) if self.restarts else self.op
         ends = np.cumsum((0, *self.lines))
         bases = []
-        for numbers, fields in merged(parts):
+        for numbers, fields in merged(batches):
             # The chunks of a line have states of one shape.
             for start, stop in pairwise(np.searchsorted(numbers, ends)):
                 if stop - start < 2:
@@ -269,7 +269,7 @@ class Spine:
 
 @dataclass(frozen=True)
 class Downsweep:
-    """Scans chunks; what goes with each is its base, None at the start of a line."""
+    """Scan chunks, each from its base, which is None at the start of a line."""
 
     op: Operation
     spec: ScanSpec
@@ -279,16 +279,16 @@ class Downsweep:
     def __call__(
         self, blocks: Sequence[Blocks], bases: Sequence[State | None], memo: Memo
     ) -> list[Any]:
-        """Return the results of every chunk, which a GPU may still be working at."""
+        """Return the result of every chunk; a GPU may still be computing it."""
         if memo:
             xs = [x for (x,) in blocks]
             results: list[Any] = chunks.backend_of(xs[0]).downsweep(
                 self.op, self.spec, xs, bases, memo
             )
             return results
-        made = by_gpu(self._one_by_one, blocks, bases)
-        of_chunks = {i: y for own, ys in made for i, y in zip(own, ys, strict=True)}
-        return [of_chunks[i] for i in range(len(blocks))]
+        calls = by_gpu(self._one_by_one, blocks, bases)
+        scanned = {i: y for indices, ys in calls for i, y in zip(indices, ys, strict=True)}
+        return [scanned[i] for i in range(len(blocks))]
 
     def _one_by_one(self, blocks: Sequence[Blocks], bases: Sequence[State | None]) -> list[Any]:
         return [
@@ -305,7 +305,7 @@ class Downsweep:
 
 
 def as_declared(blocks: Sequence[Blocks], declared: Sequence[Any]) -> list[Blocks]:
-    """Return the blocks of some chunks, of the dtypes that their arrays declare."""
+    """Return the blocks of chunks, cast to the dtypes that their arrays declare."""
     return [
         [
             block if dtype is None else dtypes.as_declared(block, dtype)
@@ -315,16 +315,16 @@ def as_declared(blocks: Sequence[Blocks], declared: Sequence[Any]) -> list[Block
     ]
 
 
-#: What makes the states of a reduction.
+#: A job that makes the states of a reduction.
 Job = Lift | Count | LiftGroups
 
 
 def stack(numbers: Iterable[int], states: Iterable[State]) -> list[Stacked]:
-    """Stack the states of each shape, moved to the host."""
+    """Return states stacked by shape, moved to the host."""
     shapes: dict[Any, list[tuple[int, State]]] = {}
     for number, state in zip(numbers, states, strict=True):
         fields = [chunks.asarray(field, "numpy") for field in state]
-        # A field that is one number for all lines has to go with the others in stacks, too.
+        # A field that is one number for all lines gets as many dimensions as the others.
         ndim = max(map(np.ndim, fields))
         on_host = tuple(np.expand_dims(f, tuple(range(ndim - np.ndim(f)))) for f in fields)
         shapes.setdefault(tuple(map(np.shape, on_host)), []).append((number, on_host))
@@ -337,102 +337,104 @@ def stack(numbers: Iterable[int], states: Iterable[State]) -> list[Stacked]:
     ]
 
 
-def merged(parts: Iterable[Stacked]) -> list[Stacked]:
-    """Join parts with states of one shape, in the order of their numbers."""
+def merged(batches: Iterable[Stacked]) -> list[Stacked]:
+    """Return one `Stacked` for each shape of states, sorted by number."""
     shapes: dict[Any, list[Stacked]] = {}
-    for part in parts:
-        shapes.setdefault(tuple(field.shape[1:] for field in part.fields), []).append(part)
-    return [_in_order(alike) for alike in shapes.values()]
+    for batch in batches:
+        shapes.setdefault(tuple(field.shape[1:] for field in batch.fields), []).append(batch)
+    return [_in_order(same_shape) for same_shape in shapes.values()]
 
 
-def _in_order(parts: Sequence[Stacked]) -> Stacked:
-    numbers = np.concatenate([part.numbers for part in parts])
-    if len(parts) == 1 and (np.diff(numbers) > 0).all():
-        return parts[0]
+def _in_order(batches: Sequence[Stacked]) -> Stacked:
+    numbers = np.concatenate([batch.numbers for batch in batches])
+    if len(batches) == 1 and (np.diff(numbers) > 0).all():
+        return batches[0]
     rows = np.empty(len(numbers), "i8")
     rows[np.argsort(numbers)] = np.arange(len(numbers))
-    # States may be large: each goes to its place at once.
-    columns = [*zip(*(part.fields for part in parts), strict=True)]
+    # States may be large: copy each once, to its sorted row.
+    columns = [*zip(*(batch.fields for batch in batches), strict=True)]
     fields = tuple(
         np.empty((len(rows), *column[0].shape[1:]), np.result_type(*column)) for column in columns
     )
-    ends = np.cumsum([0, *(len(part.numbers) for part in parts)])
+    ends = np.cumsum([0, *(len(batch.numbers) for batch in batches)])
     for column, field in zip(columns, fields, strict=True):
         for values, (start, stop) in zip(column, pairwise(ends), strict=True):
             field[rows[start:stop]] = values
     return Stacked(np.sort(numbers), fields)
 
 
-def combined(ops: Sequence[Operation], parts: Iterable[Stacked]) -> State:
-    """Combine all states of some parts, those of each shape in the order of their numbers.
+def combined(ops: Sequence[Operation], batches: Iterable[Stacked]) -> State:
+    """Combine all states, those of each shape in the order of their numbers.
 
-    States of several operations have the fields of one behind those of another.
+    The state of several operations is their fields, one operation's after the other's.
     """
-    parts = [*parts]
+    batches = [*batches]
     if len(ops) == 1:
-        return _combined(ops[0], parts)
-    split = zip(*(apart(ops, fields) for _, fields in parts), strict=True)
-    found: list[Any] = []
-    for op, states in zip(ops, split, strict=True):
-        own = [Stacked(part.numbers, state) for part, state in zip(parts, states, strict=True)]
-        found += _combined(op, own)
-    return tuple(found)
+        return _combined(ops[0], batches)
+    numbers = [batch.numbers for batch in batches]
+    by_op = zip(*(apart(ops, batch.fields) for batch in batches), strict=True)
+    fields: list[Any] = []
+    for op, states in zip(ops, by_op, strict=True):
+        fields += _combined(op, [*map(Stacked, numbers, states)])
+    return tuple(fields)
 
 
 def combined_groups(
-    ops: Sequence[Operation], parts: Sequence[Stacked], group_of: Any = None
+    ops: Sequence[Operation], batches: Sequence[Stacked], group_of: Any = None
 ) -> dict[int, State]:
-    """Combine the states of each group of chunks, by the number of the first chunk it has here.
+    """Return the combined state of each group of chunks, by its lowest chunk number here.
 
     Parameters
     ----------
     ops : sequence of Operation
-    parts : sequence of Stacked
+    batches : sequence of Stacked
     group_of : numpy.ndarray, optional
-        The number of the group of each chunk; by default all are of one.
+        The group of each chunk number; by default all chunks are one group.
     """
     if group_of is None:
-        return {min(int(part.numbers.min()) for part in parts): combined(ops, parts)}
+        return {min(int(batch.numbers.min()) for batch in batches): combined(ops, batches)}
     members: dict[int, list[Stacked]] = {}
-    for part in parts:
-        mine = group_of[part.numbers]
-        order = np.argsort(mine, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(mine[order])) + 1):
-            fields = tuple(field[rows] for field in part.fields)
-            members.setdefault(mine[rows[0]], []).append(Stacked(part.numbers[rows], fields))
+    for numbers, fields in batches:
+        groups = group_of[numbers]
+        order = np.argsort(groups, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+            batch = Stacked(numbers[rows], tuple(field[rows] for field in fields))
+            members.setdefault(groups[rows[0]], []).append(batch)
     return {
-        min(int(part.numbers.min()) for part in of_group): combined(ops, of_group)
+        min(int(batch.numbers.min()) for batch in of_group): combined(ops, of_group)
         for of_group in members.values()
     }
 
 
 def apart(ops: Sequence[Operation], fields: State) -> list[State]:
-    """Return the state of each operation, of the fields of all."""
+    """Split the fields of several operations into one state an operation."""
     ends = np.cumsum([0, *(len(op.monoid.dtypes(op.element)) for op in ops)])
     return [fields[start:stop] for start, stop in pairwise(ends)]
 
 
-def _combined(op: Operation, parts: Sequence[Stacked]) -> State:
+def _combined(op: Operation, batches: Sequence[Stacked]) -> State:
     if op.monoid.entries is not None:
-        # Their shapes change as they combine, and those of several shapes stand among each other.
+        # These states change shape as they combine, so shapes cannot be combined separately.
         states = {
             number: tuple(field[i] for field in fields)
-            for numbers, fields in parts
+            for numbers, fields in batches
             for i, number in enumerate(numbers)
         }
         return op.combine([states[number] for number in sorted(states)])
-    return op.combine([reduce_along(op.monoid.combine, part.fields, 0) for part in merged(parts)])
+    return op.combine(
+        [reduce_along(op.monoid.combine, batch.fields, 0) for batch in merged(batches)]
+    )
 
 
 def _together(blocks: Sequence[Blocks]) -> list[Any]:
-    """Return the chunks, if there are backends that take several at a time; else they are many."""
+    """Return the chunks if one launch can take several of them, else an empty list."""
     if len(blocks[0]) > 1 or chunks.kind(blocks[0][0]) != "cupy":
         return []
     return [x for (x,) in blocks]
 
 
 def _lift_all(op: Operation, blocks: Sequence[Blocks]) -> Stacked | None:
-    """Return the states of whole chunks, if the backend takes several chunks at a time."""
+    """Return the states of whole chunks if the backend takes several at a time, else None."""
     if len(blocks) < 2 or not (xs := _together(blocks)):
         return None
     fields = chunks.backend_of(xs[0]).lift_all(op, xs)
@@ -444,13 +446,13 @@ def _groups_and_origins(extras: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _apart(
-    reduce: Callable[..., list[Stacked]], blocks: Sequence[Blocks], *rest: Sequence[Any]
+    reduce: Callable[..., list[Stacked]], blocks: Sequence[Blocks], *arguments: Sequence[Any]
 ) -> list[Stacked]:
-    """Return the states that a function makes of chunks, those of each GPU by themselves."""
+    """Return the states that `reduce` makes of chunks, called once for each GPU."""
     return [
-        Stacked(np.asarray(own)[part.numbers], part.fields)
-        for own, parts in by_gpu(reduce, blocks, *rest)
-        for part in parts
+        Stacked(np.asarray(indices)[batch.numbers], batch.fields)
+        for indices, batches in by_gpu(reduce, blocks, *arguments)
+        for batch in batches
     ]
 
 
@@ -459,7 +461,7 @@ def _two(blocks: Blocks) -> tuple[Any, Any]:
 
 
 def _gathered(op: Operation, groups: Sequence[Any], states: Sequence[State]) -> list[Stacked]:
-    """Stack states; where they are large and any order will do, first combine those of a group."""
+    """Stack states; if they are large and commute, combine those of each group first."""
     nbytes = sum(field.nbytes for field in states[0])
     if nbytes <= LARGE_STATE_BYTES or not op.monoid.commutative:
         return stack(range(len(states)), states)

@@ -1,17 +1,17 @@
-"""Where the states of a scan meet, when they are too large or too much a user's for the scheduler.
+"""Exchange states of scans that are too large for the scheduler, or those of a user's monoid.
 
-Every worker lifts its chunks, cuts the states into shares of their lines, and sends each share to
-another place, which is one of the workers. A place waits for all, makes the base sums of its lines,
-and answers each with those of its chunks::
+Every worker lifts its chunks and cuts the states into ranges of their lines. Each range goes to one
+of a few workers, its *place*. A place waits for the states of all workers, makes the base sums of
+its lines, and answers each worker with those of the worker's chunks::
 
     worker A: states --+-- lines 0..9   --> place 0: base sums --+--> worker A: scans its chunks
                        +-- lines 10..19 -->                      |
     worker B: states --+-- lines 0..9   -->                      +--> worker B: scans its chunks
                        +-- lines 10..19 --> place 1: base sums --+
 
-No state is sent twice, and nobody gets all of large ones. Each line is combined in the order that
-it has in one place. Of a worker whose part fails nothing comes: the scheduler, which waits for all,
-tells all others so.
+No state is sent twice, and no worker holds all of the large ones. Each line is combined in the same
+order as in one place. If a worker fails, the scheduler, which waits for all, ends the call on the
+others.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from dask_coop.cluster.jobs import Stacked
 
 Answer = dict[str, Any]
 
-#: Calls that have ended early, of which states may come late.
+#: How many ended calls to remember, in case their states arrive late.
 REMEMBERED = 1000
 
 
 class _Waiting(NamedTuple):
-    """Shares that have come to a place, and what is made of all."""
+    """The states that have come to a place, and the answer made of all of them."""
 
-    shares: list[Sequence[Stacked]]
-    made: asyncio.Future[Answer]
+    states: list[Sequence[Stacked]]
+    answer: asyncio.Future[Answer]
 
 
 class Meetings:
-    """Those for which a worker is a place, by their names, and those that it has sent shares to."""
+    """The calls, by name, in which a worker is a place or has sent states to places."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
@@ -50,124 +50,123 @@ class Meetings:
         self._ended: deque[str] = deque(maxlen=REMEMBERED)
 
     async def answers(self, name: str, asks: Iterable[Awaitable[Answer]]) -> list[Answer]:
-        """Wait for the answers of all places; if the call ends before, for none of them.
+        """Return the answers of all places, or decline as soon as the call ends.
 
-        It would take its time to find out that a place is not there any more.
+        A place that has gone would otherwise be noticed late.
         """
-        asked = owned(asyncio.gather(*asks))
+        answers = owned(asyncio.gather(*asks))
         over = self._sent[name] = asyncio.get_running_loop().create_future()
         try:
             if name not in self._ended:
-                await asyncio.wait({asked, over}, return_when=asyncio.FIRST_COMPLETED)
-            return asked.result() if asked.done() else [_ENDED]
+                await asyncio.wait({answers, over}, return_when=asyncio.FIRST_COMPLETED)
+            return answers.result() if answers.done() else [_ENDED]
         finally:
             del self._sent[name]
-            asked.cancel()
+            answers.cancel()
 
     async def meet(
         self,
         name: str,
-        share: Sequence[Stacked],
+        states: Sequence[Stacked],
         members: int,
         make: Callable[[Sequence[Sequence[Stacked]]], Awaitable[Answer]],
     ) -> tuple[Answer, int]:
-        """Wait for the shares of so many members.
+        """Wait for the states of all `members`.
 
-        Return what `make` makes of them, and the position of this one among them.
+        Return the result of `make` for all states, and the index of this member among them.
         """
         if name in self._ended:
             return _ENDED, 0
         loop = asyncio.get_running_loop()
-        here = self._waiting.setdefault(name, _Waiting([], loop.create_future()))
-        mine = len(here.shares)
-        here.shares.append(share)
-        if len(here.shares) == members:
+        waiting = self._waiting.setdefault(name, _Waiting([], loop.create_future()))
+        index = len(waiting.states)
+        waiting.states.append(states)
+        if len(waiting.states) == members:
             answer = _ENDED
             try:
-                answer = await make(here.shares)
+                answer = await make(waiting.states)
             finally:
-                # Also where who asks is cancelled meanwhile, or the call has ended.
+                # Also if this member is cancelled meanwhile, or the call has ended.
                 self._waiting.pop(name, None)
-                if not here.made.done():
-                    here.made.set_result(answer)
-        # Who asks may be told to wait no longer, and the others wait for the same.
-        return await asyncio.shield(here.made), mine
+                if not waiting.answer.done():
+                    waiting.answer.set_result(answer)
+        # Shielded: this member may be cancelled, and the others wait for the same future.
+        return await asyncio.shield(waiting.answer), index
 
     def has_ended(self, name: str) -> bool:
-        """Tell whether a call has ended early, as far as is remembered."""
+        """Return whether a call has ended early; only the latest such calls are remembered."""
         return name in self._ended
 
     def end(self, name: str) -> None:
-        """Wait no longer for shares and answers of a call, nor for shares that come late."""
+        """Stop waiting for a call's states and answers, and refuse states that come late."""
         self._ended.append(name)
         if (over := self._sent.get(name)) and not over.done():
             over.set_result(None)
-        if here := self._waiting.pop(name, None):
-            here.made.set_result(_ENDED)
+        if waiting := self._waiting.pop(name, None):
+            waiting.answer.set_result(_ENDED)
 
 
 _ENDED: Answer = {"status": "declined", "reason": "another worker did not do its part"}
 
 
-def shares(parts: Sequence[Stacked], n: int) -> list[list[Stacked]]:
-    """Cut states into `n` shares of their lines; what all lines have in common goes to each."""
+def split(batches: Sequence[Stacked], n: int) -> list[list[Stacked]]:
+    """Cut states into `n` ranges of their lines; fields common to all lines go to each range."""
     if n == 1:
-        return [[*parts]]
-    found: list[list[Stacked]] = [[] for _ in range(n)]
-    for part in parts:
-        axis, length = _cut(part)
-        for share, (start, stop) in zip(
-            found, pairwise(i * length // n for i in range(n + 1)), strict=True
-        ):
-            own = (slice(None),) * axis + (slice(start, stop),)
-            fields = (field[own] if _has(field, axis) else field for field in part.fields)
-            # What is in one piece goes without a copy on the way.
-            share.append(Stacked(part.numbers, tuple(map(np.ascontiguousarray, fields))))
-    return found
+        return [[*batches]]
+    ranges: list[list[Stacked]] = [[] for _ in range(n)]
+    for batch in batches:
+        axis, length = _longest_axis(batch)
+        ends = pairwise(i * length // n for i in range(n + 1))
+        for members, (start, stop) in zip(ranges, ends, strict=True):
+            lines = (slice(None),) * axis + (slice(start, stop),)
+            fields = (field[lines] if _varies(field, axis) else field for field in batch.fields)
+            # Contiguous arrays are sent without a copy.
+            members.append(Stacked(batch.numbers, tuple(map(np.ascontiguousarray, fields))))
+    return ranges
 
 
-def joined(parts: Sequence[Stacked], bases: Sequence[Sequence[Stacked]]) -> dict[int, State]:
-    """Return the base of each chunk of which there is one, joined of those of all shares.
+def joined(batches: Sequence[Stacked], bases: Sequence[Sequence[Stacked]]) -> dict[int, State]:
+    """Return the bases of chunks by number, each joined from its ranges of lines.
 
     Parameters
     ----------
-    parts : sequence of Stacked
+    batches : sequence of Stacked
         The states of the chunks.
     bases : sequence of sequence of Stacked
-        What was made of each of their `shares`.
+        The bases for each range that `split` made. The first chunk of a line has none.
     """
-    by_share = [
+    by_range = [
         {
             number: tuple(field[i] for field in fields)
-            for numbers, fields in share
+            for numbers, fields in of_range
             for i, number in enumerate(numbers.tolist())
         }
-        for share in bases
+        for of_range in bases
     ]
-    first, *rest = by_share
-    if not rest:
+    first = by_range[0]
+    if len(by_range) == 1:
         return first
-    found = {}
-    for part in parts:
-        axis, _ = _cut(part)
-        for number in part.numbers.tolist():
+    states = {}
+    for batch in batches:
+        axis, _ = _longest_axis(batch)
+        for number in batch.numbers.tolist():
             if number in first:
-                pieces = zip(*(share[number] for share in by_share), strict=True)
-                found[number] = tuple(
-                    np.concatenate(piece, axis - 1) if _has(field, axis) else piece[0]
-                    for piece, field in zip(pieces, part.fields, strict=False)
+                columns = zip(*(of_range[number] for of_range in by_range), strict=True)
+                states[number] = tuple(
+                    np.concatenate(column, axis - 1) if _varies(field, axis) else column[0]
+                    for column, field in zip(columns, batch.fields, strict=False)
                 )
-    return found
+    return states
 
 
-def _cut(part: Stacked) -> tuple[int, int]:
-    """Return the axis along which states are cut, and how long they are along it."""
-    ndim = part.fields[0].ndim
-    lengths = [max(field.shape[axis] for field in part.fields) for axis in range(1, ndim)]
+def _longest_axis(batch: Stacked) -> tuple[int, int]:
+    """Return the longest axis of the states behind the first, and its length."""
+    ndim = batch.fields[0].ndim
+    lengths = [max(field.shape[axis] for field in batch.fields) for axis in range(1, ndim)]
     longest = int(np.argmax(lengths))
     return 1 + longest, lengths[longest]
 
 
-def _has(field: Any, axis: int) -> bool:
-    """Tell whether a field has an entry for each line along an axis."""
+def _varies(field: Any, axis: int) -> bool:
+    """Return whether a field has an entry for each line along `axis`."""
     return bool(field.shape[axis] != 1)

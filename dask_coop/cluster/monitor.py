@@ -1,6 +1,6 @@
-"""What a cluster shows of this library: counts of rounds, events, /metrics, the task stream.
+"""Show this library's work on a cluster: counts of rounds, events, /metrics, the task stream.
 
-Counts are kept where distributed keeps its own, and summed up when somebody looks::
+Counters live where distributed keeps its own, and are summed up when somebody looks::
 
     worker:     chunk functions, kernels, rounds --> digests_total ------------> its /metrics
                                                           | heartbeat
@@ -8,9 +8,9 @@ Counts are kept where distributed keeps its own, and summed up when somebody loo
                 calls, messages, fallbacks --> digests_total -------------+----> /metrics, /coop,
                                                                                  performance_report
 
-What a worker does for a task is kept by the task's name, ("execute", name, activity, unit), and all
-else as ("coop", activity, unit). Every call and every fallback is an event of `TOPIC`, too. What
-fails here is a warning in the log, and fails no call (`showing`).
+Counts within a task have the key ("execute", name of the task, activity, unit), all others
+("coop", activity, unit). Every call and every fallback is also an event of `TOPIC`. A failure here
+is a warning in the log and fails no call (`showing`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from weakref import WeakSet
 import numpy as np
 from distributed import Client, Scheduler, SchedulerPlugin, Worker
 
-from dask_coop.cluster.counts import TOPIC, WRITTEN, showing, summary, totals
+from dask_coop.cluster.counts import FORMATS, TOPIC, showing, summary, totals
 from dask_coop.meters import PREFIX
 
-#: The color of collectives on the task stream, which no task has, and what tells them apart there.
+#: Color and thread name of collectives on the task stream; no task has either.
 COLOR, THREAD = "#e6007e", "dask_coop"
 
 CALLS = PREFIX + "collective-"
@@ -44,32 +44,32 @@ Asynchronous = Callable[..., Coroutine[Any, Any, Answer]]
 
 
 def note(server: Scheduler | Worker, activity: str, value: float = 1, unit: str = "count") -> None:
-    """Count what a server does, in the thread of its loop."""
+    """Add to a server's counter; called in the thread of its event loop."""
     with showing():
         server.digest_metric(("coop", activity, unit), value)
 
 
 @contextmanager
 def metered(worker: Worker) -> Iterator[None]:
-    """Have what is counted within, in every thread that has the context, be the worker's."""
-    told: list[tuple[str, float, str]] = []
+    """Credit the worker with counts made within, in every thread that has the context."""
+    counts: list[tuple[str, float, str]] = []
 
     def keep() -> None:
-        for given in told:
-            note(worker, *given)
+        for count in counts:
+            note(worker, *count)
 
-    # Many chunks are not to wake the loop many times.
+    # Wake the event loop once, however many chunks count.
     with ExitStack() as meter:
         with showing():
             from distributed.metrics import context_meter
 
-            meter.enter_context(context_meter.add_callback(lambda *given: told.append(given)))
+            meter.enter_context(context_meter.add_callback(lambda *count: counts.append(count)))
             meter.callback(worker.loop.add_callback, keep)
         yield
 
 
 def of_worker(worker: Worker, handler: Asynchronous) -> Asynchronous:
-    """Return a worker's handler of rounds, which counts."""
+    """Return a worker's handler of rounds that also counts them."""
     _show(worker, "worker")
 
     @wraps(handler)
@@ -86,7 +86,7 @@ def of_worker(worker: Worker, handler: Asynchronous) -> Asynchronous:
 
 
 def of_scheduler(scheduler: Scheduler, handler: Asynchronous) -> Asynchronous:
-    """Return a scheduler's handler of calls, which counts, and tells of each as an event.
+    """Return a scheduler's handler of calls that also counts each and logs it as an event.
 
     Messages name the public `function`, which may make several calls.
     """
@@ -113,25 +113,25 @@ def of_scheduler(scheduler: Scheduler, handler: Asynchronous) -> Asynchronous:
 
 
 def counted_message(send: Asynchronous) -> Asynchronous:
-    """Decorate what sends a worker its part of a round: it counts, and is on the task stream."""
+    """Decorate a sender of rounds so that messages are counted and drawn on the task stream."""
 
     @wraps(send)
     async def counted(server: Any, address: str, handler: str, **message: Any) -> Answer:
-        begun = perf_counter()
+        start = perf_counter()
         answer = await send(server, address, handler, **message)
         with showing():
             note(server, SENT)
             note(server, SENT, _nbytes(message.values()), "bytes")
             note(server, RECEIVED, _nbytes(answer.values()), "bytes")
-            _draw(server, address, handler, perf_counter() - begun, answer["status"])
+            _draw(server, address, handler, perf_counter() - start, answer["status"])
         return answer
 
     return counted
 
 
 def _draw(server: Any, address: str, handler: str, seconds: float, status: str) -> None:
-    """Put a message that was just answered on the task stream."""
-    # It is there once somebody has looked.
+    """Draw a message that was just answered on the task stream."""
+    # The plugin exists once somebody has looked at the stream.
     stream = getattr(server, "plugins", {}).get(task_stream.TaskStreamPlugin.name)
     if stream is None:
         return
@@ -152,7 +152,7 @@ def _draw(server: Any, address: str, handler: str, seconds: float, status: str) 
 
 
 def _nbytes(values: Iterable[Any]) -> int:
-    """Return how long the bytes and arrays in nested sequences are, and what travels beside."""
+    """Return the bytes of arrays and buffers in nested sequences, serialized ones included."""
     from distributed.protocol import Serialize, Serialized
     from distributed.utils import nbytes
 
@@ -174,7 +174,7 @@ def _color(message: dict[str, Any]) -> Any:
     return COLOR if is_ours else _color_of_task(message)
 
 
-# An action of our own would be unknown to clients without this library, which then draw nothing.
+# Clients without this library do not know an action of our own and would draw nothing.
 with showing():
     from distributed.diagnostics import task_stream
 
@@ -183,24 +183,24 @@ with showing():
 
 
 def fell_back(client: Client | None, function: str, reason: str) -> None:
-    """Tell the scheduler that a collective runs as a graph, without waiting for it."""
+    """Log the event that a collective runs as a graph, without waiting for the scheduler."""
     if client is None:
         with suppress(ValueError):
             client = Client.current()
     with showing():
         if client is not None and client.status == "running":
             event = {"action": "fallback", "function": function, "reason": reason}
-            client.loop.add_callback(_tell, client, event)
+            client.loop.add_callback(_log_event, client, event)
 
 
-async def _tell(client: Client, event: dict[str, Any]) -> None:
-    # Who can't be told has other troubles, which the graph will meet.
+async def _log_event(client: Client, event: dict[str, Any]) -> None:
+    # If the scheduler is out of reach, the graph will raise.
     with showing(), suppress(OSError):
         await client.scheduler.log_event(topic=TOPIC, msg=event)
 
 
 class Monitor(SchedulerPlugin):  # type: ignore[misc]
-    """Counts fallbacks, and shows what is counted by the scheduler's dashboard."""
+    """Count fallbacks, and show the counters on the scheduler's dashboard."""
 
     name = "dask-coop-monitor"
 
@@ -212,7 +212,7 @@ class Monitor(SchedulerPlugin):  # type: ignore[misc]
         _show(scheduler, "scheduler")
         with showing():
             _report(scheduler)
-        # Which a scheduler with a dashboard has imported.
+        # A scheduler with a dashboard has imported bokeh.
         if "bokeh" in sys.modules:
             with showing():
                 from dask_coop.cluster.page import add_page
@@ -226,13 +226,13 @@ class Monitor(SchedulerPlugin):  # type: ignore[misc]
 
 
 def _report(scheduler: Scheduler) -> None:
-    """Have performance reports tell of what is counted."""
+    """Add the counters to performance reports."""
     report = scheduler.handlers["performance_report"]
 
     async def performance_report(code: str = "", **message: Any) -> str:
         with showing():
-            told = escape("\n".join(summary(scheduler)))
-            code = f"{code}\n\n{told}"
+            lines = escape("\n".join(summary(scheduler)))
+            code = f"{code}\n\n{lines}"
         page: str = await report(code=code, **message)
         return page
 
@@ -240,25 +240,25 @@ def _report(scheduler: Scheduler) -> None:
 
 
 def _families(servers: Iterable[Any], name: Callable[[str], str]) -> Iterator[Any]:
-    """Yield a family of counters for each unit, of what servers of this process have counted."""
+    """Yield a family of counters for each unit, summed over the servers of this process."""
     from prometheus_client.core import CounterMetricFamily
 
     sums: Counter[tuple[str, str]] = Counter()
     for server in list(servers):
         for activity, units in totals(server).items():
             sums.update({(unit, activity): value for unit, value in units.items()})
-    for unit in WRITTEN:
-        what = f"What dask_coop has done, in {unit}, by activity"
-        family = CounterMetricFamily(name(f"coop_{unit}"), what, labels=["activity"])
-        for (of, activity), value in sorted(sums.items()):
-            if of == unit:
+    for unit in FORMATS:
+        text = f"What dask_coop has done, in {unit}, by activity"
+        family = CounterMetricFamily(name(f"coop_{unit}"), text, labels=["activity"])
+        for (counted, activity), value in sorted(sums.items()):
+            if counted == unit:
                 family.add_metric([activity], value)
         yield family
 
 
 @cache
 def _collector(subsystem: str) -> Any:
-    """Return what tells Prometheus of servers of a kind."""
+    """Return the Prometheus collector of servers of a kind."""
     from distributed.http.prometheus import PrometheusCollector
     from prometheus_client import REGISTRY
 
@@ -269,7 +269,7 @@ def _collector(subsystem: str) -> Any:
             self.servers: WeakSet[Any] = WeakSet()
 
         def collect(self) -> Iterator[Any]:
-            """Yield what is counted; prometheus_client calls this."""
+            """Yield the counters; prometheus_client calls this."""
             with showing():
                 yield from _families(self.servers, self.build_name)
 
@@ -279,7 +279,7 @@ def _collector(subsystem: str) -> Any:
 
 
 def _show(server: Scheduler | Worker, subsystem: str) -> None:
-    """Have a server's /metrics tell what it counts, if Prometheus's client is installed."""
+    """Add a server's counters to its /metrics, if Prometheus's client is installed."""
     if find_spec("prometheus_client"):
         with showing():
             _collector(subsystem).servers.add(server)

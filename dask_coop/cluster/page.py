@@ -1,4 +1,4 @@
-"""The page /coop of a scheduler's dashboard: what was counted, and the last fallbacks.
+"""The page /coop of a scheduler's dashboard: counters, and the last fallbacks.
 
 Importing this needs bokeh.
 """
@@ -19,7 +19,7 @@ from distributed.dashboard.core import BokehApplication
 from distributed.dashboard.scheduler import template_variables
 from tornado.ioloop import IOLoop
 
-from dask_coop.cluster.counts import WRITTEN, fallbacks, showing, totals
+from dask_coop.cluster.counts import FORMATS, fallbacks, showing, totals
 
 ROUTE = "coop"
 
@@ -27,11 +27,11 @@ ROUTE = "coop"
 def add_page(scheduler: Scheduler) -> None:
     """Add the page to a scheduler's dashboard, if it has one."""
     applications = scheduler.http_application.applications
-    own = [each for each in applications if isinstance(each, BokehTornado)]
-    if not own:
+    servers = [server for server in applications if isinstance(server, BokehTornado)]
+    if not servers:
         return
     variables = template_variables(scheduler)
-    added = BokehApplication({f"/{ROUTE}": _page}, scheduler, own[0].prefix, variables)
+    added = BokehApplication({f"/{ROUTE}": _page}, scheduler, servers[0].prefix, variables)
     scheduler.http_application.add_application(added)
     added.initialize(IOLoop.current())
     added.start()
@@ -40,24 +40,24 @@ def add_page(scheduler: Scheduler) -> None:
 
 
 class Counts(DashboardComponent):  # type: ignore[misc]
-    """Tables of what was counted, and of the last fallbacks."""
+    """Tables of the counters and of the last fallbacks."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        # Bokeh's own tables cut off what is long, as reasons are.
+        # HTML, because Bokeh's tables cut off long cells, such as reasons.
         self.root: Any = Div(sizing_mode="stretch_width")
 
     def update(self) -> None:
-        """Read what was counted; bokeh calls this while somebody looks."""
+        """Read the counters; bokeh calls this while somebody looks."""
         with showing():
             self._update()
 
     def _update(self) -> None:
         counts = [
-            [activity, *(WRITTEN[unit](units[unit]) if unit in units else "" for unit in WRITTEN)]
+            [activity, *(FORMATS[unit](units[unit]) if unit in units else "" for unit in FORMATS)]
             for activity, units in totals(self._scheduler).items()
         ]
-        told = [
+        events = [
             [
                 f"{datetime.fromtimestamp(event['time']):%H:%M:%S}",
                 event["function"],
@@ -66,12 +66,14 @@ class Counts(DashboardComponent):  # type: ignore[misc]
             for event in fallbacks(self._scheduler)
         ]
         self.root.text = _table(
-            "Since the scheduler started, on all workers", ["activity", *WRITTEN], counts
-        ) + _table("The last collectives that ran as graphs", ["time", "function", "reason"], told)
+            "Since the scheduler started, on all workers", ["activity", *FORMATS], counts
+        ) + _table(
+            "The last collectives that ran as graphs", ["time", "function", "reason"], events
+        )
 
 
 def _table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table in HTML."""
+    """Return an HTML table."""
     style = "text-align: left; vertical-align: top; padding: 2px 24px 2px 0"
     lines = [
         "".join(f'<{tag} style="{style}">{escape(str(cell))}</{tag}>' for cell in row)

@@ -1,4 +1,4 @@
-"""CoopPlugin: warms the kernels of a worker and says what it found."""
+"""CoopPlugin: compile or load a worker's kernels ahead of its tasks."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from dask_coop.cluster.worker import attach
 from dask_coop.graph import config
 from dask_coop.graph.transfer import configured, take_over
 
-# distributed shows what its own loggers say from INFO on, and no others.
+# distributed shows INFO of its own loggers only.
 logger: logging.Logger = logging.getLogger("distributed.worker.dask_coop")
 
 
 class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
-    """Compile or load the kernels for a worker's GPU, from its start on and beside its tasks.
+    """Compile or load the kernels of a worker's GPU in the background, from the worker's start.
 
-    Optional: without it the same calls work, and the first of each kind compiles. On a worker
-    without a GPU it only says so, and on any it lets the worker take part in collectives. On one
-    with a GPU ``x.to_backend("cupy")`` and ``x.to_backend("numpy")`` copy as `to_gpu` and `to_host`
-    do, until it is removed or the worker closes; that also gives their pinned memory back. What
-    goes wrong while it warms is a warning in the worker's log.
+    The plugin is optional: without it the same calls work, and the first of each kind compiles. On
+    every worker it also enables collectives. On a worker with a GPU, ``x.to_backend("cupy")`` and
+    ``x.to_backend("numpy")`` copy as `to_gpu` and `to_host` do, until the plugin is removed or the
+    worker closes; then their pinned memory is freed. A worker without a GPU logs that it has none.
+    A failure to compile or load is a warning in the worker's log.
 
-    Where a worker has another version of this library than the client, or none, registering it
-    raises RuntimeError with the worker's address and both versions, and registers it nowhere. Of a
-    worker that joins later the same is in the worker's log. One that has no dask_coop ends with the
-    first task of a graph that needs it, for distributed cannot read the message; its log says so in
-    the same words, and other workers do the task.
+    If a worker has another version of this library than the client, or none, registering the plugin
+    raises RuntimeError with the worker's address and both versions, and registers it nowhere. If
+    such a worker joins later, the same message is in its log. A worker without dask_coop closes at
+    the first graph task that needs it, because distributed cannot read the task; its log has the
+    same message, and other workers run the task.
 
     Parameters
     ----------
     dtypes : sequence of dtype, optional
         The dtypes of the data to come; float32 and float64 by default.
     all_gpus : bool, optional
-        Whether a worker uses all GPUs that its process sees, until it closes, and not only the
-        current one: tasks run where their chunks lie, and a collective is one launch over all. It
-        is for one worker a host, as ``dask-coop worker`` starts it, and not for those of a
-        LocalCUDACluster, which all see every GPU.
+        Whether a worker uses all GPUs that its process sees, until it closes, instead of only the
+        current one: tasks run where their chunks lie, and a collective is one launch over all GPUs.
+        Use it with one worker a host, as ``dask-coop worker`` starts it, and not in a
+        LocalCUDACluster, whose workers all see every GPU.
 
     Raises
     ------
     TypeError
         If there are no kernels for one of `dtypes`, or `all_gpus` is no bool.
     ValueError
-        If what ``coop.transfer`` or ``coop.barrier-timeout`` configures does not suit, as for
-        `to_gpu` and `Node`.
+        If ``coop.transfer`` or ``coop.barrier-timeout`` has a value that `to_gpu` or `Node` would
+        refuse.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
         self._asks = here()
 
     def setup(self, worker: Worker) -> Awaitable[None] | None:
-        """Begin to warm the kernels; distributed calls this on every worker that starts."""
+        """Begin to load the kernels; distributed calls this on every worker that starts."""
         attach(worker)
         if reason := mismatch(worker, self._asks):
             return self._refuse(worker, reason)
@@ -97,18 +97,18 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
             return None
         sharing = None
         if WorkerGpus.name in getattr(worker, "plugins", {}):
-            # As it was started; whoever registers another plugin of ours need not know.
+            # The worker was started so; another CoopPlugin does not change that.
             self.all_gpus = True
         elif self.all_gpus:
             sharing = worker.plugin_add(WorkerGpus(self._timeout), catch_errors=False)
         self._give_back = take_over(self._copies)
         self._stop = threading.Event()
-        given = worker, self._stop
-        threading.Thread(target=self._warm, args=given, name="dask_coop-warm").start()
+        arguments = worker, self._stop
+        threading.Thread(target=self._warm, args=arguments, name="dask_coop-warm").start()
         return sharing
 
     def teardown(self, worker: Worker) -> None:
-        """Stop warming, give the pinned memory back; distributed calls this at the end."""
+        """Stop loading kernels and free pinned memory; distributed calls this at the end."""
         if self._stop is not None:
             self._stop.set()
         give_back, self._give_back = self._give_back, None
@@ -118,18 +118,18 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
     async def _refuse(self, worker: Worker, reason: str) -> None:
         with suppress(ValueError, AttributeError, KeyError):
             if worker.periodic_callbacks["heartbeat"].is_running():
-                # It was there before: to register the plugin again is to say so again.
+                # A running worker would keep the plugin and raise again at each registration.
                 await worker.scheduler.unregister_worker_plugin(name=self.name)
         raise RuntimeError(reason)
 
     def _warm(self, worker: Worker, stop: threading.Event) -> None:
-        """Compile or load the kernels, and say so."""
+        """Compile or load the kernels; log a failure as a warning."""
         address = worker.address
         try:
             with metered(worker):
                 self._load(address, stop)
         except Exception as error:
-            # The calls that need what failed say so again.
+            # Calls that need a kernel that failed will raise.
             logger.warning("dask_coop: %s could not warm its kernels: %s", address, error)
 
     def _load(self, address: str, stop: threading.Event) -> None:
@@ -144,14 +144,14 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
         start = time.perf_counter()
         count = runtime.getDeviceCount()
         ordinals = [*range(count)] if self.all_gpus else [runtime.getDevice()]
-        kernels = [(each, gpu) for gpu in ordinals for each in common(self.dtypes, device(gpu))]
-        # Workers of one machine share what is on the disk: each begins elsewhere.
+        kernels = [(code, gpu) for gpu in ordinals for code in common(self.dtypes, device(gpu))]
+        # Workers of one machine share the cache on disk: each compiles in another order.
         random.Random(address).shuffle(kernels)
 
         def ready(kernel: tuple[str, int]) -> None:
             source, ordinal = kernel
             with Device(ordinal):
-                # They attach to the device's primary context, which the runtime makes on first use.
+                # Loading needs the primary context, which the runtime makes on first use.
                 runtime.free(0)
                 load(source, ordinal)
 
@@ -179,14 +179,14 @@ class CoopPlugin(Portable, WorkerPlugin):  # type: ignore[misc]
 
 
 def _close_rings() -> None:
-    """Give the pinned memory of this process back."""
+    """Free the pinned memory of this process."""
     from dask_coop.cuda import transfer
 
     transfer.close()
 
 
 def _objection(ordinals: list[int]) -> str:
-    """Return why no launch takes several GPUs, or an empty string."""
+    """Return why no launch can span these GPUs, or an empty string."""
     from dask_coop.cuda.team import team_of
 
     team = team_of(ordinals)

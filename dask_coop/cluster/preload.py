@@ -1,4 +1,4 @@
-"""Has a worker use all GPUs; ``dask-coop worker`` starts it with this module as ``--preload``."""
+"""Make a worker use all GPUs: the ``--preload`` module of ``dask-coop worker``."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from dask_coop.cluster.plugin import CoopPlugin
 
 
 async def dask_setup(worker: Worker) -> None:
-    """Have a worker use all GPUs; distributed calls this."""
+    """Register ``CoopPlugin(all_gpus=True)``; distributed calls this."""
     await worker.plugin_add(CoopPlugin(all_gpus=True), catch_errors=False)

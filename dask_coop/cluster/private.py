@@ -1,7 +1,7 @@
-"""Private names of distributed and Dask that the package uses, and what happens without them.
+"""List the private names of distributed and Dask that the package uses, and the effects of a loss.
 
-A later release may drop or change one. What a collective is then not prepared for is found where it
-is used (`relying`), or before anything is begun (`require`), and the call runs as a graph::
+A later release may drop or change one. A collective notices before it begins (`require`) or where
+it uses the name (`relying`), and then runs as a graph::
 
     distributed raises --relying--> Incompatible --answer--> client: a graph, and a warning
 """
@@ -22,13 +22,13 @@ import distributed
 
 from dask_coop.errors import Absent, Declined, Incompatible, Refused
 
-#: distributed shows what its own loggers say, and no others.
+#: Named so because distributed shows only its own loggers.
 logger: logging.Logger = logging.getLogger("distributed.dask_coop")
 
 Asynchronous = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 
-#: Raised for a reason of its own: chunks, connections, callers that cancel, memory, elements.
-_TOLD = (Absent, Declined, OSError, CancelledError, MemoryError, Refused)
+#: Exceptions that do not come from a changed name.
+_EXPECTED = (Absent, Declined, OSError, CancelledError, MemoryError, Refused)
 
 
 GRAPH = "calls run as graphs, with a warning"
@@ -45,11 +45,11 @@ class Private(NamedTuple):
         The class or module that has it.
     name : str
     users : str
-        The modules that use it, or those that stand for several.
+        Modules that use it, separated by blanks.
     why : str
-        What for, as the end of a sentence on the name.
+        Its purpose, as the end of a sentence on the name.
     without : str
-        What happens where it is gone.
+        The effect of its loss.
     """
 
     of: str
@@ -65,19 +65,19 @@ _PAGE, _SPEC = "distributed.dashboard", "dask._task_spec"
 
 PRIVATE: tuple[Private, ...] = (
     Private(_CLIENT, "_scatter", "cluster/client", "which sends labels to several workers at once"),
-    Private(_CLIENT, "_refcount_lock", "cluster/client", "under which many results are let go of"),
+    Private(_CLIENT, "_refcount_lock", "cluster/client", "under which many results are released"),
     Private(_CLIENT, "refcount", "cluster/client", "which counts the futures of a result"),
     Private(_CLIENT, "futures", "cluster/client", "the states of futures"),
     Private(_CLIENT, "generation", "cluster/client", "one more with every restart"),
-    Private(_CLIENT, "_send_to_scheduler", "cluster/client", "which tells of many results at once"),
+    Private(_CLIENT, "_send_to_scheduler", "cluster/client", "which releases many results at once"),
     Private(_FUTURE, "_state", "cluster/client", "which says that a result is there"),
     Private(
         _FUTURE,
         "_verify_initialized",
         "cluster/client",
-        "which a future of a result has before it is let go of",
+        "which a future calls before its result is released",
     ),
-    Private(_FUTURE, "_cleared", "cluster/client", "whether a result was let go of"),
+    Private(_FUTURE, "_cleared", "cluster/client", "whether a result was released"),
     Private(_FUTURE, "_generation", "cluster/client", "that of the client when it was made"),
     Private(
         "distributed.client",
@@ -110,15 +110,15 @@ PRIVATE: tuple[Private, ...] = (
         _SCHEDULER,
         "client_releases_keys",
         "cluster/scheduler",
-        "by which results of calls that end early are let go of",
+        "which releases results of calls that end early",
     ),
     Private(_SCHEDULER, "worker_ttl", "cluster/silence", "after which silent workers are lost"),
     Private(
         _SCHEDULER,
         "stream_handlers",
         "cluster/scheduler",
-        "in which many released keys are no reason to look for garbage",
-        "letting go of many results takes longer",
+        "which releases many keys without a search for garbage",
+        "releasing many results takes longer",
     ),
     Private(
         _SCHEDULER,
@@ -142,61 +142,61 @@ PRIVATE: tuple[Private, ...] = (
     Private(_WORKER, "handlers", "cluster/worker", "by which the scheduler asks for rounds"),
     Private(_WORKER, "executors", "cluster/worker", "whose threads end with the worker"),
     Private(_WORKER, "rpc", "cluster/worker", "its connections to other workers"),
-    Private(_WORKER, "state", "cluster/worker cluster/strips", "its threads, and sizes of chunks"),
-    Private(_WORKER, "update_data", "cluster/worker", "which keeps what a scan makes"),
-    Private(_WORKER, "batched_send", "cluster/worker", "which tells of what a scan has made"),
-    Private(_WORKER, "memory_manager", "cluster/strips", "which has the limit of its memory"),
-    Private(_WORKER, "monitor", "cluster/strips", "which measures the memory of its process"),
+    Private(_WORKER, "state", "cluster/worker cluster/memory", "its threads, and sizes of chunks"),
+    Private(_WORKER, "update_data", "cluster/worker", "which keeps the results of a scan"),
+    Private(_WORKER, "batched_send", "cluster/worker", "which reports the results of a scan"),
+    Private(_WORKER, "memory_manager", "cluster/memory", "which has the limit of its memory"),
+    Private(_WORKER, "monitor", "cluster/memory", "which measures the memory of its process"),
     Private(
         "distributed.worker_state_machine",
         "AddKeysMsg",
         "cluster/worker",
-        "which tells of what a scan has made",
+        "which reports the results of a scan",
     ),
     Private(
         "distributed.worker_memory.WorkerMemoryManager",
         "memory_limit",
-        "cluster/strips",
+        "cluster/memory",
         "of the worker",
     ),
     Private(
         "distributed.worker_memory.WorkerMemoryManager",
         "memory_pause_fraction",
-        "cluster/strips",
+        "cluster/memory",
         "at which the worker pauses",
     ),
     Private(
         "distributed.worker_memory.WorkerMemoryManager",
         "memory_spill_fraction",
-        "cluster/strips",
+        "cluster/memory",
         "at which the worker spills",
     ),
     Private(
         "distributed.system_monitor.SystemMonitor",
         "get_process_memory",
-        "cluster/strips",
-        "what the worker has taken",
+        "cluster/memory",
+        "the memory of the worker",
     ),
     Private(
         "distributed.spill.SpillBuffer",
         "fast",
-        "cluster/strips",
+        "cluster/memory",
         "the chunks in memory",
         "chunks are looked up where spilled ones are, too",
     ),
     Private(
         "distributed.spill.SpillBuffer",
         "slow",
-        "cluster/strips",
+        "cluster/memory",
         "the chunks that are spilled",
         "spilled chunks come to memory when they are read",
     ),
     Private(
         "distributed.spill.SpillBuffer",
         "evict",
-        "cluster/strips",
+        "cluster/memory",
         "which spills a chunk",
-        "calls without room for what they make run as graphs",
+        "calls without room for their results run as graphs",
     ),
     Private(
         _WORKER,
@@ -231,7 +231,7 @@ PRIVATE: tuple[Private, ...] = (
         "digest_metric",
         "meters",
         "by which tasks count",
-        "what tasks do is not shown",
+        "counts of tasks are not shown",
     ),
     Private(_SCHEDULER, "digest_metric", "cluster/monitor", "by which it counts", UNSEEN),
     Private(_WORKER, "digest_metric", "cluster/monitor", "by which it counts", UNSEEN),
@@ -240,8 +240,8 @@ PRIVATE: tuple[Private, ...] = (
         _SCHEDULER,
         "cumulative_worker_metrics",
         "cluster/counts",
-        "what workers count",
-        "what workers count is not shown",
+        "counts of workers",
+        "counts of workers are not shown",
     ),
     Private(
         _SCHEDULER, "get_events", "cluster/counts cluster/monitor", "calls and fallbacks", UNSEEN
@@ -329,23 +329,23 @@ PRIVATE: tuple[Private, ...] = (
 
 @contextmanager
 def relying() -> Iterator[None]:
-    """Raise `Incompatible` in the place of what is raised within, where no job of a user's runs."""
+    """Turn unexpected exceptions within into `Incompatible`; no user's job may run within."""
     try:
         yield
-    except _TOLD:
+    except _EXPECTED:
         raise
     except Exception as error:
         raise Incompatible(said(error)) from None
 
 
 def relied_on(handler: Asynchronous) -> Asynchronous:
-    """Return a handler that declines with what it raises."""
+    """Return a handler that declines where the original raises an unexpected exception."""
 
     @wraps(handler)
     async def handle(**message: Any) -> dict[str, Any]:
         try:
             return await handler(**message)
-        except _TOLD:
+        except _EXPECTED:
             raise
         except Exception as error:
             return _refusal(said(error))
@@ -354,7 +354,7 @@ def relied_on(handler: Asynchronous) -> Asynchronous:
 
 
 def refusing(server: Any, handlers: Iterable[str], reason: Incompatible) -> None:
-    """Have a server decline all rounds, and say why in its log."""
+    """Make a server decline all rounds, and log why."""
     logger.warning("no collectives on %s: %s", server, reason)
 
     async def handle(**message: Any) -> dict[str, Any]:
@@ -369,10 +369,10 @@ def _refusal(reason: str) -> dict[str, Any]:
 
 
 def said(error: Exception) -> str:
-    """Say what was raised, where, and what may have changed."""
+    """Return a message with the exception, its place, and the versions that may not fit."""
     stack = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in stack if frame.filename.startswith(_FOLDER)] or stack[-1:]
-    where = "".join(f", {Path(each.filename).name}:{each.lineno}" for each in ours[-1:])
+    where = "".join(f", {Path(frame.filename).name}:{frame.lineno}" for frame in ours[-1:])
     return (
         f"distributed {distributed.__version__} or Dask {dask.__version__} may not be as this "
         f"dask_coop expects: {error!r}{where}"
@@ -383,7 +383,7 @@ _FOLDER = str(Path(__file__).parents[1])
 
 
 def require(thing: Any) -> None:
-    """Raise AttributeError if a client or server lacks a name without which no collective runs."""
+    """Raise AttributeError if a client or server lacks a name that every collective needs."""
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(thing).__mro__}
     for row in PRIVATE:
         if row.of in kinds and row.without == GRAPH and not hasattr(thing, row.name):

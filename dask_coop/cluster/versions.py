@@ -1,16 +1,16 @@
-"""Versions: who takes part in a round has the same one, and who does not says so.
+"""Make sure that all processes of a round have one version of the library.
 
-Every message carries the protocol's number and the version of the library (`signed`), and a handler
-declines what another version asks (`same_version`). The plugins that bring the handlers also go to
-workers, and to a scheduler, that have no dask_coop: a pickle that names a class of ours would raise
-there, and keep a worker from starting. So a plugin travels by value (`Portable`). Where the library
-can be imported it is the plugin; elsewhere it is a stand-in, which says what is missing::
+Every message carries the protocol's number and the sender's version (`signed`), and handlers
+decline messages of another version (`same_version`). The plugins that add the handlers also reach
+workers and schedulers without dask_coop. There, a pickle that names one of our classes would raise
+and keep a worker from starting, so plugins are pickled by value (`Portable`). Where the library
+imports, the pickle becomes the plugin; elsewhere a stand-in that reports what is missing::
 
     client --plugin--> the library imports:  the plugin, which compares versions itself
-                       it does not:          handlers that decline; of CoopPlugin, an error, and
-                                             the same where a task of a graph cannot be read
+                       it does not:          handlers that decline; for CoopPlugin, an error, also
+                                             when a task of a graph cannot be read
 
-A later version keeps the modules and names of the plugins, the keyword `asks`, and answers that
+Later versions must keep the modules and names of the plugins, the keyword `asks`, and answers that
 decline.
 """
 
@@ -24,31 +24,31 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin, Worker
 from distributed.protocol.pickle import dumps
 
-#: What a round's messages are: one more with every change of their fields, of jobs or of answers.
+#: The protocol's number; raise it with every change of messages, jobs or answers.
 PROTOCOL = 2
 
 Handler = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 
 
 def here() -> tuple[int, str]:
-    """Return what a message says of its sender: the protocol, and the version of the library."""
-    # The package's face is above, and is imported before what it is made of.
+    """Return the protocol's number and the version of the library in this process."""
+    # By sys.modules, as modules may not import the package above them; it is always loaded.
     return PROTOCOL, sys.modules["dask_coop"].__version__
 
 
-def difference(place: str, found: Sequence[Any] | str, asks: Sequence[Any]) -> str:
-    """Return the sentence on two versions that do not go together.
+def difference(place: str, there: Sequence[Any] | str, asks: Sequence[Any]) -> str:
+    """Return the message on two versions that do not fit.
 
     Parameters
     ----------
     place : str
         A worker or the scheduler, with its address.
-    found : sequence or str
-        What `here` returns there, or what is there instead.
+    there : sequence or str
+        The result of `here` at that place, or a text.
     asks : sequence
-        What it returns where the call comes from.
+        The result of `here` at the client.
     """
-    has = found if isinstance(found, str) else _named(found)
+    has = there if isinstance(there, str) else _named(there)
     return (
         f"{place} has {has}, and the client has {_named(asks)}: "
         "install one version for the client, the scheduler and all workers"
@@ -61,13 +61,13 @@ def _named(version: Sequence[Any]) -> str:
 
 
 def where(server: Scheduler | Worker) -> str:
-    """Return what a server is, and its address."""
+    """Return the role and the address of a server, for messages."""
     role = "the scheduler" if isinstance(server, Scheduler) else "worker"
     return f"{role} {server.address}"
 
 
 def signed(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message that says which version it is of."""
+    """Return a message with the sender's version."""
     return message | {"asks": here()}
 
 
@@ -83,54 +83,54 @@ def same_version(server: Scheduler | Worker, handler: Handler) -> Handler:
 
 
 def mismatch(server: Scheduler | Worker, asks: Any) -> str:
-    """Say that a server has another version than who asks; "" if it has the same."""
-    found = here()
-    return "" if tuple(asks) == found else difference(where(server), found, asks)
+    """Return a message if a server's version is not the sender's, else an empty string."""
+    version = here()
+    return "" if tuple(asks) == version else difference(where(server), version, asks)
 
 
 class Portable:
-    """A plugin that can be unpickled where this library is not."""
+    """A plugin that can be unpickled without this library."""
 
-    #: The names of the handlers that a stand-in has.
+    #: The names of the handlers of a stand-in.
     handlers: tuple[str, ...] = ()
 
     def __reduce__(self) -> Any:
-        """Return what makes it again, or a stand-in."""
+        """Return a function that rebuilds the plugin, or a stand-in."""
         plugin = dumps((type(self), self.__dict__))
-        # There is nothing there that could tell it.
-        told = difference("{}", "{}", here())
+        # The message travels along: without the library there is no code that could write it.
+        text = difference("{}", "{}", here())
         at_scheduler = isinstance(self, SchedulerPlugin)
-        made = _maker(), (plugin, told, self.handlers, at_scheduler)
-        return pickle.loads, (dumps(_Call(made)),)
+        call = _maker(), (plugin, text, self.handlers, at_scheduler)
+        return pickle.loads, (dumps(_Call(call)),)
 
 
 class _Call:
-    """Is unpickled as what a function returns."""
+    """An object that unpickles as the result of calling a function."""
 
-    def __init__(self, made: tuple[Any, ...]) -> None:
-        self._made = made
+    def __init__(self, call: tuple[Any, ...]) -> None:
+        self._call = call
 
     def __reduce__(self) -> Any:
         """Return the function and its arguments."""
-        return self._made
+        return self._call
 
 
 def _maker() -> Callable[..., Any]:
-    """Return what makes the plugin, or its stand-in, where it is unpickled.
+    """Return the function that makes the plugin or its stand-in during unpickling.
 
-    A function within a function is pickled by value, and this one names nothing of the library.
+    A nested function is pickled by value, and this one names nothing of the library.
     """
 
-    def make(plugin: bytes, told: str, handlers: tuple[str, ...], at_scheduler: bool) -> Any:
+    def make(plugin: bytes, text: str, handlers: tuple[str, ...], at_scheduler: bool) -> Any:
         import pickle
 
         try:
             kind, attributes = pickle.loads(plugin)
-            made = kind.__new__(kind)
-            made.__dict__.update(attributes)
-            return made
+            unpickled = kind.__new__(kind)
+            unpickled.__dict__.update(attributes)
+            return unpickled
         except Exception as error:
-            found = f"no dask_coop that suits ({type(error).__name__}: {error})"
+            fault = f"no dask_coop that suits ({type(error).__name__}: {error})"
 
         import sys
         from contextlib import suppress
@@ -138,7 +138,7 @@ def _maker() -> Callable[..., Any]:
         from distributed import SchedulerPlugin, WorkerPlugin
 
         class Refusal:
-            """Refuses to import the library for a graph's tasks."""
+            """An import finder that refuses the library to a graph's tasks."""
 
             def __init__(self, reason: str) -> None:
                 self.reason = reason
@@ -149,7 +149,7 @@ def _maker() -> Callable[..., Any]:
 
         def decline(server: Any, where: str) -> None:
             async def handle(**message: Any) -> Any:
-                return {"status": "declined", "reason": told.format(where, found)}
+                return {"status": "declined", "reason": text.format(where, fault)}
 
             server.handlers.update((op, handle) for op in handlers if op not in server.handlers)
 
@@ -162,11 +162,12 @@ def _maker() -> Callable[..., Any]:
                 where = f"worker {worker.address}"
                 if handlers:
                     return decline(worker, where)
-                reason = told.format(where, found)
+                reason = text.format(where, fault)
                 sys.meta_path.insert(0, Refusal(reason))
                 with suppress(ValueError, AttributeError, KeyError):
                     if worker.periodic_callbacks["heartbeat"].is_running():
-                        # It was there before: to register the plugin again is to say so again.
+                        # A running worker would keep the plugin and raise again at each
+                        # registration.
                         await worker.scheduler.unregister_worker_plugin(name="dask-coop")
                 raise RuntimeError(reason)
 

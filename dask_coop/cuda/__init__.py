@@ -1,1 +1,1 @@
-"""Everything that speaks to the CUDA driver and compiler."""
+"""Call the CUDA driver and compiler."""

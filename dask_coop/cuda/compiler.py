@@ -1,10 +1,9 @@
-"""From kernels/ to machine code: NVRTC through cuda.core, cached on disk.
+"""Compile kernels by NVRTC through cuda.core, cached on disk.
 
 A kernel is a *program*: a few generated lines (see `dask_coop.cuda.programs`) that include a header
 of kernels/ and instantiate one of its templates as ``extern "C" __global__ void entry``. The cubin
-is kept on disk (see `dask_coop.cuda.disk_cache`); its key covers the source, the options, the
-compiler's version and the text of every header, so that an edited header is never served from it.
-A *linked* program calls CUDA's device runtime besides (see `dask_coop.cuda.linking`).
+is kept on disk (see `dask_coop.cuda.disk_cache`) under a key of the source, the options, the
+compiler's version and the text of every header, so an edited header is always compiled again.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dask_coop.cuda import disk_cache, linking
+from dask_coop.cuda import disk_cache
 from dask_coop.meters import COMPILATIONS, count, timed
 
 ENTRY = "entry"
@@ -25,7 +24,7 @@ _OLDEST = 70
 
 @cache
 def kernels_folder() -> Path:
-    """Return the folder of the CUDA headers: in the installed package, else beside it.
+    """Return the folder of the CUDA headers: inside the package, else beside it.
 
     Raises
     ------
@@ -51,8 +50,8 @@ def _headers_digest() -> bytes:
     return digest.digest()
 
 
-def compile_program(source: str, arch: str, *, linked: bool = False, report: Any = None) -> bytes:
-    """Compile `source` for `arch`, without looking into the cache.
+def compile_program(source: str, arch: str) -> bytes:
+    """Compile `source` for `arch`, without the cache.
 
     Parameters
     ----------
@@ -60,10 +59,6 @@ def compile_program(source: str, arch: str, *, linked: bool = False, report: Any
         CUDA C++ that may include the headers of kernels/.
     arch : str
         A real architecture, such as "sm_90".
-    linked : bool
-        Whether it includes headers of CUDA's own and calls the device runtime.
-    report : file-like, optional
-        Receives the compiler's log, with registers and spills of every kernel.
 
     Returns
     -------
@@ -73,30 +68,23 @@ def compile_program(source: str, arch: str, *, linked: bool = False, report: Any
     Raises
     ------
     RuntimeError
-        If it does not compile; with the compiler's log and the source, which may hold a user's.
-        If it is to be linked and NVRTC is not of CUDA 12.
-    FileNotFoundError
-        If it is to be linked and CUDA's headers or the device runtime are missing.
+        If the source does not compile; the message has the compiler's log and the source.
     """
     from cuda.core import Program
 
-    program = Program(source, "c++", options=_options(arch, linked, report is not None))
+    program = Program(source, "c++", options=_options(arch))
     count(COMPILATIONS)
     try:
         with timed(COMPILATIONS):
-            code = program.compile("cubin", logs=report)
-            return linking.link(code, arch) if linked else bytes(code.code)
+            return bytes(program.compile("cubin").code)
     except Exception as error:
         lines = enumerate(source.splitlines(), 1)
         listing = "\n".join(f"{number:3}  {line}" for number, line in lines)
         raise RuntimeError(f"this does not compile for {arch}:\n{listing}\n\n{error}") from error
 
 
-def key_of(source: str, options: Any, linked: bool = False) -> bytes:
-    """Return what stands for a program as it would be compiled now.
-
-    It covers the source, the options, the compiler's version and the text of every header.
-    """
+def key_of(source: str, options: Any) -> bytes:
+    """Return the cache key of a program: source, options, compiler version and all headers."""
     from cuda.core.utils import make_program_cache_key
 
     return bytes(
@@ -105,29 +93,26 @@ def key_of(source: str, options: Any, linked: bool = False) -> bytes:
             code_type="c++",
             options=options,
             target_type="cubin",
-            extra_digest=_headers_digest() + (linking.digest() if linked else b""),
+            extra_digest=_headers_digest(),
         )
     )
 
 
-def load_or_compile(source: str, arch: str, linked: bool = False) -> bytes:
-    """Return the cubin of `source` for `arch`, from the disk if it is there."""
-    return disk_cache.get(
-        key_of(source, _options(arch, linked), linked),
-        lambda: compile_program(source, arch, linked=linked),
-    )
+def load_or_compile(source: str, arch: str) -> bytes:
+    """Return the cubin of `source` for `arch`, from the disk cache if possible."""
+    return disk_cache.get(key_of(source, _options(arch)), lambda: compile_program(source, arch))
 
 
 def keep(source: str, arch: str) -> bool:
-    """Compile `source` for `arch` unless it is on the disk; return whether it was not."""
-    made: list[bytes] = []
+    """Compile `source` for `arch` unless the disk cache has it; return whether it compiled."""
+    cubins: list[bytes] = []
 
     def make() -> bytes:
-        made.append(compile_program(source, arch))
-        return made[0]
+        cubins.append(compile_program(source, arch))
+        return cubins[0]
 
     disk_cache.get(key_of(source, _options(arch)), make)
-    return bool(made)
+    return bool(cubins)
 
 
 def architectures() -> list[str]:
@@ -138,25 +123,23 @@ def architectures() -> list[str]:
     ImportError
         If there is no compiler.
     """
-    # Threads that are first to import it get in each other's way.
+    # Import it here: concurrent first imports of it fail.
     import cuda.core  # noqa: F401
     from cuda.bindings import nvrtc
 
     try:
         _, numbers = nvrtc.nvrtcGetSupportedArchs()
-    except RuntimeError as error:  # cuda-bindings' way to say that NVRTC cannot be loaded
+    except RuntimeError as error:  # cuda-bindings raises it if NVRTC cannot be loaded
         raise ImportError(f"NVRTC cannot be loaded: {error}") from error
     return [f"sm_{number}" for number in numbers if number >= _OLDEST]
 
 
-def _options(arch: str, linked: bool = False, verbose: bool = False) -> Any:
+def _options(arch: str) -> Any:
     from cuda.core import ProgramOptions
 
     return ProgramOptions(
         name="dask_coop",
         arch=arch,
         std="c++17",
-        include_path=[str(kernels_folder()), *(linking.include_folders() if linked else ())],
-        relocatable_device_code=linked or None,
-        ptxas_options="-v" if verbose else None,
+        include_path=[str(kernels_folder())],
     )

@@ -1,12 +1,12 @@
-"""The loops of the threads that copy between the host and a GPU, compiled by Numba.
+"""Compiled loops of the threads that copy between the host and a GPU.
 
-A thread runs one loop for an array, and no Python for its pieces::
+A thread runs one loop an array, and no Python for the array's tiles::
 
     fill     host memory or file --> buffer --driver--> GPU memory
     drain    GPU memory --driver--> buffer --> host memory
 
-All threads of an array take its pieces from one counter; a counter past the end stops them. What a
-loop returns is 0, an error of the driver, the negative of an `errno`, or `ENDED`.
+All threads of an array take its tiles from one counter; a counter past the end stops them. A loop
+returns 0, an error of the driver, the negative of an `errno`, or `ENDED`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dask_coop.cuda.ring import ENDED, STOPPED, FileRange
 
 Array = np.ndarray[Any, Any]
 
-#: What addresses, positions and lengths of reads past the page cache are multiples of.
+#: Alignment of addresses, positions and lengths of reads past the page cache.
 DIRECT_BYTES = 4096
 
-#: What is stored at a time, past the caches: a cache line.
+#: Bytes of a cache line, the unit of stores past the caches.
 _LINE_BYTES = 64
 
 
@@ -47,22 +47,22 @@ class Functions(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A copy of an array, of which each thread takes pieces of some bytes."""
+    """A copy of an array, of which each thread takes tiles of some bytes."""
 
     target: int
     source: int
     nbytes: int
-    piece: int
-    #: Where the counter is; it says where the next piece begins.
+    tile: int
+    #: The address of the counter of bytes, where the next tile begins.
     counter: int
     #: The event that copies to the GPU wait for.
     start: int
-    #: The stream that waits for them, unless negative; 0 is the default stream.
+    #: The stream that waits for the copies, unless negative; 0 is the default stream.
     after: int = -1
 
 
 def _intrinsic(function: Callable[..., Any]) -> Any:
-    """Return the function of which `function` says how it is typed, and compiled to LLVM's code."""
+    """Return a Numba function with the type and the LLVM code that `function` returns."""
     return extending.intrinsic(function)
 
 
@@ -79,15 +79,15 @@ def _call(context: Any, address: Any, arguments: Any) -> Any:
         returned = llvmlite.ir.IntType(32)
         function = llvmlite.ir.FunctionType(returned, [inner] * len(arguments))
         pointer = builder.inttoptr(values[0], function.as_pointer())
-        given = [builder.extract_value(values[1], i) for i in range(len(arguments))]
-        return builder.call(pointer, given)
+        integers = [builder.extract_value(values[1], i) for i in range(len(arguments))]
+        return builder.call(pointer, integers)
 
     return types.int32(types.int64, types.UniTuple(types.int64, len(arguments))), generate
 
 
 @_intrinsic
 def _add(context: Any, address: Any, value: Any) -> Any:
-    """Add to the 64-bit integer at an address, and return what it was; atomic."""
+    """Add atomically to the 64-bit integer at an address, and return its previous value."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         pointer = builder.inttoptr(values[0], llvmlite.ir.IntType(64).as_pointer())
@@ -108,14 +108,14 @@ def _load(context: Any, address: Any) -> Any:
 
 @_intrinsic
 def _store_line(context: Any, target: Any, source: Any) -> Any:
-    """Copy a cache line, of which the target is aligned, past the caches."""
+    """Copy a cache line past the caches; the target must be aligned."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         line = llvmlite.ir.VectorType(llvmlite.ir.IntType(64), _LINE_BYTES // 8).as_pointer()
         loaded = builder.load(builder.inttoptr(values[1], line), align=1)
         stored = builder.store(loaded, builder.inttoptr(values[0], line), align=_LINE_BYTES)
-        one = llvmlite.ir.Constant(llvmlite.ir.IntType(32), 1)
-        stored.set_metadata("nontemporal", builder.module.add_metadata([one]))
+        true = llvmlite.ir.Constant(llvmlite.ir.IntType(32), 1)
+        stored.set_metadata("nontemporal", builder.module.add_metadata([true]))
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
@@ -123,7 +123,7 @@ def _store_line(context: Any, target: Any, source: Any) -> Any:
 
 @_intrinsic
 def _fence(context: Any) -> Any:
-    """Have other threads see what was stored past the caches."""
+    """Make stores past the caches visible to other threads."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         builder.fence("seq_cst")
@@ -134,7 +134,7 @@ def _fence(context: Any) -> Any:
 
 @jit
 def store(target: int, source: int, nbytes: int) -> None:
-    """Copy bytes, of which none stays in the caches: the target is not read first."""
+    """Copy bytes past the caches, without reading the target first."""
     head = min(-target % _LINE_BYTES, nbytes)
     _memcpy(target, source, head)
     end = nbytes - (nbytes - head) % _LINE_BYTES
@@ -146,19 +146,19 @@ def store(target: int, source: int, nbytes: int) -> None:
 
 @jit
 def _gather(rows: Array, run: int, source: int, address: int, begin: int, nbytes: int) -> None:
-    """Copy some bytes of an array in C order, whose memory is runs of so many bytes.
+    """Copy `nbytes` of an array in C order, from byte `begin` on, whose memory is runs of bytes.
 
-    A row of `rows` is how many there are along an axis, and how many bytes are between two.
+    A row of `rows` is the number of runs along an axis, and the bytes from one to the next.
     """
     done = 0
     while done < nbytes:
         number, skip = divmod(begin + done, run)
-        at = source + skip
+        start = source + skip
         for axis in range(len(rows) - 1, -1, -1):
             number, index = divmod(number, rows[axis, 0])
-            at += index * rows[axis, 1]
+            start += index * rows[axis, 1]
         length = min(run - skip, nbytes - done)
-        _memcpy(address + done, at, length)
+        _memcpy(address + done, start, length)
         done += length
 
 
@@ -166,26 +166,26 @@ def _gather(rows: Array, run: int, source: int, address: int, begin: int, nbytes
 def _read(
     read: int, file: tuple[int, int, bool], address: int, begin: int, nbytes: int
 ) -> tuple[int, int]:
-    """Read some of a file, and return where in the memory that is, and 0 or an error."""
+    """Read bytes of a file; return their offset from `address`, and 0 or an error."""
     descriptor, offset, direct = file
     grain = DIRECT_BYTES if direct else 1
     skip = (offset + begin) % grain
-    at = offset + begin - skip
+    start = offset + begin - skip
     wanted = (skip + nbytes + grain - 1) // grain * grain
-    found = 0
+    done = 0
     while True:
-        got = _call(read, (descriptor, address + found, wanted - found, at + found))
-        if got < 0:
+        count = _call(read, (descriptor, address + done, wanted - done, start + done))
+        if count < 0:
             number = _load(_errno_location())
             if number != EINTR:
                 return skip, -number
-        elif found + got >= skip + nbytes:
+        elif done + count >= skip + nbytes:
             return skip, 0
-        elif got < grain:
+        elif count < grain:
             return skip, ENDED
         else:
-            # What is read on must be aligned again.
-            found += got - got % grain
+            # The next read must be aligned, too.
+            done += count - count % grain
 
 
 @jit
@@ -198,13 +198,13 @@ def _fill(
     buffers: Array,
 ) -> int:
     copy, finish, follow, record, read = functions
-    target, source, end, piece, counter, start, after = job
+    target, source, end, tile, counter, start, after = job
     status, turn = 0, 0
-    begin = _add(counter, piece)
+    begin = _add(counter, tile)
     while begin < end and status == 0:
         address, stream, copied = buffers[turn % len(buffers)]
-        nbytes, skip = min(piece, end - begin), 0
-        # The copy engine may still read the buffer.
+        nbytes, skip = min(tile, end - begin), 0
+        # The copy engine may still be reading the buffer.
         status = _call(finish, (copied,))
         if status == 0 and file[0] < 0:
             _gather(rows, run, source, address, begin, nbytes)
@@ -216,9 +216,9 @@ def _fill(
             status = _call(copy, (target + begin, address + skip, nbytes, stream))
         if status == 0:
             status = _call(record, (copied, stream))
-            begin = _add(counter, piece)
+            begin = _add(counter, tile)
         turn += 1
-    # Now, before pieces of other arrays are behind these events.
+    # Wait now: later these events stand for tiles of other arrays.
     for row in range(min(turn, len(buffers)) if after >= 0 else 0):
         if status == 0:
             status = _call(follow, (after, buffers[row, 2], 0))
@@ -230,19 +230,19 @@ def _fill(
 @jit
 def _drain(functions: tuple[int, ...], job: tuple[int, ...], buffers: Array) -> int:
     copy, finish, _, record, _ = functions
-    target, source, end, piece, counter, _, _ = job
+    target, source, end, tile, counter, _, _ = job
     status, row = 0, 0
-    # Where the pieces in the buffers begin; none is there yet.
+    # The first byte of the tile in each buffer, -1 while there is none.
     begins = np.full(len(buffers), -1)
     while begins[row] < end and status == 0:
         (address, stream, copied), begin = buffers[row], begins[row]
         if begin >= 0:
             status = _call(finish, (copied,))
             if status == 0:
-                store(target + begin, address, min(piece, end - begin))
-        begin = begins[row] = _add(counter, piece)
+                store(target + begin, address, min(tile, end - begin))
+        begin = begins[row] = _add(counter, tile)
         if begin < end and status == 0:
-            status = _call(copy, (address, source + begin, min(piece, end - begin), stream))
+            status = _call(copy, (address, source + begin, min(tile, end - begin), stream))
             if status == 0:
                 status = _call(record, (copied, stream))
         row = (row + 1) % len(buffers)
@@ -251,23 +251,23 @@ def _drain(functions: tuple[int, ...], job: tuple[int, ...], buffers: Array) -> 
     return status
 
 
-# Compiled loops get plain tuples: what is kept on disk shall not name classes, which may change.
+# Compiled loops get plain tuples, so that machine code on disk depends on no class.
 
 
 def fill(
     functions: Functions, job: Job, rows: Array, run: int, file: FileRange, buffers: Array
 ) -> int:
-    """Copy pieces to the GPU, from the host's memory or, if it has a descriptor, from the file.
+    """Copy tiles to the GPU, from the file if that has a descriptor, else from host memory.
 
     A row of `buffers` is the address of a buffer, its stream, and the event behind its last copy;
-    `rows` and `run` are what `runs` returns.
+    `ring.runs` returns `rows` and `run`.
     """
     return _fill(tuple(functions), tuple(job), rows, run, (*file,), buffers)
 
 
 def drain(functions: Functions, job: Job, buffers: Array) -> int:
-    """Copy pieces from the GPU, where they are ready, to the host's memory.
+    """Copy tiles from the GPU, where they are ready, to the host's memory.
 
-    `buffers` are as for `fill`. While a piece is copied out of one, the next comes into another.
+    `buffers` are as for `fill`. While one buffer is emptied, the next tile comes into another.
     """
     return _drain(tuple(functions), tuple(job), buffers)

@@ -1,4 +1,4 @@
-"""What a GPU can do, asked once."""
+"""Query the capabilities of GPUs, once each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Device:
     arch : str
         The architecture that kernels are compiled for, such as "sm_90".
     processors : int
-        Streaming multiprocessors.
+        Number of streaming multiprocessors.
     shared_bytes : int
         Shared memory that one block may opt in to, in bytes.
     hopper : bool
-        Whether kernels may use thread block clusters and the bulk copy engine. The environment
-        variable DASK_COOP_PORTABLE, set and not empty, denies it to every GPU.
+        Whether kernels may use thread block clusters and the bulk copy engine. It is False for
+        every GPU if the environment variable DASK_COOP_PORTABLE is set and not empty.
     """
 
     arch: str
@@ -30,19 +30,19 @@ class Device:
     hopper: bool
 
 
-#: Processors, and bytes of a block's shared memory, of the usual GPU of an architecture. Programs
-#: for those without clusters do not depend on them.
+#: Processors and bytes of a block's shared memory of a typical GPU of each architecture with
+#: clusters; programs for other architectures do not depend on them.
 _USUAL = {"sm_90": (132, 232_448), "sm_100": (148, 232_448), "sm_120": (170, 101_376)}
 
 
 def usual(arch: str) -> Device:
-    """Return the facts about the usual GPU of an architecture, such as "sm_90", without one."""
+    """Return the facts about a typical GPU of an architecture, such as "sm_90"; needs no GPU."""
     return Device(arch, *_USUAL.get(arch, (132, 232_448)), int(arch.removeprefix("sm_")) >= 90)
 
 
 @cache
 def device(ordinal: int) -> Device:
-    """Return the facts about the GPU that this process calls `ordinal`."""
+    """Return the facts about the GPU with this ordinal in this process."""
     major = attribute(ordinal, "COMPUTE_CAPABILITY_MAJOR")
     minor = attribute(ordinal, "COMPUTE_CAPABILITY_MINOR")
     return Device(
@@ -54,7 +54,7 @@ def device(ordinal: int) -> Device:
 
 
 def attribute(ordinal: int, name: str) -> int:
-    """Return what the driver tells of a GPU, by its name without CU_DEVICE_ATTRIBUTE_."""
+    """Return an attribute of a GPU from the driver, by its name without CU_DEVICE_ATTRIBUTE_."""
     from cuda.bindings import driver
 
     driver.cuInit(0)

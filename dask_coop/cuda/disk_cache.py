@@ -1,9 +1,9 @@
-"""Compiled programs on disk, in a folder that the processes of one user share.
+"""Keep compiled programs on disk, in a folder that the processes of one user share.
 
-An entry is a cubin with its SHA-256 behind it, which tools that read cubins do not mind. One that
-is damaged is as none, and is written anew. Whoever can write to the folder has code run on the
-GPU, so one that others can write to is not used (compiled/folders.py). Where there is no folder to
-use, programs are compiled in every process, and a warning says so, once for each reason.
+An entry is a cubin followed by its SHA-256, which tools that read cubins ignore. A damaged entry is
+written anew. Whoever can write to the folder could run code on the GPU, so a folder that others can
+write to is not used (compiled/folders.py). Without a folder every process compiles its programs,
+and a warning tells so, once for each reason.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def folder() -> Path:
     RuntimeError
         If neither is set and the user has no home.
     """
-    if given := os.environ.get("DASK_COOP_CACHE"):
-        return Path(given)
+    if path := os.environ.get("DASK_COOP_CACHE"):
+        return Path(path)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dask_coop"
 
 
 def get(key: Any, make: Callable[[], bytes]) -> bytes:
-    """Return the cubin of a key from the disk; else what `make` makes, kept where it can be."""
+    """Return the cubin of a key from the disk; else call `make` for it and keep it if possible."""
     store = _open()
     cubin = None if store is None else _read(store, key)
     if cubin is None:
@@ -74,7 +74,7 @@ def _open() -> Any:
 
 
 def _read(store: Any, key: Any) -> bytes | None:
-    """Return the cubin of a key; None where there is none, or a damaged one."""
+    """Return the cubin of a key, or None if it is missing or damaged."""
     try:
         entry = store.get(key)
     except OSError as error:

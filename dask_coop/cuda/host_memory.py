@@ -1,7 +1,7 @@
-"""Memory of results on the host, used again when a result is dropped.
+"""Reuse the host memory of results that were dropped.
 
-A page of new memory is cleared by the system when it is first written to, which takes longer than
-to copy a result into memory that was in use before.
+The system clears a page of new memory at the first write, which takes longer than copying a result
+into memory that was in use before.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Array = np.ndarray[Any, Any]
 
 
 class HostMemory:
-    """Memory that is kept, the oldest first.
+    """A pool of free memory, the oldest first.
 
     Parameters
     ----------
     most : int
-        The most bytes of it.
+        Most bytes to keep.
     """
 
     def __init__(self, most: int) -> None:
@@ -30,36 +30,36 @@ class HostMemory:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes are kept."""
+        """Number of bytes kept."""
         return sum(memory.nbytes for memory in self._free)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return a new array in C order, whose memory is kept when nothing refers to it."""
+        """Return a new array in C order, whose memory returns to the pool with its last view."""
         owner = _Owner(self, self._take(int(np.prod(shape, dtype="i8")) * dtype.itemsize))
         return np.asarray(owner).view(dtype).reshape(shape)
 
     def clear(self) -> None:
-        """Give the free memory back to the system."""
+        """Free the memory of the pool."""
         with self._lock:
             self._free.clear()
 
     def forget(self) -> None:
-        """Begin anew in a process that was forked, maybe while another thread had the lock."""
+        """Start anew in a forked process: another thread may have held the lock at the fork."""
         self._lock = threading.Lock()
         self._free = []
 
     def _take(self, nbytes: int) -> Array:
-        """Return memory of so many bytes: the last that was given back, or new."""
+        """Return `nbytes` of memory: the last returned to the pool, or new."""
         with self._lock:
             for i in reversed(range(len(self._free))):
                 if self._free[i].nbytes == nbytes:
                     return self._free.pop(i)
-        # NumPy asks for huge pages.
+        # NumPy requests huge pages for it.
         return np.empty(nbytes, "u1")
 
     def give_back(self, memory: Array) -> None:
-        """Keep memory that is no longer used, in the place of the oldest if there is too much."""
-        # Garbage may be collected while this thread is in `_take`; what is not kept is freed.
+        """Keep memory that is no longer used, and free the oldest if there is too much."""
+        # Garbage collection may call this while this thread holds the lock: then just free it.
         if memory.nbytes <= self._most and self._lock.acquire(blocking=False):
             try:
                 self._free.append(memory)
@@ -70,7 +70,7 @@ class HostMemory:
 
 
 class _Owner:
-    """What arrays in some memory refer to, views of them too."""
+    """The base object of all arrays and views of one block of memory."""
 
     def __init__(self, pool: HostMemory, memory: Array) -> None:
         self.__array_interface__ = memory.__array_interface__

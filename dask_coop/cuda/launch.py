@@ -1,7 +1,7 @@
-"""Loads programs and launches them on CuPy's current stream.
+"""Load programs and launch them on CuPy's current stream.
 
-A program is compiled, or read from the disk, when it is first launched. Threads that want the same
-one at a time wait for one of them; what one call needs several of is compiled beside each other.
+A program is compiled, or read from disk, at its first launch. Threads that need the same program
+wait for one of them; several programs of one call are compiled in parallel.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import cupy
 
-# Imported here and not in a function: two threads that are first to import cuda.core get in each
-# other's way, and Python lets only one import this module.
+# Imported here and not in a function: concurrent first imports of cuda.core fail, and Python lets
+# only one thread import this module.
 from cuda.bindings import driver
 from cuda.core import LaunchConfig, ObjectCode, Stream
 from cuda.core import launch as launch_kernel
@@ -23,42 +23,37 @@ from dask_coop.cuda.devices import device
 from dask_coop.cuda.sharing import begin, once
 from dask_coop.meters import KERNELS, count
 
-#: What makes ranges in a profile of the process, unless CuPy was built without it.
+#: NVTX, which marks ranges in a profile of the process; None if CuPy was built without it.
 RANGES = cupy.cuda.nvtx if cupy.cuda.nvtx.available else None
 
-#: Dynamic shared memory that a block gets without asking, in bytes.
+#: Bytes of dynamic shared memory that a block gets without an attribute of the kernel.
 _SHARED_BYTES = 48 << 10
 
-#: The largest cluster that every GPU with clusters runs.
+#: The largest cluster that every GPU with clusters supports.
 _PORTABLE_CLUSTER = 8
 
 
 @once
-def _code(source: str, arch: str, linked: bool) -> Any:
-    # The driver gets it with its first kernel, as a library, which serves every device of `arch`.
-    return ObjectCode.from_cubin(load_or_compile(source, arch, linked))
+def _code(source: str, arch: str) -> Any:
+    # The driver loads it once as a library for all devices of `arch`.
+    return ObjectCode.from_cubin(load_or_compile(source, arch))
 
 
 def prepare(*sources: str) -> None:
-    """Compile programs, which the current device is about to launch, beside each other.
+    """Start to compile the programs of the current device's next launches in parallel.
 
-    It does not wait: whoever loads one does. One that does not compile is tried again there.
+    This does not wait; `load` does, and raises if its program does not compile.
     """
     arch = device(cupy.cuda.runtime.getDevice()).arch
-    # The caller compiles the first itself.
-    begin(_code, [(source, arch, False) for source in dict.fromkeys(sources)][1:])
+    # The caller's own launch compiles the first.
+    begin(_code, [(source, arch) for source in dict.fromkeys(sources)][1:])
 
 
 @cache
-def load(
-    source: str, ordinal: int, shared: bool = False, cluster: int = 1, linked: bool = False
-) -> Any:
-    """Return the kernel of `source` for a GPU, allowed all its shared memory if `shared`.
-
-    `linked` tells whether the program is linked with the device runtime.
-    """
+def load(source: str, ordinal: int, shared: bool = False, cluster: int = 1) -> Any:
+    """Return the kernel of `source` for a GPU, allowed all shared memory of a block if `shared`."""
     gpu = device(ordinal)
-    kernel = _code(source, gpu.arch, linked).get_kernel(ENTRY)
+    kernel = _code(source, gpu.arch).get_kernel(ENTRY)
     attribute = driver.CUfunction_attribute
     if shared:
         _set(
@@ -82,7 +77,7 @@ def _set(kernel: Any, ordinal: int, attribute: Any, value: int) -> None:
 
 @cache
 def _stream(ordinal: int, handle: int) -> Any:
-    """Return cuda.core's view of a stream of CuPy's; making one costs as much as a launch."""
+    """Return cuda.core's view of a CuPy stream; cached, as making one costs as much as a launch."""
     return Stream.from_handle(handle)
 
 
@@ -102,7 +97,7 @@ def launch(
     source : str
         A program of `dask_coop.cuda.programs`.
     blocks, threads : int
-        The size of the grid, a multiple of `cluster`, and of a block.
+        The sizes of the grid, a multiple of `cluster`, and of a block.
     *arguments
         Addresses as int, numbers as NumPy scalars.
     shared : int
@@ -113,7 +108,7 @@ def launch(
         Whether all blocks must run at the same time, because they wait for one another.
     """
     ordinal = cupy.cuda.runtime.getDevice()
-    # A thread whose arrays all came out of CuPy's pool may have no context yet; this binds one.
+    # If all arrays came from CuPy's pool, this thread may have no context yet; this binds one.
     cupy.cuda.runtime.setDevice(ordinal)
     kernel = load(source, ordinal, shared > _SHARED_BYTES, cluster)
     stream = _stream(ordinal, cupy.cuda.get_current_stream().ptr)
@@ -125,14 +120,14 @@ def launch(
         shmem_size=shared,
         is_cooperative=cooperative,
     )
-    with told(source):
+    with counted_launch(source):
         launch_kernel(stream, config, kernel, *arguments)
 
 
-class told:
-    """Counts the launch within, which is a range in a profile by the name of the template.
+class counted_launch:
+    """Count the launch within, and mark it in a profile by the name of its template.
 
-    A generator would take a quarter of the time of a launch.
+    This is a class because a generator would take a quarter of the time of a launch.
     """
 
     def __init__(self, source: str) -> None:
@@ -141,7 +136,7 @@ class told:
             RANGES.RangePush(_template(source))
 
     def __enter__(self) -> None:
-        """Do nothing: the range has begun."""
+        """Do nothing, as the range has begun."""
 
     def __exit__(self, *error: object) -> None:
         """End the range."""
@@ -151,6 +146,6 @@ class told:
 
 @cache
 def _template(source: str) -> str:
-    """Return what a program calls last, such as "reduce_rows"."""
+    """Return the name of the template that a program calls last, such as "reduce_rows"."""
     called: list[str] = re.findall(r"^ +(\w+)[<(]", source, re.MULTILINE)
     return called[-1] if called else ENTRY

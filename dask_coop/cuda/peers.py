@@ -1,8 +1,8 @@
-"""Several GPUs in one process: where arrays lie, what waits for what, copies from one to another.
+"""Use several GPUs in one process: locate arrays, copy between GPUs, order streams by events.
 
-Whatever a `Node` does on a GPU is queued on that GPU's default stream, and CuPy's pool gives memory
-out in the order of that stream. So an array is ready, and its memory free again, once its GPU's
-default stream has come to that point; what happens elsewhere waits for it by events::
+A `Node` queues all work of a GPU on that GPU's default stream, and CuPy's pool hands out memory in
+the order of that stream. So an array is ready, and its memory free again, once the default stream
+has reached that point; other streams wait for it by events::
 
     source         producer, signal ..................... wait, reuse of the memory
     copies                          wait, copy, signal
@@ -21,12 +21,12 @@ import cupy
 from cuda.bindings import driver
 from cupy.cuda import runtime
 
-#: A GPU and a stream on it; the null stream is one on every GPU.
+#: The ordinal of a GPU and a stream on it; the null stream is a different one on every GPU.
 Queue = tuple[int, Any]
 
 
 def count() -> int:
-    """Return how many GPUs CuPy sees."""
+    """Return the number of GPUs that CuPy sees."""
     return int(runtime.getDeviceCount())
 
 
@@ -36,7 +36,7 @@ def name(ordinal: int) -> str:
 
 
 def memory(ordinal: int) -> tuple[int, int, int, int]:
-    """Return a GPU's bytes in arrays, in CuPy's pool, free on the GPU, and all of the GPU's."""
+    """Return a GPU's bytes in arrays, in CuPy's pool, free, and in total."""
     pool = cupy.get_default_memory_pool()
     with cupy.cuda.Device(ordinal):
         free, total = runtime.memGetInfo()
@@ -56,22 +56,21 @@ def held(ordinal: int) -> int:
 
 
 def trim(ordinal: int) -> None:
-    """Give a GPU back what is free in CuPy's pool; this waits for what is queued there."""
+    """Free the unused memory of CuPy's pool on a GPU; this waits for the work queued there."""
     with cupy.cuda.Device(ordinal):
         cupy.get_default_memory_pool().free_all_blocks()
 
 
 def outside(ordinal: int) -> int:
-    """Return a GPU's bytes that are taken, but not by CuPy's pool."""
+    """Return a GPU's bytes in use outside of CuPy's pool."""
     _, pool, free, total = memory(ordinal)
     return total - free - pool
 
 
 def watch(ordinal: int) -> Any:
-    """Return what counts, within a block, what the calling thread takes of a GPU's memory.
+    """Return a context manager that counts the calling thread's allocations on a GPU.
 
-    Its `now` and `most` are the bytes that the thread has taken and not given back, and the most of
-    these at a time.
+    Its `now` and `most` are the bytes that the thread holds, and the most that it held at a time.
     """
     return _Watch(ordinal)
 
@@ -80,29 +79,29 @@ class _Watch(cupy.cuda.MemoryHook):  # type: ignore[misc]
     def __init__(self, ordinal: int) -> None:
         self._ordinal = ordinal
         self.now = self.most = 0
-        # CuPy takes a hook of a name only once, and a task may compute within another one.
+        # CuPy takes one hook a name, and a task may compute within another task.
         self.name = f"dask_coop {id(self)}"
 
-    def malloc_postprocess(self, **what: Any) -> None:
-        """Count memory that the pool has given."""
-        if what["device_id"] == self._ordinal:
-            self.now += what["mem_size"]
+    def malloc_postprocess(self, **event: Any) -> None:
+        """Count memory that the pool has handed out."""
+        if event["device_id"] == self._ordinal:
+            self.now += event["mem_size"]
             self.most = max(self.most, self.now)
 
-    def free_postprocess(self, **what: Any) -> None:
-        """Count memory that the pool has got back."""
-        if what["device_id"] == self._ordinal:
-            self.now -= what["mem_size"]
+    def free_postprocess(self, **event: Any) -> None:
+        """Count memory that the pool has received back."""
+        if event["device_id"] == self._ordinal:
+            self.now -= event["mem_size"]
 
 
 def connect(ordinals: Sequence[int]) -> frozenset[tuple[int, int]]:
-    """Let GPUs reach one another's memory where they can; elsewhere copies go through the host.
+    """Enable direct access between GPUs where possible; other copies go through the host.
 
     Returns
     -------
     frozenset of tuples
-        The ordinals of a GPU and of another one whose memory it reaches. Without NVSwitch the
-        driver connects a GPU with eight others at most.
+        Pairs of ordinals: a GPU, and another one whose memory it reaches. Without NVSwitch the
+        driver connects a GPU with at most eight others.
 
     Raises
     ------
@@ -114,7 +113,7 @@ def connect(ordinals: Sequence[int]) -> frozenset[tuple[int, int]]:
             "work on several GPUs is ordered by their default streams, which all threads must "
             "share: unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM before CuPy is imported"
         )
-    # Through the driver, whose errors do not linger where CuPy's libraries would find them.
+    # By the driver, because errors of the runtime would linger for CuPy's next call to find.
     reached = {
         driver.CUresult.CUDA_SUCCESS,
         driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
@@ -145,21 +144,21 @@ def connect(ordinals: Sequence[int]) -> frozenset[tuple[int, int]]:
 
 
 def use(ordinal: int) -> None:
-    """Make a GPU the calling thread's current one, and the default stream its stream there.
+    """Make a GPU and its default stream current in the calling thread.
 
-    A task before may have left another one, which nothing here waits for.
+    An earlier task may have left another stream current, for which nothing here would wait.
     """
     runtime.setDevice(ordinal)
     cupy.cuda.Stream.null.use()
 
 
 def device_of(x: Any) -> int | None:
-    """Return the ordinal of the GPU that an array lies on; None for what is no CuPy array."""
+    """Return the ordinal of an array's GPU, or None if it is not a CuPy array."""
     return int(x.data.device_id) if isinstance(x, cupy.ndarray) else None
 
 
 def move(arrays: Sequence[Any], ordinal: int) -> list[Any]:
-    """Return copies on a GPU of arrays of other GPUs, without waiting for any of them."""
+    """Return copies on one GPU of arrays on other GPUs, without waiting for the copies."""
     null = cupy.cuda.Stream.null
     dense, copies = [], []
     for x in arrays:
@@ -172,16 +171,16 @@ def move(arrays: Sequence[Any], ordinal: int) -> list[Any]:
         for x in dense:
             order = "C" if x.flags.c_contiguous else "F"
             copies.append(cupy.empty(x.shape, x.dtype, order=order))
-    both = [(of, null) for of in sorted({ordinal, *(x.data.device_id for x in dense)})]
+    both = [(gpu, null) for gpu in sorted({ordinal, *(x.data.device_id for x in dense)})]
     stream = _copies(ordinal)
     _wait([(ordinal, stream)], both)
     with cupy.cuda.Device(ordinal):
         for copy, x in zip(copies, dense, strict=True):
-            # Other than a plain copy, this needs no access to the memory of the other.
+            # Unlike a plain copy, this needs no direct access between the GPUs.
             ends = copy.data.ptr, ordinal, x.data.ptr, x.data.device_id
             if x.nbytes:
                 runtime.memcpyPeerAsync(*ends, x.nbytes, stream.ptr)
-    # `dense` keeps its memory until this is queued.
+    # `dense` keeps its memory until the wait is queued.
     _wait(both, [(ordinal, stream)])
     return copies
 
@@ -190,31 +189,28 @@ def move(arrays: Sequence[Any], ordinal: int) -> list[Any]:
 def _copies(ordinal: int) -> Any:
     """Return the stream of the copies to a GPU.
 
-    On a default stream, a copy would wait for everything that was queued on both GPUs.
+    On a default stream, a copy would wait for all work queued on both GPUs.
     """
     with cupy.cuda.Device(ordinal):
         return cupy.cuda.Stream(non_blocking=True)
 
 
 def follow_caller(ordinals: Sequence[int]) -> None:
-    """Let the GPUs wait for what the calling thread has queued on its current streams."""
+    """Make the GPUs wait for the work queued on the calling thread's current streams."""
     _wait(_defaults(ordinals), _callers(ordinals))
 
 
 def lead_caller(ordinals: Sequence[int]) -> None:
-    """Let the calling thread's current streams wait for what is queued on the GPUs."""
+    """Make the calling thread's current streams wait for the work queued on the GPUs."""
     _wait(_callers(ordinals), _defaults(ordinals))
 
 
 @contextmanager
 def on_default_streams(ordinals: Sequence[int]) -> Iterator[None]:
-    """Let the calling thread queue on the GPUs' default streams.
-
-    Afterwards its current GPU and its current streams are as before.
-    """
+    """Make the GPUs' default streams current; restore the streams and the GPU at the end."""
     current, null = int(runtime.getDevice()), cupy.cuda.Stream.null
-    own = [(ordinal, cupy.cuda.get_current_stream(ordinal)) for ordinal in ordinals]
-    other = [(ordinal, stream) for ordinal, stream in own if stream != null]
+    streams = [(ordinal, cupy.cuda.get_current_stream(ordinal)) for ordinal in ordinals]
+    other = [(ordinal, stream) for ordinal, stream in streams if stream != null]
     try:
         for ordinal, _ in other:
             with cupy.cuda.Device(ordinal):
@@ -232,19 +228,19 @@ def _defaults(ordinals: Sequence[int]) -> list[Queue]:
 
 
 def _callers(ordinals: Sequence[int]) -> list[Queue]:
-    """Return the calling thread's streams that the order on the GPUs says nothing about."""
+    """Return the calling thread's current streams, except other GPUs' default streams."""
     current = int(runtime.getDevice())
-    found = [(current, cupy.cuda.get_current_stream())]
+    queues = [(current, cupy.cuda.get_current_stream())]
     for ordinal in ordinals:
         if ordinal != current:
             stream = cupy.cuda.get_current_stream(ordinal)
             if stream != cupy.cuda.Stream.null:
-                found.append((ordinal, stream))
-    return found
+                queues.append((ordinal, stream))
+    return queues
 
 
 def _wait(later: Iterable[Queue], earlier: Iterable[Queue]) -> None:
-    """Let streams wait for what is queued on others by now."""
+    """Make streams wait for the work queued so far on others."""
     events = []
     for ordinal, stream in earlier:
         with cupy.cuda.Device(ordinal):

@@ -1,7 +1,7 @@
-"""Threads with buffers of their own, which copy an array together.
+"""Run threads with buffers of their own that together copy an array.
 
-What a buffer is, and what a thread does with its own, is for others to say. Here is what happens
-when one fails, or when the caller is interrupted: all stop, and nobody uses the arrays any more.
+Callers define the buffers and the copying. This module handles failures: when a thread fails, or
+the caller is interrupted, all threads stop, and none uses the arrays afterwards.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import numpy as np
 
 from dask_coop.errors import Closed
 
-#: The fewest threads that copy an array beside others, if there are as many.
-SHARE = 2
+#: Fewest threads that copy an array while others are copied, if there are that many.
+FEWEST_THREADS = 2
 
-#: The counter of an array that nobody is to copy from any more; each thread may add as much to it.
+#: The value of a stopped array's counter; each thread may add as much to it without overflow.
 STOPPED = 1 << 56
 
-#: What a loop returns if a file has no more bytes; no `errno` is so large.
+#: A loop's result if the file ends early; no `errno` is so large.
 ENDED = -(1 << 30)
 
 
 class FileRange(NamedTuple):
-    """Where the bytes of an array are in a file.
+    """The position of an array's bytes in a file.
 
     Parameters
     ----------
     descriptor : int
-        Of a file that is open and stays so.
+        Descriptor of the file, which must stay open.
     offset : int
-        Of the first byte.
+        Offset of the first byte.
     direct : bool
-        Whether it was opened with ``O_DIRECT``, to be read past the page cache.
+        Whether the file was opened with ``O_DIRECT``, to be read past the page cache.
     """
 
     descriptor: int
@@ -46,7 +46,7 @@ class FileRange(NamedTuple):
 
 
 class Buffer(Protocol):
-    """Memory, the stream of its copies, and the event behind the last one."""
+    """Memory, the stream of its copies, and the event behind the last copy."""
 
     address: int
     stream: Any
@@ -54,7 +54,7 @@ class Buffer(Protocol):
 
 
 class Counter:
-    """Where the next piece of an array begins, which all threads share."""
+    """The first byte of an array's next tile, which all threads share."""
 
     def __init__(self) -> None:
         self._value = np.zeros(1, "i8")
@@ -62,15 +62,15 @@ class Counter:
 
     @property
     def stopped(self) -> bool:
-        """Whether no piece is to be taken any more."""
+        """Whether threads must take no further tile."""
         return bool(self._value[0] >= STOPPED)
 
     def stop(self) -> None:
-        """Let every thread end after the piece that it is at."""
+        """End every thread after its current tile."""
         self._value[0] = STOPPED
 
 
-class Own(NamedTuple):
+class ThreadBuffers(NamedTuple):
     """The buffers of a thread, as objects and as the rows that a compiled loop reads."""
 
     buffers: list[Any]
@@ -83,11 +83,11 @@ class Ring:
     Parameters
     ----------
     name : str
-        Of its threads.
+        Prefix of the threads' names.
     threads : int
     enter : callable
-        Called by each thread before it makes its buffers. What it raises is the caller's error, and
-        the thread's next copy calls it again.
+        Called by each thread before it makes its buffers. If it raises, the caller gets the error,
+        and the thread's next copy calls it again.
     make : callable
         Returns a buffer; called by the thread that needs it.
     """
@@ -98,29 +98,29 @@ class Ring:
         self.buffers: list[Buffer] = []
         self._threads = threads
         self._enter, self._make = enter, make
-        self._own = threading.local()
+        self._local = threading.local()
         self._callers: set[object] = set()
         self._pool = ThreadPoolExecutor(threads, name)
 
-    def run(self, copy: Callable[[Own], None], counter: Counter, threads: int) -> None:
-        """Call `copy` in up to so many threads, and wait for them.
+    def run(self, copy: Callable[[ThreadBuffers], None], counter: Counter, threads: int) -> None:
+        """Call `copy` in up to `threads` threads, and wait for them.
 
-        Several callers share the threads, each of which takes the pieces of one array at a time.
+        Several callers share the threads. A thread takes the tiles of one array at a time.
 
         Parameters
         ----------
         copy : callable
-            Takes pieces, of which `counter` counts, until there are no more; it is given the
-            thread's buffers, and holds on to all that it uses.
+            Copies tiles by the thread's buffers, its argument, until `counter` has passed the last
+            one; keeps everything that it uses alive.
         counter : Counter
         threads : int
 
         Raises
         ------
         Exception
-            One that `copy` raised, once nothing is copied any more.
+            An exception of `copy`, after all copying has stopped.
         Closed
-            If the ring is closed; some may have been copied.
+            If the ring is closed; some tiles may have been copied.
         """
 
         def work() -> None:
@@ -134,16 +134,16 @@ class Ring:
         me = object()
         try:
             self._callers.add(me)
-            share = max(SHARE, -(-self._threads // len(self._callers)))
-            for _ in range(min(self._threads, threads, share)):
+            fair = max(FEWEST_THREADS, -(-self._threads // len(self._callers)))
+            for _ in range(min(self._threads, threads, fair)):
                 working.append(self._submit(work))
-            for each in working:
-                each.result()
+            for future in working:
+                future.result()
         except BaseException:
-            # An interrupt, too: the arrays may be gone once this is out.
+            # Also after an interrupt: the arrays may be freed once this function returns.
             counter.stop()
-            for each in working:
-                each.cancel()
+            for future in working:
+                future.cancel()
             wait(working)
             for buffer in list(self.buffers):
                 buffer.stream.synchronize()
@@ -152,7 +152,7 @@ class Ring:
             self._callers.discard(me)
 
     def close(self) -> None:
-        """End the threads and forget the buffers, once no copy needs them."""
+        """End the threads and drop the buffers, once no copy needs them."""
         self._pool.shutdown()
         self.buffers.clear()
 
@@ -162,27 +162,27 @@ class Ring:
         except RuntimeError as error:
             raise Closed(f"the threads that copy have ended: {error}") from error
 
-    def _buffers(self) -> Own:
-        """Return the buffers of this thread, which are made by the first copy."""
-        if not hasattr(self._own, "own"):
+    def _buffers(self) -> ThreadBuffers:
+        """Return the buffers of this thread, made at its first copy."""
+        if not hasattr(self._local, "buffers"):
             self._enter()
             buffers = [self._make(), self._make()]
-            rows = [[each.address, each.stream.ptr, each.done.ptr] for each in buffers]
-            self._own.own = Own(buffers, np.array(rows, "i8"))
+            rows = [[b.address, b.stream.ptr, b.done.ptr] for b in buffers]
+            self._local.buffers = ThreadBuffers(buffers, np.array(rows, "i8"))
             self.buffers.extend(buffers)
-        own: Own = self._own.own
-        return own
+        mine: ThreadBuffers = self._local.buffers
+        return mine
 
 
 def runs(x: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
-    """Return how an array lies in memory.
+    """Return the contiguous runs that an array's memory consists of.
 
     Returns
     -------
     rows : numpy.ndarray
-        How many runs there are along each of the outer axes, and the bytes from one to the next.
+        For each of the outer axes, the number of runs and the bytes from one to the next.
     run : int
-        The bytes of a run, which are in one piece.
+        The bytes of a run, which is contiguous.
     """
     run, axes = x.itemsize, list(zip(x.shape, x.strides, strict=True))
     while axes and (axes[-1][1] == run or axes[-1][0] == 1):
@@ -191,17 +191,17 @@ def runs(x: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
 
 
 def cores() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def check_file(status: int, file: FileRange, nbytes: int) -> None:
-    """Raise what a loop that read `nbytes` of a file returned, if that is an error of the file."""
+    """Raise OSError if a loop that read `nbytes` of a file returned an error of the file."""
     if status >= 0:
         return
-    what = f"{nbytes} bytes from offset {file.offset} of file descriptor {file.descriptor}"
+    span = f"{nbytes} bytes from offset {file.offset} of file descriptor {file.descriptor}"
     if status == ENDED:
-        raise OSError(errno.ENODATA, f"the file ends before {what} are read")
-    raise OSError(-status, f"cannot read {what}: {os.strerror(-status)}")
+        raise OSError(errno.ENODATA, f"the file ends before {span} are read")
+    raise OSError(-status, f"cannot read {span}: {os.strerror(-status)}")

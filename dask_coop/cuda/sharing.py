@@ -1,6 +1,6 @@
-"""Slow work that threads share: each piece is done once, and pieces beside each other.
+"""Share slow work among threads: each call runs once, and different calls run in parallel.
 
-NVRTC compiles without Python's lock, so threads do for it.
+NVRTC compiles without Python's lock, so threads are enough.
 """
 
 from __future__ import annotations
@@ -18,57 +18,57 @@ T = TypeVar("T")
 
 
 class once(Generic[T]):
-    """Decorates a function of hashable arguments whose results are kept.
+    """Cache the results of a function of hashable arguments, across threads.
 
-    Threads that call it with the same arguments at a time wait for one of them. What raises an
-    error is not kept. An interrupt is that thread's own: another one that waits takes its place.
+    Threads that call it with the same arguments wait for one of them. Errors are not cached. If the
+    thread that computes is interrupted, one of those that wait takes its place.
     """
 
     def __init__(self, make: Callable[..., T]) -> None:
         self._make = make
         self._results: dict[Any, Future[T]] = {}
 
-    def __call__(self, *given: Any) -> T:
-        """Return what the function returns."""
+    def __call__(self, *arguments: Any) -> T:
+        """Return the function's result."""
         while True:
-            if (result := self._results.get(given)) is None:
-                self._do(given)
+            if (result := self._results.get(arguments)) is None:
+                self._compute(arguments)
                 continue
             with suppress(CancelledError):
                 return result.result()
 
-    def _do(self, given: tuple[Any, ...]) -> None:
-        """Call the function, unless another thread has begun that."""
+    def _compute(self, arguments: tuple[Any, ...]) -> None:
+        """Call the function, unless another thread already does."""
         mine: Future[T] = Future()
-        # From here on, for an interrupt may come anywhere, and others wait for what stands there.
+        # Within `try`, as an interrupt may come right after others begin to wait for this future.
         try:
-            if self._results.setdefault(given, mine) is mine:
-                mine.set_result(self._make(*given))
+            if self._results.setdefault(arguments, mine) is mine:
+                mine.set_result(self._make(*arguments))
         except BaseException as error:
-            if self._results.get(given) is mine:
-                del self._results[given]
+            if self._results.get(arguments) is mine:
+                del self._results[arguments]
             if isinstance(error, Exception) and not mine.done():
                 mine.set_exception(error)
-            # Others that wait for a thread which is interrupted, or exits, take its place.
+            # If this thread is interrupted or exits, those that wait compute it.
             mine.cancel()
             raise
 
-    def has(self, *given: Any) -> bool:
-        """Tell whether a call with these arguments was begun, and did not fail."""
-        return given in self._results
+    def has(self, *arguments: Any) -> bool:
+        """Return whether a call with these arguments has begun and not failed."""
+        return arguments in self._results
 
 
 def begin(work: once[Any], calls: Iterable[tuple[Any, ...]]) -> None:
-    """Begin the calls that were not begun before, in a thread each, and don't wait.
+    """Start the calls that have not begun yet, in a thread each, and don't wait.
 
-    Who makes such a call meets the error that it raises.
+    Errors are dropped; the caller that needs the result calls again and gets them.
     """
     for call in calls:
         if not work.has(*call):
-            # What is compiled counts as the caller's (`dask_coop.meters`).
-            given = _try, work, call
+            # In the caller's context, which counts compilations (`dask_coop.meters`).
+            arguments = _try, work, call
             run = copy_context().run
-            threading.Thread(target=run, args=given, name="dask_coop-compiler").start()
+            threading.Thread(target=run, args=arguments, name="dask_coop-compiler").start()
 
 
 def _try(work: once[Any], call: tuple[Any, ...]) -> None:
@@ -84,16 +84,16 @@ def for_each(work: Callable[[T], object], items: Iterable[T], stop: threading.Ev
     Raises
     ------
     Exception
-        What `work` raised first.
+        The first exception of `work`.
     """
-    rest, lock = iter(items), threading.Lock()
+    iterator, lock = iter(items), threading.Lock()
     errors: list[Exception] = []
 
     def left() -> Iterator[T]:
         while not (errors or stop.is_set()) and threading.main_thread().is_alive():
             with lock:
                 try:
-                    item = next(rest)
+                    item = next(iterator)
                 except StopIteration:
                     return
             yield item

@@ -1,10 +1,10 @@
-"""GPUs of one process, and cooperative launches on several or all of them at a time.
+"""Launch cooperative kernels on several GPUs of one process.
 
 A launch is one cuLaunchCooperativeKernelMultiDevice, which the driver has for CUDA 12 and 13; the
-runtime's cudaLaunchCooperativeKernelMultiDevice is gone from 13. By its rules every GPU gets the
-same kernel, grid, block and shared memory, and a stream of its own that is not the default one. It
-starts when all that lies in the streams is done, so that no GPU waits at the barrier of
-kernels/barrier.cuh for what another has still to do before.
+runtime's cudaLaunchCooperativeKernelMultiDevice is gone from 13. Every GPU gets the same kernel,
+grid, block and shared memory, and a stream of its own that is not the default one. The launch
+starts when the earlier work of all these streams is done, so no GPU waits at the barrier of
+kernels/barrier.cuh for earlier work of another.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import numpy as np
 from cuda.bindings import driver
 
 from dask_coop.cuda.devices import attribute, device
-from dask_coop.cuda.launch import load, told
+from dask_coop.cuda.launch import counted_launch, load
 from dask_coop.cuda.peers import connect
 from dask_coop.cuda.programs.multichunk import MOST, PEERS
 from dask_coop.cuda.sharing import once
 from dask_coop.errors import CooperativeTimeout
 
-#: Launches that wait for one another must not be queued in different orders on different GPUs.
+#: Held while a launch is queued: launches must be queued in the same order on all GPUs.
 _lock = threading.Lock()
 
-#: The GPUs of this process and their timeout, if its launches may go over several of them.
+#: The GPUs of this process and their timeout, if launches over several GPUs are enabled.
 _shared: tuple[tuple[int, ...], float] | None = None
 
 
@@ -47,14 +47,14 @@ class Team:
     Attributes
     ----------
     objection : str
-        Why no launch takes these GPUs; "" if one does.
+        Why launches over these GPUs are impossible; "" if they are possible.
     """
 
     def __init__(self, ordinals: Sequence[int], timeout: float) -> None:
         self.ordinals: tuple[int, ...] = tuple(ordinals)
         self.timeout = timeout
         self.objection: str = _objection(self.ordinals, connect(self.ordinals))
-        # Plain device memory: GPUs do not reach what other allocators may give out.
+        # Plain device memory, because GPUs may not reach that of other allocators.
         self._pool = cupy.cuda.MemoryPool()
         self._epoch = 0
         self._streams: dict[int, Any] = {}
@@ -62,21 +62,21 @@ class Team:
         for ordinal in self.ordinals:
             with cupy.cuda.Device(ordinal):
                 self._streams[ordinal] = cupy.cuda.Stream(non_blocking=True)
-                # A flag for each GPU, and how many blocks have come to a barrier.
+                # A flag for each GPU, and the number of blocks that have reached a barrier.
                 self._flags[ordinal] = self.zeros(ordinal, MOST + 1, "u4")
                 cupy.cuda.get_current_stream().synchronize()
-        # In the host's memory, so that a look at it costs no copy.
+        # In host memory, so that reading it costs no copy.
         self._pinned = cupy.cuda.alloc_pinned_memory(4 * MOST)
         self._failed = np.frombuffer(self._pinned, "u4", MOST)
         self._failed[:] = 0
 
     def empty(self, ordinal: int, n: int, dtype: Any) -> Any:
-        """Return an array on a GPU that the others read and write."""
+        """Return an array on a GPU that the other GPUs can read and write."""
         with cupy.cuda.Device(ordinal), cupy.cuda.using_allocator(self._pool.malloc):
             return cupy.empty(n, dtype)
 
     def zeros(self, ordinal: int, n: int, dtype: Any) -> Any:
-        """Return such an array of zeros."""
+        """Return an array of zeros on a GPU that the other GPUs can read and write."""
         with cupy.cuda.Device(ordinal):
             array = self.empty(ordinal, n, dtype)
             array.data.memset_async(0, array.nbytes)
@@ -100,36 +100,36 @@ class Team:
         source : str
             A program of `dask_coop.cuda.programs.multichunk`.
         blocks, threads, shared : int
-            The grid, the block and its dynamic shared memory in bytes, of every GPU. It must hold
-            all blocks at a time: see `most_blocks`.
+            The grid, the block and its dynamic shared memory in bytes, the same for every GPU. All
+            blocks must run at the same time: see `most_blocks`.
         ordinals : sequence of int
             The GPUs, in the order of their ranks.
         arguments : callable
-            Makes the NumPy scalars of a rank from it, its `Peers` and the epoch.
+            Returns the NumPy scalars of a rank; called with the rank, its `Peers` and the epoch.
         what : str
-            What is done, for the message of an error.
+            The name of the launch in an error's message.
         wait : bool
-            Whether to wait: what has no barrier need not.
+            Whether to wait; only a kernel with a barrier must.
 
         Raises
         ------
         CooperativeTimeout
-            If a GPU did not come to the barrier in time.
+            If a GPU did not reach the barrier in time.
         """
         with _lock:
             self._epoch = (self._epoch + 1) % (1 << 32)
             epoch = np.uint32(self._epoch)
-            given = []
+            scalars = []
             for rank, ordinal in enumerate(ordinals):
-                given.append(arguments(rank, self._peers(rank, ordinals), epoch))
+                scalars.append(arguments(rank, self._peers(rank, ordinals), epoch))
                 with cupy.cuda.Device(ordinal):
-                    # What the kernel reads may still be on its way in CuPy's current stream.
+                    # CuPy's current stream may still be computing the kernel's input.
                     self._streams[ordinal].wait_event(cupy.cuda.get_current_stream().record())
             streams = [self._streams[ordinal].ptr for ordinal in ordinals]
-            launch_on_all(source, blocks, threads, ordinals, streams, given, shared)
+            launch_on_all(source, blocks, threads, ordinals, streams, scalars, shared)
             for ordinal in ordinals:
                 with cupy.cuda.Device(ordinal):
-                    # However the wait below ends, memory is not used again before this is done.
+                    # However the wait below ends, later work must not reuse the memory too early.
                     cupy.cuda.get_current_stream().wait_event(self._streams[ordinal].record())
             if not wait:
                 return
@@ -155,15 +155,15 @@ class Team:
 
 
 def share(ordinals: Sequence[int], timeout: float) -> None:
-    """Let launches of this process go over several of some GPUs; the arguments are a `Team`'s."""
+    """Enable launches of this process over several of these GPUs; see `Team`."""
     global _shared
     _shared = tuple(ordinals), timeout
 
 
 def team_of(ordinals: Sequence[int]) -> Team | None:
-    """Return the team for launches over some GPUs; None of several if nobody shares them."""
+    """Return the team for launches over GPUs; None for several GPUs before a call of `share`."""
     if len(ordinals) == 1:
-        # Its timeout does not matter: there is no other GPU to wait for.
+        # The timeout does not matter, as there is no other GPU to wait for.
         return _team(tuple(ordinals), 30.0)
     return None if _shared is None else _team(*_shared)
 
@@ -200,7 +200,6 @@ def launch_on_all(
     streams: Sequence[int],
     arguments: Sequence[Sequence[Any]],
     shared: int = 0,
-    linked: bool = False,
 ) -> None:
     """Launch `source` on several GPUs by one cuLaunchCooperativeKernelMultiDevice.
 
@@ -211,17 +210,16 @@ def launch_on_all(
     blocks, threads, shared : int
         The grid, the block and its dynamic shared memory in bytes, of every GPU.
     ordinals, streams : sequences of int
-        The GPUs, and the addresses of streams that were made on them.
+        The GPUs, and the addresses of one stream on each.
     arguments : sequence of sequences of NumPy scalars
-        Those of each GPU.
-    linked : bool
-        Whether the program is linked with the device runtime.
+        The kernel's arguments for each GPU.
     """
-    kept: list[Any] = []
+    # Keeps the memory of the arguments alive until the launch.
+    references: list[Any] = []
     launches = []
     for ordinal, stream, values in zip(ordinals, streams, arguments, strict=True):
         launch = driver.CUDA_LAUNCH_PARAMS()
-        launch.function = function(source, ordinal, linked)
+        launch.function = function(source, ordinal)
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = blocks, 1, 1
         launch.blockDimX, launch.blockDimY, launch.blockDimZ = threads, 1, 1
         launch.sharedMemBytes = shared
@@ -229,38 +227,38 @@ def launch_on_all(
         cells = [np.array(value) for value in values]
         addresses = (ctypes.c_void_p * len(cells))(*(cell.ctypes.data for cell in cells))
         launch.kernelParams = ctypes.addressof(addresses)
-        kept += [cells, addresses]
+        references += [cells, addresses]
         launches.append(launch)
-    with told(source):
+    with counted_launch(source):
         _check(driver.cuLaunchCooperativeKernelMultiDevice(launches, len(launches), 0))
 
 
 @cache
-def function(source: str, ordinal: int, linked: bool = False) -> Any:
-    """Return the kernel of `source` as the function of one GPU's context.
+def function(source: str, ordinal: int) -> Any:
+    """Return the kernel of `source` as a function of one GPU's context.
 
-    It may have all the shared memory that a block gets there.
+    It may use all the shared memory that a block can have there.
     """
     attributes = driver.CUfunction_attribute
     with cupy.cuda.Device(ordinal):
-        # A thread whose arrays all came out of CuPy's pool may have no context yet.
+        # If all arrays came from CuPy's pool, this thread may have no context yet.
         cupy.cuda.runtime.setDevice(ordinal)
-        made = _check(driver.cuKernelGetFunction(load(source, ordinal, linked=linked).handle))
+        kernel = _check(driver.cuKernelGetFunction(load(source, ordinal).handle))
         static = attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-        most = device(ordinal).shared_bytes - int(_check(driver.cuFuncGetAttribute(static, made)))
+        most = device(ordinal).shared_bytes - int(_check(driver.cuFuncGetAttribute(static, kernel)))
         dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _check(driver.cuFuncSetAttribute(made, dynamic, most))
-    return made
+        _check(driver.cuFuncSetAttribute(kernel, dynamic, most))
+    return kernel
 
 
 @cache
 def most_blocks(source: str, ordinals: tuple[int, ...], threads: int, shared: int) -> int:
-    """Return how many blocks the smallest of some GPUs runs at a time."""
+    """Return the number of blocks that every one of these GPUs can run at the same time."""
     fitting = []
     for ordinal in ordinals:
-        made = function(source, ordinal)
+        kernel = function(source, ordinal)
         with cupy.cuda.Device(ordinal):
-            occupancy = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(made, threads, shared)
+            occupancy = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel, threads, shared)
         fitting.append(device(ordinal).processors * int(_check(occupancy)))
     return min(fitting)
 
@@ -273,7 +271,7 @@ def _check(answer: tuple[Any, ...]) -> Any:
 
 
 def _is_sanitized() -> bool:
-    """Tell whether compute-sanitizer has put itself into this process."""
+    """Return whether compute-sanitizer is loaded into this process."""
     try:
         with open("/proc/self/maps") as maps:
             return any("sanitizer" in line for line in maps)

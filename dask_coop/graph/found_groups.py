@@ -28,12 +28,12 @@ from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.chunks.distinct import distinct
 from dask_coop.chunks.dtypes import casts
 from dask_coop.chunks.labels import Values
-from dask_coop.graph import grouped, parts
+from dask_coop.graph import grouped
 from dask_coop.graph.fusion import TrailingBlocks, add
 from dask_coop.graph.grouped import Codes, Finalize, Ops
-from dask_coop.graph.parts import shared, threads_for
-from dask_coop.graph.reduce import FAN_IN, Key, Layer, Origins, array
+from dask_coop.graph.layers import FAN_IN, Key, Layer, Origins, array
 from dask_coop.graph.tasks import refs
+from dask_coop.graph.threads import lift_by_threads, shared, threads_for
 from dask_coop.graph.unique import distinct_values
 
 #: The groups of some elements, sorted, and their states by each operation.
@@ -136,7 +136,7 @@ def lift(
 def values_of(label: Any, threads: int) -> Codes:
     """Return the values that the block of a label has, sorted, NaN left out, on the host."""
     op = Operation(distinct(), label.dtype, label.dtype)
-    (values,) = parts.lift(op, label, tuple(range(label.ndim)), None, threads)
+    (values,) = lift_by_threads(op, label, tuple(range(label.ndim)), None, threads)
     found: Codes = _valid(chunks.asarray(values, "numpy"))
     return found
 

@@ -27,6 +27,7 @@ from dask.array.core import Array
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 from dask.tokenize import tokenize
+from dask.utils import cached_cumsum
 
 from dask_coop import chunks
 from dask_coop.algebra.compensated import settle
@@ -35,12 +36,12 @@ from dask_coop.algebra.operation import Operation, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Values
-from dask_coop.graph import grouped, parts
+from dask_coop.graph import grouped
 from dask_coop.graph.found_groups import Table, merge, values_of
 from dask_coop.graph.fusion import TrailingBlocks, add
-from dask_coop.graph.parts import shared, threads_for
-from dask_coop.graph.reduce import Key, Layer, array
+from dask_coop.graph.layers import Key, Layer, array
 from dask_coop.graph.tasks import refs
+from dask_coop.graph.threads import scan_by_threads, shared, threads_for
 
 
 def scan(op: Operation, x: Array, label: Array, are_codes: bool, outside: Any, name: str) -> Array:
@@ -138,7 +139,7 @@ def scan_from(
     heads[1:] = codes[1:] != codes[:-1]
     wide = replace(op, output=op.monoid.dtypes(op.element)[0])
     spec = ScanSpec(elements.ndim - 1)
-    found = parts.scan(compensated(wide), elements, spec, None, heads, threads)
+    found = scan_by_threads(compensated(wide), elements, spec, None, heads, threads)
     if before is not None and last:
         # Small tables of CuPy chunks are on the host.
         base = chunks.asarray(_entries(op, before, values), chunks.kind(block))
@@ -166,3 +167,16 @@ def _entries(op: Operation, table: Table, values: Any) -> Any:
         op = compensated(op)
     (state,) = grouped.merge(ops=(op,), states=[states], **how._asdict())
     return settle(state)[0] if op.monoid.has_excess else state[0]
+
+
+def mask(flags: np.ndarray[Any, Any], x: Array, prefix: str) -> Array:
+    """Return flags of the host as an array with the chunks of the last axis of `x`, of its kind."""
+    ends = cached_cumsum(x.chunks[-1], initial_zero=True)
+    name, to = f"{prefix}-{tokenize(flags, x.chunks[-1])}", chunks.kind(x._meta)
+    layer = {
+        (name, i): Task((name, i), chunks.asarray, flags[start:stop], to)
+        for i, (start, stop) in enumerate(itertools.pairwise(ends))
+    }
+    graph = HighLevelGraph.from_collections(name, layer)
+    meta = chunks.zeros_like(x._meta, "?", 1)
+    return Array(graph, name, (x.chunks[-1],), meta=meta)

@@ -40,12 +40,12 @@ from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.chunks.dtypes import casts
 from dask_coop.chunks.labels import Coder
 from dask_coop.errors import Declined
-from dask_coop.graph import executor, parts
+from dask_coop.graph import executor
 from dask_coop.graph.fusion import Blocks, TrailingBlocks, add
-from dask_coop.graph.parts import shared, threads_for
+from dask_coop.graph.layers import FAN_IN, Key, Layer, Origins, array, block_bytes, joined
 from dask_coop.graph.prefixes import at_a_time
-from dask_coop.graph.reduce import FAN_IN, Key, Layer, Origins, array, block_bytes, joined
 from dask_coop.graph.tasks import refs
+from dask_coop.graph.threads import lift_groups_by_threads, shared, threads_for
 
 Codes = np.ndarray[Any, Any]
 Ops = tuple[Operation, ...]
@@ -525,7 +525,7 @@ def lift_codes(
         first = np.arange(math.prod(outer)).reshape(*outer, *(1,) * (codes.ndim - rows)) * n
         first = chunks.asarray(first, chunks.kind(block))
         codes = np.where(codes < 0, -1, codes + first)
-    states = parts.lift_groups(ops, block, codes, n * math.prod(outer), threads)
+    states = lift_groups_by_threads(ops, block, codes, n * math.prod(outer), threads)
     states = [tuple(field.reshape(*kept, *outer, n) for field in state) for state in states]
     if origin is None:
         return states

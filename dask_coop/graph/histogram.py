@@ -27,12 +27,13 @@ from dask_coop import chunks
 from dask_coop.algebra.bins import require_room
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.strategies import AUTO, HISTOGRAM
 from dask_coop.errors import Declined
-from dask_coop.graph import executor, tasks
+from dask_coop.graph import config, executor, tasks
 from dask_coop.graph.fusion import Blocks
-from dask_coop.graph.parts import shared, threads_for
-from dask_coop.graph.reduce import Key, Layer, array, block_bytes, find_fan_in, joined, trees
+from dask_coop.graph.layers import Key, Layer, array, block_bytes, find_fan_in, joined, trees
 from dask_coop.graph.tasks import refs
+from dask_coop.graph.threads import shared, threads_for
 
 
 def table(
@@ -73,6 +74,7 @@ def table(
         What keys begin with.
     """
     x = samples[0]
+    op = op.by(config.get("coop.strategy.histogram", AUTO, *HISTOGRAM))
     axes = tuple(range(x.ndim)) if axes is None else axes
     fan_in = find_fan_in(split_every, (), block_bytes(op, x, axes, math.prod(shape)))
     require_room((*(max(sizes) for d, sizes in enumerate(x.chunks) if d not in axes), *shape))

@@ -23,8 +23,10 @@ from dask.tokenize import tokenize
 
 from dask_coop import chunks
 from dask_coop.algebra.semirings import SEMIRINGS
+from dask_coop.algebra.strategies import AUTO, MATMUL
 from dask_coop.chunks.dtypes import casts, declared_by
-from dask_coop.graph.reduce import Layer, array
+from dask_coop.graph import config
+from dask_coop.graph.layers import Layer, array
 from dask_coop.graph.tasks import refs
 
 #: Products that one task adds, which are in memory together.
@@ -61,9 +63,11 @@ def matmul(
     fan_in : int
     """
     of_x, of_y, of_result = labels
-    token = tokenize(semiring, x, y, fan_in)
+    strategy = config.get("coop.strategy.matmul", AUTO, *MATMUL)
+    named = {} if strategy == AUTO else {"strategy": strategy}
+    token = tokenize(semiring, x, y, fan_in, *named.values())
     name, state = f"matmul-{token}", f"matmul-product-{token}"
-    declared, products = declared_by(a=x, b=y), Layer()
+    given, products = declared_by(a=x, b=y) | named, Layer()
     layer: Layer = {}
     for index in itertools.product(*(range(len(sizes[label])) for label in of_result)):
         keys: list[Any] = []
@@ -71,7 +75,7 @@ def matmul(
             at = {**dict(zip(of_result, index, strict=True)), "k": block}
             key = (state, *index, block)
             a, b = _block(x, of_x, at), _block(y, of_y, at)
-            products[key] = Task(key, multiply, semiring=semiring, a=a, b=b, **declared)
+            products[key] = Task(key, multiply, semiring=semiring, a=a, b=b, **given)
             keys.append(key)
         level = 0
         while len(keys) > fan_in:
@@ -97,9 +101,9 @@ def _block(operand: Array, labels: Labels, at: dict[Label, int]) -> TaskRef:
 
 
 @casts
-def multiply(*, semiring: str, a: Any, b: Any) -> Any:
+def multiply(*, semiring: str, a: Any, b: Any, strategy: str = AUTO) -> Any:
     """Return the product of two blocks."""
-    return chunks.backend_of(a).matmul(a, b, semiring)
+    return chunks.backend_of(a).matmul(a, b, semiring, strategy)
 
 
 def add(*, semiring: str, products: list[Any]) -> Any:

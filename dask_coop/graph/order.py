@@ -30,7 +30,8 @@ from dask_coop.algebra.operation import bind
 from dask_coop.graph import executor, tasks
 from dask_coop.graph.fusion import Blocks, add, copy
 from dask_coop.graph.histogram import tables
-from dask_coop.graph.reduce import array, derive, find_fan_in
+from dask_coop.graph.layers import array, find_fan_in
+from dask_coop.graph.reduce import derive
 from dask_coop.graph.tasks import refs
 
 

@@ -44,14 +44,15 @@ from dask.tokenize import tokenize
 from dask_coop import chunks
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
+from dask_coop.algebra.strategies import AUTO, SCAN
 from dask_coop.chunks.dtypes import declared_by
 from dask_coop.errors import Declined
-from dask_coop.graph import executor, tasks
+from dask_coop.graph import config, executor, tasks
 from dask_coop.graph.fusion import Sources, add, copy, owners
-from dask_coop.graph.parts import shared, threads_for
+from dask_coop.graph.layers import Key, Layer, array, block_bytes
 from dask_coop.graph.prefixes import GROUP, at_a_time, by_groups
-from dask_coop.graph.reduce import Key, Layer, array, block_bytes
 from dask_coop.graph.tasks import refs
+from dask_coop.graph.threads import shared, threads_for
 
 #: Elements and, where a scan restarts, head flags in the same chunks.
 Flagged = tuple[Array, Array | None]
@@ -73,6 +74,7 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
     """
     x, heads = source
     chunks.kind(x._meta)
+    op = _by_strategy(op)
     if (run := executor.runner()) is not None:
         return run.scan(op, spec, source, name)
     threads = threads_for(x)
@@ -114,6 +116,7 @@ def chain(op: Operation, spec: ScanSpec, source: Flagged, name: str) -> Array:
         raise Declined("a chain is a step a chunk")
     x = source[0]
     chunks.kind(x._meta)
+    op = _by_strategy(op)
     token = tokenize(op, spec, source, "chain")
     take = _taker(source, join=True)
     steps: Layer = {}
@@ -135,6 +138,10 @@ def chain(op: Operation, spec: ScanSpec, source: Flagged, name: str) -> Array:
     if steps:
         graph = add(graph, f"{name}-steps-{token}", steps)
     return wrap(graph, owners(graph, layer), f"{name}-{token}", layer, op, spec, x)
+
+
+def _by_strategy(op: Operation) -> Operation:
+    return op.by(config.get("coop.strategy.scan", AUTO, *SCAN))
 
 
 def _taker(source: Flagged, join: bool) -> Callable[..., Task]:

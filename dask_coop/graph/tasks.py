@@ -32,8 +32,8 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation, Origin
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.dtypes import Declared, casts
-from dask_coop.graph import parts
 from dask_coop.graph.prefixes import base_of, sequential
+from dask_coop.graph.threads import count_by_threads, lift_by_threads, scan_by_threads
 
 Graph = dict[Any, Any]
 #: What Dask takes for a key.
@@ -60,7 +60,7 @@ def lift(
     """
     if where is not None and chunks.kind(block) == "numpy":
         where = chunks.asarray(where, "numpy")
-    state = parts.lift(op, block, axes, where, threads)
+    state = lift_by_threads(op, block, axes, where, threads)
     if origin is not None:
         state = op.shift(state, tuple(block.shape[axis] for axis in axes), origin)
     return state
@@ -69,7 +69,7 @@ def lift(
 @casts
 def count(*samples: Any, op: Operation, grid: Any, weights: Any = None, threads: int = 1) -> State:
     """Return the table of a block of samples, one array for each coordinate."""
-    return parts.count(op, samples, grid, weights, threads)
+    return count_by_threads(op, samples, grid, weights, threads)
 
 
 def combine(*, op: Operation, states: list[State]) -> State:
@@ -134,7 +134,7 @@ def upsweep(
         return segments
     if spec.reverse and not op.monoid.commutative:
         block = np.flip(block, spec.axis)
-    return parts.lift(op, block, (spec.axis,), None, threads)
+    return lift_by_threads(op, block, (spec.axis,), None, threads)
 
 
 def prefixes(
@@ -157,7 +157,7 @@ def downsweep(
 ) -> Any:
     """Scan a block from the base at `position` in those of its group; the first has none."""
     base = base_of(op, bases[position]) if bases else None
-    return parts.scan(op, block, spec, base, heads, threads)
+    return scan_by_threads(op, block, spec, base, heads, threads)
 
 
 @casts
@@ -171,7 +171,7 @@ def scan_from(
     threads: int = 1,
 ) -> Any:
     """Scan a block from a base."""
-    return parts.scan(op, block, spec, base, heads, threads)
+    return scan_by_threads(op, block, spec, base, heads, threads)
 
 
 @casts

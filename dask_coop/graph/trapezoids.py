@@ -23,7 +23,7 @@ from dask.tokenize import tokenize
 from dask_coop import chunks
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph.fusion import add, owners
-from dask_coop.graph.reduce import Key, Layer, array
+from dask_coop.graph.layers import Key, Layer, array
 
 
 def areas(

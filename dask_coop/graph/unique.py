@@ -31,17 +31,9 @@ from dask_coop.chunks.distinct import distinct
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import tasks
 from dask_coop.graph.fusion import Blocks
+from dask_coop.graph.layers import FAN_IN, Key, Layer, Origins, array, block_bytes, trees
 from dask_coop.graph.prefixes import at_a_time
-from dask_coop.graph.reduce import (
-    FAN_IN,
-    Key,
-    Layer,
-    Origins,
-    array,
-    block_bytes,
-    reduction,
-    trees,
-)
+from dask_coop.graph.reduce import reduction
 from dask_coop.graph.tasks import refs
 
 #: States that one task merges: few, for they are in memory together, and large ones are merged by

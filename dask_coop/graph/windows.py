@@ -40,10 +40,10 @@ from dask_coop.algebra.monoids import VAR, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks.dtypes import casts, declared_by
-from dask_coop.graph import parts, tasks
-from dask_coop.graph.parts import shared, threads_for
-from dask_coop.graph.reduce import Key, Layer, array
+from dask_coop.graph import tasks
+from dask_coop.graph.layers import Key, Layer, array
 from dask_coop.graph.tasks import refs
+from dask_coop.graph.threads import move_by_threads, shared, threads_for
 
 
 def move(x: Array, window: Window, ahead: int, name: str) -> Array:
@@ -278,7 +278,7 @@ def reduce_windows(
         shape = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
         x = np.concatenate([x, np.full_like(x, np.nan, shape=shape)], axis)
         before = before.astype(x.dtype, copy=False)
-    return parts.move(window, x, before, base, threads)
+    return move_by_threads(window, x, before, base, threads)
 
 
 def _joined(pieces: Sequence[Any], axis: int) -> Any:

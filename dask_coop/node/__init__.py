@@ -1,4 +1,4 @@
-"""The cross-chunk step on the GPUs of one machine: `Node`, a scheduler."""
+"""Run the cross-chunk step on the GPUs of one machine: `Node`, a scheduler."""
 
 from dask_coop.node.node import Node
 

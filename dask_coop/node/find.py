@@ -1,6 +1,6 @@
-"""Multi-chunk launches, found in a graph that is about to run, among the tasks that they replace.
+"""Find the tasks of a graph that multi-chunk launches can replace, just before the graph runs.
 
-What a plain graph does in 2k tasks and a tree can be one task, where one call works on all chunks::
+One call that works on all chunks can replace the 2k tasks and the tree of a plain graph::
 
     x0 --lift--> s0 -+                          x0 -+
     x1 --lift--> s1 -+-combine--> s -> result   x1 -+-launch--> s -> result
@@ -10,14 +10,15 @@ What a plain graph does in 2k tasks and a tree can be one task, where one call w
     x1 --lift--> s1 -+-prefixes--> bases        x1 -+-launch-+--> y1
     x2 --------------scan from a base--> y2     x2 -+        +--> y2
 
-The graph is not built differently for that: what its tasks do (`dask_coop.graph.tasks`), its shape
-and the order of its states tell all that a launch needs. So the same array computes under every
-scheduler, and what a launch replaces is kept beside it, for chunks that turn out not to suit.
-Dask's optimiser may have fused such tasks with their neighbours; those are taken apart again.
+The graph is an ordinary one: a launch is derived from the work of the tasks
+(`dask_coop.graph.tasks`), the shape of the graph and the order of the states. So the same array
+computes under every scheduler, and a launch keeps the tasks that it replaces, in case the chunks
+turn out not to suit. If Dask's optimiser has fused such tasks with others, they are taken apart
+again.
 
-A launch takes all chunks at a time. So a reduction of chunks that are made on the way, and let go
-of one after the other, gets none: there may be more of them than memory. A scan holds them in any
-case, unless it can be a chain of chunks that come from the host (`dask_coop.node.streams`).
+A launch holds all chunks at a time. So a reduction gets none if its chunks are made one by one and
+dropped: together they may exceed memory. A scan holds its chunks in any case, unless it can be a
+chain over chunks from the host (`dask_coop.node.streams`).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ from dask_coop.graph.tasks import (
 )
 from dask_coop.node import streams
 
-#: What a launch replaces, and what its results are made by.
+#: The tasks that a launch replaces, and those that finish its results.
 _REPLACED: Set[type[OurTask] | None] = frozenset(
     {
         *(LiftTask, CountTask, CombineTask, EvaluateTask, AggregateTask, TabulateTask),
@@ -73,7 +74,7 @@ _REPLACED: Set[type[OurTask] | None] = frozenset(
     }
 )
 
-#: What the tasks of a graph do, of those that are the library's.
+#: The kinds of the library's own tasks, by key.
 Kinds = dict[Any, type[OurTask]]
 
 _COMPUTED = Objection("its states are computed already")
@@ -92,24 +93,25 @@ class MultichunkLaunch:
     key : tuple
         The key of its task.
     op : Operation or None
-        None of a launch that collects samples.
+        None if the launch collects samples.
     blocks : tuple of keys
         The chunks, in the order in which their states combine.
     outputs : tuple of keys
-        What it makes: of a reduction one state, of a scan the chunks that are wanted, and a chunk
-        for each of what is collected.
+        The results: one state of a reduction, the wanted chunks of a scan, or one chunk of samples
+        for each block.
     plain : dict
-        The tasks that it replaces, which make the same of the chunks.
+        The tasks that it replaces, which make the same outputs.
     origins : tuple of Origin, optional
-        Where the chunks are in the array, for operations that tell an argument index.
+        The positions of the chunks in the array, for operations that return an argument index.
     spec : ScanSpec, optional
-        Of a scan: how it runs.
+        For a scan, how it runs.
     wanted : tuple of bool
-        Of a scan: whether a chunk's results are among the outputs.
+        For a scan, whether each chunk's result is among the outputs.
     grid : Grid, Digits or TaskRef, optional
-        Of a histogram: what it counts into, and what is collected; or the task that makes it.
+        For a histogram, its bins; for a collection, the digits of the samples to collect; or a
+        reference to the task that makes either.
     declared : dtype, optional
-        What the array of the chunks declares.
+        The dtype that the array of the chunks declares.
     """
 
     key: Any
@@ -125,27 +127,27 @@ class MultichunkLaunch:
 
     @property
     def name(self) -> str:
-        """The name of the array that it makes, or of its states."""
+        """The name of the array of its results or states."""
         return str(self.key[0]).removeprefix("launch-")
 
     @property
     def needs(self) -> tuple[Any, ...]:
-        """The keys of its inputs: those of the chunks, and of a grid that is made by a task."""
+        """The keys of its inputs: the chunks, and the grid if a task makes that."""
         return (*self.blocks, self.grid.key) if isinstance(self.grid, TaskRef) else self.blocks
 
 
-class Found(NamedTuple):
+class Launches(NamedTuple):
     """The multi-chunk launches of a graph.
 
     Attributes
     ----------
     graph : dict
-        The graph, without tasks that are fused with those that a launch replaces.
+        The graph, in which no task that a launch replaces is fused with another one.
     plain : dict
-        The graph where there are to be no launches.
+        The graph to run if there can be no launches.
     launches : list of MultichunkLaunch
     others : dict of str to Objection
-        Why reductions, scans and histograms have to stay as they are, by the name of their result.
+        Why other reductions, scans and histograms get no launch, by the name of their result.
     """
 
     graph: Graph
@@ -154,15 +156,15 @@ class Found(NamedTuple):
     others: dict[str, Objection]
 
 
-def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
-    """Find the multi-chunk launches of a graph of tasks that makes what is `wanted`.
+def find_launches(graph: Graph, wanted: Set[Any]) -> Launches:
+    """Return the multi-chunk launches of a graph whose results are `wanted`.
 
-    Without any, the graph that is returned is `graph` itself.
+    If there are none, its `graph` is the argument itself.
     """
     whole, homes = taken_apart(graph, _REPLACED)
     kinds = {key: kind for key, task in whole.items() if (kind := kind_of(task))}
     if _REPLACED.isdisjoint(kinds.values()):
-        return Found(graph, graph, [], {})
+        return Launches(graph, graph, [], {})
     others: dict[str, Objection] = {}
     chains = streams.chains(whole, kinds, wanted)
     if chains:
@@ -170,60 +172,70 @@ def find_launches(graph: Graph, wanted: Set[Any]) -> Found:
         whole = whole | chains
         kinds = {key: kind for key, task in whole.items() if (kind := kind_of(task))}
     scans = list(_scans(whole, kinds, others))
-    made = {key for launch in scans for key in launch.outputs}
+    scanned = {key for launch in scans for key in launch.outputs}
     trees: list[MultichunkLaunch] = []
     roots: Graph = {}
     for launch, ends in _trees(whole, kinds, others):
-        if _are_held(launch, whole, kinds, wanted | made):
+        if _are_held(launch, whole, kinds, wanted | scanned):
             trees.append(launch)
             roots |= ends
         else:
             on_host = streams.from_host(launch.blocks[:1], whole)
             others[launch.name] = _FROM_HOST if on_host else _MADE_ON_THE_WAY
-    launches = [*_collections(whole, kinds, wanted | made), *trees, *scans]
+    launches = [*_collections(whole, kinds, wanted | scanned), *trees, *scans]
     if chains:
-        return Found(whole | roots, whole, launches, others)
+        return Launches(whole | roots, whole, launches, others)
     if not launches:
-        return Found(graph, graph, [], others)
+        return Launches(graph, graph, [], others)
     if homes:
         used = roots.keys() | {
-            key for one in launches for key in (*one.plain, *one.outputs, *one.needs)
+            key for launch in launches for key in (*launch.plain, *launch.outputs, *launch.needs)
         }
         opened = {homes[key] for key in used if key in homes}
         if len(opened) < len(set(homes.values())):
             whole, _ = taken_apart(graph, _REPLACED, opened)
-    return Found(whole | roots, graph, launches, others)
+    return Launches(whole | roots, graph, launches, others)
 
 
-def _are_held(launch: MultichunkLaunch, graph: Graph, kinds: Kinds, there: Set[Any]) -> bool:
-    """Return whether the chunks of a reduction are all in memory at a time, with or without it.
+def _are_held(launch: MultichunkLaunch, graph: Graph, kinds: Kinds, in_memory: Set[Any]) -> bool:
+    """Return whether all chunks of a reduction are in memory at a time even without the launch.
 
-    Those are that are computed, or that something needs besides states of their own. What was
-    collected of chunks is read several times.
+    Chunks are if they are computed already, or if some task besides their lift needs them.
+    Collected samples are, as several steps read them.
     """
-    lazy = {key for key in launch.blocks if key not in there and not _is_data(graph, key)}
+    lazy = {key for key in launch.blocks if key not in in_memory and not _is_data(graph, key)}
     lazy = {key for key in lazy if kinds.get(key) is not CollectTask}
     if lazy:
         for key, task in graph.items():
-            if kinds.get(key) not in streams.LETS_GO:
+            if kinds.get(key) not in streams.READ_ONCE:
                 lazy -= task.dependencies
     return not lazy
 
 
-def _collections(graph: Graph, kinds: Kinds, there: Set[Any]) -> Iterator[MultichunkLaunch]:
-    """Find what collects samples of chunks that are in memory, or are made by launches: `there`."""
+def _collections(graph: Graph, kinds: Kinds, in_memory: Set[Any]) -> Iterator[MultichunkLaunch]:
+    """Yield launches that collect samples of chunks that are data, or whose keys are `in_memory`.
+
+    `in_memory` has the keys of results and of outputs of launches.
+    """
     arrays: dict[str, Graph] = {}
     for key, kind in kinds.items():
         if kind is CollectTask:
             arrays.setdefault(name_of(key), {})[key] = graph[key]
-    there = {*there, *(key for plain in arrays.values() for key in plain)}
+    in_memory = set(in_memory).union(*arrays.values())
     for name, plain in arrays.items():
-        found = _read_all([*plain.values()], CollectTask)
-        blocks = tuple(one.samples[0] for one in found)
-        if len(blocks) > 1 and all(key in there or _is_data(graph, key) for key in blocks):
-            launch = f"launch-{name}", 0
-            given = {"grid": found[0].grid, "declared": _declared(found[0], 0)}
-            yield MultichunkLaunch(launch, None, blocks, (*plain,), plain, **given)
+        collects = _read_all([*plain.values()], CollectTask)
+        blocks = tuple(collect.samples[0] for collect in collects)
+        if len(blocks) > 1 and all(key in in_memory or _is_data(graph, key) for key in blocks):
+            first = collects[0]
+            yield MultichunkLaunch(
+                (f"launch-{name}", 0),
+                None,
+                blocks,
+                (*plain,),
+                plain,
+                grid=first.grid,
+                declared=_declared(first, 0),
+            )
 
 
 def _is_data(graph: Graph, key: Any) -> bool:
@@ -238,10 +250,9 @@ def put_in(
     call: Callable[..., Any],
     values: list[Any] | None = None,
 ) -> None:
-    """Put one task, which calls `call` with a list of inputs, in the place of those of a launch.
+    """Replace the tasks of a launch in `graph` by one that calls `call` with a list of inputs.
 
-    Inputs that are there are its `values`. What only the tasks replaced need stays in `graph`, for
-    Dask to cull.
+    Give `values` if the inputs are known. Tasks that are no longer needed stay for Dask to cull.
     """
     inputs = refs(launch.needs) if values is None else values
     graph[launch.key] = Task(launch.key, call, inputs)
@@ -250,7 +261,7 @@ def put_in(
 
 
 def _leaves(graph: Graph, keys: Iterable[Any], tree: Graph) -> Iterator[Any]:
-    """Yield the keys of the lifts below `keys`, in order; add the tasks that combine to `tree`."""
+    """Yield the keys of the lifts below `keys`, in order; add the combining tasks to `tree`."""
     for key in keys:
         if combining := read(graph.get(key), CombineTask):
             tree[key] = graph[key]
@@ -262,9 +273,9 @@ def _leaves(graph: Graph, keys: Iterable[Any], tree: Graph) -> Iterator[Any]:
 def _trees(
     graph: Graph, kinds: Kinds, others: dict[str, Objection]
 ) -> Iterator[tuple[MultichunkLaunch, Graph]]:
-    """Find reductions and histograms: what the same states end in is one launch.
+    """Yield a launch for each reduction or histogram, and the tasks that finish its state.
 
-    Along with each come the tasks that make results of its state, to take the place of theirs.
+    Results that are made of the same states have one launch. The tasks replace those in the graph.
     """
     roots: dict[tuple[Any, ...], list[Any]] = {}
     for key, kind in kinds.items():
@@ -281,15 +292,15 @@ def _trees(
             others[name] = _COMPUTED
             continue
         if counts := _read_all(nodes, CountTask):
-            op, blocks = counts[0].op, tuple(one.samples[0] for one in counts)
+            op, blocks = counts[0].op, tuple(count.samples[0] for count in counts)
             reason, grid, origins = _objection_to_count(counts[0]), counts[0].grid, None
             declared = _declared(counts[0], 0)
         elif lifts := _read_all(nodes, LiftTask):
-            op, blocks = lifts[0].op, tuple(one.block for one in lifts)
+            op, blocks = lifts[0].op, tuple(lift.block for lift in lifts)
             reason, grid, origins = _objection_to_lift(lifts[0]), None, None
             declared = _declared(lifts[0], "block")
             if op.monoid.positional:
-                origins = tuple(one.origin for one in lifts if one.origin is not None)
+                origins = tuple(lift.origin for lift in lifts if lift.origin is not None)
         else:
             others[name] = _NO_REDUCTION
             continue
@@ -300,23 +311,23 @@ def _trees(
         tree |= {node.key: node for node in nodes}
         tree[state] = Task(state, tasks.combine, op=op, states=refs(states))
         ends = {key: tasks.on_states(graph[key], [state]) for key in keys}
-        given = {"grid": grid, "declared": declared}
-        yield MultichunkLaunch(launch, op, blocks, (state,), tree, origins, **given), ends
+        yield (
+            MultichunkLaunch(
+                launch, op, blocks, (state,), tree, origins, grid=grid, declared=declared
+            ),
+            ends,
+        )
 
 
 def _read_all(nodes: Sequence[Any], kind: type[Kind]) -> list[Kind]:
-    """Return what tasks do that are all of one kind; of others, nothing."""
-    found = []
-    for node in nodes:
-        if (one := read(node, kind)) is None:
-            return []
-        found.append(one)
-    return found
+    """Return the tasks read as `kind`; an empty list unless all are of that kind."""
+    tasks = [task for node in nodes if (task := read(node, kind)) is not None]
+    return tasks if len(tasks) == len(nodes) else []
 
 
-def _declared(task: OurTask, at: Any) -> Any:
-    """Return the dtype that an argument of a task declares."""
-    declared = (task.declared or {}).get(at)
+def _declared(task: OurTask, argument: Any) -> Any:
+    """Return the dtype that is declared for an argument of a task, or None."""
+    declared = (task.declared or {}).get(argument)
     return None if declared is None else np.dtype(declared)
 
 
@@ -339,18 +350,18 @@ def _objection_to_lift(task: LiftTask) -> Objection | None:
 
 
 def _scans(graph: Graph, kinds: Kinds, others: dict[str, Objection]) -> Iterator[MultichunkLaunch]:
-    """Find scans: the tasks of one name are one array, and one launch if it has one axis."""
+    """Yield a launch for each scan of a one-dimensional array, whose tasks share a name."""
     arrays: dict[str, list[Any]] = {}
     for key, kind in kinds.items():
         if kind is DownsweepTask:
             arrays.setdefault(name_of(key), []).append(key)
     for name, keys in arrays.items():
-        (one,) = _read_all([graph[keys[0]]], DownsweepTask)
-        sign = -1 if one.spec.reverse else 1
+        (task,) = _read_all([graph[keys[0]]], DownsweepTask)
+        sign = -1 if task.spec.reverse else 1
         keys.sort(key=lambda key: sign * key[1])
         first, last = _read_all([graph[keys[0]], graph[keys[-1]]], DownsweepTask)
         if last.bases is None:
-            # A first chunk only: nothing crosses from one to another.
+            # A single chunk: no state goes from one to another.
             continue
         if reason := _objection_to_scan(keys[0], first, last):
             others[name] = reason
@@ -360,29 +371,29 @@ def _scans(graph: Graph, kinds: Kinds, others: dict[str, Objection]) -> Iterator
         for scan in scans:
             if scan.bases is not None:
                 _add_bases(graph, scan.bases, plain)
-        if not all(isinstance(task, Task) for task in plain.values()):
+        if not all(isinstance(node, Task) for node in plain.values()):
             others[name] = _COMPUTED
             continue
         outputs = {scan.block: key for scan, key in zip(scans, keys, strict=True)}
-        lifted = {lift.block for task in plain.values() if (lift := read(task, UpsweepTask))}
+        lifted = {lift.block for node in plain.values() if (lift := read(node, UpsweepTask))}
         blocks = sorted(lifted | outputs.keys(), key=lambda key: sign * key[1])
         if len({name_of(block) for block in blocks}) > 1:
             others[name] = _TWO_PASSES
             continue
         yield MultichunkLaunch(
             (f"launch-{name}", 0),
-            one.op,
+            task.op,
             tuple(blocks),
             tuple(outputs[block] for block in blocks if block in outputs),
             plain,
-            spec=one.spec,
+            spec=task.spec,
             wanted=tuple(block in outputs for block in blocks),
-            declared=_declared(one, "block"),
+            declared=_declared(task, "block"),
         )
 
 
 def _add_bases(graph: Graph, key: Any, plain: Graph) -> None:
-    """Add the task `key`, which makes base sums, and all from the lifts on that it needs."""
+    """Add the task `key`, which makes base sums, and all below it down to the lifts."""
     if key not in plain:
         task = plain[key] = graph[key]
         if isinstance(task, Task) and kind_of(task) is not UpsweepTask:
@@ -391,7 +402,7 @@ def _add_bases(graph: Graph, key: Any, plain: Graph) -> None:
 
 
 def _objection_to_scan(key: Any, first: DownsweepTask, last: DownsweepTask) -> Objection | None:
-    """Say why no launch makes the chunks from `first`, which makes `key`, to `last`."""
+    """Return why no launch can make the chunks from `first`, with key `key`, to `last`."""
     if len(index_of(key)) > 1:
         return Objection("it has several axes")
     if last.heads is not None:

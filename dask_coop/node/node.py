@@ -1,4 +1,4 @@
-"""Node: a Dask scheduler for the GPUs of one machine, all of them in this process.
+"""Node: a Dask scheduler for all GPUs of one machine, in this process.
 
 ::
 
@@ -6,15 +6,15 @@
                                           ^                                                |
                                           '---------- result, left where it is ---- thread'
 
-A task runs for the GPU that it belongs on (`placement`); what it needs of other GPUs is copied
-there first (`cuda.peers`). On the thread of the GPU kernels are only queued, so that it has work
-while its thread looks for more. Tasks with inputs on the host, which may read, decode, generate and
-copy, run on several threads beside it, once the GPU has room for what they make (`room`), and so do
-those that copy to the host.
+Each task belongs to one GPU (`placement`); inputs on other GPUs are copied there first
+(`cuda.peers`). The thread of a GPU only queues kernels, so that the GPU works while its thread
+fetches the next task. Tasks without inputs on GPUs, which may read, decode, generate and copy, run
+on several threads beside it, once the GPU has room for their output (`room`). So do tasks that copy
+to the host.
 
-Reductions, scans and histograms are found in the graph (`find`) and become one task each, which
-is one multi-chunk launch on all GPUs (`chunks.cupy.multichunk`), or runs the tasks that it replaces
-where the chunks do not suit. Over chunks in memory it is made in the calling thread.
+`find` replaces each reduction, scan or histogram in the graph by one task: a multi-chunk launch on
+all GPUs (`chunks.cupy.multichunk`), or the replaced tasks if the chunks do not suit. Launches over
+chunks in memory run in the calling thread.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from dask_coop.node.streams import dealt_in_turn, turns
 from dask_coop.node.threads import Run, TaskFuture, TaskQueue
 
 GIB = 2**30
-#: Threads of a GPU that work on the host, at most.
+#: Most host threads of a GPU.
 HOST_THREADS = 8
-#: How long a program that ends waits for tasks of daemon threads; a closed Node has none.
+#: Seconds that an ending program waits for the daemon threads of a Node that was not closed.
 END_SECONDS = 2.0
-#: What Dask's scheduler is where nobody has chosen one.
+#: Stands for Dask's scheduler if none is configured.
 _UNSET = object()
 _WITHOUT_GPU = "without one, Dask's own schedulers compute, on NumPy chunks"
 
@@ -65,13 +65,13 @@ class Memory(NamedTuple):
     Attributes
     ----------
     used : int
-        In arrays that CuPy's pool gave out.
+        Memory of CuPy's pool that arrays use.
     pool : int
-        In CuPy's pool, given out or not.
+        Memory of CuPy's pool, used or free.
     free : int
-        Free on the GPU.
+        Free memory of the GPU.
     total : int
-        All of the GPU's.
+        All memory of the GPU.
     """
 
     used: int
@@ -81,42 +81,43 @@ class Memory(NamedTuple):
 
     def __repr__(self) -> str:
         """Return the sizes in GiB."""
-        parts = (f"{key}={size / GIB:.2f} GiB" for key, size in self._asdict().items())
-        return f"Memory({', '.join(parts)})"
+        sizes = (f"{key}={size / GIB:.2f} GiB" for key, size in self._asdict().items())
+        return f"Memory({', '.join(sizes)})"
 
 
 class Node:
     """A Dask scheduler that computes on the GPUs of this machine, in this process.
 
-    Inside its block, everything that Dask computes runs on it: a chunk on the GPU that it lies on,
-    chunks that are made anew in contiguous runs, so that neighbours share a GPU. Results stay where
-    they were computed. Outside, and until it is closed, ``x.compute(scheduler=node.get)`` uses it.
+    Within ``with Node():`` Dask computes everything on it: a task runs on the GPU that holds its
+    chunks, and new chunks are dealt out in contiguous runs, so that neighbours share a GPU. Results
+    stay where they were computed. Outside of the block, until the node is closed, use
+    ``x.compute(scheduler=node.get)``.
 
-    A reduction, a scan or a histogram of which the chunks lie on several GPUs is one cooperative
-    launch over these. The configuration's ``coop.barrier-timeout``, 30 s by default, says how long
-    a GPU waits for the others there, before they all give up with `CooperativeTimeout`.
+    A reduction, scan or histogram of chunks on several GPUs is one cooperative launch over these
+    GPUs. A GPU waits there for the others for ``coop.barrier-timeout`` of the configuration, 30 s
+    by default; then all give up with `CooperativeTimeout`.
 
-    Until it is closed, ``x.to_backend("cupy")`` and ``x.to_backend("numpy")`` copy as `to_gpu` and
-    `to_host` do, under any scheduler of this process.
+    Until the node is closed, ``x.to_backend("cupy")`` and ``x.to_backend("numpy")`` copy as
+    `to_gpu` and `to_host` do, under any scheduler of this process.
 
     Parameters
     ----------
     devices : sequence of int, optional
         The ordinals of the GPUs, as CuPy counts them; all GPUs by default.
     memory_limit : int, float or str, optional
-        How much of each GPU's memory may be taken, by arrays or otherwise, for a task to begin that
-        brings data from the host: bytes, such as ``"8 GiB"``, or a fraction of the GPU up to 1.0.
-        By default 0.8. Where nothing else can go on, such tasks begin one by one all the same.
+        A task that brings data from the host waits until less of a GPU's memory than this is in
+        use, by arrays or otherwise: bytes, such as ``"8 GiB"``, or a fraction of the GPU up to 1.0;
+        0.8 by default. If no other task can run, such tasks begin one by one regardless.
 
     Raises
     ------
     RuntimeError
         If CuPy does not import, or finds no GPU.
     TypeError, ValueError
-        If `devices` is no sequence of ordinals, has none, or one twice, or one that is no GPU's;
-        if `memory_limit` is no number of bytes and no fraction, or not positive; or if the timeout
-        is no span of time, or not positive; or what ``coop.transfer``
-        configures does not suit, as for `to_gpu`.
+        If `devices` is not a sequence of ordinals, is empty, or has an ordinal twice or one without
+        a GPU; if `memory_limit` is neither bytes nor a fraction, or not positive; if
+        ``coop.barrier-timeout`` is not a positive span of time; or if ``coop.transfer`` has a value
+        that `to_gpu` would refuse.
 
     Examples
     --------
@@ -160,7 +161,7 @@ class Node:
             gpu: TaskQueue(f"{name}, host thread", self._queues_lock, n, self._launching[gpu])
             for gpu, name in names.items()
         }
-        # A launch may wait for tasks on the GPUs, so it is on none of their threads.
+        # A launch may wait for tasks on the GPUs, so it has a thread of its own.
         self._launches = TaskQueue("dask_coop launches", self._queues_lock)
         self._queues = [*self._launching.values(), *self._on_host.values(), self._launches]
         self._explained: dict[str, str] = {}
@@ -171,19 +172,19 @@ class Node:
         self._stop = weakref.finalize(self, _stop, self._queues, take_over(copies))
 
     def __enter__(self) -> Node:
-        """Make this the scheduler of everything that Dask computes."""
+        """Make this node Dask's scheduler."""
         self._check_open()
         self._blocks.append(Block(self.get))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Give Dask back the scheduler that it had, and close."""
+        """Restore Dask's scheduler, and close the node."""
         self._blocks.pop().end()
         if not self._blocks:
             self.close()
 
     def __repr__(self) -> str:
-        """Return the GPUs, their memory, and what they are at."""
+        """Return the GPUs, their memory, and whether the node computes, is idle or closed."""
         names = ", ".join(f"{n} x {name}" for name, n in self._names.items())
         ordinals = ", ".join(map(str, self.devices))
         state = "closed" if self._closed else "computing" if self._running else "idle"
@@ -194,14 +195,15 @@ class Node:
         return {ordinal: Memory(*self._gpus.memory(ordinal)) for ordinal in self.devices}
 
     def explain(self) -> str:
-        """Tell of the reductions, scans and histograms of the last graph: a line for each.
+        """Return a line for each reduction, scan or histogram of the last graph.
 
-        It says on which GPUs one was a single launch, or why it took the tasks of the plain graph.
+        The line has the number of chunks of its single launch, or the reason why it ran as the
+        tasks of the plain graph.
         """
         return "\n".join(f"{name}: {how}" for name, how in list(self._explained.items()))
 
     def close(self) -> None:
-        """End the threads, once nothing runs on them any more; arrays stay as they are."""
+        """End the threads once all tasks have ended; arrays stay as they are."""
         with self._lock:
             self._closed = True
             idle = not self._running
@@ -217,22 +219,22 @@ class Node:
         rerun_exceptions_locally: bool | None = None,
         **ignored: Any,
     ) -> Any:
-        """Compute `keys` of a graph: the scheduler, as Dask calls it.
+        """Compute `keys` of a graph; Dask calls this as its scheduler.
 
         Parameters
         ----------
         dsk : mapping or expression
             The graph.
         keys : key or nested lists of keys
-            What is wanted of it.
+            The keys to compute.
         cache : mutable mapping, optional
-            Where results are kept on their way.
+            Where to keep intermediate results.
         callbacks : tuple or list of tuples, optional
-            Those of `dask.callbacks`; by default those that are registered.
+            Callbacks as in `dask.callbacks`; by default the registered ones.
         rerun_exceptions_locally : bool, optional
-            Whether a task that fails is run again in the calling thread, for a debugger.
+            Whether to run a task that fails again in the calling thread, for a debugger.
         **ignored
-            What other schedulers have use for, such as ``num_workers``.
+            Options of other schedulers, such as ``num_workers``.
 
         Returns
         -------
@@ -252,14 +254,14 @@ class Node:
             rerun_exceptions_locally=rerun_exceptions_locally,
         )
         if (gpu := self._here()) is not None:
-            # A task that computes: its thread would wait for itself.
+            # A task calls compute: queueing more work to its thread would deadlock.
             with self._ordered([gpu]), self._gpus.on_default_streams([gpu]):
                 return run(dict(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()))
         with self._use(), self._ordered(self.devices):
             try:
-                # What watches tasks sees all of them.
+                # Callbacks and caches must see all tasks.
                 early = cache is None and not callbacks and not Callback.active
-                # Callbacks see the graph that they were called for, and no other.
+                # Callbacks must see no graph but this one.
                 run_plain = partial(self._run, callbacks=())
                 with self._gpus.on_default_streams(self.devices):
                     graph, self._explained = self._launcher.plan(dsk, keys, run_plain, early)
@@ -269,11 +271,11 @@ class Node:
                 return run(graph)
             finally:
                 for ordinal, room in self._rooms.items():
-                    if told := room.explain():
-                        self._explained[f"GPU {ordinal}"] = told
+                    if text := room.explain():
+                        self._explained[f"GPU {ordinal}"] = text
 
     def _run(self, graph: dict[Any, Any], keys: Any, callbacks: Any = None, **options: Any) -> Any:
-        """Run a graph as it is; in a thread of a GPU, all of it there."""
+        """Run a graph without looking for launches; in a thread of a GPU, run all of it there."""
         run, here = Run(self._queues, self._queues_lock), self._here()
         dealt = deal(graph, len(self.devices), dealt_in_turn(graph))
         turn = turns(graph)
@@ -300,7 +302,7 @@ class Node:
                     if gpu is not None:
                         self._gpus.use(gpu)
                         if not on_all:
-                            # Dask calls this where it catches what a task raises.
+                            # Dask calls this within the `try` around the task.
                             loads = partial(self._bring, gpu)
                     done = execute([(key, (task, data), dumps, loads, get_id, pack)])
                 for _, result, failed in done:
@@ -316,7 +318,7 @@ class Node:
         try:
             try:
                 with local.local_callbacks(callbacks) as active:
-                    # Of all that is ready the threads take their own, so that none starves.
+                    # Hand out all ready tasks, so that each thread finds its own among them.
                     return local.get_async(
                         submit,
                         max(len(graph), 1),
@@ -329,14 +331,14 @@ class Node:
                         **options,
                     )
             finally:
-                # So that nothing writes any more when an exception is out.
+                # After an exception has left this function, no task may still be writing.
                 run.finish()
         except BaseException as error:
             _clear(error)
             raise
 
     def _run_here(self, graph: dict[Any, Any], steps: Sequence[Any], keys: Any) -> Any:
-        """Take the last steps of a graph in the calling thread, on the GPUs where `_run` does."""
+        """Run the last steps of a graph in the calling thread, on the same GPUs as `_run` would."""
         results = {key: node.value for key, node in graph.items() if type(node) is DataNode}
         dealt = deal(graph, len(self.devices)) if steps else {}
         for task in steps:
@@ -352,14 +354,14 @@ class Node:
         """Return the queue and the GPU of a task, and whether it may bring data to the GPU."""
         if is_on_all_gpus(task):
             return self._launches, self.devices[0], False
-        found = held(self._gpus, task, data)
-        there = {ordinal: size for ordinal, size in found.items() if ordinal in self.devices}
-        if not there:
+        sizes = held(self._gpus, task, data)
+        nbytes = {ordinal: size for ordinal, size in sizes.items() if ordinal in self.devices}
+        if not nbytes:
             gpu = self.devices[dealt]
             return self._on_host[gpu], gpu, True
-        most = max(there.values())
-        best = [ordinal for ordinal, size in there.items() if size == most]
-        # Of GPUs with as many bytes, the one that the task would be dealt to.
+        most = max(nbytes.values())
+        best = [ordinal for ordinal, size in nbytes.items() if size == most]
+        # Ties go to the GPU that the task would be dealt to.
         gpu = self.devices[dealt] if self.devices[dealt] in best else min(best)
         return (self._on_host if copies_to_host(task) else self._launching)[gpu], gpu, False
 
@@ -368,7 +370,7 @@ class Node:
         return bring(self._gpus, gpu, *work)
 
     def _here(self) -> int | None:
-        """Return the GPU that this thread works for, if it works for one."""
+        """Return the GPU that this thread works for, or None."""
         for queues in (self._launching, self._on_host):
             for gpu, queue in queues.items():
                 if queue.is_current:
@@ -381,7 +383,7 @@ class Node:
 
     @contextmanager
     def _ordered(self, gpus: Sequence[int]) -> Iterator[None]:
-        """Put a graph in the order of the caller's streams."""
+        """Order the work of a graph after and before the caller's streams."""
         self._gpus.follow_caller(gpus)
         try:
             yield
@@ -390,7 +392,7 @@ class Node:
 
     @contextmanager
     def _use(self) -> Iterator[None]:
-        """Keep the threads while something runs."""
+        """Keep the threads until the block ends, even if the node is closed meanwhile."""
         with self._lock:
             self._check_open()
             self._running += 1
@@ -405,10 +407,10 @@ class Node:
 
 
 class Block:
-    """A block in which a Node is Dask's scheduler; those of several threads end in any order.
+    """A block in which a Node is Dask's scheduler; blocks of several threads end in any order.
 
-    Dask's configuration is the process's. So a block that ends before one that was begun in it
-    leaves the scheduler to that, which goes back to what was before both.
+    All threads share Dask's configuration. So a block that ends before a block begun later leaves
+    the scheduler to the later one, which then restores the scheduler from before both.
     """
 
     _open: ClassVar[list[Block]] = []
@@ -422,7 +424,7 @@ class Block:
             dask.config.set(scheduler=get)
 
     def end(self) -> None:
-        """Give Dask back the scheduler that it had."""
+        """Restore Dask's scheduler from before the block."""
         with self._lock:
             later = self._open[self._open.index(self) + 1 :]
             self._open.remove(self)
@@ -468,7 +470,7 @@ def _stop(queues: list[TaskQueue], give_back: Callable[[], bool]) -> None:
     give_back()
     for queue in queues:
         queue.stop()
-    # A thread of theirs that collects the Node may have the lock, which the others need to end.
+    # If garbage collection runs this in one of the threads, it may hold the lock that they need.
     if not any(queue.is_current for queue in queues):
         deadline = time.monotonic() + END_SECONDS
         for queue in queues:
@@ -484,11 +486,11 @@ def _pack_exception(error: BaseException, dumps: Any) -> Any:
 
 
 def _clear(error: BaseException) -> None:
-    """Drop what Dask's frames and ours hold, the exception too: arrays would stay for its sake."""
+    """Clear Dask's frames and ours in a traceback, so that an exception keeps no arrays alive."""
     for top, _ in traceback.walk_tb(error.__traceback__):
         frame: FrameType | None = top
         while frame is not None:
             if frame.f_code.co_filename in (local.__file__, threads.__file__, __file__):
-                with suppress(RuntimeError):  # of a frame that still runs
+                with suppress(RuntimeError):  # the frame is still running
                     frame.clear()
             frame = frame.f_back

@@ -1,8 +1,7 @@
-"""On which GPU of a `Node` a task belongs, and what a task's graph node says about it.
+"""Choose the GPU of a `Node` for a task that has no input on a GPU.
 
-New chunks are dealt out in their order among the chunks of that name, in contiguous runs, so that
-neighbours share a GPU; whatever has arrays for input (`dask_coop.graph.inputs`) goes where most of
-their bytes are.
+New chunks of one name are dealt out in contiguous runs, so that neighbours share a GPU. Tasks with
+inputs on GPUs go where most of those bytes are (`dask_coop.graph.inputs`).
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from dask_coop.graph.transfer import copy_to_gpu, copy_to_host, store_chunk
 
 
 class OnAllGpus:
-    """A function of a task that works on all GPUs at a time.
+    """The function of a task that works on all GPUs at a time.
 
-    A `Node` calls it on a thread that is no GPU's, with its inputs where they lie.
+    A `Node` calls it on a thread of no GPU, and does not move its inputs.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Work on the task's inputs."""
+        """Process the task's inputs."""
         raise NotImplementedError
 
 
 def is_on_all_gpus(task: Any) -> bool:
-    """Return whether the task of a graph works on all GPUs at a time."""
+    """Return whether a task works on all GPUs at a time."""
     return isinstance(task, Task) and isinstance(task.func, OnAllGpus)
 
 
 def deal(keys: Iterable[Hashable], n: int, in_turn: Set[str] = frozenset()) -> dict[Hashable, int]:
-    """Deal the keys of each name, in the order of their indices, out to `n` GPUs.
+    """Return the GPU of each key: keys of one name are dealt out to `n` GPUs in order.
 
     Parameters
     ----------
     keys : iterable of keys
-        Tuples of a name and indices; other keys are dealt out in the order given.
+        Tuples of a name and indices; other keys are dealt out in the order of the iterable.
     n : int
         The number of GPUs.
     in_turn : set of str
@@ -58,7 +57,7 @@ def deal(keys: Iterable[Hashable], n: int, in_turn: Set[str] = frozenset()) -> d
         named[key[:1] if isinstance(key, tuple) else None].append(key)
     for name, group in named.items():
         if name is not None:
-            # Indices of several types have no order but the graph's.
+            # Indices of mixed types cannot be sorted and keep the graph's order.
             with suppress(TypeError):
                 named[name] = sorted(group)
     return {
@@ -69,17 +68,17 @@ def deal(keys: Iterable[Hashable], n: int, in_turn: Set[str] = frozenset()) -> d
 
 
 def copies_to_host(task: Any) -> bool:
-    """Return whether a task, or one that is fused into it, copies an array of a GPU to the host."""
+    """Return whether a task, or one fused into it, copies an array from a GPU to the host."""
     return _calls(task, (copy_to_host, store_chunk, to_numpy_dispatch), "asnumpy")
 
 
 def copies_to_gpu(task: Any) -> bool:
-    """Return whether a task, or one that is fused into it, copies an array of the host to a GPU."""
+    """Return whether a task, or one fused into it, copies an array from the host to a GPU."""
     return _calls(task, (copy_to_gpu, to_cupy_dispatch), "asarray")
 
 
 def _calls(task: Any, functions: tuple[Any, ...], of_cupy: str) -> bool:
-    """Return whether a task calls one of some functions, or that of CuPy."""
+    """Return whether a task calls one of `functions`, or CuPy's function of the name `of_cupy`."""
     if not isinstance(task, Task):
         return False
     if is_fused(task):
@@ -87,4 +86,4 @@ def _calls(task: Any, functions: tuple[Any, ...], of_cupy: str) -> bool:
     func = task.func
     if getattr(func, "__name__", None) == of_cupy:
         return str(getattr(func, "__module__", None)).partition(".")[0] == "cupy"
-    return any(func is one for one in functions)
+    return any(func is function for function in functions)

@@ -1,11 +1,12 @@
-"""How much of a GPU's memory tasks may take that come from the host.
+"""Limit the memory of a GPU that tasks which bring data from the host may use.
 
-What a task needs is not known before it has run. So the first of a name runs alone, and the most
-that one of them had at a time is what the next ones are taken to need. Tasks that work on what has
-come have no gate; what a few of them make, before what they needed is gone, has to find room, too::
+The need of a task is unknown until it has run. So the first task of a name runs alone, and later
+ones are assumed to need the most that any task of the name has held at a time. Tasks on data that
+is already there have no gate, but there must be room for the output of a few of them, made before
+their inputs are freed::
 
     0                                                                              limit
-    | CuPy's pool, and what is outside of it | what begun tasks may yet take | next |
+    | CuPy's pool, and memory outside of it | rest of the running tasks' needs | next |
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any
 
 from dask.utils import format_bytes, parse_bytes
 
-#: How much of a GPU may be taken where nothing is said.
+#: Default fraction of a GPU's memory that may be in use.
 FRACTION = 0.8
 
-#: Finished tasks, of a thread and a graph, that `get_async` may not have seen yet.
+#: Most finished tasks, per thread and graph, that `get_async` may not have seen yet.
 MOST_UNSEEN = 4
 
-#: The name, among those of tasks, of all that have no gate.
+#: The name under which all tasks without a gate are counted.
 _OTHERS = ""
 
 
@@ -33,10 +34,10 @@ class Room:
     Parameters
     ----------
     gpus : module
-        `dask_coop.cuda.peers`, or what stands in for it.
+        `dask_coop.cuda.peers`, or a stand-in.
     ordinal : int
     limit : int
-        The most bytes that may be taken for a task to begin.
+        Most bytes in use, with those of the next task, for it to begin.
     """
 
     def __init__(self, gpus: Any, ordinal: int, limit: int) -> None:
@@ -47,20 +48,20 @@ class Room:
         self._waited = self._exceeded = 0
 
     def gate(self, name: str, most: dict[str, int]) -> Gate:
-        """Return the gate of a task; `most` is what those of a name have needed."""
+        """Return the gate of a task; `most` has the largest need so far, by name."""
         return Gate(self, name, most)
 
     def enter(self, gate: Gate, may_exceed: bool) -> bool:
-        """Keep room for a task, and return whether there is."""
+        """Reserve room for a task; return False if there is none."""
         with self._lock:
             need = gate.most.get(gate.name)
             known = need is not None or may_exceed
-            # Another graph's task of that name may wait for this one.
+            # The first of a name runs alone, unless another graph's task may be waiting for it.
             if not known and any(other.name == gate.name for other in self._begun):
                 return False
-            # Of others nothing is known before the first has run; they mostly make as much again.
+            # Until a task without a gate has run, assume that it makes as much as its input.
             others = gate.most.get(_OTHERS, max(gate.most.values(), default=0))
-            # One that takes nothing may let others give something back.
+            # A task that needs nothing may help others to free memory.
             if need != 0 and not self._has((need or 0) + MOST_UNSEEN * others):
                 if not may_exceed:
                     self._waited += not gate.has_waited
@@ -71,63 +72,63 @@ class Room:
             return True
 
     def leave(self, gate: Gate) -> None:
-        """Keep no more room for a task, which has ended."""
+        """Release the room of a task that has ended."""
         with self._lock:
             self._begun.remove(gate)
             if gate.name not in gate.most:
-                # The first of a name loads its kernels, which stay.
+                # The first task of a name loads kernels, which stay in memory.
                 self._outside = self._gpus.outside(self._ordinal)
             gate.most[gate.name] = max(gate.most.get(gate.name, 0), gate.watch.most)
 
     def watch(self) -> Any:
-        """Return a block that watches what the calling thread takes of the GPU."""
+        """Return a context manager that measures the GPU memory of the calling thread."""
         return self._gpus.watch(self._ordinal)
 
     @contextmanager
     def without_gate(self, most: dict[str, int]) -> Iterator[None]:
-        """Watch what the calling thread, which does a task that has no gate, takes of the GPU."""
+        """Measure the GPU memory of a task without a gate, run by the calling thread."""
         with self.watch() as watch:
             yield
         with self._lock:
             most[_OTHERS] = max(most.get(_OTHERS, 0), watch.most)
 
     def _has(self, need: int) -> bool:
-        yet = (max(0, gate.most.get(gate.name, 0) - gate.watch.now) for gate in self._begun)
-        left = self._limit - self._outside - sum(yet) - need
+        reserved = (max(0, gate.most.get(gate.name, 0) - gate.watch.now) for gate in self._begun)
+        left = self._limit - self._outside - sum(reserved) - need
         if self._gpus.used(self._ordinal) > left:
             return False
         if self._gpus.held(self._ordinal) > left:
-            # Free pieces in CuPy's pool are taken, too, and may be of no use to what comes.
+            # Free blocks of CuPy's pool also use memory, and may not fit the next task.
             self._gpus.trim(self._ordinal)
         return bool(self._gpus.held(self._ordinal) <= left)
 
     def explain(self) -> str:
-        """Tell what the limit has done since it was last asked, if anything."""
+        """Return how many tasks waited since the last call of this; an empty string if none."""
         with self._lock:
             waited, exceeded, self._waited, self._exceeded = self._waited, self._exceeded, 0, 0
         if not waited and not exceeded:
             return ""
-        told = f"{waited} tasks waited until less than {format_bytes(self._limit)} was taken"
-        return f"{told}, {exceeded} began although more was" if exceeded else told
+        text = f"{waited} tasks waited until less than {format_bytes(self._limit)} was taken"
+        return f"{text}, {exceeded} began although more was" if exceeded else text
 
 
 class Gate:
-    """What a task waits for, which may fill a GPU."""
+    """The gate at which a task that may fill a GPU waits."""
 
     def __init__(self, room: Room, name: str, most: dict[str, int]) -> None:
         self.name: str = name
         self.most: dict[str, int] = most
         self.has_waited = False
         self._room = room
-        self.watch: Any = Nothing
+        self.watch: Any = NotBegun
 
     def opens(self, stalled: bool) -> bool:
-        """Return whether the task may begin; it must, if there is nothing else to wait for."""
+        """Return whether the task may begin; a stalled graph's always may."""
         return self._room.enter(self, may_exceed=stalled)
 
     @contextmanager
     def passing(self) -> Iterator[None]:
-        """Watch what the calling thread, which does the task, takes of the GPU."""
+        """Measure the GPU memory of the task, run by the calling thread."""
         try:
             with self._room.watch() as self.watch:
                 yield
@@ -135,13 +136,13 @@ class Gate:
             self._room.leave(self)
 
 
-class Nothing:
-    """What a task has taken that has not begun."""
+class NotBegun:
+    """The memory of a task that has not begun."""
 
     now = most = 0
 
 
-def parsed_limit(given: Any, total: int) -> int:
+def parsed_limit(limit: Any, total: int) -> int:
     """Return the bytes of a limit, which may be a fraction of the `total`.
 
     Raises
@@ -149,13 +150,13 @@ def parsed_limit(given: Any, total: int) -> int:
     TypeError, ValueError
         If it is neither bytes nor a fraction, or not positive.
     """
-    if given is None:
+    if limit is None:
         return int(FRACTION * total)
-    problem = f"memory_limit must be bytes, such as '8 GiB', or a fraction up to 1, got {given!r}"
-    if isinstance(given, bool) or not isinstance(given, str | float | int):
+    problem = f"memory_limit must be bytes, such as '8 GiB', or a fraction up to 1, got {limit!r}"
+    if isinstance(limit, bool) or not isinstance(limit, str | float | int):
         raise TypeError(problem)
     try:
-        nbytes = given * total if isinstance(given, float) and given <= 1 else parse_bytes(given)
+        nbytes = limit * total if isinstance(limit, float) and limit <= 1 else parse_bytes(limit)
     except (ValueError, OverflowError) as error:
         raise ValueError(problem) from error
     if nbytes <= 0:

@@ -1,4 +1,4 @@
-"""Runs the multi-chunk launches of a graph, or their plain tasks where chunks do not suit."""
+"""Run the multi-chunk launches of a graph, or their plain tasks if the chunks do not suit."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from dask_coop.chunks.cupy.eligibility import (
     objection_to_team,
 )
 from dask_coop.graph.tasks import Graph, RootTask, kind_of, read
-from dask_coop.node.find import Found, MultichunkLaunch, find_launches, put_in
+from dask_coop.node.find import Launches, MultichunkLaunch, find_launches, put_in
 from dask_coop.node.placement import OnAllGpus
 from dask_coop.node.streams import stream
 
 RunPlain = Callable[[Graph, Any], Any]
 
-#: What Dask optimizes the graphs of arrays and of delayed objects by, unless it is told otherwise.
+#: Dask's default optimizers of arrays and of delayed objects.
 _OPTIMIZERS = (None, optimize_arrays, optimize_delayed)
 
 
 class Launcher:
-    """The GPUs of a `Node`, as those that multi-chunk launches run on.
+    """Plan and run multi-chunk launches on the GPUs of a `Node`.
 
     Parameters
     ----------
     devices : sequence of int
-        Their ordinals.
+        Ordinals of the GPUs.
     timeout : float
         Seconds that a GPU waits at a barrier for the others.
     """
@@ -57,31 +57,31 @@ class Launcher:
     def plan(
         self, dsk: Any, keys: Any, run_plain: RunPlain, early: bool
     ) -> tuple[Graph, dict[str, str]]:
-        """Return the graph to run, with a task for each launch, and what `Node.explain` tells.
+        """Return the graph to run, with a task for each launch, and the lines of `Node.explain`.
 
-        With `early`, Dask need not look at a task for each chunk, which takes it longer than the
-        GPUs take to work: graphs of launches over chunks that are there are not optimized, and the
-        launches are made at once, in the calling thread; of other graphs such chunks are arguments
-        of the launches' tasks. `run_plain` runs a graph as it is, for some keys. What is told grows
-        as launches run.
+        With `early`, Dask handles no task a chunk, which would take longer than the GPUs' work:
+        if all chunks of a graph of launches are in memory, the graph is not optimized, and the
+        launches run here, in the calling thread; in other graphs such chunks become arguments of
+        the launches' tasks. `run_plain` runs a graph as it is, for some keys. Launches add their
+        lines when they run.
         """
         wanted = set(flatten([keys]))
         whole: Graph = {}
-        found = _found_unoptimized(dsk, wanted) if early else None
-        at_once = found is not None and not objection_to_team(self._find_team())
-        if found is None or not at_once:
+        plan = _find_unoptimized(dsk, wanted) if early else None
+        at_once = plan is not None and not objection_to_team(self._find_team())
+        if plan is None or not at_once:
             whole = convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__())
             whole = _culled(whole, wanted)
-            found = find_launches(whole, wanted)
-            if found.launches and (reason := objection_to_team(self._find_team())):
-                names = [*found.others, *(launch.name for launch in found.launches)]
-                reasons = [*found.others.values(), *repeat(reason, len(found.launches))]
-                graph = found.plain if found.plain is whole else _culled(found.plain, wanted)
+            plan = find_launches(whole, wanted)
+            if plan.launches and (reason := objection_to_team(self._find_team())):
+                names = [*plan.others, *(launch.name for launch in plan.launches)]
+                reasons = [*plan.others.values(), *repeat(reason, len(plan.launches))]
+                graph = plan.plain if plan.plain is whole else _culled(plan.plain, wanted)
                 explained = dict(zip(names, map(_plain_because, reasons), strict=True))
                 return stream(graph), explained
-        graph = found.graph
-        explained = {name: _plain_because(reason) for name, reason in found.others.items()}
-        calls = [LaunchTask(launch, self, run_plain, explained) for launch in found.launches]
+        graph = plan.graph
+        explained = {name: _plain_because(reason) for name, reason in plan.others.items()}
+        calls = [LaunchTask(launch, self, run_plain, explained) for launch in plan.launches]
         if at_once:
             _run_at_once(graph, calls)
         for call in () if at_once else calls:
@@ -95,7 +95,7 @@ class Launcher:
             return self._team
 
     def run(self, launch: MultichunkLaunch, values: list[Any]) -> list[Any] | Objection:
-        """Return the outputs of a launch, or why there is none."""
+        """Return the outputs of a launch, or the reason why these chunks cannot be launched."""
         multichunk, team, xs = _multichunk(), self._find_team(), values[: len(launch.blocks)]
         if reason := objection_to_chunks(xs, team) or objection_to_declared(xs, launch.declared):
             return reason
@@ -123,7 +123,7 @@ class LaunchTask(OnAllGpus):
     run_plain : callable
         Runs a graph as it is, for some keys.
     explained : dict of str to str
-        Gets how the launch was run, by its name.
+        Receives a line on how the launch ran, by its name.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class LaunchTask(OnAllGpus):
 
 @contextmanager
 def noting(key: Any, where: str) -> Iterator[None]:
-    """Tell in what is raised within the block of which task it comes."""
+    """Add a note with the task's key to an exception raised within."""
     try:
         yield
     except Exception as error:
@@ -164,9 +164,9 @@ def noting(key: Any, where: str) -> Iterator[None]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C off to the end of the block: nothing that kernels still use is let go of before.
+    """Delay Ctrl-C to the end of the block, so that no memory is freed that kernels still use.
 
-    Only the main thread is interrupted.
+    Python interrupts only the main thread.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is None:
@@ -183,14 +183,14 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def last_steps(graph: Graph) -> list[Task] | None:
-    """Return the tasks of a graph that are left to do, if these only make results of states.
+    """Return the tasks left in a graph if they only make results of states, else None.
 
-    They are small, and take less time than to hand them to a thread: in their order, those that end
-    a tree, and Dask's own that make an array of that. Where there are others: None.
+    These are the roots of trees, and Dask's own tasks that make arrays of their results, in order.
+    They are so small that handing them to a thread would take longer.
     """
-    rest = [node for node in graph.values() if type(node) is not DataNode]
-    roots = {task.key: task for task in rest if read(task, RootTask)}
-    ends = [task for task in rest if task.key not in roots]
+    left = [node for node in graph.values() if type(node) is not DataNode]
+    roots = {task.key: task for task in left if read(task, RootTask)}
+    ends = [task for task in left if task.key not in roots]
     for root in roots.values():
         if not all(type(graph.get(key)) is DataNode for key in root.dependencies):
             return None
@@ -200,39 +200,40 @@ def last_steps(graph: Graph) -> list[Task] | None:
     return [*roots.values(), *ends]
 
 
-def _found_unoptimized(dsk: Any, wanted: set[Any]) -> Found | None:
-    """Find the launches of a graph as it was built; None where Dask's optimizer has more to do.
+def _find_unoptimized(dsk: Any, wanted: set[Any]) -> Launches | None:
+    """Return the launches of a graph as it was built, or None if Dask must optimize it first.
 
-    It has nothing to do where there are chunks in memory, what launches replace, and results.
+    Nothing is left to optimize if there are only chunks in memory, tasks that launches replace,
+    and results.
     """
     if (layers := _built(dsk)) is None:
         return None
     whole: Graph = {}
     for layer in layers:
         whole |= layer
-    found = find_launches(whole := _culled(convert_legacy_graph(whole), wanted), wanted)
-    replaced = wanted.union(*(launch.plain for launch in found.launches))
+    plan = find_launches(whole := _culled(convert_legacy_graph(whole), wanted), wanted)
+    replaced = wanted.union(*(launch.plain for launch in plan.launches))
     others = map(whole.__getitem__, whole.keys() - replaced)
     has_more = not all(type(node) is DataNode or read(node, RootTask) for node in others)
-    if has_more or not found.launches:
+    if has_more or not plan.launches:
         return None
-    made = {key for launch in found.launches for key in launch.outputs}
-    needs = (key for launch in found.launches for key in launch.needs)
-    return found if all(_is_made(found.graph, key, made) for key in needs) else None
+    outputs = {key for launch in plan.launches for key in launch.outputs}
+    needs = (key for launch in plan.launches for key in launch.needs)
+    return plan if all(_is_ready(plan.graph, key, outputs) for key in needs) else None
 
 
-def _is_made(graph: Graph, key: Any, made: set[Any]) -> bool:
-    """Tell whether a key is of data, `made` by launches, or of the end of a tree of such states."""
+def _is_ready(graph: Graph, key: Any, outputs: set[Any]) -> bool:
+    """Return whether a key is data, among the `outputs` of launches, or a root above such keys."""
     node: Any = graph.get(key)
-    if key in made or type(node) is DataNode:
+    if key in outputs or type(node) is DataNode:
         return True
     return bool(read(node, RootTask)) and all(
-        _is_made(graph, each, made) for each in node.dependencies
+        _is_ready(graph, needed, outputs) for needed in node.dependencies
     )
 
 
 def _run_at_once(graph: Graph, calls: Iterable[LaunchTask]) -> None:
-    """Make launches, each after those that make its inputs; results are data in `graph` then."""
+    """Run launches, each after those that make its inputs; put their results into `graph`."""
     making = {key: call for call in calls for key in call.launch.outputs}
 
     def value(key: Any) -> Any:
@@ -259,18 +260,16 @@ def _run_at_once(graph: Graph, calls: Iterable[LaunchTask]) -> None:
 
 
 def _built(dsk: Any) -> list[Graph] | None:
-    """Return the layers of a graph that Dask has yet to optimize, if all are ours or of tasks."""
+    """Return the layers of a graph not yet optimized, or None if one is of an unknown kind."""
     try:
         from dask._expr import HLGExpr, _HLGExprSequence
     except ImportError:
-        # Dask optimizes it.
         return None
-    parts = dsk.operands if isinstance(dsk, _HLGExprSequence) else [dsk]
     layers: list[Graph] = []
-    for part in parts:
-        if not isinstance(part, HLGExpr) or part.low_level_optimizer not in _OPTIMIZERS:
+    for expr in dsk.operands if isinstance(dsk, _HLGExprSequence) else [dsk]:
+        if not isinstance(expr, HLGExpr) or expr.low_level_optimizer not in _OPTIMIZERS:
             return None
-        for layer in part.hlg.layers.values():
+        for layer in expr.hlg.layers.values():
             if type(layer) is MaterializedLayer:
                 layers.append(layer.mapping)
             elif isinstance(layer, Blockwise) and kind_of(layer.task):
@@ -281,14 +280,14 @@ def _built(dsk: Any) -> list[Graph] | None:
 
 
 def _values(graph: Graph, keys: Iterable[Any]) -> list[Any] | None:
-    """Return what is in memory by some keys; None unless all of it is."""
+    """Return the values of keys if all are in memory, else None."""
     nodes: list[Any] = [graph.get(key) for key in keys]
     values = [node.value for node in nodes if type(node) is DataNode]
     return values if len(values) == len(nodes) else None
 
 
 def _culled(graph: Graph, wanted: set[Any]) -> Graph:
-    """Return what is needed of a graph, in its order, by which keys without an index are dealt."""
+    """Return the tasks that `wanted` needs, in the graph's order, by which some keys are dealt."""
     if all(type(graph.get(key)) is DataNode for key in wanted):
         return {key: graph[key] for key in wanted}
     needed = cull(graph, wanted)

@@ -1,13 +1,13 @@
-"""Graphs that copy chunks from the host to GPUs: they go through in a stream.
+"""Rewrite graphs that copy chunks from the host to GPUs so that they stream through.
 
-A copy must not wait for what only the next step needs. So it is cut out of the task that Dask has
-fused it into, if that waits for other tasks too::
+A copy must not wait for inputs that only the next step needs. If Dask has fused it into a task that
+waits for other tasks too, the copy is cut out::
 
     base --> [read, copy, scan from base] --> y         [read, copy] --> x -+-> scan --> y
                                                                     base --'
 
-A scan in two passes holds all chunks between them. If these are copied on the way, and what it
-makes goes on to other tasks, a chain takes its place, which needs a chunk at a time and reads each
+A scan in two passes holds all chunks between them. If the chunks are copied from the host, and
+other tasks use the results, a chain replaces the scan: it needs one chunk at a time and reads each
 once (`dask_coop.graph.scan.chain`).
 """
 
@@ -41,12 +41,12 @@ from dask_coop.graph.tasks import (
 from dask_coop.graph.transfer import copy_to_host, store_chunk
 from dask_coop.node.placement import copies_to_gpu, copies_to_host
 
-#: What makes an array of the host of one on a GPU.
+#: Functions that copy an array of a GPU to the host.
 _TO_HOST = (copy_to_host, to_numpy_dispatch)
 
 
 def stream(graph: Graph) -> Graph:
-    """Return a graph whose copies wait for nothing else, and go to where they are stored."""
+    """Return a graph whose copies are tasks of their own, and stores copy directly."""
     stored = {
         key: changed
         for key, task in graph.items()
@@ -56,34 +56,34 @@ def stream(graph: Graph) -> Graph:
 
 
 def _stored(task: Task) -> Task:
-    """Return a fused task that stores chunks as they come from a GPU, with no array in between."""
-    inner, *rest = task.args
-    made: Graph = {}
+    """Return a fused task that stores chunks directly from a GPU, without an array in between."""
+    inner, *arguments = task.args
+    changed: Graph = {}
     left_out: set[Any] = set()
-    for key, one in inner.items():
-        if is_fused(one):
-            made[key] = _stored(one)
-        elif isinstance(one, Task) and one.func is load_store_chunk and one.args:
-            source = getattr(one.args[0], "key", None)
+    for key, step in inner.items():
+        if is_fused(step):
+            changed[key] = _stored(step)
+        elif isinstance(step, Task) and step.func is load_store_chunk and step.args:
+            source = getattr(step.args[0], "key", None)
             copy = inner.get(source)
             users = [user for user in inner.values() if source in user.dependencies]
             if copies_to_host(copy) and copy.func in _TO_HOST and len(users) == 1:
-                x, *given = copy.args
+                x, *nbytes = copy.args
                 left_out.add(source)
-                options = one.kwargs | {"nbytes": given[0] if given else None}
-                made[key] = Task(key, store_chunk, x, *one.args[1:], **options)
-    if all(made[key] is inner[key] for key in made):
+                options = step.kwargs | {"nbytes": nbytes[0] if nbytes else None}
+                changed[key] = Task(key, store_chunk, x, *step.args[1:], **options)
+    if all(changed[key] is inner[key] for key in changed):
         return task
-    kept = {key: made.get(key, one) for key, one in inner.items() if key not in left_out}
-    return Task(task.key, task.func, kept, *rest)
+    steps = {key: changed.get(key, step) for key, step in inner.items() if key not in left_out}
+    return Task(task.key, task.func, steps, *arguments)
 
 
 def cut_copies(graph: Graph) -> Graph:
-    """Return a graph whose copies to GPUs and to the host wait for nothing but what they copy."""
+    """Return a graph whose copies to GPUs and to the host wait only for the arrays they copy."""
     changed: Graph = {}
     for task in graph.values():
         if is_fused(task) and _copies(task):
-            changed |= _cut(task)
+            changed |= _split_at_copy(task)
     return graph | changed if changed else graph
 
 
@@ -91,21 +91,24 @@ def _copies(task: Any) -> bool:
     return copies_to_gpu(task) or copies_to_host(task)
 
 
-def _cut(task: Task) -> Graph:
-    """Return the two tasks that a fused one is cut into; none if all of it waits for the same."""
-    inner, last, names, *given = task.args
-    # Names of what it is given are keys of the graph only where Dask fused tasks of the graph.
-    outside = dict(zip(names, given, strict=True))
+def _split_at_copy(task: Task) -> Graph:
+    """Return the two tasks of a fused one, up to a copy and behind it.
+
+    Return an empty graph if no step behind a copy waits for further inputs.
+    """
+    inner, last, names, *inputs = task.args
+    # In a task that Dask's Blockwise fused, these names are no keys of the graph.
+    outside = dict(zip(names, inputs, strict=True))
     for copy in (key for key in inner if key != last and _copies(inner[key])):
-        above = _above(copy, inner)
-        rest = inner.keys() - above
-        needs, needed = _needs(above, inner), _needs(rest, inner)
-        if needed & above != {copy} or not (needed - needs) & outside.keys():
+        before = _with_inputs(copy, inner)
+        behind = inner.keys() - before
+        needs, needed = _needs(before, inner), _needs(behind, inner)
+        if needed & before != {copy} or not (needed - needs) & outside.keys():
             continue
         key = (f"{name_of(task.key)}-copy", *index_of(task.key))
         return {
-            key: _fused(task, key, inner, above, copy, outside),
-            task.key: _fused(task, task.key, inner, rest, last, outside | {copy: TaskRef(key)}),
+            key: _fused(task, key, inner, before, copy, outside),
+            task.key: _fused(task, task.key, inner, behind, last, outside | {copy: TaskRef(key)}),
         }
     return {}
 
@@ -114,26 +117,29 @@ def _fused(
     task: Task, key: Any, inner: Graph, keys: Set[Any], last: Any, outside: Mapping[Any, Any]
 ) -> Task:
     needs = tuple(_needs(keys, inner) & outside.keys())
-    within = {one: inner[one] for one in inner if one in keys}
-    return Task(key, task.func, within, last, needs, *(outside[name] for name in needs))
+    steps = {name: step for name, step in inner.items() if name in keys}
+    return Task(key, task.func, steps, last, needs, *(outside[name] for name in needs))
 
 
 def _needs(keys: Iterable[Any], graph: Graph) -> set[Any]:
     return {needed for key in keys for needed in graph[key].dependencies}
 
 
-def _above(key: Any, graph: Mapping[Any, Any]) -> set[Any]:
-    """Return `key` and all that it needs of a graph."""
-    found, todo = set(), [key]
+def _with_inputs(key: Any, graph: Mapping[Any, Any]) -> set[Any]:
+    """Return `key` and the keys of the graph that it needs, directly or not."""
+    keys, todo = set(), [key]
     while todo:
-        if (key := todo.pop()) in graph and key not in found:
-            found.add(key)
+        if (key := todo.pop()) in graph and key not in keys:
+            keys.add(key)
             todo += graph[key].dependencies
-    return found
+    return keys
 
 
 def from_host(keys: Iterable[Any], graph: Graph) -> set[str]:
-    """Return the names of arrays that `keys` are made of, up to copies to GPUs; none if no copy."""
+    """Return the names of the arrays between `keys` and the copies to GPUs that they come from.
+
+    Return an empty set if nothing is copied to a GPU.
+    """
     names: set[str] = set()
     seen: set[Any] = set()
     todo, copied = list(keys), False
@@ -150,46 +156,46 @@ def from_host(keys: Iterable[Any], graph: Graph) -> set[str]:
 
 
 def chains(graph: Graph, kinds: Mapping[Any, Any], wanted: Set[Any]) -> Graph:
-    """Return tasks that scan chunk after chunk, for those that scan what comes from the host.
+    """Return tasks that scan chunk after chunk, to replace two-pass scans of chunks from the host.
 
-    They take the place of those of the same keys. Scans stay as they are of which chunks are used
-    by anything but tasks that make states of them, or of which `wanted` has results.
+    They have the keys of the tasks that they replace. A scan stays as it is if `wanted` has its
+    results or chunks, or if tasks that keep its chunks use them.
 
     Parameters
     ----------
     graph : dict
     kinds : dict
-        What the tasks of the library do in it.
+        The kinds of the library's own tasks in it.
     wanted : set of keys
-        What is computed.
+        The keys to compute.
     """
-    made: Graph = {}
+    chained: Graph = {}
     if all(key in kinds or type(task) is DataNode for key, task in graph.items()):
-        # No task is left that copies.
-        return made
+        # No task can copy.
+        return chained
     for line in _lines(graph, kinds):
         blocks = {scan.block for scan in line.values()}
-        # The last one may have nothing in common with the first but its name.
+        # Check both ends: the last chunk may be made differently from the first.
         ends = [next(iter(line.values())).block], [next(reversed(line.values())).block]
         if wanted.isdisjoint([*line, *blocks]) and all(from_host(end, graph) for end in ends):
-            made |= _chain(line)
-    if not made:
-        return made
-    scanned = {scan.block: key for key in made if (scan := read(graph.get(key), DownsweepTask))}
+            chained |= _chain(line)
+    if not chained:
+        return chained
+    scanned = {scan.block: key for key in chained if (scan := read(graph.get(key), DownsweepTask))}
     for key, task in graph.items():
-        if key not in made and kinds.get(key) not in LETS_GO:
+        if key not in chained and kinds.get(key) not in READ_ONCE:
             for block in task.dependencies & scanned.keys():
                 name = name_of(scanned[block])
-                made = {key: one for key, one in made.items() if not _is_of(key, name)}
-    return made
+                chained = {k: step for k, step in chained.items() if not _is_of(k, name)}
+    return chained
 
 
-#: What needs a chunk for no longer than it takes to read it once.
-LETS_GO: Set[type[OurTask] | None] = {LiftTask, CountTask, UpsweepTask, StepTask, ScanFromTask}
+#: Tasks that need a chunk only while they read it once.
+READ_ONCE: Set[type[OurTask] | None] = {LiftTask, CountTask, UpsweepTask, StepTask, ScanFromTask}
 
 
 def _lines(graph: Graph, kinds: Mapping[Any, Any]) -> Iterator[dict[Any, DownsweepTask]]:
-    """Yield the scans of lines of chunks, in their order, if there are some of all chunks."""
+    """Yield the scans of each line of chunks, in scan order, if all chunks of it are scanned."""
     lines: dict[Any, dict[Any, DownsweepTask]] = {}
     for key in (key for key, kind in kinds.items() if kind is DownsweepTask):
         scan = read(graph[key], DownsweepTask)
@@ -198,11 +204,11 @@ def _lines(graph: Graph, kinds: Mapping[Any, Any]) -> Iterator[dict[Any, Downswe
         others = name_of(key), *index[:axis], *index[axis + 1 :]
         lines.setdefault(others, {})[key] = scan
     for line in lines.values():
-        (one, *_) = line.values()
-        axis, step = one.spec.axis + 1, -1 if one.spec.reverse else 1
+        first, *_ = line.values()
+        axis, step = first.spec.axis + 1, -1 if first.spec.reverse else 1
         keys = sorted(line, key=lambda key: step * key[axis])
         steps = {b[axis] - a[axis] for a, b in itertools.pairwise(keys)}
-        # The first has no base; without it, or one in between, some results are not wanted.
+        # Only the first chunk has no base. If it or one in between is missing, it was not wanted.
         if line[keys[0]].bases is None and steps == {step}:
             yield {key: line[key] for key in keys}
 
@@ -210,29 +216,29 @@ def _lines(graph: Graph, kinds: Mapping[Any, Any]) -> Iterator[dict[Any, Downswe
 def _chain(line: Mapping[Any, DownsweepTask]) -> Graph:
     scans = [*line.values()]
 
-    def make(j: int, key: Any, function: Any, **rest: Any) -> Task:
+    def make(j: int, key: Any, function: Any, **options: Any) -> Task:
         scan = scans[j]
         if scan.heads is not None:
-            rest["heads"] = TaskRef(scan.heads)
-        rest |= {"block": TaskRef(scan.block), "declared": scan.declared}
-        return Task(key, function, op=scan.op, spec=scan.spec, **rest)
+            options["heads"] = TaskRef(scan.heads)
+        options |= {"block": TaskRef(scan.block), "declared": scan.declared}
+        return Task(key, function, op=scan.op, spec=scan.spec, **options)
 
-    steps, made = tasks.chain([*line], _part, make)
-    return steps | made
+    steps, results = tasks.chain([*line], _step_key, make)
+    return steps | results
 
 
-def _part(of: str, key: Any) -> Any:
-    return (f"{name_of(key)}-{of}", *index_of(key))
+def _step_key(step: str, key: Any) -> Any:
+    return (f"{name_of(key)}-{step}", *index_of(key))
 
 
 def _is_of(key: Any, name: str) -> bool:
-    return name_of(key) in (name, *(f"{name}-{part}" for part in ("turn", "step", "state")))
+    return name_of(key) in (name, *(f"{name}-{step}" for step in ("turn", "step", "state")))
 
 
 def dealt_in_turn(graph: Graph) -> set[str]:
-    """Return the names of arrays of which a chain takes chunk after chunk.
+    """Return the names of arrays whose neighbouring chunks go to different GPUs.
 
-    Were neighbours on one GPU, the others would have nothing to do until their turn.
+    A chain reads these chunk after chunk: with neighbours on one GPU, the others would idle.
     """
     blocks: set[Any] = set()
     for task in graph.values():
@@ -244,8 +250,8 @@ def dealt_in_turn(graph: Graph) -> set[str]:
 
 
 def turns(graph: Graph) -> dict[Any, int]:
-    """Return Dask's order of the keys of a graph that copies to GPUs; nothing of others.
+    """Return Dask's order of the keys of a graph that copies to GPUs, else an empty dict.
 
-    What is read has to come in this order, for what needs it takes no other.
+    Chunks must be read in this order, as the tasks that need them run in it.
     """
     return order(graph) if any(map(copies_to_gpu, graph.values())) else {}

@@ -1,16 +1,16 @@
-"""The threads of a `Node`, and what they have to do.
+"""The threads of a `Node`, and their queues of tasks.
 
-`dask.local.get_async` hands out every task that is ready. It goes to a queue: of the thread that
-launches on a GPU, or of the threads that work on the host for it, which read, decode, generate and
-copy. A thread takes, of the tasks of its queue, one of those that became ready last, as `get_async`
-itself would: depth first, so that little is in memory. It waits where `get_async` has not seen the
-last few tasks that it has done, and may have better ones to give.
+`dask.local.get_async` hands out every task that is ready. Each goes to a queue: that of the thread
+that launches on a GPU, or that of the GPU's host threads, which read, decode, generate and copy. A
+thread takes the task of its queue that became ready last, as `get_async` itself would: depth first
+needs the least memory. A thread pauses while `get_async` has yet to see the last few tasks that it
+finished, as better ones may follow from them.
 
 A task that may fill a GPU has a gate, which opens when there is room (`dask_coop.node.room`), or
-when nothing else of its graph is on its way that could make some.
+when no other task of its graph is running that could make room.
 
-A task may wait for a graph that a thread of its own computes. So a graph for which no thread of a
-queue is left, as all are at tasks of others, gets a spare one there until it ends.
+A task may wait for another graph that it computes itself. So if all threads of a queue run tasks of
+other graphs, a graph gets a spare thread there until it ends.
 """
 
 from __future__ import annotations
@@ -28,47 +28,44 @@ from typing import Any
 
 from dask_coop.node.room import MOST_UNSEEN, Gate
 
-#: Reentrant, because a Node that is collected meanwhile stops its threads.
+#: Reentrant, because garbage collection may stop a Node's threads while the lock is held.
 Lock = threading.RLock
 
 
 class Run:
-    """One graph on its way.
-
-    It counts how often `get_async` has looked for tasks that are ready, and those on their way.
-    """
+    """A graph that is being computed: counts of its tasks, and of the rounds of `get_async`."""
 
     def __init__(self, queues: Sequence[TaskQueue], lock: Lock) -> None:
         self.round: int = 0
         self.order: Iterator[int] = itertools.count()
         self._queues, self._lock = queues, lock
-        # Tasks that wait for no gate, and that `get_async` is not done with.
+        # Tasks handed out, not waiting at a gate, and not yet processed by `get_async`.
         self.busy: int = 0
         # Tasks that `get_async` is about to hand out.
         self.coming: int = 0
-        # Tasks that threads have taken, and that `get_async` has not seen.
+        # Tasks that threads have taken and `get_async` has not seen finished.
         self.unseen: Counter[TaskQueue] = Counter()
-        # Whether no task is begun any more.
+        # Whether no further task may begin.
         self.over = False
-        # Tasks that threads are at.
+        # Tasks that threads are running.
         self.doing: Counter[TaskQueue] = Counter()
         self._ends: SimpleQueue[None] = SimpleQueue()
         self._last: TaskFuture | None = None
 
     @property
     def is_stalled(self) -> bool:
-        """Whether all that is left to do waits at gates."""
+        """Whether all tasks that are left wait at gates."""
         return not self.busy and not self.coming
 
     def see(self, task: TaskFuture) -> None:
-        """Say that `get_async` looks at a finished task."""
+        """Note that `get_async` looks at a finished task."""
         self.round += 1
         self._last = task
 
     def hand_out(self, task: TaskFuture) -> None:
-        """Give a task to its queue, or do it here."""
+        """Give a task to its queue, or run it here if it has none."""
         with self._lock:
-            # It is not told of those that are ready in the beginning.
+            # Tasks that are ready at the start were never counted as coming.
             self.coming = max(0, self.coming - 1)
             if task.gate is None:
                 self.busy += 1
@@ -80,7 +77,7 @@ class Run:
             task.do()
 
     def saw(self, key: Any, value: Any, graph: Any, state: Any, worker: Any) -> None:
-        """Say that `get_async` has let go of what a task needed: its callback behind each task."""
+        """Note that `get_async` has dropped a task's inputs: its callback after each task."""
         task, self._last = self._last, None
         assert task is not None
         with self._lock:
@@ -91,43 +88,42 @@ class Run:
             self._wake()
 
     def finish(self) -> None:
-        """Drop the tasks that have not begun, and wait for those that have."""
+        """Drop the tasks that have not begun, and wait for the others."""
         self._last = None
         with self._lock:
             self.over = True
             for queue in self._queues:
                 queue.drop(self)
-        # A Condition would keep the lock if an interrupt came while it takes it.
+        # Not a Condition, which would keep the lock if an interrupt came while it acquires it.
         while self.doing.total():
             self._ends.get()
 
     def end(self, queue: TaskQueue) -> None:
-        """Say that a thread is done with a task, and holds nothing of it any more."""
+        """Note that a thread has finished a task and holds no reference to it."""
         with self._lock:
             self.doing[queue] -= 1
         self._ends.put(None)
 
     def _wake(self) -> None:
-        """Let threads look at the gates again."""
+        """Make threads check the gates again."""
         for queue in self._queues:
             queue.look_at_gates()
 
 
 class TaskFuture:
-    """A task that was handed out; to `get_async`, a future.
+    """A task that was handed out; `get_async` takes it for a future.
 
     Parameters
     ----------
     run : Run
-        The graph that it is of.
+        The graph of the task.
     queue : TaskQueue or None
-        Where it is to be done; None for the thread that hands it out.
+        The queue of the task; None to run it in the thread that hands it out.
     work : callable
-        What to do.
+        Runs the task.
     gate : Gate, optional
-        What it waits for.
     turn : int, optional
-        Where it comes among the tasks at gates, if not first those that became ready last.
+        Its rank among the tasks at gates; by default the task that became ready last is first.
     """
 
     def __init__(
@@ -149,16 +145,16 @@ class TaskFuture:
         self._error: BaseException | None = None
 
     def __lt__(self, other: TaskFuture) -> bool:
-        """Return whether this became ready in a later round, or comes first in the same one."""
+        """Return whether this task runs before another one: the later round first."""
         return self.rank < other.rank
 
     def add_done_callback(self, callback: Callable[[TaskFuture], None]) -> None:
-        """Begin; `get_async` says here, and once, what to call at the end."""
+        """Hand out the task; `get_async` calls this once, with a callback for the task's end."""
         self._callback: Callable[[TaskFuture], None] | None = callback
         self.run.hand_out(self)
 
     def may_begin(self) -> bool:
-        """Return whether its gate opens; if that fails, so does the task."""
+        """Return whether the gate opens; an error of the gate becomes the task's."""
         assert self.gate is not None
         try:
             return self.gate.opens(self.run.is_stalled)
@@ -167,7 +163,7 @@ class TaskFuture:
             return True
 
     def do(self) -> None:
-        """Do the work and call back."""
+        """Run the task and call back."""
         work, self._work = self._work, None
         callback, self._callback = self._callback, None
         assert callback is not None
@@ -176,12 +172,12 @@ class TaskFuture:
                 self._outcome = self._context.run(work)
         except BaseException as error:
             self._error = error
-        # The callback may be the end of the graph, whose arrays should go.
+        # The callback may end the graph; then nothing here may keep its arrays alive.
         del work
         callback(self)
 
     def result(self) -> Any:
-        """Return what the work returned; `get_async` asks once, before it looks for new tasks."""
+        """Return the result; `get_async` calls this once, before it looks for new tasks."""
         self.run.see(self)
         if self._error is not None:
             raise self._error
@@ -189,7 +185,7 @@ class TaskFuture:
 
 
 class Waiting:
-    """The tasks of a graph in a queue: two heaps, of those that may begin and those at gates."""
+    """The waiting tasks of a graph in a queue: one heap of free ones, one of those at gates."""
 
     def __init__(self) -> None:
         self.free: list[TaskFuture] = []
@@ -200,10 +196,10 @@ class Waiting:
         heapq.heappush(self.free if task.gate is None else self.gated, task)
 
     def pop(self, gates: bool) -> TaskFuture | None:
-        """Remove a task that may begin, if there is one, and behind a gate if that may be."""
+        """Remove and return a task that may begin, or None; `gates` says whether gates may open."""
         if self.free:
             return heapq.heappop(self.free)
-        # None goes before the first, which would wait for ever.
+        # Try the first only: if others could overtake it, it might wait for ever.
         if not self.gated or not gates:
             return None
         first = self.gated[0]
@@ -214,18 +210,18 @@ class Waiting:
 
 
 class TaskQueue:
-    """Threads that do tasks, those of a later round first.
+    """A queue of tasks with its threads, which run tasks of later rounds first.
 
     Parameters
     ----------
     name : str
-        What the threads' names begin with.
+        Prefix of the threads' names.
     lock : threading.RLock
-        That of all queues of a `Node`.
+        The lock that all queues of a `Node` share.
     n : int
-        The number of threads, which start with the first task.
+        Number of threads; they start with the first task.
     behind : TaskQueue, optional
-        Where tasks go on with what is made here; no gate opens while some wait there.
+        The queue of tasks that use the results of this one; no gate opens while many wait there.
     """
 
     def __init__(self, name: str, lock: Lock, n: int = 1, behind: TaskQueue | None = None) -> None:
@@ -238,24 +234,24 @@ class TaskQueue:
         self._name = name
         self._threads = [self._thread(name if n == 1 else f"{name} {i}", None) for i in range(n)]
         self._started = False
-        # Those of the threads that are at no task.
+        # Number of idle threads.
         self._free = n
-        # Threads besides, which do the tasks of one graph only.
+        # Extra threads, which run the tasks of one graph only.
         self._spares: dict[Run, threading.Thread] = {}
-        self._own = threading.local()
+        self._local = threading.local()
 
     @property
     def is_current(self) -> bool:
         """Whether the caller runs in one of the threads."""
-        return hasattr(self._own, "works")
+        return hasattr(self._local, "works")
 
-    # What `Run` calls, with the lock.
+    # `Run` calls the following methods while it holds the lock.
 
     def push(self, task: TaskFuture) -> None:
-        """Give the threads a task to do."""
+        """Add a task."""
         if not self._started:
             for thread in self._threads:
-                # An interrupt may have come when some had started.
+                # After an interrupt some may be running already.
                 if thread.ident is None:
                     thread.start()
             self._started = True
@@ -264,34 +260,34 @@ class TaskQueue:
         self._notify()
 
     def saw(self, run: Run) -> None:
-        """Say that `get_async` is done with one more task of `run`."""
+        """Note that `get_async` has processed one more task of `run`."""
         run.unseen[self] -= 1
         self._notify()
 
     def look_at_gates(self) -> None:
-        """Look again whether tasks may begin."""
+        """Make threads check again whether tasks at gates may begin."""
         if any(waiting.gated for waiting in self._waiting.values()):
             self._notify()
 
     def is_late(self, run: Run) -> bool:
-        """Return whether several tasks of `run` wait that may begin."""
+        """Return whether more than `MOST_UNSEEN` free tasks of `run` wait."""
         return run in self._waiting and len(self._waiting[run].free) > MOST_UNSEEN
 
     def drop(self, run: Run) -> None:
-        """Drop the tasks of `run` that have not begun, and let its spare thread end."""
+        """Drop the tasks of `run` that have not begun, and end its spare thread."""
         self._waiting.pop(run, None)
         if run in self._spares:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Let the threads end after the tasks that they are at."""
+        """End the threads after their current tasks."""
         with self._lock:
             self._stopped = True
             self._waiting.clear()
             self._changed.notify_all()
 
     def join(self, deadline: float) -> None:
-        """Wait for the threads to end, until `time.monotonic` is at the deadline."""
+        """Wait for the threads to end, until `time.monotonic` reaches the deadline."""
         for thread in [*self._threads, *self._spares.values()]:
             if thread.is_alive():
                 thread.join(max(0.0, deadline - time.monotonic()))
@@ -301,11 +297,11 @@ class TaskQueue:
         return threading.Thread(target=self._loop, args=[only], name=name, daemon=True)
 
     def _notify(self) -> None:
-        # Whoever waits longest may be a spare thread, which does not take every task.
+        # Wake one more than the spare threads, which do not take every task.
         self._changed.notify(1 + len(self._spares))
 
     def _help(self, run: Run) -> None:
-        """Start a spare thread if all are at tasks of other graphs, which may wait for `run`."""
+        """Start a spare thread if all run tasks of other graphs, which may wait for `run`."""
         if self._free or run.doing[self] or run in self._spares:
             return
         self._spares[run] = self._thread(f"{self._name}, spare", run)
@@ -316,13 +312,13 @@ class TaskQueue:
             raise
 
     def _help_all(self) -> None:
-        # Where no thread can be started, the next task that is taken tries again.
+        # If no thread can be started, the next task that a thread takes tries again.
         with suppress(RuntimeError):
             for run in self._waiting:
                 self._help(run)
 
     def _loop(self, only: Run | None) -> None:
-        self._own.works = True
+        self._local.works = True
         while (task := self._next(only)) is not None:
             task.do()
             run = task.run
@@ -351,7 +347,7 @@ class TaskQueue:
                 continue
             gates = self._behind is None or not self._behind.is_late(run)
             if task := waiting.pop(gates):
-                # Graphs of several threads take turns.
+                # Move the graph to the end, so that graphs take turns.
                 del self._waiting[run]
                 if waiting.free or waiting.gated:
                     self._waiting[run] = waiting
@@ -360,7 +356,7 @@ class TaskQueue:
                 if only is None:
                     self._free -= 1
                     self._help_all()
-                # There may be room for another one.
+                # There may be room for another task.
                 self.look_at_gates()
                 return task
         return None

@@ -10,7 +10,7 @@ import numpy as np
 
 import dask_coop
 from dask_coop import chunks
-from dask_coop.api.public import Engine
+from dask_coop.api.call.public import Engine
 from dask_coop.api.windows import Mode
 from dask_coop.xarray.groups import Asked, reduce_groups, scan_groups
 from dask_coop.xarray.histogram import Options, histogram

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
 import dask_coop
-from dask_coop.api.labelled import relabel
+from dask_coop.api.call.labelled import relabel
 from dask_coop.xarray.objects import find_dim, find_dims, is_lazy, leaves_nan_out, xr
 
 #: Statistics and scans that leave NaN out by another name.

@@ -15,9 +15,9 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 
 import dask_coop
-from dask_coop.api.labelled import relabel, spread
-from dask_coop.api.planning import call_with_graphs
-from dask_coop.api.public import Engine
+from dask_coop.api.call.labelled import relabel, spread
+from dask_coop.api.call.planning import call_with_graphs
+from dask_coop.api.call.public import Engine
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.xarray.objects import find_dims, is_lazy, xr
 

@@ -4,8 +4,8 @@
 
     da.coop.mean("time", ddof=1)  -->  dask_coop.nanmean(da, axis=0, ddof=1)  -->  a DataArray
 
-The public function keeps the labels (`api/labelled.py`); a method finds the axes, leaves NaN out as
-xarray does, and computes what is not lazy.
+The public function keeps the labels (`api/call/labelled.py`); a method finds the axes, leaves NaN
+out as xarray does, and computes what is not lazy.
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ import dask_coop as dc
 from dask_coop import errors
 
 FUNCTIONS = [f for name in dc.__all__ if inspect.isfunction(f := getattr(dc, name))]
-ABOUT_THE_LIBRARY = {f"dask_coop.api.{name}" for name in ("explain", "install", "report")}
+ABOUT_THE_LIBRARY = {
+    f"dask_coop.api.{name}" for name in ("explain", "install.install", "call.report")
+}
 TAKING_ARRAYS = [f for f in FUNCTIONS if f.__module__ not in ABOUT_THE_LIBRARY]
 SCANS = ["cumsum", "cumprod", "nancumsum", "nancumprod", "cummax", "cummin", "logcumsumexp"]
 

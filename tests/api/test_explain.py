@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dask_coop as dc
-from dask_coop.api import fallback
+from dask_coop.api.call import fallback
 
 KINDS = {"numpy": "NumPy", "cupy": "CuPy"}
 OBJECTS = da.from_array(np.array([3, 1, 4, 1], "O"), chunks=2)

@@ -20,7 +20,7 @@ from support.strategies import REAL, chunkings
 import dask_coop as dc
 from dask_coop.algebra.merges import lowest
 from dask_coop.graph import grouped as graph_grouped
-from dask_coop.graph import parts
+from dask_coop.graph import threads as graph_threads
 
 
 @pytest.fixture(params=[False, True], ids=["", "compiled"])
@@ -624,13 +624,13 @@ def test_durations() -> None:
 
 def test_daily_means_make_no_table_of_all_days(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    lift = parts.lift_groups
+    lift = graph_threads.lift_groups_by_threads
 
     def spy(ops: Any, x: Any, codes: Any, n: int, threads: int) -> Any:
         sizes.append(n)
         return lift(ops, x, codes, n, threads)
 
-    monkeypatch.setattr(parts, "lift_groups", spy)
+    monkeypatch.setattr("dask_coop.graph.grouped.lift_groups_by_threads", spy)
     hours = np.arange(2400)
     x = da.from_array(np.arange(4800.0).reshape(2, 2400), chunks=(2, 100))
     result, days = dc.groupby_reduce(x, hours // 24, func="mean")
@@ -717,7 +717,7 @@ def test_same_call_same_keys() -> None:
 
 
 def test_threads_make_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART", 1 << 10)
+    monkeypatch.setattr(graph_threads, "TILE", 1 << 10)
     rng = np.random.default_rng(0)
     for shape, ndim in (((64, 500), 1), ((40_000,), 1), ((2, 40, 500), 2)):
         x, labels = rng.integers(0, 99, shape), rng.integers(0, 5, shape[len(shape) - ndim :])

@@ -22,7 +22,7 @@ import dask_coop as dc
 from dask_coop.algebra import bins as bins_module
 from dask_coop.algebra import edges as edges_module
 from dask_coop.algebra.bins import find_bins, find_coordinate_bins
-from dask_coop.api import lazy_bins
+from dask_coop.api.histograms import lazy_bins
 
 
 def computed(xp: Any, lazy: da.Array) -> Any:

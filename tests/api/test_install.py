@@ -26,7 +26,8 @@ from support import list_cupy
 from xarray.computation.rolling import DataArrayRolling
 
 import dask_coop as dc
-from dask_coop.api import fallback, install, report
+from dask_coop.api.call import fallback, report
+from dask_coop.api.install import install
 
 X = np.random.default_rng(5).normal(size=(24, 10)).astype("f4")
 X[::5, 3] = np.nan

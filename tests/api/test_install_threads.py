@@ -19,8 +19,18 @@ from dask.array import reductions
 
 import dask_coop as dc
 from _dask_coop_early import WhenImported
-from dask_coop.api import gpu_chunks, install, installed_xarray, public, substitutes
-from dask_coop.api.substitutes import Row
+from dask_coop.api.call import public
+from dask_coop.api.install import (
+    install,
+    substitutes,
+)
+from dask_coop.api.install import (
+    of_xarray as installed_xarray,
+)
+from dask_coop.api.install import (
+    on_gpus as gpu_chunks,
+)
+from dask_coop.api.install.substitutes import Row
 
 #: Names of modules that nobody has imported yet.
 LATE = [f"imported_late_{i}" for i in range(3)]

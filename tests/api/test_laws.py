@@ -12,7 +12,7 @@ import pytest
 from conftest import to_chunks
 
 import dask_coop as dc
-from dask_coop.api import laws
+from dask_coop.api.monoids import laws
 from dask_coop.chunks.cupy import programs_list
 
 

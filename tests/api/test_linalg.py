@@ -22,6 +22,7 @@ from support.compiled import THOROUGH, spills
 from support.strategies import BOOL, FLOATS, INTS, NUMBERS, arrays, chunkings
 
 from dask_coop.algebra.semirings import PLUS_TIMES, SEMIRINGS
+from dask_coop.algebra.strategies import AUTO, TRANSPOSE
 from dask_coop.api.linalg import matmul, transpose
 from dask_coop.chunks import backend_of
 from dask_coop.chunks.cupy import programs_list
@@ -92,9 +93,8 @@ def test_chunks_are_copied_to_c_order(xp: ModuleType, dtype: str, shape: tuple[i
         assert bool((copy == x.transpose(axes)).all())
 
 
-@pytest.mark.parametrize("strategy", transpose_programs.STRATEGIES)
+@pytest.mark.parametrize("strategy", TRANSPOSE)
 def test_strided_chunks_are_copied(xp: ModuleType, strategy: str) -> None:
-    options = {} if xp is np else {"strategy": strategy}
     for dtype in ("u1", "u2", "f4", "f8", "c16"):
         x = xp.arange(150 * 160 * 3).reshape(150, 160, 3).astype(dtype)
         views = [x[1:, 1:], x[::2, ::-3], x[:, 4:, 1], x[:0], x[::-1, :64, ::2]]
@@ -102,7 +102,7 @@ def test_strided_chunks_are_copied(xp: ModuleType, strategy: str) -> None:
         for view in views:
             for axes in itertools.permutations(range(view.ndim)):
                 try:
-                    copy = backend_of(x).transpose(view, axes, **options)
+                    copy = backend_of(x).transpose(view, axes, strategy)
                 except ValueError:
                     continue
                 assert copy.flags.c_contiguous
@@ -191,7 +191,7 @@ def test_a_plan_copies_every_byte(data: st.DataObject) -> None:
     view = view.transpose(data.draw(st.permutations(range(ndim))))
     base = view.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
     start = data.draw(st.sampled_from([0, itemsize, 64]))
-    strategy = data.draw(st.none() | st.sampled_from(transpose_programs.STRATEGIES))
+    strategy = data.draw(st.none() | st.sampled_from([*TRANSPOSE]))
     copy = np.zeros(view.size * itemsize, "u1")
     try:
         plan = [
@@ -300,9 +300,9 @@ def test_the_kernel_adds_and_multiplies_floats(dtype: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("strategy", ["bytes", "tiles", None])
+@pytest.mark.parametrize("strategy", ["bytes", "tiles", AUTO])
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "u1", "u2", "u4"])
-def test_integers_of_few_bytes_wrap(dtype: str, strategy: str | None) -> None:
+def test_integers_of_few_bytes_wrap(dtype: str, strategy: str) -> None:
     if missing := missing_for_gpu():
         pytest.skip(missing)
     import cupy
@@ -337,12 +337,10 @@ def test_products_that_a_strategy_does_not_make_are_refused() -> None:
         backend_of(x).matmul(x, x, strategy="bytes")
     with pytest.raises(ValueError, match="not for min_plus of int8"):
         backend_of(x).matmul(x.astype("i1"), x.astype("i1"), "min_plus", strategy="bytes")
-    with pytest.raises(ValueError, match="the library has no min_plus"):
+    with pytest.raises(ValueError, match=r"has no min_plus; set coop\.strategy\.matmul to 'auto'"):
         backend_of(x).matmul(x, x, "min_plus", strategy="library")
-    with pytest.raises(ValueError, match="the kernels have no complex128"):
+    with pytest.raises(ValueError, match="does not take complex128"):
         backend_of(x).matmul(x.astype("c16"), x, strategy="tiles")
-    with pytest.raises(ValueError, match="strategy must be one of"):
-        backend_of(x).matmul(x, x, strategy="fast")
 
 
 @pytest.mark.parametrize("semiring", OTHERS)
@@ -483,12 +481,10 @@ def test_strategies_that_do_not_apply_are_refused() -> None:
         strides = np.empty(shape, "f4").strides
         return [*transpose_programs.plan(shape, strides, 4, (0, 0), strategy)]
 
-    with pytest.raises(ValueError, match="tiles need"):
+    with pytest.raises(ValueError, match="needs two axes that are exchanged"):
         plan((4, 5), "tiles")
-    with pytest.raises(ValueError, match="boxes need rows of at most"):
+    with pytest.raises(ValueError, match="needs rows of at most"):
         plan((4, 99_999), "boxes")
-    with pytest.raises(ValueError, match="strategy must be one of"):
-        plan((4, 5), "magic")
 
 
 # Optimised in full, as they are when they run.

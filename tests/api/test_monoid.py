@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import re
@@ -27,7 +26,7 @@ from support.strategies import Chunked, arrays, axes, scannable
 import dask_coop as dc
 from dask_coop import chunks
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.api import monoid as custom_monoid
+from dask_coop.api.monoids import monoid as custom_monoid
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda import compiler
 from dask_coop.cuda.devices import usual
@@ -722,7 +721,7 @@ def test_only_kernels_that_keep_the_order_reduce_what_does_not_commute() -> None
         ordered = r"\b(scan_rows<.*, false, (true|false), false>|reduce_columns_in_order<)"
         assert re.search(ordered, source)
     others = "upsweep_|reduce_(?!columns_in_order)|scan_waves<(?!.*, true>)"
-    others += "|scan_lookback|scan_cooperative"
+    others += "|scan_cooperative"
     unordered = rf"\b({others}|fan_rows)"
     for source in programs_list.scans(operation(LAST, "f4")):
         assert not re.search(unordered, source)
@@ -760,7 +759,7 @@ def test_source_that_does_not_compile_is_shown_with_the_compiler_s_words() -> No
     monoid = dc.Monoid("sum", np.add, 0, "f8", cuda="a + c")
     source = next(programs_list.reductions(operation(monoid, "f8")))
     with pytest.raises(RuntimeError) as caught:
-        compiler.compile_program(source, "sm_90", report=io.StringIO())
+        compiler.compile_program(source, "sm_90")
     words = str(caught.value)
     (line,) = re.findall(r"^ +(\d+)      return a \+ c;$", words, flags=re.MULTILINE)
     assert f'dask_coop({line}): error: identifier "c" is undefined' in words

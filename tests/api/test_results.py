@@ -16,7 +16,7 @@ from conftest import to_chunks, to_numpy
 
 import dask_coop as dc
 from dask_coop import chunks
-from dask_coop.api import drawings
+from dask_coop.api.call import drawings
 
 X = np.random.default_rng(0).normal(size=1000)
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support.strategies import arrays, scannable
 
 import dask_coop as dc
-from dask_coop.api import monoid as custom_monoid
-from dask_coop.api import ufuncs
+from dask_coop.api.monoids import monoid as custom_monoid
+from dask_coop.api.monoids import ufuncs
 from dask_coop.chunks.cupy import programs_list
 
 INTEGERS, FLOATS = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"], ["f2", "f4", "f8"]

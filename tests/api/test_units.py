@@ -13,7 +13,7 @@ import pytest
 from pint.errors import DimensionalityError, OffsetUnitCalculusError
 
 import dask_coop as dc
-from dask_coop.api.units import REFUSED, UNITS, with_units
+from dask_coop.api.call.units import REFUSED, UNITS, with_units
 
 UREG: Any = pint.UnitRegistry()
 HOST = np.array([3.0, 1, 4, 1, 5, 9, 2, 6])

@@ -15,7 +15,7 @@ from dask.delayed import delayed
 from support import list_backend, list_cupy
 
 import dask_coop as dc
-from dask_coop.api import labelled
+from dask_coop.api.call import labelled
 
 xr: Any = pytest.importorskip("xarray")
 

@@ -14,7 +14,6 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from conftest import missing_for_gpu
 from test_mapped_files import has_direct
 
 import dask_coop as dc
@@ -22,12 +21,6 @@ import dask_coop as dc
 RNG = np.random.default_rng(31)
 #: Chunks of it are large enough for pinned buffers.
 CUBE = RNG.normal(size=(40, 300, 200))
-
-
-@pytest.fixture
-def _gpu() -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
 
 
 @pytest.fixture
@@ -104,7 +97,6 @@ def test_a_file_that_cannot_be_read_is_named(
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("_gpu")
 @pytest.mark.parametrize("direct", [False, True, "auto"])
 @pytest.mark.parametrize("case", ["C", "F", "big-endian", "columns"])
 def test_chunks_of_files_arrive(
@@ -139,7 +131,7 @@ def test_chunks_of_files_arrive(
 
 
 @pytest.fixture
-def gpu_store(request: pytest.FixtureRequest, _gpu: None) -> Iterator[Any]:
+def gpu_store(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Return what opens a folder for Zarr on a GPU."""
     if request.param == "kvikio":
         yield pytest.importorskip("kvikio.zarr").GDSStore
@@ -174,7 +166,6 @@ def test_zarr_on_a_gpu_stays_there(gpu_store: Any, tmp_path: Path, known: bool) 
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("_gpu")
 def test_zarr_on_the_host_goes_there_and_back(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "x.zarr", data=CUBE, chunks=(16, 300, 90))
     x = dc.to_gpu(da.from_zarr(str(tmp_path / "x.zarr")))

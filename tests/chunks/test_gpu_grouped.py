@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 
 from dask_coop.algebra.monoids import (
     ARGMAX,
@@ -58,13 +56,6 @@ AFFINE = MonoidRow(
     cuda=("State{0.5, double(x)}", "State{b.a * a.a, b.a * a.b + b.b}"),
     commutative=False,
 )
-
-
-@pytest.fixture(name="cp")
-def _cp() -> Any:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
-    return importlib.import_module("cupy")
 
 
 @pytest.fixture(name="by_buckets", params=[False, True])

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 
 from dask_coop.chunks.distinct import distinct as monoid_of
 
@@ -24,18 +23,6 @@ FEW = 4_000
 COUNTS, VALUES = monoid_of(False, True, True), monoid_of(False, False, True)
 
 
-@pytest.fixture(name="cp")
-def _cp() -> Any:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
-    return importlib.import_module("cupy")
-
-
-@pytest.fixture(name="hashed")
-def _hashed(cp: Any) -> Any:
-    return importlib.import_module("dask_coop.chunks.cupy.hashed")
-
-
 @pytest.fixture(name="unique")
 def _unique(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     module = importlib.import_module("dask_coop.chunks.cupy.unique")
@@ -46,9 +33,9 @@ def _unique(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture(name="tables", params=[(1, 8_000), (256, 64), (512, 16_000), (7, 2_000)])
-def _tables(request: pytest.FixtureRequest, hashed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def _tables(request: pytest.FixtureRequest, unique: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have tables of some size count the keys of some buckets."""
-    monkeypatch.setattr(hashed, "_tune", lambda *given: request.param)
+    monkeypatch.setattr(unique, "_tune", lambda *given: request.param)
 
 
 def elements(dtype: str, size: int, few: int = FEW) -> Any:
@@ -100,21 +87,21 @@ def test_one_element_may_be_most(cp: Any, unique: Any, dtype: str, share: float)
 @pytest.mark.parametrize("dtype", ["u4", "f4", "i8"])
 @pytest.mark.parametrize("tables", [(1, 64), (256, 64)], indirect=True)
 def test_more_than_tables_hold_are_sorted(
-    cp: Any, hashed: Any, unique: Any, monkeypatch: pytest.MonkeyPatch, dtype: str
+    cp: Any, unique: Any, monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
     host = np.arange(100_000, dtype=dtype)
     assert_counted(unique, cp.asarray(host), host, by_hash=False)
     # Where the sample says that they are few.
-    monkeypatch.setattr(hashed, "estimate", lambda x: 10.0)
+    monkeypatch.setattr(unique, "estimate", lambda x: 10.0)
     host = np.random.default_rng(2).integers(0, 2**30, 1 << 20).astype(dtype)
     assert_counted(unique, cp.asarray(host), host, by_hash=False)
 
 
 @pytest.mark.usefixtures("tables")
 def test_large_chunks_are_counted_by_slabs(
-    cp: Any, hashed: Any, unique: Any, monkeypatch: pytest.MonkeyPatch
+    cp: Any, unique: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hashed, "_SLAB", 1 << 17)
+    monkeypatch.setattr(unique, "_SLAB", 1 << 17)
     host = elements("i8", (1 << 19) + 5)
     assert_counted(unique, cp.asarray(host), host)
 
@@ -148,21 +135,21 @@ def test_halves_are_counted_by_bins(cp: Any) -> None:
     assert unique._counted(monoid_of(False, True, False), cp.asarray(host)) is None
 
 
-def test_estimates_are_near_and_choose_tables(cp: Any, hashed: Any) -> None:
+def test_estimates_are_near_and_choose_tables(cp: Any, unique: Any) -> None:
     from dask_coop.cuda.devices import usual
-    from dask_coop.cuda.programs import distinct as programs
+    from dask_coop.cuda.programs import select as programs
 
     rng = np.random.default_rng(3)
     for few in (1, 2, 1_000, 50_000, 1_000_000):
         x = cp.asarray(rng.integers(0, few, 1 << 22))
         for elements in (x, cp.where(x % 2 == 0, x, 0), cp.sort(x)):
             there = int(cp.unique(elements).size)
-            assert 0.8 * there <= hashed.estimate(elements) <= 1.25 * there + 1
+            assert 0.8 * there <= unique.estimate(elements) <= 1.25 * there + 1
     gpu = usual("sm_90")
     for dtype in map(np.dtype, DTYPES):
         for about in (1.0, 4_000.0, 20_000.0, 1e6, 2e6, 4e6):
-            buckets, slots = hashed._tune(gpu, dtype, about)
+            buckets, slots = unique._tune(gpu, dtype, about)
             assert about < 0.6 * buckets * slots
             assert programs.table_bytes(dtype, slots) <= gpu.shared_bytes
             assert buckets <= programs.DEAL_THREADS
-        assert hashed._tune(gpu, dtype, 1e8) is None
+        assert unique._tune(gpu, dtype, 1e8) is None

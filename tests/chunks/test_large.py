@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 
 import dask_coop as dc
 
@@ -17,13 +15,6 @@ pytestmark = pytest.mark.gpu
 
 SIZES = (0, 1, 31, 32, 33, 3839, 3841, (1 << 20) - 1, (1 << 20) + 1)
 POISONED_SIZES = (0, 1, 31, 33, 5000, 1_000_001)
-
-
-@pytest.fixture(name="cp")
-def _cp() -> Any:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
-    return importlib.import_module("cupy")
 
 
 def wrap(cp: Any, x: Any) -> da.Array:

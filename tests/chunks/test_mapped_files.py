@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import mmap
 import os
-import subprocess
 import sys
-import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.at_once import at_once
+from support.processes import python
 
 from dask_coop.chunks import files
 
@@ -272,20 +273,8 @@ def test_a_map_of_ours_keeps_its_file(path: Path) -> None:
 def test_threads_share_a_descriptor(path: Path) -> None:
     for direct in (False, True):
         x = np.memmap(path, mode="r")
-        found: list[Any] = []
-        barrier = threading.Barrier(8)
-
-        def go(x: Any = x, direct: bool = direct, found: Any = found, at: Any = barrier) -> None:
-            at.wait()
-            found.append(files.find(x, direct))
-
-        threads = [threading.Thread(target=go) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        found = at_once(partial(files.find, x), [direct] * 8)
         assert len(set(found)) == 1
-        assert len(found) == 8
         assert read(found[0], x.nbytes) == VALUES.tobytes()
         # One is the map's own.
         assert len(descriptors(path)) == 2 + direct
@@ -311,13 +300,7 @@ assert files.find(x) == place
 assert os.pread(place.descriptor, 9, 7) == x[7:16].tobytes()
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-    )
+    done = python("-W", "ignore::DeprecationWarning", "-c", code)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from support.at_once import at_once
 from support.loops import compile_from
+from support.processes import printed
 
 from dask_coop.algebra.bins import Grid, Integers, find_bins, find_coordinate_bins, find_steps
 from dask_coop.chunks.numpy import histogram as histograms
@@ -218,19 +217,8 @@ def test_complex_weights_and_large_integers() -> None:
 
 def test_threads_may_be_the_first_to_count_together() -> None:
     x, found = samples("f8"), find_bins(10, (-60, 70), np.dtype("f8"))
-    results: list[Any] = []
-
-    def work() -> None:
-        results.append(histograms.count([x], Grid((found,)), None, "i8"))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results:
+    for result in at_once(lambda _: histograms.count([x], Grid((found,)), None, "i8"), range(4)):
         np.testing.assert_array_equal(result, np.histogram(x, 10, (-60, 70))[0])
-    assert len(results) == 4
 
 
 def test_without_numba_nothing_is_missing() -> None:
@@ -242,4 +230,4 @@ def test_without_numba_nothing_is_missing() -> None:
         "expected = np.histogram(x.compute(), 9, (0, 1), weights=x.compute())[0]\n"
         "np.testing.assert_allclose(counts, expected, rtol=1e-12)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    printed("-c", code)

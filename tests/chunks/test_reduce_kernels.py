@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from support.sums import KERNEL_SHAPES
 
 from dask_coop.algebra.central_moments import moments_up_to
@@ -29,13 +27,6 @@ from dask_coop.algebra.operation import Operation, bind
 from dask_coop.chunks.numpy import backend as reference
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(name="cp")
-def _cp() -> Any:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
-    return importlib.import_module("cupy")
 
 
 def lift(op: Any, x: Any, axes: tuple[int, ...], where: Any = None) -> list[Any]:

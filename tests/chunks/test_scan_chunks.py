@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import BOOL, FLOATS, INTS, Chunked, arrays
@@ -68,8 +67,6 @@ def assert_same(actual: Any, expected: Any, monoid: MonoidRow, case: Any) -> Non
 def test_scans_by_cuda_are_those_by_numpy(
     monoid: MonoidRow, element: str, output: str, shape: tuple[int, ...]
 ) -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     import cupy
 
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ from conftest import missing_for_gpu
 
 from dask_coop.algebra.monoids import COMPENSATED_SUM, LOGADDEXP, SUM
 from dask_coop.algebra.operation import bind
+from dask_coop.algebra.strategies import AUTO, MULTICHUNK, SCAN
 from dask_coop.cuda.programs import scan as programs
 from dask_coop.cuda.programs.base import Functor
 
@@ -25,8 +26,7 @@ ROWS = (
     (900, 33),
 )
 COLUMNS = ((1, 5, 3), (2, 1000, 37), (1, 3001, 4224), (40, 129, 256))
-STRATEGIES = ("single-pass", "look-back", "lines", "two-level", "cooperative")
-STRATEGIES += ("reduce-then-scan", "scan-then-fan")
+STRATEGIES = tuple(name for name in SCAN if name != MULTICHUNK)
 DTYPES = ("i4>i4", "i4>i8", "f4>f4", "f8>f8", "u1>u8", "f2>f2", "c16>c16", "i8>i2", "?>i8")
 
 
@@ -51,71 +51,29 @@ def _cuda() -> Any:
     return importlib.import_module("dask_coop.chunks.cupy.scan")
 
 
-def expect(x: Any, base: Any, exclusive: bool, reverse: bool, output: str) -> Any:
-    """Return the scan along axis 1 of integers, all of which float64 holds exactly."""
-    x = x[:, ::-1] if reverse else x
-    result = np.cumsum(x, 1, dtype="i8")
-    if exclusive:
-        result = result - x
-    if base is not None:
-        result = result + base[:, None].astype("i8")
-    result = result[:, ::-1] if reverse else result
-    return result.astype(output)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("names", DTYPES)
-@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
-def test_a_strategy(cuda: Any, strategy: str | None, names: str) -> None:
-    import cupy
-
-    element, output = names.split(">")
-    op = bind(SUM, np.dtype(element), np.dtype(output), "scan")
-    gpu = cuda.device(0)
-    rng = np.random.default_rng(0)
-    shapes = [(outer, n, 1) for outer, n in ROWS]
-    if strategy in (None, "lines", "two-level"):
-        shapes += COLUMNS
-    if names == "f2>f2":
-        shapes = [shape for shape in shapes if shape[1] < 2000]
-    for number, shape in enumerate(shapes):
-        if cuda._objection(gpu, op, shape, strategy) if strategy else "":
-            continue
-        host = rng.integers(0, 2, shape).astype(element)
-        based, exclusive, reverse = number % 3 > 0, number % 2 > 0, number % 4 > 1
-        for flags in ((exclusive, reverse), (not exclusive, not reverse)):
-            base = rng.integers(0, 9, shape[::2]) if based else None
-            expected = expect(
-                host.astype("f8").astype("i8") if element == "f2" else host.real,
-                base,
-                *flags,
-                output,
-            )
-            x = cupy.asarray(host)
-            y = cupy.full(shape, 77, output)
-            state = op.monoid.dtypes(op.element)[0]
-            start = cupy.asarray(base.astype(state)) if base is not None else None
-            cuda.scan_lines(
-                op, x, y, start, shape, exclusive=flags[0], reverse=flags[1], strategy=strategy
-            )
-            np.testing.assert_array_equal(cupy.asnumpy(y), expected, f"{shape} {flags}")
+def applies(cuda: Any, op: Any, shape: Any, strategy: str) -> bool:
+    """Tell whether a strategy is for such lines."""
+    if strategy == AUTO:
+        return True
+    lines = cuda._Lines(cuda.programs_list.scanned(op), 0, 0, 0, shape)
+    return not cuda._objection(cuda.device(0), op, lines, strategy)
 
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("names", ["f8>f8", "f4>f8", "c16>c16"])
-@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
-def test_float64_keeps_what_is_rounded_off(cuda: Any, strategy: str | None, names: str) -> None:
+@pytest.mark.parametrize("strategy", [AUTO, *STRATEGIES])
+def test_float64_keeps_what_is_rounded_off(cuda: Any, strategy: str, names: str) -> None:
     import cupy
 
     element, output = names.split(">")
     op = bind(COMPENSATED_SUM, np.dtype(element), np.dtype(output), "scan")
     rng = np.random.default_rng(1)
     shapes = [(1, 300_001, 1), (3, 70_004, 1), (700, 4352, 1), (900, 33, 1), (5, 250, 1)]
-    if strategy in (None, "lines", "two-level"):
+    if strategy in (AUTO, "lines", "two-level"):
         shapes += [(2, 3000, 37), (2, 7, 3), (3, 129, 256), (1, 3001, 8)]
     for shape in shapes:
-        if strategy and cuda._objection(cuda.device(0), op, shape, strategy):
+        if not applies(cuda, op, shape, strategy):
             continue
         host = rng.random(shape).astype(element)
         host[0, shape[1] // 2, 0] = np.inf
@@ -127,7 +85,7 @@ def test_float64_keeps_what_is_rounded_off(cuda: Any, strategy: str | None, name
             y = cupy.empty(shape, output)
             start = cupy.asarray(base.view("u1"))
             cuda.scan_lines(
-                op, cupy.asarray(host), y, start, shape, exclusive=exclusive, strategy=strategy
+                op.by(strategy), cupy.asarray(host), y, start, shape, exclusive=exclusive
             )
             found, expected = cupy.asnumpy(y), wide
             if exclusive:
@@ -157,17 +115,17 @@ def logarithms(rng: Any, shape: tuple[int, ...], kind: str) -> Any:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("kind", ["near", "rising", "far apart", "late", "none"])
-@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
-def test_logarithms_of_sums(cuda: Any, strategy: str | None, kind: str, dtype: str) -> None:
+@pytest.mark.parametrize("strategy", [AUTO, *STRATEGIES])
+def test_logarithms_of_sums(cuda: Any, strategy: str, kind: str, dtype: str) -> None:
     import cupy
 
     op = bind(LOGADDEXP, np.dtype(dtype), np.dtype(dtype), "scan")
     rng = np.random.default_rng(3)
     shapes = [(1, 1, 1), (1, 40, 1), (1, 300_001, 1), (3, 20_004, 1), (600, 4352, 1), (900, 33, 1)]
-    if strategy in (None, "lines", "two-level"):
+    if strategy in (AUTO, "lines", "two-level"):
         shapes += [(2, 700, 37), (2, 7, 3)]
     for number, shape in enumerate(shapes):
-        if strategy and cuda._objection(cuda.device(0), op, shape, strategy):
+        if not applies(cuda, op, shape, strategy):
             continue
         with np.errstate(all="ignore"):
             x = logarithms(rng, shape, kind).astype(dtype)
@@ -181,8 +139,8 @@ def test_logarithms_of_sums(cuda: Any, strategy: str | None, kind: str, dtype: s
         y = cupy.empty(shape, dtype)
         host = np.ascontiguousarray(x[:, ::-1] if backwards else x)
         base = None if start is None else cupy.asarray(start)
-        options = {"reverse": backwards, "exclusive": start is not None, "strategy": strategy}
-        cuda.scan_lines(op, cupy.asarray(host), y, base, shape, **options)
+        options = {"reverse": backwards, "exclusive": start is not None}
+        cuda.scan_lines(op.by(strategy), cupy.asarray(host), y, base, shape, **options)
         found = cupy.asnumpy(y)[:, ::-1] if backwards else cupy.asnumpy(y)
         # An exclusive result leaves out its own element.
         expected, total = expected[:, : shape[1]], total[:, : shape[1]]
@@ -203,13 +161,13 @@ def test_floats_come_out_the_same_on_every_run(cuda: Any) -> None:
     x = cupy.asarray(np.random.default_rng(0).normal(size=10_000_019).astype("f4"))
     op = bind(SUM, x.dtype, x.dtype, "scan")
     wide = np.cumsum(cupy.asnumpy(x), dtype="f8")
-    for strategy in cuda.STRATEGIES:
-        if cuda._objection(cuda.device(0), op, (1, x.size, 1), strategy):
+    for strategy in STRATEGIES:
+        if not applies(cuda, op, (1, x.size, 1), strategy):
             continue
         results = []
         for _ in range(3):
             y = cupy.empty_like(x)
-            cuda.scan_lines(op, x, y, None, (1, x.size, 1), strategy=strategy)
+            cuda.scan_lines(op.by(strategy), x, y, None, (1, x.size, 1))
             results.append(cupy.asnumpy(y))
         np.testing.assert_array_equal(results[0], results[1])
         np.testing.assert_array_equal(results[0], results[2])
@@ -269,7 +227,7 @@ def test_the_tags_of_a_board_run_out(cuda: Any) -> None:
             boards[key] = boards[key][0], (1 << 32) - left
         for _ in range(2):
             y = cupy.full(x.shape, 7, "i4")
-            cuda.scan_lines(op, x, y, None, (1, x.size, 1), strategy="single-pass")
+            cuda.scan_lines(op.by("single-pass"), x, y, None, (1, x.size, 1))
             np.testing.assert_array_equal(cupy.asnumpy(y), np.cumsum(host, dtype="i4"))
 
 
@@ -302,9 +260,9 @@ def test_lines_that_begin_anywhere(cuda: Any, offset: int) -> None:
     host = np.random.default_rng(0).integers(0, 9, (1, 300_000 + offset, 1)).astype("i4")
     op = bind(SUM, host.dtype, host.dtype, "scan")
     x = cupy.asarray(host)[:, offset:]
-    for strategy in cuda.STRATEGIES:
+    for strategy in STRATEGIES:
         y = cupy.empty(x.shape, "i4")
-        cuda.scan_lines(op, x, y, None, (1, 300_000, 1), strategy=strategy)
+        cuda.scan_lines(op.by(strategy), x, y, None, (1, 300_000, 1))
         np.testing.assert_array_equal(cupy.asnumpy(y), np.cumsum(host[:, offset:], 1))
 
 
@@ -315,13 +273,12 @@ def test_a_strategy_that_cannot_be_had_says_why(cuda: Any) -> None:
     x = cupy.ones((4, 4), "f4")
     op = bind(SUM, x.dtype, x.dtype, "scan")
     for strategy, shape, message in (
-        ("fast", (1, 16, 1), "none of single-pass, look-back"),
-        ("look-back", (1, 16, 1), "same float32 results"),
-        ("cooperative", (1, 4, 4), "last axis"),
+        ("cooperative", (1, 4, 4), "'cooperative' is for the last axis of a chunk; set coop.strat"),
+        (MULTICHUNK, (1, 16, 1), "takes the chunks of a Node or a collective together"),
     ):
         with pytest.raises(ValueError, match=message):
-            cuda.scan_lines(op, x, x, None, shape, strategy=strategy)
+            cuda.scan_lines(op.by(strategy), x, x, None, shape)
     heads = cupy.zeros(16, "?")
     for strategy, shape in (("cooperative", (1, 16, 1)), ("two-level", (1, 4, 4))):
         with pytest.raises(ValueError, match="does not take segments"):
-            cuda.scan_lines(op, x, x, None, shape, segments=heads, strategy=strategy)
+            cuda.scan_lines(op.by(strategy), x, x, None, shape, segments=heads)

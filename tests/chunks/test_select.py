@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from support.loops import compile_from
 
 from dask_coop.algebra.bins import find_bins
@@ -63,13 +62,6 @@ def test_the_loop_is_used_where_about_half_is_kept(monkeypatch: pytest.MonkeyPat
 
 
 # On a GPU.
-
-
-@pytest.fixture(name="cp")
-def _cp() -> Any:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
-    return importlib.import_module("cupy")
 
 
 @pytest.fixture(name="kernels")

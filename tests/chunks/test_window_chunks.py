@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from support.windows import STATISTICS, check, moved
 
 from dask_coop import chunks
@@ -86,8 +85,6 @@ WAYS = [steps, move, pytest.param(on_gpu, marks=pytest.mark.gpu)]
 
 @pytest.fixture(name="way", params=WAYS)
 def _way(request: pytest.FixtureRequest) -> Any:
-    if request.param is on_gpu and (missing := missing_for_gpu()):
-        pytest.skip(missing)
     return request.param
 
 
@@ -182,8 +179,6 @@ def test_two_runs_are_the_same(way: Any) -> None:
 @pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize(("shape", "axis", "length"), LONG)
 def test_long_windows_on_a_gpu(statistic: str, shape: Any, axis: int, length: int) -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     for dtype, rate in (("f4", 0), ("f8", 0.2)):
         whole = data(shape, dtype, rate)
         window = Window(statistic, axis, length, length // 2)

@@ -14,16 +14,10 @@ from support import list_cupy
 from support.fake_gpus import FakeGpus
 
 import dask_coop as dc
-from benchmarks.systems import node as node_benchmark
 from benchmarks.systems import transfer, transfer_page
 from dask_coop.node import node, run
 
 GIB = 2**30
-
-
-def test_the_page_holds_the_results() -> None:
-    told = transfer_page.figures(transfer_page.RESULTS)
-    assert node_benchmark.holds(told, transfer_page.PAGE), "write it anew"
 
 
 @pytest.fixture

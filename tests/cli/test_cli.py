@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.processes import beside, printed, python
 
 import dask_coop
-from dask_coop.cli import advice, backends, info, loops, main, summaries
-from dask_coop.cli import describe as command_describe
-from dask_coop.cli.readers import open_source
-from dask_coop.cli.summaries import QUANTILES, summarize
+from dask_coop.cli import advice, backends, info, loops, main
+from dask_coop.cli.describe import command as command_describe
+from dask_coop.cli.describe import summaries
+from dask_coop.cli.describe.readers import open_source
+from dask_coop.cli.describe.summaries import QUANTILES, summarize
 
 h5py = pytest.importorskip("h5py")
 io = pytest.importorskip("skimage.io")
@@ -78,6 +81,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def describe(*arguments: Any) -> int:
     return main.main(["describe", "--cpu", *map(str, arguments)])
+
+
+@pytest.fixture
+def told(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Return what describes files of the folder, and returns all that is printed of them."""
+
+    def tell(*arguments: Any) -> str:
+        names = [folder / a if str(a).endswith((".npy", ".zarr")) else a for a in arguments]
+        assert describe(*names, "--out", tmp_path) == 0
+        return capsys.readouterr().out
+
+    return tell
 
 
 def numbers(text: str) -> dict[str, float]:
@@ -154,51 +169,36 @@ def test_floats(
     assert re.search(r"^time: \d+\.\d\d s for 2 reads of .+, \S+ GB/s$", text, flags=re.MULTILINE)
 
 
-def test_chunks_are_as_asked_for(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert describe(folder / "normal.npy", "--chunks", "50,100", "--out", tmp_path) == 0
-    assert "chunks: 12 of 50 x 100" in capsys.readouterr().out
+def test_chunks_are_as_asked_for(told: Callable[..., str]) -> None:
+    assert "chunks: 12 of 50 x 100" in told("normal.npy", "--chunks", "50,100")
+
+
+#: How many integers there are from the least to the largest of the picture, and of ten bins.
+SPAN = int(PICTURE.max()) - int(PICTURE.min()) + 1
+WIDTH = -(-SPAN // 10)
 
 
 @pytest.mark.parametrize(
-    ("source", "options"),
+    ("source", "options", "x", "bins", "width"),
     [
-        ("picture.png", []),
-        ("picture.tif", []),
-        ("group.zarr", ["--dataset", "b/c"]),
-        ("two.hdf5", ["--dataset", "/b/c"]),
+        # Small integers have a bin each.
+        ("picture.png", [], PICTURE, SPAN, 1),
+        ("picture.tif", [], PICTURE, SPAN, 1),
+        ("group.zarr", ["--dataset", "b/c"], PICTURE, SPAN, 1),
+        ("two.hdf5", ["--dataset", "/b/c"], PICTURE, SPAN, 1),
+        # Many share bins evenly.
+        ("picture.png", ["--bins", 10], PICTURE, -(-SPAN // WIDTH), WIDTH),
+        ("flags.npy", [], NORMAL > 0, 2, 1),
     ],
 )
-def test_small_integers_have_a_bin_each(
-    folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    source: str,
-    options: list[str],
+def test_integers(
+    folder: Path, told: Callable[..., str], source: str, options: Any, x: Any, bins: int, width: int
 ) -> None:
-    assert describe(folder / source, *options, "--out", tmp_path) == 0
-    bins = int(PICTURE.max()) - int(PICTURE.min()) + 1
-    assert_describes(capsys.readouterr().out, PICTURE, bins, width=1)
+    assert_describes(told(folder / source, *options), x, bins, width=width)
 
 
-def test_many_integers_share_bins_evenly(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert describe(folder / "picture.png", "--bins", 10, "--out", tmp_path) == 0
-    span = int(PICTURE.max()) - int(PICTURE.min()) + 1
-    width = -(-span // 10)
-    assert_describes(capsys.readouterr().out, PICTURE, -(-span // width), width=width)
-
-
-def test_bool(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert describe(folder / "flags.npy", "--out", tmp_path) == 0
-    assert_describes(capsys.readouterr().out, NORMAL > 0, 2, width=1)
-
-
-def test_float16(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert describe(folder / "half.npy", "--out", tmp_path) == 0
-    found = numbers(capsys.readouterr().out)
+def test_float16(told: Callable[..., str]) -> None:
+    found = numbers(told("half.npy"))
     assert (found["min"], found["max"]) == (-65504, 65504)
     assert found["standard deviation"] == pytest.approx(65504 * np.sqrt(8 / 9), rel=1e-3)
 
@@ -209,11 +209,8 @@ def table(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("name", "unit"), [("dates", "ns"), ("days", "D")])
-def test_dates(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, unit: str
-) -> None:
-    assert describe(folder / f"{name}.npy", "--chunks", 999, "--out", tmp_path) == 0
-    found, known = table(capsys.readouterr().out), np.sort(DATES[~np.isnat(DATES)])
+def test_dates(tmp_path: Path, told: Callable[..., str], name: str, unit: str) -> None:
+    found, known = table(told(f"{name}.npy", "--chunks", 999)), np.sort(DATES[~np.isnat(DATES)])
     known = known.astype(f"M8[{unit}]")
     assert (int(found["count"]), int(found["NaT"])) == (len(known), 100)
     for label, value in (("min", known[0]), ("max", known[-1])):
@@ -227,10 +224,8 @@ def test_dates(
     assert_is_figure(tmp_path / f"{name}-histogram.png")
 
 
-def test_durations(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    limits = ("--range", 0, 10**9)
-    assert describe(folder / "times.npy", *limits, "--out", tmp_path) == 0
-    text = capsys.readouterr().out
+def test_durations(tmp_path: Path, told: Callable[..., str]) -> None:
+    text = told("times.npy", "--range", 0, 10**9)
     times = (DATES - DATES[1]).astype("m8[ms]")
     ticks = times[~np.isnat(times)].astype("i8")
     found = table(text)
@@ -242,14 +237,11 @@ def test_durations(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert_is_figure(tmp_path / "times-histogram.png")
 
 
-def test_dates_in_a_range_of_dates(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dates_in_a_range_of_dates(told: Callable[..., str]) -> None:
     limits = ("2001-05-01", "2002-03-01")
-    assert describe(folder / "dates.npy", "--range", *limits, "--out", tmp_path) == 0
+    text = told("dates.npy", "--range", *limits)
     dates, low, high = DATES[~np.isnat(DATES)], *map(np.datetime64, limits)
     inside = len(dates[dates >= low]) - len(dates[dates > high])
-    text = capsys.readouterr().out
     assert int(table(text)["outside the histogram"]) == 4900 - inside
     assert "1 read of" in text
 
@@ -269,7 +261,7 @@ def test_dates_of_any_time_are_drawn(tmp_path: Path, ticks: list[int], unit: str
 
 
 def test_packed_numbers_are_unpacked_and_that_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, told: Callable[..., str]
 ) -> None:
     pytest.importorskip("xarray")
     kelvin = np.where(RNG.random((30, 40)) < 0.1, np.nan, 280 + NORMAL[:30, :40])
@@ -277,8 +269,7 @@ def test_packed_numbers_are_unpacked_and_that_is_said(
     with h5py.File(tmp_path / "x.nc", "w") as file:
         file["t2m"] = packed
         file["t2m"].attrs.update(scale_factor=0.01, add_offset=273.15, _FillValue=np.int16(-32767))
-    assert describe(tmp_path / "x.nc", "--out", tmp_path) == 0
-    text = capsys.readouterr().out
+    text = told(tmp_path / "x.nc")
     assert "decoded: _FillValue -32767, scale_factor 0.01, add_offset 273.15 (int16 to" in text
     found = numbers(text)
     assert found["NaN"] == np.isnan(kelvin).sum()
@@ -291,18 +282,10 @@ def test_what_is_packed_is_described_with_query_planning_too(tmp_path: Path) -> 
         file["time"] = np.arange(31)
         file["time"].attrs["units"] = "days since 2000-01-01"
     (tmp_path / "out").mkdir()
-    environment = {**beside(), "DASK_ARRAY__QUERY_PLANNING": "true"}
-    done = subprocess.run(
-        [sys.executable, "-m", "dask_coop", "describe", "--cpu", "--chunks", "9", "../x.nc"],
-        cwd=tmp_path / "out",
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "chunks: 4 of 9" in done.stdout
-    assert table(done.stdout)["mean"] == "2000-01-16T00:00:00"
+    arguments = ("-m", "dask_coop", "describe", "--cpu", "--chunks", "9", "../x.nc")
+    text = printed(*arguments, cwd=tmp_path / "out", DASK_ARRAY__QUERY_PLANNING="true")
+    assert "chunks: 4 of 9" in text
+    assert table(text)["mean"] == "2000-01-16T00:00:00"
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.npy"])
@@ -310,29 +293,17 @@ def test_files_are_joined_with_query_planning_too(tmp_path: Path, name: str) -> 
     pytest.importorskip("dask.dataframe", exc_type=ImportError)
     (tmp_path / "x.csv").write_text("b\n2.5\n4.5\n")
     np.save(tmp_path / "x.npy", [2.5, 4.5])
-    done = subprocess.run(
-        [sys.executable, "-m", "dask_coop", "describe", "--cpu", "--json", "--join", name, name],
-        cwd=tmp_path,
-        env={**beside(), "DASK_ARRAY__QUERY_PLANNING": "true"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    (found,) = json.loads(done.stdout)
+    arguments = ("-m", "dask_coop", "describe", "--cpu", "--json", "--join", name, name)
+    (found,) = json.loads(printed(*arguments, cwd=tmp_path, DASK_ARRAY__QUERY_PLANNING="true"))
     assert (found["mean"], found["shape"], found["quantiles"]["0.99"]) == (3.5, [4], 4.5)
 
 
-def test_one_value(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert describe(folder / "same.npy", "--out", tmp_path) == 0
-    assert numbers(capsys.readouterr().out)["median"] == 4
+def test_one_value(told: Callable[..., str]) -> None:
+    assert numbers(told("same.npy"))["median"] == 4
 
 
-def test_a_range_takes_one_read_and_counts_what_it_leaves_out(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--range", -1, 0.5, "--bins", 50, "--out", tmp_path]
-    assert describe(folder / "nan.npy", *options) == 0
-    text = capsys.readouterr().out
+def test_a_range_takes_one_read_and_counts_what_it_leaves_out(told: Callable[..., str]) -> None:
+    text = told("nan.npy", "--range", -1, 0.5, "--bins", 50)
     found = numbers(text)
     inside = WITH_NAN[(WITH_NAN >= -1) & (WITH_NAN <= 0.5)]
     assert found["count"] - found["outside the histogram"] == inside.size
@@ -372,7 +343,7 @@ def test_quantiles_lie_on_the_curve_at_the_share_of_values_up_to_them(case: str)
     assert last == (summary.below + summary.inside) / known.size
     from matplotlib.figure import Figure
 
-    from dask_coop.cli import figures
+    from dask_coop.cli.describe import figures
 
     drawn = Figure().subplots()
     figures._draw_cumulative(drawn, summary)
@@ -415,19 +386,20 @@ def test_reads_are_as_many_as_it_says(
         assert [*summary.quantiles.values()] == [*quantiles]
 
 
-def test_a_range_makes_infinities_harmless(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert describe(folder / "infinite.npy", "--range", 0, 2, "--out", tmp_path) == 0
-    found = numbers(capsys.readouterr().out)
+def test_a_range_makes_infinities_harmless_and_json_has_none(told: Callable[..., str]) -> None:
+    limits = ("--range", 0, 2)
+    found = numbers(told("infinite.npy", *limits))
     assert (found["min"], found["outside the histogram"]) == (-np.inf, 1)
 
+    def refuse(name: str) -> Any:
+        raise AssertionError(name)
 
-def test_a_long_tail_is_pointed_out(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert describe(folder / "tail.npy", folder / "normal.npy", "--out", tmp_path) == 0
-    tail, normal = capsys.readouterr().out.split("\n\n")[:2]
+    (found,) = json.loads(told("infinite.npy", *limits, "--json"), parse_constant=refuse)
+    assert (float(found["min"]), found["max"]) == (-np.inf, 1)
+
+
+def test_a_long_tail_is_pointed_out(told: Callable[..., str]) -> None:
+    tail, normal = told("tail.npy", "normal.npy").split("\n\n")[:2]
     assert re.search(r"note: one bin holds 9\d\.\d% of the values; --range LO HI", tail)
     assert "note:" not in normal
 
@@ -457,14 +429,10 @@ def test_sources_of_one_name_have_figures_of_their_own(
     assert Path("normal-histogram.png").read_bytes() == before
 
 
-def test_json_is_all_that_is_printed(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_all_that_is_printed(folder: Path, told: Callable[..., str]) -> None:
     names = ["normal.npy", "flags.npy", "dates.npy", "times.npy"]
-    sources = [folder / name for name in names]
-    assert describe(*sources, "--json", "--bins", 20, "--out", tmp_path) == 0
-    found = json.loads(capsys.readouterr().out, parse_constant=None)
-    assert [one["source"] for one in found] == [*map(str, sources)]
+    found = json.loads(told(*names, "--json", "--bins", 20), parse_constant=None)
+    assert [one["source"] for one in found] == [str(folder / name) for name in names]
     normal, flags, dates, times = found
     assert (normal["shape"], normal["dtype"]) == ([200, 300], "float64")
     assert (normal["count"], normal["nans"]) == (NORMAL.size, 0)
@@ -481,19 +449,6 @@ def test_json_is_all_that_is_printed(
     assert all(one["reads"] == 2 for one in found)
     for one in found:
         assert_is_figure(Path(one["figure"]))
-
-
-def test_json_has_no_infinities(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    limits = ("--range", 0, 2)
-    assert describe(folder / "infinite.npy", *limits, "--json", "--out", tmp_path) == 0
-
-    def refuse(name: str) -> Any:
-        raise AssertionError(name)
-
-    (found,) = json.loads(capsys.readouterr().out, parse_constant=refuse)
-    assert (float(found["min"]), found["max"]) == (-np.inf, 1)
 
 
 def test_quiet_prints_nothing_but_errors(
@@ -687,13 +642,10 @@ def test_info_of_this_machine_as_json(capsys: pytest.CaptureFixture[str]) -> Non
 def test_info_says_where_numba_keeps_its_loops(tmp_path: Path) -> None:
     pytest.importorskip("numba")
     code = "from dask_coop.cli.main import main; main(['info'])"
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    (folder,) = re.findall(r"^compiled loops over NumPy chunks: (.*)$", done.stdout, re.MULTILINE)
+    text = printed("-c", code, NUMBA_CACHE_DIR=tmp_path)
+    (folder,) = re.findall(r"^compiled loops over NumPy chunks: (.*)$", text, re.MULTILINE)
     assert Path(folder).parent == tmp_path
-    assert re.search(rf"^  Numba +{re.escape(version('numba'))}$", done.stdout, re.MULTILINE)
+    assert re.search(rf"^  Numba +{re.escape(version('numba'))}$", text, re.MULTILINE)
 
 
 def test_info_says_what_numba_would_give(
@@ -851,26 +803,8 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
 # From here on in processes of their own.
 
 
-def beside() -> dict[str, str]:
-    """Return an environment in which processes find this package, and all that this one finds."""
-    found = filter(None, (str(Path(dask_coop.__file__).parents[1]), os.environ.get("PYTHONPATH")))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
-
-
-def command(*arguments: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a Python with what follows ``python`` on a command line."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        env=beside(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
 def test_the_module_runs(folder: Path, tmp_path: Path) -> None:
-    done = command("-m", "dask_coop", "describe", folder / "normal.npy", cwd=tmp_path)
+    done = python("-m", "dask_coop", "describe", folder / "normal.npy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^backend: (NumPy, \d+ thread|CuPy \S+ on )", done.stdout, re.MULTILINE)
     assert_describes(done.stdout, NORMAL, 256)
@@ -878,14 +812,14 @@ def test_the_module_runs(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_module_fails_in_one_line(folder: Path, tmp_path: Path) -> None:
-    done = command("-m", "dask_coop", "describe", "absent.npy", cwd=tmp_path)
+    done = python("-m", "dask_coop", "describe", "absent.npy", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "dask_coop: error: absent.npy: no such file; check the path\n"
     assert done.stdout == ""
 
 
 def test_the_version(tmp_path: Path) -> None:
-    done = command("-m", "dask_coop", "--version", cwd=tmp_path)
+    done = python("-m", "dask_coop", "--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"dask_coop {dask_coop.__version__}\n")
 
 
@@ -897,11 +831,11 @@ def test_the_command_is_named_as_it_was_typed(tmp_path: Path) -> None:
     script.parent.mkdir()
     script.write_text(f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
     (tmp_path / "mine.py").write_text("print('mine, by its name')\n")
-    told = [command(script, *said, cwd=tmp_path) for said in (["describe", "--help"], ["draw"])]
+    told = [python(script, *said, cwd=tmp_path) for said in (["describe", "--help"], ["draw"])]
     assert told[0].stdout.startswith("usage: dask-coop describe [-h]")
     assert told[1].stderr.endswith("see `dask-coop --help`\n")
-    assert command(script, "run", "-m", "mine", cwd=tmp_path).stdout == "mine, by its name\n"
-    asked = command("-m", "dask_coop", "draw", cwd=tmp_path)
+    assert python(script, "run", "-m", "mine", cwd=tmp_path).stdout == "mine, by its name\n"
+    asked = python("-m", "dask_coop", "draw", cwd=tmp_path)
     assert asked.stderr.endswith("see `python -m dask_coop --help`\n")
 
 
@@ -927,7 +861,7 @@ def test_a_bar_is_shown_on_a_terminal_and_lines_elsewhere(
 def test_a_cluster_of_processes(folder: Path, tmp_path: Path) -> None:
     sources = [folder / "one.h5", folder / "nan.npy", folder / "array.zarr"]
     options = ["--cluster", "--cpu", "--chunks", "100", "--out", "."]
-    done = command("-m", "dask_coop", "describe", *sources, *options, cwd=tmp_path)
+    done = python("-m", "dask_coop", "describe", *sources, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     reports = done.stdout.split("\n\n")[:3]
     assert len(reports) == 3
@@ -955,7 +889,7 @@ for missing.name, source in {{"matplotlib": "normal.npy", "h5py": "one.h5",
                              "skimage": "picture.png", "zarr": "array.zarr"}}.items():
     assert main(["describe", {str(folder)!r} + "/" + source, "--cpu"]) == 2
 """
-    done = command("-c", program, cwd=tmp_path)
+    done = python("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [
         f"dask_coop: error: the package {name} is not installed; run `pip install dask-coop[cli]`"
@@ -1021,7 +955,7 @@ def test_a_gpu_gives_the_same_table(folder: Path, tmp_path: Path) -> None:
     if not info.cupy_gpus():
         pytest.skip("GPU tests need CuPy and an NVIDIA GPU")
     for options, engine in (([], "CuPy "), (["--cluster"], "LocalCUDACluster, ")):
-        done = command(*("-m", "dask_coop", "describe", folder / "nan.npy", *options), cwd=tmp_path)
+        done = python(*("-m", "dask_coop", "describe", folder / "nan.npy", *options), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert f"backend: {engine}" in done.stdout
         assert_describes(done.stdout, WITH_NAN, 256)

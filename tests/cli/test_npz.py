@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
-from dask_coop.cli import npz
+from dask_coop.cli.describe import npz
 from dask_coop.errors import UserError
 
 

@@ -147,8 +147,8 @@ def test_a_bar_of_one_number_is_told_by_it(tmp_path: Path) -> None:
 
 
 def test_the_same_page_is_written_on_every_run(tmp_path: Path) -> None:
-    from dask_coop.cli import figures
-    from dask_coop.cli.summaries import Summary
+    from dask_coop.cli.describe import figures
+    from dask_coop.cli.describe.summaries import Summary
 
     statistics = {"count": 6, "nans": 0, "min": 0.0, "max": 2.0, "mean": 1.0, "std": 1.0}
     counts, edges = np.array([2, 4]), np.array([0.0, 1, 2])

@@ -14,7 +14,7 @@ import dask
 import numpy as np
 import pytest
 
-from dask_coop.cli.readers import UserError, open_source, told
+from dask_coop.cli.describe.readers import UserError, open_source, told
 
 VALUES = np.arange(60, dtype="i4").reshape(5, 12)
 

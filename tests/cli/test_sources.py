@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from functools import partial
@@ -13,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from support.processes import beside
 
-import dask_coop
 from dask_coop.cli import main
-from dask_coop.cli.sources import UserError, join, open_sources, split
+from dask_coop.cli.describe.sources import UserError, join, open_sources, split
 
 VALUES = np.arange(60, dtype="i4").reshape(5, 12)
 
@@ -318,7 +317,6 @@ def test_axes_that_are_not_taken_apart(
 @pytest.mark.parametrize("piped", [True, False])
 def test_npy_on_stdin(tmp_path: Path, piped: bool) -> None:
     pytest.importorskip("matplotlib")
-    path = os.pathsep.join([str(Path(dask_coop.__file__).parents[1]), *sys.path])
     command = [sys.executable, "-m", "dask_coop", "describe", "--cpu", "-", "--json"]
     np.save(tmp_path / "x.npy", VALUES)
     given: dict[str, Any] = {"input": (tmp_path / "x.npy").read_bytes()}
@@ -327,7 +325,7 @@ def test_npy_on_stdin(tmp_path: Path, piped: bool) -> None:
             command,
             **(given if piped else {"stdin": file}),
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path},
+            env=beside(),
             capture_output=True,
         )
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_coop.cli.readers import open_source
+from dask_coop.cli.describe.readers import open_source
 from dask_coop.errors import UserError
 
 zarr = pytest.importorskip("zarr", exc_type=ImportError)

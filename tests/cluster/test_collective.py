@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import os
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -29,6 +26,7 @@ import numpy as np
 import pytest
 from distributed import Client, futures_of
 from fuzz.case import undeclared
+from support.at_once import at_once
 from support.clusters import (
     addresses,
     affine,
@@ -36,6 +34,7 @@ from support.clusters import (
     cluster,
     eventually,
     evict_all,
+    hold_empty,
     on_scheduler,
     on_workers,
     orphans,
@@ -44,6 +43,7 @@ from support.clusters import (
     wait_for,
     watch,
 )
+from support.processes import python
 
 import dask_coop as dc
 from dask_coop.cluster import client as cluster_client
@@ -75,9 +75,7 @@ def client() -> Iterator[Client]:
 def _no_orphans(client: Client) -> Iterator[None]:
     """Hold every test to leave nothing behind."""
     yield
-    gc.collect()
-    eventually(lambda: not any(on_workers(client).values()))
-    eventually(lambda: not any(on_scheduler(client).values()))
+    hold_empty(client)
 
 
 @pytest.fixture
@@ -1077,22 +1075,15 @@ def test_calls_at_a_time_do_not_mix(client: Client) -> None:
     with Client(client.scheduler.address, set_as_default=False) as other:
         arrays = [(c, np.arange(60) * n) for n, c in enumerate([client, client, other, other])]
         xs = [persist(c, host, 7) for c, host in arrays]
-        wrong: list[Any] = []
 
         def work(n: int) -> None:
             c, host = arrays[n]
             for _ in range(12):
-                total = dc.sum(xs[n], engine="collective")
+                assert dc.sum(xs[n], engine="collective") == host.sum()
                 now = dc.cumsum(xs[n], engine="collective")
-                if total != host.sum() or (values(c, now) != host.cumsum()).any():
-                    wrong.append(n)
+                np.testing.assert_array_equal(values(c, now), host.cumsum())
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+        at_once(work, range(4))
 
 
 def test_a_call_from_a_task(client: Client) -> None:
@@ -1148,14 +1139,8 @@ if __name__ == "__main__":
         np.testing.assert_array_equal(more.compute(), (y + 1).cumsum(0))
         print("done")
 """
-    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "true"}
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", program],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=Path(__file__).parents[2],
-    )
+    warnings = ("-W", "error::RuntimeWarning")
+    done = python(*warnings, "-c", program, DASK_ARRAY__QUERY_PLANNING="true")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "done\n"
     assert done.stderr.count("runs as a graph") == 1, done.stderr

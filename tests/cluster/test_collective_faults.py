@@ -29,6 +29,7 @@ from support.clusters import (
     cluster,
     eventually,
     evict_all,
+    hold_empty,
     is_whole,
     move,
     on_scheduler,
@@ -70,12 +71,6 @@ def _no_orphans(client: Client) -> Iterator[None]:
     eventually(lambda: is_whole(client))
     yield
     hold_empty(client)
-
-
-def hold_empty(client: Client) -> None:
-    gc.collect()
-    eventually(lambda: not any(on_workers(client).values()), tell=lambda: on_workers(client))
-    eventually(lambda: not any(on_scheduler(client).values()))
 
 
 def spread(client: Client, host: Any, chunks: Any) -> da.Array:

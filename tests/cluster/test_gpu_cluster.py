@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
+from support.processes import printed
 
 import dask_coop as dc
 
@@ -23,12 +22,6 @@ pytestmark = [
     # Warnings of distributed's shutdown are not about this library.
     pytest.mark.filterwarnings("default"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _gpu() -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
 
 
 def test_two_gpus_give_numpys_results() -> None:
@@ -59,12 +52,7 @@ def test_two_gpus_give_numpys_results() -> None:
     np.testing.assert_array_equal(cupy.asnumpy(running), host.cumsum(0))
 
 
-def run(*arguments: str, cwd: Path) -> str:
-    """Run the command line in a process; return what it prints."""
-    command = [sys.executable, "-m", "dask_coop", *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+run = partial(printed, "-m", "dask_coop")
 
 
 def gpus() -> list[dict[str, Any]]:

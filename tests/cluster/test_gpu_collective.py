@@ -10,7 +10,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 
 import dask_coop as dc
 from dask_coop import chunks
@@ -30,12 +29,6 @@ pytestmark = [
 ]
 
 SIZES = (70_001, 0, 1, 33, 4096, 1_000_000, 0)
-
-
-@pytest.fixture(autouse=True)
-def _gpu() -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
 
 
 def values(dtype: str, n: int) -> Any:
@@ -165,8 +158,6 @@ def test_a_scan_in_two_halves_is_that_of_the_whole(
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     dask_cuda = pytest.importorskip("dask_cuda")
     from distributed import Client
 

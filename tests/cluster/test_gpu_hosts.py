@@ -6,7 +6,6 @@ With one GPU or with two, both workers have all of them; with four and more each
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
+from support.processes import beside
 
 import dask_coop as dc
 from dask_coop import chunks
@@ -42,12 +41,6 @@ LINE = RNG.integers(-99, 99, 1_000_003)
 FLOATS = RNG.normal(size=(300, 250)).astype("f4")
 
 
-@pytest.fixture(autouse=True)
-def _gpu() -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
-
-
 def gpus_of_hosts() -> list[list[int]]:
     """Return the GPUs of each host."""
     import cupy
@@ -65,11 +58,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(log: Path) -> Iterator[Any]:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     from distributed import Client, LocalCluster
 
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0") as scheduler,
         Client(scheduler) as client,
@@ -79,7 +69,7 @@ def client(log: Path) -> Iterator[Any]:
         command += ["--no-dashboard", "--local-directory", str(log.parent), "--gpus"]
         hosts = [
             subprocess.Popen(
-                [*command, ",".join(map(str, gpus))], env=environment, stdout=said, stderr=said
+                [*command, ",".join(map(str, gpus))], env=beside(), stdout=said, stderr=said
             )
             for gpus in gpus_of_hosts()
         ]

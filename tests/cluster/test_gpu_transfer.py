@@ -11,7 +11,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from distributed import Client, LocalCluster, wait
 
 import dask_coop as dc
@@ -27,12 +26,6 @@ pytestmark = [
 #: Chunks of 8 MiB, which go through buffers; in all more than a GPU is given below.
 HOST = np.random.default_rng(17).normal(size=(1 << 13, 1 << 11)).astype("f4")
 CHUNKS = (1 << 10, 1 << 11)
-
-
-@pytest.fixture(autouse=True)
-def _gpu() -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from distributed import Client, LocalCluster, system
 from distributed.comm.tcp import TCP
 from support import host_gpus
 from support.clusters import asked, cluster, eventually, on_workers, orphans, wait_for, watch
+from support.processes import beside, printed
 
 import dask_coop as dc
 from dask_coop.cluster.worker import REDUCE, SCAN
@@ -340,10 +340,7 @@ with (
 
 
 def test_a_worker_may_be_told_to_take_all_gpus() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", TOLD]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.stdout == f"[('lift', {[*range(GPUS)]})]\n", done.stderr
+    assert printed("-c", TOLD) == f"[('lift', {[*range(GPUS)]})]\n"
 
 
 #: The command on a host of its own, with GPUs that are made up.
@@ -363,7 +360,6 @@ def test_the_command_starts_hosts(tmp_path: Path) -> None:
     script = tmp_path / "host.py"
     script.write_text(HOST)
     options = ["--no-nanny", "--no-dashboard", "--local-directory", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (
         host_gpus.in_this_process(),
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0") as scheduler,
@@ -372,7 +368,7 @@ def test_the_command_starts_hosts(tmp_path: Path) -> None:
     ):
         command = [sys.executable, str(script), scheduler.scheduler_address, *options]
         hosts = [
-            subprocess.Popen([*command, "--name", name], env=environment, stdout=log, stderr=log)
+            subprocess.Popen([*command, "--name", name], env=beside(), stdout=log, stderr=log)
             for name in "ab"
         ]
         try:

@@ -13,7 +13,7 @@ import pytest
 from distributed.protocol import Serialize, dumps, loads
 
 from dask_coop.cluster.jobs import Stacked, merged
-from dask_coop.cluster.meeting import Meetings, joined, shares
+from dask_coop.cluster.meeting import Meetings, joined, split
 from dask_coop.cluster.worker import opened
 
 RNG = np.random.default_rng(1)
@@ -36,7 +36,7 @@ def states(numbers: list[int], *shapes: tuple[int, ...]) -> Stacked:
     ],
 )
 def test_shares_of_lines_join_to_the_whole(parts: list[Stacked], n: int) -> None:
-    of_places = shares(parts, n)
+    of_places = split(parts, n)
     assert len(of_places) == n
     for share in of_places:
         assert all(field.flags.c_contiguous for part in share for field in part.fields)

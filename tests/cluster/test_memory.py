@@ -15,7 +15,7 @@ from distributed import Client, futures_of
 from support.clusters import cluster, evict_all, values
 
 import dask_coop as dc
-from dask_coop.cluster.strips import Memory
+from dask_coop.cluster.memory import Memory
 from dask_coop.errors import Absent
 
 pytestmark = pytest.mark.xdist_group("collective_memory")
@@ -167,7 +167,7 @@ def test_labels_have_room_on_a_worker_or_are_in_a_graph(
     labels = np.arange(x.size) % 5
     expected = np.bincount(labels, np.arange(x.size)).astype("i8")
     for share, declines in ((0.7, False), (0.01, True)):
-        monkeypatch.setattr("dask_coop.cluster.client.SHARE", share)
+        monkeypatch.setattr("dask_coop.cluster.client.FULL", share)
         sums, _ = dc.groupby_reduce(x, labels, func="sum", engine="collective")
         np.testing.assert_array_equal(values(client, sums), expected)
         said = fallbacks()

@@ -118,7 +118,7 @@ def test_a_call_asks_the_workers_or_says_why_not(
         return ask(handler, *args, **kwargs)
 
     monkeypatch.setattr(cluster_client, "_round", noted)
-    monkeypatch.setattr("dask_coop.api.public.compute", refuse)
+    monkeypatch.setattr("dask_coop.api.call.public.compute", refuse)
     call = call_of(name, client)
     try:
         call(engine="collective")

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import signal
-import threading
 import time
 import weakref
 from asyncio.events import Handle
@@ -20,13 +19,14 @@ import numpy as np
 import pytest
 from distributed import Client, Future, Scheduler
 from distributed.comm import tcp
+from support.at_once import at_once
 from support.clusters import (
     addresses,
     affine,
     cluster,
     eventually,
+    hold_empty,
     on_scheduler,
-    on_workers,
     orphans,
     persist,
     values,
@@ -58,9 +58,7 @@ def client() -> Iterator[Client]:
 @pytest.fixture(autouse=True)
 def _nothing_is_left(client: Client) -> Iterator[None]:
     yield
-    gc.collect()
-    eventually(lambda: not any(on_workers(client).values()))
-    eventually(lambda: not any(on_scheduler(client).values()))
+    hold_empty(client)
 
 
 def many(client: Client, chunks: int) -> da.Array:
@@ -532,22 +530,12 @@ def test_callers_of_large_states_wait_in_line(
     rounds = client.cluster.scheduler.plugins[SchedulerRounds.name]
     monkeypatch.setattr(rounds._budget, "_left", 12 * 30_000 * 16 * 2)
     read.clear()
-    found: list[Any] = []
-
-    def call() -> None:
-        found.append(dc.cumsum(x, 0, engine="collective"))
-
-    threads = [threading.Thread(target=call) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = at_once(lambda _: dc.cumsum(x, 0, engine="collective"), range(8))
     assert sum(read) < 1_000_000
     # A message to each worker.
     assert most == 2 * 3
     for now in found:
         np.testing.assert_array_equal(values(client, now), lazy)
-    assert len(found) == 8
     assert fallbacks() == []
 
 
@@ -604,5 +592,4 @@ def test_a_worker_is_lost_between_slices(
         np.testing.assert_array_equal(values(client, now), lazy)
         eventually(lambda: orphans(client) == {})
         del now, x
-        gc.collect()
-        eventually(lambda: not any(on_workers(client).values()))
+        hold_empty(client)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import threading
@@ -21,7 +20,7 @@ from support.clusters import (
     addresses,
     cluster,
     eventually,
-    on_scheduler,
+    hold_empty,
     on_workers,
     orphans,
     values,
@@ -55,9 +54,7 @@ def _short(client: Client) -> Iterator[None]:
     """Wait for two seconds in each test, and hold it to leave nothing behind."""
     with dask.config.set({"coop.collective.timeout": f"{TIMEOUT} s"}):
         yield
-    gc.collect()
-    eventually(lambda: not any(on_workers(client).values()), tell=lambda: on_workers(client))
-    eventually(lambda: not any(on_scheduler(client).values()))
+    hold_empty(client)
 
 
 def spread(client: Client) -> da.Array:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import beside, printed, python
 
 pytest.importorskip("numba")
 
@@ -67,8 +68,7 @@ print(twice(value))
 def test_processes_that_compile_at_the_same_time_keep_their_own_code(tmp_path: Path) -> None:
     script = tmp_path / "race.py"
     script.write_text(RACE)
-    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = beside(NUMBA_CACHE_DIR=tmp_path)
 
     def start(*arguments: Any) -> subprocess.Popen[str]:
         command = [sys.executable, str(script), *map(repr, arguments)]
@@ -140,9 +140,7 @@ def test_machine_code_that_is_replaced_is_removed(tmp_path: Path) -> None:
 
     def files(lines: str) -> set[Path]:
         script.write_text(lines + text)
-        path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(folder)}
-        subprocess.run([sys.executable, str(script)], env=environment, check=True)
+        printed(script, NUMBA_CACHE_DIR=folder)
         return {each for each in folder.rglob("*.nb?")}
 
     first = files("")
@@ -181,13 +179,10 @@ def test_a_forged_index_runs_nothing_in_the_loops_of_copies(tmp_path: Path) -> N
     pytest.importorskip("llvmlite")
     folder, ran = tmp_path / "folder", tmp_path / "ran"
     folder.mkdir()
-    path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-    given = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(folder)}
 
     def run(mode: int) -> str:
         folder.chmod(mode)
-        command = [sys.executable, "-c", FORGED, str(ran)]
-        return subprocess.run(command, env=given, capture_output=True, text=True).stderr
+        return python("-c", FORGED, ran, NUMBA_CACHE_DIR=folder).stderr
 
     said = run(0o777)
     assert not ran.exists()

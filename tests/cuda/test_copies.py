@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.fake_driver import FakeDriver
 
-from dask_coop.cuda.ring import Counter, FileRange, Own, Ring, check_file, runs
+from dask_coop.cuda.ring import Counter, FileRange, Ring, ThreadBuffers, check_file, runs
 
 numba = pytest.importorskip("numba")
 copies = pytest.importorskip("dask_coop.cuda.copies_numba", exc_type=ImportError)
@@ -45,7 +45,7 @@ class Copier:
         job, addresses = self.job(target, source, after), self.driver.addresses()
         rows, run = runs(source)
 
-        def copy(own: Own) -> None:
+        def copy(own: ThreadBuffers) -> None:
             self.statuses.append(copies.fill(addresses, job, rows, run, file, own.table))
 
         self._ring.run(copy, self.counter, self._threads)
@@ -53,7 +53,7 @@ class Copier:
     def drain(self, target: Any, source: Any) -> None:
         job, addresses = self.job(target, source), self.driver.addresses()
 
-        def copy(own: Own) -> None:
+        def copy(own: ThreadBuffers) -> None:
             self.statuses.append(copies.drain(addresses, job, own.table))
 
         self._ring.run(copy, self.counter, self._threads)

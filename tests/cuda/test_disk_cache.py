@@ -24,7 +24,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return what is compiled, by a compiler that takes no time, for a cache of its own."""
     sources: list[str] = []
 
-    def compile_program(source: str, arch: str, linked: bool) -> bytes:
+    def compile_program(source: str, arch: str) -> bytes:
         sources.append(source)
         return CUBIN
 
@@ -146,7 +146,7 @@ def test_a_disk_that_fails_costs_a_warning(
 def test_an_error_of_the_compiler_is_not_taken_for_one_of_the_disk(
     compiled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compile_program(source: str, arch: str, linked: bool) -> bytes:
+    def compile_program(source: str, arch: str) -> bytes:
         raise FileNotFoundError("CUDA's headers are missing")
 
     monkeypatch.setattr(compiler, "compile_program", compile_program)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gc
-import os
 import pickle
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from support.at_once import at_once
+from support.processes import python
 
 from dask_coop.cuda.host_memory import HostMemory
 
@@ -86,7 +84,7 @@ def test_garbage_that_is_collected_while_the_lock_is_held_is_freed() -> None:
 
 
 def test_threads_never_get_the_same_memory() -> None:
-    memory, wrong = HostMemory(1 << 20), list[int]()
+    memory = HostMemory(1 << 20)
 
     def go(i: int) -> None:
         for turn in range(300):
@@ -96,15 +94,9 @@ def test_threads_never_get_the_same_memory() -> None:
             del x
             z = memory.empty((512,), np.dtype("i4"))
             z[:] = -1
-            if not (y == 1000 * i + turn).all():
-                wrong.append(i)
+            assert (y == 1000 * i + turn).all()
 
-    threads = [threading.Thread(target=go, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    at_once(go, range(6))
 
 
 def test_processes_fork_and_end_with_results() -> None:
@@ -130,11 +122,5 @@ assert os.waitpid(child, 0)[1] == 0
 assert (x == 3).all()
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-    )
+    done = python("-W", "error", "-c", code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

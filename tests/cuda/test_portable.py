@@ -8,7 +8,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 
 import dask_coop as dc
 
@@ -17,8 +16,6 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(autouse=True)
 def _portable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     from dask_coop.cuda.devices import device
 
     monkeypatch.setenv("DASK_COOP_PORTABLE", "1")
@@ -56,7 +53,7 @@ def test_histograms(bins: int, dtype: str) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.parametrize("strategy", ["split", "passes"])
+@pytest.mark.parametrize("strategy", ["split", "packed"])
 def test_blocks_that_share_samples_without_a_cluster(strategy: str) -> None:
     import importlib
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.fake_driver import FakeDriver
 
-from dask_coop.cuda.ring import Counter, Own, Ring
+from dask_coop.cuda.ring import Counter, Ring, ThreadBuffers
 from dask_coop.errors import Closed
 
 
@@ -24,7 +24,7 @@ def test_each_thread_has_two_buffers_of_its_own() -> None:
     rows: dict[int, Any] = {}
     together = threading.Barrier(3)
 
-    def copy(own: Own) -> None:
+    def copy(own: ThreadBuffers) -> None:
         rows[threading.get_ident()] = own.table.tolist()
         together.wait(60)
 
@@ -40,9 +40,9 @@ def test_each_thread_has_two_buffers_of_its_own() -> None:
 
 
 def test_an_array_of_few_pieces_takes_few_threads() -> None:
-    calls, two = list[Own](), threading.Barrier(2)
+    calls, two = list[ThreadBuffers](), threading.Barrier(2)
 
-    def copy(own: Own) -> None:
+    def copy(own: ThreadBuffers) -> None:
         two.wait(60)
         calls.append(own)
 
@@ -56,7 +56,7 @@ def test_an_array_of_few_pieces_takes_few_threads() -> None:
 def test_what_a_thread_raises_stops_the_others_and_reaches_the_caller(error: BaseException) -> None:
     driver, counter, first, running = FakeDriver(), Counter(), threading.Lock(), [0]
 
-    def copy(own: Own) -> None:
+    def copy(own: ThreadBuffers) -> None:
         running[0] += 1
         driver._copy(own.buffers[0].address, own.buffers[0].address, 8, own.buffers[0].stream.ptr)
         if first.acquire(blocking=False):
@@ -138,7 +138,7 @@ def test_several_callers_share_the_threads() -> None:
     began: dict[str, int] = {"first": 0, "second": 0}
 
     def call(name: str) -> None:
-        def copy(own: Own) -> None:
+        def copy(own: ThreadBuffers) -> None:
             began[name] += 1
             inside.release()
             assert out.wait(20)

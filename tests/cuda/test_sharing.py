@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from support.processes import printed
 
 from dask_coop.cuda import sharing
 from dask_coop.cuda.sharing import begin, for_each, once
@@ -183,4 +182,4 @@ def test_an_interpreter_that_exits_does_not_wait_for_all() -> None:
         "given = lambda item: time.sleep(0.01), range(10**6), threading.Event()\n"
         "threading.Thread(target=for_each, args=given).start()\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)
+    printed("-c", code, timeout=SECONDS)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
+from support.processes import printed
 
 #: Asks `_objection` after each change, in a process of its own, with GPUs that are made up.
 SCRIPT = """
@@ -60,9 +59,7 @@ def said() -> dict[str, str]:
     """Return what is said after each change."""
     pytest.importorskip("cuda.bindings.driver")
     pytest.importorskip("cuda.core")
-    command = [sys.executable, "-c", SCRIPT, *CASES]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return dict(zip(CASES, json.loads(done.stdout), strict=True))
+    return dict(zip(CASES, json.loads(printed("-c", SCRIPT, *CASES)), strict=True))
 
 
 @pytest.mark.parametrize("change", CASES)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.processes import beside
 from test_readme import REPOSITORY, blocks
 
 PAGE = REPOSITORY / "docs" / "cli.md"
@@ -43,15 +44,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
 @pytest.mark.parametrize("line", COMMANDS)
 def test_what_the_page_says_to_type_works(folder: Path, line: str) -> None:
-    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     found = os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])
     before = {*folder.rglob("*.png")}
+    command = ["sh", "-c", line]
     done = subprocess.run(
-        ["sh", "-c", line],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "PATH": found},
-        capture_output=True,
-        text=True,
+        command, cwd=folder, env=beside(PATH=found), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "rror" not in done.stderr

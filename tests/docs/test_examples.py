@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-import os
 import re
-import subprocess
 import sys
 from contextlib import chdir, redirect_stdout
 from heapq import heappop, heappush
@@ -22,6 +20,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import to_chunks, to_numpy
+from support.processes import python
 
 import dask_coop as dc
 
@@ -188,10 +187,11 @@ def test_a_town_is_connected_by_two_way_roads_that_are_as_fast_as_a_car(
 
 def run(name: str, *arguments: str, cwd: Path) -> str:
     """Run an example in this process, with nothing open afterwards; return what it prints."""
+    pytest.importorskip("skimage")
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("agg")
     before, printed = sys.argv, StringIO()
-    sys.argv = [name, *arguments]
+    sys.argv = [name, *arguments, "--out", "demo"]
     try:
         with chdir(cwd), redirect_stdout(printed):
             run_path(str(EXAMPLES / name), run_name="__main__")
@@ -203,22 +203,15 @@ def run(name: str, *arguments: str, cwd: Path) -> str:
 
 def run_apart(name: str, *arguments: str, cwd: Path) -> str:
     """Run an example in a process of its own; return what it prints."""
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / name, *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = python(EXAMPLES / name, *arguments, "--out", "demo", cwd=cwd)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout
 
 
-def check_picture(image: Any, folder: Path, text: str) -> None:
+def check_picture(folder: Path, text: str) -> None:
     """Hold an example to the one picture that it says it has drawn."""
+    image = pytest.importorskip("PIL.Image")
     (path,) = (folder / "demo").iterdir()
     assert f"figure: demo/{path.name}" in text
     with image.open(path) as found:
@@ -228,25 +221,52 @@ def check_picture(image: Any, folder: Path, text: str) -> None:
         assert found.height > 500
 
 
-def test_the_picture_before_and_after_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("skimage")
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    given = ("skimage:moon", "--copies", "2", "--tile", "200", "--out", "demo")
-    text = run("equalize.py", *given, cwd=tmp_path)
-    assert text.startswith("backend: ")
-    check_picture(image, tmp_path, text)
+#: Examples, their arguments, and words that each prints.
+DRAWN = {
+    "climatology": ("--years 2", ["days: 731 of 36 x 72 cells, in ", "months: 24, the warmest +"]),
+    "equalize": ("skimage:moon --copies 2 --tile 200", []),
+    "events": (
+        "--size 50000 --chunk 9999",
+        ["samples: 50000 in 6 chunks, in ", "events: ", "interval: "],
+    ),
+    "gaps": (
+        "--days 5 --chunk 999",
+        ["samples: 7200 in 8 chunks, in ", "missing: ", "cubic metres"],
+    ),
+    "match": ("skimage:chelsea skimage:coffee", []),
+    "recurrence": ("--size 5000 --chunk 999", ["samples: 5000 in 6 chunks, in "]),
+    "reproducible": (
+        "--size 20000 --chunkings 9",
+        ["entries: 20001, cut in 9 ways, ", "dc.sum, reproducible: 1 result, "],
+    ),
+    "sampling": (
+        "--size 5000 --draws 7000 --chunk 999",
+        ["draws: 7000 from 5000 weights, in ", "bins: 200, of which "],
+    ),
+    "sensors": (
+        "--days 20 --chunk 8",
+        [
+            "samples: 172800 in 3 chunks, in ",
+            *("minimum: ", "median: ", "upper quartile: ", "outliers: "),
+        ],
+    ),
+    "shortest_paths": (
+        "--side 6 --chunk 16",
+        ["places: 36, roads: ", "paths: 1296, in ", " on average, ", "centre: place "],
+    ),
+    "zones": ("--side 300 --chunk 350", ["pixels: 872000 in 12 regions, in "]),
+}
 
 
-def test_the_map_of_travel_times_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    text = run("shortest_paths.py", "--side", "6", "--chunk", "16", "--out", "demo", cwd=tmp_path)
+@pytest.mark.parametrize("name", DRAWN)
+def test_an_example_says_what_it_finds_and_draws_it(tmp_path: Path, name: str) -> None:
+    arguments, said = DRAWN[name]
+    text = run(f"{name}.py", *arguments.split(), cwd=tmp_path)
     assert text.startswith("backend: ")
-    assert "places: 36, roads: " in text
-    for words in ("paths: 1296, in ", " on average, ", "centre: place "):
+    assert "nan" not in text
+    for words in said:
         assert words in text
-    check_picture(image, tmp_path, text)
+    check_picture(tmp_path, text)
 
 
 def test_moving_averages_are_those_of_a_loop(xp: ModuleType) -> None:
@@ -258,15 +278,6 @@ def test_moving_averages_are_those_of_a_loop(xp: ModuleType) -> None:
         expected.append(total / weight)
     found = to_numpy(xp, dc.scan(to_chunks(xp, x, 64), monoid, axis=0))
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_the_moving_average_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    text = run("recurrence.py", "--size", "5000", "--chunk", "999", "--out", "demo", cwd=tmp_path)
-    assert text.startswith("backend: ")
-    assert "samples: 5000 in 6 chunks, in " in text
-    check_picture(image, tmp_path, text)
 
 
 @pytest.fixture(scope="module")
@@ -302,17 +313,6 @@ def test_the_sensor_s_series_is_the_same_whenever_it_is_computed(sensors: Any) -
     np.testing.assert_array_equal(x.compute(), x.compute())
 
 
-def test_the_box_plot_and_the_outliers_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    text = run("sensors.py", "--days", "20", "--chunk", "8", "--out", "demo", cwd=tmp_path)
-    assert text.startswith("backend: ")
-    assert "samples: 172800 in 3 chunks, in " in text
-    for words in ("minimum: ", "median: ", "upper quartile: ", "outliers: "):
-        assert words in text
-    check_picture(image, tmp_path, text)
-
-
 def test_short_gaps_are_filled_and_long_ones_stay() -> None:
     gaps = load("gaps")
     x = np.where(np.arange(60) % 20 < 5, np.nan, 3.0)
@@ -322,25 +322,6 @@ def test_short_gaps_are_filled_and_long_ones_stay() -> None:
     np.testing.assert_array_equal(left, [0, 1, 2, 3, 4, 24, 44])
     np.testing.assert_array_equal(smooth.compute(), filled.compute())
     np.testing.assert_allclose(gaps.volume(filled).compute(), 3 * np.arange(60))
-
-
-def test_the_filled_series_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    text = run("gaps.py", "--days", "5", "--chunk", "999", "--out", "demo", cwd=tmp_path)
-    for words in ("samples: 7200 in 8 chunks, in ", "missing: ", "cubic metres"):
-        assert words in text
-    assert "nan" not in text
-    check_picture(image, tmp_path, text)
-
-
-def test_the_climatology_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    text = run("climatology.py", "--years", "2", "--out", "demo", cwd=tmp_path)
-    assert "days: 731 of 36 x 72 cells, in " in text
-    assert "months: 24, the warmest +" in text
-    check_picture(image, tmp_path, text)
 
 
 def test_anomalies_of_months_are_numpy_s(xp: ModuleType) -> None:
@@ -354,15 +335,6 @@ def test_anomalies_of_months_are_numpy_s(xp: ModuleType) -> None:
     assert found.shape == (2, 3, 24)
     # Of two years one is as far above the mean of both as the other is below.
     np.testing.assert_allclose(found[..., :12], -found[..., 12:], atol=0.01)
-
-
-def test_the_regions_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    pytest.importorskip("skimage")
-    text = run("zones.py", "--side", "300", "--chunk", "350", "--out", "demo", cwd=tmp_path)
-    assert "pixels: 872000 in 12 regions, in " in text
-    check_picture(image, tmp_path, text)
 
 
 def starts(x: Any, threshold: float, dead: int) -> list[int]:
@@ -388,17 +360,6 @@ def test_events_are_those_of_a_loop(xp: ModuleType, threshold: float, dead: int)
     np.testing.assert_array_equal(to_numpy(xp, da.diff(lazy)), np.diff(expected))
 
 
-def test_the_events_and_their_intervals_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    text = run("events.py", "--size", "50000", "--chunk", "9999", "--out", "demo", cwd=tmp_path)
-    assert text.startswith("backend: ")
-    assert "samples: 50000 in 6 chunks, in " in text
-    assert "events: " in text
-    assert "interval: " in text
-    check_picture(image, tmp_path, text)
-
-
 def test_draws_are_numpy_s(xp: ModuleType) -> None:
     rng = np.random.default_rng(0)
     # Integers, whose sums are exact, and none at either end.
@@ -421,17 +382,6 @@ def test_draws_are_as_frequent_as_their_weights(xp: ModuleType) -> None:
     expected = weights / weights.sum() * len(numbers)
     # Chi-square of 49 degrees of freedom: 49 on average, above 95 once in 10,000 times.
     assert ((np.bincount(found, minlength=50) - expected) ** 2 / expected).sum() < 95
-
-
-def test_the_draws_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    given = ("--size", "5000", "--draws", "7000", "--chunk", "999", "--out", "demo")
-    text = run("sampling.py", *given, cwd=tmp_path)
-    assert text.startswith("backend: ")
-    assert "draws: 7000 from 5000 weights, in " in text
-    assert "bins: 200, of which " in text
-    check_picture(image, tmp_path, text)
 
 
 @pytest.fixture(scope="module")
@@ -483,23 +433,13 @@ def test_matching_and_drawing_compute_nothing(match: Any, sensors: Any) -> None:
         sensors.five_numbers(sensors.series(4, 2), axis=1)
 
 
-def test_the_matched_picture_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("skimage")
-    pytest.importorskip("matplotlib")
-    image = pytest.importorskip("PIL.Image")
-    text = run("match.py", "skimage:chelsea", "skimage:coffee", "--out", "demo", cwd=tmp_path)
-    assert text.startswith("backend: ")
-    check_picture(image, tmp_path, text)
-
-
 def test_the_cluster_computes(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    given = ("--size", "100000", "--chunk", "30000", "--out", "demo")
+    given = ("--size", "100000", "--chunk", "30000")
     text = run_apart("cluster.py", *given, cwd=tmp_path)
     assert "array of 100000 values in 4 chunks" in text
     for name in ("workers: ", "describe: ", "histogram: ", "cumsum: ", "last element "):
         assert name in text
-    check_picture(image, tmp_path, text)
+    check_picture(tmp_path, text)
 
 
 def test_smoothing_is_three_box_filters(xp: ModuleType, tmp_path: Path) -> None:
@@ -550,15 +490,6 @@ def test_reproducible_sums_have_the_same_bits_and_the_others_are_near(xp: Module
         assert float(lazy.compute()) == pytest.approx(exact, abs=1e-14)
 
 
-def test_the_sums_are_drawn(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    given = ("--size", "20000", "--chunkings", "9", "--out", "demo")
-    text = run("reproducible.py", *given, cwd=tmp_path)
-    assert "entries: 20001, cut in 9 ways, " in text
-    assert "dc.sum, reproducible: 1 result, " in text
-    check_picture(image, tmp_path, text)
-
-
 def test_means_by_a_table_are_those_of_boxes(xp: ModuleType) -> None:
     example, x = load("summed_area"), picture((30, 40)).astype("f8")
     table = dc.integral_image(to_chunks(xp, x, 16))
@@ -575,35 +506,32 @@ def test_otsu_is_scikit_image_s() -> None:
 
 def test_the_ink_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("skimage")
-    image = pytest.importorskip("PIL.Image")
-    text = run("summed_area.py", "--copies", "2", "--out", "demo", cwd=tmp_path)
+    text = run("summed_area.py", "--copies", "2", cwd=tmp_path)
     assert "pixels: 293376 in 2 chunks, in " in text
     (off,) = re.findall("differ by (.*) at most", text)
     # Sums of uint8 are exact, and their quotients are rounded once.
     assert float(off) < 1e-12
-    check_picture(image, tmp_path, text)
+    check_picture(tmp_path, text)
 
 
 def test_the_stream_is_counted_and_drawn(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    given = ("--size", "50000", "--chunk", "2000", "--stretches", "5", "--out", "demo")
+    given = ("--size", "50000", "--chunk", "2000", "--stretches", "5")
     text = run("stream.py", *given, cwd=tmp_path)
     assert "numbers: 50000 in 25 chunks, in " in text
     # A few lifetimes are beyond the bins.
     (counted,) = re.findall("counted: (.*), in 5 histograms", text)
     assert 49_900 < int(counted) <= 50_000
-    check_picture(image, tmp_path, text)
+    check_picture(tmp_path, text)
 
 
 def test_an_xarray_script_is_served_and_drawn(tmp_path: Path) -> None:
     pytest.importorskip("xarray")
     pytest.importorskip("flox")
-    image = pytest.importorskip("PIL.Image")
-    text = run("unchanged.py", "--years", "1", "--out", "demo", cwd=tmp_path)
+    text = run("unchanged.py", "--years", "1", cwd=tmp_path)
     (calls,) = re.findall("^calls: (.*)$", text, re.MULTILINE)
     served = {"groupby_reduce", "move_mean", "nancumsum", "nanmean", "nanquantile", "nanstd"}
     assert served <= {call.removesuffix(" by dask_coop") for call in calls.split(", ")}
     (apart,) = re.findall("differ by (.*) of the largest", text)
     # Of float32.
     assert 0 < float(apart) < 1e-5
-    check_picture(image, tmp_path, text)
+    check_picture(tmp_path, text)

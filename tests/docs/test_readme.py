@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import os
 import re
 import shutil
 import subprocess
@@ -11,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.processes import REPOSITORY, beside
 
-REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
 PAGES = [README, *sorted((REPOSITORY / "docs").glob("**/*.md"))]
 
@@ -25,9 +24,7 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 def run(*command: str, cwd: Path) -> str:
     """Run `command` with this checkout on its path; return what it prints."""
-    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=cwd, env=beside(), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

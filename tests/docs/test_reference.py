@@ -39,5 +39,5 @@ def test_help_opens_with_every_public_name_once() -> None:
 
 def test_a_name_without_a_section_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(reference.SECTIONS, "Scans", "")
-    with pytest.raises(LookupError, match="cummax of the module cumulative"):
+    with pytest.raises(LookupError, match=r"cummax of the module dask_coop\.api\.cumulative"):
         reference.page()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from support import browser
+from support.processes import printed
 from test_readme import REPOSITORY
 
 import dask_coop
@@ -28,15 +26,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the site, built as `make docs` does, less the runs of the gallery."""
     pytest.importorskip("xarray")
     folder = tmp_path_factory.mktemp("site")
-    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"]
-    done = subprocess.run(
-        [*command, "-D", "plot_gallery=0", REPOSITORY / "docs", folder],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    options = ["--fail-on-warning", "--keep-going", "--quiet", "-D", "plot_gallery=0"]
+    printed("-m", "sphinx", *options, REPOSITORY / "docs", folder, timeout=600)
     return folder
 
 

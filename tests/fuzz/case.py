@@ -8,11 +8,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 
 import dask_coop as dc
 from dask_coop.algebra.merges import cast
+from dask_coop.algebra.strategies import AUTO
 
 Array = np.ndarray[Any, Any]
 Chunks = tuple[tuple[int, ...], ...]
@@ -181,6 +183,8 @@ class Case:
         Whether NumPy chunks of any size are worth compiling loops for.
     installed : bool
         Whether Dask's function of that name is called, with ours in its place.
+    strategy : tuple of str, optional
+        The family of strategies that the function reads, and the name that it reads.
     """
 
     family: str
@@ -191,6 +195,7 @@ class Case:
     together: int = 0
     compiled: bool = False
     installed: bool = False
+    strategy: tuple[str, str] | None = None
 
     @property
     def x(self) -> Array:
@@ -227,7 +232,13 @@ class Case:
 
     def setting(self, xp: Any) -> AbstractContextManager[None]:
         """Return in what the call is made and computed."""
-        return nullcontext()
+        context: AbstractContextManager[None] = dask.config.set(self._settings)
+        return context
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        family, name = self.strategy or ("scan", AUTO)
+        return {f"coop.strategy.{family}": name}
 
     def code(self, xp: Any) -> str:
         """Return the call as a line of Python."""
@@ -242,6 +253,8 @@ class Case:
             line = f"dc.installed()(lambda: da{line[2:]})()"
         if self.compiled and xp is np:
             line = f"WORTH_COMPILING.update(dict.fromkeys(WORTH_COMPILING, 1)); {line}"
+        if self.strategy is not None and self.strategy[1] != AUTO:
+            line = f"dask.config.set({self._settings}); {line}"
         if ".map_blocks(undeclared" in line:
             line = f"from fuzz.case import undeclared; {line}"
         if any(isinstance(value, Named) for value in self.options.values()):

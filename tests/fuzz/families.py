@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_coop.api import installed_dask
+from dask_coop.algebra import strategies
+from dask_coop.api.install import of_dask as installed_dask
 from fuzz import (
     dates,
     distinct,
+    draw,
     files,
     gaps,
     groups,
@@ -81,6 +83,14 @@ FAMILIES = {
     "transfer": Family(transfers.draw_transfer, transfers.expect_transfer, 2),
 }
 
+#: Families of cases by those of the strategies that they take.
+_STRATEGIC = {
+    "scan": "scan",
+    **dict.fromkeys(("histogram", "joint", "bincount"), "histogram"),
+    "product": "matmul",
+    "transpose": "transpose",
+}
+
 _WHEEL = [name for name, family in FAMILIES.items() for _ in range(family.share)]
 
 
@@ -99,4 +109,20 @@ def draw_case(seed: int, index: int) -> Case:
     """Return the case of two numbers."""
     case = FAMILIES[family_of(seed, index)].draw(np.random.default_rng((seed, index, 1)))
     is_dasks = case.function in INSTALLED and not {"method", "engine"} & case.options.keys()
-    return replace(case, installed=is_dasks and index % 8 == 0)
+    return replace(
+        case,
+        installed=is_dasks and index % 8 == 0,
+        strategy=_strategy(np.random.default_rng((seed, index, 3)), case),
+    )
+
+
+def _strategy(rng: np.random.Generator, case: Case) -> tuple[str, str] | None:
+    """Draw how kernels work on CuPy chunks: as they choose, or by any name."""
+    family = _STRATEGIC.get(case.family)
+    if family is None:
+        return None
+    names = [*getattr(strategies, family.upper())]
+    if family == "scan" and any(x.array.dtype.kind in "fc" for x in case.inputs):
+        # It rounds twice.
+        names.remove("scan-then-fan")
+    return family, draw.pick(rng, [*names, *[strategies.AUTO] * len(names)])

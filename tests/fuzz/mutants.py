@@ -40,8 +40,8 @@ from typing import Any
 import dask
 import numpy as np
 
-from dask_coop.cli import sources
-from dask_coop.cli.readers import told
+from dask_coop.cli.describe import sources
+from dask_coop.cli.describe.readers import told
 from dask_coop.errors import UserError
 
 #: For how long one mutant may take: HDF5 is asked twice, and waited for a minute each.

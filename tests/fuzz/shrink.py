@@ -54,6 +54,8 @@ def _operands(case: Case) -> Iterator[tuple[Operand, Callable[[Operand], Case]]]
 def _flags(case: Case) -> Iterator[Case]:
     if case.compiled:
         yield replace(case, compiled=False)
+    if case.strategy is not None:
+        yield replace(case, strategy=None)
     for name in case.operands:
         yield replace(case, operands={k: o for k, o in case.operands.items() if k != name})
     for operand, put in _operands(case):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_coop.cli import readers
+from dask_coop.cli.describe import readers
 from dask_coop.errors import UserError
 from fuzz import mutants
 

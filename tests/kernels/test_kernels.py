@@ -167,7 +167,7 @@ def test_an_edited_header_is_compiled_anew(
     monkeypatch.setenv("DASK_COOP_CACHE", str(tmp_path))
     compiled: list[str] = []
 
-    def compile_program(source: str, arch: str, linked: bool) -> bytes:
+    def compile_program(source: str, arch: str) -> bytes:
         compiled.append(source)
         return b"cubin"
 

@@ -14,7 +14,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from support import list_cupy
 from support.fake_gpus import FakeGpus
 from support.list_backend import ListArray
@@ -44,8 +43,6 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         with list_cupy.in_cupys_place():
             yield SimpleNamespace(size=100, used=lists, fake=True)
         return
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     from dask_coop.cuda import transfer
 
     def memory() -> Any:

@@ -16,7 +16,7 @@ from dask.local import get_sync
 import dask_coop as dc
 from dask_coop.chunks.cupy.eligibility import Objection
 from dask_coop.node.find import MultichunkLaunch, find_launches, put_in
-from dask_coop.node.run import LaunchTask, _found_unoptimized, _run_at_once
+from dask_coop.node.run import LaunchTask, _find_unoptimized, _run_at_once
 
 
 class Seen:
@@ -262,7 +262,7 @@ def test_launches_over_chunks_in_memory_are_found_in_graphs_as_they_were_built(n
     counts: list[int] = []
 
     def get(dsk: Any, keys: Any, **_: Any) -> Any:
-        found = _found_unoptimized(dsk, set(dask.core.flatten([keys])))
+        found = _find_unoptimized(dsk, set(dask.core.flatten([keys])))
         counts.append(0 if found is None else len(found.launches))
         return get_sync(dsk, keys)
 
@@ -287,7 +287,7 @@ def test_quantiles_are_launches_one_after_the_other(dtype: str, q: Any) -> None:
             return Seen.run(launch, values)
 
     def get(dsk: Any, keys: Any, **_: Any) -> Any:
-        found = _found_unoptimized(dsk, set(dask.core.flatten([keys])))
+        found = _find_unoptimized(dsk, set(dask.core.flatten([keys])))
         assert found is not None
         launches = [*reversed(found.launches)]
         launcher: Any = Plain()

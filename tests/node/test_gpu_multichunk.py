@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
+from support.at_once import at_once
 from support.explained import launches
 
 import dask_coop as dc
@@ -29,8 +28,6 @@ SPIN = """extern "C" __global__ void spin(long long cycles) {
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[dc.Node]:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     with dc.Node() as node:
         yield node
 
@@ -388,20 +385,14 @@ def test_sums_of_float64_keep_what_additions_round_off(node: dc.Node, dtype: str
 def test_two_threads_at_once(node: dc.Node) -> None:
     host = values("i8")
     x = alternating(node, host)
-    wrong: list[Any] = []
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(30):
             total, running = dask.compute(dc.sum(x), dc.cumsum(x), scheduler=node.get)
-            if on_host(total) != host.sum() or (on_host(running) != host.cumsum()).any():
-                wrong.append(threading.current_thread().name)
+            assert on_host(total) == host.sum()
+            np.testing.assert_array_equal(on_host(running), host.cumsum())
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    at_once(work, range(2))
 
 
 def test_a_producer_on_another_stream_is_waited_for(node: dc.Node) -> None:
@@ -436,8 +427,6 @@ def test_inputs_may_go_while_they_are_in_use(node: dc.Node) -> None:
 
 
 def test_a_gpu_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     import cupy
 
     from dask_coop.cuda import team as teams
@@ -471,8 +460,6 @@ def test_a_gpu_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_launches_that_block_keep_gpus_from_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     host = values("i8")
     with dc.Node() as node:

@@ -12,7 +12,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from dask._task_spec import DataNode, Task, TaskRef
 
 import dask_coop as dc
@@ -27,12 +26,6 @@ LATE = """extern "C" __global__ void late(long long* x, long long n, long long c
   while (clock64() - begin < cycles) {}
   for (long long i = 0; i < n; i++) x[i] = i;
 }"""
-
-
-@pytest.fixture(autouse=True)
-def _gpu() -> None:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
 
 
 @pytest.fixture

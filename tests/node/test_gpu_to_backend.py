@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +9,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
+from support.processes import python
 
 import dask_coop as dc
 from dask_coop.graph.transfer import take_over
@@ -47,8 +44,6 @@ HOSTS = {
 @pytest.fixture(autouse=True)
 def _rings() -> Iterator[None]:
     """Begin and end without pinned memory, and know Dask's functions of CuPy."""
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     from dask.array.backends import register_cupy
 
     from dask_coop.cuda import transfer
@@ -138,12 +133,5 @@ assert (to_numpy_dispatch(to_cupy_dispatch(host)) == host).all()
 assert not transfer._rings
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-    )
+    done = python("-c", code, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

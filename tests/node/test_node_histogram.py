@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from support.compiled import report_of
 
 from dask_coop.algebra.bins import Integers, find_bins
@@ -107,8 +106,6 @@ class Gpus:
 
 @pytest.fixture(name="gpus", scope="module")
 def _gpus() -> Any:
-    if missing := missing_for_gpu():
-        pytest.skip(missing)
     return Gpus()
 
 

@@ -11,7 +11,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from support import device_cupy
 from support.explained import launches
 from support.fake_gpus import FakeGpus
@@ -140,8 +139,6 @@ OTHERS: dict[str, Call] = {
 def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Yield GPUs that are made up, or the real ones: on which one an array lies, what was moved."""
     if request.param is None:
-        if missing := missing_for_gpu():
-            pytest.skip(missing)
         yield SimpleNamespace(device_of=lambda x: x.device.id, moved=lambda: 0, is_fake=False)
         return
     fake = FakeGpus(4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,7 +17,9 @@ import pytest
 from dask._task_spec import Alias, Task, TaskRef
 from dask.array.dispatch import to_cupy_dispatch
 from dask.local import get_sync
+from support.at_once import at_once
 from support.fake_gpus import DeviceArray, FakeGpus
+from support.processes import printed
 
 import dask_coop as dc
 from dask_coop.node import node as module
@@ -95,19 +96,13 @@ def compute(get: Any, seed: int) -> Any:
 
 @pytest.mark.parametrize("limit", [1, 500, 5000, 1 << 20])
 def test_random_graphs_of_several_threads(gpus: FakeGpus, limit: int) -> None:
-    node, wrong = dc.Node(memory_limit=limit), []
+    node = dc.Node(memory_limit=limit)
 
     def run(first: int) -> None:
         for seed in range(first, first + 8):
-            if compute(node.get, seed) != compute(get_sync, seed):
-                wrong.append(seed)
+            assert compute(node.get, seed) == compute(get_sync, seed)
 
-    threads = [threading.Thread(target=run, args=(8 * i + limit,)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    at_once(run, range(limit, limit + 24, 8))
     assert not any(queue._waiting for queue in node._queues)
     assert not any(room._begun for room in node._rooms.values())
     node.close()
@@ -326,4 +321,4 @@ begun.wait()
 
 def test_a_program_ends_although_a_daemon_thread_computes() -> None:
     code = ENDS.format(path=sys.path)
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=40)
+    printed("-c", code, timeout=40)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import missing_for_gpu
 from distributed import CancelledError, Client
 from fuzz.work import chunks_of
 from support.clusters import eventually, persist
@@ -39,8 +38,6 @@ CUPY = pytest.param(
 
 @pytest.mark.parametrize("kind", ["numpy", CUPY])
 def test_a_short_run_finds_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if kind == "cupy" and (missing := missing_for_gpu()):
-        pytest.skip(missing)
     xp = chunks_of(kind)
     # As many events as there is time for.
     monkeypatch.setattr(run, "PAUSE", 0.05)

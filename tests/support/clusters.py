@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -181,6 +182,13 @@ def orphans(client: Client) -> dict[str, set[Any]]:
     """Return the keys of data that only one side knows, by worker: there should be none."""
     held, known = on_workers(client), on_scheduler(client)
     return {w: held[w] ^ known.get(w, set()) for w in held if held[w] ^ known.get(w, set())}
+
+
+def hold_empty(client: Client) -> None:
+    """Hold a cluster to have no data left, on its workers or known to its scheduler."""
+    gc.collect()
+    eventually(lambda: not any(on_workers(client).values()), tell=lambda: on_workers(client))
+    eventually(lambda: not any(on_scheduler(client).values()))
 
 
 def eventually(

@@ -87,7 +87,7 @@ def spills(sources: Iterable[str], arch: str) -> dict[str, list[str]]:
         units = [unit for source in sources for unit in join([source])]
     found = {}
     for unit, names in units:
-        report = report_of(unit, compiler._options(arch, verbose=True))
+        report = report_of(unit, replace(compiler._options(arch), ptxas_options="-v"))
         kept = re.findall(
             r"Function properties for (\w+)\s+\S.*?(\d+) bytes stack frame, "
             r"(\d+) bytes spill stores, (\d+) bytes spill loads",

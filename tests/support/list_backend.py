@@ -14,6 +14,7 @@ from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.algebra.strategies import AUTO
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks import ChunkBackend
 from dask_coop.chunks.backend import Side
@@ -246,7 +247,7 @@ def move(window: Window, x: ListArray, halo: ListArray, base: State | None = Non
     raise _missing("move")
 
 
-def transpose(x: ListArray, axes: Sequence[int] | None = None) -> NoReturn:
+def transpose(x: ListArray, axes: Sequence[int] | None = None, strategy: str = AUTO) -> NoReturn:
     raise _missing("transpose")
 
 
@@ -258,7 +259,9 @@ def argsort(x: ListArray, axis: int, stable: bool) -> NoReturn:
     raise _missing("argsort")
 
 
-def matmul(a: ListArray, b: ListArray, semiring: str = "plus_times") -> NoReturn:
+def matmul(
+    a: ListArray, b: ListArray, semiring: str = "plus_times", strategy: str = AUTO
+) -> NoReturn:
     raise _missing("matmul")
 
 

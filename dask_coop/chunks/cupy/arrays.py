@@ -1,13 +1,26 @@
-"""CuPy chunks as the kernels read them, without gaps and where their dtype may stand."""
+"""CuPy chunks and states as the kernels read and write them.
+
+Chunks have no gaps and lie where their dtype may stand. States are arrays of C structs on the GPU,
+and tuples of fields elsewhere.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import cupy
+import numpy as np
+
+from dask_coop.algebra.monoids import State
+from dask_coop.algebra.operation import Operation
+from dask_coop.chunks.cupy import programs_list
 
 Array = Any
+
+#: States up to this many bytes travel as NumPy arrays; larger ones stay on the GPU.
+HOST_STATE_BYTES = 1 << 18
 
 
 def is_plain(x: Array) -> bool:
@@ -51,3 +64,68 @@ def aligned(x: Array) -> Array:
     copy = cupy.empty_like(x)
     copy.data.copy_from_device_async(x.data, x.nbytes)
     return copy
+
+
+def room_for(states: int, layout: np.dtype[Any], tiles: int = 0) -> Array:
+    """Return room, as bytes, for states, and behind them for those of so many tiles of each.
+
+    What kernels leave out between the fields of states that go to the host is zero.
+    """
+    nbytes = states * layout.itemsize
+    room = cupy.empty(nbytes * (1 + tiles), "u1")
+    if 0 < nbytes <= HOST_STATE_BYTES and programs_list.has_gaps(layout):
+        room.data.memset_async(0, nbytes)
+    return room
+
+
+def deliver(x: Array) -> Any:
+    """Return a small array on the host, a large one where it is."""
+    return cupy.asnumpy(x)[()] if x.nbytes <= HOST_STATE_BYTES else x
+
+
+def fields_of(op: Operation, states: Array, kept: tuple[int, ...]) -> State:
+    """Return the fields of the bytes `states`, each in the shape `kept`."""
+    layout = programs_list.layout(op)
+    host = deliver(states)
+    if host is not states:
+        records = host.view(layout).reshape(kept)
+        return tuple(records[field.name][()] for field in op.monoid.fields)
+    return views(layout, states, kept)
+
+
+def pack(op: Operation, state: State, order: list[int]) -> Array:
+    """Return states on the GPU, with their axes in that order; those of several fields as bytes."""
+    layout = programs_list.layout(op)
+    fields = [
+        cupy.ascontiguousarray(cupy.asarray(field, dtype).transpose(order))
+        for field, (dtype, _) in zip(state, programs_list.offsets(layout), strict=True)
+    ]
+    if len(fields) == 1:
+        return fields[0]
+    packed = cupy.empty((fields[0].size, layout.itemsize), "u1")
+    for field, (dtype, offset) in zip(fields, programs_list.offsets(layout), strict=True):
+        values = field.view("u1").reshape(field.size, dtype.itemsize)
+        packed[:, offset : offset + dtype.itemsize] = values
+    return packed
+
+
+def views(layout: np.dtype[Any], states: Array, shape: tuple[int, ...]) -> State:
+    """Return the fields of states on the GPU, each in that shape."""
+    if 0 in shape:
+        # CuPy moves no pointer that points nowhere.
+        return tuple(cupy.empty(shape, dtype) for dtype, _ in programs_list.offsets(layout))
+    strides = tuple(layout.itemsize * math.prod(shape[d + 1 :]) for d in range(len(shape)))
+    return tuple(
+        field_of(shape, dtype, states.data + offset, strides)
+        for dtype, offset in programs_list.offsets(layout)
+    )
+
+
+def field_of(shape: tuple[int, ...], dtype: np.dtype[Any], at: Any, strides: Any) -> Array:
+    """Return a field of states on the GPU, the first of which is `at` a CuPy pointer."""
+    if dtype.kind != "c" or (at.ptr | strides[-1]) % dtype.itemsize == 0:
+        return cupy.ndarray(shape, dtype, memptr=at, strides=strides)
+    # CuPy reads complex numbers only where they are aligned as a whole.
+    half = dtype.itemsize // 2
+    parts = cupy.ndarray((*shape, 2), f"f{half}", memptr=at, strides=(*strides, half))
+    return cupy.ascontiguousarray(parts).view(dtype)[..., 0]

@@ -20,7 +20,16 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
 from dask_coop.chunks import ChunkBackend, files
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
+from dask_coop.chunks.cupy.arrays import (
+    HOST_STATE_BYTES,
+    aligned,
+    contiguous,
+    deliver,
+    dense,
+    field_of,
+    pack,
+    views,
+)
 from dask_coop.chunks.cupy.digits import collect as collect
 from dask_coop.chunks.cupy.exact import cast
 from dask_coop.chunks.cupy.grouped import lift_groups as lift_groups
@@ -37,7 +46,6 @@ from dask_coop.chunks.cupy.order_statistics import order_statistics as order_sta
 from dask_coop.chunks.cupy.scan import reduce_segments, scan_lines
 from dask_coop.chunks.cupy.select import compress as compress
 from dask_coop.chunks.cupy.select import flatnonzero as flatnonzero
-from dask_coop.chunks.cupy.states import HOST_STATE_BYTES, deliver, field_of, pack, views
 from dask_coop.chunks.cupy.transpose import transpose as transpose
 from dask_coop.chunks.cupy.unique import isin as isin
 from dask_coop.chunks.cupy.unique import merge_distinct as merge_distinct

@@ -1,8 +1,12 @@
-"""How the samples of CuPy chunks find their bins: by arithmetic, or by a search among edges."""
+"""Find the bins of the samples of CuPy chunks: by arithmetic, or by a search among edges.
+
+Kernels that count take a `Lookup`; `find_indices` and `find_numbers` write bin indices.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,10 +14,11 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_coop.algebra.bins import Integers
+from dask_coop.algebra.bins import Grid, Integers, Numbering, Steps
 from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.edges import Bins
-from dask_coop.cuda.devices import Device
+from dask_coop.cuda.devices import Device, device
+from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import histogram as programs
 
 Array = Any
@@ -38,6 +43,9 @@ class Lookup(NamedTuple):
     staged: int = 0
     tables: tuple[Array, ...] = ()
 
+
+#: The most entries of a table, whose offsets are uint32.
+MOST = (1 << 31) - 1
 
 #: Edges that LinearBins may have to go past.
 _STEPS = 16
@@ -192,3 +200,61 @@ def _guide(edges: Any, cells: int) -> tuple[Any, Any]:
             cells, per_unit = 1, np.zeros((), distance)
         cell = np.minimum(np.nan_to_num(distances * per_unit), cells - 1).astype("i4")
     return np.searchsorted(cell, np.arange(cells + 1)).astype("i4"), per_unit[()]
+
+
+def find_indices(samples: Sequence[Array], grid: Grid, lines: tuple[int, int] | None) -> Array:
+    """Return the offset of each sample in the flat table of a grid, as uint32.
+
+    Parameters
+    ----------
+    samples : sequence of cupy.ndarray
+        The coordinates: contiguous, as many elements each, at least one, not bool.
+    grid : Grid
+    lines : tuple of int, optional
+        How long the lines are that have tables of their own, and how far apart their elements are.
+
+    Returns
+    -------
+    cupy.ndarray
+        One-dimensional. What counts nowhere has the largest uint32.
+    """
+    index = cupy.empty(samples[0].size, "u4")
+    for i, (x, bins, numbers) in enumerate(zip(samples, grid.bins, grid.numberings, strict=True)):
+        count = 0 if i == 0 and lines is None else grid.shape[i]
+        _locate(x, bins, numbers, count, lines if i == 0 else None, index)
+    return index
+
+
+def find_numbers(x: Array, steps: Steps) -> Array:
+    """Return the number of the bin of each sample of a contiguous chunk, as int64."""
+    index = cupy.empty(x.shape, "i8")
+    if x.size:
+        _locate(x, steps.bins, steps.numbering, 0, None, index)
+    return index
+
+
+def _locate(
+    x: Array,
+    bins: Bins,
+    numbers: Numbering,
+    count: int,
+    lines: tuple[int, int] | None,
+    index: Array,
+) -> None:
+    gpu = device(cupy.cuda.runtime.getDevice())
+    lookup = look_up(gpu, x.dtype, bins, 0)
+    tile = programs.INDEX_THREADS * programs.INDEX_UNROLL
+    launch(
+        programs.locate(lookup.finder, index.dtype),
+        min(gpu.processors * programs.INDEX_BLOCKS, -(-x.size // tile)),
+        programs.INDEX_THREADS,
+        x.data.ptr,
+        np.int64(x.size),
+        *lookup.arguments,
+        *map(np.int64, numbers[:-1]),
+        np.int32(numbers.closed),
+        np.int64(count),
+        *map(np.int64, lines or (0, 0)),
+        index.data.ptr,
+        shared=lookup.staged,
+    )

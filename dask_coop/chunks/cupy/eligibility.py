@@ -15,6 +15,7 @@ from dask_coop.algebra.bins import BinSpec
 from dask_coop.algebra.central_moments import Powers
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.algebra.strategies import AUTO, MULTICHUNK
 from dask_coop.chunks.distinct import Distinct
 
 
@@ -40,7 +41,14 @@ def objection_to_operation(op: Operation) -> Objection | None:
         return Objection("how many values are distinct is not known before")
     if not op.monoid.commutative:
         return Objection(f"{op.monoid.name} does not commute")
-    return None
+    return _objection_to_strategy(op)
+
+
+def _objection_to_strategy(op: Operation) -> Objection | None:
+    """Say why the strategy that the user named takes chunks one by one, or None."""
+    if op.strategy in (AUTO, MULTICHUNK):
+        return None
+    return Objection(f"strategy {op.strategy!r} takes chunks one by one")
 
 
 def objection_to_scan(op: Operation, spec: ScanSpec) -> Objection | None:
@@ -61,7 +69,7 @@ def objection_to_counting(op: Operation) -> Objection | None:
     """Say why no launch does what `op` does, whatever the bins, or None."""
     if op.monoid.has_digits:
         return Objection("reproducible sums of weights take several steps a chunk")
-    return None
+    return _objection_to_strategy(op)
 
 
 def objection_to_grid(grid: BinSpec) -> Objection | None:

@@ -37,9 +37,8 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import many_groups, programs_list
-from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
+from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned, contiguous, dense
 from dask_coop.chunks.cupy.exact import cast
-from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch, prepare
 from dask_coop.cuda.programs import grouped as programs

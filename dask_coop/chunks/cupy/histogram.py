@@ -15,12 +15,11 @@ from dask_coop.algebra.edges import Bins
 from dask_coop.algebra.monoids import MINMAX, State
 from dask_coop.algebra.operation import Operation, bind
 from dask_coop.chunks import reproducible_histogram
-from dask_coop.chunks.cupy.arrays import aligned, contiguous, dense
-from dask_coop.chunks.cupy.bin_index import MOST, find_indices, find_numbers
+from dask_coop.chunks.cupy.arrays import aligned, contiguous, deliver, dense, fields_of
+from dask_coop.chunks.cupy.bin_lookup import MOST, find_indices, find_numbers
 from dask_coop.chunks.cupy.histogram_strategies import count
 from dask_coop.chunks.cupy.lift import lift
 from dask_coop.chunks.cupy.reduce import reduce_lines
-from dask_coop.chunks.cupy.states import deliver, fields_of
 from dask_coop.chunks.cupy.transpose import transpose
 
 Array = Any
@@ -56,7 +55,7 @@ def histogram(
                 found = _entries(samples, weights, grid)
             case Digits():
                 found = _digits(samples[0], weights, grid)
-        table = _count(found.x, found.weights, found.bins, total)
+        table = _count(found.x, found.weights, found.bins, total, op.strategy)
         # Tables of several lengths do not travel as NumPy arrays, large or small.
         return (table if found.shape is None else deliver(table.reshape(found.shape)),)
 
@@ -137,20 +136,22 @@ def digitize(x: Array, steps: Steps) -> Array:
         return find_numbers(aligned(contiguous(x)), steps)
 
 
-def _count(x: Array, weights: Array | None, bins: Bins | Integers | Digits, total: Any) -> Array:
+def _count(
+    x: Array, weights: Array | None, bins: Bins | Integers | Digits, total: Any, strategy: str
+) -> Array:
     """Return the table of contiguous samples."""
     table = cupy.zeros(bins.n, total)
     if not x.size or not bins.n:
         return table
     if weights is None or weights.dtype.kind != "c":
-        count(x, weights, bins, table)
+        count(x, weights, bins, table, strategy)
         return table
     # The kernels add up real numbers.
     part = np.dtype(f"f{weights.itemsize // 2}")
     parts = weights.reshape(-1).view(part).reshape(-1, 2)
     for i in range(2):
         sums = cupy.zeros(bins.n, "f8")
-        count(x, cupy.ascontiguousarray(parts[:, i]), bins, sums)
+        count(x, cupy.ascontiguousarray(parts[:, i]), bins, sums, strategy)
         table.view("f8").reshape(-1, 2)[:, i] = sums
     return table
 

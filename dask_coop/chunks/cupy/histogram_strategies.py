@@ -1,28 +1,15 @@
-"""Strategies by which the samples of a CuPy chunk are counted: kernel_histogram.cuh and others.
+"""How the samples of a CuPy chunk are counted, by the strategies of `algebra/strategies.py`.
 
-==================== ==============================================================================
-strategy             counters
-==================== ==============================================================================
-``"bytes"``          one for each value of samples of one byte, in shared memory
-``"shared"``         32 bits, all bins in the shared memory of every block
-``"packed"``         16 bits, two a word; in several passes where they do not fit
-``"split"``          32 bits; neighbouring blocks read the same samples and share the bins
-``"passes"``         32 bits; the samples are read once for every window of bins that fits
-``"distributed"``    32 bits, spread over the shared memory of a cluster (GPUs with Device.hopper)
-``"partition"``      samples are dealt to buckets of 32,768 bins, and these counted one by one
-``"global"``         64 bits in global memory, with a cache of 32 bits in shared memory
-==================== ==============================================================================
-
-By default the strategy is taken that is expected to be the fastest. Weights take three: "shared"
-with three words a bin where it has room, then "split" with one, whose carries are in global memory
-and so are a few bins beyond, and otherwise "global". A strategy is a row of `_STRATEGIES`.
+A strategy is a row of `_STRATEGIES`. "auto" takes the one that is expected to be the fastest.
+Weights take three: "shared" with three words a bin where it has room, then "split" with one, whose
+carries are in global memory and so are a few bins beyond, and otherwise "global".
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import cupy
@@ -31,6 +18,7 @@ import numpy as np
 from dask_coop.algebra.bins import Integers
 from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.edges import Bins
+from dask_coop.algebra.strategies import AUTO, MULTICHUNK, refusal
 from dask_coop.chunks.cupy.bin_lookup import Lookup, look_up
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch, prepare
@@ -42,8 +30,8 @@ Array = Any
 #: Bytes of the lists of a slab of samples that is partitioned at a time.
 _LISTS_BYTES = 1 << 29
 
-#: The widest cluster whose blocks share their tables.
-_CLUSTER = 16
+#: The blocks of a cluster that share a table: more hold more bins, and add up fewer tables.
+_CLUSTERS: tuple[int, ...] = (8, 16)
 
 #: Picoseconds a sample to find its bin, beside those of its strategy.
 _FINDING = {
@@ -71,8 +59,7 @@ def count(
     weights: Array | None,
     bins: Bins | Integers | Digits,
     table: Array,
-    *,
-    strategy: str | None = None,
+    strategy: str = AUTO,
 ) -> None:
     """Add the samples `x`, or their `weights`, to the `table` of `bins`.
 
@@ -85,23 +72,23 @@ def count(
     bins : Bins, Integers or Digits
     table : cupy.ndarray
         A uint64 or int64 for every bin, or a float64 for weights that are floats.
-    strategy : str, optional
-        One of `STRATEGIES`, instead of the one that suits. Weights take "shared", "split" and
-        "global" only; sums of floats do not depend on the order of the samples.
+    strategy : str
+        "auto", or a name of `algebra.strategies.HISTOGRAM`. Sums of floats do not depend on the
+        order of the samples.
 
     Raises
     ------
     ValueError
-        If the strategy is none of these, or not for this GPU, dtype or so many bins.
+        If the strategy is not for this GPU, dtype or so many bins.
     """
     gpu = device(cupy.cuda.runtime.getDevice())
     weighted = weights is not None
     lookup = look_up(gpu, x.dtype, bins, 12 if weighted else 4)
     case = _Case(gpu, bins.n, x.size, x.itemsize, lookup.finder.kind, lookup.staged)
-    if strategy is None:
+    if strategy == AUTO:
         strategy = _choose(case, weighted)
     elif reason := _objection(case, strategy, weighted):
-        raise ValueError(f"strategy {strategy!r} {reason}")
+        raise refusal("histogram", strategy, reason)
     if weights is None:
         launches = _STRATEGIES[strategy].launches(case, lookup, x, table)
     else:
@@ -188,7 +175,7 @@ class _Strategy(NamedTuple):
     most : callable
         The most bins.
     objection : callable
-        Why the strategy can't be had besides; "" if it can.
+        Why the strategy does not apply besides; "" if it does.
     """
 
     launches: Callable[[_Case, Lookup, Array, Array], Iterator[_Launch]]
@@ -198,9 +185,9 @@ class _Strategy(NamedTuple):
 
 
 def _objection(case: _Case, strategy: str, weighted: bool) -> str:
-    """Say why a strategy can't be had; "" if it can."""
-    if strategy not in STRATEGIES:
-        return f"is none of {', '.join(STRATEGIES)}"
+    """Say why a strategy does not apply; "" if it does."""
+    if strategy == MULTICHUNK:
+        return "takes the chunks of a Node or a collective together, not one by one"
     if weighted and strategy not in _WEIGHED:
         return "does not take weights"
     row = _STRATEGIES[strategy]
@@ -210,9 +197,10 @@ def _objection(case: _Case, strategy: str, weighted: bool) -> str:
     return f"takes up to {most} bins here, not {case.n}" if case.n > most else ""
 
 
+@lru_cache(1024)
 def _choose(case: _Case, weighted: bool) -> str:
-    """Return the strategy that is expected to be the fastest of those that can be had."""
-    names = _WEIGHED if weighted else STRATEGIES
+    """Return the strategy that is expected to be the fastest of those that apply."""
+    names = _WEIGHED if weighted else _STRATEGIES
     able = (name for name in names if not _objection(case, name, weighted))
     return next(able) if weighted else min(able, key=lambda n: _STRATEGIES[n].picoseconds(case))
 
@@ -272,14 +260,23 @@ def _by_windows(case: _Case, packed: bool = False, split: bool = False) -> float
 
 
 def _distributed(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterator[_Launch]:
-    cluster = 2
-    while -(-case.n // cluster) * 4 > case.gpu.shared_bytes:
-        cluster *= 2
+    cluster = _cluster(case)
     window = -(-case.n // cluster)
     blocks = max(cluster, case.blocks() // cluster * cluster)
     arguments = *_samples(x), *lookup.arguments, table.data.ptr, np.int32(window)
     source = programs.distributed(lookup.finder)
     yield _Launch(source, blocks, programs.THREADS, arguments, window * 4, cluster)
+
+
+def _cluster(case: _Case) -> int:
+    """Return how many blocks share a table: the fewest of `_CLUSTERS` that hold its bins."""
+    return next((k for k in _CLUSTERS if case.n <= case.fit() * k), _CLUSTERS[-1])
+
+
+def _over_clusters(case: _Case) -> float:
+    # Additions to another block's memory are made one after the other.
+    tables = -(-case.blocks() // _cluster(case))
+    return _LAUNCHING + case.size * (case.finding + 6.2) + 3.0 * case.n * tables
 
 
 def _needs_clusters(case: _Case) -> str:
@@ -355,20 +352,14 @@ _STRATEGIES = {
     "split": _Strategy(
         partial(_windows, split=True), partial(_by_windows, split=True), lambda case: case.fit() * 8
     ),
-    "passes": _Strategy(_windows, _by_windows),
     "distributed": _Strategy(
-        _distributed,
-        lambda case: _LAUNCHING + case.size * (case.finding + 6.2) + case.flushing,
-        lambda case: case.fit() * _CLUSTER,
-        _needs_clusters,
+        _distributed, _over_clusters, lambda case: case.fit() * _CLUSTERS[-1], _needs_clusters
     ),
     "partition": _Strategy(
         _partition, _by_buckets, lambda case: programs.BUCKET * programs.BUCKETS, _needs_lists
     ),
     "global": _Strategy(_everywhere, _in_global_memory),
 }
-
-STRATEGIES = tuple(_STRATEGIES)
 
 #: The most bins of the strategies that take weights, the faster one first.
 _WEIGHED: dict[str, Callable[[_Case], float]] = {

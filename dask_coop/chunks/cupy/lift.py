@@ -24,11 +24,9 @@ from dask_coop.algebra.monoids import (
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.topk import TopK
 from dask_coop.chunks.cupy import topk, unique
-from dask_coop.chunks.cupy.arrays import contiguous, dense
+from dask_coop.chunks.cupy.arrays import contiguous, dense, fields_of
 from dask_coop.chunks.cupy.exact import cast
-from dask_coop.chunks.cupy.reduce import reduce_lines
-from dask_coop.chunks.cupy.reduce_ordered import reduce_in_order
-from dask_coop.chunks.cupy.states import fields_of
+from dask_coop.chunks.cupy.reduce import reduce_in_order, reduce_lines
 from dask_coop.chunks.distinct import Distinct
 from dask_coop.chunks.states import reduce_along
 

@@ -33,12 +33,11 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.chunks.cupy.arrays import aligned
+from dask_coop.chunks.cupy.arrays import HOST_STATE_BYTES, aligned
 from dask_coop.chunks.cupy.histogram_strategies import count
-from dask_coop.chunks.cupy.states import HOST_STATE_BYTES
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch, prepare
-from dask_coop.cuda.programs import many_groups as programs
+from dask_coop.cuda.programs import grouped as programs
 
 Array = Any
 
@@ -138,7 +137,7 @@ def _sum_by_buckets(codes: Array, values: Array, n: int, total: Array) -> None:
     if is_float and values.size > dealt:
         rest = values[dealt:]
         size = np.int64(rest.size)
-        launch(largest, 2 * gpu.processors, programs.THREADS, rest.data.ptr, size, exponent)
+        launch(largest, 2 * gpu.processors, programs.BUCKET_THREADS, rest.data.ptr, size, exponent)
     given = exponent, total.data.ptr, high, low, apart
     _by_buckets(codes, values, n, add, 3, exponent if is_float else 0, *given)
     settled = total.data.ptr, high, low, apart, exponent, np.int32(n)
@@ -151,20 +150,20 @@ def _extrema(op: Operation, codes: Array, values: Array, n: int, *out: Array) ->
     keys, settle = programs_list.extremes(op)
     table = cupy.zeros(n, "u4")
     v = 1 if values.data.ptr % (4 * values.itemsize) or codes.data.ptr % 16 else 4
-    blocks = max(1, min(gpu.processors, values.size // (programs.THREADS * 4)))
+    blocks = max(1, min(gpu.processors, values.size // (programs.BUCKET_THREADS * 4)))
     arguments = values.data.ptr, codes.data.ptr, np.int64(values.size), np.int32(n), table.data.ptr
     if _fits(n):
         source = programs.extremes(op.element, keys, v)
         prepare(source, settle)
-        launch(source, blocks, programs.THREADS, *arguments, shared=4 * n)
+        launch(source, blocks, programs.BUCKET_THREADS, *arguments, shared=4 * n)
     else:
         source = programs.extremes_of_lists(op.element, keys)
         prepare(programs.deal(op.element), source, settle)
         _by_buckets(codes, values, n, source, 1, 0, table.data.ptr)
     if op.monoid.positional:
         out[1].fill(NO_INDEX)
-        finder = programs.find(op.element, keys, v)
-        launch(finder, 2 * blocks, programs.THREADS, *arguments, out[1].data.ptr)
+        finder = programs.find_extremes(op.element, keys, v)
+        launch(finder, 2 * blocks, programs.BUCKET_THREADS, *arguments, out[1].data.ptr)
     settled = table.data.ptr, out[0].data.ptr, np.int32(n)
     launch(settle, -(-n // programs.SETTLE_THREADS), programs.SETTLE_THREADS, *settled)
 
@@ -212,7 +211,7 @@ def _by_buckets(
         launch(
             source,
             blocks,
-            programs.THREADS,
+            programs.BUCKET_THREADS,
             *(*room, np.int64(tiles), np.int32(n), *arguments),
             shared=programs.lists_shared_bytes(words),
         )

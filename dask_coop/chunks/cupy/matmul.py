@@ -1,14 +1,5 @@
 """Products of CuPy chunks over the semirings of `dask_coop.algebra.semirings`.
 
-============= =====================================================================================
-strategy      for
-============= =====================================================================================
-``"library"`` floats and complex numbers, added and multiplied: CuPy's own, which is cuBLAS
-``"bytes"``   integers of up to 4 bytes, added and multiplied, where they are many: on tensor cores
-              (compute capability 8.0 on), kernel_matmul_int8.cuh
-``"tiles"``   other integers, bool and all other semirings: kernel_matmul.cuh
-============= =====================================================================================
-
 The tiles are of words of 4 and 8 bytes. Narrower integers are widened, except that bytes
 are multiplied 4 at a time; truth values are taken 32 at a time, packed into words along k.
 """
@@ -22,6 +13,7 @@ import cupy
 import numpy as np
 
 from dask_coop.algebra.semirings import OR_AND, PLUS_TIMES, SEMIRINGS, Semiring
+from dask_coop.algebra.strategies import AUTO, refusal
 from dask_coop.chunks.cupy.transpose import contiguous, transpose
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch
@@ -30,8 +22,6 @@ from dask_coop.cuda.programs import matmul_int8
 
 Array = Any
 
-STRATEGIES = ("library", "bytes", "tiles")
-
 #: The least length of all three axes of a product that is worth being split into bytes.
 _LONG = 256
 
@@ -39,7 +29,7 @@ _LONG = 256
 _PART = 256
 
 
-def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str | None = None) -> Array:
+def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUTO) -> Array:
     """Return the product of two chunks over a semiring, shaped as np.matmul's.
 
     Parameters
@@ -47,36 +37,34 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str | Non
     a, b : cupy.ndarray
         Of any real dtype and strides; complex numbers have ``plus_times`` only.
     semiring : {"plus_times", "min_plus", "max_plus", "max_min", "or_and"}
-    strategy : {"library", "bytes", "tiles"}, optional
-        Instead of the one that suits.
+    strategy : str
+        "auto", or a name of `algebra.strategies.MATMUL`.
 
     Raises
     ------
     ValueError
         If the strategy does not apply.
     """
-    if strategy not in (None, *STRATEGIES):
-        raise ValueError(f"strategy must be one of {STRATEGIES}, got {strategy!r}")
     ring, dtype = SEMIRINGS[semiring], np.result_type(a.dtype, b.dtype)
     ring.dtype(dtype)
     plain = ring is PLUS_TIMES
     on_tensor_cores = plain and dtype in matmul_int8.DTYPES and _has_tensor_cores()
-    if strategy is None:
+    if strategy == AUTO:
         if plain and dtype.kind in "fc":
             strategy = "library"
         else:
             strategy = "bytes" if on_tensor_cores and _is_large(a, b, dtype.itemsize) else "tiles"
-    if strategy == "library":
-        if not plain:
-            raise ValueError(f"the library has no {semiring}; use strategy='tiles'")
-        return cupy.matmul(a, b)
-    if dtype.kind == "c":
-        raise ValueError(f"the kernels have no {dtype}; use strategy='library'")
-    if strategy == "bytes" and not on_tensor_cores:
-        raise ValueError(
-            f"strategy 'bytes' is for plus_times of integers of up to 4 bytes on GPUs of compute "
-            f"capability 8.0 on, not for {semiring} of {dtype} here; use strategy='tiles'"
+    elif strategy == "library" and not plain:
+        raise refusal("matmul", strategy, f"has no {semiring}")
+    elif strategy != "library" and dtype.kind == "c":
+        raise refusal("matmul", strategy, f"does not take {dtype}")
+    elif strategy == "bytes" and not on_tensor_cores:
+        reason = (
+            "takes plus_times of integers of up to 4 bytes, on compute capability 8.0 and newer"
         )
+        raise refusal("matmul", strategy, f"{reason}, not {semiring} of {dtype} here")
+    if strategy == "library":
+        return cupy.matmul(a, b)
     with a.device:
         columns, rows = b.ndim == 1, a.ndim == 1
         a, b = a[np.newaxis, :] if rows else a, b[:, np.newaxis] if columns else b

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_coop.chunks.blocks import blocks
 from dask_coop.chunks.cupy.arrays import aligned
 from dask_coop.chunks.cupy.transpose import contiguous
+from dask_coop.chunks.states import boxes
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import order_statistics as programs
@@ -95,7 +95,7 @@ def _select(x: Array, order: list[int], kept: list[int], across: list[int], to: 
             return
     lines = x.transpose(kept + across)
     shape, begin = lines.shape[: len(kept)], 0
-    for at in blocks(shape, max(1, _SLAB // (n * x.itemsize))):
+    for at in boxes(shape, max(1, _SLAB // (n * x.itemsize))):
         slab = contiguous(lines[at])
         _launch(slab, n, 1, begin, to)
         begin += slab.size // n

@@ -51,8 +51,6 @@ from dask_coop.chunks.cupy.programs_list import (
 )
 from dask_coop.cuda.devices import Device, usual
 from dask_coop.cuda.programs import (
-    bin_index,
-    distinct,
     histogram,
     matmul,
     multichunk,
@@ -158,7 +156,7 @@ def _warm_histograms(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
     for find in finders(samples, edge):
         yield from counts(find)
         yield from weighs(find, "fd")
-        yield bin_index.locate(find, offsets_of)
+        yield histogram.locate(find, offsets_of)
         yield multichunk.histogram(find, False)
     for find in (tally, *([histogram.finder("unit", samples, samples)] * (samples.kind in "iu"))):
         yield from counts(find)
@@ -182,11 +180,11 @@ def everything() -> list[str]:
                     sources.update(dict.fromkeys(reductions(op)))
         sources.update(dict.fromkeys(all_groups(dtype)))
         if dtype.kind in "biuf":
-            sources.update(dict.fromkeys(histograms(dtype)))
+            sources.update(dict.fromkeys(histograms(dtype, _H200)))
             sources.update(dict.fromkeys(order_statistics.all_of(dtype)))
         if dtype.kind in "biu":
-            sources.update(dict.fromkeys(tallies(dtype)))
-        sources.update(dict.fromkeys(multichunks(dtype)))
+            sources.update(dict.fromkeys(tallies(dtype, _H200)))
+        sources.update(dict.fromkeys(multichunks(dtype, _H200)))
         sources.update(dict.fromkeys(transposes(dtype)))
         sources.update(dict.fromkeys(windows(dtype)))
         if dtype.kind == "b" or dtype in matmul.DTYPES:
@@ -198,5 +196,4 @@ def everything() -> list[str]:
     sources.update(dict.fromkeys(all_scans()))
     sources.update(dict.fromkeys(gaps()))
     sources.update(dict.fromkeys(selections()))
-    sources.update(dict.fromkeys(distinct.programs()))
     return list(sources)

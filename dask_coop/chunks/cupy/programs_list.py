@@ -33,10 +33,10 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.cuda.devices import Device, usual
+from dask_coop.cuda.programs import custom as custom_monoid
+from dask_coop.cuda.programs import grouped as by_group
 from dask_coop.cuda.programs import (
-    bin_index,
     histogram,
-    many_groups,
     matmul,
     matmul_int8,
     multichunk,
@@ -46,8 +46,6 @@ from dask_coop.cuda.programs import (
     transpose,
     window,
 )
-from dask_coop.cuda.programs import custom as custom_monoid
-from dask_coop.cuda.programs import grouped as by_group
 from dask_coop.cuda.programs.base import CTYPES, Functor, ctype
 
 _H200 = usual("sm_90")
@@ -163,24 +161,24 @@ def extremes(op: Operation) -> tuple[str, str]:
     """Return the C++ name of the keys of extrema, and the program that makes elements of them."""
     most = op.monoid in (MAX, NANMAX, ARGMAX)
     keeps_nan = op.element.kind == "f" and op.monoid not in (NANMIN, NANMAX) and not op.skipna
-    keys = many_groups.key(op.element, most, keeps_nan, op.monoid.positional)
+    keys = by_group.key(op.element, most, keeps_nan, op.monoid.positional)
     value = replace(op, monoid=MAX if most else MIN) if op.monoid.positional else op
-    return keys, many_groups.settle_extremes(op.element, keys, functor(value))
+    return keys, by_group.settle_extremes(op.element, keys, functor(value))
 
 
 def all_of_many_groups(dtype: np.dtype[Any]) -> Iterator[str]:
     """Yield what reductions of many groups can launch for elements of `dtype`."""
-    yield from (many_groups.deal(dtype), many_groups.add(dtype))
-    yield many_groups.settle(accumulator(dtype))
+    yield from (by_group.deal(dtype), by_group.add(dtype))
+    yield by_group.settle(accumulator(dtype))
     if dtype.kind == "f":
-        yield many_groups.largest(dtype)
+        yield by_group.largest(dtype)
     for monoid in (MIN, NANMAX, ARGMAX):
         if dtype.kind in monoid.kinds:
             keys, settle = extremes(bind(monoid, dtype, monoid.output(dtype), monoid.name))
-            yield from (many_groups.extremes(dtype, keys, v) for v in (1, 4))
-            yield from (many_groups.extremes_of_lists(dtype, keys), settle)
+            yield from (by_group.extremes(dtype, keys, v) for v in (1, 4))
+            yield from (by_group.extremes_of_lists(dtype, keys), settle)
             if monoid.positional:
-                yield from (many_groups.find(dtype, keys, v) for v in (1, 4))
+                yield from (by_group.find_extremes(dtype, keys, v) for v in (1, 4))
 
 
 def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:
@@ -229,12 +227,10 @@ def scans(
 
 
 def named_scans(op: Operation) -> Iterator[str]:
-    """Yield what `scan_lines` launches besides for strategies that it does not choose itself."""
+    """Yield what `scan_lines` launches besides where the user names a strategy."""
     of = scanned(op)
     spine = scan.of_states(of)
     yield from (scan.upsweep(spine), scan.fan(of), scan.fan(spine), scan.cooperative(of))
-    if op.element.kind in "biu":
-        yield scan.lookback(of)
 
 
 def segmented_scans(op: Operation, exclusive: bool = False, reverse: bool = False) -> Iterator[str]:
@@ -307,7 +303,7 @@ _SCANNED = {
 }
 
 
-def histograms(samples: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
+def histograms(samples: np.dtype[Any], gpu: Device) -> Iterator[str]:
     """Yield what `histogram` can launch for samples of that dtype, and its common weights."""
     samples = np.dtype("u1") if samples.kind == "b" else samples
     for find in digits(samples):
@@ -320,7 +316,7 @@ def histograms(samples: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
             yield from counts(find)
             if gpu.hopper:
                 yield histogram.distributed(find)
-            yield from (bin_index.locate(find, np.dtype(index)) for index in ("u4", "i8"))
+            yield from (histogram.locate(find, np.dtype(index)) for index in ("u4", "i8"))
         yield from weighs(find, _WEIGHTS)
     yield from (histogram.largest(np.dtype(weight)) for weight in "efd")
     yield from (histogram.clear(), histogram.settle())
@@ -332,7 +328,7 @@ def digits(samples: np.dtype[Any]) -> list[histogram.Finder]:
     return [histogram.finder(kind, samples, samples) for kind in ("digit", "digits")]
 
 
-def tallies(integers: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
+def tallies(integers: np.dtype[Any], gpu: Device) -> Iterator[str]:
     """Yield what counts integers of that dtype, or bin indices, which are uint32."""
     integers = np.dtype("u1") if integers.kind == "b" else integers
     find = histogram.finder("unit", integers, integers)
@@ -385,7 +381,7 @@ def multichunk_scan(of: scan.Scan, gpu: Device) -> str:
 _FULLY_LISTED = tuple(map(np.dtype, ("i4", "f4", "c8")))
 
 
-def multichunks(dtype: np.dtype[Any], gpu: Device = _H200) -> Iterator[str]:
+def multichunks(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
     """Yield multi-chunk launches for elements of `dtype`.
 
     As in `all_scans` these are sums of every dtype, and of the rest some; and one histogram or two.
@@ -422,7 +418,7 @@ def transposes(dtype: np.dtype[Any]) -> Iterator[str]:
 
 
 def selections() -> Iterator[str]:
-    """Yield what selections from chunks can launch, by bins of some kinds."""
+    """Yield what selections, by bins of some kinds, and distinct elements can launch."""
     yield from select.programs()
     for dtype in map(np.dtype, CTYPES):
         for kind in ("above", "below") if dtype.kind in "iuf" else ():

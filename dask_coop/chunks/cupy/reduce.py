@@ -12,10 +12,11 @@ import numpy as np
 
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.cupy import programs_list
-from dask_coop.chunks.cupy.states import room_for
+from dask_coop.chunks.cupy.arrays import room_for
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import reduce as programs
+from dask_coop.cuda.programs import scan as scans
 from dask_coop.cuda.programs.base import Functor
 
 Array = Any
@@ -49,6 +50,9 @@ _ROW_COSTS, _COLUMN_COSTS = (1 << 13, 0.04), (1 << 15, 0.0)
 
 #: The fewest rows of strided lines that a thread takes, and the bytes of a row that a block takes.
 _ROWS, _ROW_BYTES = 16, 512
+
+#: The fewest rows of a tile of strided lines, where their order counts.
+_TILE_ROWS = 32
 
 
 def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
@@ -242,3 +246,41 @@ def tiles_of(blocks: int, most: int) -> int:
     """Return into how many tiles to cut lines that alone would make `blocks` blocks."""
     busy = _slots(_BLOCKS)
     return max(1, min(-(-busy // max(1, blocks)), most))
+
+
+def reduce_in_order(op: Operation, x: Array, shape: Shape) -> Array:
+    """Reduce `x`, seen as (outer, n, inner), over n; return the states as bytes, on the GPU."""
+    scan, layout = programs_list.scanned(op), programs_list.layout(op)
+    if shape[0] * shape[2] == 0:
+        return cupy.empty(0, "u1")
+    states, left = _reduce_tiles(scan, layout, x, shape)
+    while left[1] > 1:
+        states, left = _reduce_tiles(scans.of_states(scan), layout, states, left)
+    return states
+
+
+def _reduce_tiles(
+    scan: scans.Scan, layout: np.dtype[Any], x: Array, shape: Shape
+) -> tuple[Array, Shape]:
+    """Reduce tiles of lines; return their states, and their shape as lines of tiles."""
+    outer, n, inner = shape
+    threads, line_bytes = scans.THREADS, n * scan.element_bytes
+    if inner > 1:
+        # A thread takes a column of a tile, so few columns make many tiles.
+        busy = threads * tiles_of(1, n)
+        tiles = max(1, min(busy // (outer * inner), n // _TILE_ROWS))
+    else:
+        tiles = tiles_of(outer, line_bytes // TILE_BYTES)
+    states = room_for(outer * tiles * inner, layout)
+    at = states.data.ptr
+    if inner > 1:
+        columns = np.int64(outer), np.int64(n), np.int64(inner), np.int64(tiles)
+        blocks = -(-outer * tiles * inner // threads)
+        launch(scans.reduce_columns_in_order(scan), blocks, threads, x.data.ptr, at, 0, *columns)
+    else:
+        team = 32 if n <= scans.WARP_LINE else threads
+        blocks = -(-outer * tiles // (threads // team))
+        source = scans.rows(scan, team, write=False)
+        rows = np.int64(outer), np.int64(n), np.int64(tiles)
+        launch(source, blocks, threads, x.data.ptr, 0, 0, at, *rows)
+    return states, (outer, tiles, inner)

@@ -1,44 +1,25 @@
-"""Scans of CuPy chunks: picks a strategy of kernel_scan.cuh and its neighbours.
-
-======================== ======= =================================================================
-strategy                 traffic lines
-======================== ======= =================================================================
-``"single-pass"``        2N      contiguous, shared by all blocks of a GPU with Device.hopper
-``"look-back"``          2N      contiguous, of integers: its order of sums is not fixed
-``"lines"``              2N      whole: contiguous ones by a warp or a block, 32 strided ones a warp
-``"two-level"``          3N      cut into a fixed number of tiles: three launches
-``"cooperative"``        3N      contiguous; the same in one cooperative launch
-``"reduce-then-scan"``   3N      contiguous, cut into tiles of a fixed length, recursively
-``"scan-then-fan"``      4N      contiguous, cut into tiles of a fixed length, recursively
-======================== ======= =================================================================
-"""
+"""Scans of CuPy chunks, by the strategies of `algebra/strategies.py`, which `_STRATEGIES` runs."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
 from dask_coop.algebra.operation import Operation
+from dask_coop.algebra.strategies import AUTO, MULTICHUNK, refusal
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.chunks.cupy.reduce import TILE_BYTES, Shape, tiles_of
 from dask_coop.cuda.devices import Device, device
 from dask_coop.cuda.launch import launch, prepare
 from dask_coop.cuda.programs import scan as programs
+from dask_coop.cuda.team import most_blocks
 
 Array = Any
-
-STRATEGIES = (
-    "single-pass",
-    "look-back",
-    "lines",
-    "two-level",
-    "cooperative",
-    "reduce-then-scan",
-    "scan-then-fan",
-)
 
 #: The most tiles of a strided line: one thread scans their states.
 _COLUMN_TILES = 4096
@@ -64,9 +45,8 @@ def scan_lines(
     exclusive: bool = False,
     reverse: bool = False,
     segments: Array | None = None,
-    strategy: str | None = None,
 ) -> None:
-    """Scan `x`, seen as (outer, n, inner), along n into `y`.
+    """Scan `x`, seen as (outer, n, inner), along n into `y`, by the strategy of the operation.
 
     Parameters
     ----------
@@ -85,14 +65,11 @@ def scan_lines(
     segments : cupy.ndarray, optional
         Bool, contiguous, as many as elements: whether a segment begins there, so that the scan
         restarts from nothing. In a reverse scan that is the element which is scanned first.
-    strategy : str, optional
-        One of `STRATEGIES`; by default the one that is fastest for the shape. Segments take "lines"
-        and, contiguous ones, "two-level".
 
     Raises
     ------
     ValueError
-        If the strategy is none of these, or not for this GPU, dtype or axis.
+        If the strategy is not for this GPU, operation or axis.
     """
     gpu = device(cupy.cuda.runtime.getDevice())
     scan = programs_list.scanned(op, exclusive, reverse)
@@ -107,32 +84,12 @@ def scan_lines(
             base[:, :plain] = given
     start = base.data.ptr if base is not None else 0
     lines = _Lines(scan, x.data.ptr, y.data.ptr, start, shape, heads)
-    if strategy is None:
+    strategy = op.strategy
+    if strategy == AUTO:
         strategy = _choose(gpu, lines)
-    elif reason := _objection(gpu, op, shape, strategy, scan.flagged):
-        raise ValueError(f"strategy {strategy!r} {reason}")
-    outer, n, inner = shape
-    match strategy:
-        case "single-pass":
-            _waves(gpu, lines, shared=True)
-        case "look-back":
-            _look_back(lines)
-        case "lines" if inner > 1:
-            _cut_columns(gpu, lines, 1)
-        case "lines":
-            _rows(gpu, lines)
-        case "cooperative":
-            _cooperative(gpu, lines)
-        case "scan-then-fan":
-            _scan_then_fan(lines)
-        case "reduce-then-scan":
-            _cut_rows(lines, -(-n // _TILE))
-        case _ if inner > 1:
-            blocks = outer * -(-inner // programs.STREAM_WIDTHS[0])
-            tiles = _BLOCKS * gpu.processors // blocks
-            _cut_columns(gpu, lines, max(1, min(tiles, n // _RING_ROWS, _COLUMN_TILES)))
-        case _:
-            _cut_rows(lines, tiles_of(outer, n * scan.element_bytes // TILE_BYTES))
+    elif reason := _objection(gpu, op, lines, strategy):
+        raise refusal("scan", strategy, reason)
+    _STRATEGIES[strategy].run(gpu, lines)
 
 
 def reduce_segments(op: Operation, x: Array, heads: Array, shape: Shape, reverse: bool) -> Array:
@@ -186,22 +143,21 @@ class _Lines:
         return scan.is_bulk and all(offset % 16 == 0 for offset in offsets)
 
 
-def _objection(
-    gpu: Device, op: Operation, shape: Shape, strategy: str, flagged: bool = False
-) -> str:
-    """Say why a strategy can't be had; "" if it can."""
-    if strategy not in STRATEGIES:
-        return f"is none of {', '.join(STRATEGIES)}"
-    if shape[2] > 1 and strategy not in ("lines", "two-level"):
+def _objection(gpu: Device, op: Operation, lines: _Lines, strategy: str) -> str:
+    """Say why a strategy does not apply; "" if it does."""
+    if strategy == MULTICHUNK:
+        return "takes the chunks of a Node or a collective together, not one by one"
+    row = _STRATEGIES[strategy]
+    if lines.inner > 1 and not row.strided:
         return "is for the last axis of a chunk"
-    if not op.monoid.commutative and strategy in ("look-back", "cooperative", "scan-then-fan"):
+    if not (op.monoid.commutative or row.ordered):
         return "does not keep the order of states"
-    if flagged and strategy not in (("lines", "two-level") if shape[2] == 1 else ("lines",)):
+    if lines.scan.flagged and not (row.flagged if lines.inner == 1 else strategy == "lines"):
         return "does not take segments"
-    if strategy == "single-pass" and not gpu.hopper:
+    if row.bulk and not gpu.hopper:
         return f"needs compute capability 9.0, and this GPU is {gpu.arch}"
-    if strategy == "look-back" and op.element.kind not in "biu":
-        return f"would not give the same {op.output} results on every run"
+    if row.bulk and not lines.scan.is_bulk:
+        return f"does not take states of {lines.scan.state_bytes} bytes"
     return ""
 
 
@@ -272,16 +228,11 @@ def _cleared(words: int) -> Array:
     return room
 
 
-def _look_back(lines: _Lines) -> None:
-    blocks = lines.outer * -(-lines.n // lines.scan.tile)
-    board = _cleared(blocks * programs.tagged_words(lines.scan.state_bytes) + 1)
-    source = programs.lookback(lines.scan)
-    lines.launch(source, blocks, programs.THREADS, np.int64(lines.n), board.data.ptr)
-
-
-def _rows(gpu: Device, lines: _Lines) -> None:
-    """Scan whole contiguous lines."""
-    if lines.scan.flagged:
+def _whole(gpu: Device, lines: _Lines) -> None:
+    """Scan whole lines."""
+    if lines.inner > 1:
+        _cut_columns(gpu, lines, 1)
+    elif lines.scan.flagged:
         _cut_rows(lines, 1)
     elif lines.n > programs.WARP_LINE and gpu.hopper and lines.is_bulk:
         _waves(gpu, lines, shared=False)
@@ -291,6 +242,21 @@ def _rows(gpu: Device, lines: _Lines) -> None:
         lines.launch(programs.short_rows(lines.scan), blocks, programs.THREADS, *sizes)
     else:
         _cut_rows(lines, 1)
+
+
+def _two_level(gpu: Device, lines: _Lines) -> None:
+    """Scan lines by as many tiles as fill the GPU."""
+    outer, n, inner = lines.outer, lines.n, lines.inner
+    if inner == 1:
+        return _cut_rows(lines, tiles_of(outer, n * lines.scan.element_bytes // TILE_BYTES))
+    blocks = outer * -(-inner // programs.STREAM_WIDTHS[0])
+    tiles = _BLOCKS * gpu.processors // blocks
+    return _cut_columns(gpu, lines, max(1, min(tiles, n // _RING_ROWS, _COLUMN_TILES)))
+
+
+def _reduce_then_scan(gpu: Device, lines: _Lines) -> None:
+    """Scan contiguous lines by tiles of a fixed length, and their totals in the same way."""
+    _cut_rows(lines, -(-lines.n // _TILE))
 
 
 def _cut_rows(lines: _Lines, tiles: int) -> None:
@@ -328,7 +294,8 @@ def _spine(lines: _Lines, states: int, tiles: int) -> None:
     _cut_rows(spine, 1 if tiles <= _SPINE else -(-tiles // _TILE))
 
 
-def _scan_then_fan(lines: _Lines) -> None:
+def _scan_then_fan(gpu: Device, lines: _Lines) -> None:
+    """Scan tiles of contiguous lines, scan their totals, and add these to the results."""
     threads, tiles = programs.THREADS, -(-lines.n // _TILE)
     if tiles == 1:
         return _cut_rows(lines, 1)
@@ -338,20 +305,26 @@ def _scan_then_fan(lines: _Lines) -> None:
     source = programs.rows(lines.scan, threads)
     launch(source, blocks, threads, lines.x, lines.y, 0, at, *sizes)
     spine = programs.of_states(lines.scan)
-    _scan_then_fan(_Lines(spine, at, at, lines.base, (lines.outer, tiles, 1)))
+    _scan_then_fan(gpu, _Lines(spine, at, at, lines.base, (lines.outer, tiles, 1)))
     fan = programs.fan(lines.scan)
     return launch(fan, blocks, threads, lines.x, lines.y, at, np.int64(lines.n), np.int64(tiles))
 
 
 def _cooperative(gpu: Device, lines: _Lines) -> None:
-    slots = gpu.processors * programs.COOPERATIVE_BLOCKS
+    """Scan contiguous lines by two levels in one launch, with a barrier of the grid between."""
+    source, ordinal = programs.cooperative(lines.scan), cupy.cuda.runtime.getDevice()
+    # All blocks must run at a time, and GPUs with little shared memory take fewer.
+    slots = min(
+        gpu.processors * programs.COOPERATIVE_BLOCKS,
+        most_blocks(source, (ordinal,), programs.THREADS, 0),
+    )
     if lines.outer > slots:
         return _cut_rows(lines, 1)
     tiles = max(1, min(slots // lines.outer, -(-lines.n // _TILE)))
     states = lines.states(tiles)
     arrived = cupy.zeros(1, "u4")
     return lines.launch(
-        programs.cooperative(lines.scan),
+        source,
         lines.outer * tiles,
         programs.THREADS,
         states.data.ptr,
@@ -415,3 +388,34 @@ def _width(gpu: Device, tiles: int, inner: int) -> int:
         if tiles * -(-inner // width) >= _FEW_BLOCKS * gpu.processors:
             return width
     return programs.STREAM_WIDTHS[-1]
+
+
+class _Strategy(NamedTuple):
+    """A strategy, and where it applies.
+
+    Attributes
+    ----------
+    run : callable
+        Scans lines on a GPU.
+    strided, ordered, flagged : bool
+        Whether it takes strided lines, keeps the order of states, and takes contiguous lines with
+        segments.
+    bulk : bool
+        Whether the bulk copy engine moves its elements.
+    """
+
+    run: Callable[[Device, _Lines], None]
+    strided: bool = False
+    ordered: bool = True
+    flagged: bool = False
+    bulk: bool = False
+
+
+_STRATEGIES = {
+    "lines": _Strategy(_whole, strided=True, flagged=True),
+    "single-pass": _Strategy(partial(_waves, shared=True), bulk=True),
+    "two-level": _Strategy(_two_level, strided=True, flagged=True),
+    "cooperative": _Strategy(_cooperative, ordered=False),
+    "reduce-then-scan": _Strategy(_reduce_then_scan),
+    "scan-then-fan": _Strategy(_scan_then_fan, ordered=False),
+}

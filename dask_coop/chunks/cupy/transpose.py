@@ -1,13 +1,4 @@
-"""Transposed copies of CuPy chunks, by kernel_transpose.cuh.
-
-============ ======================================================================================
-strategy     for
-============ ======================================================================================
-``"tiles"``  two long axes that are exchanged: the last one of the copy and the contiguous one
-``"rows"``   contiguous rows of many words that stay rows
-``"boxes"``  all else: short axes, short rows, strided elements
-============ ======================================================================================
-"""
+"""Transposed copies of CuPy chunks, by kernel_transpose.cuh."""
 
 from __future__ import annotations
 
@@ -16,15 +7,14 @@ from typing import Any
 
 import cupy
 
+from dask_coop.algebra.strategies import AUTO, refusal
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import transpose as programs
 
 Array = Any
 
-STRATEGIES = programs.STRATEGIES
 
-
-def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str | None = None) -> Array:
+def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO) -> Array:
     """Return a copy of the chunk `x` in C order, with its axes in another order.
 
     Parameters
@@ -33,8 +23,8 @@ def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str | None 
         Of any strides.
     axes : sequence of int, optional
         ``result.shape == tuple(x.shape[axis] for axis in axes)``; by default the axes reversed.
-    strategy : str, optional
-        One of `STRATEGIES`, instead of the one that suits.
+    strategy : str
+        "auto", or a name of `algebra.strategies.TRANSPOSE`.
 
     Raises
     ------
@@ -45,7 +35,12 @@ def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str | None 
         view = x.transpose(axes)
         result = cupy.empty(view.shape, x.dtype)
         starts = (x.data.ptr, result.data.ptr)
-        for step in programs.plan(view.shape, view.strides, x.itemsize, starts, strategy):
+        named = None if strategy == AUTO else strategy
+        try:
+            steps = [*programs.plan(view.shape, view.strides, x.itemsize, starts, named)]
+        except programs.DoesNotApply as error:
+            raise refusal("transpose", strategy, str(error)) from None
+        for step in steps:
             addresses = (start + offset for start, offset in zip(starts, step.offsets, strict=True))
             launch(step.source, step.blocks, step.threads, *addresses, *step.arguments)
         return result

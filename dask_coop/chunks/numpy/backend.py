@@ -12,6 +12,7 @@ from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
+from dask_coop.algebra.strategies import AUTO
 from dask_coop.chunks import ChunkBackend, reproducible_histogram
 from dask_coop.chunks.files import Direct
 from dask_coop.chunks.numpy import custom as custom_monoid
@@ -130,7 +131,7 @@ def digitize(x: Array, steps: Steps) -> Array:
     return histograms.locate(x.view("u1") if x.dtype.kind == "b" else x, steps)
 
 
-def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
+def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO) -> Array:
     """Return a copy of the chunk `x` in C order, with its axes in another order."""
     return np.array(np.transpose(x, axes), order="C")
 

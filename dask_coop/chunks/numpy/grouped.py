@@ -35,10 +35,10 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
-from dask_coop.chunks.blocks import blocks
 from dask_coop.chunks.numpy.lines import aligned, find_layout, flatten, read_only
 from dask_coop.chunks.numpy.loop_table import loops, loops_for
 from dask_coop.chunks.numpy.reduce import lift
+from dask_coop.chunks.states import boxes
 
 Array = np.ndarray[Any, Any]
 
@@ -283,7 +283,7 @@ def _sorted(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[St
     groups, lengths = np.unique(flat[order], return_counts=True)
     if not x.size or not order.size:
         return states
-    for at in blocks(kept, max(1, _BLOCK // order.size)):
+    for at in boxes(kept, max(1, _BLOCK // order.size)):
         block = x[at]
         part = block.reshape(*block.shape[: len(kept)], flat.size)[..., order]
         for op, state in zip(ops, states, strict=True):

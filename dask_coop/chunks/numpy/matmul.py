@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.semirings import OR_AND, PLUS_TIMES, SEMIRINGS, Semiring
+from dask_coop.algebra.strategies import AUTO
 
 Array = np.ndarray[Any, Any]
 
@@ -14,7 +15,7 @@ Array = np.ndarray[Any, Any]
 _PRODUCT_SIZE = 1 << 15
 
 
-def matmul(a: Array, b: Array, semiring: str = "plus_times") -> Array:
+def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUTO) -> Array:
     """Return the product of two chunks over a semiring, shaped as np.matmul's."""
     ring = SEMIRINGS[semiring]
     dtype = ring.dtype(a.dtype, b.dtype)

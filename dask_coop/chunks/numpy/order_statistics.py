@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.blocks import blocks
+from dask_coop.chunks.states import boxes
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +45,7 @@ def order_statistics(x: Array, axes: tuple[int, ...], ranks: Array) -> tuple[Arr
     shape = [x.shape[d] for d in kept]
     values = np.empty((ranks.shape[1], *shape), x.dtype)
     counts = np.empty(shape, "i8")
-    for at in blocks(counts.shape, _room(lines, len(kept))):
+    for at in boxes(counts.shape, _room(lines, len(kept))):
         block = _load(lines[at], len(kept))
         found, counted = _select(block, ranks, x.dtype.kind)
         values[(slice(None), *at)] = _unload(found, x.dtype).T.reshape(-1, *counts[at].shape)

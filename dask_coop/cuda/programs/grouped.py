@@ -1,4 +1,4 @@
-"""The reductions by group: programs of kernel_grouped.cuh."""
+"""Reductions by group: programs of kernel_grouped.cuh, of many groups kernel_group_*.cuh."""
 
 from __future__ import annotations
 
@@ -190,3 +190,133 @@ entry({x}{parameters}, {pointers}) {{
   {call}
 }}
 """
+
+
+#: Threads of a block that deals elements to buckets, and elements of each.
+DEAL_THREADS, DEAL_ITEMS = 512, 16
+
+#: Threads of a block that takes a bucket, and of one that settles; the groups of a bucket.
+BUCKET_THREADS, SETTLE_THREADS, BUCKET = 1024, 256, 1 << 14
+
+#: The most groups of buckets.
+MOST_GROUPS = BUCKET * BUCKET_THREADS
+
+#: The words of global memory for what is added apart, a group.
+APART_WORDS = 5
+
+_LISTS = (
+    "const unsigned short* lows, const T* values, const unsigned* extents, const unsigned* sizes,"
+    " int buckets, i64 tiles, int groups"
+)
+_PASSED = f"lows, values, extents, sizes, buckets, tiles, {DEAL_THREADS * DEAL_ITEMS}, groups"
+
+
+@cache
+def deal(element: np.dtype[Any]) -> str:
+    """Return the partition of elements and their codes into lists a bucket."""
+    return f"""{_begin("lists", element, f"{DEAL_THREADS}, 2")}
+entry(const T* x, const int* codes, i64 size, int groups, unsigned short* lows, T* values,
+      unsigned* extents, unsigned* sizes, int buckets, int copies, int* exponent) {{
+  deal_groups<T, {DEAL_THREADS}, {DEAL_ITEMS}>(x, codes, size, groups, lows, values, extents, sizes,
+                                               buckets, copies, exponent);
+}}
+"""
+
+
+def deal_shared_bytes(element: np.dtype[Any], counters: int) -> int:
+    """Return the shared memory of a block of `deal`."""
+    return DEAL_THREADS * DEAL_ITEMS * (2 + element.itemsize) + 4 * (counters + 2) + 256
+
+
+def lists_shared_bytes(words: int) -> int:
+    """Return the shared memory of a block that takes a bucket, of so many words a group."""
+    return BUCKET * 4 * words + 256
+
+
+@cache
+def largest(element: np.dtype[Any]) -> str:
+    """Return the search for the exponent of the largest element."""
+    return f"""{_begin("sums", element)}
+entry(const T* x, i64 size, int* exponent) {{
+  largest_element<T, {BUCKET_THREADS}>(x, size, exponent);
+}}
+"""
+
+
+@cache
+def add(element: np.dtype[Any]) -> str:
+    """Return the sums of the lists that `deal` makes."""
+    return f"""{_begin("sums", element, f"{BUCKET_THREADS}, 1")}
+entry({_LISTS}, const int* exponent, double* table, u64* high, u64* low, u64* apart) {{
+  SumTable<T> sums(table, high, low, apart, exponent);
+  reduce_lists<T, SumTable<T>, {BUCKET_THREADS}>({_PASSED}, sums);
+}}
+"""
+
+
+@cache
+def settle(total: np.dtype[Any]) -> str:
+    """Return the step that makes sums of their words."""
+    return f"""#include "kernel_group_sums.cuh"
+using namespace coop;
+extern "C" __global__ void __launch_bounds__({SETTLE_THREADS})
+entry({"double" if total.kind == "f" else "u64"}* table, const u64* high, const u64* low,
+      const u64* apart, const int* exponent, int groups) {{
+  settle_groups(table, high, low, apart, exponent, groups);
+}}
+"""
+
+
+def key(element: np.dtype[Any], most: bool, keeps_nan: bool, one_zero: bool) -> str:
+    """Return the C++ name of the keys of the least or the largest element."""
+    flags = most, keeps_nan, one_zero
+    return f"ExtremeKey<{ctype(element)}, {', '.join(str(flag).lower() for flag in flags)}>"
+
+
+@cache
+def extremes(element: np.dtype[Any], of: str, v: int) -> str:
+    """Return extrema in one read, by keys, in loads of `v` elements."""
+    return f"""{_begin("extremes", element, f"{BUCKET_THREADS}, 1")}
+entry(const T* x, const int* codes, i64 size, int groups, unsigned* table) {{
+  extremes_shared<T, {of}, {BUCKET_THREADS}, {v}, 4>(x, codes, size, groups, table);
+}}
+"""
+
+
+@cache
+def extremes_of_lists(element: np.dtype[Any], of: str) -> str:
+    """Return extrema of the lists that `deal` makes, by keys."""
+    table = f"ExtremeTable<T, {of}>"
+    return f"""{_begin("extremes", element, f"{BUCKET_THREADS}, 1")}
+entry({_LISTS}, unsigned* table) {{
+  {table} keys(table);
+  reduce_lists<T, {table}, {BUCKET_THREADS}>({_PASSED}, keys);
+}}
+"""
+
+
+@cache
+def find_extremes(element: np.dtype[Any], of: str, v: int) -> str:
+    """Return where the first elements with the keys of their groups are, in loads of `v`."""
+    return f"""{_begin("extremes", element, f"{BUCKET_THREADS}, 1")}
+entry(const T* x, const int* codes, i64 size, int groups, const unsigned* table, i64* indices) {{
+  find_extremes<T, {of}, {BUCKET_THREADS}, {v}, 4>(x, codes, size, groups, table, indices);
+}}
+"""
+
+
+@cache
+def settle_extremes(element: np.dtype[Any], of: str, functor: Functor) -> str:
+    """Return the step that makes elements of keys; the functor says what is of no element."""
+    return f"""{_begin("extremes", element, f"{SETTLE_THREADS}")}
+entry(const unsigned* table, T* out, int groups) {{
+  settle_extremes<T, {of}, {functor}>(table, out, groups);
+}}
+"""
+
+
+def _begin(header: str, element: np.dtype[Any], bounds: str = f"{BUCKET_THREADS}") -> str:
+    return f"""#include "kernel_group_{header}.cuh"
+using namespace coop;
+using T = {ctype(element)};
+extern "C" __global__ void __launch_bounds__({bounds})"""

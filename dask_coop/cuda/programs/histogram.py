@@ -291,3 +291,23 @@ entry(const T* x, i64 size, {find.parameters}, {parameters}) {{
   {call}
 }}
 """
+
+
+#: For bin indices: threads of a block, blocks of a multiprocessor, samples that a thread takes.
+INDEX_THREADS, INDEX_BLOCKS, INDEX_UNROLL = 512, 2, 4
+
+
+@cache
+def locate(find: Finder, index: np.dtype[Any]) -> str:
+    """Return the program that writes offsets as integers of the dtype `index`."""
+    integer = ctype(index)
+    numbering = "Numbering{under, over, missing, origin, stride, bool(closed)}"
+    call = f"locate<E, {integer}, T, B, {INDEX_THREADS}, {INDEX_UNROLL}>"
+    return unit(
+        "kernel_histogram_index.cuh",
+        find,
+        "i64 under, i64 over, i64 missing, i64 origin, i64 stride, int closed, i64 count, "
+        f"i64 length, i64 distance, {integer}* index",
+        f"{call}(x, size, bins, {numbering}, count, length, distance, index);",
+        f"{INDEX_THREADS}, {INDEX_BLOCKS}",
+    )

@@ -1,8 +1,4 @@
-"""Multi-chunk launches: programs of kernel_multichunk.cuh, kernel_multichunk_histogram.cuh.
-
-With `multi_grid` a program waits at CUDA's multi_grid_group instead of the flags of barrier.cuh,
-and has to be linked with the device runtime.
-"""
+"""Multi-chunk launches: programs of kernel_multichunk.cuh, kernel_multichunk_histogram.cuh."""
 
 from __future__ import annotations
 
@@ -51,11 +47,9 @@ _REST = "M::State* states, M::State* const* of_chunks"
 
 
 @cache
-def reduce(
-    functor: Functor, element: np.dtype[Any], state: np.dtype[Any], multi_grid: bool = False
-) -> str:
+def reduce(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
     """Return the reduction of an array of several chunks."""
-    return f"""{_head(multi_grid)}
+    return f"""{_head()}
 {functor.definition}using M = {functor};
 using T = {ctype(element)};
 static_assert(sizeof(M::State) == {state.itemsize}, "Python and CUDA disagree on a state");
@@ -69,7 +63,7 @@ entry(Work<T, T> work, const __grid_constant__ Peers peers, unsigned epoch,
 
 
 @cache
-def scan(of: Scan, tuning: Waves | None, multi_grid: bool = False) -> str:
+def scan(of: Scan, tuning: Waves | None) -> str:
     """Return the scan of an array of several chunks, by the bulk copy engine if tuned.
 
     Its last argument is `UP`, `DOWN`, or both.
@@ -82,7 +76,7 @@ def scan(of: Scan, tuning: Waves | None, multi_grid: bool = False) -> str:
         numbers = f"{tuning.warps}, {tuning.items}, {tuning.stages}, {tuning.ahead}, {of.flags}"
         shared = waves_shared_bytes(of, tuning)
         call = f"multichunk_scan_waves<T, M, R, {numbers}, {_LOADS}, {shared}>"
-    return f"""{_head(multi_grid)}
+    return f"""{_head()}
 {of.functor.definition}using M = {of.functor};
 using T = {of.element};
 using R = {of.result};
@@ -96,11 +90,11 @@ entry(Work<T, R> work, const __grid_constant__ Peers peers, unsigned epoch,
 
 
 @cache
-def histogram(find: histograms.Finder, packed: bool, multi_grid: bool = False) -> str:
+def histogram(find: histograms.Finder, packed: bool) -> str:
     """Return the histogram of an array of several chunks."""
     counters = "PackedCounters" if packed else "Counters"
     numbers = f"{histograms.THREADS}, {max(1, find.unroll - packed)}"
-    return f"""{_head(multi_grid, "kernel_multichunk_histogram.cuh")}
+    return f"""{_head("kernel_multichunk_histogram.cuh")}
 using T = {find.element};
 using E = {find.edge};
 using B = {find.type};
@@ -136,21 +130,8 @@ def fit_counters(bins: int, shared_bytes: int, staged: int = 0) -> tuple[bool, i
     return None
 
 
-@cache
-def barriers(multi_grid: bool = False) -> str:
-    """Return barriers in a row, which count themselves and what they did not order."""
-    return f"""{_head(multi_grid)}
-extern "C" __global__ void __launch_bounds__({THREADS}, {BLOCKS})
-entry(unsigned rounds, unsigned* const* words, u64* out, const __grid_constant__ Peers peers,
-      unsigned epoch) {{
-  multichunk_barriers(rounds, words, out, peers, epoch);
-}}
-"""
-
-
-def _head(multi_grid: bool, header: str = "kernel_multichunk.cuh") -> str:
-    defined = "#define COOP_MULTI_GRID\n" * multi_grid
-    return f"""{defined}#include "{header}"
+def _head(header: str = "kernel_multichunk.cuh") -> str:
+    return f"""#include "{header}"
 using namespace coop;
 static_assert(sizeof(Peers) == {PEERS.itemsize}, "Python and CUDA disagree on Peers");
 static_assert(sizeof(Work<int, int>) == {WORK.itemsize}, "Python and CUDA disagree on Work");"""

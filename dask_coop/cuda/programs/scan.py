@@ -273,19 +273,6 @@ def _stream_rows(scan: Scan) -> int:
 
 
 @cache
-def lookback(scan: Scan) -> str:
-    """Return the scan of contiguous lines in one pass by decoupled look-back."""
-    call = f"scan_lookback<T, M, R, {THREADS}, {scan.items}, {scan.flags}>"
-    return _unit(
-        "kernel_scan_lookback.cuh",
-        scan,
-        str(THREADS),
-        "i64 n, u64* board",
-        f"{call}(x, y, base, n, board);",
-    )
-
-
-@cache
 def rows(scan: Scan, team: int, write: bool = True) -> str:
     """Return the scan of contiguous lines, or tiles of them, by teams of `team` threads.
 

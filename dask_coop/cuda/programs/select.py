@@ -1,4 +1,4 @@
-"""What masks, bins and zeros select: programs of kernel_select.cuh."""
+"""Selected and distinct elements: programs of kernel_select.cuh, _collect.cuh and _distinct.cuh."""
 
 from __future__ import annotations
 
@@ -110,10 +110,99 @@ entry(const T* x, i64 size, {parameters}, i64 tile, unsigned room, T* out, u64 c
 """
 
 
+#: Threads of a block that deals keys, and bytes of the elements of each.
+DEAL_THREADS, _DEAL_BYTES = 512, 64
+
+#: Threads of a block that counts keys, whose table takes all the memory of a multiprocessor.
+COUNT_THREADS = 1024
+
+#: The dtypes of elements that have programs.
+DISTINCT_DTYPES = tuple(map(np.dtype, ("i4", "u4", "f4", "i8", "u8", "f8")))
+
+
+def dealt_tile(dtype: np.dtype[Any]) -> int:
+    """Return how many elements are dealt at a time."""
+    return DEAL_THREADS * _DEAL_BYTES // dtype.itemsize
+
+
+def vectors_of(dtype: np.dtype[Any], buckets: int) -> int:
+    """Return how many vectors of 16 bytes the lists of a tile take at most."""
+    return dealt_tile(dtype) * dtype.itemsize // 16 + buckets
+
+
+def table_bytes(dtype: np.dtype[Any], slots: int) -> int:
+    """Return the shared memory of a table and of the keys that wait."""
+    return _head_bytes(dtype) + slots * (dtype.itemsize + 4)
+
+
+def slots_in(dtype: np.dtype[Any], nbytes: int) -> int:
+    """Return how many slots a table has in so many bytes of shared memory."""
+    return (nbytes - _head_bytes(dtype)) // (dtype.itemsize + 4)
+
+
+def _head_bytes(dtype: np.dtype[Any]) -> int:
+    # For each warp the keys of a vector a lane and of one more lane each, and where they look next.
+    waiting = (16 // dtype.itemsize + 1) * COUNT_THREADS
+    return 256 + waiting * (dtype.itemsize + 4)
+
+
+@cache
+def deal(dtype: np.dtype[Any]) -> str:
+    """Return the program that deals keys to buckets."""
+    call = f"deal_keys<T, {DEAL_THREADS}, {_DEAL_BYTES // dtype.itemsize}>"
+    return f"""#include "kernel_distinct.cuh"
+using namespace coop;
+using T = {_element(dtype)};
+using V = Vector<DistinctKey<T>::K, 16 / sizeof(T)>;
+extern "C" __global__ void __launch_bounds__({DEAL_THREADS}, 2)
+entry(const T* x, i64 size, int buckets, V* lists, unsigned* extents, unsigned* sizes) {{
+  {call}(x, size, buckets, lists, extents, sizes);
+}}
+"""
+
+
+@cache
+def count_lists(itemsize: int) -> str:
+    """Return the program that counts keys, of so many bytes, by buckets."""
+    call = f"count_keys<K, {COUNT_THREADS}>"
+    return f"""#include "kernel_distinct.cuh"
+using namespace coop;
+using K = {"u64" if itemsize == 8 else "unsigned"};
+using V = Vector<K, 16 / sizeof(K)>;
+extern "C" __global__ void __launch_bounds__({COUNT_THREADS}, 1)
+entry(const V* lists, const unsigned* extents, const unsigned* sizes, int buckets, i64 tiles,
+      int stride, unsigned slots, K* out, i64* counts, u64* found) {{
+  {call}(lists, extents, sizes, buckets, tiles, stride, slots, out, counts, found);
+}}
+"""
+
+
+@cache
+def count_elements(dtype: np.dtype[Any]) -> str:
+    """Return the program that counts elements without buckets."""
+    return f"""#include "kernel_distinct.cuh"
+using namespace coop;
+using T = {_element(dtype)};
+extern "C" __global__ void __launch_bounds__({COUNT_THREADS}, 1)
+entry(const T* x, i64 size, i64 share, unsigned slots, DistinctKey<T>::K* out, i64* counts,
+      u64* found) {{
+  count_elements<T, {COUNT_THREADS}>(x, size, share, slots, out, counts, found);
+}}
+"""
+
+
+def _element(dtype: np.dtype[Any]) -> str:
+    # Of integers the bits are the key.
+    return ctype(dtype if dtype.kind == "f" else np.dtype(f"u{dtype.itemsize}"))
+
+
 def programs() -> list[str]:
-    """Return what masks and zeros select by, of elements of any dtype."""
+    """Return what selects by masks and zeros, and counts distinct elements, of any dtype."""
     byte = np.dtype("u1")
     sources = [write(None, True), *(write(item, both) for item in SIZES for both in (False, True))]
     sources += [mark_nonzero(byte, tile_of(item)) for item in SIZES]
     sources += [mark_nonzero(np.dtype(name), tile_of(None)) for name in CTYPES]
+    sources += [count_lists(itemsize) for itemsize in (4, 8)]
+    for dtype in DISTINCT_DTYPES:
+        sources += [deal(dtype), count_elements(dtype)]
     return list(dict.fromkeys(sources))

@@ -20,13 +20,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-STRATEGIES = ("tiles", "boxes", "rows")
-
 #: Threads of a block that makes boxes or copies rows.
 THREADS = 256
 
 #: The numbers of batch axes that kernels are compiled for.
 BATCHES = (1, 3, 8)
+
+
+class DoesNotApply(ValueError):
+    """A kernel that was named does not make such a copy: the message says why."""
 
 
 class Tile(NamedTuple):
@@ -164,7 +166,7 @@ def plan(
 
     Raises
     ------
-    ValueError
+    DoesNotApply
         If the strategy does not apply to such an array.
     """
     if math.prod(shape) == 0:
@@ -233,10 +235,8 @@ def _launch(
         return _launch_rows(axes, size, group, offsets)
     if strategy == "boxes":
         return _launch_boxes(axes, size, group, offsets)
-    if strategy != "tiles":
-        raise ValueError(f"strategy must be one of {STRATEGIES}, got {strategy!r}")
     if not square:
-        raise ValueError("tiles need single words, and two axes of them, the input's contiguous")
+        raise DoesNotApply("needs two axes that are exchanged, the input's contiguous")
     starts = [
         (address + offset) // size for address, offset in zip(addresses, offsets, strict=True)
     ]
@@ -271,7 +271,7 @@ def _launch_tiles(
 def _launch_boxes(axes: list[Axis], size: int, group: int, offsets: tuple[int, int]) -> Launch:
     capacity = _CAPACITY[size]
     if group > capacity // 4:
-        raise ValueError(f"boxes need rows of at most {capacity // 4} words, got {group}")
+        raise DoesNotApply(f"needs rows of at most {capacity // 4} words, not {group}")
     # The fastest axes of either side, taken in turns, as long as there are three.
     by_source = sorted(axes, key=lambda axis: abs(axis.source))
     turns = itertools.chain.from_iterable(zip(by_source, reversed(axes), strict=True))

@@ -1,0 +1,328 @@
+"""What makes a function public: one decorator that knows what kind of function it is.
+
+From a call to its result::
+
+    keywords --> engine= --> Dask's kind of array --> the function --> a lazy result
+                    |                |                     |
+                    |                |               Refused: Dask's function of the same name
+                    |                expressions are lowered to graphs, and results raised again
+                    "collective": the same call with messages in the place of tasks, at once
+
+Of an array with xarray's labels it is the data that goes that way, and what comes back is labelled
+(`labelled`).
+
+What no chunk backend takes, such as objects and sparse chunks, is Dask's own: a function raises
+`Refused` when it finds out, and Dask's function of the same name is then called, unless the
+configuration's ``coop.fallback`` is "raise".
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial, wraps
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
+
+import dask.array as da
+import numpy as np
+from dask import compute
+from dask.array.core import handle_out
+from dask.base import is_dask_collection
+
+from dask_coop import chunks
+from dask_coop.api.call.fallback import dasks, fall_back, left_to_dask, remember
+from dask_coop.api.call.labelled import with_labels
+from dask_coop.api.call.planning import call_with_graphs, convert_parts, with_values
+from dask_coop.api.call.report import count, counted, is_inside, uncounted
+from dask_coop.api.call.results import Histogram, Histogram2D
+from dask_coop.api.call.units import with_units
+from dask_coop.errors import Declined, Incompatible, Refused, RefusedByDask, Silent
+from dask_coop.graph import config, executor
+from dask_coop.graph.transfer import copy_to_host
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: "auto" is what the configuration's ``coop.engine`` says, by default a lazy graph.
+Engine = Literal["auto", "collective"]
+
+ENGINES = get_args(Engine)
+
+#: What a public function is. Reductions, selections of elements and histograms return values where
+#: they run at once; scans return arrays, which stay on the cluster. What goes block by block is
+#: lazy, whatever the engine.
+Kind = Literal["reduction", "selection", "scan", "histogram", "blockwise"]
+
+#: What NumPy, xarray and PyTorch call the axes that a function works along.
+AXES = ("axis", "axes", "dim", "dims")
+
+#: What Dask's functions return as plain tuples.
+HISTOGRAMS: dict[str, type[Any]] = {
+    "histogram": Histogram,
+    "histogram2d": Histogram2D,
+    "histogramdd": Histogram,
+}
+
+#: The documented name, wherever this module stands.
+logger: logging.Logger = logging.getLogger("dask_coop.api.public")
+
+#: Takes the name of a function and the arguments of a call, and returns those that it is to have.
+Before = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+#: What `install` has every call go through, where its chunks are to be on GPUs.
+before: Before | None = None
+
+#: Public functions, and what builds their lazy results or raises `Refused`.
+_strict: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return what makes a function of arrays, with arrays of graphs for results, a public one.
+
+    Parameters
+    ----------
+    kind : {"reduction", "selection", "scan", "histogram", "blockwise"}
+        All but the last have a keyword `engine`, which their bodies don't see.
+    dask : bool
+        Whether Dask's function of the same name takes the chunks and dtypes that the function
+        refuses. Its first parameter is then the array, or a sequence of them where Dask's function
+        takes one. What Dask has no function for stays refused, and so do arguments that its
+        function does not know, unless they have their defaults; these go along where Dask's has
+        none. Reductions, selections and scans of bfloat16, which Dask would add up in bfloat16, are
+        then those of float32.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        name = function.__name__
+        strict: Callable[..., R] = partial(_build, function, kind, signature, dask)
+        build = partial(_build_or_pass, strict, name, signature) if dask else strict
+
+        @wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            check_keywords(name, signature.parameters, kwargs)
+            if kind == "blockwise":
+                return build(*args, **kwargs)
+            engine = kwargs.pop("engine", "auto")
+            if executor.is_decided() or _chosen(engine) == "auto":
+                return build(*args, **kwargs)
+            given = signature.bind(*args, **kwargs).arguments
+            if kind != "scan" and given.get("out") is not None:
+                raise ValueError(
+                    "out takes lazy results, and engine='collective' returns values; leave out off"
+                )
+            result = _run_at_once(build, name, *args, **kwargs)
+            computed: R = convert_parts(_in_memory, result) if kind == "scan" else _values(result)
+            return computed
+
+        function_of_all = with_labels(with_units(with_values(wrapper)), kind)
+        # What `install` puts in the place of Dask's function: lazy, and left to nobody.
+        _strict[function_of_all] = strict
+        return function_of_all
+
+    return decorate
+
+
+def check_keywords(name: str, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise TypeError if one of the keywords `given` is no parameter of the function `name`."""
+    if given.keys() <= parameters.keys():
+        return
+    wrong = next(key for key in given if key not in parameters)
+    meant = [key for key in parameters if wrong in AXES and key in AXES]
+    if meant := meant or get_close_matches(wrong, parameters, n=1):
+        instead = f"{meant[0]}=, not {wrong}="
+    else:
+        instead = ", ".join(parameters)
+    said = f"{name}() got an unexpected keyword argument {wrong!r}"
+    raise TypeError(f"{said}; {name} takes {instead}")
+
+
+def _chosen(engine: Any) -> str:
+    configured = config.get("coop.engine", *ENGINES)
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    return str(configured if engine == "auto" else engine)
+
+
+def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: Any) -> R:
+    """Call the public function `name` with messages for what would be tasks.
+
+    What can't be done so is done by the graph that it builds, if ``coop.fallback`` allows that.
+    """
+    # Importing distributed takes long, and is needed here only.
+    from dask_coop.cluster.futures import client_of
+    from dask_coop.cluster.monitor import fell_back
+    from dask_coop.cluster.private import relying
+
+    try:
+        with relying():
+            from dask_coop.cluster.client import Collective
+        with executor.running(Collective(name)):
+            return build(*args, **kwargs)
+    except Declined as reason:
+        # Its words only: its frames keep futures alive.
+        declined, is_warned_of = str(reason), isinstance(reason, Silent | Incompatible)
+    given = filter(is_dask_collection, (*args, *kwargs.values()))
+    fell_back(client_of([*given]), name, declined)
+    # A graph that may wait for minutes, or a changed release, is worth a warning to everybody.
+    level = logging.WARNING if is_warned_of else logging.INFO
+    fall_back(logger, name, "runs as a graph", declined, Declined, level)
+    with executor.running(None):
+        return build(*args, **kwargs)
+
+
+def _in_memory(x: Any) -> Any:
+    """Return an array with its chunks computed, which stay where they are."""
+    from distributed import futures_of
+
+    from dask_coop.cluster.futures import client_of, is_persisted, wait
+
+    if is_persisted(x):
+        return x
+    client = client_of([x])
+    x = x.persist() if client is None else client.persist(x)
+    futures = futures_of(x)
+    wait(futures)
+    if bad := next((future for future in futures if future.status == "error"), None):
+        error, traceback = bad.exception(), bad.traceback()
+        # The client keeps what it raised for as long as there is a future of it: a frame in the
+        # traceback that had one would have it stay, and all chunks with it.
+        del x, futures, bad
+        raise error.with_traceback(traceback)
+    return x
+
+
+def _values(result: Any) -> Any:
+    """Return a result, or a tuple or list of them, with NumPy's values for what is lazy."""
+    lazy: list[Any] = []
+    convert_parts(lambda part: lazy.append(part) if is_dask_collection(part) else None, result)
+    if not lazy:
+        return result
+    from dask_coop.cluster.futures import client_of
+
+    computed = iter(compute(*map(_to_host, lazy), scheduler=client_of(lazy)))
+    return convert_parts(lambda part: next(computed) if is_dask_collection(part) else part, result)
+
+
+def _to_host(x: Any) -> Any:
+    meta = getattr(x, "_meta", None)
+    if meta is None or not type(meta).__module__.startswith("cupy"):
+        return x
+    like = np.zeros((0,) * x.ndim, x.dtype)
+    return x.map_blocks(copy_to_host, dtype=x.dtype, meta=like)
+
+
+def strict(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what builds the lazy results of a public function, or raises `Refused`."""
+    return _strict[function]
+
+
+def _build(
+    function: Callable[..., R],
+    kind: Kind,
+    signature: inspect.Signature,
+    dask: bool,
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> R:
+    """Build what a public function returns, or raise `Refused`."""
+    build: Callable[..., R] = partial(call_with_graphs, function)
+    first = next(iter(signature.parameters))
+    # Once, because another thread may uninstall it meanwhile.
+    change = before
+    if change is not None and not is_inside():
+        changed: Any = change(function.__name__, args, kwargs)
+        args, kwargs = changed
+    array = args[0] if args else kwargs.get(first)
+    with counted(function.__name__, array):
+        if dask and (meta := getattr(array, "_meta", None)) is not None:
+            chunks.kind(meta, first)
+        widens = dask and kind in ("reduction", "selection", "scan")
+        if widens and str(getattr(array, "dtype", "")) == "bfloat16":
+            given = signature.bind(*args, **kwargs).arguments
+            widened: R = _in_float32(build, **given)
+            return widened
+        return build(*args, **kwargs)
+
+
+def _build_or_pass(
+    build: Callable[..., R], name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any
+) -> R:
+    """Build what the public function `name` returns, or have Dask's do it where ours refuses."""
+    try:
+        return build(*args, **kwargs)
+    except Refused as refusal:
+        given = signature.bind(*args, **kwargs).arguments
+        first = next(iter(signature.parameters))
+        array = given.pop(first)
+        defaults = {key: p.default for key, p in signature.parameters.items() if key != first}
+        others = {key: value for key, value in given.items() if value is not defaults[key]}
+        result: R = _by_dask(name, array, others, defaults, refusal)
+        return result
+
+
+def _in_float32(
+    function: Callable[..., Any], /, *, out: da.Array | None = None, dtype: Any = None, **given: Any
+) -> Any:
+    """Call a function of bfloat16, its first argument, and round what has no dtype of its own."""
+    first, array = next(iter(given.items()))
+    narrow = array.dtype if dtype is None else np.dtype(dtype)
+    given[first] = da.asanyarray(array).astype("f4")
+    if narrow != array.dtype:
+        return function(**given, dtype=dtype, out=out)
+
+    def rounded(result: da.Array) -> da.Array:
+        # Truths and argument indices are what they are.
+        return result.astype(narrow) if result.dtype == np.float32 else result
+
+    result = function(**given)
+    if isinstance(result, tuple):
+        return type(result)(*map(rounded, result))
+    return handle_out(out, rounded(result))
+
+
+def _by_dask(
+    name: str, array: Any, others: dict[str, Any], defaults: dict[str, Any], refusal: Refused
+) -> Any:
+    function = dasks(getattr(da, name, None) or getattr(da.linalg, name, None))
+    if function is None:
+        raise refusal
+    parameters = inspect.signature(function).parameters
+    if "kwargs" in parameters:
+        # So is what stands for all that Dask does not implement where it plans queries.
+        raise RefusedByDask(
+            f"{refusal}; {name} would be Dask's, which has none with array.query-planning"
+        ) from refusal
+    if unknown := others.keys() - parameters.keys():
+        raise Refused(
+            f"{refusal}; {name} would be Dask's, which has no argument {min(unknown)}"
+        ) from refusal
+    wanting = {key for key, p in parameters.items() if p.default in (inspect.Parameter.empty, None)}
+    others = {key: defaults[key] for key in wanting & defaults.keys()} | others
+    fall_back(logger, name, "is left to Dask's function", refusal, Refused)
+    several = name == "histogramdd" and isinstance(array, list | tuple)
+    x = tuple(map(da.asanyarray, array)) if several else _in_native_order(da.asanyarray(array))
+    # In another byte order Dask would declare what NumPy does not compute.
+    if not np.dtype(others.get("dtype")).isnative:
+        others["dtype"] = np.dtype(others["dtype"]).newbyteorder("=")
+    try:
+        with uncounted(), left_to_dask():
+            result = function(x, **others)
+    except np.exceptions.AxisError:
+        raise  # which tells what is wrong
+    except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {said}") from error
+    if name in HISTOGRAMS:
+        result = HISTOGRAMS[name](*result)
+    inputs = x, [value for key, value in others.items() if key != "out"]
+    remember(name, str(refusal), result, inputs)
+    count(name, array, "Dask", str(refusal))
+    return result
+
+
+def _in_native_order(x: da.Array) -> da.Array:
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))

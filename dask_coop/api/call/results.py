@@ -1,0 +1,327 @@
+"""Results that show themselves: statistics and histograms, named tuples of lazy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import dask
+import numpy as np
+from dask.base import is_dask_collection
+
+from dask_coop import chunks
+from dask_coop.api.call import drawings
+from dask_coop.api.call.drawings import readable
+from dask_coop.api.call.labelled import is_labelled
+
+
+class Description(NamedTuple):
+    """What :func:`describe` returns: one lazy array for each statistic.
+
+    ``dask.compute(*description)`` computes all of them in one read of the data, and so does
+    :meth:`compute`. A notebook shows it as a table, beside a drawing once it is computed.
+    """
+
+    count: Any  #: elements that are not NaN (or NaT), int64
+    nans: Any  #: NaN (or NaT) elements, int64
+    min: Any  #: the least element
+    max: Any  #: the greatest element
+    sum: Any  #: with the dtype of :func:`sum`; None for datetime64, whose sum is no date
+    mean: Any  #: with the dtype of :func:`mean`, or that of dates
+    var: Any  #: of the population (no degree of freedom taken off), with the dtype of the mean;
+    #: None for dates and durations, whose squares have no dtype
+    std: Any  #: the square root of the variance; of dates it is timedelta64
+
+    def compute(self, **options: Any) -> Description:
+        """Compute all statistics in one read of the data.
+
+        Parameters
+        ----------
+        **options
+            Of :func:`dask.compute`, such as ``scheduler``.
+
+        Returns
+        -------
+        Description
+            Of what `dask.compute` returns for each.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> import dask_coop as dc
+        >>> float(dc.describe(da.arange(5, chunks=2)).compute().mean)
+        2.0
+        """
+        return Description(*dask.compute(*self, **options))
+
+    def to_series(self) -> Any:
+        """Return the statistics of a whole array as a series, computed if they are lazy.
+
+        Returns
+        -------
+        pandas.Series
+            With the names of the statistics for an index. float64, as that of `Series.describe`; of
+            dates and durations of objects, without the statistics that these have not.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        ValueError
+            If the statistics are those along some axes, and have others left.
+        """
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise ImportError(
+                "to_series needs pandas, which is not installed here: pip install pandas"
+            ) from error
+        if shape := _shape(self.count):
+            raise ValueError(
+                f"to_series takes the statistics of a whole array, and these are of shape {shape}; "
+                "describe without axis=, or take what .compute() returns"
+            )
+        found = {name: one for name, one in self._asdict().items() if one is not None}
+        return pandas.Series(dict(zip(found, _on_host(*found.values()), strict=True)))
+
+    def _repr_html_(self) -> str:
+        found = {name: one for name, one in self._asdict().items() if one is not None}
+        if _is_lazy(self) or _shape(self.count):
+            return _parts(found)
+        units = [_units(one) for one in found.values()]
+        values = dict(zip(found, _on_host(*found.values()), strict=True))
+        words = {name: _word(value) for name, value in values.items()}
+        rows = [(name, f"{words[name]} {unit}") for name, unit in zip(found, units, strict=True)]
+        shown = drawings.table([("statistic", "value"), *rows])
+        low, mean, high, std = (_position(values[name]) for name in ("min", "mean", "max", "std"))
+        positions = low, mean - std, mean, mean + std, high
+        if not np.isfinite(positions).all() or low == high:
+            return shown
+        ends = [words[name] for name in ("min", "mean", "max")]
+        return drawings.beside(shown, drawings.spread(positions, ends))
+
+
+class Histogram(NamedTuple):
+    """What :func:`histogram` and :func:`histogramdd` return: the tuple of both, which can be drawn.
+
+    ``dask.compute(*histogram)`` computes both in one read of the data, and so does
+    :meth:`compute`. A notebook shows it as a table, beside a drawing once it is computed.
+    """
+
+    counts: Any  #: a lazy array: counts, sums of weights, or densities
+    edges: Any  #: those of the bins, or a list with those along each coordinate
+
+    def compute(self, **options: Any) -> Histogram:
+        """Compute counts and edges in one read of the data.
+
+        Parameters
+        ----------
+        **options
+            Of :func:`dask.compute`, such as ``scheduler``.
+
+        Returns
+        -------
+        Histogram
+            Of what `dask.compute` returns for each.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> import dask_coop as dc
+        >>> dc.histogram(da.arange(6, chunks=2), 3).compute().counts
+        array([2, 2, 2])
+        """
+        return Histogram(*dask.compute(*self, **options))
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the histogram with matplotlib, computed if it is lazy.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default where pyplot does.
+        **options
+            Of `Axes.stairs`, such as ``color`` and ``label``; or, of two coordinates, of
+            `Axes.pcolormesh`, such as ``norm`` and ``cmap``.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        ValueError
+            If it is more than one histogram, or of more than two coordinates.
+
+        Notes
+        -----
+        What lies before and behind the bins, by ``flow=True``, is not drawn.
+        """
+        edges = self.edges if isinstance(self.edges, list | tuple) else [self.edges]
+        return _plot(self.counts, edges, ax, options)
+
+    def _repr_html_(self) -> str:
+        parts = {"counts": self.counts}
+        if isinstance(self.edges, list | tuple):
+            parts |= {f"edges[{i}]": one for i, one in enumerate(self.edges)}
+        else:
+            parts["edges"] = self.edges
+        shown = _parts(parts)
+        if _is_lazy(self) or len(parts) > 2 or len(_shape(self.counts)) != 1:
+            return shown
+        counts, edges = _on_host(self.counts, self.edges)
+        if counts.dtype.kind == "c":
+            return shown
+        ends = [f"{_word(edge)} {_units(self.edges)}" for edge in edges[[0, -1]]]
+        return drawings.beside(shown, drawings.bars(_inside(counts, edges), edges, ends))
+
+
+class Histogram2D(NamedTuple):
+    """What :func:`histogram2d` returns: the tuple of the three, which can be drawn."""
+
+    counts: Any  #: a lazy array of ``(bins along x, bins along y)``
+    xedges: Any  #: the edges along x
+    yedges: Any  #: the edges along y
+
+    def compute(self, **options: Any) -> Histogram2D:
+        """Compute counts and edges in one read of the data.
+
+        Parameters
+        ----------
+        **options
+            Of :func:`dask.compute`, such as ``scheduler``.
+
+        Returns
+        -------
+        Histogram2D
+            Of what `dask.compute` returns for each.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> import dask_coop as dc
+        >>> x = da.arange(4, chunks=2)
+        >>> dc.histogram2d(x, x, 2).compute().counts
+        array([[2., 0.],
+               [0., 2.]])
+        """
+        return Histogram2D(*dask.compute(*self, **options))
+
+    def plot(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the histogram with matplotlib, computed if it is lazy.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default where pyplot does.
+        **options
+            Of `Axes.pcolormesh`, such as ``norm`` and ``cmap``.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        """
+        return _plot(self.counts, [self.xedges, self.yedges], ax, options)
+
+    def _repr_html_(self) -> str:
+        shown = _parts(self._asdict())
+        if _is_lazy(self) or len(_shape(self.counts)) != 2:
+            return shown
+        counts, *edges = _on_host(*self)
+        if counts.dtype.kind == "c":
+            return shown
+        for axis, each in enumerate(edges):
+            counts = np.moveaxis(_inside(np.moveaxis(counts, axis, 0), each), 0, axis)
+        return drawings.beside(shown, drawings.cells(counts))
+
+
+def _plot(counts: Any, edges: Sequence[Any], ax: Any, options: dict[str, Any]) -> Any:
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError(
+            "plot needs matplotlib, which is not installed here: pip install matplotlib"
+        ) from error
+    shape, ndim = _shape(counts), len(edges)
+    if len(shape) != ndim or ndim > 2:
+        raise ValueError(
+            f"plot draws one histogram of one or two coordinates, and these counts have the shape "
+            f"{shape} for {ndim} coordinate{'s' * (ndim > 1)}; draw a part of them, as "
+            "Histogram(counts[0], edges).plot()"
+        )
+    heights, *at = _on_host(counts, *edges)
+    ax = pyplot.gca() if ax is None else ax
+    if ndim == 1:
+        ax.stairs(_inside(heights, at[0]), at[0], **{"fill": True, **options})
+        if heights.dtype.kind in "iu" and not ax.get_ylabel():
+            ax.set_ylabel("values per bin")
+    else:
+        ax.figure.colorbar(ax.pcolormesh(*at, heights.T, **options), ax=ax)
+    for one, axis in zip(edges, (ax.xaxis, ax.yaxis), strict=False):
+        if unit := _units(one):
+            axis.set_label_text(unit)
+    return ax
+
+
+def _inside(counts: Any, edges: Any) -> Any:
+    """Return counts without those before and behind the bins."""
+    return counts[1:-1] if len(counts) == len(edges) + 1 else counts
+
+
+def _is_lazy(parts: Any) -> bool:
+    if isinstance(parts, list | tuple):
+        return any(map(_is_lazy, parts))
+    return bool(is_dask_collection(parts))
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    return tuple(getattr(x, "shape", ()))
+
+
+def _units(x: Any) -> str:
+    # Among xarray's attributes they are those of the data, also of a variance.
+    return "" if is_labelled(x) else str(getattr(x, "units", ""))
+
+
+def _on_host(*parts: Any) -> list[Any]:
+    """Compute values, and return them as NumPy's, without labels and units; None where masked."""
+    return [_plain(one) for one in dask.compute(*parts)]
+
+
+def _plain(x: Any) -> Any:
+    x = x.data if is_labelled(x) else getattr(x, "magnitude", x)
+    x = chunks.asarray(x, "numpy") if hasattr(x, "__cuda_array_interface__") else x
+    if not np.ndim(x):
+        return None if np.ma.is_masked(x) else np.asarray(x)[()]
+    return x
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "masked"
+    return readable(value if isinstance(value, np.datetime64 | np.timedelta64) else value.item())
+
+
+def _position(value: Any) -> float:
+    """Return where a number, a date or a duration lies on a scale; NaN if it is missing."""
+    if value is None:
+        return np.nan
+    if not isinstance(value, np.datetime64 | np.timedelta64):
+        return float(value)
+    return np.nan if np.isnat(value) else float(value.view("i8"))
+
+
+def _parts(parts: dict[str, Any]) -> str:
+    """Return a table of arrays that are not shown themselves."""
+    rows = [
+        (name, str(getattr(one, "dtype", "")), str(_shape(one)), "yes" if _is_lazy(one) else "no")
+        for name, one in parts.items()
+    ]
+    return drawings.table([("name", "dtype", "shape", "lazy"), *rows])

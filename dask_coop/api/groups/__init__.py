@@ -1,0 +1,1 @@
+"""Statistics, scans and quantiles by group."""

@@ -1,0 +1,180 @@
+"""Statistics of groups of dates and durations in NumPy chunks, as those of integers, their ticks.
+
+NaT is the lowest integer, so that the minimum of ticks is NaT where one is, and their maximum where
+all are. Of negated ticks, of which NaT is the same, it is the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import map_blocks
+
+from dask_coop import chunks
+from dask_coop.api.groups.statistics import Asked, find
+from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.errors import Declined, Refused
+from dask_coop.graph import executor
+
+#: Which statistic of ticks is which of dates, and whether of negated ones.
+_OF_TICKS = {
+    "min": ("min", False),
+    "max": ("min", True),
+    "nanmin": ("max", True),
+    "nanmax": ("max", False),
+    "first": ("first", False),
+    "last": ("last", False),
+    "argmin": ("argmin", False),
+    "argmax": ("argmin", True),
+}
+
+Reduce = Callable[[Any, Any], list[da.Array]]
+
+
+def reduce_dates(func: Any, request: Any, kwargs: Mapping[str, Any], reduced: Reduce) -> da.Array:
+    """Return a statistic of groups of dates or durations, by what reduces groups of numbers.
+
+    Raises
+    ------
+    TypeError
+        If dates have no such statistic, or chunks are not NumPy's.
+    """
+    x, asked = request.x, request.asked
+    dtype = x.dtype.newbyteorder("=")
+    if chunks.kind(x._meta) != "numpy":
+        raise Refused(f"groupby_reduce takes dtype {dtype} in NumPy chunks only")
+    if kwargs:
+        raise TypeError(f"{func} of dtype {dtype} takes no {min(kwargs)!r} in finalize_kwargs")
+    if asked.dtype is not None and np.dtype(asked.dtype) != dtype:
+        raise Refused(f"groupby_reduce by {func} gives dtype {dtype}, not {asked.dtype}")
+    if executor.runner() is not None:
+        raise Declined("dates are reduced by their ticks, which tasks make of them")
+    x = x.astype(dtype)
+
+    def of(name: str, part: Callable[..., Any], *args: Any, kind: str = "i8", **more: Any) -> Any:
+        """Return a statistic of what `part` makes of chunks."""
+        meta = chunks.zeros_like(x._meta, kind)
+        given = {**declared_by(x), "dtype": kind, "meta": meta, "token": "groupby-ticks"}
+        made = map_blocks(part, x, *args, **given)
+        asked_of = replace(asked, dtype=None, **more)
+        return reduced(request._replace(x=made), [find(name, np.dtype(kind), asked_of, {})])[0]
+
+    if func == "count":
+        return of("sum", _valid, kind="?", fill_value=asked.fill_value or 0)
+    if func in _OF_TICKS:
+        return _of_ticks(func, asked, dtype, of)
+    if func in ("mean", "nanmean") or (func in ("sum", "nansum") and dtype.kind == "m"):
+        return _of_sums(func, asked, dtype, of)
+    takes = ", ".join([*_OF_TICKS, "count", "mean", "nanmean", "median", "quantile"])
+    raise Refused(
+        f"groupby_reduce by {func} does not take dtype {dtype}; there are {takes} of dates, and of "
+        "durations sum and nansum; .view('i8') has the ticks, NaT as the least integer"
+    )
+
+
+def _of_ticks(func: str, asked: Asked, dtype: np.dtype[Any], of: Any) -> da.Array:
+    name, negated = _OF_TICKS[func]
+    if func.startswith("arg"):
+        return of(name, _ticks, negated)
+    fill = None
+    if asked.fill_value is not None:
+        fill = int(_ticks(_as_time(asked.fill_value, dtype), negated))
+    found = of(name, _ticks, negated, fill_value=fill)
+    meta, token = _meta(found, dtype), f"groupby-{func}-dates"
+    return map_blocks(_from_ticks, found, negated, dtype, dtype=dtype, meta=meta, token=token)
+
+
+def _of_sums(func: str, asked: Asked, dtype: np.dtype[Any], of: Any) -> da.Array:
+    """Return sums or means: exactly, from sums of the upper and the lower halves of ticks."""
+    none = {"fill_value": None, "least": 0}
+    halves = [of("sum", _half, upper, **none) for upper in (True, False)]
+    counts = [of("sum", part, kind="?", **none) for part in (_valid, _nat)]
+    fill = None if asked.fill_value is None else _as_time(asked.fill_value, dtype)
+    parts = map_blocks(
+        _of_halves,
+        *halves,
+        *counts,
+        func,
+        fill,
+        asked.least,
+        dtype,
+        dtype=dtype,
+        meta=_meta(halves[0], dtype),
+        token=f"groupby-{func}-dates",
+    )
+    return parts
+
+
+def _as_time(value: Any, dtype: np.dtype[Any]) -> Any:
+    if isinstance(value, float) and np.isnan(value):
+        value = "NaT"
+    return np.asarray(value).astype(dtype)
+
+
+def _meta(x: da.Array, dtype: np.dtype[Any]) -> Any:
+    return chunks.zeros_like(x._meta, dtype)
+
+
+# Inside the task.
+
+
+@casts
+def _ticks(x: Any, negated: bool) -> Any:
+    ticks = x.view("i8")
+    with np.errstate(over="ignore"):
+        return -ticks if negated else ticks
+
+
+def _from_ticks(x: Any, negated: bool, dtype: np.dtype[Any]) -> Any:
+    return _ticks(x, negated).view(dtype)
+
+
+@casts
+def _valid(x: Any) -> Any:
+    return ~np.isnat(x)
+
+
+@casts
+def _nat(x: Any) -> Any:
+    return np.isnat(x)
+
+
+@casts
+def _half(x: Any, upper: bool) -> Any:
+    ticks = np.where(np.isnat(x), 0, x.view("i8"))
+    return ticks >> 32 if upper else ticks & 0xFFFFFFFF
+
+
+def _of_halves(
+    upper: Any, lower: Any, count: Any, nats: Any, func: str, fill: Any, least: int, dtype: Any
+) -> Any:
+    """Return sums or means of ticks from the sums of their halves; means as NumPy rounds them."""
+    # What groups without elements have is no count.
+    upper, lower, count, nats = (
+        np.maximum(x, 0) if x is not upper else x for x in (upper, lower, count, nats)
+    )
+    upper = np.where(count > 0, upper, 0)
+    with np.errstate(over="ignore"):
+        if func.endswith("sum"):
+            total = (upper << 32) + lower
+        else:
+            some = np.maximum(count, 1)
+            whole, rest = np.divmod(upper, some)
+            part, left = np.divmod((rest << 32) + lower, some)
+            total = (whole << 32) + part
+            if dtype.kind == "m":
+                # Durations are rounded towards zero, dates down.
+                total = total + ((total < 0) & (left > 0))
+    result = total.view(dtype)
+    lost = (nats > 0) if not func.startswith("nan") else False
+    nothing = lost | (count == 0) if func.endswith("mean") else lost
+    result = np.where(nothing, np.array("NaT", dtype), result)
+    empty = count + nats == 0
+    few = empty | (count < least)
+    if few.any():
+        result = np.where(few, np.array("NaT", dtype) if fill is None else fill, result)
+    return result

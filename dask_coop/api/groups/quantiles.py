@@ -1,0 +1,229 @@
+"""Medians and quantiles of groups: exact, of elements that are put together by their groups.
+
+Elements are taken along the label axis in the order of their groups, and whole groups make a
+block, no larger than the array's chunks or one group::
+
+    x       a b c | d e f           a d | b c e f
+    groups  0 1 1 | 0 1 1   -->     0 0 | 1 1 1 1   -->  quantiles of 0 | quantiles of 1
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask import config
+from dask.task_spec import Task, TaskRef
+from dask.tokenize import tokenize
+from dask.utils import cached_cumsum, parse_bytes
+
+from dask_coop import chunks
+from dask_coop.algebra.quantiles import METHODS, Quantiles
+from dask_coop.api.arguments import as_dtype, rechunk, reshaped, without_empty
+from dask_coop.api.groups.statistics import Asked, Fill, filled_dtype, missing, required
+from dask_coop.chunks.dtypes import casts, declared_by
+from dask_coop.errors import Declined, Refused, remedy
+from dask_coop.graph import executor
+from dask_coop.graph.found_groups import Found
+from dask_coop.graph.grouped import Known, Lazy
+from dask_coop.graph.layers import array
+from dask_coop.graph.line_quantiles import quantiles_of_lines
+
+#: The statistics that are taken here.
+NAMES = ("median", "nanmedian", "quantile", "nanquantile")
+
+
+def quantiles(
+    func: str,
+    x: da.Array,
+    labels: Known | Lazy | Found,
+    shape: tuple[int, ...],
+    asked: Asked,
+    kwargs: dict[str, Any],
+) -> da.Array:
+    """Return quantiles of the groups of `x`: the axes of `q`, those that are kept, and the groups.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If labels are lazy, `q` is none, or elements have no order.
+    """
+    if executor.runner() is not None:
+        raise Declined(f"the elements of each group are gathered for its {func}")
+    if not isinstance(labels, Known):
+        raise ValueError(f"{func} needs labels that are known; compute them first")
+    if x.dtype.kind not in "biufmM" or not (x.dtype.kind in "mM" or chunks.is_common(x.dtype)):
+        kinds = "biufmM"
+        raise Refused(
+            f"groupby_reduce by {func} does not take dtype {x.dtype}; {remedy(x.dtype, kinds)}"
+        )
+    if x.dtype.kind == "M":
+        return _of_dates(func, x, labels, shape, asked, kwargs)
+    quantiles = _quantiles(func, kwargs)
+    own = x.dtype if x.dtype.kind != "b" else np.dtype("i8")
+    x = as_dtype(x, own)
+    result = quantiles.result(own) if asked.dtype is None else np.dtype(asked.dtype)
+    nothing = missing(result)
+    dtype = result if asked.fill_value is None else filled_dtype(result, asked.fill_value)
+    fill = Fill(asked.fill_value, asked.least, nothing)
+    x = without_empty(x)
+    kept, n = x.ndim - labels.ndim, math.prod(shape)
+    codes, outer = of_rows(labels, x.shape[kept:], n)
+    x = reshaped(x, (*x.shape[:kept], codes.size)) if labels.ndim > 1 else x
+    order = np.argsort(codes, kind="stable")
+    order = order[np.searchsorted(codes[order], 0) :]
+    lengths = np.bincount(codes[order], minlength=n * math.prod(outer))
+    if not np.array_equal(order, np.arange(x.shape[-1])):
+        x = x[..., order]
+    x, cuts = _gathered(x, lengths)
+    made = _by_blocks(func, x, lengths, cuts, quantiles, result, dtype, fill)
+    return reshaped(made, (*made.shape[:-1], *outer, *shape))
+
+
+def _of_dates(
+    func: str,
+    x: da.Array,
+    labels: Known,
+    shape: tuple[int, ...],
+    asked: Asked,
+    kwargs: dict[str, Any],
+) -> da.Array:
+    """Return quantiles of dates: NumPy has medians of the durations since 1970 only."""
+    dates = x.dtype.newbyteorder("=")
+    since = np.dtype(dates.str.replace("M", "m"))
+    if asked.fill_value is not None:
+        asked = replace(asked, fill_value=np.asarray(asked.fill_value).astype(dates).view(since))
+    x = x.astype(dates).map_blocks(_seen_as, since, **declared_by(x), dtype=since)
+    found = quantiles(func, x, labels, shape, asked, kwargs)
+    return found.map_blocks(
+        _seen_as, dates, dtype=dates, meta=chunks.zeros_like(found._meta, dates)
+    )
+
+
+def _quantiles(func: str, kwargs: dict[str, Any]) -> Quantiles:
+    rest, skipna = dict(kwargs), func.startswith("nan")
+    if func.endswith("median"):
+        asked = Quantiles(None, skipna=skipna)
+    else:
+        if "q" not in rest:
+            raise ValueError(f"{func} needs q: finalize_kwargs={{'q': 0.9}}")
+        q = np.asarray(rest.pop("q"), "f8")
+        if q.ndim > 1 or not ((q >= 0) & (q <= 1)).all():
+            raise ValueError(f"q of {func} is between 0 and 1, one number or several, got {q}")
+        method = rest.pop("method", "linear")
+        if method not in METHODS:
+            raise ValueError(f"{method!r} is not a valid method; there are {', '.join(METHODS)}")
+        asked = Quantiles(q, method, skipna)
+    if rest:
+        raise TypeError(f"{func} takes no {min(rest)!r} in finalize_kwargs")
+    return asked
+
+
+def of_rows(
+    labels: Known, sides: tuple[int, ...], n: int
+) -> tuple[np.ndarray[Any, Any], tuple[int, ...]]:
+    """Return codes of all elements along the label axes, each row with groups of its own."""
+    codes = np.broadcast_to(labels.codes, sides)
+    outer = sides[: labels.rows]
+    first = np.arange(math.prod(outer)).reshape(*outer, *(1,) * (len(sides) - labels.rows)) * n
+    return np.where(codes < 0, -1, codes + first).reshape(-1), outer
+
+
+def _gathered(x: da.Array, lengths: np.ndarray[Any, Any]) -> tuple[da.Array, list[tuple[int, int]]]:
+    """Return `x` in blocks of whole groups, and which groups each has."""
+    limit = parse_bytes(config.get("array.chunk-size"))
+    largest = min(limit, math.prod(max(sizes, default=1) for sizes in x.chunks) * x.dtype.itemsize)
+    longest = int(lengths.max(initial=1)) or 1
+    beside = math.prod(max(sizes, default=1) for sizes in x.chunks[:-1])
+    room = max(longest, largest // (x.dtype.itemsize * max(1, beside)))
+    cuts, start, total = [], 0, 0
+    for group, length in enumerate(lengths.tolist()):
+        if total and total + length > room:
+            cuts.append((start, group))
+            start, total = group, 0
+        total += length
+    cuts.append((start, len(lengths)))
+    sizes = tuple(int(lengths[a:b].sum()) for a, b in cuts)
+    if not x.size:
+        return rechunk(x, (*x.chunks[:-1], (x.shape[-1],))), [(0, len(lengths))]
+    along: dict[int, Any] = {x.ndim - 1: sizes}
+    if longest * beside * x.dtype.itemsize > largest:
+        along |= dict.fromkeys(range(x.ndim - 1), "auto")
+    most = max(largest, max(sizes) * x.dtype.itemsize)
+    return x.rechunk(along, block_size_limit=most), cuts
+
+
+def _by_blocks(
+    func: str,
+    x: da.Array,
+    lengths: np.ndarray[Any, Any],
+    cuts: list[tuple[int, int]],
+    quantiles: Quantiles,
+    result: np.dtype[Any],
+    dtype: np.dtype[Any],
+    fill: Fill,
+) -> da.Array:
+    """Return quantiles of blocks that hold whole groups."""
+    name = f"groupby-{func}-{tokenize(x, lengths, cuts, quantiles, result, dtype, fill)}"
+    lead, layer = (0,) * len(quantiles.shape), {}
+    for index in itertools.product(*map(range, x.numblocks)):
+        key, (start, stop) = (name, *lead, *index), cuts[index[-1]]
+        layer[key] = Task(
+            key,
+            quantiles_of_block,
+            TaskRef((x.name, *index)),
+            **declared_by(x),
+            func=func,
+            lengths=lengths[start:stop],
+            quantiles=quantiles,
+            result=result,
+            dtype=dtype,
+            fill=fill,
+        )
+    of_q = tuple((n,) for n in quantiles.shape)
+    out_chunks = (*of_q, *x.chunks[:-1], tuple(stop - start for start, stop in cuts))
+    return array(x.dask, {x.name}, name, layer, x._meta, out_chunks, dtype)
+
+
+# Inside the task.
+
+
+@casts
+def _seen_as(x: Any, dtype: np.dtype[Any]) -> Any:
+    return x.view(dtype)
+
+
+@casts
+def quantiles_of_block(
+    x: Any,
+    *,
+    func: str,
+    lengths: np.ndarray[Any, Any],
+    quantiles: Quantiles,
+    result: np.dtype[Any],
+    dtype: np.dtype[Any],
+    fill: Fill,
+) -> Any:
+    """Return the quantiles of neighbours of so many elements each."""
+    kept = x.shape[:-1]
+    shape = (*quantiles.shape, *kept, len(lengths))
+    if fill.least > 0 and (lengths < fill.least).any():
+        required(func, fill)
+    empty = fill.nothing if fill.value is None else fill.value
+    made = np.full_like(x, np.asarray(empty, dtype)[()], dtype=dtype, shape=shape)
+    starts = cached_cumsum(tuple(lengths.tolist()), initial_zero=True)[:-1]
+    starts = np.asarray(starts)
+    # Groups of one length are lines side by side.
+    for length in np.unique(lengths[lengths > 0]):
+        groups = np.flatnonzero(lengths == length)
+        at = starts[groups][:, np.newaxis] + np.arange(length)
+        lines = x[..., at]
+        found, counts = quantiles_of_lines(lines, (lines.ndim - 1,), quantiles, result)
+        if fill.least > 0 and (few := counts < fill.least).any():
+            found = np.where(few, required(func, fill), found)
+        made[..., groups] = found.reshape(*quantiles.shape, *kept, len(groups))
+    return made

@@ -1,0 +1,1 @@
+"""Histograms of one and of several coordinates."""

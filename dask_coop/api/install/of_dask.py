@@ -1,0 +1,168 @@
+"""What stands in the place of Dask's functions, when it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array import reductions
+from dask.array.core import Array, asanyarray
+
+from dask_coop.api import (
+    cumulative,
+    extrema,
+    fills,
+    moments,
+    norm,
+    order,
+    selection,
+    sums,
+    topk,
+    unique,
+)
+from dask_coop.api.arguments import as_dtype
+from dask_coop.api.call.fallback import is_left_to_dask
+from dask_coop.api.call.public import strict
+from dask_coop.api.call.report import differing
+from dask_coop.api.histograms import bincount, histogram, histogramdd
+from dask_coop.api.install.substitutes import Row
+from dask_coop.errors import Refused
+
+#: Modules of ours, and which of their functions do what Dask's of the same name do. `transpose` is
+#: Dask's own in any case, and `select` another function.
+_SAME = {
+    sums: "sum prod any all count_nonzero nansum nanprod",
+    extrema: "min max ptp argmin argmax nanmin nanmax nanargmin nanargmax",
+    moments: "mean var std nanmean nanvar nanstd moment",
+    bincount: "digitize",
+    order: "median nanmedian quantile nanquantile nanpercentile",
+    topk: "topk argtopk",
+    selection: "compress extract nonzero flatnonzero argwhere",
+    unique: "unique isin searchsorted",
+}
+
+_SCANS = (cumulative.cumsum, cumulative.cumprod, cumulative.nancumsum, cumulative.nancumprod)
+
+_NUMPYS = "values are NumPy's where Dask's are not, and chunks may be others"
+_FIRST = "the index is that of the first of equal elements, as NumPy's"
+
+#: How results may differ from Dask's, which `report` tells.
+_DIFFERENCES = {
+    **dict.fromkeys(("quantile", "nanquantile", "median", "nanmedian"), _NUMPYS),
+    **dict.fromkeys(("percentile", "nanpercentile"), f"exact; {_NUMPYS}"),
+    **dict.fromkeys(("argmin", "argmax", "nanargmin", "nanargmax"), _FIRST),
+}
+
+#: Dask's methods of scans, which arrays name at every call.
+_METHODS = ("sequential", "blelloch")
+
+
+@cache
+def _served(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what builds a lazy result of ours; `engine` is none of what Dask's functions take."""
+    build, differences = strict(function), _DIFFERENCES.get(function.__name__, "")
+
+    @wraps(function)
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        if "engine" in kwargs:
+            raise Refused(f"{function.__name__} has no engine in the place of Dask's")
+        with differing(differences):
+            return build(*args, **kwargs)
+
+    return serve
+
+
+def _scan(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a scan by the method that is fast, whichever of Dask's is named."""
+    build = _served(function)
+
+    @wraps(function)
+    def scan(
+        x: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        method: Any = None,
+        **others: Any,
+    ) -> Any:
+        if method is not None and method not in _METHODS:
+            raise Refused(f"method is none of Dask's, but {method!r}")
+        return build(x, axis, dtype, out, **others)
+
+    return scan
+
+
+def _percentile(
+    a: Any, q: Any, method: str = "linear", internal_method: str = "default", **others: Any
+) -> Any:
+    """Return percentiles as NumPy has them, unless a way to approximate them is named."""
+    if internal_method != "default":
+        raise Refused(f"percentiles are exact, not those of internal_method={internal_method!r}")
+    return _served(order.percentile)(a, q, method=method, **others)
+
+
+def _nanmedian(
+    a: Any, axis: Any = None, keepdims: bool = False, out: Any = None, **others: Any
+) -> Any:
+    """Return medians, of float64 where Dask would have numbagg find them."""
+    by_numbagg = getattr(reductions, "HAS_NUMBAGG", False) and axis is not None and not keepdims
+    if by_numbagg and getattr(a, "dtype", None) in (np.float16, np.float32):
+        a = as_dtype(asanyarray(a), "f8")
+    return _served(order.nanmedian)(a, axis, keepdims, out, **others)
+
+
+def _histogram(a: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return a histogram, of which edges that are given in a list are lazy, as Dask's."""
+    counts, edges = _served(histogram.histogram)(a, *args, **kwargs)
+    bins = args[0] if args else kwargs.get("bins")
+    return counts, da.asanyarray(edges) if isinstance(bins, list | tuple) else edges
+
+
+def _in_memory(edges: Any) -> Any:
+    """Return edges that hang on no data as NumPy's, which Dask's are for several coordinates."""
+    return edges.compute(scheduler="sync") if len(edges.__dask_graph__()) == 1 else edges
+
+
+def _histogramdd(*args: Any, **kwargs: Any) -> Any:
+    counts, edges = _served(histogramdd.histogramdd)(*args, **kwargs)
+    return counts, [*map(_in_memory, edges)]
+
+
+def _histogram2d(*args: Any, **kwargs: Any) -> Any:
+    counts, *edges = _served(histogramdd.histogram2d)(*args, **kwargs)
+    return counts, *map(_in_memory, edges)
+
+
+def _bincount(x: Any, weights: Any = None, minlength: int = 0, *args: Any, **kwargs: Any) -> Any:
+    """Return counts, of which Dask declares the least length: code may need to know one."""
+    counts = _served(bincount.bincount)(x, weights, minlength, *args, **kwargs)
+    if not minlength or not isinstance(counts, Array):
+        return counts
+    return Array(counts.dask, counts.name, ((int(minlength),),), meta=counts._meta)
+
+
+def _push(array: Any, n: int | None, axis: int) -> Any:
+    """Return an array with its gaps filled: Dask's function takes the limit before the axis."""
+    return strict(fills.ffill)(array, axis, n)
+
+
+def _is_ours(*args: Any, **kwargs: Any) -> bool:
+    return not is_left_to_dask()
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Return Dask's functions and what serves them."""
+    same = [getattr(module, name) for module, names in _SAME.items() for name in names.split()]
+    served = {function.__name__: _served(function) for function in same}
+    served |= {function.__name__: _scan(function) for function in _SCANS}
+    served |= {"histogram": _histogram, "histogramdd": _histogramdd, "histogram2d": _histogram2d}
+    served |= {"bincount": _bincount, "percentile": _percentile, "push": _push}
+    served["nanmedian"] = _nanmedian
+    return (
+        *(Row("dask.array", name, build, _is_ours) for name, build in served.items()),
+        Row("dask.array.linalg", "norm", _served(norm.norm), _is_ours),
+    )

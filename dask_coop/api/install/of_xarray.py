@@ -1,0 +1,119 @@
+"""What stands in the place of functions of xarray and flox, when it is installed.
+
+Most of xarray calls Dask's functions. These are the rest: sums that skip what is missing, gaps,
+rolling windows, and groups, which are flox's.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from dask.array import array_expr_enabled
+from dask.array.wrap import zeros
+from dask.base import is_dask_collection
+
+from dask_coop.api import fills, flox_calls, sums, windows
+from dask_coop.api.call.fallback import is_left_to_dask, left_to_dask
+from dask_coop.api.call.public import strict
+from dask_coop.api.call.report import differing
+from dask_coop.api.install.substitutes import Row
+from dask_coop.errors import Refused
+
+#: xarray's rolling functions, and ours.
+_MOVED = {
+    "sum": windows.move_sum,
+    "mean": windows.move_mean,
+    "std": windows.move_std,
+    "var": windows.move_var,
+    "min": windows.move_min,
+    "max": windows.move_max,
+}
+
+
+def _nansum(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, min_count: Any = None
+) -> Any:
+    """Return xarray's sum of what is not missing, for which it fills an array with zeros."""
+    if array_expr_enabled():
+        raise Refused("xarray's reductions don't take arrays of expressions (array.query-planning)")
+    if min_count is not None:
+        raise Refused("sums have no min_count")
+    if a.dtype.kind not in "biufc":
+        raise Refused(f"what is missing of {a.dtype} is no NaN")
+    return strict(sums.nansum)(a, axis, dtype)
+
+
+def _push(array: Any, n: int | None, axis: int, method: Any = None) -> Any:
+    """Return an array with its gaps filled."""
+    return strict(fills.ffill)(array, axis, n)
+
+
+def _roll(
+    self: Any,
+    array_agg_func: Any,
+    bottleneck_move_func: Any,
+    numbagg_move_func: Any,
+    rolling_agg_func: Any,
+    keep_attrs: bool,
+    fillna: Any,
+    **kwargs: Any,
+) -> Any:
+    """Return `DataArray.rolling(...)` reduced."""
+    # Means are those of a method, not of a function of arrays.
+    name = (array_agg_func or rolling_agg_func).__name__.strip("_")
+    kwargs.pop("sliding_window_view_kwargs", None)
+    if name not in _MOVED or kwargs:
+        raise Refused(f"windows have no {', '.join([name, *kwargs])}")
+    if len(self.dim) > 1:
+        raise Refused(f"windows move along one dimension, not along {len(self.dim)}")
+    (dim,), (window,), (center,) = self.dim, self.window, self.center
+    array = self.obj
+    axis, least = array.get_axis_num(dim), self.min_periods or 1
+    with differing("chunks are the array's, where xarray cuts others"):
+        moved = strict(_MOVED[name])(array.data, window, least, axis, center=center)
+    options = sys.modules["xarray"].get_options()
+    chosen = options["use_bottleneck"], options["use_numbagg"]
+    if (dtype := _xarrays_dtype(name, array.dtype, center, *chosen)) is not None:
+        moved = moved.astype(dtype)
+    # As a variable: a DataArray without a name would take Dask's.
+    data = type(array.variable)(array.dims, moved, array.attrs if keep_attrs else None)
+    return type(array)(data, array.coords, name=array.name)
+
+
+@lru_cache(maxsize=256)
+def _xarrays_dtype(
+    name: str, dtype: np.dtype[Any], center: bool, use_bottleneck: bool, use_numbagg: bool
+) -> np.dtype[Any] | None:
+    """Return the dtype that xarray has for windows, or None where it has no such windows.
+
+    It depends on xarray's version, and on the options that are arguments.
+    """
+    one = sys.modules["xarray"].DataArray(zeros(1, dtype=dtype, chunks=1), dims="t")
+    try:
+        with left_to_dask():
+            result: np.dtype[Any] = getattr(one.rolling(t=1, center=center), name)().dtype
+    except (TypeError, ValueError, NotImplementedError):
+        return None
+    return result
+
+
+def _is_lazy(*arrays: Any, **kwargs: Any) -> bool:
+    return not is_left_to_dask() and any(map(is_dask_collection, arrays))
+
+
+def _rolls_lazily(self: Any, *args: Any, **kwargs: Any) -> bool:
+    return _is_lazy(self.obj.data)
+
+
+def rows() -> list[Row]:
+    """Return functions of xarray and flox, and what serves them."""
+    return [
+        Row("xarray.computation.nanops", "nansum", _nansum, _is_lazy),
+        Row("xarray.core.duck_array_ops", "push", _push, _is_lazy),
+        Row("xarray.computation.rolling", "DataArrayRolling._array_reduce", _roll, _rolls_lazily),
+        Row("flox.core", "groupby_reduce", flox_calls.groupby_reduce, _is_lazy),
+        Row("flox.scan", "groupby_scan", flox_calls.groupby_scan, _is_lazy),
+    ]

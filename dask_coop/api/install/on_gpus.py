@@ -1,0 +1,100 @@
+"""GPUs for code that was written for NumPy chunks: ``install(chunks="cupy")``.
+
+    x = da.from_zarr(...)     NumPy chunks
+    mean = x.mean(0)          the first operation of ours: x goes to the GPUs, by `to_gpu`
+    y = (x - mean) ** 2       blocks of both kinds: so does x here, and y is on the GPUs
+    y.sum().compute()         NumPy again, on the way out
+
+So three functions of Dask are served besides: `blockwise`, which all arithmetic is made of, what is
+done to the chunks of a result that is computed, and `store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+from dask.array.core import Array, asanyarray, finalize
+
+from dask_coop import chunks
+from dask_coop.api.call.fallback import dasks
+from dask_coop.api.call.planning import convert_parts
+from dask_coop.api.install.substitutes import Row
+from dask_coop.api.transfer import to_gpu, to_host
+from dask_coop.graph.transfer import copy_to_host
+
+
+def require() -> None:
+    """Raise ValueError or RuntimeError if chunks can't be on GPUs here."""
+    if da.array_expr_enabled():
+        raise ValueError("chunks='cupy' works on graphs; set array.query-planning to False")
+    to_gpu(da.empty(0))
+
+
+#: Of whose arguments all but the first, which are labels, stay where they are.
+_GROUPS = ("groupby_reduce", "groupby_scan")
+
+
+def before(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a public function of ours with Dask arrays on GPUs."""
+    if name in ("to_gpu", "to_host"):
+        return args, kwargs
+    if name in _GROUPS:
+        return (moved(args[0]), *args[1:]), kwargs
+    return convert_parts(moved, args), {k: convert_parts(moved, v) for k, v in kwargs.items()}
+
+
+def moved(value: Any) -> Any:
+    """Return a Dask array of NumPy chunks with these on GPUs; anything else as it is."""
+    is_array = isinstance(value, Array) and chunks.can_move(value._meta, "numpy")
+    return to_gpu(value) if is_array else value
+
+
+def _is_on_gpus(x: Any) -> bool:
+    return isinstance(x, Array) and chunks.can_move(x._meta, "cupy")
+
+
+def _blockwise(func: Callable[..., Any], out_ind: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return what `dask.array.blockwise` does, of arrays that are all on GPUs."""
+    given = list(args)
+    for i in range(0, len(given), 2):
+        if given[i + 1] is not None:
+            given[i] = moved(asanyarray(given[i]))
+    return dasks(da.blockwise)(func, out_ind, *given, **kwargs)
+
+
+def _mixes(func: Any, out_ind: Any, *args: Any, **kwargs: Any) -> bool:
+    pairs = zip(args[::2], args[1::2], strict=False)
+    on_gpus = {_is_on_gpus(x) for x, indices in pairs if indices is not None}
+    return len(on_gpus) == 2
+
+
+def _postcompute(self: Any) -> Any:
+    return finalize_on_host, ()
+
+
+def finalize_on_host(results: Any) -> Any:
+    """Put the chunks of a result together on the host."""
+    return finalize(convert_parts(copy_to_host, results))
+
+
+def _store(sources: Any, *args: Any, **kwargs: Any) -> Any:
+    """Store arrays that are on GPUs."""
+    on_host = convert_parts(lambda x: to_host(x) if _is_on_gpus(x) else x, sources)
+    return dasks(da.store)(on_host, *args, **kwargs)
+
+
+def _stores_some(sources: Any, *args: Any, **kwargs: Any) -> bool:
+    return any(map(_is_on_gpus, sources if isinstance(sources, list | tuple) else [sources]))
+
+
+def rows() -> list[Row]:
+    """Return functions of Dask, and what serves them where chunks are to be on GPUs."""
+    return [
+        Row("dask.array", "blockwise", _blockwise, _mixes),
+        Row("dask.array", "store", _store, _stores_some),
+        Row("dask.array.core", "Array.__dask_postcompute__", _postcompute, _is_on_gpus),
+    ]

@@ -1,0 +1,1 @@
+"""Monoids of users: their fields, their laws, and NumPy's ufuncs."""

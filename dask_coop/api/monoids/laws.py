@@ -1,0 +1,158 @@
+"""The laws of a user's monoid, tried on a few elements before it combines anything.
+
+Chunks are cut anywhere and combined in groups, so `combine` must be associative, its identity
+neutral, and it must commute where that is claimed. What is tried are the states of a few small
+numbers, all pairs and triples of them.
+
+A good monoid must never be refused, so what counts as equal is wide. Floats may differ as much as
+roundings make them. States may differ where no result does: if every sample, combined with them
+from either side, makes the same result of both. So a monoid may keep one value in several forms, as
+``gcd`` does, to which -6 is 6. Where the user's functions fail, or states are not finite, nothing
+can be said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from dask_coop.algebra.monoids import State
+from dask_coop.api.monoids.fields import Fields
+
+#: What is wrong if the law is broken, both sides in words, their states, the samples that they are
+#: made of, and whether states that are not finite may differ.
+Law = tuple[str, tuple[str, str], tuple[State, State], Any, bool]
+
+#: No four of the floats add up to nothing, where angles and the like jump; few of their products
+#: are rounded. The imaginary parts are not negative, for there may stand lengths and weights.
+_SAMPLES = {
+    "b": (0, 1),
+    "u": (0, 1, 2, 3, 5, 6),
+    "i": (0, 1, 2, 5, -1, -2, -6),
+    "f": (0, 1, 3.25, 0.3125, 6.5625, -1.75, -0.59375),
+    "c": (0, 1, 0.3125 + 1j, -1.75 + 0.59375j, 3.25 + 2j, -0.59375 + 6.5625j),
+}
+
+
+class Tried(Protocol):
+    """What is tried of a `dask_coop.Monoid`."""
+
+    name: str
+    commutative: bool
+    converts: bool
+    layout: Fields
+
+    def lift(self, elements: Any, /) -> State:
+        """Return the states of elements."""
+
+    def combine(self, a: State, b: State) -> State:
+        """Combine states, `a` before `b`."""
+
+    def finalize(self, states: State, /) -> Any:
+        """Return the results of states."""
+
+    def identity(self, element: np.dtype[Any]) -> State:
+        """Return the neutral state."""
+
+
+@lru_cache(256)
+def check(monoid: Tried, element: np.dtype[Any]) -> None:
+    """Raise ValueError if `monoid` breaks a law over elements of a dtype."""
+    try:
+        with np.errstate(all="ignore"):
+            words = _find_flaw(monoid, np.array(_SAMPLES[element.kind]).astype(element))
+    # The functions may count on other elements.
+    except Exception:
+        return
+    if words:
+        raise ValueError(
+            f"monoid {monoid.name!r} {words}; check=False takes it for elements with which that "
+            "does not happen"
+        )
+
+
+def _find_flaw(monoid: Tried, elements: Any) -> str:
+    """Say which law is broken and what shows it; "" if nothing does."""
+    # Two at a time, for lifts that take their time.
+    pairs = [monoid.lift(elements[i : i + 2]) for i in range(0, len(elements), 2)]
+    samples = tuple(map(np.concatenate, zip(*pairs, strict=True)))
+    finite = np.all([np.isfinite(field) for field in samples], axis=0)
+    elements, samples = elements[finite], _take(samples, finite)
+
+    def tell(states: State, at: int) -> str:
+        return monoid.layout.display(tuple(field[at] for field in states))
+
+    for flaw, (left, right), sides, indices, poles in _laws(monoid, samples):
+        at = _first_unlike(monoid, samples, *sides, poles)
+        if at is None:
+            continue
+        given = []
+        for letter, index in zip("abc", indices, strict=False):
+            lifted = "" if monoid.converts else f" (of {elements[index[at]].item()!r})"
+            given.append(f"{letter} = {tell(samples, index[at])}{lifted}")
+        return (
+            f"{flaw}: with {', '.join(given)}, {left} is {tell(sides[0], at)}, and {right} is "
+            f"{tell(sides[1], at)}"
+        )
+    return ""
+
+
+def _laws(monoid: Tried, samples: State) -> Iterator[Law]:
+    combine, n = monoid.combine, len(samples[0])
+    indices = np.indices((n, n, n)).reshape(3, -1)
+    a, b, c = (_take(samples, at) for at in indices)
+    words = "combine(combine(a, b), c)", "combine(a, combine(b, c))"
+    sides = combine(combine(a, b), c), combine(a, combine(b, c))
+    yield "is not associative", words, sides, indices, True
+
+    one = monoid.identity(np.dtype("f8"))
+    flaw = f"has the identity {monoid.layout.display(one)}, which is not neutral"
+    identity, indices = tuple(np.full(n, number) for number in one), np.arange(n)[None]
+    yield flaw, ("combine(identity, a)", "a"), (combine(identity, samples), samples), indices, False
+    yield flaw, ("combine(a, identity)", "a"), (combine(samples, identity), samples), indices, False
+
+    if monoid.commutative:
+        indices = np.indices((n, n)).reshape(2, -1)
+        a, b = (_take(samples, at) for at in indices)
+        words = "combine(a, b)", "combine(b, a)"
+        yield "does not commute", words, (combine(a, b), combine(b, a)), indices, True
+
+
+def _take(states: State, at: Any) -> State:
+    return tuple(field[at] for field in states)
+
+
+def _first_unlike(
+    monoid: Tried, samples: State, left: State, right: State, poles: bool
+) -> int | None:
+    """Return where states first differ in what comes of them; with `poles`, of finite ones."""
+    for at in np.flatnonzero(_differ(left, right, poles)):
+        pair = [_take(states, np.full(len(samples[0]), at)) for states in (left, right)]
+        for merged in (
+            [monoid.combine(samples, state) for state in pair],
+            [monoid.combine(state, samples) for state in pair],
+        ):
+            results = map(monoid.finalize, merged)
+            one, other = (r if isinstance(r, tuple) else (r,) for r in results)
+            if np.any(_differ(one, other, poles)):
+                return int(at)
+    return None
+
+
+def _differ(left: State, right: State, poles: bool) -> Any:
+    """Return where numbers differ by more than roundings."""
+    differ, finite = np.zeros(len(left[0]), "?"), np.ones(len(left[0]), "?")
+    for a, b in zip(left, right, strict=True):
+        if a.dtype.kind not in "fc":
+            differ |= a != b
+            continue
+        known = np.isfinite(a) & np.isfinite(b)
+        scale = np.max(np.abs([a[known], b[known]]), initial=0)
+        slack = float(np.finfo(a.dtype).eps) ** (1 / 3) * scale
+        same = (a == b) | ((a != a) & (b != b)) | (known & (np.abs(a - b) <= slack))
+        differ |= ~same
+        finite &= known
+    return differ & finite if poles else differ

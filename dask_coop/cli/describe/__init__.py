@@ -1,0 +1,1 @@
+"""The command describe: read files of many formats, summarise and draw their arrays."""

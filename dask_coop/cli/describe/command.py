@@ -1,0 +1,315 @@
+"""``describe``: statistics and quantiles of all values of arrays, and pictures of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.utils import format_bytes
+
+from dask_coop.api.call.drawings import readable
+from dask_coop.cli.describe.readers import Chunks, Source, told
+from dask_coop.cli.describe.sources import join, open_sources, split
+from dask_coop.cli.describe.summaries import QUANTILES, STATISTICS, Summary, summarize
+from dask_coop.cli.output import say
+from dask_coop.errors import UserError
+
+MOST_BINS = 2**24
+
+
+def add_to(commands: Any) -> None:
+    """Add the command and its options to a parser's subparsers."""
+    describe = commands.add_parser(
+        "describe",
+        help="statistics and the histogram of all values of an array",
+        description="Prints statistics and quantiles of all values, and draws a histogram.",
+    )
+    describe.set_defaults(run=run)
+    describe.add_argument(
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="a .npy, .npz, .zarr, .h5, .hdf5, .nc, .csv, .png, .jpg or .tif file, its URL, a "
+        "folder of pictures, a pattern of files, - for a .npy on stdin, or skimage:NAME for a "
+        "picture that comes with scikit-image",
+    )
+    describe.add_argument(
+        "--join",
+        action="store_true",
+        help="all sources as one array, one behind the other along the first axis",
+    )
+    describe.add_argument(
+        "--each",
+        type=int,
+        metavar="AXIS",
+        help="each index along an axis apart, as -1 for the channels of pictures",
+    )
+    describe.add_argument(
+        "--bins", type=_bins, default=256, metavar="N", help="bins of the histogram (256)"
+    )
+    describe.add_argument(
+        "--range",
+        type=_limit,
+        nargs=2,
+        metavar=("LO", "HI"),
+        help="outer edges of the histogram, numbers or dates (least and greatest value)",
+    )
+    describe.add_argument(
+        "--chunks",
+        type=_chunks,
+        default="auto",
+        metavar="C",
+        help="the chunks' shape: 'auto', a number for all axes, or one for each, as 512,512,3",
+    )
+    describe.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNGs (this one)"
+    )
+    describe.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page of all of it, too"
+    )
+    describe.add_argument(
+        "--dataset",
+        metavar="NAME",
+        help="which array of an HDF5 or netCDF file, a Zarr group or a .npz, or column of a .csv",
+    )
+    describe.add_argument(
+        "--cluster",
+        action="store_true",
+        help="run on a cluster of processes, one for each GPU or CPU",
+    )
+    describe.add_argument(
+        "--json", action="store_true", help="print all numbers as JSON, and nothing else"
+    )
+    describe.add_argument(
+        "--quiet", action="store_true", help="write the PNGs, and print nothing but errors"
+    )
+    describe.add_argument("--cpu", action="store_true", help="leave GPUs alone")
+
+
+def _bins(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_BINS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_BINS}")
+    return int(text)
+
+
+def _limit(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return np.datetime64(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number nor a date such as 2020-01-31"
+        ) from None
+
+
+def _chunks(text: str) -> Chunks:
+    if text == "auto":
+        return text
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither 'auto' nor whole numbers above zero with commas between"
+        )
+    return numbers[0] if len(numbers) == 1 else tuple(numbers)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Describe the sources that were given, and write a picture of each.
+
+    Parameters
+    ----------
+    given : argparse.Namespace
+        What was typed, by the names of `add_to`.
+
+    Raises
+    ------
+    UserError
+        If a source cannot be opened, read or described, or a picture not written.
+    """
+    # All that can be found wrong before the work starts is found here.
+    if given.range is not None:
+        low, high = given.range
+        alike = isinstance(low, float) == isinstance(high, float)
+        if not (alike and np.isfinite(low) and np.isfinite(high) and low < high):
+            shown = " ".join(f"{x:g}" if isinstance(x, float) else readable(x) for x in given.range)
+            raise UserError(
+                f"--range {shown}: give two finite numbers, or two dates, the lesser first"
+            )
+    with TemporaryDirectory(prefix="dask-coop-") as scratch:
+        opened = open_sources(given.sources, given.dataset, given.chunks, scratch)
+        sources = [join(opened)] if given.join else opened
+        if given.each is not None:
+            sources = [part for source in sources for part in split(source, given.each)]
+        require_writable(given.out)
+        taken = {source.path.resolve() for source in opened}
+        if given.html is not None:
+            _require_page(given.html, taken)
+        _describe(given, sources, _figure_paths(sources, taken, given.out))
+
+
+def _describe(given: argparse.Namespace, sources: list[Source], figure_paths: list[Path]) -> None:
+    from dask_coop.cli import backends
+    from dask_coop.cli.describe import figures, page
+
+    talks, found, sections = not (given.json or given.quiet), [], []
+    with backends.start(given.cluster, given.cpu, bar=not given.quiet) as runtime:
+        for source, path in zip(sources, figure_paths, strict=True):
+            opened = _opened(source, runtime.name)
+            if talks:
+                say("\n".join(opened))
+            with told(source):
+                x = runtime.move(source.array)
+                summary = summarize(x, given.bins, given.range, runtime.compute)
+            timed = _timed(source, summary)
+            if talks:
+                say("\n".join([*_table(summary), *timed]))
+            if given.html is not None:
+                sections.append(page.Section(source.name, [*opened, *timed], summary))
+            subtitle = f"{_shape(x.shape)} {x.dtype}: {summary.inside:,} values in bins"
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                figures.save_summary(path, source.name, subtitle, summary)
+            except OSError as error:
+                raise UserError(f"--out {given.out}: cannot write {path}: {error}") from error
+            if talks:
+                say(f"figure: {path}\n")
+            if given.json:
+                found.append(_facts(source, summary, runtime.name, path))
+    if given.html is not None:
+        try:
+            given.html.parent.mkdir(parents=True, exist_ok=True)
+            page.write(given.html, sections)
+        except OSError as error:
+            raise UserError(f"--html {given.html}: cannot write it: {error}") from error
+        if talks:
+            say(f"page: {given.html}")
+    if given.json:
+        say(json.dumps(found))
+
+
+def _require_page(path: Path, taken: set[Path]) -> None:
+    if path.is_dir():
+        raise UserError(f"--html {path}: it is a folder; name a file, such as {path}/page.html")
+    if path.resolve() in taken:
+        raise UserError(f"--html {path}: it is described; name another file")
+    require_writable(path.parent, f"--html {path}")
+
+
+def require_writable(folder: Path, option: str = "") -> None:
+    """Raise UserError if no files can be written into a folder, which need not be there yet."""
+    option = option or f"--out {folder}"
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        raise UserError(f"{option}: {existing} is not a folder; name another")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"{option}: {existing} is not writable; name another folder")
+
+
+def _figure_paths(sources: list[Source], taken: set[Path], folder: Path) -> list[Path]:
+    """Return a file for each source, none of which is another's or `taken`."""
+    taken, paths = set(taken), []
+    for source in sources:
+        stem = re.sub(r"[^\w.-]+", "-", source.stem)
+        path, number = folder / f"{stem}-histogram.png", 1
+        while path.resolve() in taken:
+            number += 1
+            path = folder / f"{stem}-histogram-{number}.png"
+        taken.add(path.resolve())
+        paths.append(path)
+    return paths
+
+
+def _opened(source: Source, backend: str) -> list[str]:
+    """Return what is told of a source before it is read."""
+    x, text = source.array, source.text
+    return [
+        f"source: {text}" + (f" ({source.name})" if source.name not in text else ""),
+        f"shape: {_shape(x.shape)} ({format_bytes(_size(x))})",
+        f"dtype: {x.dtype}",
+        *source.notes,
+        f"chunks: {math.prod(x.numblocks)} of {_shape(_largest_chunk(x))}",
+        f"backend: {backend}",
+    ]
+
+
+def _table(summary: Summary) -> list[str]:
+    rows = summary.rows()
+    width = max(map(len, rows))
+    return [f"  {name:<{width}}  {readable(value)}" for name, value in rows.items()]
+
+
+def _timed(source: Source, summary: Summary) -> list[str]:
+    """Return what is told of it afterwards besides the table: a note, and how long it took."""
+    lines = []
+    share = summary.counts.max() / summary.inside
+    if (
+        share > 0.5
+        and len(summary.counts) > 2
+        and summary.statistics["min"] < summary.statistics["max"]
+    ):
+        lines.append(f"note: one bin holds {share:.1%} of the values; --range LO HI spreads them")
+    size, seconds = _size(source.array), summary.seconds
+    reads = "1 read" if summary.reads == 1 else f"{summary.reads} reads"
+    rate = summary.reads * size / seconds / 1e9
+    lines.append(f"time: {seconds:.2f} s for {reads} of {format_bytes(size)}, {rate:.3g} GB/s")
+    return lines
+
+
+def _facts(source: Source, summary: Summary, backend: str, figure: Path) -> dict[str, Any]:
+    """Return all of it for other programs."""
+    x = source.array
+    quantiles = zip(QUANTILES.values(), summary.quantiles.values(), strict=True)
+    return {
+        "source": source.text,
+        "name": source.name,
+        "shape": x.shape,
+        "dtype": str(x.dtype),
+        "chunks": _largest_chunk(x),
+        "notes": source.notes,
+        "backend": backend,
+        **{name: _plain(summary.statistics[name]) for name in STATISTICS},
+        "quantiles": {str(fraction): _plain(value) for fraction, value in quantiles},
+        "histogram": {
+            "counts": summary.counts.tolist(),
+            "edges": [_plain(edge) for edge in summary.values(summary.edges)],
+            "below": summary.below,
+        },
+        "reads": summary.reads,
+        "seconds": summary.seconds,
+        "figure": str(figure),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has: dates as text, durations as how many of the dtype's unit they are."""
+    if isinstance(value, np.datetime64):
+        return str(value)
+    value = value.view("i8") if isinstance(value, np.timedelta64) else value
+    value = value.item() if isinstance(value, np.generic) else value
+    # JSON has neither NaN nor infinities.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _size(x: da.Array) -> int:
+    return int(x.size * x.dtype.itemsize)
+
+
+def _largest_chunk(x: da.Array) -> tuple[int, ...]:
+    return tuple(map(max, x.chunks))
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "one value"

@@ -1,0 +1,186 @@
+"""The picture that ``describe`` writes: a histogram above a cumulative distribution.
+
+Importing this imports matplotlib, so it is imported where a figure is drawn.
+"""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from dask_coop.api.call.drawings import readable
+from dask_coop.cli.describe.summaries import Summary
+
+COLOR = "#2f6f9f"
+ACCENT = "#c8553d"
+#: The quantiles that are drawn.
+SHOWN = ("1 %", "median", "99 %")
+
+
+def save_summary(path: Path, title: str, subtitle: str, summary: Summary) -> None:
+    """Write a summary as a PNG.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file to write.
+    title, subtitle : str
+        The two lines at the top.
+    summary : Summary
+        What to draw.
+    """
+    figure, above, _ = _draw(summary)
+    figure.suptitle(title, fontsize="x-large", fontweight="bold", parse_math=False)
+    above.set_title(subtitle, fontsize="medium", color="0.35", parse_math=False)
+    figure.savefig(path, dpi=150)
+
+
+class Drawn(NamedTuple):
+    """A picture for a page.
+
+    Attributes
+    ----------
+    svg : str
+        The picture, an element of HTML.
+    edges : list of float
+        Where the edges of its bars are, in its own units, from the left.
+    frames : list of two (float, float)
+        Where its plots begin and end, from the top.
+    """
+
+    svg: str
+    edges: list[float]
+    frames: list[tuple[float, float]]
+
+
+def draw_svg(summary: Summary, name: str) -> Drawn:
+    """Draw the same without a title, and tell where things are in it.
+
+    Its elements have no id that those of a drawing of another `name` have.
+    """
+    figure, *plots = _draw(summary)
+    text = StringIO()
+    # Text that stays text, and the same file on every run.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    drawn = text.getvalue()
+    # Points have their origin below, and SVG above.
+    points, height = 72 / figure.dpi, figure.get_figheight() * 72
+    _, edges = summary.bars()
+    at = np.stack((_positions(summary, edges), np.zeros(len(edges))), 1)
+    # Of a logarithmic axis zero is nowhere; the lower one is linear.
+    left = plots[1].transData.transform(at)[:, 0] * points
+    frames = [one.get_window_extent() for one in plots]
+    return Drawn(
+        svg=re.sub(r'<g id="[^"]*"', "<g", drawn[drawn.index("<svg") :]),
+        edges=left.round(2).tolist(),
+        frames=[(height - one.y1 * points, height - one.y0 * points) for one in frames],
+    )
+
+
+def _draw(summary: Summary) -> tuple[Figure, Axes, Axes]:
+    # A Figure without pyplot has no window and no state, and draws with Agg.
+    figure = Figure(figsize=(8, 6.5), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    _draw_histogram(above, summary)
+    _draw_cumulative(below, summary)
+    return figure, above, below
+
+
+def _draw_histogram(axes: Axes, summary: Summary) -> None:
+    counts, edges = summary.bars()
+    edges = _positions(summary, edges)
+    axes.stairs(counts, edges, fill=True, color=COLOR)
+    if counts.max() > 10 * counts.mean():  # a linear axis would flatten the tail to nothing
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.5)
+        axes.set_ylabel("values per bin, log scale")
+    else:
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.set_ylabel("values per bin")
+    axes.set_xlim(edges[0], edges[-1])
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+
+
+def _draw_cumulative(axes: Axes, summary: Summary) -> None:
+    x, shares = summary.curve()
+    axes.plot(_positions(summary, x), shares, color=COLOR)
+    low, high = _positions(summary, summary.edges[[0, -1]])
+    for name, (at, share) in summary.dots().items():
+        if name not in SHOWN:
+            continue
+        value, number = _positions(summary, np.array([at]))[0], summary.quantiles[name]
+        text = readable(number) if summary.origin is not None else f"{number:.4g}"
+        axes.plot([value, value], [0, share], color=ACCENT, linestyle="--", linewidth=1)
+        axes.plot(value, share, "o", color=ACCENT, markersize=5, clip_on=False, zorder=3)
+        # A rising curve leaves room below it on the right, and above it on the left.
+        above = share < 0.1 or value > low + 0.75 * (high - low)
+        left = above and value > low + 0.25 * (high - low)
+        axes.annotate(
+            f"{name}: {text}",
+            (value, share),
+            xytext=(-8 if left else 8, 6 if above and share < 0.9 else -6),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="bottom" if above and share < 0.9 else "top",
+            color=ACCENT,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set_ylim(0, 1.05)
+    axes.set_ylabel("share of values up to here")
+    if _is_calendar(summary):
+        locator = AutoDateLocator()
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.set_xlabel(_name(summary))
+    axes.grid(alpha=0.3)
+
+
+def _is_calendar(summary: Summary) -> bool:
+    """Tell whether the values are dates that matplotlib can show, and tell apart."""
+    if not isinstance(summary.origin, np.datetime64):
+        return False
+    if np.datetime_data(summary.origin.dtype)[0] in ("ps", "fs", "as"):
+        # All of it is near 1970, and NumPy changes these units to no others.
+        return False
+    ends = _dates(summary, summary.edges[[0, -1]])
+    first, last = ends.astype("M8[Y]").astype("i8") + 1970
+    return bool(first >= 1 and last < 9999 and np.ptp(ends.astype("M8[s]").astype("i8")))
+
+
+def _dates(summary: Summary, numbers: Any) -> Any:
+    """Return dates, a second off both ends of time: NumPy's change of units overflows there."""
+    values = summary.values(numbers)
+    last = np.iinfo("i8").max - 10**9
+    return np.clip(values.view("i8"), -last, last).view(values.dtype)
+
+
+def _positions(summary: Summary, numbers: Any) -> Any:
+    """Return where on the axis lies what is at `numbers` along the edges of a summary."""
+    if _is_calendar(summary):
+        return date2num(_dates(summary, numbers))
+    if isinstance(summary.origin, np.timedelta64):
+        return np.add(numbers, float(summary.origin.view("i8")))
+    return np.asarray(numbers)
+
+
+def _name(summary: Summary) -> str:
+    """Return what the axis of values tells."""
+    if summary.origin is None or _is_calendar(summary):
+        return "value"
+    unit, step = np.datetime_data(summary.origin.dtype)
+    unit = f"{step} {unit}" if step > 1 else unit
+    if isinstance(summary.origin, np.timedelta64):
+        return f"value in {unit}"
+    return f"{unit} since {readable(summary.origin)}"

@@ -1,0 +1,252 @@
+"""Opens datasets of HDF5, which another process reads (hdf5_apart.py)."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dask_coop.cli.describe.claims import require_within
+from dask_coop.cli.describe.decoding import PACKING, TIMES
+from dask_coop.cli.describe.members import choose
+from dask_coop.errors import UserError
+
+#: For how long an answer is waited for: damaged files can have HDF5 loop for ever. Chunks may come
+#: from slow disks.
+OPEN_SECONDS, READ_SECONDS = 60, 600
+
+_SCRIPT = Path(__file__).with_name("hdf5_apart.py")
+
+
+@dataclass(frozen=True)
+class Hdf5Dataset:
+    """A dataset of an HDF5 file, which each access opens and closes."""
+
+    path: Path
+    dataset: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunks: tuple[int, ...] | None
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a part of the dataset, by an index of slices and integers.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        """
+        index = index if isinstance(index, tuple) else (index,)
+        index = (*index, *(slice(None),) * (len(self.shape) - len(index)))
+        found = [_bounds(each, n) for each, n in zip(index, self.shape, strict=True)]
+        shape = tuple(stop - start for (start, stop), _ in found)
+        # As many of the file's blocks as the part lies in are decoded one by one.
+        block = math.prod(self.chunks or ()) * self.dtype.itemsize
+        part: np.ndarray[Any, Any] = np.empty(shape, self.dtype)
+        asked = {"path": str(self.path), "name": self.dataset, "bounds": [b for b, _ in found]}
+        _reader().ask("read", READ_SECONDS, part, nbytes=2 * part.nbytes + 3 * block, **asked)
+        return part[tuple(inner for _, inner in found)]
+
+
+def open_hdf5(path: Path, dataset: str | None) -> tuple[Hdf5Dataset, str, dict[str, Any]]:
+    """Open a dataset.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    dataset : str, optional
+        Which, if there are several.
+
+    Returns
+    -------
+    dataset : Hdf5Dataset
+    name : str
+    attributes : dict
+        Those that may say how its numbers are packed.
+
+    Raises
+    ------
+    UserError
+        If the file has no such dataset, holds its elements elsewhere, or cannot be opened.
+    """
+    # That it is missing is said here.
+    import h5py  # noqa: F401
+
+    absolute = path.absolute()
+    try:
+        listed = _reader().ask("names", OPEN_SECONDS, path=str(absolute))
+        name = choose(path, listed["names"], dataset, listed["along"])
+        wanted = [*PACKING, *TIMES]
+        facts = _reader().ask(
+            "facts", OPEN_SECONDS, path=str(absolute), name=name, attributes=wanted
+        )
+        if facts["shape"] is None:
+            raise UserError(f"{path}: the dataset {name} is empty; there is nothing to describe")
+        require_within(path, name, facts["external"], facts["virtual"])
+        dtype = np.lib.format.descr_to_dtype(_tuples(facts["dtype"]))
+        attributes = {key: _value(value) for key, value in facts["attributes"].items()}
+        shape, chunks = (facts[key] and tuple(facts[key]) for key in ("shape", "chunks"))
+        opened = Hdf5Dataset(absolute, name, shape or (), dtype, chunks)
+    except OSError as error:
+        raise UserError(f"{path}: cannot open this as HDF5: {error}") from error
+    return opened, name, attributes
+
+
+def _tuples(descr: Any) -> Any:
+    """Return a dtype's description, whose tuples JSON has made lists."""
+    if isinstance(descr, list) and descr and isinstance(descr[0], str):
+        name, inner, *shape = descr
+        return (name, _tuples(inner), *map(tuple, shape))
+    return [*map(_tuples, descr)] if isinstance(descr, list) else descr
+
+
+def _value(value: Any) -> Any:
+    return value if isinstance(value, str) else np.array(value[1], value[0])[()]
+
+
+def _bounds(index: Any, n: int) -> tuple[tuple[int, int], Any]:
+    """Return the first and last element of an index and one, and what is taken of these."""
+    if not isinstance(index, slice):
+        at = range(n)[index]
+        return (at, at + 1), 0
+    taken = range(n)[index]
+    if not taken:
+        return (0, 0), slice(None)
+    first, last = sorted((taken[0], taken[-1]))
+    return (first, last + 1), slice(None, None, taken.step)
+
+
+class _Reader:
+    """Starts a process that reads HDF5, asks it, and starts it again after it has died."""
+
+    def __init__(self, script: Path) -> None:
+        self._script = script
+        # HDF5 does one thing at a time, and so does the process.
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, ask: str, seconds: float, into: Any = None, **question: Any) -> dict[str, Any]:
+        """Return an answer, whose array is written `into` one.
+
+        Raises
+        ------
+        OSError
+            If HDF5 refuses, crashes or takes longer than so many seconds.
+        """
+        with self._lock:
+            process = self._start()
+            late = threading.Event()
+
+            def end() -> None:
+                late.set()
+                process.kill()
+
+            timer = threading.Timer(seconds, end)
+            timer.daemon = True
+            timer.start()
+            try:
+                answer = self._exchange(process, {"ask": ask, **question}, into)
+            except BaseException:
+                # The next question would get the rest of this answer.
+                self.stop()
+                raise
+            finally:
+                timer.cancel()
+            if answer is None:
+                self.stop(patience=1)
+                raise OSError(_why(process.returncode, seconds if late.is_set() else 0))
+        if "error" in answer:
+            raise OSError(answer["error"])
+        return answer
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self.stop()
+            self._process = subprocess.Popen(
+                # Without the folder of the script, whose names are those of other modules.
+                [sys.executable, "-P", str(self._script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            )
+        return self._process
+
+    def _exchange(
+        self, process: subprocess.Popen[bytes], question: dict[str, Any], into: Any
+    ) -> dict[str, Any] | None:
+        """Return the answer; None where the process ends before it."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        line = process.stdout.readline()
+        if not line.endswith(b"\n"):
+            return None
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError:
+            return None
+        if into is None or "error" in answer:
+            return answer
+        if (tuple(answer["shape"]), np.dtype(answer["dtype"])) != (into.shape, into.dtype):
+            self.stop()
+            return {"error": "the dataset has changed since it was opened"}
+        space = memoryview(into.reshape(-1).view("u1"))
+        done = 0
+        while done < len(space):
+            got = process.stdout.readinto(space[done:])  # type: ignore[attr-defined]
+            if not got:
+                return None
+            done += got
+        return answer
+
+    def stop(self, patience: float = 0) -> None:
+        """End the process, at once or if it has not ended by itself in so many seconds."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    # Nobody reads the rest of a question that was not written yet.
+                    with suppress(OSError):
+                        pipe.close()
+
+
+def _why(status: int | None, seconds: float) -> str:
+    if seconds:
+        return f"HDF5 has not answered in {seconds:g} s; the file is damaged, or its disk too slow"
+    if status is not None and status < 0:
+        return f"HDF5 crashed on it ({signal.Signals(-status).name}); the file is damaged"
+    return (
+        f"the process that reads HDF5 has ended with status {status}; see that "
+        f"`{sys.executable} -c 'import h5py'` works"
+    )
+
+
+_readers: dict[int, _Reader] = {}
+
+
+def _reader() -> _Reader:
+    """Return that of this process: after a fork the pipes are the parent's."""
+    if os.getpid() not in _readers:
+        reader = _readers.setdefault(os.getpid(), _Reader(_SCRIPT))
+        atexit.register(reader.stop)
+    return _readers[os.getpid()]

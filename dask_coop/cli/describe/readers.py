@@ -1,0 +1,269 @@
+"""Opens a file as a Dask array that reads one chunk at a time.
+
+====================  =============================================================
+``NAME.npy``          memory-mapped
+``NAME.zarr``         an array, or one in a group
+``NAME.h5, .hdf5``    a dataset
+``NAME.nc``           a variable of a netCDF file, of format 4 (which is HDF5) or 3
+``NAME.png, .jpg,``   a picture, decoded whole by each read, for its format leaves no
+``.jpeg, .tif, .tiff``  choice; held in memory if it is larger than a chunk
+``skimage:NAME``      a picture that comes with scikit-image
+====================  =============================================================
+
+NumPy, HDF5 and netCDF files are opened inside the task: what travels in the graph is a path, so
+threads, processes and clusters read alike. HDF5 is read by a process apart. Numbers that the
+attributes of an array say are packed are unpacked (decoding.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import normalize_chunks
+from dask.base import is_dask_collection
+
+from dask_coop.api.transfer import from_npy
+from dask_coop.chunks.files import NpyArray, open_npy
+from dask_coop.cli.describe.claims import require_feasible
+from dask_coop.cli.describe.decoding import decode, packing
+from dask_coop.cli.describe.hdf5 import open_hdf5
+from dask_coop.cli.describe.netcdf3 import is_netcdf3, open_netcdf3
+from dask_coop.cli.describe.pictures import PICTURES, open_picture, skimage_picture
+from dask_coop.cli.describe.zarrs import open_zarr
+from dask_coop.errors import UserError
+
+#: Files of several arrays, which have attributes.
+CONTAINERS = (".zarr", ".h5", ".hdf5", ".nc")
+SUFFIXES = (".npy", ".npz", *CONTAINERS, ".csv", *PICTURES)
+
+Chunks = str | int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """An opened source.
+
+    Attributes
+    ----------
+    text : str
+        What was asked for.
+    name : str
+        For titles: the file's name, with the name of the dataset in it.
+    stem : str
+        The same without suffix and folder separators, to derive file names from.
+    path : pathlib.Path
+        The file or folder that is read.
+    array : dask.array.Array
+        Bool, integers, floats, dates or durations in native byte order, not empty, in NumPy
+        chunks.
+    notes : tuple of str
+        What was decoded, for people.
+    """
+
+    text: str
+    name: str
+    stem: str
+    path: Path
+    array: da.Array
+    notes: tuple[str, ...] = ()
+
+
+@contextmanager
+def told(source: Source) -> Iterator[None]:
+    """Make one message of what is found wrong with a source while it is read.
+
+    Raises
+    ------
+    UserError
+        In the place of errors that come of the file.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{source.text}: {error}") from error
+    except OSError as error:
+        raise UserError(f"{source.text}: cannot read all of it: {error}") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        # Numbers may be damaged, too, and stand for no date.
+        if not any(note.startswith("decoded: ") for note in source.notes):
+            raise
+        raise UserError(f"{source.text}: cannot decode its numbers: {error}") from error
+
+
+def open_source(
+    text: str, dataset: str | None = None, chunks: Chunks = "auto", path: Path | None = None
+) -> Source:
+    """Open a file, or a picture of scikit-image, without reading more than it must.
+
+    Parameters
+    ----------
+    text : str
+        A path that ends in one of `SUFFIXES` but .npz and .csv, or ``skimage:NAME``.
+    dataset : str, optional
+        Which array of an HDF5 or netCDF file or a Zarr group; it may be left out where there is
+        only one, or only one that is no coordinate.
+    chunks : "auto", int or tuple of int
+        The chunks' shape; one number stands for every axis.
+    path : pathlib.Path, optional
+        Where the file is, if `text` is not its path.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    UserError
+        If there is no such file or dataset, or nothing in it that can be described.
+    """
+    remote = "://" in text and Path(text).suffix.lower() == ".zarr"
+    if text.startswith("skimage:"):
+        path = skimage_picture(text.removeprefix("skimage:"))
+    else:
+        path = Path(text) if path is None else path
+        require_known(text, path)
+        if not (remote or path.exists()):
+            raise UserError(f"{text}: no such file; check the path")
+    suffix = ".zarr" if is_zarr(path) else path.suffix.lower()
+    array: Any
+    attributes: dict[str, Any] = {}
+    member = ""
+    if dataset is not None and suffix not in CONTAINERS:
+        raise UserError(
+            f"{text}: --dataset {dataset} does not apply; it is for HDF5 and netCDF files, Zarr "
+            "groups, .npz and .csv"
+        )
+    if suffix == ".npy":
+        array = _open_npy(path)
+    elif suffix == ".zarr":
+        array, member, attributes = open_zarr(text if remote else path, dataset)
+    elif suffix == ".nc" and is_netcdf3(path):
+        array, member, attributes = open_netcdf3(path, dataset)
+    elif suffix in CONTAINERS:
+        array, member, attributes = open_hdf5(path, dataset)
+    else:
+        array = open_picture(path, chunks)
+    return make_source(text, path, member, array, chunks, attributes)
+
+
+def require_known(text: str, path: Path) -> None:
+    """Raise UserError if a path has no extension of those that are read."""
+    if path.suffix.lower() not in SUFFIXES and not is_zarr(path):
+        raise UserError(
+            f"{text}: the extension {path.suffix!r} is not supported; use one of "
+            f"{', '.join(SUFFIXES)}, or skimage:NAME, or make a .npy of it by numpy.save"
+        )
+
+
+def is_zarr(path: Path) -> bool:
+    """Tell whether a folder holds Zarr, by its name or by what is in it."""
+    inside = ("zarr.json", ".zarray", ".zgroup")
+    return path.suffix.lower() == ".zarr" or any((path / name).exists() for name in inside)
+
+
+def make_source(
+    text: str,
+    path: Path,
+    member: str,
+    array: Any,
+    chunks: Chunks,
+    attributes: dict[str, Any] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Source:
+    """Make a source of an array that was opened.
+
+    Parameters
+    ----------
+    text : str
+        What was asked for.
+    path : pathlib.Path
+        The file that it is in.
+    member : str
+        Its name in that file, or "".
+    array : array_like or dask.array.Array
+    chunks : "auto", int or tuple of int
+        The chunks' shape.
+    attributes : dict, optional
+        Those that may say how its numbers are packed.
+    notes : tuple of str
+        What there is to be told.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    UserError
+        If it cannot be described.
+    """
+    name = f"{path.name}/{member}" if member else path.name
+    stem = "-".join([path.stem, *member.split("/")]) if member else path.stem
+    # What of several arrays is wrong is told by its name.
+    shown = f"{text}: {member}" if path.suffix in (".npz", ".csv") else text
+    chunked, decoded = _chunked(shown, array, chunks, attributes or {})
+    return Source(text, name, stem, path, chunked, (*notes, *decoded))
+
+
+def _open_npy(path: Path) -> NpyArray:
+    try:
+        return open_npy(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot map this file as .npy: {error}") from error
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _chunked(
+    text: str, x: Any, chunks: Chunks, attributes: dict[str, Any]
+) -> tuple[da.Array, list[str]]:
+    dtype = np.dtype(x.dtype)
+    if dtype.kind not in "biufmM" or dtype.itemsize > 8:
+        raise UserError(
+            f"{text}: the dtype {dtype} cannot be described; convert the data to bool, integers, "
+            "float16 to float64, datetime64 or timedelta64"
+        )
+    if dtype.kind in "mM" and np.datetime_data(dtype)[0] == "generic":
+        raise UserError(f"{text}: the dtype {dtype} cannot be described, as it has no unit")
+    if 0 in x.shape:
+        raise UserError(
+            f"{text}: the array is empty (shape {x.shape}); there is nothing to describe"
+        )
+    if isinstance(chunks, tuple) and len(chunks) != len(x.shape):
+        raise UserError(
+            f"{text}: --chunks {','.join(map(str, chunks))} has {len(chunks)} numbers and the "
+            f"array {len(x.shape)} axes (shape {x.shape}); give one number for each axis"
+        )
+    blocks = None if is_dask_collection(x) else getattr(x, "chunks", None)
+    require_feasible(text, x.shape, dtype, chunks, blocks)
+    packed = packing(attributes, dtype)
+    if packed and chunks == "auto":
+        # What is decoded is larger.
+        before = getattr(x, "chunks", None)
+        chunks = normalize_chunks(chunks, x.shape, dtype="f8", previous_chunks=before)
+    if is_dask_collection(x):
+        array = x if chunks == "auto" else x.rechunk(chunks)
+    elif isinstance(x, NpyArray):
+        array = from_npy(x.path, chunks)
+    else:
+        array = da.from_array(
+            x,
+            chunks=chunks,
+            # HDF5 takes slices and integers.
+            fancy=False,
+            meta=np.empty((0,) * len(x.shape), dtype),
+        )
+    if packed:
+        try:
+            return decode(array, packed)
+        except UserError as error:
+            raise UserError(f"{text}: {error}") from error
+        except OSError as error:
+            raise UserError(f"{text}: cannot read it: {error}") from error
+    return (array if dtype.isnative else array.astype(dtype.newbyteorder("="))), []

@@ -1,0 +1,172 @@
+"""Quantiles of lines, in blocks that hold whole ones.
+
+::
+
+    x0 | x1 --rechunk--> lines 0 --order statistics--> quantiles 0
+    x2 | x3 --rechunk--> lines 1 --order statistics--> quantiles 1
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+from dask.array.blockwise import blockwise
+from dask.array.core import Array
+
+from dask_coop import chunks
+from dask_coop.algebra.quantiles import Quantiles
+from dask_coop.chunks.dtypes import casts, declared_by
+
+#: A task starts later than so many bytes are sorted.
+_SMALL = 2**18
+
+
+def gathered(x: Array, axes: tuple[int, ...], limit: int) -> Array:
+    """Return `x` in blocks of whole lines along `axes`, no larger than its chunks if lines are not.
+
+    A block has at most `limit` bytes and, unless lines are shorter, at least `_SMALL`.
+    """
+    largest = math.prod(max(sizes) for sizes in x.chunks) * x.dtype.itemsize
+    largest = max(largest, _SMALL)
+    line = math.prod(x.shape[d] for d in axes) * x.dtype.itemsize
+    sizes = {d: -1 if d in axes else "auto" for d in range(x.ndim)}
+    return x.rechunk(sizes, block_size_limit=max(line, min(limit, largest)))
+
+
+def quantiles(
+    name: str,
+    x: Array,
+    axes: tuple[int, ...],
+    spec: Any,
+    weights: Array | None,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    keepdims: bool,
+) -> Array:
+    """Return quantiles of lines along `axes`, which each block of `x` holds whole.
+
+    Parameters
+    ----------
+    name : str
+        The prefix of keys.
+    x : dask.array.Array
+    axes : tuple of int
+        Sorted and not negative.
+    spec : Quantiles or Delayed
+    weights : dask.array.Array, optional
+        Of the shape of `x`.
+    shape : tuple of int
+        The shape of the quantiles, which precedes the other axes of the result.
+    dtype : dtype
+        The dtype of the result.
+    keepdims : bool
+        Whether `axes` stay, with length one.
+    """
+    arrays = [x] if weights is None else [x, weights.rechunk(x.chunks)]
+    inside = [d for d in range(x.ndim) if keepdims or d not in axes]
+    ndim, index = len(shape), tuple(range(x.ndim))
+    return blockwise(
+        _of_lines if weights is None else _of_weighted_lines,
+        (*range(-ndim, 0), *inside),
+        *itertools.chain.from_iterable((array, index) for array in arrays),
+        **declared_by(*arrays),
+        axes=axes,
+        keepdims=keepdims,
+        spec=spec,
+        result=dtype,
+        dtype=dtype,
+        meta=chunks.zeros_like(x._meta, dtype, ndim + len(inside)),
+        new_axes={-ndim + i: n for i, n in enumerate(shape)},
+        adjust_chunks={d: 1 for d in inside if d in axes},
+        concatenate=True,
+        token=name,
+    )
+
+
+# Inside the task.
+
+
+@casts
+def _of_lines(
+    x: Any, axes: tuple[int, ...], keepdims: bool, spec: Quantiles, result: np.dtype[Any]
+) -> Any:
+    """Return the quantiles of the lines of a block."""
+    made, counts = quantiles_of_lines(x, axes, spec, result)
+    if spec.skipna and x.dtype.kind in "fMm" and (counts < 1).any():
+        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
+    return _shaped(made, x, axes, keepdims, spec)
+
+
+def quantiles_of_lines(
+    x: Any, axes: tuple[int, ...], spec: Quantiles, result: np.dtype[Any]
+) -> tuple[Any, Any]:
+    """Return the quantiles of the lines of a block, and how many elements of each are not NaN."""
+    length = math.prod(x.shape[d] for d in axes)
+    # Where NaN count, only lines without it have any, all of one length.
+    sizes = np.arange(length + 1) if spec.skipna else np.array([length])
+    previous, following, gamma = spec.ranks(sizes)
+    ranks = np.stack([r.reshape(len(sizes), -1) for r in (previous, following)], axis=1)
+    ranks = np.broadcast_to(ranks.reshape(len(sizes), -1), (length + 1, 2 * math.prod(spec.shape)))
+    backend = chunks.backend_of(x)
+    values, counts = backend.order_statistics(x, axes, ranks)
+    low, high = values.reshape(2, *spec.shape, *counts.shape)
+    if gamma is not None:
+        gamma = chunks.asarray(np.moveaxis(gamma, 0, -1), chunks.kind(x))
+        gamma = gamma[..., counts if spec.skipna else counts * 0]
+    with np.errstate(all="ignore"):
+        made = spec.interpolate(low, high, gamma).astype(result, copy=False)
+    nothing = counts < (1 if spec.skipna else length)
+    if x.dtype.kind in "fMm" and nothing.any():
+        made = np.where(nothing, _missing(result), made)
+    return made, counts
+
+
+@casts
+def _of_weighted_lines(
+    x: Any,
+    weights: Any,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    spec: Quantiles,
+    result: np.dtype[Any],
+) -> Any:
+    """Return the weighted quantiles of the lines of a block, by a sort of each."""
+    kept = [d for d in range(x.ndim) if d not in axes]
+    shape = (*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in axes))
+    lines, heavy = (one.transpose(*kept, *axes).reshape(shape) for one in (x, weights))
+    lost = lines != lines
+    heavy = np.where(lost, 0.0, heavy) if spec.skipna else heavy
+    order = np.argsort(lines, axis=-1)
+    lines, heavy = (np.take_along_axis(one, order, -1) for one in (lines, heavy))
+    share = np.cumsum(heavy, axis=-1)
+    total = share[..., -1:]
+    nothing = lost.all(-1) if spec.skipna else lost.any(-1)
+    weighed = ((total > 0) & (total < np.inf))[..., 0]
+    if not bool((weighed | nothing if spec.skipna else weighed).all()):
+        raise ValueError("weights of a line add up to zero or are not finite")
+    with np.errstate(all="ignore"):
+        share = share / total
+    q = spec.q
+    share = np.where(share == 0, -1, share.astype(q.dtype if q.dtype.kind == "f" else "f8"))
+    made = np.empty_like(lines, shape=(q.size, *shape[:-1]))
+    for i, one in enumerate(q.reshape(-1).tolist()):
+        at = np.minimum((share < q.dtype.type(one)).sum(-1, keepdims=True), lines.shape[-1] - 1)
+        made[i] = np.take_along_axis(lines, at, -1)[..., 0]
+    if spec.skipna and nothing.any():
+        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
+    if x.dtype.kind in "fMm":
+        made = np.where(nothing, _missing(result), made)
+    return _shaped(made.astype(result, copy=False), x, axes, keepdims, spec)
+
+
+def _missing(dtype: np.dtype[Any]) -> Any:
+    return dtype.type("nan") if dtype.kind == "f" else np.array("NaT", dtype)
+
+
+def _shaped(result: Any, x: Any, axes: tuple[int, ...], keepdims: bool, spec: Quantiles) -> Any:
+    kept = (1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
+    return result.reshape(*spec.shape, *kept)
