@@ -1,4 +1,4 @@
-"""Define the exceptions and warnings that a user can meet, and `Absent`, which we catch ourselves.
+"""Define the exceptions and warnings that a user can meet, and some that we catch ourselves.
 
 `remedy` writes advice for their messages.
 """
@@ -54,6 +54,10 @@ class FallbackWarning(UserWarning):
 
 class CooperativeTimeout(RuntimeError):
     """Raised if a GPU waits too long for another one at a barrier of a launch."""
+
+
+class DoesNotApply(ValueError):
+    """Raised if a strategy cannot do a piece of work; the message completes its name."""
 
 
 class UserError(Exception):

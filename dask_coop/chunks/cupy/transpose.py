@@ -10,6 +10,7 @@ import cupy
 from dask_coop.algebra.strategies import AUTO, refusal
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import transpose as programs
+from dask_coop.errors import DoesNotApply
 
 Array = Any
 
@@ -38,7 +39,7 @@ def transpose(x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO)
         named = None if strategy == AUTO else strategy
         try:
             steps = [*programs.plan(view.shape, view.strides, x.itemsize, starts, named)]
-        except programs.DoesNotApply as error:
+        except DoesNotApply as error:
             raise refusal("transpose", strategy, str(error)) from None
         for step in steps:
             addresses = (start + offset for start, offset in zip(starts, step.offsets, strict=True))

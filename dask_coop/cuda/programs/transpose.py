@@ -20,15 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_coop.errors import DoesNotApply
+
 #: The threads of a block that makes boxes or copies rows.
 THREADS = 256
 
 #: The numbers of batch axes that kernels are compiled for.
 BATCHES = (1, 3, 8)
-
-
-class DoesNotApply(ValueError):
-    """A kernel that was named does not make such a copy: the message says why."""
 
 
 class Tile(NamedTuple):
