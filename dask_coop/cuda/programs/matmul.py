@@ -1,4 +1,4 @@
-"""Matrix products over semirings: programs of kernel_matmul.cuh and kernel_matmul_int8.cuh."""
+"""Programs of kernel_matmul.cuh and kernel_matmul_int8.cuh: products over semirings."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import ctype
 
-#: Threads of a block, and the side of the tile of results that it makes.
+#: The threads of a block, and the side of its tile of results.
 THREADS, SIDE = 256, 128
 
 #: The depth of a stage and the stages of the ring, by the bytes of a word.
 DEPTHS = {4: (16, 3), 8: (8, 3)}
 
-#: Blocks that a multiprocessor has registers for, by the bytes of a word.
+#: The blocks that a multiprocessor has registers for, by the bytes of a word.
 BLOCKS = {4: 2, 8: 1}
 
-#: The dtypes of words that elements of a kernel are widened to; the others are words themselves.
+#: The dtypes of words that elements are widened to; other elements are words themselves.
 WORDS = dict.fromkeys(("int8", "uint8", "int16", "uint16"), np.dtype("i4"))
 
-#: The functors of semirings that follow one pattern.
+#: The functors of the semirings that are named by a pattern.
 FUNCTORS = {"min_plus": "MinPlus", "max_plus": "MaxPlus", "max_min": "MaxMin"}
 
 DTYPES = tuple(map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")))
@@ -40,7 +40,7 @@ def shared_bytes(itemsize: int) -> int:
 
 
 def semiring(name: str, element: np.dtype[Any]) -> str:
-    """Return the product of elements, widened to words, whose results are elements.
+    """Return the program that multiplies elements, widened to words, into elements.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ def semiring(name: str, element: np.dtype[Any]) -> str:
     """
     itemsize = word(element).itemsize
     if name == "plus_times":
-        # Unsigned integers wrap by definition, and to the same bits.
+        # Unsigned integers wrap by definition, to the same bits.
         kept = element if element.kind == "f" else np.dtype(f"u{itemsize}")
         return _matmul(f"PlusTimes<{ctype(kept)}>", element, itemsize)
     return _matmul(f"{FUNCTORS[name]}<{ctype(element)}>", element, itemsize)
 
 
 def packed(element: np.dtype[Any]) -> str:
-    """Return the product of bool in words of 32, or of bytes in words of 4."""
+    """Return the program that multiplies bool in words of 32, or bytes in words of 4."""
     functor = "OrAnd" if element.kind == "b" else f"PlusTimesBytes<{ctype(element)}>"
     return _matmul(functor, element, 4)
 
