@@ -1,4 +1,4 @@
-"""Programs of kernel_matmul.cuh and kernel_matmul_int8.cuh: products over semirings."""
+"""Programs of kernel_matmul.cuh and kernel_matmul_int8.cuh, which multiply matrices."""
 
 from __future__ import annotations
 
