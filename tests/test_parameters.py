@@ -20,6 +20,9 @@ BELOW = ("graph", "chunks", "algebra", "cuda", "node", "cluster", "compiled")
 
 #: Parameters that are given where this test does not look, and where that is.
 GIVEN_ELSEWHERE = {
+    "algebra.statistics._spread(ddof)": "callers of a row's `finish` give it",
+    "algebra.statistics._spread(masked)": "callers of a row's `finish` give it",
+    "algebra.statistics._spread(skipna)": "callers of a row's `finish` give it",
     "cluster.monitor.performance_report(code)": "distributed calls this handler",
     "graph.unique.find(index)": "a task gives it, from a dictionary of keywords",
     "graph.unique.find(origin)": "a task gives it, from a dictionary of keywords",
