@@ -87,6 +87,8 @@ class Suite:
         often it has served and refused what it writes to a file.
     every : int
         One test of so many is run, and all of those that fail with ours.
+    besides : tuple of str
+        Names of tests that are run in any case.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Suite:
     differences: dict[str, str]
     plugin: str = INSTALLED
     every: int = 1
+    besides: tuple[str, ...] = ()
 
 
 @dataclass
@@ -208,7 +211,7 @@ def run(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plugin = folder / f"{suite.name}_in_place.py"
-        share = SHARE.format(every=suite.every, named=[*suite.differences])
+        share = SHARE.format(every=suite.every, named=[*suite.differences, *suite.besides])
         plugin.write_text(suite.plugin + (share if suite.every > 1 else ""))
         report, ini = folder / "report.xml", folder / "pytest.ini"
         ini.write_text("[pytest]\nmarkers =\n    flaky\n    slow\n    xdist_group\n")
