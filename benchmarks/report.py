@@ -21,6 +21,9 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "performance.md" if (HERE.parent / "docs").is_dir() else None
 
+#: The most rows of a table on the page; the result file has all.
+MOST_ROWS = 10
+
 PEERS = (
     *("CUB", "CuPy", "PyTorch", "NumPy", "Dask", "Dask blelloch"),
     *("bottleneck", "numbagg", "boost-histogram", "fast-histogram"),
@@ -96,6 +99,7 @@ def text(folder: Path, start: Path) -> str:
         found = json.loads(path.read_text())
         pictures = [path.with_name(f"{path.stem}-{kind}.svg") for kind in kinds(found)]
         parts.append(section(path.stem, found, [relative(picture) for picture in pictures]))
+        parts.append(f"[{path.name}]({relative(path)}) has all rows.\n")
     return "\n".join(parts)
 
 
@@ -134,12 +138,24 @@ def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
     for primitive in dict.fromkeys(line["primitive"] for line in shown):
         chosen = [line for line in shown if line["primitive"] == primitive]
         unit, show = TABLES.get(primitive, ("milliseconds", details))
-        blocks += [f"### {primitive}: {unit}", show(chosen)]
+        blocks += [f"### {primitive}: {unit}", shortened(show(chosen))]
     if sized := gpu and by_size(lines):
-        blocks += ["### By size: the best other time over that of dask_coop", sized]
+        blocks += ["### By size: the best other time over that of dask_coop", shortened(sized)]
     if failures := [line for line in lines if line["failures"]]:
-        blocks += ["### Without a time", without(failures)]
+        blocks += ["### Without a time", shortened(without(failures))]
     return "\n\n".join(blocks) + "\n"
+
+
+def shortened(text: str) -> str:
+    """Return a text that ends in a table with at most `MOST_ROWS` rows, evenly spaced, of that."""
+    lines = text.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("| ---")) + 1
+    head, rows = lines[:first], lines[first:]
+    if len(rows) <= MOST_ROWS:
+        return text
+    step = (len(rows) - 1) / (MOST_ROWS - 1)
+    chosen = [rows[round(i * step)] for i in range(MOST_ROWS)]
+    return "\n".join([*head, *chosen, "", f"{MOST_ROWS} of {len(rows)} rows."])
 
 
 def merged(rows: list[Row]) -> Iterator[Row]:
