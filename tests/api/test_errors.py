@@ -201,7 +201,7 @@ CALLS = {
     ),
     "a product of records": (
         lambda: dc.matmul(RECORDS, RECORDS),
-        "plus_times is not defined for dtype .*, which a and b have together; take one of its",
+        "plus_times is not defined for dtype .*, the common dtype of a and b; take one of its",
         "'add'",
         TypeError,
     ),

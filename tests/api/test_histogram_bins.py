@@ -428,7 +428,7 @@ def test_tables_that_no_machine_holds_are_refused() -> None:
         lambda: dc.bincount(x.astype("i8"), minlength=2**40),
     ):
         with pytest.raises(
-            ValueError, match=r"takes [\d,]+ bytes, and more than 1,099,511,627,776"
+            ValueError, match=r"takes [\d,]+ bytes, more than the limit of 1,099,511,627,776"
         ):
             build()
 

@@ -22,7 +22,7 @@ import pytest
 import xarray as xr
 from conftest import missing_for_gpu
 from dask.array import core
-from support import list_cupy
+from support.host_cupy import lists
 from xarray.computation.rolling import DataArrayRolling
 
 import dask_coop as dc
@@ -558,7 +558,7 @@ def test_query_planning_goes_on() -> None:
 @pytest.fixture
 def _gpus() -> Iterator[None]:
     """Have lists stand for arrays on a GPU."""
-    with list_cupy.in_cupys_place():
+    with lists.in_cupys_place():
         yield
 
 
@@ -571,10 +571,10 @@ def test_chunks_go_to_gpus_at_the_first_operation_and_leave_as_numpys() -> None:
         away = (x - total) * 2
         assert not any(isinstance(r._meta, np.ndarray) for r in (total, scanned, away))
         assert isinstance((x + 1)._meta, np.ndarray)
-        list_cupy.copies.clear()
+        lists.copies.clear()
         computed = dask.compute(total, scanned, away, x, scheduler="sync")
         # Four chunks, each copied once, and the two of a sum that was combined on the host.
-        assert [copy[0] for copy in list_cupy.copies].count("GPU") == 6
+        assert [copy[0] for copy in lists.copies].count("GPU") == 6
         stored = np.zeros((4, 3))
         da.store(scanned, stored, scheduler="sync")
         assert isinstance(np.asarray(total), np.ndarray)
@@ -598,10 +598,10 @@ def test_what_gpus_do_not_take_stays_on_the_host() -> None:
     words = da.from_array(np.array([1, 2, 3], object), chunks=2)
     masked = da.ma.masked_array(da.arange(4, chunks=2), [True, False, False, False])
     with dc.installed(chunks="cupy"):
-        list_cupy.copies.clear()
+        lists.copies.clear()
         assert words.sum().compute() == 6
         assert masked.sum().compute() == 6
-    assert not list_cupy.copies
+    assert not lists.copies
 
 
 @pytest.mark.usefixtures("_gpus")

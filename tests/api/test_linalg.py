@@ -27,7 +27,6 @@ from dask_coop.api.linalg import matmul, transpose
 from dask_coop.chunks import backend_of
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda.programs import matmul as matmul_programs
-from dask_coop.cuda.programs import matmul_int8 as bytes_programs
 from dask_coop.cuda.programs import transpose as transpose_programs
 
 KERNEL_DTYPES = BOOL + INTS + ["f4", "f8"]
@@ -503,5 +502,5 @@ def test_the_main_kernels_do_not_spill(arch: str) -> None:
 def test_the_ring_fits_into_the_shared_memory_of_every_gpu() -> None:
     assert max(map(matmul_programs.shared_bytes, matmul_programs.DEPTHS)) <= 64 << 10
     # Of those with the tensor cores of sm_80 the smallest have 99 KiB.
-    assert bytes_programs.shared_bytes(bytes_programs.LEAST_STAGES) <= 99 << 10
-    assert bytes_programs.shared_bytes(bytes_programs.STAGES) <= 227 << 10
+    assert matmul_programs.int8_shared_bytes(matmul_programs.INT8_LEAST_STAGES) <= 99 << 10
+    assert matmul_programs.int8_shared_bytes(matmul_programs.INT8_STAGES) <= 227 << 10

@@ -19,7 +19,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
-from support.fake_cupy import transfer_without_gpu
+from support.host_cupy.modules import transfer_without_gpu
 
 import dask_coop as dc
 

@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.delayed import delayed
-from support import list_backend, list_cupy
+from support.host_cupy import lists
 
 import dask_coop as dc
 from dask_coop.api.call import labelled
@@ -240,18 +240,16 @@ def test_functions_run_through_map_blocks() -> None:
 
 def test_what_lies_beside_chunks_on_gpus_goes_there() -> None:
     host, x = temperature()
-    lists = x.data.map_blocks(
-        list_backend.from_numpy, dtype="f8", meta=list_backend.from_numpy(np.zeros((0, 0, 0)))
+    of_lists = x.data.map_blocks(
+        lists.from_numpy, dtype="f8", meta=lists.from_numpy(np.zeros((0, 0, 0)))
     )
-    with list_cupy.in_cupys_place():
-        there = x.copy(data=lists)
+    with lists.in_cupys_place():
+        there = x.copy(data=of_lists)
         beside = labelled.spread(there, there.area)
-        assert isinstance(beside._meta, list_backend.ListArray)
+        assert isinstance(beside._meta, lists.ListArray)
         assert beside.chunks == there.chunks
         total = dc.sum(there, 0)
-        found, sums = (
-            list_backend.to_numpy(one.compute(scheduler="sync")) for one in (beside, total.data)
-        )
+        found, sums = (lists.plain(one.compute(scheduler="sync")) for one in (beside, total.data))
     assert total.dims == ("y", "x")
     np.testing.assert_allclose(sums, host.sum(0))
     np.testing.assert_array_equal(found, np.broadcast_to(x.area, host.shape))

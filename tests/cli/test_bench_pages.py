@@ -50,19 +50,19 @@ def words(plot: Path) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]+)</text>", plot.read_text())
 
 
-@pytest.mark.parametrize("benchmark", [accuracy, unchanged], ids=lambda module: module.__name__)
-def test_plots_are_those_of_the_results(tmp_path: Path, benchmark: Any) -> None:
+@pytest.mark.parametrize("module", [accuracy, unchanged], ids=lambda each: each.__name__)
+def test_plots_are_those_of_the_results(tmp_path: Path, module: Any) -> None:
     pytest.importorskip("matplotlib")
-    for path in benchmark.RESULTS.glob("*.json"):
+    for path in module.RESULTS.glob("*.json"):
         shutil.copy(path, tmp_path)
-    drawn = benchmark.draw(tmp_path)
-    if benchmark is accuracy:
+    drawn = module.draw(tmp_path)
+    if module is accuracy:
         assert len(drawn) == 2 * len([*tmp_path.glob("*.json")])
     else:
         assert {"dask.array", "rolling mean"} <= set(words(drawn))
         drawn = [drawn]
     for path in drawn:
-        assert words(path) == words(benchmark.RESULTS / path.name), "write it anew"
+        assert words(path) == words(module.RESULTS / path.name), "write it anew"
 
 
 def test_collectives_have_plots() -> None:
