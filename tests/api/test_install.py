@@ -23,6 +23,7 @@ import xarray as xr
 from conftest import missing_for_gpu
 from dask.array import core
 from support.host_cupy import lists
+from support.processes import python
 from xarray.computation.rolling import DataArrayRolling
 
 import dask_coop as dc
@@ -423,15 +424,8 @@ def run(
     code: str, *arguments: str, env: dict[str, str] | None = None, fails: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run code in a new process."""
-    path = os.pathsep.join([str(Path(dc.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, *(arguments or ["-c"]), *([textwrap.dedent(code)] if code else [])],
-        env={**os.environ, "PYTHONPATH": path, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = [*(arguments or ["-c"]), *([textwrap.dedent(code)] if code else [])]
+    done = python(*words, **(env or {}))
     assert fails == bool(done.returncode), done.stdout + done.stderr
     return done
 
@@ -474,21 +468,18 @@ def test_xarray_may_be_imported_before_or_after(first: str) -> None:
     )
 
 
-def test_an_import_alone_installs_nothing() -> None:
-    run("""
-        import dask.array as da
-        dasks = da.sum
-        import dask_coop
-        assert da.sum is dasks
-    """)
-
-
 @pytest.mark.parametrize(("value", "is_served"), [("1", True), ("0", False), ("", False)])
-def test_the_environment_installs_it(value: str, is_served: bool) -> None:
+def test_the_environment_installs_it_and_an_import_alone_nothing(
+    value: str, is_served: bool
+) -> None:
     done = run(
         """
+        import sys
         import dask.array as da
-        print(type(da.ones(4).sum().__dask_graph__()), "dask_coop" in __import__("sys").modules)
+        print(type(da.ones(4).sum().__dask_graph__()), "dask_coop" in sys.modules)
+        before = da.sum
+        import dask_coop
+        assert da.sum is before
         """,
         env={"DASK_COOP_INSTALL": value},
     )

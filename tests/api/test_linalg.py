@@ -10,12 +10,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 from conftest import missing_for_gpu, to_chunks, to_numpy
-from dask.array.utils import same_keys
 from hypothesis import given
 from hypothesis import strategies as st
 from support.compiled import THOROUGH, spills
@@ -389,35 +387,6 @@ def test_large_semiring_products_need_little_memory() -> None:
     tracemalloc.stop()
     assert peak < got.nbytes + (1 << 20)
     np.testing.assert_array_equal(got, expected(a, b, "min_plus"))
-
-
-def lazy_products() -> dict[str, da.Array]:
-    x = da.ones((20, 30), chunks=(7, 4))
-    y = da.ones((30, 20), chunks=(5, 9))
-    return {
-        "plain": matmul(x, y),
-        "shortest": matmul(x, y, semiring="min_plus"),
-        "by twos": matmul(x, y, semiring="min_plus", split_every=2),
-        "other order": matmul(y, x),
-        "view": transpose(x),
-        "copy": transpose(x, contiguous=True),
-        "stack": transpose(da.ones((2, 3, 4)), (0, 2, 1), contiguous=True),
-    }
-
-
-def test_building_computes_nothing() -> None:
-    def scheduler(*arguments: Any, **options: Any) -> None:
-        raise AssertionError("computed while the graph was built")
-
-    with dask.config.set(scheduler=scheduler):
-        lazy_products()
-
-
-def test_same_calls_have_the_same_keys_and_others_have_others() -> None:
-    first, second = lazy_products(), lazy_products()
-    for name, lazy in first.items():
-        assert same_keys(lazy, second[name])
-    assert len({lazy.name for lazy in first.values()}) == len(first)
 
 
 def test_a_product_has_a_task_for_every_pair_of_blocks_and_a_tree() -> None:

@@ -16,12 +16,12 @@ import pytest
 from conftest import missing_for_gpu, to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
+from support.calls import refuse
+from support.loops import compile_from
 from support.strategies import COMPLEX, FLOATS, axes, chunkings
 from support.sums import bits, hard_arrays, rounded, scattered
 
 import dask_coop as dc
-from dask_coop.chunks.numpy import histogram as histograms
-from dask_coop.chunks.numpy import reproducible as digits
 
 
 # Of the module, because Hypothesis refuses fixtures that would be made anew for every example.
@@ -38,10 +38,9 @@ def _xp(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         pytest.importorskip("numba")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "numpy":
-            patch.setattr(digits, "_compiled", lambda: None)
-            patch.setattr(histograms, "_loops", lambda: None)
+            compile_from(patch, math.inf, "reproducible", "histogram")
         if request.param == "numba":
-            patch.setattr(histograms, "WORTH_COMPILING", 0)
+            compile_from(patch, 1, "histogram")
         yield importlib.import_module("cupy" if request.param == "cupy" else "numpy")
 
 
@@ -362,10 +361,6 @@ def test_complex_weights_and_too_many_are_refused() -> None:
     with dask.config.set(scheduler=refuse), pytest.raises(ValueError, match=r"at most 2\*\*39"):
         dc.histogram(many, 2, (0, 6), weights=many, reproducible=True)
     assert dc.histogram(many, 2, (0, 6), weights=many, axis=0, reproducible=True)[0].shape
-
-
-def refuse(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("building a graph computed something")
 
 
 @pytest.mark.gpu

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from fractions import Fraction
 from itertools import product
 from types import ModuleType
@@ -15,11 +14,11 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategies import FLOATS, REAL, arrays, shapes
+from support.loops import compile_from
+from support.strategies import FEWER, FLOATS, REAL, arrays, shapes
 from support.windows import STATISTICS, check
 
 import dask_coop as dc
-from dask_coop.chunks.numpy import windows as numpy_windows
 
 few = st.integers(-100, 100) | st.sampled_from([np.nan, 0.5, -0.0])
 
@@ -39,6 +38,7 @@ def move(statistic: str, *given: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
+@FEWER
 @given(case=windows(FLOATS))
 def test_every_window_is_reduced(xp: Any, statistic: str, case: Any) -> None:
     (array, chunks), window, min_count, axis, center = case
@@ -173,7 +173,7 @@ def test_variances_far_from_zero_keep_their_digits(
     xp: ModuleType, gaps: float, offset: float, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not compiled:
-        monkeypatch.setattr(numpy_windows, "_loops", lambda: None)
+        compile_from(monkeypatch, math.inf)
     rng = np.random.default_rng(8)
     array = offset + rng.standard_normal((40, 9))
     array[rng.random(array.shape) < gaps] = np.nan
@@ -269,14 +269,6 @@ def test_windows_move_along_known_axes_of_unknown_chunks() -> None:
     x = da.ones((6, 8), chunks=(3, 4))
     x = x[da.from_array(np.arange(6) % 2 == 0, chunks=3)]
     assert dc.move_sum(x, 3, axis=1).compute().shape == (3, 8)
-
-
-def test_keys_and_pickles() -> None:
-    x = da.ones((6, 20), chunks=5)
-    first, again = (dc.move_std(x, 7, min_count=2, center=True) for _ in range(2))
-    assert first.name == again.name
-    assert first.name != dc.move_std(x, 7, min_count=3, center=True).name
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(first)), first)
 
 
 def test_several_threads_work_on_a_large_chunk() -> None:

@@ -12,7 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from support.clusters import cluster
 from test_graphs import collections, numbers
 
 import dask_coop as dc
@@ -289,12 +289,7 @@ def dc_operation(x: Any) -> Any:
 
 
 def test_a_worker_has_the_threads_that_it_was_given() -> None:
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with cluster(1, threads=2) as client:
         most, met = client.submit(work_in_a_worker, np.arange(1000.0)).result()
         assert most == met == 2
         x = da.arange(3.0 * 2**20, chunks=-1)
