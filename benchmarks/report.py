@@ -21,6 +21,9 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "performance.md" if (HERE.parent / "docs").is_dir() else None
 
+#: The most rows of a table in docs/; the page of another folder has all.
+MOST_ROWS = 10
+
 PEERS = (
     *("CUB", "CuPy", "PyTorch", "NumPy", "Dask", "Dask blelloch"),
     *("bottleneck", "numbagg", "boost-histogram", "fast-histogram"),
@@ -92,10 +95,13 @@ def text(folder: Path, start: Path) -> str:
             naive=NAIVE,
         )
     ]
+    most = MOST_ROWS if folder.resolve() == RESULTS else None
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text())
         pictures = [path.with_name(f"{path.stem}-{kind}.svg") for kind in kinds(found)]
-        parts.append(section(path.stem, found, [relative(picture) for picture in pictures]))
+        parts.append(section(path.stem, found, [relative(picture) for picture in pictures], most))
+        if most is not None:
+            parts.append(f"[{path.name}]({relative(path)}) has all rows.\n")
     return "\n".join(parts)
 
 
@@ -113,7 +119,9 @@ def versions_of(machine: dict[str, Any]) -> str:
     )
 
 
-def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
+def section(
+    name: str, found: dict[str, Any], pictures: Iterable[str], most: int | None = None
+) -> str:
     """Return what is to be said of one file of results."""
     machine, lines = found["machine"], list(merged(found["rows"]))
     gpu = machine["gpu"]
@@ -134,12 +142,27 @@ def section(name: str, found: dict[str, Any], pictures: Iterable[str]) -> str:
     for primitive in dict.fromkeys(line["primitive"] for line in shown):
         chosen = [line for line in shown if line["primitive"] == primitive]
         unit, show = TABLES.get(primitive, ("milliseconds", details))
-        blocks += [f"### {primitive}: {unit}", show(chosen)]
+        blocks += [f"### {primitive}: {unit}", shortened(show(chosen), most)]
     if sized := gpu and by_size(lines):
-        blocks += ["### By size: the best other time over that of dask_coop", sized]
+        blocks += [
+            "### By size: the best other time over that of dask_coop",
+            shortened(sized, most),
+        ]
     if failures := [line for line in lines if line["failures"]]:
-        blocks += ["### Without a time", without(failures)]
+        blocks += ["### Without a time", shortened(without(failures), most)]
     return "\n\n".join(blocks) + "\n"
+
+
+def shortened(text: str, most: int | None) -> str:
+    """Return a text that ends in a table with at most `most` of its rows, evenly spaced."""
+    lines = text.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("| ---")) + 1
+    head, rows = lines[:first], lines[first:]
+    if most is None or len(rows) <= most:
+        return text
+    step = (len(rows) - 1) / (most - 1)
+    chosen = [rows[round(i * step)] for i in range(most)]
+    return "\n".join([*head, *chosen, "", f"{most} of {len(rows)} rows."])
 
 
 def merged(rows: list[Row]) -> Iterator[Row]:
