@@ -88,7 +88,7 @@ ADVICE = {
     "For arrays which have more than one dimension": "Name the axis, or flatten the array.",
     "Too many bins for data range": "The bins would be narrower than numbers lie there: take "
     "fewer, or a wider range.",
-    "there is no quantile of no element": "The array, or what NaN leave of it, is empty.",
+    "cannot take a quantile of no elements": "The array is empty, or all of it is NaN.",
     "Automated estimation of the number of bins": "Give a number of bins, or edges.",
     "All-NaN slice encountered": "A warning, as NumPy's: results of lines without a number are "
     "NaN.",
@@ -152,7 +152,7 @@ NOT_WRITTEN: dict[tuple[str, str], tuple[str, ...]] = {
         "Percentiles must be in the range [0, 100]",
     ),
     ("api/monoids/ufuncs", "caller"): (),
-    ("chunks/masked", "name"): (),
+    ("chunks/masked", "name.format(*args)"): (),
     ("chunks/masks", "name"): (),
     ("compiled/jit", "message"): (),
     ("cli/describe/hdf5", "answer['error']"): (),

@@ -6,13 +6,14 @@ import gc
 import mmap
 import os
 import sys
-import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.at_once import at_once
 from support.processes import python
 
 from dask_coop.chunks import files
@@ -214,7 +215,7 @@ def test_a_file_that_was_cut_is_told(path: Path) -> None:
     assert_is_there(x)
     os.truncate(path, 200_000)
     assert_is_there(x[:200_000])
-    words = f"{path} was cut while it was in use: it has 200000 bytes, and 200001 are needed"
+    words = f"{path} was truncated while in use: it has 200000 bytes, and 200001 are needed"
     with pytest.raises(OSError, match=words):
         files.find(x[7:200_001])
     with pytest.raises(OSError, match="300000 are needed"):
@@ -272,20 +273,8 @@ def test_a_map_of_ours_keeps_its_file(path: Path) -> None:
 def test_threads_share_a_descriptor(path: Path) -> None:
     for direct in (False, True):
         x = np.memmap(path, mode="r")
-        found: list[Any] = []
-        barrier = threading.Barrier(8)
-
-        def go(x: Any = x, direct: bool = direct, found: Any = found, at: Any = barrier) -> None:
-            at.wait()
-            found.append(files.find(x, direct))
-
-        threads = [threading.Thread(target=go) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        found = at_once(partial(files.find, x), [direct] * 8)
         assert len(set(found)) == 1
-        assert len(found) == 8
         assert read(found[0], x.nbytes) == VALUES.tobytes()
         # One is the map's own.
         assert len(descriptors(path)) == 2 + direct

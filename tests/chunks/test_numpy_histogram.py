@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from support.at_once import at_once
 from support.processes import printed
 
 from dask_coop.algebra.bins import Grid, Integers, find_bins, find_coordinate_bins, find_steps
@@ -216,19 +216,8 @@ def test_complex_weights_and_large_integers() -> None:
 
 def test_threads_may_be_the_first_to_count_together() -> None:
     x, found = samples("f8"), find_bins(10, (-60, 70), np.dtype("f8"))
-    results: list[Any] = []
-
-    def work() -> None:
-        results.append(histograms.count([x], Grid((found,)), None, "i8"))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results:
+    for result in at_once(lambda _: histograms.count([x], Grid((found,)), None, "i8"), range(4)):
         np.testing.assert_array_equal(result, np.histogram(x, 10, (-60, 70))[0])
-    assert len(results) == 4
 
 
 def test_without_numba_nothing_is_missing() -> None:

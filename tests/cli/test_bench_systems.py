@@ -13,16 +13,6 @@ from distributed import Client, LocalCluster
 from benchmarks.systems import collective, node
 
 
-def test_the_pages_hold_the_results() -> None:
-    for page, told in (
-        (collective.PAGE, collective.figures(collective.RESULTS, collective.PAGE.parent)),
-        (node.PAGE, node.figures(node.RESULTS)),
-    ):
-        assert node.holds(told, page), f"write {page.name} anew"
-    for path in collective.RESULTS.glob("*.json"):
-        assert path.with_suffix(".svg").exists()
-
-
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
     pytest.importorskip("matplotlib")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.at_once import at_once
 
 from dask_coop.cli.describe import hdf5
 from dask_coop.cli.describe.readers import open_source
@@ -68,19 +68,12 @@ def test_the_reader_comes_again_after_it_was_killed(path: Path) -> None:
 
 def test_threads_get_their_own_answers(path: Path) -> None:
     x = open_source(str(path)).array
-    wrong = []
 
     def ask(row: int) -> None:
         for _ in range(5):
-            if x[row, 3].compute(scheduler="synchronous") != 30 * row + 3:
-                wrong.append(row)
+            assert x[row, 3].compute(scheduler="synchronous") == 30 * row + 3
 
-    threads = [threading.Thread(target=ask, args=(row,)) for row in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    at_once(ask, range(8))
 
 
 def test_links_in_circles_are_one_message(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import signal
-import threading
 import time
 import weakref
 from asyncio.events import Handle
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 from distributed import Client, Future, Scheduler
 from distributed.comm import tcp
+from support.at_once import at_once
 from support.clusters import (
     addresses,
     affine,
@@ -530,22 +530,12 @@ def test_callers_of_large_states_wait_in_line(
     rounds = client.cluster.scheduler.plugins[SchedulerRounds.name]
     monkeypatch.setattr(rounds._budget, "_left", 12 * 30_000 * 16 * 2)
     read.clear()
-    found: list[Any] = []
-
-    def call() -> None:
-        found.append(dc.cumsum(x, 0, engine="collective"))
-
-    threads = [threading.Thread(target=call) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = at_once(lambda _: dc.cumsum(x, 0, engine="collective"), range(8))
     assert sum(read) < 1_000_000
     # A message to each worker.
     assert most == 2 * 3
     for now in found:
         np.testing.assert_array_equal(values(client, now), lazy)
-    assert len(found) == 8
     assert fallbacks() == []
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import pickle
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from support.at_once import at_once
 from support.processes import python
 
 from dask_coop.cuda.host_memory import HostMemory
@@ -84,7 +84,7 @@ def test_garbage_that_is_collected_while_the_lock_is_held_is_freed() -> None:
 
 
 def test_threads_never_get_the_same_memory() -> None:
-    memory, wrong = HostMemory(1 << 20), list[int]()
+    memory = HostMemory(1 << 20)
 
     def go(i: int) -> None:
         for turn in range(300):
@@ -94,15 +94,9 @@ def test_threads_never_get_the_same_memory() -> None:
             del x
             z = memory.empty((512,), np.dtype("i4"))
             z[:] = -1
-            if not (y == 1000 * i + turn).all():
-                wrong.append(i)
+            assert (y == 1000 * i + turn).all()
 
-    threads = [threading.Thread(target=go, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    at_once(go, range(6))
 
 
 def test_processes_fork_and_end_with_results() -> None:

@@ -6,26 +6,18 @@ import warnings
 from typing import Any
 
 import numpy as np
+from support.windows import FUNCTIONS, STATISTICS, laid_out
 
 from fuzz import draw
 from fuzz.case import Array, Case
 from fuzz.exact import EPS, Expected
-
-_FUNCTIONS = {
-    "sum": np.nansum,
-    "mean": np.nanmean,
-    "var": np.nanvar,
-    "std": np.nanstd,
-    "min": np.nanmin,
-    "max": np.nanmax,
-}
 
 
 def draw_window(rng: draw.Generator) -> Case:
     """Draw a statistic of windows along an axis that has elements."""
     sides = tuple(max(1, n) for n in draw.shape(rng, 1))
     array = draw.values(rng, draw.pick(rng, draw.REAL), sides)
-    name = draw.pick(rng, [*_FUNCTIONS])
+    name = draw.pick(rng, STATISTICS)
     if name in ("var", "std") and draw.chance(rng, 0.4):
         # Differences between numbers far from zero.
         array = draw.pick(rng, [1e9, -1e9]) + rng.normal(size=sides)
@@ -48,7 +40,7 @@ def expect_window(case: Case) -> list[Expected]:
     window, axis = case.option("window"), case.option("axis", -1)
     center, ddof = bool(case.option("center", False)), case.option("ddof", 0)
     least = case.option("min_count") or window
-    windows = _laid_out(case.x, window, axis, center)
+    windows = laid_out(case.x.astype("f8").astype("g"), window, axis, center)
     value, slack, defined = _reduce(statistic, windows, least, ddof)
     dtype = case.x.dtype if case.x.dtype.kind == "f" else np.dtype("f8")
     exact = statistic in ("min", "max")
@@ -91,15 +83,6 @@ def expect_box(case: Case) -> list[Expected]:
     return [Expected(value, dtype, 4.0, slack, case.inputs[0].chunks)]
 
 
-def _laid_out(x: Array, window: int, axis: int, center: bool) -> Array:
-    lines = np.moveaxis(x.astype("f8").astype("g"), axis, -1)
-    ahead = (window - 1) // 2 if center else 0
-    widths = [(0, 0)] * (lines.ndim - 1) + [(window - 1, ahead)]
-    padded = np.pad(lines, widths, constant_values=np.nan)
-    found: Array = np.lib.stride_tricks.sliding_window_view(padded, window, -1)[..., ahead:, :]
-    return found
-
-
 def _is_far(windows: Array) -> bool:
     """Tell whether all elements are beyond 1 and within a factor of two."""
     with warnings.catch_warnings():
@@ -115,7 +98,7 @@ def _reduce(statistic: str, windows: Array, least: int, ddof: int) -> tuple[Arra
     options = {"ddof": ddof} if statistic in ("var", "std") else {}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        value = _FUNCTIONS[statistic](windows, axis=-1, **options)
+        value = FUNCTIONS[statistic](windows, axis=-1, **options)
         sizes = np.nansum(np.abs(windows), -1)
         slack = windows.shape[-1] * EPS * sizes
         defined = np.ones(value.shape, "?")

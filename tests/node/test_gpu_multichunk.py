@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.at_once import at_once
 from support.explained import launches
 
 import dask_coop as dc
@@ -385,20 +385,14 @@ def test_sums_of_float64_keep_what_additions_round_off(node: dc.Node, dtype: str
 def test_two_threads_at_once(node: dc.Node) -> None:
     host = values("i8")
     x = alternating(node, host)
-    wrong: list[Any] = []
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(30):
             total, running = dask.compute(dc.sum(x), dc.cumsum(x), scheduler=node.get)
-            if on_host(total) != host.sum() or (on_host(running) != host.cumsum()).any():
-                wrong.append(threading.current_thread().name)
+            assert on_host(total) == host.sum()
+            np.testing.assert_array_equal(on_host(running), host.cumsum())
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    at_once(work, range(2))
 
 
 def test_a_producer_on_another_stream_is_waited_for(node: dc.Node) -> None:

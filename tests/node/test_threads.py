@@ -17,7 +17,8 @@ import pytest
 from dask._task_spec import Alias, Task, TaskRef
 from dask.array.dispatch import to_cupy_dispatch
 from dask.local import get_sync
-from support.fake_gpus import DeviceArray, FakeGpus
+from support.at_once import at_once
+from support.host_cupy.gpus import FakeGpus, OnGpu
 from support.processes import printed
 
 import dask_coop as dc
@@ -55,7 +56,7 @@ def make(n: int, delay: float, fails: bool) -> Any:
 
 
 def add(n: int, delay: float, *xs: Any) -> Any:
-    assert len({x.device for x in xs if isinstance(x, DeviceArray)}) <= 1
+    assert len({x.device for x in xs if isinstance(x, OnGpu)}) <= 1
     time.sleep(delay)
     return np.full(n, sum(float(x.sum()) for x in xs) % 1000)
 
@@ -95,19 +96,13 @@ def compute(get: Any, seed: int) -> Any:
 
 @pytest.mark.parametrize("limit", [1, 500, 5000, 1 << 20])
 def test_random_graphs_of_several_threads(gpus: FakeGpus, limit: int) -> None:
-    node, wrong = dc.Node(memory_limit=limit), []
+    node = dc.Node(memory_limit=limit)
 
     def run(first: int) -> None:
         for seed in range(first, first + 8):
-            if compute(node.get, seed) != compute(get_sync, seed):
-                wrong.append(seed)
+            assert compute(node.get, seed) == compute(get_sync, seed)
 
-    threads = [threading.Thread(target=run, args=(8 * i + limit,)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    at_once(run, range(limit, limit + 24, 8))
     assert not any(queue._waiting for queue in node._queues)
     assert not any(room._begun for room in node._rooms.values())
     node.close()
@@ -311,7 +306,7 @@ ENDS = """
 import sys, threading
 sys.path[:0] = {path!r}
 from dask._task_spec import Task
-from support.fake_gpus import FakeGpus
+from support.host_cupy.gpus import FakeGpus
 import dask_coop as dc
 from dask_coop.node import node as module
 module._peers, module.take_over = lambda: FakeGpus(2), lambda _: lambda: True

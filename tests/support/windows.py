@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-_FUNCTIONS = {
+FUNCTIONS = {
     "sum": np.nansum,
     "mean": np.nanmean,
     "var": np.nanvar,
@@ -15,12 +15,13 @@ _FUNCTIONS = {
     "min": np.nanmin,
     "max": np.nanmax,
 }
-STATISTICS = tuple(_FUNCTIONS)
+STATISTICS = tuple(FUNCTIONS)
 
 
 def laid_out(x: Any, window: int, axis: int = -1, center: bool = False) -> Any:
     """Return the window of each element along a last axis, NaN where it is behind an end."""
-    x = np.moveaxis(np.asarray(x, "f8"), axis, -1)
+    x = np.asarray(x)
+    x = np.moveaxis(x.astype(np.result_type(x.dtype, "f8")), axis, -1)
     ahead = (window - 1) // 2 if center else 0
     widths = [(0, 0)] * (x.ndim - 1) + [(window - 1, ahead)]
     padded = np.pad(x, widths, constant_values=np.nan)
@@ -43,7 +44,7 @@ def moved(
     options = {"ddof": ddof} if statistic in ("var", "std") else {}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        found = _FUNCTIONS[statistic](windows, axis=-1, **options)
+        found = FUNCTIONS[statistic](windows, axis=-1, **options)
     found = np.where(counts >= (window if min_count is None else min_count), found, np.nan)
     return np.moveaxis(found, -1, axis)
 
