@@ -22,7 +22,7 @@ BEGIN, END = "<!-- messages -->", "<!-- end of messages -->"
 #: the longest beginning decides.
 SECTIONS = {
     "Any function": ("__init__ algebra api chunks graph", ""),
-    "Reductions": ("api/extrema api/moments api/norm api/timedelta api/sums api/dates", ""),
+    "Reductions": ("api/extrema api/moments api/norm api/sums api/dates", ""),
     "Scans": ("api/cumulative api/scan_arguments graph/scan", ""),
     "Histograms": (
         "api/histogram api/histogramdd api/bincount api/hist api/lazy_bins algebra/bins "

@@ -130,6 +130,23 @@ def merge_sums(a: State, b: State) -> State:
     return (total, a_excess + b_excess + excess(a_total, b_total, total), *counts)
 
 
+def settle(state: State) -> State:
+    """Return a state with its total, rounded once, in the place of total and excess.
+
+    Both are float64, so that together they are good to some 100 bits.
+    """
+    total, excess, *counts = state
+    with np.errstate(all="ignore"):
+        exact = total - excess
+        if exact.dtype.kind != "c":
+            # Infinite or NaN is the total where it is either, and its excess says nothing.
+            return (choose(np.isfinite(exact), exact, total), *counts)
+        settled = np.empty_like(exact)
+        settled.real = choose(np.isfinite(exact.real), exact.real, total.real)
+        settled.imag = choose(np.isfinite(exact.imag), exact.imag, total.imag)
+        return (settled[()], *counts)
+
+
 def merge_extrema(before: np.ufunc, a: State, b: State) -> State:
     """Keep the better value, NaN before any other; of equal values, the first."""
     (a_value, a_index), (b_value, b_index) = a, b

@@ -295,7 +295,7 @@ class MonoidRow:
 
     @property
     def has_excess(self) -> bool:
-        """Whether a state has a total and its excess, of `algebra/compensated.py`."""
+        """Whether a state is a total and its excess, which `merges.settle` subtracts."""
         return self._has("excess")
 
     @property

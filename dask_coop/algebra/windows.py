@@ -8,19 +8,14 @@ it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.merges import cast, extremum, merge_deviations
-from dask_coop.algebra.monoids import MEAN, MOMENTS, VAR, State
+from dask_coop.algebra.merges import cast, extremum, merge_deviations, settle
+from dask_coop.algebra.monoids import MOMENTS, VAR, State
 from dask_coop.algebra.operation import Operation, compensated
-
-Statistic = Literal["sum", "mean", "var", "std", "min", "max"]
-
-#: The rows that reduce chunks that lie wholly within a window.
-_ROWS = {"sum": MEAN, "mean": MEAN, "var": VAR, "std": VAR, "min": MOMENTS, "max": MOMENTS}
+from dask_coop.algebra.statistics import STATISTICS, quotient
 
 
 @dataclass(frozen=True)
@@ -30,7 +25,7 @@ class Window:
     Attributes
     ----------
     statistic : str
-        One of `Statistic`.
+        The name of a row of `STATISTICS` that windows have.
     axis : int
         The axis of the lines, not negative.
     length : int
@@ -41,7 +36,7 @@ class Window:
         The delta degrees of freedom: squared deviations are divided by the count minus `ddof`.
     """
 
-    statistic: Statistic
+    statistic: str
     axis: int
     length: int
     min_count: int
@@ -57,7 +52,8 @@ class Window:
 
     def operation(self, dtype: np.dtype[Any]) -> Operation:
         """Return the operation that reduces chunks of `dtype` that lie within a window."""
-        row, element = _ROWS[self.statistic], dtype.newbyteorder("=")
+        row, element = STATISTICS[self.statistic].window, dtype.newbyteorder("=")
+        assert row is not None, self.statistic
         if row is MOMENTS:
             element = self.element(dtype)
             return Operation(row, element, element)
@@ -99,15 +95,12 @@ class Window:
 
     def finish(self, state: State) -> Any:
         """Return the results of windows."""
-        count = state[0]
-        with np.errstate(all="ignore"):
-            match self.statistic:
-                case "mean":
-                    value = state[1] / count
-                case "var":
-                    value = state[2] / (count - self.ddof)
-                case "std":
-                    value = np.sqrt(state[2] / (count - self.ddof))
-                case _:
-                    value = state[1]
+        count, value = state[:2]
+        if self.statistic == "mean":
+            value = quotient((value, count))
+        elif self.statistic in ("var", "std"):
+            value = quotient((state[2], count - self.ddof))
+        if self.statistic == "std":
+            with np.errstate(invalid="ignore"):
+                value = np.sqrt(value)
         return np.where(count >= self.min_count, value, value.dtype.type(np.nan))

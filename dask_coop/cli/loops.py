@@ -39,11 +39,10 @@ def folder() -> str:
     """Return the folder in which Numba keeps the compiled loops, or "none: " and the reason."""
     if not exist():
         return f"none: {ABSENT}"
-    from dask_coop.chunks.numpy.sorting import sort
-    from dask_coop.compiled.jit import jit
+    from dask_coop.chunks.numpy.loops.selection import compress
 
-    # Any function of the loops' folder has the path; this one is never compiled.
-    loop: Any = jit(sort)
+    # Any loop of the folder has the path.
+    loop: Any = compress
     path = loop.stats.cache_path
     return str(path) if path else "none: no folder can be written, so every process compiles them"
 

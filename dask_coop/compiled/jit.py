@@ -30,12 +30,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 _REASSOCIATED = {"reassoc", "contract", "nsz"}
 
 
-def jit(function: F) -> F:
+def jit(function: F, allocates: bool = True) -> F:
     """Return a compiled function, with machine code on disk if there is a folder for it.
 
-    It keeps the order of operations.
+    It keeps the order of operations. Without `allocates`, Numba skips reference counts, which cost
+    as much as some elements in every step that takes arrays; the function must make no arrays.
     """
-    compiled: Any = numba.njit(function, nogil=True)
+    compiled: Any = numba.njit(function, nogil=True, _nrt=allocates)
     # Machine code on disk does not tell whether it checks indices.
     if not numba.config.BOUNDSCHECK and (
         reason := _keep(compiled, Path(function.__code__.co_filename))
@@ -47,7 +48,7 @@ def jit(function: F) -> F:
     return cast(F, compiled)
 
 
-def jit_inner(function: F, fastmath: bool | set[str] = False) -> F:
+def jit_inner(function: F, fastmath: bool | set[str] = False, **options: bool) -> F:
     """Return a compiled function for compiled callers only, which compiles faster than `jit`."""
     compiled: F = numba.njit(
         function,
@@ -56,6 +57,7 @@ def jit_inner(function: F, fastmath: bool | set[str] = False) -> F:
         no_cfunc_wrapper=True,
         error_model="numpy",
         fastmath=fastmath,
+        **options,
     )
     return compiled
 
@@ -63,6 +65,16 @@ def jit_inner(function: F, fastmath: bool | set[str] = False) -> F:
 def jit_inner_reassociated(function: F) -> F:
     """Return a `jit_inner` function whose additions and multiplications may be reordered."""
     return jit_inner(function, _REASSOCIATED)
+
+
+def jit_uncounted(function: F) -> F:
+    """Return a compiled inner function that makes no arrays: Numba counts no references."""
+    return jit_inner(function, _nrt=False)
+
+
+def jit_step(function: F) -> F:
+    """Return a compiled step of a loop, which the loop inlines and which makes no arrays."""
+    return jit_inner(function, forceinline=True, _nrt=False)
 
 
 def _keep(compiled: Any, module: Path) -> str:

@@ -30,8 +30,7 @@ from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks
-from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.merges import cast
+from dask_coop.algebra.merges import cast, settle
 from dask_coop.algebra.operation import Operation, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.dtypes import casts, declared_by

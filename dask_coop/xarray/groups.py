@@ -19,13 +19,12 @@ import pandas as pd  # type: ignore[import-untyped]
 
 import dask_coop
 from dask_coop.api.call.labelled import relabel
+from dask_coop.api.groups import reduce as grouped
+from dask_coop.api.groups import scan as group_scans
 from dask_coop.xarray.objects import find_dim, find_dims, is_lazy, leaves_nan_out, xr
 
-#: Statistics and scans that have a form without NaN, named "nan...".
-_WITH_NAN_FORM = {
-    *("sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "first", "last"),
-    *("median", "quantile", "cumsum", "cumprod"),
-}
+#: Statistics and scans by name.
+_NAMES = {*grouped.NAMES, *group_scans.ROWS}
 
 
 class GroupOptions(NamedTuple):
@@ -161,7 +160,7 @@ def _data(label: xr.DataArray, dims: Sequence[Hashable]) -> Any:
 
 
 def _with_skipna(x: xr.DataArray, func: Any, skipna: bool | None) -> Any:
-    leaving = isinstance(func, str) and func in _WITH_NAN_FORM and leaves_nan_out(x, skipna)
+    leaving = isinstance(func, str) and f"nan{func}" in _NAMES and leaves_nan_out(x, skipna)
     return f"nan{func}" if leaving else func
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import product
 from typing import Any
@@ -12,11 +13,11 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
+from support.loops import compile_from
 from support.strategies import FLOATS, arrays, assert_near, chunkings, shapes
 
 import dask_coop as dc
 from dask_coop.algebra.fills import fill, weighted_mean
-from dask_coop.chunks.numpy import adding
 
 GAPPY = st.sampled_from([np.nan, np.nan, np.nan, 0.5, -0.0, 3.0, 1000.0, np.inf])
 LIMITS = st.none() | st.integers(1, 40)
@@ -192,7 +193,7 @@ def test_large_chunks_are_filled(xp: Any, shape: Any, chunks: Any, axis: int, dt
 def test_large_chunks_are_averaged(
     xp: Any, shape: Any, chunks: Any, axis: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adding, "WORTH_COMPILING", 1)
+    compile_from(monkeypatch, 1, "gaps")
     for density, adjust, ignore_na in ((0, True, False), (0.5, False, False), (0.99, True, True)):
         x = gappy(shape, dtype, density)
         lazy = dc.ewm_mean(
@@ -226,7 +227,7 @@ def test_a_constant_stays_what_it_is() -> None:
 @pytest.mark.parametrize("loops", [True, False])
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]", "M8[D]"])
 def test_dates_are_filled(dtype: str, loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adding, "WORTH_COMPILING", 1 if loops else 1 << 60)
+    compile_from(monkeypatch, 1 if loops else math.inf, "gaps")
     ticks = np.random.default_rng(0).integers(0, 99, (30, 20))
     x = np.where(ticks < 60, np.iinfo("i8").min, ticks).view(dtype)
     for axis, limit, reverse in product((0, 1), (None, 3), (False, True)):

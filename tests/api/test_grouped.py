@@ -15,11 +15,11 @@ from conftest import to_chunks, to_numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.calls import noting, refuse
+from support.loops import compile_from
 from support.strategies import REAL, chunkings
 
 import dask_coop as dc
 from dask_coop.algebra.merges import lowest
-from dask_coop.chunks.numpy import grouped as numpy_grouped
 from dask_coop.graph import grouped as graph_grouped
 from dask_coop.graph import threads as graph_threads
 
@@ -28,7 +28,7 @@ from dask_coop.graph import threads as graph_threads
 def _compiled(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have loops compiled for chunks of any size, or for none that tests have."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(numpy_grouped, "WORTH_COMPILING", 0 if request.param else math.inf)
+        compile_from(patch, 1 if request.param else math.inf, "groups")
         yield
 
 

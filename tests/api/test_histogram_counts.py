@@ -18,7 +18,10 @@ from dask_coop.algebra import monoids
 from dask_coop.algebra.bins import Grid, find_bins, find_coordinate_bins
 from dask_coop.algebra.edges import Bins
 from dask_coop.algebra.operation import bind
-from dask_coop.chunks.numpy.histogram import WORTH_COMPILING
+from dask_coop.chunks.numpy.loop_table import WORTH_COMPILING
+
+#: Samples for which loops are compiled.
+_LARGE = int(WORTH_COMPILING["histogram"])
 
 #: Cases that a test looks at; thousands have been, and `make fuzz` draws more.
 CASES = 100
@@ -160,7 +163,7 @@ def assert_numpys(xp: Any, case: Case, seed: int) -> None:
                 np.testing.assert_array_equal(row, expected[0], f"{about}, axis")
 
 
-@pytest.mark.parametrize("size", [0, WORTH_COMPILING])
+@pytest.mark.parametrize("size", [0, _LARGE])
 def test_counts_are_numpys(xp: Any, size: int) -> None:
     for seed in range(CASES):
         assert_numpys(xp, draw(seed, size), seed)
@@ -173,12 +176,12 @@ def test_edges_that_are_multiples_of_a_power_of_two(xp: Any) -> None:
         dtype, n = rng.choice(["f4", "f8"]), int(rng.choice([1, 3, 16, 256, 1000, 65_536]))
         step, first = 2.0 ** rng.integers(-30, 10), int(rng.normal() * 2 ** rng.integers(1, 30))
         limits = first * step, (first + n) * step
-        edges = rng.choice(np.linspace(*limits, n + 1), WORTH_COMPILING).astype(dtype)
+        edges = rng.choice(np.linspace(*limits, n + 1), _LARGE).astype(dtype)
         x = np.concatenate([edges, *(np.nextafter(edges, edges.dtype.type(e)) for e in limits)])
         assert_numpys(xp, Case(x, n, limits), seed)
 
 
-@pytest.mark.parametrize("size", [0, WORTH_COMPILING])
+@pytest.mark.parametrize("size", [0, _LARGE])
 def test_counts_of_a_coordinate_are_numpys(xp: Any, size: int) -> None:
     for seed in range(CASES):
         case = draw(seed, size)
@@ -204,7 +207,7 @@ def assert_same(xp: Any, x: Any, *args: Any, expected: Any = None) -> None:
     if expected is None:
         with np.errstate(all="ignore"):
             expected, _ = np.histogram(x, *args)
-    times = -(-WORTH_COMPILING // x.size)
+    times = -(-_LARGE // x.size)
     for array, chunk in ((x, -1), (x, x.size // 3 + 1), (np.tile(x, times), -1)):
         result, _ = dc.histogram(to_chunks(xp, array, chunk), *args)
         np.testing.assert_array_equal(to_numpy(xp, result), expected * (array.size // x.size))

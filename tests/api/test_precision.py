@@ -10,10 +10,10 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
+from support.loops import compile_from
 
 import dask_coop as dc
 from dask_coop import chunks
-from dask_coop.chunks.numpy import adding
 
 #: Half an ulp is what rounding takes; the rest is what partial sums of many elements may be off by.
 SUM_ULPS = 0.75
@@ -24,8 +24,7 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     """Sum NumPy chunks of any size by Numba's loops, or by NumPy."""
     if request.param == "loops":
         pytest.importorskip("numba")
-    worth = {"loops": 1, "numpy": 1 << 60}[request.param]
-    monkeypatch.setattr(adding, "WORTH_COMPILING", worth)
+    compile_from(monkeypatch, {"loops": 1, "numpy": math.inf}[request.param])
     name: str = request.param
     return name
 

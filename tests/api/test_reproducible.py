@@ -17,6 +17,7 @@ import pytest
 from conftest import missing_for_gpu, to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
+from support.loops import compile_from
 from support.strategies import COMPLEX, FEWER, FLOATS, INTS, Chunked, axes, chunkings
 from support.sums import KERNEL_SHAPES, bits, hard_arrays, rounded, scattered
 
@@ -31,12 +32,9 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import bind, reproducible
-from dask_coop.chunks.numpy import reproducible as digits
+from dask_coop.chunks.numpy.loop_table import loops
 
 LOWEST = -41
-
-#: What looks for Numba's loops, before a fixture replaces it.
-find_loops = digits._compiled.__wrapped__
 
 GPU = pytest.param("cupy", marks=pytest.mark.gpu)
 
@@ -49,10 +47,10 @@ def _xp(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         pytest.skip(missing)
     if request.param == "numba":
         pytest.importorskip("numba")
-        assert digits._compiled() is not None
+        assert loops("reproducible") is not None
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "numpy":
-            patch.setattr(digits, "_compiled", lambda: None)
+            compile_from(patch, math.inf, "reproducible")
         yield importlib.import_module("cupy" if request.param == "cupy" else "numpy")
 
 
@@ -275,7 +273,7 @@ def assert_digits(xp: Any, dtype: str, shape: tuple[int, ...], reduced: tuple[in
     x = scattered(shape, dtype)
     for array in (x, np.asfortranarray(x), x[..., ::-1]):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(digits, "_compiled", lambda: None)
+            compile_from(patch, math.inf, "reproducible")
             expected = lift(np, np.ascontiguousarray(array), reduced)
         found = lift(xp, array, reduced)
         for a, b in zip(found, expected, strict=True):
@@ -503,6 +501,6 @@ def test_loops_are_compiled_where_machine_code_cannot_be_kept(
 
 
 def test_the_loops_without_numba_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "dask_coop.chunks.numpy.reproducible_numba", None)
-    monkeypatch.delattr("dask_coop.chunks.numpy.reproducible_numba", raising=False)
-    assert find_loops() is None
+    monkeypatch.setitem(sys.modules, "dask_coop.chunks.numpy.loops.reproducible", None)
+    monkeypatch.delattr("dask_coop.chunks.numpy.loops.reproducible", raising=False)
+    assert loops.__wrapped__("reproducible") is None

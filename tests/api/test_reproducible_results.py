@@ -17,12 +17,11 @@ from conftest import missing_for_gpu, to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from support.calls import refuse
+from support.loops import compile_from
 from support.strategies import COMPLEX, FLOATS, axes, chunkings
 from support.sums import bits, hard_arrays, rounded, scattered
 
 import dask_coop as dc
-from dask_coop.chunks.numpy import histogram as histograms
-from dask_coop.chunks.numpy import reproducible as digits
 
 
 # Of the module, because Hypothesis refuses fixtures that would be made anew for every example.
@@ -39,10 +38,9 @@ def _xp(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         pytest.importorskip("numba")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "numpy":
-            patch.setattr(digits, "_compiled", lambda: None)
-            patch.setattr(histograms, "_loops", lambda: None)
+            compile_from(patch, math.inf, "reproducible", "histogram")
         if request.param == "numba":
-            patch.setattr(histograms, "WORTH_COMPILING", 0)
+            compile_from(patch, 1, "histogram")
         yield importlib.import_module("cupy" if request.param == "cupy" else "numpy")
 
 

@@ -14,12 +14,11 @@ import pytest
 from conftest import fused_for_few, to_chunks
 from hypothesis import given
 from hypothesis import strategies as st
+from support.loops import compile_from
 from support.strategies import BOOL, INTS, NUMBERS, REAL, Chunked, arrays, chunkings, shapes
 
 import dask_coop as dc
 from dask_coop.chunks.distinct import distinct
-from dask_coop.chunks.numpy import histogram as counting
-from dask_coop.chunks.numpy import unique as numpy_unique
 
 FAN_IN = 16
 
@@ -29,8 +28,7 @@ def _compiled(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have loops compiled for chunks of any size, or for large ones only."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param:
-            for module in (numpy_unique, counting):
-                patch.setattr(module, "WORTH_COMPILING", 1)
+            compile_from(patch, 1, "unique", "histogram")
         yield
 
 

@@ -14,11 +14,11 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
+from support.loops import compile_from
 from support.strategies import FEWER, FLOATS, REAL, arrays, shapes
 from support.windows import STATISTICS, check
 
 import dask_coop as dc
-from dask_coop.chunks.numpy import windows as numpy_windows
 
 few = st.integers(-100, 100) | st.sampled_from([np.nan, 0.5, -0.0])
 
@@ -173,7 +173,7 @@ def test_variances_far_from_zero_keep_their_digits(
     xp: ModuleType, gaps: float, offset: float, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not compiled:
-        monkeypatch.setattr(numpy_windows, "_loops", lambda: None)
+        compile_from(monkeypatch, math.inf)
     rng = np.random.default_rng(8)
     array = offset + rng.standard_normal((40, 9))
     array[rng.random(array.shape) < gaps] = np.nan

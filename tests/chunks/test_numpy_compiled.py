@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from support.loops import compile_from
 
 from dask_coop.algebra import monoids as rows
 from dask_coop.algebra.central_moments import moments_up_to
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.chunks.numpy import adding, compiled
 from dask_coop.chunks.numpy import backend as on_host
+from dask_coop.chunks.numpy import compiled
 
 #: Shapes and axes: rows, columns, groups of columns, more than a block and less than a vector.
 CASES = [
@@ -33,7 +35,7 @@ SPREADS = [rows.VAR, rows.MOMENTS, moments_up_to(2), moments_up_to(4)]
 @pytest.fixture(autouse=True)
 def _compile(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    monkeypatch.setattr(adding, "WORTH_COMPILING", 1)
+    compile_from(monkeypatch, 1)
 
 
 def values(dtype: str, shape: tuple[int, ...], nan: bool = False) -> Any:
@@ -55,7 +57,7 @@ def both(op: Operation, x: Any, axes: tuple[int, ...], where: Any = None) -> tup
     with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
         found = on_host.lift(op, x, axes, where)
         patch.setattr(compiled, "lift", lambda *_: None)
-        patch.setattr(adding, "WORTH_COMPILING", 1 << 60)
+        compile_from(patch, math.inf)
         expected = on_host.lift(op, x, axes, where)
     kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
     for field, dtype in zip(found, op.monoid.dtypes(op.element), strict=True):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 from support.at_once import at_once
+from support.loops import compile_from
 from support.processes import printed
 
 from dask_coop.algebra.bins import Grid, Integers, find_bins, find_coordinate_bins, find_steps
@@ -19,9 +21,9 @@ SIZE = 40_000
 def _engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "numba":
         pytest.importorskip("numba")
-        monkeypatch.setattr(histograms, "WORTH_COMPILING", 1)
+        compile_from(monkeypatch, 1)
     else:
-        monkeypatch.setattr(histograms, "_loops", lambda: None)
+        compile_from(monkeypatch, math.inf)
 
 
 def samples(dtype: str, seed: int = 0) -> Any:
@@ -130,8 +132,7 @@ def test_tables_of_any_size_beside_edges(n: int, dtype: str) -> None:
 
 
 def test_equal_samples_and_counters_that_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    loops = histograms._loops()
-    if loops is not None:
+    if (loops := histograms._loops_for(np.empty(SIZE))) is not None:
         monkeypatch.setattr(loops, "MOST_COUNTED", 1000)
     found = find_bins(4, (0, 1), np.dtype("f8"))
     np.testing.assert_array_equal(counted(np.full(SIZE, 0.3), found), [0, SIZE, 0, 0])

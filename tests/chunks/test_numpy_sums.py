@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
+from support.loops import compile_from
 from support.processes import printed
 
 import dask_coop as dc
 from dask_coop.algebra.monoids import MEAN, PROD, SUM, VAR
 from dask_coop.algebra.operation import bind
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.chunks.numpy import adding, scan
+from dask_coop.chunks.numpy import adding
 from dask_coop.chunks.numpy import backend as on_host
+from dask_coop.chunks.numpy.loop_table import loops
 
 WIDENED = ("f4", "i1", "i4", "u4")
 MULTIPLIED = (*WIDENED, "f8", "i8", "u8", "u1")
@@ -25,7 +28,7 @@ SHAPES = ((300_001,), (3, 700), (2, 513), (700, 3), (4, 5, 600), (1, 1), (0, 4),
 @pytest.fixture(autouse=True)
 def _compile(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    monkeypatch.setattr(adding, "WORTH_COMPILING", 1)
+    compile_from(monkeypatch, 1)
 
 
 def values(dtype: str, shape: tuple[int, ...]) -> Any:
@@ -39,8 +42,7 @@ def values(dtype: str, shape: tuple[int, ...]) -> Any:
 def with_and_without(function: Any) -> tuple[Any, Any]:
     found = function()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adding, "_loops", lambda: None)
-        patch.setattr(scan, "_modules", tuple)
+        compile_from(patch, math.inf)
         return found, function()
 
 
@@ -113,14 +115,14 @@ def test_masked_products_are_numpys(dtype: str) -> None:
 
 
 def test_the_loops_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    loops, called = adding._loops(), []
+    sums, called = loops("sums"), []
 
     class Seen:
         def __getattr__(self, name: str) -> Any:
             called.append(name)
-            return getattr(loops, name)
+            return getattr(sums, name)
 
-    monkeypatch.setattr(adding, "_loops", Seen)
+    monkeypatch.setattr(adding, "loops_for", lambda *_: Seen())
     x = values("f4", (4, 600))
     for ufunc in (np.add, np.multiply):
         adding.reduce(ufunc, x, (1,), np.dtype("f8"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.loops import compile_from
 
 from dask_coop.algebra.monoids import (
     COMPENSATED_SUM,
@@ -22,11 +23,11 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import bind, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.chunks.numpy import adding, backend, scan
+from dask_coop.chunks.numpy import backend, scan
 
 numba = pytest.importorskip("numba")
 
-from dask_coop.chunks.numpy.scan_numba import COLUMNS  # noqa: E402
+from dask_coop.chunks.numpy.loops.walkers import COLUMNS  # noqa: E402
 
 #: Monoids, dtypes of elements and results, and whether NaN are left out.
 KINDS = (
@@ -149,7 +150,7 @@ def only_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> None:
         raise AssertionError("scanned by NumPy")
 
-    monkeypatch.setattr(adding, "WORTH_COMPILING", 1)
+    compile_from(monkeypatch, 1)
     monkeypatch.setattr(scan, "_scan_lines", refuse)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+from support.loops import compile_from
 
 from dask_coop.algebra.bins import find_bins
 from dask_coop.chunks.numpy import select
@@ -19,9 +21,9 @@ RATES = (0, 0.001, 0.04, 0.5, 0.97, 1)
 def test_numpy_chunks(monkeypatch: pytest.MonkeyPatch, dtype: str, compiled: bool) -> None:
     if compiled:
         pytest.importorskip("numba")
-        monkeypatch.setattr(select, "WORTH_COMPILING", 1)
+        compile_from(monkeypatch, 1)
     else:
-        monkeypatch.setattr(select, "_loops", lambda: None)
+        compile_from(monkeypatch, math.inf)
     rng = np.random.default_rng(0)
     for size in (0, 1, 7, 8, 9, 64, 1003):
         base = rng.integers(0, 3, 2 * size + 1).astype("i8").astype(dtype)
@@ -43,7 +45,7 @@ def test_numpy_chunks(monkeypatch: pytest.MonkeyPatch, dtype: str, compiled: boo
 
 
 def test_the_loop_is_used_where_about_half_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    loops = pytest.importorskip("dask_coop.chunks.numpy.select_numba")
+    loops = pytest.importorskip("dask_coop.chunks.numpy.loops.selection")
     calls: list[int] = []
 
     def noted(x: Any, mask: Any, out: Any) -> None:

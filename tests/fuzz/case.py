@@ -252,7 +252,7 @@ class Case:
         if self.installed:
             line = f"dc.installed()(lambda: da{line[2:]})()"
         if self.compiled and xp is np:
-            line = f"counting.WORTH_COMPILING = adding.WORTH_COMPILING = 1; {line}"
+            line = f"WORTH_COMPILING.update(dict.fromkeys(WORTH_COMPILING, 1)); {line}"
         if self.strategy is not None and self.strategy[1] != AUTO:
             line = f"dask.config.set({self._settings}); {line}"
         if ".map_blocks(undeclared" in line:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -18,8 +15,8 @@ import numpy as np
 from dask.local import get_sync
 
 import dask_coop as dc
-from dask_coop import chunks
 from dask_coop.algebra.strategies import AUTO
+from dask_coop.chunks.numpy.loop_table import WORTH_COMPILING
 from fuzz import engines
 from fuzz.case import Array, Case, Operand, show
 from fuzz.exact import Expected
@@ -251,33 +248,15 @@ def _keys(case: Case, xp: ModuleType, lazy: tuple[Any, ...]) -> Failure | None:
     return None
 
 
-@cache
-def _modules() -> list[ModuleType]:
-    """Return the modules that say from how many elements on they compile loops."""
-    found = []
-    for info in pkgutil.walk_packages(chunks.__path__, "dask_coop.chunks."):
-        try:
-            module = importlib.import_module(info.name)
-        except ImportError:
-            continue
-        if hasattr(module, "WORTH_COMPILING"):
-            found.append(module)
-    return found
+_USUAL = dict(WORTH_COMPILING)
 
 
 @contextmanager
 def _thresholds(compiled: bool) -> Iterator[None]:
     """Have chunks of any size be worth compiling loops for, or those that usually are."""
-    before = [module.WORTH_COMPILING for module in _modules()]
+    before = dict(WORTH_COMPILING)
     try:
-        for module, usual in _usual():
-            module.WORTH_COMPILING = 1 if compiled else usual
+        WORTH_COMPILING.update(dict.fromkeys(WORTH_COMPILING, 1) if compiled else _USUAL)
         yield
     finally:
-        for module, value in zip(_modules(), before, strict=True):
-            module.WORTH_COMPILING = value
-
-
-@cache
-def _usual() -> list[tuple[ModuleType, int]]:
-    return [(module, module.WORTH_COMPILING) for module in _modules()]
+        WORTH_COMPILING.update(before)

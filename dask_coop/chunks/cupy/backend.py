@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented

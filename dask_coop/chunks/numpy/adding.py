@@ -2,25 +2,24 @@
 
 NumPy converts the elements to a buffer before it combines them, and multiplies them one after the
 other; where Numba is there and chunks are large enough to pay for its compiler, the loops of
-adding_numba.py convert and combine in one step, and several elements at a time.
+loops/sums.py convert and combine in one step, and several elements at a time.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from dask_coop.chunks.numpy.lines import aligned
+from dask_coop.chunks.numpy.loop_table import loops_for
 
 Array = np.ndarray[Any, Any]
 
-#: The least elements of a chunk for which loops are compiled, and of a line that is summed alone.
-WORTH_COMPILING, _LONG = 1 << 16, 1 << 9
+#: The least elements of a line that is summed alone.
+_LONG = 1 << 9
 
 _WIDENED = {"f4": "f8", **dict.fromkeys(("i1", "i2", "i4"), "i8")}
 _WIDENED |= dict.fromkeys(("u1", "u2", "u4"), "u8")
@@ -31,28 +30,14 @@ _PRODUCTS = _SUMS | {(np.dtype("f8"), np.dtype("f8"))}
 _PAIRS: dict[np.ufunc, Any] = {np.add: _SUMS, np.multiply: _PRODUCTS}
 
 
-@cache
-def _loops() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import adding_numba
-    except ImportError:
-        return None
-    return adding_numba
-
-
-def compiled(x: Array) -> ModuleType | None:
-    """Return the loops for a chunk, or None where there is no Numba or they are not worth it."""
-    return _loops() if x.size >= WORTH_COMPILING else None
-
-
 def reduce(ufunc: np.ufunc, x: Array, axes: tuple[int, ...], dtype: Any) -> Any:
     """Return ``ufunc.reduce(x, axes, dtype, initial=ufunc.identity)``, for sorted axes."""
     if (x.dtype, dtype) in _PAIRS.get(ufunc, ()):
         rows, multiply = axes == tuple(range(x.ndim - len(axes), x.ndim)), ufunc is np.multiply
-        x = x if compiled(x) is None else aligned(x)
+        loops = loops_for("sums", x.size)
+        x = x if loops is None else aligned(x)
         lines = _lines(x, x.ndim - len(axes) if rows else len(axes))
         if (rows or axes == tuple(range(len(axes)))) and lines is not None:
-            loops = compiled(x)
             n, step = lines.shape[rows], lines.strides[0] // x.itemsize
             if loops is not None and (multiply or not rows or n >= _LONG):
                 span = (len(lines) - 1) * step + lines.shape[1]

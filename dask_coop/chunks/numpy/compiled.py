@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -35,28 +33,23 @@ from dask_coop.algebra.monoids import (
     State,
 )
 from dask_coop.algebra.operation import Operation
-from dask_coop.chunks.numpy import adding, compensated
 from dask_coop.chunks.numpy.lines import Layout, Lines, aligned, find_layout, read
+from dask_coop.chunks.numpy.loop_table import loops, loops_for
 
 Array = np.ndarray[Any, Any]
 
-
-@cache
-def _load() -> tuple[ModuleType, ModuleType]:
-    from dask_coop.chunks.numpy import extrema_numba, moments_numba
-
-    return moments_numba, extrema_numba
+#: The least elements of a group of columns: with fewer, loops begin more often than they work.
+_LEAST = 512
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) -> State | None:
     """Return the state of a chunk of `op.element`, or None where it is left to NumPy."""
-    worth = adding.WORTH_COMPILING >> 3
-    if x.size < max(worth, 1) or x.dtype.kind not in "biuf" or x.dtype == "f2":
+    if loops_for("moments", x.size) is None or x.dtype.kind not in "biuf" or x.dtype == "f2":
         return None
     make = _LIFTS.get(op.monoid)
     if isinstance(op.monoid, Powers):
         make = _variance if op.monoid.order == 2 else _powers
-    if make is None or adding._loops() is None:
+    if make is None:
         return None
     layout = find_layout(x, axes)
     if where is None and not (op.skipna and x.dtype.kind == "f") and _is_numpys(op, x, layout):
@@ -64,8 +57,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
     x = aligned(x.view("u1") if x.dtype.kind == "b" else x)
     keep = None if where is None else np.broadcast_to(where, x.shape)
     lines = read(layout, x, keep)
-    # Of groups of columns that have few elements each, loops would begin more often than work.
-    if lines.inner > 1 and (make is _powers or lines.n * lines.inner < worth >> 4):
+    if lines.inner > 1 and (make is _powers or lines.n * lines.inner < _LEAST):
         return None
     state = make(op, lines)
     return tuple(layout.join(field, x.shape) if np.ndim(field) else field for field in state)
@@ -95,9 +87,9 @@ def _count(op: Operation, lines: Lines, counts: Array) -> Any:
 
 
 def _variance(op: Operation, lines: Lines) -> State:
-    loops, state = _load()[0], np.zeros((4, lines.count))
-    space = (np.empty((4, loops.COLUMNS)),) if lines.inner > 1 else ()
-    lines.call(loops.lift_rows, loops.lift_columns, _skip(op, lines), state, *space)
+    of_moments, state = loops("moments"), np.zeros((4, lines.count))
+    space = (np.empty((4, of_moments.COLUMNS)),) if lines.inner > 1 else ()
+    lines.call(of_moments.lift_rows, of_moments.lift_columns, _skip(op, lines), state, *space)
     return _about_means(op, lines, state)
 
 
@@ -111,16 +103,15 @@ def _about_means(op: Operation, lines: Lines, state: Array) -> State:
 
 def _powers(op: Operation, lines: Lines) -> State:
     powers, means = np.zeros((lines.count, len(op.monoid.fields))), np.empty(lines.count)
-    loops, space = _load()[0], np.empty((2, 1024))
-    loops.powers_of_rows(lines.memory, lines.steps[0], lines.n, lines.keep, powers, means, space)
+    given = lines.memory, lines.steps[0], lines.n, lines.keep
+    loops("moments").powers_of_rows(*given, powers, means, np.empty((2, 1024)))
     return _count(op, lines, powers[:, 0]), means, *powers.T[2:]
 
 
 def _add(op: Operation, lines: Lines, dtype: Any, square: Any = None, truth: Any = None) -> State:
-    loops, skip = adding._loops(), _skip(op, lines)
-    assert loops is not None
+    sums_of, skip = loops("sums"), _skip(op, lines)
     counts, sums = np.zeros(lines.count, "i8"), np.zeros(lines.count, dtype)
-    lines.call(loops.add_rows, loops.add_columns, skip, square, truth, counts, sums)
+    lines.call(sums_of.add_rows, sums_of.add_columns, skip, square, truth, counts, sums)
     return sums, _count(op, lines, counts)
 
 
@@ -141,10 +132,9 @@ def _truths(op: Operation, lines: Lines) -> State:
 
 
 def _compensated(op: Operation, lines: Lines) -> State:
-    loops, skip = compensated._loops(), _skip(op, lines)
-    assert loops is not None
+    sums_of, skip = loops("compensated"), _skip(op, lines)
     counts, sums = np.zeros(lines.count, "i8"), np.zeros((2, lines.count))
-    lines.call(loops.sum_rows, loops.sum_columns, skip, counts, *sums)
+    lines.call(sums_of.sum_rows, sums_of.sum_columns, skip, counts, *sums)
     return (*sums, _count(op, lines, counts))[: len(op.monoid.fields)]
 
 
@@ -183,9 +173,11 @@ class _Ends:
 
 def _extrema(op: Operation, lines: Lines) -> tuple[Array, Array, Array]:
     """Return how many elements are NaN, and the extrema of the others."""
-    ends, loops = _Ends(op, lines), _load()[1]
+    ends, extrema = _Ends(op, lines), loops("extrema")
     rest = *ends.bounds, ends.nans, *ends.found
-    replace(lines, memory=ends.bits).call(loops.extrema_of_rows, loops.extrema_of_columns, *rest)
+    replace(lines, memory=ends.bits).call(
+        extrema.extrema_of_rows, extrema.extrema_of_columns, *rest
+    )
     return ends.read()
 
 
@@ -206,7 +198,7 @@ def _moments(op: Operation, lines: Lines) -> State:
     ends, state, total = _Ends(op, lines), np.zeros((4, lines.count)), np.zeros(lines.count, dtype)
     written = state, ends.nans, *ends.found, total
     given = lines.memory, lines.steps[0], lines.n, lines.keep, _skip(op, lines), ends.bits
-    _load()[0].describe_rows(*given, *ends.bounds, *written)
+    loops("moments").describe_rows(*given, *ends.bounds, *written)
     count, mean, squares = _about_means(op, lines, state)
     return np.full_like(mean, count, "i8"), *ends.read(), total, mean, squares
 

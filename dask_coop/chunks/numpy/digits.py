@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from dask_coop.algebra.digits import WIDTH, Digits, begins, key_bits, keys_of
-from dask_coop.chunks.numpy.histogram import BLOCK, WORTH_COMPILING
+from dask_coop.chunks.numpy.histogram import BLOCK
+from dask_coop.chunks.numpy.loop_table import loops_for
 
 Array = np.ndarray[Any, Any]
 
 #: What share of a chunk is collected at most: where more of it is wanted, it stays as it is, for
 #: what all chunks leave takes memory besides them.
 _MOST = 64
-
-
-@cache
-def _loops() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import digits_numba
-    except ImportError:
-        return None
-    return digits_numba
 
 
 def count(x: Array, digits: Digits, weights: Array | None, dtype: Any) -> Array:
@@ -44,7 +34,7 @@ def count(x: Array, digits: Digits, weights: Array | None, dtype: Any) -> Array:
     table = np.zeros(digits.entries, "i8" if weights is None else "f8")
     if not digits.prefixes:
         return table.astype(dtype, copy=False)
-    loops = _loops() if x.size >= WORTH_COMPILING and weights is None else None
+    loops = loops_for("selection", x.size) if weights is None else None
     blocks = _flat(x, BLOCK if loops is None else x.size)
     if weights is not None:
         # In one order, which blocks without weights need not be in.
@@ -67,7 +57,7 @@ def count(x: Array, digits: Digits, weights: Array | None, dtype: Any) -> Array:
 
 def collect(x: Array, digits: Digits) -> Array:
     """Return the samples of a chunk that `digits` counts, or all if they are not few."""
-    loops = _loops() if x.size >= WORTH_COMPILING else None
+    loops = loops_for("selection", x.size)
     most, found = x.size // _MOST, [np.empty(0, x.dtype)]
     for block in _flat(x, BLOCK if loops is None else x.size):
         if loops is None:
@@ -95,7 +85,7 @@ def _flat(x: Array, size: int) -> Iterator[Array]:
         yield from np.nditer(x, flags=flags, order="K", buffersize=1 << 20)
 
 
-def _given(loops: ModuleType, x: Array, digits: Digits) -> tuple[Any, ...]:
+def _given(loops: Any, x: Array, digits: Digits) -> tuple[Any, ...]:
     """Return what the loops take.
 
     Raises

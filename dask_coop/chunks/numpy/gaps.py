@@ -1,44 +1,33 @@
 """Series with gaps in NumPy chunks: the last valid elements, and exponentially weighted means.
 
 Where Numba is there and a chunk is large enough to pay for its compiler, that is one call of a loop
-of gaps_numba.py. Otherwise the last valid element is found by where it is, block by block, and
+of loops/gaps.py. Otherwise the last valid element is found by where it is, block by block, and
 means are made of the states of all elements, by `dask_coop.chunks.states`.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.fills import Fill, WeightedMean, missing
+from dask_coop.algebra.fills import LEAST, Fill, WeightedMean, missing
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import segmented
-from dask_coop.chunks.numpy import adding
-from dask_coop.chunks.numpy.lines import aligned, find_layout
-from dask_coop.chunks.numpy.scan_lines import FEW, flatten, place
+from dask_coop.chunks.numpy.lines import (
+    FEW,
+    NO_HEADS,
+    aligned,
+    find_layout,
+    memory_and_place,
+    place,
+    place_heads,
+)
+from dask_coop.chunks.numpy.loop_table import loops_for
 from dask_coop.chunks.states import accumulate, as_lines, blocks, reduce_along
 
 Array = np.ndarray[Any, Any]
-
-_NO_FLAGS = flatten(np.empty((1, 0, 1), "?"))
-
-
-@cache
-def _module() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import gaps_numba
-    except ImportError:
-        return None
-    return gaps_numba
-
-
-def _loops(x: Array) -> ModuleType | None:
-    """Return the loops if there are any for a chunk, and it is worth to compile them."""
-    return _module() if x.size >= adding.WORTH_COMPILING and x.dtype.char in "fd" else None
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) -> State:
@@ -49,7 +38,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
         # Elements are in C order along these axes.
         x = as_lines(x, axes)
         axes = (x.ndim - 1,)
-    loops = _loops(x)
+    loops = loops_for("gaps", x.size) if x.dtype.char in "fd" else None
     if loops is None:
         return _lift(op, x, *axes)
     x = aligned(x)
@@ -57,30 +46,28 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None) ->
     lines = layout.split(x)
     outer, n, inner = lines.shape
     of_lines = inner <= FEW
-    source = *flatten(lines), n, inner
+    source, shape = memory_and_place(lines), (n, inner)
+    nowhere: Any = np.empty(0, x.dtype), (0, 0, 0)
     identity = op.monoid.identity(op.element)
     states = [np.full(outer * inner, value) for value in identity]
     match op.monoid:
         case Fill(limit=limit):
             find = loops.last_lines if of_lines else loops.last_columns
-            find(*source, *_held(limit, states))
+            find(source, shape, *_held(limit, states))
         case WeightedMean(alpha=alpha, adjust=False, ignore_na=ignore):
-            fields = np.empty((5, outer * inner))
+            states = [*np.zeros((5, outer * inner))]
+            states[3][:] = 1
             make = loops.lift_lines if of_lines else loops.lift_columns
-            make(*source, alpha, ignore, fields)
-            states = [*fields]
+            make(source, nowhere, NO_HEADS, shape, (float(alpha), ignore), tuple(states))
         case WeightedMean(alpha=alpha, ignore_na=ignore):
-            marks, at = _NO_FLAGS
-            flags = marks, (*at, 0)
-            none: Any = np.empty(0, x.dtype), (0, 0, 0)
             make = loops.mean_lines if of_lines else loops.mean_columns
-            held = *states[:2], states[3]
-            make(*source[:2], *none, *flags, n, inner, alpha, True, ignore, *held)
+            options = _weights(alpha, True, ignore)
+            make(source, nowhere, NO_HEADS, shape, options, (*states[:2], states[3]))
             steps = np.count_nonzero(lines == lines, 1).reshape(-1)
             if not ignore:
                 behind = np.zeros(outer * inner, "i4")
                 find = loops.last_lines if of_lines else loops.last_columns
-                find(*source, n, np.full(outer * inner, np.nan, x.dtype), behind)
+                find(source, shape, n, (np.full(outer * inner, np.nan, x.dtype), behind))
                 steps = np.where(steps, n - behind, n)
             states[2][:] = np.power(1 - alpha, steps)
             # All steps of a line without valid elements are in its decay.
@@ -100,35 +87,40 @@ def scan(
     """Scan (outer, n, inner) along n into `out`, a view of `result`, from `carry`; leave `last`."""
     for field, value in zip(last, last if carry is None else carry, strict=True):
         field[...] = value
-    loops = _loops(x) if out.dtype.char in "fd" else None
+    loops = loops_for("gaps", x.size) if x.dtype.char in "fd" and out.dtype.char in "fd" else None
     if loops is None:
         _scan(op, x, out, heads, last)
         return
     _, n, inner = x.shape
-    marks, at = _NO_FLAGS if heads is None else flatten(heads)
-    apart = heads is not None and heads.shape[2] > 1
-    to = result.reshape(-1), place(out, result), marks, (*at, int(apart))
-    arguments = *flatten(x), *to, n, inner
+    to = result.reshape(-1), place(out, result)
+    arguments = memory_and_place(x), to, place_heads(heads), (n, inner)
     states = [field.reshape(-1) for field in last]
     match op.monoid:
         case Fill(limit=limit):
             fill = loops.fill_lines if inner <= FEW else loops.fill_columns
-            fill(*arguments, *_held(limit, states))
+            most, kept = _held(limit, states)
+            fill(*arguments, (most,), kept)
         case WeightedMean(alpha=alpha, adjust=adjust, ignore_na=ignore):
             mean = loops.mean_lines if inner <= FEW else loops.mean_columns
             means = op.monoid.means(tuple(states))
             seen = states[1] if adjust else (states[1] > 0).astype("f8")
-            held = [np.where(seen > 0, means, 0), seen, states[3 if adjust else 4]]
-            mean(*arguments, alpha, adjust, ignore, *held)
-            _leave(op.monoid, held, states)
+            found = np.where(seen > 0, means, 0), seen, states[3 if adjust else 4]
+            mean(*arguments, _weights(alpha, adjust, ignore), found)
+            _leave(op.monoid, found, states)
 
 
-def _held(limit: int | None, states: list[Array]) -> tuple[Any, ...]:
+def _held(limit: int | None, states: list[Array]) -> tuple[int, tuple[Array, ...]]:
     """Return what loops take for a limit, and for states without gaps."""
-    return (-1, *states, np.empty(0, "i4")) if limit is None else (limit, *states)
+    return (-1, (*states, np.empty(0, "i4"))) if limit is None else (limit, tuple(states))
 
 
-def _leave(monoid: WeightedMean, held: list[Array], states: list[Array]) -> None:
+def _weights(alpha: float, adjust: bool, ignore: bool) -> tuple[Any, ...]:
+    """Return what loops take for how means weigh elements."""
+    start, new = (1.0, 1.0) if adjust else (1 / alpha, float(alpha))
+    return max(1 - alpha, LEAST), start, new, adjust, ignore
+
+
+def _leave(monoid: WeightedMean, held: tuple[Array, ...], states: list[Array]) -> None:
     """Put states before which nothing comes in the place of `states`."""
     mean, weight, _ = held
     states[0][:] = mean

@@ -1,7 +1,7 @@
 """Reductions of groups of NumPy chunks: a state for each group, by several operations at a time.
 
 Sums, counts, means, extrema and variances are one compiled loop, which reads a chunk once for all
-of them (grouped_numba.py). Whatever there is no loop for goes by sorting, which any monoid takes::
+of them (loops/groups.py). Whatever there is no loop for goes by sorting, which any monoid takes::
 
     elements  a b c d e    sorted by group, in their order    a c | b d e
     groups    0 1 0 1 1    states of one element each         A C | B D E
@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -38,6 +36,7 @@ from dask_coop.algebra.monoids import (
 )
 from dask_coop.algebra.operation import Operation
 from dask_coop.chunks.numpy.lines import aligned, find_layout, flatten, read_only
+from dask_coop.chunks.numpy.loop_table import loops, loops_for
 from dask_coop.chunks.numpy.reduce import lift
 from dask_coop.chunks.states import boxes
 
@@ -46,33 +45,15 @@ Array = np.ndarray[Any, Any]
 #: Elements whose states are made at a time, at most, unless one line has more.
 _BLOCK = 1 << 18
 
-#: Lines that one loop takes together (lanes_numba.py), and entries of their tables in the caches.
+#: Lines that one loop takes together (loops/lanes.py), and entries of their tables in the caches.
 _LANES, _TABLES_CACHED = 8, 1 << 15
-
-#: The least elements of a chunk for which loops are compiled.
-WORTH_COMPILING = 1 << 13
-
-
-@cache
-def _loops() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import grouped_numba
-    except ImportError:
-        return None
-    return grouped_numba
-
-
-def _load() -> ModuleType:
-    loops = _loops()
-    assert loops is not None
-    return loops
 
 
 def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
     """Reduce the elements of each group of the chunk `x` to states, by several operations."""
     x, codes = np.asarray(x), np.asarray(codes)
     found: dict[int, State] = {}
-    if _loops() is not None and x.size >= max(WORTH_COMPILING, 1) and n:
+    if loops_for("groups", x.size) is not None and x.size and n:
         for reading in _readings(ops, x.dtype):
             found |= _Chunk(x, codes, n).read(reading)
     if rest := [i for i in range(len(ops)) if i not in found]:
@@ -198,7 +179,9 @@ class _Chunk:
         tables = _new(given, (outer, self._n, inner))
         sizes = outer, length, inner, self._n
         seen = np.empty(self._n if "mean" in given else 0, "i8")
-        _load().across(memory, *steps, self._line(), *sizes, skip, *_arguments(tables), seen)
+        loops("groups").across(
+            memory, *steps, self._line(), *sizes, skip, *_arguments(tables), seen
+        )
         # The axis of groups goes behind those that are kept, and these into their order.
         order, start, stop = self._layout.order, self._layout.start, self._layout.stop
         sides = [[self._x.shape[d] for d in part] for part in (order[:start], order[stop:])]
@@ -219,7 +202,7 @@ class _Chunk:
             return self._sorted_back(self._beside(memory, lines, length, skip, given))
         tables = _new(given, (lines, self._n))
         sizes = lines, length, self._n
-        _load().along(memory, step, self._line(), 0, *sizes, skip, *_arguments(tables))
+        loops("groups").along(memory, step, self._line(), 0, *sizes, skip, *_arguments(tables))
         return self._sorted_back(tables)
 
     def _sorted_back(self, tables: dict[str, Array]) -> dict[str, Array]:
@@ -245,15 +228,15 @@ class _Chunk:
         self, memory: Array, lines: int, length: int, skip: Any, given: dict[str, Any]
     ) -> dict[str, Array]:
         """Return tables of lines, done eight at a time."""
-        from dask_coop.chunks.numpy import grouped_lanes_numba
-
         codes = self._line()
         tables = {name: np.empty((lines, self._n), dtype) for name, (dtype, _) in given.items()}
         low, high = (float(given[name][1]) if name in given else 0.0 for name in ("low", "high"))
         codes = read_only(np.where(codes < 0, codes.dtype.type(self._n), codes))
         sizes = lines, length, self._n
         arguments = _arguments(tables)[:5]
-        grouped_lanes_numba.beside(memory, codes, *sizes, skip is not None, (low, high), *arguments)
+        loops("group_lanes").beside(
+            memory, codes, *sizes, skip is not None, (low, high), *arguments
+        )
         return tables
 
     def _zones(self, split: Array, skip: Any, given: dict[str, Any]) -> dict[str, Array]:
@@ -267,7 +250,9 @@ class _Chunk:
             codes = codes[(0,) * repeated]
         codes, tables = self._flat(codes), _new(given, (self._n,))
         sizes = split.size // codes.size, codes.size, 0
-        _load().along(read_only(split), codes.size, codes, 0, *sizes, skip, *_arguments(tables))
+        loops("groups").along(
+            read_only(split), codes.size, codes, 0, *sizes, skip, *_arguments(tables)
+        )
         return tables
 
 

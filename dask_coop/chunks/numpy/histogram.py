@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -19,24 +18,13 @@ import numpy as np
 
 from dask_coop.algebra.bins import Grid, Integers, Steps
 from dask_coop.chunks.numpy.bin_finder import find_finder
+from dask_coop.chunks.numpy.loop_table import loops_for
 from dask_coop.chunks.numpy.sorting import sortable
 
 Array = np.ndarray[Any, Any]
 
 #: Samples that are worked on at a time.
 BLOCK = 1 << 14
-
-#: The least samples of a chunk for which loops are compiled.
-WORTH_COMPILING = 1 << 15
-
-
-@cache
-def _loops() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import histogram_calls
-    except ImportError:
-        return None
-    return histogram_calls
 
 
 def count(samples: Sequence[Array], grid: Grid, weights: Array | None, dtype: Any) -> Array:
@@ -131,8 +119,12 @@ def locate(x: Array, steps: Steps) -> Array:
 
 
 def _loops_for(x: Array) -> ModuleType | None:
-    """Return the compiled loops where they are there and worth it."""
-    return _loops() if x.size >= WORTH_COMPILING else None
+    """Return what calls the compiled loops where they are there and worth it."""
+    if loops_for("histogram", x.size) is None:
+        return None
+    from dask_coop.chunks.numpy import histogram_calls
+
+    return histogram_calls
 
 
 def _add(index: Array, weights: Array | None, table: Array) -> None:

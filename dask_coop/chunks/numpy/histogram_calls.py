@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from dask_coop.algebra.bins import Numbering
-from dask_coop.chunks.numpy import bin_index_numba as kinds
-from dask_coop.chunks.numpy import histogram_numba
 from dask_coop.chunks.numpy.bin_finder import Finder
 from dask_coop.chunks.numpy.lines import read_only
-from dask_coop.chunks.numpy.strided_numba import CODES, TOP
+from dask_coop.chunks.numpy.loops import bin_index as kinds
+from dask_coop.chunks.numpy.loops import histogram
+from dask_coop.chunks.numpy.loops.strided import CODES, TOP
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +73,7 @@ def tally(x: Array, n: int, weights: Array | None, dtype: Any) -> tuple[Array, b
     if weights is None and x.flags.c_contiguous and n >= x.size // NARROW:
         # Few samples for each entry seldom wait for one another.
         table = np.zeros(n, dtype)
-        return table, not histogram_numba.tally(read_only(_plain(x)), table)
+        return table, not histogram.tally(read_only(_plain(x)), table)
     record = np.zeros((), kinds.FINDER)
     record["kind"], record["n"] = kinds.SELF, n
     table = _count([(_plain(x), record)], None, None, weights, n + 1, np.dtype(dtype))
@@ -162,7 +162,7 @@ def _run(
     if lines is not None:
         along = _rows([0], [1], [_fold(shape, [lines[axis] for axis in order])])[0]
     kind, block = finders["kind"], BLOCK if entries is None else LONG_BLOCK
-    histogram_numba.count(
+    histogram.count(
         x,
         weights,
         rows,
@@ -216,7 +216,7 @@ def _flatten(x: Array, order: Sequence[int]) -> Array:
 def _rows(
     codes: Sequence[int], addresses: Sequence[int], folded: Sequence[list[tuple[int, int]]]
 ) -> Array:
-    """Return what strided_numba.py knows of arrays."""
+    """Return what loops/strided.py knows of arrays."""
     longest = max(map(len, folded))
     rows = np.zeros((len(codes), 3 + 3 * longest), "i8")
     for row, code, address, axes in zip(rows, codes, addresses, folded, strict=True):

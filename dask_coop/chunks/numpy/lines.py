@@ -18,6 +18,12 @@ from numpy.lib.stride_tricks import as_strided
 
 Array = np.ndarray[Any, Any]
 
+#: The first element of a scan, and steps from there to the next group of lines and along a line.
+Place = tuple[int, int, int]
+
+#: Lines that are neighbours and so few that loops go along one after the other.
+FEW = 12
+
 #: The least elements of a chunk that is not copied where its memory can be read as it is.
 _LARGE = 1 << 15
 
@@ -131,3 +137,41 @@ def read(layout: Layout, x: Array, keep: Array | None) -> Lines:
     if keep is not None:
         keep = read_only(np.ascontiguousarray(layout.split(keep)))
     return Lines(memory, (steps[0], steps[1]), n, inner, outer * inner, keep)
+
+
+def memory_and_place(x: Array) -> tuple[Array, Place]:
+    """Return the memory of (outer, n, inner), read-only and so of one type for Numba; and a place.
+
+    Lines are neighbours there; of an array where they are not it is a copy.
+    """
+    if x.dtype.kind == "b":
+        x = x.view("u1")
+    apart = x.shape[2] > 1 and x.strides[2] != x.itemsize
+    if apart or any(step % x.itemsize for step in x.strides):
+        x = np.ascontiguousarray(x)
+    if x.flags.c_contiguous:
+        memory = x.reshape(-1)
+    else:
+        lowest = x[tuple(slice(None, None, -1 if step < 0 else 1) for step in x.strides)]
+        reach = sum((n - 1) * step for n, step in zip(x.shape, lowest.strides, strict=True))
+        memory = as_strided(lowest, (reach // x.itemsize + 1,), (x.itemsize,))
+    memory.flags.writeable = False
+    return memory, place(x, memory)
+
+
+def place(x: Array, memory: Array) -> Place:
+    """Return where in `memory` the lines of (outer, n, inner) are."""
+    first = x.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
+    return first // x.itemsize, x.strides[0] // x.itemsize, x.strides[1] // x.itemsize
+
+
+def place_heads(heads: Array | None) -> tuple[Array, tuple[int, ...]]:
+    """Return the memory and place of head flags of lines, or of all lines, for the loops."""
+    if heads is None:
+        return NO_HEADS
+    memory, start = memory_and_place(heads)
+    return memory, (*start, int(heads.shape[2] > 1))
+
+
+#: What loops take where no line restarts.
+NO_HEADS = place_heads(np.empty((1, 0, 1), "?"))

@@ -43,9 +43,11 @@ from dask_coop.algebra.monoids import (
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.topk import TopK
 from dask_coop.chunks.distinct import Distinct
-from dask_coop.chunks.numpy import adding, compensated, compiled, gaps, logaddexp, topk, unique
+from dask_coop.chunks.numpy import adding, compensated, compiled, gaps, topk, unique
 from dask_coop.chunks.numpy import custom as custom_monoid
 from dask_coop.chunks.numpy import reproducible as digits
+from dask_coop.chunks.numpy.lines import FEW, NO_HEADS, aligned, find_layout, memory_and_place
+from dask_coop.chunks.numpy.loop_table import loops_for
 from dask_coop.chunks.states import as_lines
 
 Array = np.ndarray[Any, Any]
@@ -279,6 +281,34 @@ def _count_truths(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) ->
     return (_count(x, axes, x if valid is True else (x != 0) & valid),)
 
 
+def _logaddexp(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    """Reduce the chunk `x` over sorted `axes`, where `valid` holds."""
+    loops = loops_for("logaddexp", x.size) if x.dtype.char in "fd" else None
+    if loops is None:
+        return _logaddexp_by_numpy(x, axes, valid)
+    if valid is not True:
+        x = np.where(valid, x, x.dtype.type(-np.inf))
+    x = aligned(x)
+    layout = find_layout(x, axes)
+    lines = layout.split(x)
+    logs = np.full(lines.shape[0] * lines.shape[2], -np.inf)
+    kernel = loops.sum_lines if lines.shape[2] <= FEW else loops.sum_columns
+    nowhere, options = (np.empty(0), (0, 0, 0)), (False, np.empty(loops.SPACE))
+    kernel(memory_and_place(lines), nowhere, NO_HEADS, lines.shape[1:], options, (logs,))
+    return (layout.join(logs, x.shape),)
+
+
+def _logaddexp_by_numpy(x: Array, axes: tuple[int, ...], valid: Any) -> State:
+    """Take out the maximum, which costs one logarithm for each state and not for each element."""
+    high = np.maximum.reduce(x, axes, dtype="f8", initial=-np.inf, where=valid, keepdims=True)
+    with np.errstate(all="ignore"):
+        shift = np.where(np.isfinite(high), high, 0)
+        total = np.add.reduce(np.exp(np.subtract(x, shift, dtype="f8")), axes, where=valid)
+        log = np.log(total) + np.squeeze(shift, axes)
+    high = np.squeeze(high, axes)
+    return (np.where(np.isfinite(high), log, high)[()],)
+
+
 _LIFTS: dict[MonoidRow, Callable[[Operation, Array, tuple[int, ...], Any], State]] = {
     ALL: _truths,
     ANY: _truths,
@@ -291,7 +321,7 @@ _LIFTS: dict[MonoidRow, Callable[[Operation, Array, tuple[int, ...], Any], State
     FIRST_MAX: _first,
     FIRST_MIN: _first,
     LAST: _end,
-    LOGADDEXP: logaddexp.lift,
+    LOGADDEXP: _logaddexp,
     MOMENTS: _moments,
     REPRODUCIBLE_COMPLEX_MEAN: digits.lift,
     REPRODUCIBLE_COMPLEX_SUM: digits.lift,

@@ -6,7 +6,7 @@ Elements are seen as lines, in blocks that stay in the cache::
     columns   (n, lines)    the lines are
 
 A block is read twice: for the largest magnitude of every line, then for the digits.  That is done
-by the loops of reproducible_numba.py where Numba is installed, and by NumPy's functions, which find
+by the loops of loops/reproducible.py where Numba is installed, and by NumPy's functions, which find
 the same digits, where it is not.
 """
 
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ import numpy as np
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.reproducible import DIGITS, LOWEST, WIDTH, exponents, shift
+from dask_coop.chunks.numpy.loop_table import loops_for
 
 Array = np.ndarray[Any, Any]
 
@@ -76,7 +75,7 @@ def _sum(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
 
 def _add(x: Array, columns: bool, exponent: Array, digits: Array) -> bool:
     """Add the lines of `x` to their digits; return whether all of it is finite."""
-    compiled = _compiled()
+    compiled = loops_for("reproducible", x.size)
     add: Callable[..., bool] = _add_columns if columns else _add_rows
     if compiled is not None:
         add = compiled.add_columns if columns else compiled.add_rows
@@ -132,13 +131,3 @@ def _add_columns(x: Array, exponent: Array, digits: Array) -> bool:
         shifted -= unit
         rest -= shifted
     return True
-
-
-@cache
-def _compiled() -> ModuleType | None:
-    """Return the loops that Numba compiles, or None where it cannot be imported."""
-    try:
-        from dask_coop.chunks.numpy import reproducible_numba
-    except ImportError:
-        return None
-    return reproducible_numba

@@ -2,7 +2,7 @@
 
 A chunk is seen as an array of shape (outer, n, inner), of which lines of n are scanned. Where Numba
 is there and a chunk is large enough to pay for its compiler, that is one call of a loop, of
-scan_numba.py, scan_compensated_numba.py or logaddexp_numba.py.
+loops/scans.py or loops/logaddexp.py.
 
 Otherwise a block is lifted, scanned by NumPy from the state that the one before has left, and
 written in the result's dtype, so that the conversions and the combination with the base cost no
@@ -14,21 +14,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
 from itertools import pairwise
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.fills import Fill, WeightedMean
+from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
-from dask_coop.chunks.numpy import adding, compensated, gaps
-from dask_coop.chunks.numpy.lines import aligned
-from dask_coop.chunks.numpy.scan_lines import FEW, flatten, place
+from dask_coop.chunks.numpy import compensated, gaps
+from dask_coop.chunks.numpy.lines import FEW, aligned, memory_and_place, place, place_heads
+from dask_coop.chunks.numpy.loop_table import loops, loops_for
 from dask_coop.chunks.states import accumulate
 
 Array = np.ndarray[Any, Any]
@@ -132,28 +130,18 @@ def scan(
     return result.transpose(np.argsort(order)), tuple(state)
 
 
-@cache
-def _modules() -> tuple[ModuleType, ...]:
-    try:
-        from dask_coop.chunks.numpy import logaddexp_numba, scan_compensated_numba, scan_numba
-    except ImportError:
-        return ()
-    return scan_numba, scan_compensated_numba, logaddexp_numba
-
-
 def _loop(op: Operation, x: Array) -> _Loop | None:
     """Return the loop for a chunk, or None where there is none or it is not worth it."""
-    modules, (first, *rest) = _modules(), op.monoid.fields
+    first, *rest = op.monoid.fields
     dtype, identity = op.monoid.dtypes(op.element)[0], op.monoid.identity(op.element)
-    if not modules:
-        return None
-    plain, exact, logs = modules
     if op.monoid.has_excess:
         nothing = compensated.nothing(dtype)
         if compensated.compiled(x) is None:
             return None
-        return _Loop(exact.scan_lines, exact.scan_columns, (op.skipna, nothing[0]), nothing)
-    if rest or x.size < adding.WORTH_COMPILING or x.dtype != op.element:
+        exact = loops("scans")
+        return _Loop(exact.keep_lines, exact.keep_columns, (op.skipna, nothing[0]), nothing)
+    plain = loops_for("scans", x.size)
+    if rest or plain is None or x.dtype != op.element:
         return None
     if not {x.dtype.str[1:], op.output.str[1:]} <= _LOOPED:
         return None
@@ -169,7 +157,8 @@ def _loop(op: Operation, x: Array) -> _Loop | None:
         options = *_EXTREMA[first.ufunc], nothing
         return _Loop(plain.extreme_lines, plain.extreme_columns, options, identity)
     if first.role == "real" and first.ufunc is np.logaddexp:
-        return _Loop(logs.scan_lines, logs.scan_columns, (), identity)
+        logs = loops("logaddexp")
+        return _Loop(logs.scan_lines, logs.scan_columns, (np.empty(logs.SPACE),), identity)
     return None
 
 
@@ -184,20 +173,14 @@ def _run(
 ) -> None:
     """Scan (outer, n, inner) into `out`, a view of `result`, from `states` on, and leave them."""
     _, n, inner = x.shape
-    flags = np.empty((1, 0, 1), "?") if heads is None else heads
-    marks, where = flatten(flags)
     kernel = loop.lines if inner <= FEW else loop.columns
     kernel(
-        *flatten(x),
-        _numbers(result.reshape(-1)),
-        place(out, result),
-        marks,
-        (*where, int(flags.shape[2] > 1)),
-        n,
-        inner,
-        exclusive,
-        *loop.options,
-        *(_numbers(field.reshape(-1)) for field in states),
+        memory_and_place(x),
+        (_numbers(result.reshape(-1)), place(out, result)),
+        place_heads(heads),
+        (n, inner),
+        (exclusive, *loop.options),
+        tuple(_numbers(field.reshape(-1)) for field in states),
     )
 
 

@@ -6,16 +6,13 @@ which takes several times as long as the memory does.
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from dask_coop.chunks.numpy.loop_table import loops_for
 
-#: The least elements of a chunk for which the loop is compiled.
-WORTH_COMPILING = 1 << 16
+Array = np.ndarray[Any, Any]
 
 #: Of fewer than one element in so many NumPy guesses the branches right.
 _FEW = 32
@@ -24,7 +21,7 @@ _FEW = 32
 def compress(x: Array, mask: Array) -> Array:
     """Return ``x[mask]`` for a mask of the shape of `x`: one axis, in C order."""
     x, mask = np.asarray(x), np.asarray(mask)
-    loops = _loops() if x.size >= WORTH_COMPILING else None
+    loops = loops_for("selection", x.size)
     if loops is not None and _is_plain(x) and mask.flags.c_contiguous:
         count = int(np.count_nonzero(mask))
         if x.size // _FEW <= count < x.size:
@@ -42,15 +39,6 @@ def flatnonzero(x: Array) -> Array:
         x = x.view("i8")
     # NumPy has loops without branches for bool alone.
     return np.flatnonzero(x != 0 if x.dtype.kind in "iufc" else x)
-
-
-@cache
-def _loops() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import select_numba
-    except ImportError:
-        return None
-    return select_numba
 
 
 def _is_plain(x: Array) -> bool:

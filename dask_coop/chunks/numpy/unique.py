@@ -13,8 +13,6 @@ small range are numbers of a table's entries::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,12 +24,10 @@ from dask_coop.chunks.backend import Side
 from dask_coop.chunks.distinct import Distinct, gathered, keeps_nan, named
 from dask_coop.chunks.numpy.histogram import tally
 from dask_coop.chunks.numpy.keys import Bits, elements, find_bits, keys_of
+from dask_coop.chunks.numpy.loop_table import loops_for
 from dask_coop.chunks.numpy.sorting import sort
 
 Array = np.ndarray[Any, Any]
-
-#: The least elements for which loops are compiled.
-WORTH_COMPILING = 1 << 15
 
 #: Entries of a table for each element that is looked up in it, or counted, at most.
 _ROOM = 2
@@ -41,19 +37,6 @@ _FEW = 8
 _MANY = 16
 #: The least elements that are sorted before they are searched for.
 _WORTH_SORTING = 1 << 10
-
-
-@cache
-def _loops() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import unique_numba
-    except ImportError:
-        return None
-    return unique_numba
-
-
-def _loops_for(n: int) -> ModuleType | None:
-    return _loops() if n >= WORTH_COMPILING else None
 
 
 def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
@@ -85,7 +68,7 @@ def _distinct(monoid: Distinct, x: Array) -> State:
 def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
     """Return the state of several parts."""
     fields = gathered(monoid, states)
-    if (loops := _loops_for(sum(map(len, fields[0])))) is not None:
+    if (loops := loops_for("unique", sum(map(len, fields[0])))) is not None:
         keys = [_keys(values) for values in fields[0]]
         if all(key is not None for key in keys) and not keeps_nan(monoid, fields[0][0].dtype):
             return _merged(monoid, loops, keys, fields)
@@ -260,7 +243,7 @@ def _keys(values: Array) -> Array | None:
 
 def _searchable(values: Array, x: Array) -> tuple[Any, Array, Bits] | None:
     """Return the loops, keys of values and bits of elements of one dtype; None of what has none."""
-    loops, bits = _loops_for(x.size), find_bits(x)
+    loops, bits = loops_for("unique", x.size), find_bits(x)
     # Keys of many values would take longer than a search for few elements.
     if loops is None or bits is None or not 0 < len(values) <= _MANY * x.size:
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ import numpy as np
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks import window_steps
-from dask_coop.chunks.numpy.lines import read_only
-from dask_coop.chunks.numpy.scan_lines import flatten
+from dask_coop.chunks.numpy.lines import memory_and_place, read_only
+from dask_coop.chunks.numpy.loop_table import loops, loops_for
 
 Array = np.ndarray[Any, Any]
 
@@ -22,7 +21,7 @@ _Plan = tuple[int, int, int, int]
 #: Elements that a step works on at a time, and those that a compiled loop has in the caches.
 _ROOM, _CACHED = 1 << 14, 1 << 10
 
-#: Lines that the loops of sums take together (lanes_numba.py).
+#: Lines that the loops of sums take together (loops/lanes.py).
 LANES = 8
 
 #: Elements of windows that the loops of sums have in the caches.
@@ -35,19 +34,16 @@ _COLUMNS = 16
 def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Array:
     """Reduce the window that ends at each element of the chunk `x` to a statistic."""
     element, result = window.element(x.dtype), window.result(x.dtype)
-    loops = _loops()
-    if loops is None or not x.size:
+    if loops_for("window_extrema", x.size) is None:
         x, halo = (a.astype(element, copy=False) for a in (x, halo))
         found: Array = window_steps.move(window, x, halo, base, _ROOM)
         return found.astype(result, copy=False)
     if x.dtype not in (np.float32, np.float64):
         x, halo = (a.astype(element) for a in (x, halo))
-    return _compiled(loops, window, x, halo, base).astype(result, copy=False)
+    return _compiled(window, x, halo, base).astype(result, copy=False)
 
 
-def _compiled(
-    loops: ModuleType, window: Window, x: Array, halo: Array, base: State | None
-) -> Array:
+def _compiled(window: Window, x: Array, halo: Array, base: State | None) -> Array:
     """Return statistics of windows by compiled loops."""
     axis, w = window.axis, window.length
     outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
@@ -56,41 +52,37 @@ def _compiled(
     if window.statistic not in ("min", "max"):
         plan = _plan(outer, n, inner, w)
         if plan is not None:
-            return _sums(loops, window, x, halo, base, plan)
-    return _by_doubling(loops, window, x, halo, base)
+            return _sums(window, x, halo, base, plan)
+    return _by_doubling(window, x, halo, base)
 
 
-def _by_doubling(
-    loops: ModuleType, window: Window, x: Array, halo: Array, base: State | None
-) -> Array:
-    """Return statistics of windows of any length, by the loops of windows_numba.py."""
+def _by_doubling(window: Window, x: Array, halo: Array, base: State | None) -> Array:
+    """Return statistics of windows of any length, by the loops of loops/window_extrema.py."""
     x, halo, base = window_steps.recentred(window, x, halo, base)
     axis, w = window.axis, window.length
     outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
     before = halo.shape[axis]
     out = np.empty(x.shape, x.dtype.newbyteorder("="))
-    memory, place = flatten(_lines(x, axis))
-    earlier, halo_place = flatten(_lines(halo, axis))
+    memory, place = memory_and_place(_lines(x, axis))
+    earlier, halo_place = memory_and_place(_lines(halo, axis))
     given = memory, place, earlier, halo_place, out.reshape(-1), (outer, n, inner), before, w
     rest = float(window.min_count), _bases(base, outer * inner), _block(n, inner, w)
     match window.statistic:
         case "sum" | "mean":
-            loops.move_sums(*given, window.statistic == "mean", *rest)
+            loops("window_extrema").move_sums(*given, window.statistic == "mean", *rest)
         case "min" | "max":
-            loops.move_extremes(*given, window.statistic == "min", *rest)
+            loops("window_extrema").move_extremes(*given, window.statistic == "min", *rest)
         case _:
             least, *others = rest
             ddof = float(window.ddof)
-            loops.move_deviations(*given, window.statistic == "std", least, ddof, *others)
+            loops("window_extrema").move_deviations(
+                *given, window.statistic == "std", least, ddof, *others
+            )
     return out
 
 
-def _sums(
-    loops: ModuleType, window: Window, x: Array, halo: Array, base: State | None, plan: _Plan
-) -> Array:
+def _sums(window: Window, x: Array, halo: Array, base: State | None, plan: _Plan) -> Array:
     """Return sums, means, variances or deviations of windows, by the loop of eight lines."""
-    from dask_coop.chunks.numpy import window_sums_numba
-
     axis, w, least = window.axis, window.length, float(window.min_count)
     rows, earlier = _lines(x, axis), _lines(halo, axis)
     if plan[1] > 1:
@@ -111,15 +103,15 @@ def _sums(
     how = w, least, float(window.ddof), last, skips
     given = read_only(rows), read_only(earlier), out.reshape(-1), before, inner, how, plan
     which = (None, True) if squared else (True, None)
-    lost = window_sums_numba.move(*given, places, halo_places, besides.reshape(-1), *which)
+    lost = loops("window_sums").move(*given, places, halo_places, besides.reshape(-1), *which)
     out = out.reshape(x.shape)
     if lost:
-        np.copyto(out, _by_doubling(loops, window, x, halo, base), where=out < 0)
+        np.copyto(out, _by_doubling(window, x, halo, base), where=out < 0)
     return out
 
 
 def _plan(outer: int, n: int, inner: int, w: int) -> _Plan | None:
-    """Return how eight lines are taken at a time (window_sums_numba.py), or None if they are not.
+    """Return how eight lines are taken at a time (loops/window_sums.py), or None if they are not.
 
     Of few lines, parts are taken; unless windows are so long that parts have little of their own.
     """
@@ -191,11 +183,3 @@ def _bases(base: State | None, lines: int) -> Array:
         return np.empty((3, 0))
     fields = [np.broadcast_to(np.asarray(field, "f8").reshape(-1), lines) for field in base[:3]]
     return np.stack(fields)
-
-
-def _loops() -> ModuleType | None:
-    try:
-        from dask_coop.chunks.numpy import windows_numba
-    except ImportError:
-        return None
-    return windows_numba

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from dask_coop.algebra.bins import BinSpec, Grid, Integers
-from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.digits import Digits
+from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.lanes_numba import (
+from dask_coop.chunks.numpy.loops.lanes import (
     LANES,
     expect,
     load,
@@ -23,7 +23,7 @@ from dask_coop.chunks.numpy.lanes_numba import (
     where_known,
     where_less,
 )
-from dask_coop.chunks.numpy.scan_numba import at
+from dask_coop.chunks.numpy.loops.walkers import at
 from dask_coop.compiled.jit import jit, jit_inner
 
 Array = Any

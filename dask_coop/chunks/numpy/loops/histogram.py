@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.bin_index_numba import (
+from dask_coop.chunks.numpy.loops.bin_index import (
     CELLS,
     LINE,
     TABLE,
@@ -27,7 +27,7 @@ from dask_coop.chunks.numpy.bin_index_numba import (
     mark_missing,
     put_in_order,
 )
-from dask_coop.chunks.numpy.strided_numba import (
+from dask_coop.chunks.numpy.loops.strided import (
     FIRST_INTEGER,
     load_f8,
     load_floats,
@@ -173,7 +173,7 @@ def count(
     weights : array or None
         As many weights, in the same way.
     rows : array or None
-        What strided_numba.py knows of each coordinate where there is no `x`, then of the weights.
+        What loops/strided.py knows of each coordinate where there is no `x`, then of the weights.
     summed, exact : bool or None
         Whether `rows` has weights, and whether they are added up as integers.
     finders : array of FINDER

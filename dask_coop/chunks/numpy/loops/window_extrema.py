@@ -1,6 +1,6 @@
 """The loops of windows.py for extrema, and for windows of any length, compiled by Numba.
 
-Sums and variances of most windows have a faster loop (window_sums_numba.py).
+Sums and variances of most windows have a faster loop (loops/window_sums.py).
 
 A block of lines is loaded as float64, with what its first windows hold besides, and windows of two,
 four and so on are made of two neighbours each; those that make up the length that is wanted are
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.scan_numba import at
+from dask_coop.chunks.numpy.loops.walkers import at
 from dask_coop.compiled.jit import jit, jit_inner
 
 Array = np.ndarray[Any, Any]

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from dask_coop.chunks.numpy.adding_numba import add
-from dask_coop.chunks.numpy.extrema_numba import find
+from dask_coop.chunks.numpy.loops.extrema import find
+from dask_coop.chunks.numpy.loops.sums import add
 from dask_coop.compiled.jit import jit, jit_inner, jit_inner_reassociated
 
 Array = Any

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dask_coop.chunks.numpy.compensated_numba import two_sum
+from dask_coop.chunks.numpy.loops.compensated import two_sum
 from dask_coop.compiled.jit import jit, jit_inner
 
 Array = Any

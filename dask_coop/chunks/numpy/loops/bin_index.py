@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.strided_numba import load_i4
+from dask_coop.chunks.numpy.loops.strided import load_i4
 from dask_coop.compiled.jit import jit_inner
 
 Array = Any

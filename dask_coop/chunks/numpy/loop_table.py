@@ -1,0 +1,39 @@
+"""Which compiled loops there are, and for how many elements they are worth compiling."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+#: The fewest elements of a chunk for which the loops of a module are compiled. NumPy's way around
+#: some of them is some twenty calls a chunk, so that fewer elements are enough.
+WORTH_COMPILING: dict[str, float] = {
+    "compensated": (1 << 13) + 1,
+    "gaps": 1 << 16,
+    "groups": 1 << 13,
+    "histogram": 1 << 15,
+    "logaddexp": 1 << 16,
+    "moments": 1 << 13,
+    "reproducible": 1,
+    "scans": 1 << 16,
+    "select": 1 << 16,
+    "selection": 1 << 15,
+    "sums": 1 << 16,
+    "unique": 1 << 15,
+    "window_extrema": 1,
+}
+
+
+@cache
+def loops(name: str) -> Any:
+    """Return the module `name` of the folder `loops`, or None where Numba cannot be imported."""
+    try:
+        return import_module(f"dask_coop.chunks.numpy.loops.{name}")
+    except ImportError:
+        return None
+
+
+def loops_for(name: str, size: int) -> Any:
+    """Return the same for a chunk of so many elements: None, too, where these are too few."""
+    return loops(name) if size >= WORTH_COMPILING[name] else None

@@ -1,0 +1,224 @@
+"""The loops of gaps.py, compiled by Numba."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from dask_coop.algebra.fills import LEAST
+from dask_coop.chunks.numpy.loops.walkers import (
+    COLUMNS,
+    Placed,
+    at,
+    enter_three,
+    enter_two,
+    loop_of,
+    restart,
+    scan_columns,
+    scan_lines,
+)
+from dask_coop.compiled.jit import jit, jit_step
+
+Array = np.ndarray[Any, Any]
+
+
+@jit_step
+def _fill(source: Any, target: Any, segment: Any, options: Any, states: Any, line: int) -> None:
+    (x, first, step), (out, to, out_step), (n, head) = source, target, segment
+    (limit,), (values, gaps) = options, states
+    nothing, missing = x.dtype.type(np.nan), 0
+    value = nothing if head else values[line]
+    if limit < 0:
+        for i in range(n):
+            element = x[at(first + i * step)]
+            value = element if element == element else value
+            out[at(to + i * out_step)] = value
+        values[line] = value
+        return
+    for i in range(n):
+        element = x[at(first + i * step)]
+        value = element if element == element else value
+        missing += element != element
+        out[at(to + i * out_step)] = value
+    gap = int(gaps[line]) if missing else 0
+    # By itself, and so without a branch that would be taken at random.
+    for i in range(n if missing else 0):
+        element = x[at(first + i * step)]
+        gap = (gap + 1) * int(element != element)
+        if gap > limit:
+            out[at(to + i * out_step)] = nothing
+    values[line], gaps[line] = value if gap <= limit else nothing, min(gap, limit + 1)
+
+
+@jit_step
+def _fill_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
+    (x, first), (out, to), (value, gap), (limit,) = source, target, states, options
+    nothing, most = x.dtype.type(np.nan), gap.dtype.type(limit + 1)
+    restart(heads, value, nothing)
+    if limit < 0:
+        for i in range(len(value)):
+            element = x[at(first + i)]
+            value[i] = element if element == element else value[i]
+            out[at(to + i)] = value[i]
+        return
+    for i in range(len(value)):
+        element = x[at(first + i)]
+        is_valid = element == element
+        gap[i] = 0 if is_valid else min(gap[i] + 1, most)
+        kept = value[i] if gap[i] < most else nothing
+        value[i] = element if is_valid else kept
+        out[at(to + i)] = value[i]
+
+
+def _last_lines(source: Placed, shape: tuple[int, int], limit: int, states: Any) -> None:
+    (x, place), (n, inner), (values, gaps) = source, shape, states
+    for line in range(len(values)):
+        last = place[0] + line // inner * place[1] + line % inner + (n - 1) * place[2]
+        gap = 0
+        while gap < n and (limit < 0 or gap <= limit):
+            element = x[at(last - gap * place[2])]
+            if element == element:
+                values[line] = element
+                break
+            gap += 1
+        if limit >= 0:
+            gaps[line] = gap
+
+
+def _last_columns(source: Placed, shape: tuple[int, int], limit: int, states: Any) -> None:
+    (x, place), (n, inner), (values, gaps) = source, shape, states
+    blocks = -(-inner // COLUMNS)
+    for part in range(len(values) // inner * blocks):
+        group, column = part // blocks, part % blocks * COLUMNS
+        value = values[group * inner + column :][: min(COLUMNS, inner - column)]
+        gap = gaps[group * inner + column :][: len(value)]
+        row, left = n - 1, len(value)
+        while row >= 0 and left > 0 and (limit < 0 or n - 1 - row <= limit):
+            first = place[0] + group * place[1] + row * place[2] + column
+            left = 0
+            for i in range(len(value)):
+                value[i] = x[at(first + i)] if value[i] != value[i] else value[i]
+                left += value[i] != value[i]
+            if limit >= 0:
+                for i in range(len(value)):
+                    gap[i] += value[i] != value[i]
+            row -= 1
+
+
+@jit_step
+def _average(source: Any, target: Any, segment: Any, options: Any, states: Any, line: int) -> None:
+    (x, first, step), (out, to, out_step), (n, head) = source, target, segment
+    kept, start, _, adjust, ignore = options
+    means, weights, gaps = states
+    mean, weight = 0.0 if head else means[line], 0.0 if head else weights[line] * start
+    # Nothing waits for a division but what comes behind a gap.
+    left, total, in_gap, writes = gaps[line], 0.0, True, len(out) > 0
+    for i in range(n):
+        element = np.float64(x[at(first + i * step)])
+        if element == element:
+            before = weight * kept
+            if weight == 0:
+                total, weight = element * start, start
+            elif not in_gap:
+                total, weight = total * kept + element, before + 1
+            else:
+                before = max(before * left, LEAST)
+                total, weight = mean * before + element, before + 1
+                if not adjust:
+                    total, weight = total / weight * start, start
+            mean = total / weight
+            left, in_gap = 1.0, False
+        elif not ignore:
+            left, in_gap = left * kept, True
+        if writes:
+            out[at(to + i * out_step)] = mean if weight > 0 else np.nan
+    means[line], weights[line], gaps[line] = mean, weight / start, left
+
+
+@jit_step
+def _average_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
+    (x, first), (out, to), (mean, weight, gap) = source, target, states
+    kept, _, new, adjust, ignore = options
+    restart(heads, mean, 0.0)
+    restart(heads, weight, 0.0)
+    for i in range(len(mean)):
+        element = np.float64(x[at(first + i)])
+        is_valid = element == element
+        before = max(weight[i] * (gap[i] * kept), LEAST) if weight[i] > 0 else 0.0
+        own = new if weight[i] > 0 else 1.0
+        after = before + own
+        moved = (before * mean[i] + own * element) / after
+        mean[i] = moved if is_valid else mean[i]
+        left = gap[i] if ignore else gap[i] * kept
+        gap[i] = 1.0 if is_valid else left
+        weight[i] = (after if adjust else 1.0) if is_valid else weight[i]
+    for i in range(len(mean) if len(out) else 0):
+        out[at(to + i)] = mean[i] if weight[i] > 0 else np.nan
+
+
+@jit_step
+def _advance(element: float, options: Any, state: Any) -> Any:
+    """Return the state of a line with one more element."""
+    (alpha, ignore), (first, shared, rest, lead, weight) = options, state
+    kept = 1 - alpha
+    if element == element:
+        if shared == 0:
+            return element, 1.0, 0.0, lead * kept, 1.0
+        before = max(weight * kept, LEAST)
+        share = before / (before + alpha)
+        rest = share * rest + alpha / (before + alpha) * element
+        # Arithmetic is slow where numbers are smaller.
+        shared = shared * share if shared > 1e-307 else shared
+        return first, shared, rest, lead, 1.0
+    if ignore:
+        return first, shared, rest, lead, weight
+    if shared == 0:
+        return first, shared, rest, lead * kept, weight
+    return first, shared, rest, lead, max(weight * kept, LEAST)
+
+
+@jit_step
+def _lift(source: Any, target: Any, segment: Any, options: Any, states: Any, line: int) -> None:
+    (x, first, step), (n, _) = source, segment
+    a, b, c, d, e = states
+    state = a[line], b[line], c[line], d[line], e[line]
+    for i in range(n):
+        state = _advance(np.float64(x[at(first + i * step)]), options, state)
+    a[line], b[line], c[line], d[line], e[line] = state
+
+
+@jit_step
+def _enter(states: Any, first: int, width: int, options: Any) -> Any:
+    return states, first, width
+
+
+@jit_step
+def _lift_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -> None:
+    (x, first), ((a, b, c, d, e), begin, width) = source, states
+    for i in range(width):
+        line = begin + i
+        state = a[line], b[line], c[line], d[line], e[line]
+        element = np.float64(x[at(first + i)])
+        a[line], b[line], c[line], d[line], e[line] = _advance(element, options, state)
+
+
+#: Fill from ``values, gaps`` on, which become those behind the last elements; with a negative
+#: limit, which is the option, there are no gaps.
+fill_lines: Final = loop_of(scan_lines, "fill_lines", run=_fill)
+fill_columns: Final = loop_of(scan_columns, "fill_columns", row=_fill_row, enter=enter_two)
+
+#: Find the last valid elements of lines, and how many missing ones are behind: from the end on.
+last_lines: Final = jit(_last_lines)
+last_columns: Final = jit(_last_columns)
+
+#: Find exponentially weighted means from ``means, weights, gaps`` on, unless there is no room for
+#: them, where `gaps` are what these leave of weights. ``kept, start, new, adjust, ignore`` are the
+#: options: what an element leaves of the weights before it, the weight of a first element, in units
+#: of which lines have theirs, and that of others.
+mean_lines: Final = loop_of(scan_lines, "mean_lines", run=_average)
+mean_columns: Final = loop_of(scan_columns, "mean_columns", row=_average_row, enter=enter_three)
+
+#: Make states by which recursive means combine, from those of nothing on.
+lift_lines: Final = loop_of(scan_lines, "lift_lines", run=_lift)
+lift_columns: Final = loop_of(scan_columns, "lift_columns", row=_lift_row, enter=_enter)
