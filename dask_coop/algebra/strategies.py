@@ -60,19 +60,19 @@ SCAN: Family = {
     "cooperative": Strategy(
         "The two levels in one launch, whose blocks meet at a barrier of the whole grid.",
         "3N",
-        "Lines that the second-level cache holds, on older GPUs.",
+        "A line of about a million elements; next to single-pass up to 2^24.",
     ),
     "reduce-then-scan": Strategy(
         "Tiles of 8,192 elements are reduced, their totals scanned in the same way, and the tiles "
         "scanned from there.",
         "3N",
-        "Nowhere: for comparison.",
+        "Nowhere; next to single-pass from 2^26 elements on.",
     ),
     "scan-then-fan": Strategy(
         "Tiles of 8,192 elements are scanned, their totals scanned in the same way, and these "
         "added to all results.",
         "4N",
-        "Nowhere: for comparison.",
+        "Nowhere.",
     ),
     MULTICHUNK: Strategy(
         "One launch scans all chunks on one GPU or several; blocks meet at a barrier of all GPUs.",
@@ -95,18 +95,18 @@ HISTOGRAM: Family = {
     "packed": Strategy(
         "Counters of 16 bits, two a word, which carry into the table; more bins take more passes.",
         "N",
-        "Up to 232,000 bins of many samples.",
+        "Up to 232,000 bins of 2^26 samples and more.",
     ),
     "split": Strategy(
         "Neighbouring blocks read the same samples and share the bins.",
         "N",
-        "Weights in up to 112,000 bins.",
+        "Up to 116,000 bins of fewer samples, and weights in up to 112,000.",
     ),
     "distributed": Strategy(
-        "The blocks of a cluster share one table, spread over their shared memory: 8 blocks, or 16 "
-        "for more bins.",
+        "The blocks of a cluster share one table, spread over their shared memory: as few blocks "
+        "as hold the bins, 2 to 16.",
         "N",
-        "Few samples for many bins, on compute capability 9.0 and newer.",
+        "Nowhere; needs compute capability 9.0.",
     ),
     "partition": Strategy(
         "Samples are dealt to buckets of 32,768 bins, and these counted one by one.",
@@ -116,7 +116,7 @@ HISTOGRAM: Family = {
     "global": Strategy(
         "Counters are in global memory, those of crowded bins in a cache in shared memory.",
         "N",
-        "More bins than all others take.",
+        "Few samples for more bins, and more bins than all others take.",
     ),
     MULTICHUNK: Strategy(
         "One launch counts all chunks on one GPU or several into one table.",

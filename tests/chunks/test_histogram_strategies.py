@@ -154,8 +154,8 @@ def test_every_strategy_is_for_something(cuda: Any) -> None:
                 for n in ns:
                     case = cuda._Case(gpu, n, size, itemsize, finder)
                     chosen.add(cuda._choose(case, weighted=False))
-    # "split" loses to one of these, and is for weights.
-    assert chosen == {"bytes", "shared", "packed", "distributed", "partition", "global"}
+    # "distributed" loses to one of these on an H100; docs/strategies.md tells by how much.
+    assert chosen == {"bytes", "shared", "packed", "split", "partition", "global"}
 
 
 @pytest.mark.gpu

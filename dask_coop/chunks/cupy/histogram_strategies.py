@@ -30,8 +30,8 @@ Array = Any
 #: Bytes of the lists of a slab of samples that is partitioned at a time.
 _LISTS_BYTES = 1 << 29
 
-#: The blocks of a cluster that share a table: more hold more bins, and add up fewer tables.
-_CLUSTERS: tuple[int, ...] = (8, 16)
+#: The blocks of a cluster that share a table: as few as hold the bins are the fastest.
+_CLUSTERS: tuple[int, ...] = (2, 4, 8, 16)
 
 #: Picoseconds a sample to find its bin, beside those of its strategy.
 _FINDING = {
@@ -43,8 +43,9 @@ _FINDING = {
     "searched": 2.5,
 }
 
-#: Picoseconds of a launch.
-_LAUNCHING = 5e6
+#: Picoseconds of a launch, for each bin of a block's window to clear and to look at in the end, and
+#: for each that is added to the table.
+_LAUNCHING, _CLEARING, _ADDING = 5.2e6, 150.0, 2.0
 
 #: Weights among which the largest is looked for.
 _LOOKED_AT = 1 << 21
@@ -144,10 +145,11 @@ class _Case(NamedTuple):
         """Picoseconds a sample to find its bin."""
         return _FINDING[self.finder]
 
-    @property
-    def flushing(self) -> float:
-        """Picoseconds to add the tables of all blocks up, in global memory."""
-        return 3.0 * self.n * self.blocks()
+    def flushing(self, rows: int) -> float:
+        """Picoseconds to add the tables of so many blocks up, in global memory."""
+        # Only bins with samples are added.
+        occupied = self.n * -math.expm1(-self.size / rows / self.n)
+        return _ADDING * rows * occupied
 
 
 class _Launch(NamedTuple):
@@ -169,7 +171,7 @@ class _Strategy(NamedTuple):
     launches : callable
         Yields the launches that add contiguous samples to a table.
     picoseconds : callable
-        About how long they take, as fitted to an H200. What is in shared memory costs a sample's
+        About how long they take, as fitted to an H100. What is in shared memory costs a sample's
         time, at least that of reading it, and at the end an addition in global memory for each bin
         and block.
     most : callable
@@ -249,11 +251,13 @@ def _windows(
 
 def _by_windows(case: _Case, packed: bool = False, split: bool = False) -> float:
     windows = case.windows(packed)
-    once = max(0.23 * case.itemsize, case.finding + (1.2 if packed else 0.9))
-    if split:
-        # Beyond two blocks to the same samples, their loads no longer meet in the cache.
-        once = max(once, 0.7 if windows <= 2 else 0.9)
-    return windows * (_LAUNCHING + case.size * once) + case.flushing
+    window = _LAUNCHING + _CLEARING * case.n / windows
+    if not split or windows == 1:
+        once = max(0.23 * case.itemsize, case.finding + (1.2 if packed else 0.9))
+        return windows * (window + case.size * once) + case.flushing(case.blocks())
+    # Beyond two blocks to the same samples, their loads no longer meet in the cache.
+    once = max((0.12 if windows <= 2 else 0.47) * case.itemsize, case.finding + 0.75)
+    return window + windows * case.size * once + case.flushing(case.blocks(windows))
 
 
 # Over the shared memory of a cluster.
@@ -274,9 +278,11 @@ def _cluster(case: _Case) -> int:
 
 
 def _over_clusters(case: _Case) -> float:
-    # Additions to another block's memory are made one after the other.
-    tables = -(-case.blocks() // _cluster(case))
-    return _LAUNCHING + case.size * (case.finding + 6.2) + 3.0 * case.n * tables
+    # Additions to other blocks' memory are made one after the other, and among more than two blocks
+    # the network is the limit.
+    cluster = _cluster(case)
+    once, window = 6.0 if cluster == 2 else 20.0, _CLEARING * case.n / cluster
+    return 2 * _LAUNCHING + window + case.size * (case.finding + once)
 
 
 def _needs_clusters(case: _Case) -> str:
@@ -322,8 +328,9 @@ def _partition(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterator[
 
 def _by_buckets(case: _Case) -> float:
     buckets = -(-case.n // programs.BUCKET)
-    once = case.finding + 3.3 + 0.004 * buckets
-    return 2 * _LAUNCHING + case.size * once + 60.0 * case.n
+    once = case.finding + 3.7 + 0.004 * buckets
+    # Blocks share a bucket where there are few.
+    return 20e6 + 20e6 / buckets + case.size * once + 3.0 * case.n
 
 
 def _needs_lists(case: _Case) -> str:
@@ -342,7 +349,7 @@ def _everywhere(case: _Case, lookup: Lookup, x: Array, table: Array) -> Iterator
 
 def _in_global_memory(case: _Case) -> float:
     # The table may be larger than the L2 cache.
-    return _LAUNCHING + case.size * (case.finding + (10.0 if case.n < 5e6 else 45.0))
+    return 15e6 + case.size * (case.finding + (12.0 if case.n < 5e6 else 45.0))
 
 
 _STRATEGIES = {
