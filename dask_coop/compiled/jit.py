@@ -33,8 +33,8 @@ _REASSOCIATED = {"reassoc", "contract", "nsz"}
 def jit(function: F, allocates: bool = True) -> F:
     """Return a compiled function, whose machine code is kept on disk where there is a folder.
 
-    It keeps the order of operations. If it makes no arrays, Numba need not count who refers to
-    those that it is given, which takes as long as some elements do wherever a step gets arrays.
+    It keeps the order of operations. Unless it `allocates`, Numba counts no references to arrays:
+    where a step takes some, that would cost as much as ten elements.
     """
     compiled: Any = numba.njit(function, nogil=True, _nrt=allocates)
     # Machine code on disk does not say whether it checks indices.
@@ -68,12 +68,12 @@ def jit_inner_reassociated(function: F) -> F:
 
 
 def jit_uncounted(function: F) -> F:
-    """Return what `jit_inner` does, of what makes no arrays: Numba counts no references to any."""
+    """Return what `jit_inner` does, without counts of references: the function makes no arrays."""
     return jit_inner(function, _nrt=False)
 
 
 def jit_step(function: F) -> F:
-    """Return what `jit_uncounted` does, of a step of a loop: there is no call of it."""
+    """Return what `jit_uncounted` does, of a step, which LLVM copies into loops that call it."""
     return jit_inner(function, forceinline=True, _nrt=False)
 
 
