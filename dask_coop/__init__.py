@@ -6,9 +6,9 @@
 >>> mean, median = dc.mean(x), dc.median(x)
 >>> counts, edges = dc.histogram(x, bins=10)
 
-Functions have the names and parameters of those of `dask.array` and NumPy where these have them,
-and return lazy arrays. They take chunks of NumPy, which Numba makes fast where it is installed, and
-chunks of CuPy, which `to_gpu` makes. ``help(dask_coop.mean)`` tells of one function.
+Functions have the names and parameters of their counterparts in `dask.array` and NumPy, and return
+lazy arrays. Chunks are NumPy's, for which Numba compiles fast loops if it is installed, or CuPy's,
+which `to_gpu` makes. ``help(dask_coop.mean)`` describes a function.
 
 Reductions
     sum, prod, mean, var, std, min, max, argmin, argmax, ptp, any, all, count_nonzero, norm, moment,
@@ -35,7 +35,7 @@ Operations of one's own
     Monoid, reduce, scan
 GPUs, files and clusters
     to_gpu, to_host, from_npy, Node, CoopPlugin
-In the place of Dask's functions
+In place of Dask's functions
     install, uninstall, installed, report, explain
 Errors and warnings
     Refused, RefusedByDask, Declined, CooperativeTimeout, FallbackWarning
@@ -245,7 +245,7 @@ def __getattr__(name: str) -> Any:
 
 
 async def dask_setup(node: Any) -> None:
-    """Warm a worker, or let a scheduler show us, that was started with ``--preload dask_coop``."""
+    """Set up a worker or scheduler started with ``--preload dask_coop``; distributed calls this."""
     from distributed import Scheduler, Worker
 
     from dask_coop.cluster.private import logger, said
@@ -254,24 +254,24 @@ async def dask_setup(node: Any) -> None:
         from dask_coop.cluster.plugin import CoopPlugin
         from dask_coop.cluster.scheduler import SchedulerRounds
     except ImportError as error:
-        # The node starts, and calls are graphs.
+        # Start anyway; collectives run as graphs.
         logger.warning("no collectives on this %s: %s", type(node).__name__, said(error))
         return
 
     if isinstance(node, Worker):
         await node.plugin_add(CoopPlugin(), catch_errors=False)
     elif isinstance(node, Scheduler):
-        # It starts its plugins next.
+        # The scheduler starts its plugins next.
         node.add_plugin(SchedulerRounds(), idempotent=True)
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Install it in a session of IPython: ``%load_ext dask_coop``."""
+    """Install the functions in a session of IPython: ``%load_ext dask_coop``."""
     install()
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Uninstall it: ``%unload_ext dask_coop``."""
+    """Uninstall the functions: ``%unload_ext dask_coop``."""
     uninstall()
 
 

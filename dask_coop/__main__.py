@@ -1,4 +1,4 @@
-"""``python -m dask_coop``."""
+"""Run the command line: ``python -m dask_coop``."""
 
 import sys
 

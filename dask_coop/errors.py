@@ -1,6 +1,6 @@
-"""Exceptions and warnings: those that a user can meet, and `Absent`, which we catch ourselves.
+"""Define the exceptions and warnings that a user can meet, and `Absent`, which we catch ourselves.
 
-`remedy` is a word of help for their messages.
+`remedy` writes advice for their messages.
 """
 
 from __future__ import annotations
@@ -11,57 +11,57 @@ import numpy as np
 
 
 class Refused(TypeError):
-    """Elements or chunks that dask_coop does not take, for the reason that the message tells.
+    """Raised if dask_coop does not support the elements or chunks; the message has the reason.
 
-    Where Dask has a function of the same name, that one takes them instead and nothing is raised,
+    If Dask has a function of the same name, that one is called instead and nothing is raised,
     unless the configuration's ``coop.fallback`` is "raise".
     """
 
 
 class RefusedByDask(Refused, ValueError, NotImplementedError):
-    """Elements or chunks that Dask's function, to which they were left, does not take either.
+    """Raised if Dask's function does not support the elements or chunks either.
 
-    The message tells why they were left to it first, then what it said, which is also the cause.
+    The message has our reason first, then that of Dask, whose exception is the cause.
     """
 
 
 class Declined(RuntimeError):
-    """What engine="collective" cannot run, for the reason that the message tells.
+    """Raised if engine="collective" cannot run a call; the message has the reason.
 
-    A graph runs it instead and nothing is raised, unless ``coop.fallback`` is "raise".
+    A graph runs the call instead and nothing is raised, unless ``coop.fallback`` is "raise".
     """
 
 
 class Silent(Declined):
-    """What engine="collective" does not run because a worker is silent; a graph may wait for it."""
+    """Raised if engine="collective" gives up on a silent worker, for which a graph may wait."""
 
 
 class Absent(RuntimeError):
-    """A chunk, or the worker that had it, is gone: a graph runs in the place of the collective."""
+    """Raised if a chunk or its worker is gone; a graph then runs in place of the collective."""
 
 
 class Incompatible(Declined, Absent):
-    """What engine="collective" cannot run because distributed or Dask is not as it expects."""
+    """Raised if engine="collective" does not support this version of distributed or Dask."""
 
 
 class Closed(RuntimeError):
-    """Pinned memory, and the threads that copy through it, were given back in the middle."""
+    """Raised if pinned memory and its threads are closed in the middle of a copy."""
 
 
 class FallbackWarning(UserWarning):
-    """What is left to Dask's function or runs as a graph, where ``coop.fallback`` is "warn"."""
+    """Issued if a call is left to Dask or runs as a graph, and ``coop.fallback`` is "warn"."""
 
 
 class CooperativeTimeout(RuntimeError):
-    """A GPU waited in vain for another one, at a barrier that all of a launch have to come to."""
+    """Raised if a GPU waits too long for another one at a barrier of a launch."""
 
 
 class UserError(Exception):
-    """What the user of the command line can put right; the message, a line on stderr, says how."""
+    """Raised for an error that the user of the command line can correct; the message says how."""
 
 
 def remedy(dtype: np.dtype[Any], kinds: str) -> str:
-    """Return what makes of elements of a dtype that is refused some of one of those `kinds`."""
+    """Return advice on how to convert elements of a refused dtype to one of the `kinds`."""
     if dtype.names:
         return f"take one of its fields: x[{dtype.names[0]!r}]"
     if dtype.kind in "mM":

@@ -1,12 +1,12 @@
-"""Where things are counted; who wants to know puts in what they are told to.
+"""Count calls, launches, compilations and copies in the meter of the context.
 
 A task on a worker of distributed runs in the context of a meter, distributed's `context_meter`, and
-a round of a collective in one of `dask_coop.cluster.monitor`. What is counted within goes there,
-and is known to be of that worker and that task::
+a round of a collective in one of `dask_coop.cluster.monitor`. Counts go to that meter, which knows
+its worker and task::
 
     chunk function, launch, compilation, copy --count--> meter --> worker --heartbeat--> scheduler
 
-Where there is no meter, as in a process without distributed, nothing is kept.
+Without a meter, as in a process without distributed, nothing is counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from time import perf_counter
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-#: What the names of all activities begin with: other libraries have theirs in the same place.
+#: Prefix of all activities, as other libraries use the same meter.
 PREFIX = "coop-"
 
 KERNELS = PREFIX + "kernels"
@@ -28,18 +28,18 @@ TO_HOST = PREFIX + "to-numpy"
 
 
 def count(activity: str, value: float = 1, unit: str = "count") -> None:
-    """Tell the meter of the context, if there is one."""
-    # Importing distributed takes long, and only where it is there is a meter.
+    """Add `value` to an activity of the context's meter, if there is one."""
+    # Don't import distributed, which takes long: if nobody has, there is no meter.
     metrics = sys.modules.get("distributed.metrics")
     if (meter := getattr(metrics, "context_meter", None)) is not None:
-        # What is counted is only shown, so no call fails for it.
+        # Counts are only shown, so a failure here must fail no call.
         with suppress(Exception):
             meter.digest_metric(activity, value, unit)
 
 
 @contextmanager
 def timed(activity: str, nbytes: int = 0) -> Iterator[None]:
-    """Tell the meter the seconds within, and the bytes that are moved."""
+    """Count the seconds within, and the bytes moved."""
     start = perf_counter()
     try:
         yield
@@ -50,14 +50,14 @@ def timed(activity: str, nbytes: int = 0) -> Iterator[None]:
 
 
 def counted(module: ModuleType, names: Iterable[str], ranges: Any = None) -> SimpleNamespace:
-    """Return functions of a module that are counted by their names when they are called.
+    """Return functions of a module, with each call counted under the function's name.
 
     Parameters
     ----------
     module : module
     names : iterable of str
     ranges : optional
-        CuPy's ``cupy.cuda.nvtx``: calls are then ranges in a profile of the process, too.
+        CuPy's ``cupy.cuda.nvtx``: calls are then also ranges in a profile of the process.
     """
     return SimpleNamespace(**{name: _counted(module, name, ranges) for name in names})
 

@@ -290,7 +290,6 @@ def test_a_folder_can_be_read_at_a_glance() -> None:
 #: Modules of fewer than 60 lines, and why each has a file to itself.
 SMALL = {
     "__main__.py": "Python's name for `python -m dask_coop`",
-    "algebra/compensated.py": "reductions and scans finish sums by it, on chunks of every backend",
     "algebra/scan_spec.py": "every layer hands it on, and needs nothing else of a scan",
     "api/call/expressions.py": "imports dask.array's expressions, which older versions do not have",
     "chunks/cupy/transpose.py": "one operation of a backend",
@@ -390,19 +389,23 @@ TELLING = {"reduction": {"keepdims"}, "scan": {"include_initial", "segments", "d
 
 
 def test_public_functions_are_of_the_kind_that_they_declare() -> None:
-    found = set()
+    kinds = {}
     for path in (PACKAGE / "api").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             made = [ast.unparse(d) for d in getattr(node, "decorator_list", ())]
-            if not isinstance(node, ast.FunctionDef) or not made or "public(" not in made[0]:
+            if not isinstance(node, ast.FunctionDef) or not made:
                 continue
-            (kind,) = re.findall(r"^public\('(\w+)'", *made)
-            parameters = inspect.signature(getattr(dask_coop, node.name)).parameters
-            assert ("engine" in parameters) == (kind != "blockwise"), node.name
-            for telling, names in TELLING.items() if node.name != "groupby_scan" else ():
-                assert bool(names & {*parameters}) == (kind == telling), node.name
-            found.add(node.name)
-    assert found == {f.__name__ for f in FUNCTIONS} - {"explain"}
+            if made[0].startswith("like("):
+                # Bases stand above what is like them.
+                kinds[node.name] = kinds[made[0].strip(")").partition("(")[2].partition(",")[0]]
+            elif "public(" in made[0]:
+                (kinds[node.name],) = re.findall(r"^public\('(\w+)'", made[0])
+    for name, kind in kinds.items():
+        parameters = inspect.signature(getattr(dask_coop, name)).parameters
+        assert ("engine" in parameters) == (kind != "blockwise"), name
+        for telling, names in TELLING.items() if name != "groupby_scan" else ():
+            assert bool(names & {*parameters}) == (kind == telling), name
+    assert kinds.keys() == {f.__name__ for f in FUNCTIONS} - {"explain"}
 
 
 def test_functions_below_the_public_ones_take_few_parameters() -> None:

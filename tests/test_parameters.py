@@ -20,9 +20,6 @@ BELOW = ("graph", "chunks", "algebra", "cuda", "node", "cluster", "compiled")
 
 #: Parameters that are given where this test does not look, and where that is.
 GIVEN_ELSEWHERE = {
-    "chunks.cupy.histogram_strategies.count(strategy)": "tests try strategies that none chooses",
-    "chunks.cupy.matmul.matmul(strategy)": "tests try strategies that none chooses",
-    "chunks.cupy.scan.scan_lines(strategy)": "tests try strategies that none chooses",
     "cluster.monitor.performance_report(code)": "distributed calls this handler",
     "graph.unique.find(index)": "a task gives it, from a dictionary of keywords",
     "graph.unique.find(origin)": "a task gives it, from a dictionary of keywords",

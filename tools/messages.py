@@ -22,7 +22,7 @@ BEGIN, END = "<!-- messages -->", "<!-- end of messages -->"
 #: the longest beginning decides.
 SECTIONS = {
     "Any function": ("__init__ algebra api chunks graph", ""),
-    "Reductions": ("api/extrema api/moments api/norm api/timedelta api/sums api/dates", ""),
+    "Reductions": ("api/extrema api/moments api/norm api/sums api/dates", ""),
     "Scans": ("api/cumulative api/scan_arguments graph/scan", ""),
     "Histograms": (
         "api/histogram api/histogramdd api/bincount api/hist api/lazy_bins algebra/bins "
@@ -88,7 +88,7 @@ ADVICE = {
     "For arrays which have more than one dimension": "Name the axis, or flatten the array.",
     "Too many bins for data range": "The bins would be narrower than numbers lie there: take "
     "fewer, or a wider range.",
-    "there is no quantile of no element": "The array, or what NaN leave of it, is empty.",
+    "cannot take a quantile of no elements": "The array is empty, or all of it is NaN.",
     "Automated estimation of the number of bins": "Give a number of bins, or edges.",
     "All-NaN slice encountered": "A warning, as NumPy's: results of lines without a number are "
     "NaN.",

@@ -26,7 +26,7 @@ SECTIONS = {
     "Matrices": "linalg",
     "Operations of one's own": "monoids",
     "GPUs, files and clusters": "transfer node cluster",
-    "In the place of Dask's functions": "install report explain",
+    "In place of Dask's functions": "install report explain",
     "Results": "results",
     "Errors and warnings": "errors",
 }

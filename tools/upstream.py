@@ -53,6 +53,19 @@ def pytest_sessionfinish():
         json.dump({"served": served, "refused": refused}, file)
 """
 
+#: Leaves out all but one test of so many, chosen by its name, and those that are to fail.
+SHARE = """
+
+from zlib import crc32
+
+
+def pytest_collection_modifyitems(config, items):
+    every, named = {every!r}, {named!r}
+    run = [i for i in items if crc32(i.name.encode()) % every == 0 or i.name in named]
+    config.hook.pytest_deselected(items=[*{{*items}} - {{*run}}])
+    items[:] = run
+"""
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -72,6 +85,8 @@ class Suite:
     plugin : str
         A module that is imported before the tests are, and puts ours in the place of theirs. How
         often it has served and refused what it writes to a file.
+    every : int
+        One test of so many is run, and all of those that fail with ours.
     """
 
     name: str
@@ -80,6 +95,7 @@ class Suite:
     tests: tuple[str, ...]
     differences: dict[str, str]
     plugin: str = INSTALLED
+    every: int = 1
 
 
 @dataclass
@@ -192,7 +208,8 @@ def run(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plugin = folder / f"{suite.name}_in_place.py"
-        plugin.write_text(suite.plugin)
+        share = SHARE.format(every=suite.every, named=[*suite.differences])
+        plugin.write_text(suite.plugin + (share if suite.every > 1 else ""))
         report, ini = folder / "report.xml", folder / "pytest.ini"
         ini.write_text("[pytest]\nmarkers =\n    flaky\n    slow\n    xdist_group\n")
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
@@ -266,7 +283,8 @@ def check(suite: Suite, folder: Path, arguments: Sequence[str]) -> bool:
             ) from None
     root = suite.find(folder)
     outcome = run(suite, root, arguments)
-    new, gone = judge(suite, outcome.failed, whole="-k" not in arguments)
+    whole = "-k" not in arguments and suite.every == 1
+    new, gone = judge(suite, outcome.failed, whole=whole)
     fails_alone: list[str] = []
     if new:
         again = [str(root / name) for name in new]

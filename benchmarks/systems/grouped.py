@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import collective, grouped_gpu, node
-from .order import HERE, OURS, Row, facts, figures
+from .order import HERE, OURS, Row, compared, facts
 
 RESULTS = HERE / "results" / "grouped"
 PAGE = HERE.parent / "docs" / "grouped.md"
@@ -126,7 +126,7 @@ def main() -> None:
         path = given.results / ("cpu.json" if given.cpu else "gpu.json")
         collective.keep(facts(not given.cpu), rows, path)
     if given.write or given.results == RESULTS:
-        node.write(figures(RESULTS), PAGE)
+        node.write(compared(RESULTS), PAGE)
 
 
 if __name__ == "__main__":

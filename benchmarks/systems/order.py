@@ -39,6 +39,9 @@ PAGE = HERE.parent / "docs" / "order.md"
 OURS, CUPY, TORCH, CUB = "dask_coop", "CuPy", "PyTorch", "CUB"
 #: Without what a call of Dask takes, which the peers do not have.
 CHUNK = "dask_coop, the function of a chunk"
+
+#: The most rows of a file that a page shows of comparisons.
+MOST_ROWS = 10
 NUMPY, DASK = "NumPy", "Dask"
 
 Row = dict[str, Any]
@@ -513,6 +516,35 @@ def figures(folder: Path) -> str:
             if "note" in row
         ]
     return "\n\n".join(parts) or "No results are there yet."
+
+
+def compared(folder: Path) -> str:
+    """Return ten rows of each result file in `folder`, ours beside the best peer, and a link."""
+    blocks = []
+    for path in sorted(folder.glob("*.json")):
+        results = json.loads(path.read_text())
+        times: dict[str, dict[str, float]] = {}
+        for row in results["rows"]:
+            if "ms" in row:
+                times.setdefault(row["work"], {})[row["by"]] = row["ms"]
+        lines = []
+        for work, by in times.items():
+            ours = by.get(OURS)
+            by = {name: ms for name, ms in by.items() if OURS not in name}
+            if ours is not None and by:
+                peer = min(by, key=lambda name: by[name])
+                lines.append(
+                    [work, f"{ours:.2f}", f"{by[peer]:.2f}", peer, f"{by[peer] / ours:.1f}"]
+                )
+        shown = sorted(
+            {round(i) for i in np.linspace(0, len(lines) - 1, min(len(lines), MOST_ROWS))}
+        )
+        head = ["work", f"{OURS}, ms", "best peer, ms", "peer", "peer / dask_coop"]
+        blocks += heading(path, results["machine"])
+        blocks.append(report.table(head, [lines[i] for i in shown]))
+        target = f"../benchmarks/results/{folder.name}/{path.name}"
+        blocks.append(f"{len(shown)} of {len(lines)} comparisons; [{path.name}]({target}) has all.")
+    return "\n\n".join(blocks) or "No results are there yet."
 
 
 def main() -> None:

@@ -150,7 +150,7 @@ def main() -> None:
         path = given.results / ("cpu.json" if host else "gpu.json")
         collective.keep(order.facts(not host), rows, path)
     if given.write or given.results == RESULTS:
-        node.write(order.figures(RESULTS), PAGE)
+        node.write(order.compared(RESULTS), PAGE)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Values: monoids and operations, states and how two combine, bins, and how a line is scanned."""
+"""Values: monoids and operations, states and how they combine, bins, and the options of scans."""

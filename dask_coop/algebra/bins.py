@@ -1,4 +1,4 @@
-"""Histogram bins by NumPy's rules, found once and used by every chunk."""
+"""Histogram bins by NumPy's rules, computed once for all chunks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from dask_coop.algebra.digits import Digits
 from dask_coop.algebra.edges import MANY, Bins, check_increase, given_bins
 
-#: The most bytes of a table: beyond any GPU's memory.
+#: The most bytes of a table, beyond any GPU's memory.
 MOST_BYTES = 1 << 40
 
 
@@ -21,8 +21,8 @@ def require_room(shape: tuple[float, ...]) -> None:
     entries = math.prod(shape)
     if 8 * entries > MOST_BYTES:
         raise ValueError(
-            f"a table of {entries:,} entries takes {8 * entries:,} bytes, and more than "
-            f"{MOST_BYTES:,} are refused; take fewer bins"
+            f"a table of {entries:,} entries takes {8 * entries:,} bytes, more than the "
+            f"limit of {MOST_BYTES:,}; take fewer bins"
         )
 
 
@@ -34,15 +34,15 @@ def find_bins(bins: Any, limits: Any, dtype: np.dtype[Any]) -> Bins:
     bins : int or array_like
         The number of bins of equal width, or all their edges.
     limits : tuple of two numbers or None
-        The outer edges; None stands for a sequence of edges, or for no sample at all.
+        The outer edges; None if `bins` are edges or there are no samples.
     dtype : numpy.dtype
         The dtype of the samples.
 
     Raises
     ------
     TypeError, ValueError
-        In NumPy's words, for what NumPy refuses; for edges that are NaN, and for more bins than a
-        table may have.
+        With NumPy's message where NumPy raises; also for NaN edges, and for more bins than a table
+        may have.
     """
     refuse_nan(bins)
     samples, many = np.empty(0, dtype), _are_many(bins)
@@ -55,12 +55,12 @@ def find_bins(bins: Any, limits: Any, dtype: np.dtype[Any]) -> Bins:
     first, last = (0, 1) if limits is None else limits
     if first == last:
         first, last = first - 0.5, last + 0.5
-    found = Bins(operator.index(bins), edges.dtype, None, (first, last), True)
-    return check_increase(found) if many else _keep(found, edges)
+    result = Bins(operator.index(bins), edges.dtype, None, (first, last), True)
+    return check_increase(result) if many else _keep(result, edges)
 
 
 def _are_many(bins: Any) -> bool:
-    """Tell whether all edges would be too much to make, only to look at them."""
+    """Return whether there are too many edges to make all of them just for checks."""
     if np.ndim(bins) or not hasattr(bins, "__index__") or operator.index(bins) <= MANY:
         return False
     require_room((operator.index(bins),))
@@ -73,24 +73,24 @@ def _keep(bins: Bins, edges: np.ndarray[Any, Any]) -> Bins:
 
 
 def refuse_nan(bins: Any, name: str = "bins") -> None:
-    """Refuse edges of which one is NaN: NumPy, which compares neighbours, lets them pass."""
+    """Refuse edges that include NaN, which NumPy's comparison of neighbours lets pass."""
     if np.ndim(bins) != 1:
         return
     edges = np.asarray(bins)
-    if edges.dtype.kind == "f" and (found := np.flatnonzero(np.isnan(edges))).size:
-        raise ValueError(f"{name} must be monotonic, got NaN at position {found[0]}")
+    if edges.dtype.kind == "f" and (nans := np.flatnonzero(np.isnan(edges))).size:
+        raise ValueError(f"{name} must be monotonic, got NaN at position {nans[0]}")
 
 
 class Numbering(NamedTuple):
-    """The numbers that stand for bins: a sample in bin i gets ``first + step * i``.
+    """The numbers of bins: a sample in bin i gets ``first + step * i``.
 
     Attributes
     ----------
     below, above, missing : int
-        What samples outside the bins and NaN get; negative for what counts nowhere.
+        The numbers for samples outside the bins and for NaN; negative if these do not count.
     first, step : int
     closed : bool
-        Whether the last bin holds its right edge; else that is above.
+        Whether the last bin includes its right edge, which is above otherwise.
     """
 
     below: int = -1
@@ -103,25 +103,25 @@ class Numbering(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """What a histogram counts into.
+    """The bins of a histogram along each coordinate.
 
     Attributes
     ----------
     bins : tuple of Bins
-        One for each coordinate of a sample.
+        The bins of each coordinate of a sample.
     flow : bool
-        Whether each has an entry more for what is below its first edge, and one for what is above
-        its last, NaN among it.
+        Whether each coordinate has two more entries: one for samples below its first edge, one for
+        samples above its last and for NaN.
     axes : tuple of int, optional
-        The axes that samples are counted over, sorted; by default all of them. The others are the
-        first axes of the table.
+        The axes that samples are counted over, sorted; by default all of them. The other axes are
+        the first axes of the table.
     omit : bool
-        Whether NaN counts nowhere, `flow` or not.
+        Whether NaN does not count, even with `flow`.
     closed : bool
-        Whether the last bins hold their right edges; without that, which needs `flow`, these count
-        as above.
+        Whether the last bins include their right edges; if not, which needs `flow`, these count as
+        above.
     squares: bool
-        Whether weights are squared, in float64, before they add up.
+        Whether weights are squared, in float64, before they are added.
     """
 
     bins: tuple[Bins, ...]
@@ -132,7 +132,7 @@ class Grid:
     squares: bool = False
 
     def __reduce__(self) -> Any:
-        """Pickle without the names of fields: every task has one."""
+        """Pickle without the names of fields, because every task has a grid."""
         return Grid, tuple(getattr(self, field.name) for field in fields(self))
 
     @property
@@ -142,25 +142,25 @@ class Grid:
 
     @property
     def entries(self) -> int:
-        """How many the table has for each line."""
+        """The number of entries of the table for each line."""
         return math.prod(self.shape)
 
     @property
     def ndim(self) -> int:
-        """How many coordinates a sample has."""
+        """The number of coordinates of a sample."""
         return len(self.bins)
 
     @property
     def has_lines(self) -> bool:
-        """Whether there are axes that samples are not counted over."""
+        """Whether samples are counted over some axes only."""
         return self.axes is not None
 
     @property
     def numberings(self) -> list[Numbering]:
-        """The numbers that samples get along each coordinate."""
+        """The numbers of bins along each coordinate."""
         if not self.flow:
             return [Numbering()] * len(self.bins)
-        # On the one edge that bounds no bin is above it.
+        # A sample on the only edge of no bins is above it.
         return [
             Numbering(
                 0, n := bins.n + 1, -1 if self.omit else n, 1, closed=self.closed and bins.n > 0
@@ -169,24 +169,24 @@ class Grid:
         ]
 
     def lines(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Split the axes of a chunk of `shape` in those that are kept and those counted over."""
+        """Split the axes of a chunk of `shape` into those kept and those counted over."""
         axes = tuple(range(len(shape))) if self.axes is None else self.axes
         return tuple(axis for axis in range(len(shape)) if axis not in axes), axes
 
 
 @dataclass(frozen=True)
 class Integers:
-    """What `numpy.bincount` counts into: an entry for every integer from 0 on.
+    """The bins of `numpy.bincount`: an entry for every integer from 0 on.
 
     Attributes
     ----------
     minlength : int
-        The entries that there are whatever the integers.
+        The least number of entries.
     """
 
     minlength: int
 
-    #: Not known before the samples are: it is the largest integer that counts.
+    #: Unknown until the largest sample is known.
     entries: ClassVar[None] = None
     ndim: ClassVar[int] = 1
     flow: ClassVar[bool] = False
@@ -194,7 +194,7 @@ class Integers:
 
     @property
     def n(self) -> int:
-        """The number of entries."""
+        """The least number of entries."""
         return self.minlength
 
     def lines(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -202,25 +202,25 @@ class Integers:
         return (), tuple(range(len(shape)))
 
 
-#: What a histogram may count into.
+#: The bins of a histogram.
 BinSpec = Grid | Integers | Digits
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What `numpy.digitize` makes of samples: bins and what stands for them."""
+    """The bins of `numpy.digitize`, and their numbers."""
 
     bins: Bins
     numbering: Numbering
 
 
 def find_steps(edges: Any, right: bool, dtype: np.dtype[Any]) -> Steps:
-    """Return what `numpy.digitize` makes of samples of `dtype`.
+    """Return the bins and numbers that `numpy.digitize` uses for samples of `dtype`.
 
     Raises
     ------
     TypeError, ValueError
-        In NumPy's words, for what NumPy refuses; and for edges that are NaN.
+        With NumPy's message where NumPy raises; also for NaN edges.
     """
     edges = np.asarray(edges)
     np.digitize(np.empty(0, dtype), edges, right)
@@ -229,7 +229,7 @@ def find_steps(edges: Any, right: bool, dtype: np.dtype[Any]) -> Steps:
     n, falls = len(edges), bool(len(edges) and edges[0] > edges[-1])
     edges = edges[::-1] if falls else edges
     if right:
-        # To be greater than an edge is to be no less than the number that follows.
+        # x > edge is the same as x >= the next number after the edge.
         is_float = edges.dtype.kind == "f"
         edges = edges[edges < (np.inf if is_float else np.iinfo(edges.dtype).max)]
         edges = np.nextafter(edges, edges.dtype.type(np.inf)) if is_float else edges + 1
@@ -239,7 +239,7 @@ def find_steps(edges: Any, right: bool, dtype: np.dtype[Any]) -> Steps:
     else:
         numbering = Numbering(0, above, n, 1, 1, False)
     if above < 2:
-        # Bins have two edges; between equal ones there is nothing.
+        # Bins need two edges; nothing lies between equal ones.
         edges = np.repeat(edges, 2) if above else np.zeros(2, edges.dtype)
     return Steps(given_bins(edges), numbering)
 
@@ -247,8 +247,8 @@ def find_steps(edges: Any, right: bool, dtype: np.dtype[Any]) -> Steps:
 def find_coordinate_bins(bins: Any, limits: Any, dtype: np.dtype[Any], number: int = 0) -> Bins:
     """Return the bins that `numpy.histogramdd` would use for coordinates of `dtype`.
 
-    Their edges may have another dtype than those of `find_bins`. Parameters and errors are its, and
-    `number` is that of the coordinate in messages.
+    Their edges may have another dtype than those of `find_bins`, which has the same parameters and
+    errors. `number` is the coordinate's number in messages.
     """
     if np.ndim(bins) == 0:
         limits = (0, 1) if limits is None else tuple(limits)
@@ -259,12 +259,12 @@ def find_coordinate_bins(bins: Any, limits: Any, dtype: np.dtype[Any], number: i
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("bins[0]", f"bins[{number}]")) from None
     if np.ndim(bins) == 0 and (edges[:-1] > edges[1:]).any():
-        # Rounded to float16 or float32; NumPy would search them as if they were sorted.
+        # Rounding to float16 or float32 unsorted them; NumPy would search them all the same.
         raise ValueError(f"Too many bins for data range. Cannot create {bins} bins.")
     if np.ndim(bins) or not (edges[:-1] < edges[1:]).all():
         return given_bins(edges)
     first, last = limits
     if first == last:
         first, last = first - 0.5, last + 0.5
-    found = Bins(operator.index(bins), edges.dtype, None, (first, last))
-    return check_increase(found) if many else _keep(found, edges)
+    result = Bins(operator.index(bins), edges.dtype, None, (first, last))
+    return check_increase(result) if many else _keep(result, edges)

@@ -1,9 +1,9 @@
 """The monoid of central moments up to any order.
 
 A state is the count, the mean and, from the second power on, the sums of powers of the deviations
-from that mean.  Two combine as in P. Pebay, "Formulas for Robust, One-Pass Parallel Computation of
-Covariances and Arbitrary-Order Statistical Moments", SAND2008-6212 (2008): with the distance
-between the means, by the binomial theorem.
+from the mean.  Two states combine by the binomial theorem, with the distance between their means:
+P. Pebay, "Formulas for Robust, One-Pass Parallel Computation of Covariances and Arbitrary-Order
+Statistical Moments", SAND2008-6212 (2008).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Powers(MonoidRow):
     """The monoid of central moments up to an order; it has no functor."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle as the call that makes it: tasks stay small and `is` holds."""
+        """Pickle as the call that makes it, so that tasks stay small and `is` holds."""
         return moments_up_to, (self.order,)
 
     def __dask_tokenize__(self) -> Any:
-        """Name the call that makes it, for Dask's keys."""
+        """Return the call that makes it, for Dask's keys."""
         return "Powers", self.order
 
     @property
@@ -49,21 +49,21 @@ def _merge(order: int, a: State, b: State) -> State:
     a_count, a_mean, *_ = a
     b_count, b_mean, *_ = b
     count = a_count + b_count
-    # The mean of no element is stored as 0; the weight keeps it out of the result.
+    # The mean of no element is stored as 0, with weight 0.
     some = np.maximum(count, 1)
-    a_part, b_part = a_count / some, b_count / some
+    a_weight, b_weight = a_count / some, b_count / some
     delta = b_mean - a_mean
-    # How far the common mean is from that of either side, if that has elements.
-    to_a, to_b = -b_part * delta * (a_count > 0), a_part * delta * (b_count > 0)
+    # The distances of the means from the common mean; 0 for a side without elements.
+    to_a, to_b = -b_weight * delta * (a_count > 0), a_weight * delta * (b_count > 0)
     sums: list[Any] = []
     for power in range(2, order + 1):
         total = _about(a, to_a, a_count, power) + _about(b, to_b, b_count, power)
         sums.append(total)
-    return (count, a_mean * a_part + b_mean * b_part, *sums)
+    return (count, a_mean * a_weight + b_mean * b_weight, *sums)
 
 
 def _about(state: State, shift: Any, count: Any, power: int) -> Any:
-    """Return the sum of `power`-th powers about a point that the mean is `shift` away from."""
+    """Return the sum of `power`-th powers about a point at a distance of `shift` from the mean."""
     total = state[power] + count * shift**power
     for k in range(1, power - 1):
         total = total + comb(power, k) * shift**k * state[power - k]

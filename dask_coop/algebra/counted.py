@@ -1,7 +1,7 @@
-"""The monoid of what a masked array leaves: the state of another one, and how many elements it has.
+"""The monoid for masked arrays: the state of another monoid, and the number of unmasked elements.
 
-Masked elements are left out of a state. Where none was left the result is masked, whatever the
-monoid would make of nothing::
+Masked elements are left out of a state. A result without elements is masked, whatever the other
+monoid's result would be::
 
     1 2 -    lift     (3, 2)    finalize    3
     - - -   ------>   (0, 0)   ---------->  masked
@@ -26,11 +26,11 @@ class Counted(MonoidRow):
     inner: MonoidRow = COUNT_NONZERO
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle as the call that makes it: tasks stay small and `is` holds."""
+        """Pickle as the call that makes it, so that tasks stay small and `is` holds."""
         return counted, (self.inner,)
 
     def __dask_tokenize__(self) -> Any:
-        """Name the call that makes it, for Dask's keys."""
+        """Return the call that makes it, for Dask's keys."""
         return "Counted", self.inner.__dask_tokenize__()
 
     def combine(self, a: State, b: State) -> State:
@@ -40,7 +40,7 @@ class Counted(MonoidRow):
 
 @lru_cache
 def counted(monoid: MonoidRow) -> Counted:
-    """Return the monoid of states of `monoid` and of how many elements they have."""
+    """Return the monoid of the states of `monoid` with their numbers of elements."""
     (count,) = COUNT_NONZERO.fields
     fields = (*monoid.fields, replace(count, name="elements"))
     commutative = monoid.commutative
@@ -53,11 +53,11 @@ def counted(monoid: MonoidRow) -> Counted:
 
 
 def masked(finalize: Callable[[State], Any], state: State) -> Any:
-    """Return the result of a state, masked where no element was left."""
-    *rest, count = state
+    """Return the result of a state, masked where it has no elements."""
+    *inner, count = state
     nothing = np.asarray(count == 0)
     if nothing.any():
-        # Any state will do, and this is one without warnings and refusals.
-        rest = [np.where(nothing, np.asarray(field).dtype.type(1), field) for field in rest]
-    value = np.asanyarray(finalize(tuple(rest)))
+        # Any state will do; ones cause no warnings or errors.
+        inner = [np.where(nothing, np.asarray(field).dtype.type(1), field) for field in inner]
+    value = np.asanyarray(finalize(tuple(inner)))
     return np.ma.array(value, mask=nothing | np.zeros(value.shape, "?"))

@@ -1,14 +1,14 @@
-"""Elements of given ranks without a sort: radix selection by counts of digits.
+"""Find the elements of given ranks without a sort: radix selection by counts of digits.
 
-Every element has a key, an unsigned integer of its bits, and keys are in the order of the elements.
-The samples are counted by the first digit of their keys; the counts tell which digit the elements
-of some ranks begin with, and only samples that begin so are counted by the next one::
+Every element has a key, an unsigned integer made of its bits, and keys sort as elements do. The
+samples are counted by the first digit of their keys. The counts give the first digits of the wanted
+elements, and only samples with these are counted by the next digit::
 
     counts of digit 1 --> prefixes --> counts of digit 2 --> prefixes --> ... --> keys
 
-The order is that of `numpy.sort`: NaN and NaT come last, all of them by one key. -0.0 comes before
-0.0. T. Alabi et al., "Fast K-selection algorithms for graphics processing units", ACM Journal of
-Experimental Algorithmics 17, 2012.
+The order is that of `numpy.sort`: NaN and NaT come last, and all of them have one key. -0.0 comes
+before 0.0. T. Alabi et al., "Fast K-selection algorithms for graphics processing units", ACM
+Journal of Experimental Algorithmics 17, 2012.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from dask_coop.algebra.quantiles import Quantiles
 
 Array = np.ndarray[Any, Any]
 
-#: Bits of the first digit of long keys: such a table of counts fits the memory of a block, and that
-#: of a message. Later digits are as long as all tables together take no more.
+#: The bits of the first digit of long keys, whose table of counts fits a block's memory and a
+#: message. Later digits have fewer bits, so that all tables together take no more.
 WIDTH = 15
 
-#: Keys of no more bits are one digit.
+#: The most bits of keys that are read as one digit.
 SHORT = 16
 
-#: The largest share of the samples that is worth being taken out of the others.
+#: Samples are collected if they are at most this fraction of the others.
 FEW = 1 / 8
 
-#: What `Digits.slots` has where no prefix begins so.
+#: The entry of `Digits.slots` for bits that no prefix begins with.
 NO_SLOT = 0xFFFF
 
 
 class Asked(NamedTuple):
-    """Which quantiles are wanted, before a sample was counted.
+    """The quantiles to find, before any sample was counted.
 
     Attributes
     ----------
     quantiles : Quantiles
     missing : int or None
-        How many samples are NaT, where the counts do not tell.
+        The number of NaT, where counts do not show it.
     defined : bool or None
-        Where tables are sums of weights: whether quantiles are anything but NaN or NaT.
+        For tables of weights: whether quantiles are other than NaN or NaT.
     """
 
     quantiles: Quantiles
@@ -55,20 +55,20 @@ class Asked(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What is looked for among the samples that begin with some prefixes.
+    """The elements to find among the samples with some prefixes.
 
     Attributes
     ----------
     quantiles : Quantiles
     ranks : numpy.ndarray
-        int64: those of elements, among the samples of their prefix; or the weight of all samples
-        below their prefix.
+        int64: the ranks of elements among the samples of their prefix. With weights, the weight of
+        all samples below their prefix.
     slots : numpy.ndarray
-        The positions of these prefixes.
+        The position of each element's prefix in `Digits.prefixes`.
     gamma : numpy.ndarray or None
-        How the elements are interpolated; the first half of them is before, the other behind.
+        The fractions that interpolate between the first half of the elements and the second.
     size : int
-        The number of samples, NaN left out if it is to be; 0 where the result is NaN in any case.
+        The number of samples, without NaN if `skipna`; 0 where the result is NaN in any case.
     total : float or None
         The sum of all weights, if there are any.
     """
@@ -83,26 +83,27 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class Digits:
-    """What samples are counted by: a digit of their keys, if the digits before are among some.
+    """The next digit to count samples by, and the prefixes of the keys that count.
 
     Attributes
     ----------
     dtype : numpy.dtype
-        That of the samples.
+        The dtype of the samples.
     shift : int
-        The bits of a key behind the digit.
+        The number of a key's bits after the digit.
     width : int
-        The bits of the digit.
+        The number of bits of the digit.
     prefixes : tuple of int
-        Ascending: what keys begin with that are counted; each has a table of ``2**width`` entries.
+        Ascending: the leading bits of the keys that count; each has a table of ``2**width``
+        entries.
     share : float
-        How many of all samples begin so.
+        The fraction of all samples that have one of the prefixes.
     left : float
-        How many of all samples were still there for the digit before.
+        The fraction of all samples that were counted for the digit before.
     collects : bool
-        Whether those that begin so are to be taken out of the others before they are counted.
+        Whether to collect the samples with these prefixes before they are counted.
     wanted : Asked or Wanted, optional
-        What is looked for.
+        The quantiles or elements to find.
     """
 
     dtype: np.dtype[Any]
@@ -120,12 +121,12 @@ class Digits:
 
     @property
     def entries(self) -> int:
-        """How many the table has."""
+        """The number of entries of the table."""
         return len(self.prefixes) << self.width
 
     @property
     def n(self) -> int:
-        """How many the table has."""
+        """The number of entries of the table."""
         return self.entries
 
     @property
@@ -144,7 +145,7 @@ class Digits:
 
     @cached_property
     def begins(self) -> Array:
-        """A bit, in uint32, for each first `WIDTH` bits of keys: whether a prefix begins so."""
+        """A bitmap, in uint32, of the first `WIDTH` bits of keys that a prefix begins with."""
         return np.packbits(self.slots != NO_SLOT, bitorder="little").view("u4")
 
     def lines(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -153,35 +154,35 @@ class Digits:
 
 
 def key_bits(dtype: np.dtype[Any]) -> int:
-    """Return the bits of the key of an element."""
+    """Return the number of bits of an element's key."""
     return 8 * dtype.itemsize
 
 
 def first_digit(dtype: np.dtype[Any], wanted: Any = None) -> Digits:
-    """Return what the samples are counted by first."""
+    """Return the first digit that samples are counted by."""
     bits = key_bits(dtype)
     width = bits if bits <= SHORT else WIDTH
     return Digits(dtype, bits - width, width, wanted=wanted)
 
 
 def count_digits(dtype: np.dtype[Any], slots: int) -> int:
-    """Return in how many digits keys are read at most, with so many prefixes."""
+    """Return the most digits that keys are read in, with `slots` prefixes."""
     first = first_digit(dtype)
     return 1 + -(-first.shift // _width(slots))
 
 
 def _width(slots: int) -> int:
-    """Return the bits of a digit that follows so many prefixes."""
+    """Return the bits of a digit that follows `slots` prefixes."""
     return max(1, WIDTH - (slots - 1).bit_length())
 
 
 def keys_of(x: Array) -> Array:
-    """Return the keys of elements, unsigned integers of their size."""
+    """Return the keys of elements, unsigned integers of the same size."""
     bits: Array = x.view(f"u{x.itemsize}")
     sign = bits.dtype.type(1 << (8 * x.itemsize - 1))
     match x.dtype.kind:
         case "f":
-            # Of a negative number all bits are turned, of others the sign.
+            # Flip all bits of negative numbers, and the sign of others.
             keys = bits ^ np.where(bits & sign, ~bits.dtype.type(0), sign)
             keys[np.isnan(x)] = ~bits.dtype.type(0)
             return np.asarray(keys)
@@ -194,14 +195,14 @@ def keys_of(x: Array) -> Array:
 
 
 def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the elements that have some keys."""
+    """Return the elements with the given keys."""
     keys = keys.astype(f"u{dtype.itemsize}")
     sign = keys.dtype.type(1 << (8 * dtype.itemsize - 1))
     match dtype.kind:
         case "f":
-            found = (keys ^ np.where(keys & sign, sign, ~keys.dtype.type(0))).view(dtype)
-            found[keys == ~keys.dtype.type(0)] = np.nan
-            return np.asarray(found)
+            elements = (keys ^ np.where(keys & sign, sign, ~keys.dtype.type(0))).view(dtype)
+            elements[keys == ~keys.dtype.type(0)] = np.nan
+            return np.asarray(elements)
         case "i":
             return np.asarray((keys ^ sign).view(dtype))
         case "M" | "m":
@@ -210,26 +211,27 @@ def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def begins(keys: Array, digits: Digits) -> tuple[Array, Array]:
-    """Return whether keys begin with one of the prefixes, and the position of that one."""
+    """Return whether keys begin with one of the prefixes, and the position of that prefix."""
     if not digits.prefixes:
         return np.zeros(keys.shape, bool), np.zeros(keys.shape, "i8")
     prefixes = np.array(digits.prefixes, keys.dtype)
     before = keys >> keys.dtype.type(digits.shift) >> keys.dtype.type(digits.width)
-    at = np.minimum(np.searchsorted(prefixes, before), len(prefixes) - 1)
-    return prefixes[at] == before, at
+    slots = np.minimum(np.searchsorted(prefixes, before), len(prefixes) - 1)
+    return prefixes[slots] == before, slots
 
 
 def descend(digits: Digits, table: Array) -> Digits:
-    """Return what samples are counted by next, as the counts of a digit have it."""
+    """Return the next digit to count samples by, given the counts of a digit."""
     wanted, counts = _wanted(digits, table)
     keys, ranks = _one_digit_on(digits, wanted, counts)
     prefixes, slots = np.unique(keys, return_inverse=True)
     width = min(digits.shift, _width(len(prefixes)))
     share = 0.0
     if wanted.total is None:
-        at = np.searchsorted(np.array(digits.prefixes, "u8"), prefixes >> np.uint64(digits.width))
+        parents = prefixes >> np.uint64(digits.width)
+        rows = np.searchsorted(np.array(digits.prefixes, "u8"), parents)
         last = prefixes & np.uint64((1 << digits.width) - 1)
-        counted = counts[at, last.astype("i8")].sum()
+        counted = counts[rows, last.astype("i8")].sum()
         share = digits.share * float(counted / max(1, counts.sum()))
     left = digits.share if digits.collects else digits.left
     return replace(
@@ -245,9 +247,9 @@ def descend(digits: Digits, table: Array) -> Digits:
 
 
 def finish(digits: Digits, table: Array) -> tuple[Wanted, Array, Array]:
-    """Return what was wanted, and the elements before and behind it, by the last digit's counts.
+    """Return the wanted quantiles, and the elements before and after each, from the last counts.
 
-    Where there is none they are NaN.
+    The elements are NaN if there are none.
     """
     wanted, counts = _wanted(digits, table)
     keys, _ = _one_digit_on(digits, wanted, counts)
@@ -262,7 +264,7 @@ def finish(digits: Digits, table: Array) -> tuple[Wanted, Array, Array]:
 
 
 def _wanted(digits: Digits, table: Array) -> tuple[Wanted, Array]:
-    """Return what is looked for, and the table by prefixes; the first tells how many there are."""
+    """Return the elements to find, and the table by prefixes; the first table gives the size."""
     counts = table.reshape(len(digits.prefixes), 1 << digits.width)
     if isinstance(digits.wanted, Wanted):
         return digits.wanted, counts
@@ -270,11 +272,11 @@ def _wanted(digits: Digits, table: Array) -> tuple[Wanted, Array]:
     if defined is not None:
         return _wanted_of_weights(quantiles, defined, float(counts.sum())), counts
     if missing is None:
-        # No other float has the largest digit.
+        # Only NaN has the largest digit.
         missing = int(counts[0, -1]) if digits.dtype.kind == "f" else 0
     size = int(counts.sum())
     if not size:
-        raise ValueError("there is no quantile of no element")
+        raise ValueError("cannot take a quantile of no elements")
     size = size - missing if quantiles.skipna else size * (missing == 0)
     previous, following, gamma = quantiles.ranks(size)
     ranks = np.stack([np.ravel(previous), np.ravel(following)]).reshape(-1)
@@ -283,16 +285,16 @@ def _wanted(digits: Digits, table: Array) -> tuple[Wanted, Array]:
 
 
 def _wanted_of_weights(quantiles: Quantiles, defined: bool, total: float) -> Wanted:
-    # As in NumPy: NaN have weights but where they are left out, and all may be.
+    # As in NumPy: NaN have weights unless skipna leaves them out, possibly all samples.
     if not (0 < total < np.inf or (quantiles.skipna and not defined)):
-        raise ValueError(f"weights add up to {total}; there must be some, all finite")
+        raise ValueError(f"weights add up to {total}; their sum must be positive and finite")
     size = int(defined)
     before = np.zeros(size * quantiles.q.size)
     return Wanted(quantiles, before, before.astype("i8"), None, size, total)
 
 
 def _one_digit_on(digits: Digits, wanted: Wanted, counts: Array) -> tuple[Array, Array]:
-    """Return the prefixes of what is looked for, longer by a digit, and the ranks among those."""
+    """Return the elements' prefixes, longer by a digit, and their ranks within these."""
     if not len(wanted.ranks):
         return np.zeros(0, "u8"), wanted.ranks
     before = np.array(digits.prefixes, "u8")[wanted.slots] << np.uint64(digits.width)
@@ -302,24 +304,24 @@ def _one_digit_on(digits: Digits, wanted: Wanted, counts: Array) -> tuple[Array,
     upto = counts.cumsum(axis=1, dtype="i8")
     digit = np.empty(len(wanted.ranks), "i8")
     for slot in np.unique(wanted.slots):
-        mine = wanted.slots == slot
-        digit[mine] = np.searchsorted(upto[slot], wanted.ranks[mine], "right")
+        of_slot = wanted.slots == slot
+        digit[of_slot] = np.searchsorted(upto[slot], wanted.ranks[of_slot], "right")
     ranks = wanted.ranks - (upto[wanted.slots, digit] - counts[wanted.slots, digit])
     return before | digit.astype("u8"), ranks
 
 
 def _digits_by_weight(wanted: Wanted, sums: Array, total: float) -> tuple[Array, Array]:
-    """Return the digits up to which weights make the wanted shares, and the weight below them.
+    """Return the digits at which cumulative weights reach the quantiles, and the weight below them.
 
-    They are the first that reach the share, and weights that are zero reach none, as in NumPy.
+    A digit without weight reaches none, as in NumPy.
     """
     q = np.ravel(wanted.quantiles.q)
     digits, below = np.empty(len(q), "i8"), np.empty(len(q))
     for i, (slot, before) in enumerate(zip(wanted.slots, wanted.ranks, strict=True)):
         upto = before + np.concatenate([[0.0], sums[slot].cumsum()])
-        share = (upto[1:] / total).astype(q.dtype if q.dtype.kind == "f" else "f8")
-        reached = (share >= q[i]) & (upto[1:] > 0) & (sums[slot] > 0)
-        # Rounded, all weights together may be less than all.
+        fraction = (upto[1:] / total).astype(q.dtype if q.dtype.kind == "f" else "f8")
+        reached = (fraction >= q[i]) & (upto[1:] > 0) & (sums[slot] > 0)
+        # Rounding may keep the last fraction below 1.
         digits[i] = np.argmax(reached) if reached.any() else np.flatnonzero(sums[slot] > 0)[-1]
         below[i] = upto[digits[i]]
     return digits, below

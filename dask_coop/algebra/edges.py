@@ -1,9 +1,9 @@
 """Bins as NumPy makes and compares them, of equal width or between given edges.
 
-`numpy.histogram` and `numpy.histogramdd` both make edges of equal bins by `numpy.linspace`. The one
-guesses a sample's bin and compares the sample with the edges beside it; the other searches all. The
-results are those of comparisons, which can be had without a table of edges; where guesses are too
-far off for that, `Bins.cuts` says what samples have to be compared with instead.
+`numpy.histogram` and `numpy.histogramdd` both make the edges of equal bins by `numpy.linspace`.
+`histogram` guesses a sample's bin and compares the sample with the edges beside it; `histogramdd`
+searches all edges. Comparisons alone give the same results without a table of edges. Where guesses
+are too far off for that, `Bins.cuts` has the numbers to compare samples with instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-#: The most bins of equal width whose edges are kept, and handed out, as one NumPy array.
+#: The most bins of equal width whose edges are kept as one NumPy array.
 MANY = 1 << 22
 
 _F8 = np.dtype("f8")
@@ -26,24 +26,24 @@ _F8 = np.dtype("f8")
 class Bins:
     """The bins of a histogram.
 
-    Those of equal width are two numbers and how many they are, until the edges are asked for.
+    Bins of equal width are stored as limits and their number, until their edges are needed.
 
     Attributes
     ----------
     n : int
         The number of bins.
     dtype : numpy.dtype
-        That of the edges, in which NumPy compares samples with them.
+        The dtype of the edges, in which NumPy compares samples with them.
     given : numpy.ndarray, optional
-        Ascending edges, of shape ``(n + 1,)``, where the bins are not of equal width.
+        Ascending edges, of shape ``(n + 1,)``, if the bins are not of equal width.
     limits : tuple of two numbers, optional
-        Otherwise what `numpy.linspace` makes the edges of.
+        Otherwise, the arguments of `numpy.linspace`.
     guesses : bool
-        Whether samples find bins of equal width as in `numpy.histogram`, by arithmetic, and not as
-        in `numpy.histogramdd`, among the edges.
+        Whether samples find bins of equal width by arithmetic, as in `numpy.histogram`, rather than
+        by a search of the edges, as in `numpy.histogramdd`.
     compared : numpy.ndarray, optional
-        Ascending numbers, of shape ``(n + 1,)``, that samples are compared with in the place of the
-        edges, from which they are at most a few roundings apart.
+        Ascending numbers, of shape ``(n + 1,)``, to compare samples with instead of the edges, from
+        which they differ by a few roundings at most.
     """
 
     n: int
@@ -67,10 +67,10 @@ class Bins:
         return edges
 
     def edges_at(self, index: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the edges of those numbers, without all others."""
+        """Return the edges at some indices, without making the others."""
         if self.given is not None:
             return np.asarray(self.given[index])
-        # The steps of numpy.linspace, in its dtype.
+        # As numpy.linspace computes them, in its dtype.
         step, start = self._step
         with np.errstate(all="ignore"):
             edges = np.asarray(index.astype(step.dtype) * step + start).astype(self.dtype)
@@ -84,7 +84,7 @@ class Bins:
 
     @cached_property
     def _step(self) -> tuple[Any, Any]:
-        """How far apart edges are, and the first one, in the dtype of `numpy.linspace`."""
+        """The distance of edges, and the first edge, in the dtype of `numpy.linspace`."""
         real = np.result_type(*self._limits, 0.0).type
         with np.errstate(all="ignore"):
             start, stop = map(real, self._limits)
@@ -92,7 +92,7 @@ class Bins:
 
     @cached_property
     def ends(self) -> tuple[Any, Any]:
-        """The outer edges, in the dtype of all."""
+        """The outer edges, in the dtype of the edges."""
         if (known := self.given if self.compared is None else self.compared) is not None:
             return known[0], known[-1]
         real, rounded = type(self._step[0]), self.dtype.type
@@ -102,10 +102,10 @@ class Bins:
 
     @cached_property
     def line(self) -> tuple[float, float] | None:
-        """``(step, start)`` where samples are compared with ``i * step + start``; else None.
+        """``(step, start)`` if samples are compared with ``i * step + start``; else None.
 
-        The products and sums are float64's, rounded to the dtype of the edges, as `numpy.linspace`
-        makes all edges but the last; kernels that know this need no table of edges.
+        Products and sums are float64, rounded to the dtype of the edges, as `numpy.linspace` makes
+        all edges but the last. Kernels that know this need no table of edges.
         """
         if self.limits is None or self.compared is not None:
             return None
@@ -114,7 +114,7 @@ class Bins:
             if self._is_near or self.cuts is self.edges:
                 return float(self._step[0]), start
             return None
-        # Edges made in a smaller dtype are few, and seldom the same.
+        # Edges made in a smaller dtype are few, so compare all of them.
         with np.errstate(all="ignore"):
             step = (stop - start) / self.n
             edges = (np.arange(self.n) * step + start).astype(self.dtype)
@@ -122,12 +122,12 @@ class Bins:
 
     @cached_property
     def cuts(self) -> np.ndarray[Any, Any]:
-        """The numbers that samples are compared with: the edges, but for what follows.
+        """The numbers to compare samples with: the edges, with some exceptions.
 
-        `numpy.histogram` guesses bins of equal width in the dtype of samples and edges, and puts a
-        guess right by one bin. Where bins are nearly as fine as that dtype, guesses may be further
-        off; then NumPy counts a sample at or beside an edge into another bin. What it finds grows
-        with the sample, so it counts by other numbers than the edges.
+        `numpy.histogram` guesses bins of equal width in the dtype of samples and edges, and
+        corrects a guess by one bin. Where bins are nearly as fine as that dtype, guesses may be
+        further off, and NumPy counts a sample at or beside an edge in another bin. Its bins still
+        increase with the sample, so they have limits, which differ from the edges.
         """
         if self.compared is not None:
             return self.compared
@@ -143,7 +143,7 @@ class Bins:
             return edges
         cuts = edges.copy()
         cuts[0] = low
-        cuts[1 + wrong] = least(lambda x, at: self._guess(x) > wrong[at], low, high, wrong.size)
+        cuts[1 + wrong] = least(lambda x, i: self._guess(x) > wrong[i], low, high, wrong.size)
         return cuts
 
     @cached_property
@@ -158,11 +158,11 @@ class Bins:
         if not 0 < width < math.inf:
             return False
         dtypes = np.finfo(self._step[0].dtype), np.finfo(self.dtype)
-        made, compared = (float(of.eps) for of in dtypes)
-        # In bins: how far edges are from where they should be, and guesses from these.
+        rounding, compared = (float(of.eps) for of in dtypes)
+        # In bins: the error of the edges; below, the error of guesses.
         size = max(abs(low), abs(high)) / width * self.n
-        edges = size * (made + compared) + 2 * self.n * made
-        # Of subnormal numbers, as the width of a bin may be, rounding is no share.
+        edges = size * (rounding + compared) + 2 * self.n * rounding
+        # The rounding error of subnormal numbers, such as small widths, is absolute.
         edges += self.n / width * sum(self.n * float(of.smallest_subnormal) for of in dtypes)
         ratio = compared + 2 * float(quotient.eps) + abs(float(distance) / width - 1)
         return edges + self.n * (ratio + float(quotient.tiny)) < 0.9
@@ -171,30 +171,30 @@ class Bins:
         """Return the bins in which `numpy.histogram` counts numbers between the outer edges."""
         edges = self.edges
         with np.errstate(all="ignore"):
-            at = np.subtract(x, self._limits[0], dtype=self.dtype) / _distance(*self._limits)
-            bin_ = np.clip((at * self.n).astype("i8"), 0, self.n - 1)
+            place = np.subtract(x, self._limits[0], dtype=self.dtype) / _distance(*self._limits)
+            bin_ = np.clip((place * self.n).astype("i8"), 0, self.n - 1)
         bin_ -= x < edges[bin_]
         bin_ += (x >= edges[bin_ + 1]) & (bin_ != self.n - 1)
         return bin_
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave out what follows from the rest: edges may be many, and go far."""
+        """Pickle the fields without cached edges, which may be many."""
         return Bins, (self.n, self.dtype, self.given, self.limits, self.guesses, self.compared)
 
     def numpy_arguments(self) -> dict[str, Any]:
-        """Return the arguments by which `numpy.histogram` counts into these very bins."""
+        """Return the arguments of `numpy.histogram` that give the same bins."""
         if self.limits is None:
             return {"bins": self.edges}
         return {"bins": self.n, "range": self.limits}
 
     def are_numpys(self, samples: np.dtype[Any]) -> bool:
-        """Tell whether `numpy.histogram` counts by these bins, given `numpy_arguments`."""
+        """Return whether `numpy.histogram` counts by these bins with `numpy_arguments`."""
         if self.limits is None:
             return True
         if not self.guesses or self.n > MANY or self.compared is not None:
             return False
         edges = np.result_type(*self.limits, np.empty(0, samples))
-        # It fails where guesses are beyond the last bin, or limits bool or beyond int64.
+        # NumPy fails for guesses beyond the last bin, and for limits that are bool or beyond int64.
         return (
             bool(self.dtype == (edges if edges.kind == "f" else _F8))
             and self._is_near
@@ -202,7 +202,7 @@ class Bins:
         )
 
     def whole_limits(self, samples: np.dtype[Any]) -> tuple[int, int] | None:
-        """Return the outermost integers that count where float64 can't tell; None where it can."""
+        """Return the outermost integers that count if float64 cannot hold them; else None."""
         if not self.guesses or samples.kind not in "iu" or samples.itemsize < 8:
             return None
         least, most = int(np.iinfo(samples).min), int(np.iinfo(samples).max)
@@ -216,7 +216,7 @@ class Bins:
 
 
 def _distance(first: Any, last: Any) -> Any:
-    """Return how far apart limits are, as `numpy.histogram` takes it: unsigned if it is whole."""
+    """Return the distance of limits as `numpy.histogram` computes it: unsigned for integers."""
     dtype = np.result_type(last, first)
     if dtype.kind not in "biu":
         return np.subtract(last, first, dtype=dtype)
@@ -231,23 +231,23 @@ def _is_beyond_numpy(limit: Any) -> bool:
 def least(
     reaches: Callable[[np.ndarray[Any, Any], Any], Any], low: Any, high: Any, n: int
 ) -> np.ndarray[Any, Any]:
-    """Return n floats, each the least above `low`, and at most `high`, that reaches its place.
+    """Return `n` floats, each the least above `low`, and at most `high`, that reaches its place.
 
-    ``reaches(x, at)`` tells of floats of the dtype of `high` whether they reach the places `at`; a
-    place that is reached by a number is reached by all that are greater, and by `high`.
+    ``reaches(x, i)`` returns whether floats, of the dtype of `high`, reach the places `i`. If a
+    number reaches a place, so do all greater numbers, and `high` reaches all places.
     """
     below, above = (np.full(n, _ordinals(end)) for end in (low, high))
-    # Halve what lies between a number that does not and one that does.
-    while (at := np.flatnonzero(above - 1 > below)).size:
-        least, most = below[at], above[at]
+    # Bisect between a number that does not reach the place and one that does.
+    while (i := np.flatnonzero(above - 1 > below)).size:
+        least, most = below[i], above[i]
         middle = (least >> 1) + (most >> 1) + (least & most & 1)
-        reached = reaches(_of_ordinals(middle, high.dtype), at)
-        above[at], below[at] = np.where(reached, middle, most), np.where(reached, least, middle)
+        reached = reaches(_of_ordinals(middle, high.dtype), i)
+        above[i], below[i] = np.where(reached, middle, most), np.where(reached, least, middle)
     return np.asarray(_of_ordinals(above, high.dtype))
 
 
 def _ordinals(x: Any) -> Any:
-    """Return integers in the order of floats, of which neighbours have neighbours."""
+    """Return integers in the order of floats; neighbouring floats have neighbouring integers."""
     x = np.asarray(x)
     bits = x.view(f"i{x.itemsize}").astype("i8")
     return np.where(bits < 0, -(bits & ((1 << (8 * x.itemsize - 1)) - 1)), bits)
@@ -264,24 +264,24 @@ def given_bins(edges: np.ndarray[Any, Any]) -> Bins:
 
 
 def check_increase(bins: Bins) -> Bins:
-    """Return bins whose edges increase, as NumPy asks for, but without making all of them."""
+    """Return `bins` if their edges increase, as NumPy requires, without making all edges."""
     low, high = map(float, bins.ends)
     (step, start), top = bins._step, max(abs(low), abs(high))
     if step.dtype == _F8:
-        # Rounded sums of numbers so far apart differ: products and sums are rounded before.
+        # Edges differ if a step exceeds their spacing and the rounding of products and sums.
         apart = float(np.spacing(bins.dtype.type(top)))
         rounding = 4 * np.spacing(bins.n * step) + (bins.dtype != _F8) * np.spacing(top)
         if step >= apart + rounding:
             return bins
-        # Nothing is rounded if all edges are multiples of a power of two.
+        # There is no rounding if all edges are multiples of a power of two.
         whole = math.frexp(step)[0] == 0.5 and (start / step).is_integer()
         if whole and step >= apart and high == start + bins.n * step:
             return bins
-    part = 1 << 20
-    firsts = range(0, bins.n, part)
-    # Where edges are large they are closest to each other.
+    count = 1 << 20
+    firsts = range(0, bins.n, count)
+    # Begin at the large edges, where rounding is most likely to make neighbours equal.
     for first in firsts if abs(low) > abs(high) else reversed(firsts):
-        edges = bins.edges_at(np.arange(first, min(first + part, bins.n) + 1))
+        edges = bins.edges_at(np.arange(first, min(first + count, bins.n) + 1))
         if not (edges[:-1] < edges[1:]).all():
             raise ValueError(
                 f"Too many bins for data range. Cannot create {bins.n} finite-sized bins."

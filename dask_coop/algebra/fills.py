@@ -1,34 +1,35 @@
 """The monoids of series with gaps: the last valid element, and exponentially weighted means.
 
-None of them commutes, and each has parameters, which are part of the row and of its functor.
+None of them commutes. Their parameters are part of the row and of its functor.
 
-Filled, a state is the last valid element. With a limit it is that as long as it is good, and how
-many missing elements are behind it; where these are more than the limit they hide all before them,
-as a valid element would::
+The state of a fill is the last valid element. With a limit it also has the number of missing
+elements after it; once these exceed the limit they hide all elements before, as a valid element
+would::
 
     limit 2     3 - | - 5 -  ->  (3, 1) (5, 1)      - - | -  ->  (-, 2) (-, 1)
                                      (5, 1)                          (-, 3)
 
-An exponentially weighted mean is that of pandas (`ewm_mean` tells what its arguments are). Let `a`
-be the weight of a new element and ``q = 1 - alpha`` what a step leaves of a weight. Where means are
-adjusted a = 1, and a state is the mean m of its elements, the sum w of their weights as these are
-at the last, and the product d of the steps up to there; missing elements are a step or none, and
-have no weight. So two states combine as weighted means do::
+An exponentially weighted mean is that of pandas, with the arguments of `ewm_mean`. Let `a` be the
+weight of a new element and ``q = 1 - alpha`` the factor by which a step reduces weights.
+
+Adjusted means have a = 1. A state is the mean m of its elements, the sum w of their weights at the
+last one, and the product d of the steps up to there. Missing elements have no weight; whether they
+are a step depends on `ignore_na`. Two states combine as weighted means do::
 
     (m1, w1, d1) (m2, w2, d2)  ->  ((w1 d2 m1 + w2 m2) / (w1 d2 + w2), w1 d2 + w2, d1 d2)
 
-Steps behind the last valid element are a fourth field, a factor of the next state's d. So w2 is 1
-at least, and a mean outlasts any gap.
+Steps after the last valid element are a fourth field, a factor of the next state's d. So w2 is at
+least 1, and a mean outlasts any gap.
 
-Otherwise a = alpha, and the weight of all elements so far is taken for 1 behind each valid one. The
-first valid element f of a state then meets a mean before it, of weight w and any value, by
+Other means have a = alpha, and after each valid element the weight of all elements so far is 1. The
+first valid element f of a state meets a mean m before it, of weight w and any value, by
 
     f' = (w l m + a f) / (w l + a)
 
-where l are the steps up to it, and all that comes later makes of f' no more than c f' + e, with c
-and e that do not depend on what is before. A state is (f, c, e, l, w): of two of them the first
-tells f, l and what becomes of c f + e by the second's f', and the second tells w. The algebra of
-such recurrences is that of affine maps: G. E. Blelloch, "Prefix Sums and Their Applications", 1990,
+where l is the product of the steps up to it. All later elements turn f' into c f' + e, with c and e
+independent of the elements before. A state is (f, c, e, l, w). When two combine, f and l are the
+first's, w is the second's, and the second's c and e apply to the f' that it makes of c f + e. Such
+recurrences compose as affine maps: G. E. Blelloch, "Prefix Sums and Their Applications", 1990,
 section 1.4.1.
 """
 
@@ -45,15 +46,15 @@ from dask_coop.algebra.monoids import Field, MonoidRow, State, one, zero
 
 Array = Any
 
-#: What is left of a weight at the least: nothing of an infinity would be NaN.
+#: The least weight; zero times an infinite mean would be NaN.
 LEAST = 5e-324
 
-#: Limits below this one are counted in 32 bits.
+#: Gaps with a limit below this one are counted in 32 bits.
 _NARROW = 1 << 30
 
 
 def missing(dtype: np.dtype[Any]) -> Any:
-    """Return what stands for a missing element: NaN or NaT."""
+    """Return the value of a missing element: NaN or NaT."""
     return dtype.type("NaT", np.datetime_data(dtype)) if dtype.kind in "mM" else dtype.type(np.nan)
 
 
@@ -64,11 +65,11 @@ class Fill(MonoidRow):
     limit: int | None = None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle as the call that makes it: tasks stay small and `is` holds."""
+        """Pickle as the call that makes it, so that tasks stay small and `is` holds."""
         return fill, (self.limit,)
 
     def __dask_tokenize__(self) -> Any:
-        """Name the call that makes it, for Dask's keys."""
+        """Return the call that makes it, for Dask's keys."""
         return "Fill", self.limit
 
     def combine(self, a: State, b: State) -> State:
@@ -108,11 +109,11 @@ class WeightedMean(MonoidRow):
     ignore_na: bool = False
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle as the call that makes it: tasks stay small and `is` holds."""
+        """Pickle as the call that makes it, so that tasks stay small and `is` holds."""
         return weighted_mean, (self.alpha, self.adjust, self.ignore_na)
 
     def __dask_tokenize__(self) -> Any:
-        """Name the call that makes it, for Dask's keys."""
+        """Return the call that makes it, for Dask's keys."""
         return "WeightedMean", self.alpha, self.adjust, self.ignore_na
 
     def combine(self, a: State, b: State) -> State:
@@ -131,22 +132,22 @@ class WeightedMean(MonoidRow):
 
     def _combine_recursive(self, a: State, b: State) -> State:
         before = np.maximum(a[4] * b[3], LEAST)
-        share = before / (before + self.alpha)
-        rest = b[1] * (share * a[2] + (1 - share) * b[0]) + b[2]
-        both = a[0], np.maximum(a[1] * (share * b[1]), LEAST), rest, a[3], b[4]
+        weight = before / (before + self.alpha)
+        offset = b[1] * (weight * a[2] + (1 - weight) * b[0]) + b[2]
+        both = a[0], np.maximum(a[1] * (weight * b[1]), LEAST), offset, a[3], b[4]
         first = *b[:3], a[3] * b[3], b[4]
         last = *a[:4], before
         return _join(a[1] == 0, b[1] == 0, first, last, both)
 
     def means(self, state: State) -> Array:
-        """Return the means behind states, NaN where there are no elements."""
+        """Return the means after states, NaN where there are no elements."""
         value = state[0] if self.adjust else state[1] * state[0] + state[2]
         return choose(state[1] > 0, value, np.nan)
 
 
 @lru_cache
 def weighted_mean(alpha: float, adjust: bool, ignore_na: bool) -> WeightedMean:
-    """Return the monoid of such means: as of the public function `ewm_mean`."""
+    """Return the monoid of exponentially weighted means, with arguments of `ewm_mean`."""
     names = "mean weight decay gap" if adjust else "first shared rest lead weight"
     fields = tuple(
         Field(name, "real", one if name in ("decay", "gap", "lead") else zero, np.add)
@@ -168,6 +169,6 @@ def weighted_mean(alpha: float, adjust: bool, ignore_na: bool) -> WeightedMean:
 
 
 def _join(is_first: Any, is_last: Any, first: State, last: State, both: State) -> State:
-    """Return what two states make, by whether there is nothing before, or nothing behind."""
+    """Return the combined state: `first` or `last` where the other is empty, else `both`."""
     fields = zip(first, last, both, strict=True)
     return tuple(choose(is_first, x, choose(is_last, y, z)) for x, y, z in fields)

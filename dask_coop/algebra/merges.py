@@ -1,4 +1,4 @@
-"""How two states combine whose fields depend on one another, and the identities of extrema."""
+"""Combine states whose fields depend on one another; also the identities of extrema."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 
 State = tuple[Any, ...]
 
-#: What loads the module of a library whose own functions are not exact, by its name: CuPy's take
-#: subnormal float32 for zero. It has `extremum`, `arithmetic` and `cast`, as they are here, and
-#: `comparable`, which returns two arrays that compare as two others do.
+#: The loader of a module, by the name of a library whose own functions are not exact: CuPy's
+#: flush subnormal float32 to zero. The module has `extremum`, `arithmetic` and `cast`, as here, and
+#: `comparable`, which returns two arrays that compare exactly as its arguments should.
 EXACT: dict[str, Callable[[], Any]] = {}
 
 
 def extremum(ufunc: np.ufunc, a: Any, b: Any) -> Any:
-    """Return the extrema that a ufunc finds of two arrays, exactly."""
+    """Return the elementwise extrema of two arrays by a ufunc, exactly."""
     exact = _exact(a, b)
     return ufunc(a, b) if exact is None else exact.extremum(ufunc, a, b)
 
 
 def arithmetic(ufunc: np.ufunc, a: Any, b: Any) -> Any:
-    """Return the sum, difference or product of two arrays, exactly rounded."""
+    """Return the sum, difference or product of two arrays, correctly rounded."""
     exact = _exact(a, b)
     return ufunc(a, b) if exact is None else exact.arithmetic(ufunc, a, b)
 
@@ -33,18 +33,18 @@ def equals(a: Any, b: Any) -> Any:
     if exact is None:
         return a == b
     first, second = exact.comparable(a, b)
-    # What NaN is compared by is a number.
+    # `comparable` turns NaN into numbers.
     return (first == second) & (a == a)
 
 
 def cast(x: Any, dtype: np.dtype[Any]) -> Any:
-    """Return an array, or a scalar, as one of a dtype, exactly rounded."""
+    """Return an array or scalar as one of `dtype`, correctly rounded."""
     exact = _exact(x, x)
     return x.astype(dtype, copy=False) if exact is None else exact.cast(x, dtype)
 
 
 def _exact(a: Any, b: Any) -> Any:
-    """Return the module for two arrays, one of which may be NumPy's beside another library's."""
+    """Return the exact module for two arrays, at least one of the library; None for NumPy."""
     of = type(b if isinstance(a, np.ndarray | np.generic) else a)
     load = EXACT.get(of.__module__.partition(".")[0])
     return None if load is None else load()
@@ -55,7 +55,7 @@ def merge_variances(a: State, b: State) -> State:
     a_count, a_mean, a_m2 = a
     b_count, b_mean, b_m2 = b
     count = a_count + b_count
-    # The mean of no element is stored as 0; the weight keeps it out of the result.
+    # The mean of no element is stored as 0, with weight 0.
     some = np.maximum(count, 1)
     delta = b_mean - a_mean
     scaled = delta * (a_count * (b_count / some))
@@ -68,23 +68,23 @@ def merge_variances(a: State, b: State) -> State:
 
 
 def merge_deviations(a: State, b: State) -> State:
-    """Combine as `merge_variances` does, with a fourth field: what each mean is short of.
+    """Combine as `merge_variances` does, with a fourth field: the rounding error of each mean.
 
-    Means that are far from zero are rounded by as much as small deviations are apart.
+    A mean far from zero has rounding errors as large as small deviations.
     """
     a_count, a_mean, a_m2, a_short = a
     b_count, b_mean, b_m2, b_short = b
     count = a_count + b_count
-    share = b_count / np.maximum(count, 1)
+    weight = b_count / np.maximum(count, 1)
     delta = (b_mean - a_mean) + (b_short - a_short)
-    step = a_short + delta * share
+    step = a_short + delta * weight
     mean = a_mean + step
     short = -excess(a_mean, step, mean)
     none, no_more = a_count == 0, b_count == 0
     return (
         count,
         choose(none, b_mean, choose(no_more, a_mean, mean)),
-        a_m2 + b_m2 + delta * (delta * (a_count * share)),
+        a_m2 + b_m2 + delta * (delta * (a_count * weight)),
         choose(none, b_short, choose(no_more, a_short, short)),
     )
 
@@ -94,7 +94,7 @@ def _dot(a: Any, b: Any) -> Any:
 
 
 def merge_moments(a: State, b: State) -> State:
-    """Combine all that `describe` tells."""
+    """Combine states of `MOMENTS`, which `describe` uses."""
     a_count, a_nans, a_low, a_high, a_total, a_mean, a_m2 = a
     b_count, b_nans, b_low, b_high, b_total, b_mean, b_m2 = b
     count, mean, m2 = merge_variances((a_count, a_mean, a_m2), (b_count, b_mean, b_m2))
@@ -110,7 +110,7 @@ def merge_moments(a: State, b: State) -> State:
 
 
 def excess(a: Any, b: Any, total: Any) -> Any:
-    """Return how much the rounded `total` of `a` and `b` is above their exact sum.
+    """Return by how much the rounded `total` of `a` and `b` exceeds their exact sum.
 
     The difference is a float64, too: D. E. Knuth, "The Art of Computer Programming", volume 2,
     theorem 4.2.2 B.
@@ -120,9 +120,9 @@ def excess(a: Any, b: Any, total: Any) -> Any:
 
 
 def merge_sums(a: State, b: State) -> State:
-    """Add totals, what they have too much, and counts.
+    """Add totals, their excesses over the exact sums, and counts.
 
-    Where a total is not finite its excess is NaN.
+    The excess of a total that is not finite is NaN.
     """
     (a_total, a_excess, *a_counts), (b_total, b_excess, *b_counts) = a, b
     total = a_total + b_total
@@ -130,8 +130,25 @@ def merge_sums(a: State, b: State) -> State:
     return (total, a_excess + b_excess + excess(a_total, b_total, total), *counts)
 
 
+def settle(state: State) -> State:
+    """Return a state with its total, rounded once, in the place of total and excess.
+
+    Both are float64, so that together they are good to some 100 bits.
+    """
+    total, excess, *counts = state
+    with np.errstate(all="ignore"):
+        exact = total - excess
+        if exact.dtype.kind != "c":
+            # Infinite or NaN is the total where it is either, and its excess says nothing.
+            return (choose(np.isfinite(exact), exact, total), *counts)
+        settled = np.empty_like(exact)
+        settled.real = choose(np.isfinite(exact.real), exact.real, total.real)
+        settled.imag = choose(np.isfinite(exact.imag), exact.imag, total.imag)
+        return (settled[()], *counts)
+
+
 def merge_extrema(before: np.ufunc, a: State, b: State) -> State:
-    """Keep the better value, NaN before any other, and of equals the one that comes first."""
+    """Keep the better value, NaN before any other; of equal values, the first."""
     (a_value, a_index), (b_value, b_index) = a, b
     a_nan, b_nan = a_value != a_value, b_value != b_value
     exact = _exact(a_value, b_value)
@@ -143,21 +160,21 @@ def merge_extrema(before: np.ufunc, a: State, b: State) -> State:
 
 
 def merge_first(a: State, b: State) -> State:
-    """Keep the element that comes first, by its index, which is the largest for no element."""
+    """Keep the element with the least index; no element has the largest index."""
     (a_value, a_index), (b_value, b_index) = a, b
     take = b_index < a_index
     return choose(take, b_value, a_value), choose(take, b_index, a_index)
 
 
 def merge_last(nothing: int, a: State, b: State) -> State:
-    """Keep the element that comes last, by its index; that of no element is `nothing`."""
+    """Keep the element with the largest index; no element has the index `nothing`."""
     (a_value, a_index), (b_value, b_index) = a, b
     take = (b_index != nothing) & ((a_index == nothing) | (b_index > a_index))
     return choose(take, b_value, a_value), choose(take, b_index, a_index)
 
 
 def merge_counts(a: State, b: State) -> State:
-    """Add two tables; one of integers may be longer than the other."""
+    """Add two tables; a table of integers may be longer than the other."""
     (long,), (short,) = a, b
     if np.ndim(long) != 1 or np.shape(long) == np.shape(short):
         return (np.add(long, short),)
@@ -186,11 +203,11 @@ def highest(dtype: np.dtype[Any]) -> Any:
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
-    """Return the lowest value of `dtype`, but for NaT."""
+    """Return the lowest value of `dtype`, except NaT."""
     if dtype.kind == "b":
         return np.False_
     if dtype.kind in "mM":
-        # The lowest number stands for NaT.
+        # The lowest integer is NaT.
         return np.int64(np.iinfo("i8").min + 1).view(dtype)
     if dtype.kind == "c":
         return dtype.type(complex(-np.inf, -np.inf))

@@ -1,4 +1,4 @@
-"""The monoids: what a partial state is, how two states combine, and what a result is made of.
+"""The monoids: the fields of a state, how two states combine, and the dtype of results.
 
 Every operation is a monoid over partial states.  A chunk is *lifted* to a state, states are
 *combined* (associative, with an identity), and the last one is *finalized*::
@@ -8,10 +8,10 @@ Every operation is a monoid over partial states.  A chunk is *lifted* to a state
     chunk --lift--> state -+
 
 A state is a tuple with one NumPy scalar or array per field; arrays have the chunk's shape without
-its reduced axes.  ``combine`` is written with NumPy's ufuncs, which CuPy arrays answer too, so that
-one definition serves the NumPy chunks, the CUDA chunks and the cross-chunk step.  How a chunk is
-lifted is the business of ``dask_coop.chunks``; the CUDA functor of a monoid is the struct of
-kernels/monoids.cuh that ``MonoidRow.functor`` names.
+its reduced axes.  ``combine`` uses NumPy's ufuncs, which work on CuPy arrays too, so that one
+definition serves NumPy chunks, CuPy chunks and the cross-chunk step.  ``dask_coop.chunks`` lifts
+chunks. The CUDA functor of a monoid is the struct of kernels/monoids.cuh that
+``MonoidRow.functor`` names.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from dask_coop.algebra.merges import (
 
 State = tuple[Any, ...]
 
-#: Returns the dtype of results over elements of a dtype.
+#: Returns the dtype of results for elements of a dtype.
 Output = Callable[[np.dtype[Any]], np.dtype[Any]]
 
-#: What a field is, and so its dtype: a count, a truth, an index along the reduced axes, the
-#: exponent or a digit of a reproducible sum, an element, an accumulator of elements, what such a
-#: sum is above the exact one, a float64 (or complex128), a real float64.
+#: The role of a field, which sets its dtype: a count, a truth value, an index along the reduced
+#: axes, the exponent or a digit of a reproducible sum, an element, an accumulator of elements, its
+#: excess over the exact sum, a float64 (or complex128), a real float64.
 Role = Literal[
     "count", "truth", "index", "digit", "element", "accumulator", "excess", "float", "real"
 ]
@@ -57,8 +57,8 @@ NO_INDEX = np.iinfo("i8").max
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype in which elements of `dtype` are summed.
 
-    Floats accumulate in float64 and round once, integers in 64 bits, where they wrap as NumPy's,
-    and durations as they are.
+    Floats are summed in float64 and rounded once. Integers are summed in 64 bits and wrap as
+    NumPy's. Durations keep their dtype.
     """
     if dtype.kind == "m":
         return dtype
@@ -66,7 +66,7 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the float64 or complex128 that elements of `dtype` become."""
+    """Return float64, or complex128 for complex elements."""
     return np.dtype("c16" if dtype.kind == "c" else "f8")
 
 
@@ -84,7 +84,7 @@ def mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def size_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of sizes, or of squares of sizes, of elements of `dtype`."""
+    """Return the dtype of absolute values, or their squares, of elements of `dtype`."""
     return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else mean_dtype(dtype)
 
 
@@ -127,7 +127,7 @@ def _nan(dtype: np.dtype[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a state: its name, its dtype or the origin of it, its identity and its ufunc."""
+    """A field of a state: its name, its role or dtype, its identity and its ufunc."""
 
     name: str
     role: Role | np.dtype[Any]
@@ -135,8 +135,8 @@ class Field:
     ufunc: np.ufunc
 
     def dtype(self, element: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of this field over elements of dtype `element`."""
-        # Asked first: NumPy finds that its float64 equals "float".
+        """Return the dtype of this field for elements of dtype `element`."""
+        # First, because NumPy's float64 equals the string "float".
         if isinstance(self.role, np.dtype):
             return self.role
         match self.role:
@@ -165,45 +165,44 @@ class MonoidRow:
     fields : tuple of Field
         The fields of a state, in the order in which the CUDA struct declares them.
     kinds : str
-        The ``dtype.kind`` letters of the elements it takes.
+        The ``dtype.kind`` letters of supported elements.
     functor : str
         The struct template of kernels/monoids.cuh that lifts and combines on the GPU.
     merge : callable, optional
         Combines two states whose fields depend on one another; without it each field combines by
         its own ufunc.
     lift : callable, optional
-        Makes a state of every element of an array, where a user's monoid says how.
+        Returns the state of every element of an array, for a user's monoid.
     finalize : callable, optional
-        Makes the results of a scan of states, or of the last state of a reduction; without it they
-        are the first field.
+        Returns the results of a scan's states, or of the last state of a reduction; without it
+        results are the first field.
     cuda : tuple of str, optional
-        The C++ of a user's monoid: what lift and combine return, made a struct by
-        dask_coop.cuda.programs.
+        C++ expressions of a user's monoid, for lift and combine; dask_coop.cuda.programs makes a
+        struct of them.
     commutative : bool
         Whether states may be combined in any order.
     arguments : tuple of str
-        What the functor takes besides the type of the elements, in C++.
+        The functor's template arguments after the type of the elements, in C++.
     output : callable
-        Returns the dtype of results over elements of a dtype, where the caller asks for no other;
-        by default the elements'.
+        Returns the default dtype of results for elements of a dtype; by default the same dtype.
     neutral : callable, optional
-        Returns an element of a dtype that changes no state, by which masked ones are replaced. A
-        row of one field has the identity of that; others that give none get the mask itself.
+        Returns an element that changes no state, which replaces masked elements. Without it, a row
+        of one field uses the field's identity, and other rows receive the mask itself.
     options : tuple of str
-        The options of `Operation` for which it is compiled: those that public functions ask for.
+        The options of `Operation` for which it is compiled: those that public functions use.
     fills_masked : bool
-        Whether every line has a result, as of NumPy's argmin: masked elements are filled, and take
-        part, where otherwise they are left out.
+        Whether masked elements are filled and take part, as in NumPy's argmin, so that every line
+        has a result; otherwise they are left out.
     compensated : MonoidRow, optional
-        The row that adds up the same and keeps what additions in float64 round off.
+        The row of the same sum that keeps rounding errors of float64.
     reproducible : tuple of MonoidRow
-        The rows that add up the same to the same bits in any order: of each kind of elements one.
+        The rows of the same sum with the same bits in any order, one for each kind of elements.
     costly : bool
-        Whether to combine two states takes a GPU much longer than to read an element.
+        Whether a GPU takes much longer to combine two states than to read an element.
 
     Notes
     -----
-    Rows are equal if they combine the same: what follows `commutative` is for those who use them.
+    Rows are equal if they combine in the same way: fields after `arguments` do not matter.
     """
 
     name: str
@@ -224,13 +223,13 @@ class MonoidRow:
     reproducible: tuple[MonoidRow, ...] = field(default=(), compare=False, repr=False)
     costly: bool = field(default=False, compare=False, repr=False)
 
-    # What is made of all fields would take a good part of the time of a small chunk.
+    # A hash of all fields would take a good part of a small chunk's time.
     def __hash__(self) -> int:
-        """Return the same for rows that are equal."""
+        """Return the hash of the name; equal rows have equal names."""
         return hash(self.name)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether two rows combine the same."""
+        """Return whether two rows combine in the same way."""
         if self is other:
             return True
         if type(other) is not type(self) or other.name != self.name:
@@ -241,12 +240,12 @@ class MonoidRow:
         return [getattr(self, f.name) for f in fields(self) if f.compare]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle a row of the table as a reference to it: tasks stay small and `is` holds."""
+        """Pickle a row of the table as its name, so that tasks stay small and `is` holds."""
         row = self.name.upper()
         return row if globals().get(row) is self else super().__reduce_ex__(protocol)
 
     def __dask_tokenize__(self) -> Any:
-        """Name a row of the table, for Dask's keys; of others all by which rows are equal."""
+        """Return the name of a row of the table, or all compared fields of other rows."""
         row = self.name.upper()
         if globals().get(row) is self:
             return "Monoid", row
@@ -263,7 +262,7 @@ class MonoidRow:
             )
 
     def combine_all(self, states: Sequence[State]) -> State:
-        """Combine states, first to last; large ones in the memory of the first result."""
+        """Combine states, first to last; large ones in place, in the first result."""
         by_fields = type(self).combine is MonoidRow.combine and self.merge in (None, merge_counts)
         if len(states) < 3 or not by_fields:
             return reduce(self.combine, states)
@@ -283,36 +282,36 @@ class MonoidRow:
 
     @property
     def positional(self) -> bool:
-        """Whether a state tells where along the reduced axes something is."""
+        """Whether a state has an index along the reduced axes."""
         return self._has("index")
 
     @property
     def entries(self) -> int | None:
-        """How many entries a line has in a state, at most, along a last axis of its fields.
+        """The most entries of a line in a state, along a last axis of its fields.
 
-        None stands for fields without such an axis.
+        None means that fields have no such axis.
         """
         return None
 
     @property
     def has_excess(self) -> bool:
-        """Whether a state is a total and what that has too much, of `algebra/compensated.py`."""
+        """Whether a state is a total and its excess, which `merges.settle` subtracts."""
         return self._has("excess")
 
     @property
     def has_digits(self) -> bool:
-        """Whether a state is digits of fixed weights, of `algebra/reproducible.py`."""
+        """Whether a state has digits of fixed weights, of `algebra/reproducible.py`."""
         return self._has("digit")
 
     def _has(self, role: Role) -> bool:
         return any(isinstance(f.role, str) and f.role == role for f in self.fields)
 
     def identity(self, element: np.dtype[Any]) -> State:
-        """Return the neutral state over elements of dtype `element`, as NumPy scalars."""
+        """Return the neutral state for elements of dtype `element`, as NumPy scalars."""
         return tuple(f.identity(f.dtype(element)) for f in self.fields)
 
     def dtypes(self, element: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
-        """Return the dtypes of the fields over elements of dtype `element`."""
+        """Return the dtypes of the fields for elements of dtype `element`."""
         return tuple(f.dtype(element) for f in self.fields)
 
 
@@ -325,7 +324,7 @@ _M2 = Field("m2", "real", zero, np.add)
 _INDEX = Field("index", "index", _no_index, np.minimum)
 _LOWEST, _HIGHEST = partial(merge_extrema, np.less), partial(merge_extrema, np.greater)
 
-# Other ways of summing, which the rows of sums below name.
+# Compensated and reproducible sums, which the rows of sums below refer to.
 _SUMS = (_TOTAL, Field("excess", "excess", zero, np.add))
 COMPENSATED_SUM = MonoidRow(
     "compensated_sum",
@@ -385,7 +384,7 @@ REPRODUCIBLE_COMPLEX_MEAN = replace(
     kinds="c",
     merge=partial(digits.merge, 2),
 )
-#: Tables of sums: those of `REPRODUCIBLE_SUM`, over an exponent that is one for many entries.
+#: Tables of sums of `REPRODUCIBLE_SUM`, with one exponent for many entries.
 REPRODUCIBLE_COUNTS = MonoidRow(
     "reproducible_counts", _REAL, "f", "ReproducibleSum", digits.merge_tables
 )
@@ -414,7 +413,7 @@ PROD = MonoidRow(
 MIN = MonoidRow("min", (_LOW,), "biuf", "Min")
 MAX = MonoidRow("max", (_HIGH,), "biuf", "Max")
 MINMAX = MonoidRow("minmax", (_LOW, _HIGH), "biuf", "MinMax", options=("skipna",))
-# NaN is neutral to these two, so it is what is left where there is nothing else.
+# NaN is neutral to these two, so the result is NaN where all elements are.
 NANMIN = MonoidRow("nanmin", (Field("min", "element", _nan, np.fmin),), "f", "NanMin")
 NANMAX = MonoidRow("nanmax", (Field("max", "element", _nan, np.fmax),), "f", "NanMax")
 ARGMIN = MonoidRow(
@@ -428,15 +427,15 @@ ARGMIN = MonoidRow(
     fills_masked=True,
 )
 ARGMAX = replace(ARGMIN, name="argmax", fields=(_HIGH, _INDEX), functor="ArgMax", merge=_HIGHEST)
-# NumPy keeps the first NaN of several, which differ: an index, if only the chunk's, tells which.
+# NumPy keeps the first of several different complex NaN; the index within the chunk tells which.
 FIRST_MIN = MonoidRow("first_min", (_LOW, _INDEX), "c", "ArgMin", _LOWEST, neutral=highest)
 FIRST_MAX = MonoidRow("first_max", (_HIGH, _INDEX), "c", "ArgMax", _HIGHEST, neutral=lowest)
 ANY = MonoidRow("any", (Field("any", "truth", zero, np.logical_or),), "biufc", "Any", output=_truth)
 ALL = MonoidRow("all", (Field("all", "truth", one, np.logical_and),), "biufc", "All", output=_truth)
 COUNT_NONZERO = MonoidRow("count_nonzero", (_COUNT,), "biufc", "CountNonzero", output=_integer)
-#: How many elements there are.
+#: The number of elements.
 COUNT = MonoidRow("count", (_COUNT,), "biufc", "Count", output=_integer, options=("skipna",))
-# What tells the order is the index, so that chunks of several axes combine in any.
+# The index gives the order, so chunks of several axes combine in any order.
 FIRST = MonoidRow(
     "first",
     (Field("value", "element", zero, np.minimum), _INDEX),
@@ -484,13 +483,13 @@ COUNTS = MonoidRow(
     output=sum_dtype,
     reproducible=(REPRODUCIBLE_COUNTS,),
 )
-#: What is known of dates and durations, which only NumPy has.
+#: The fields for dates and durations, which only NumPy chunks have.
 _TICKS = {name: zero for name in ("count", "nats", "min", "max", "high", "low")}
 _TICKS |= {"min": highest, "max": lowest}
 _WORDS = tuple(Field(name, np.dtype("i8"), of, np.add) for name, of in _TICKS.items())
 TICKS = MonoidRow("ticks", (*_WORDS, _M2), "", "", ticks.merge)
 
-#: The rows by which chunks of numbers are reduced, by either chunk backend.
+#: The rows that reduce chunks of numbers, on both backends.
 MONOIDS = (
     SUM,
     SQUARES,
@@ -518,5 +517,5 @@ MONOIDS = (
     REPRODUCIBLE_COMPLEX_MEAN,
     LOGADDEXP,
 )
-#: Those by which only groups of elements are reduced.
+#: The rows that only reduce groups of elements.
 OF_GROUPS = (COUNT, FIRST, LAST)

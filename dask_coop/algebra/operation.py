@@ -1,4 +1,4 @@
-"""Operations: monoids bound to dtypes, the frozen values that every task of a call carries."""
+"""Operations: monoids bound to dtypes, frozen values that every task of a call carries."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Operation:
     ----------
     monoid : MonoidRow
     element : numpy.dtype
-        What a chunk's elements are converted to before they are lifted.
+        The dtype to which a chunk's elements are converted before they are lifted.
     output : numpy.dtype
         The dtype of the result.
     skipna : bool
         Whether elements that are NaN are left out.
     masked : bool
-        Whether elements lie beside what tells whether they count.
+        Whether a mask accompanies the elements.
     """
 
     monoid: MonoidRow
@@ -56,25 +56,25 @@ class Operation:
 
     @property
     def state_bytes(self) -> int:
-        """The bytes of a state of one line, or of one entry of it."""
+        """The bytes of the state of one line, or of one entry of it."""
         return sum(dtype.itemsize for dtype in self.monoid.dtypes(self.element))
 
     @property
     def neutral(self) -> Any:
-        """An element that changes no state, or None where there may be none."""
+        """An element that changes no state, or None if there may be none."""
         if self.skipna:
             return self.element.type(np.nan)
         if self.monoid.neutral is not None:
             return self.monoid.neutral(self.element)
-        first, *rest = self.monoid.fields
-        return None if rest else first.identity(self.element)
+        first, *others = self.monoid.fields
+        return None if others else first.identity(self.element)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Name rows and dtypes, where names say all: each task of a call is sent with it."""
+        """Pickle rows and dtypes by name where possible, because every task has a copy."""
         row = self.monoid.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
         monoid = row if isinstance(row, str) else self.monoid
         element, output = map(named, (self.element, self.output))
-        # Every task has it, so that it takes few bytes: flags that are not set are left out.
+        # Leave out flags that are not set, to save bytes in every task.
         flags: tuple[Any, ...] = (self.skipna, self.masked, self.strategy)
         if self.strategy == AUTO:
             flags = flags[: 2 if self.masked else self.skipna]
@@ -87,12 +87,12 @@ class Operation:
     def shift(self, state: State, lengths: tuple[int, ...], origin: Origin) -> State:
         """Turn indices within a chunk of `lengths` along the reduced axes into the array's.
 
-        `origin` has, for each of these axes, where the chunk begins and how long the array is.
+        `origin` has the start of the chunk and the length of the array along each of these axes.
         """
         value, index, *count = state
         if 0 in lengths:
             return state
-        # Moved, the index of no element would wrap around, and come before all others.
+        # Keep NO_INDEX: shifted, it would wrap around and precede all others.
         with np.errstate(over="ignore"):
             shifted = _shift(index, lengths, origin)
         return value, choose(index == NO_INDEX, index, shifted), *count
@@ -106,9 +106,9 @@ class _ByStrategy(Operation):
 
 
 def named(dtype: np.dtype[Any]) -> Any:
-    """Return what `numpy.dtype` makes a dtype of: a short word if it has one, the same each time.
+    """Return the shortest argument of `numpy.dtype` for a dtype: an interned string if possible.
 
-    Pickles hold a word once.
+    Pickles hold the same string object once.
     """
     word = dtype.str
     if np.dtype(word) != dtype:
@@ -119,14 +119,14 @@ def named(dtype: np.dtype[Any]) -> Any:
 class _OfAnother:
     """An operation of another version of the library, which raises where it is used.
 
-    A worker that raises when it reads a task ends, and nobody is told why.
+    A worker that raises while it reads a task would end without telling anybody why.
     """
 
-    def __init__(self, *given: Any) -> None:
-        self._given = given
+    def __init__(self, *arguments: Any) -> None:
+        self._given = arguments
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what it is where the version is the right one."""
+        """Return the operation's own pickle, for a process with the right version."""
         return _unpickled, self._given
 
     def __getattr__(self, name: str) -> Any:
@@ -139,13 +139,13 @@ class _OfAnother:
 
 
 def _release() -> str:
-    # The package's face is above, and is imported before what it is made of.
+    # The package is imported before its modules, so this needs no import.
     return str(sys.modules["dask_coop"].__version__)
 
 
 def _place() -> str:
-    """Return the worker of a cluster whose task calls, or the host."""
-    # Only a process that has workers has imported this.
+    """Return the worker whose task is calling, or the host."""
+    # Without this module the process has no workers.
     if (worker := sys.modules.get("distributed.worker")) is not None:
         with suppress(ValueError):
             return f"worker {worker.get_worker().address}"
@@ -181,15 +181,15 @@ def bind(
 ) -> Operation:
     """Bind `monoid` to elements of dtype `element` and results of dtype `output`.
 
-    Where `output` is another kind of number than the row's, elements are converted to it first, as
+    If `output` is of another kind than the row's result, elements are converted to it first, as
     NumPy does for ``dtype=``; a mere change of width happens at the end, where it costs no
-    precision. With `skipna`, elements that are NaN are left out. `times` are the kinds of dates and
-    durations, "m" or "mM", that the caller takes besides.
+    precision. `skipna` leaves NaN out. `times` are kinds of dates and durations, "m" or "mM", that
+    the caller supports besides.
 
     Raises
     ------
     Refused
-        If the monoid does not take such elements; the message speaks of the function `caller`.
+        If the monoid does not support such elements; the message names the function `caller`.
     """
     element, output = element.newbyteorder("="), output.newbyteorder("=")
     for dtype in (element, output):
@@ -204,9 +204,10 @@ def bind(
 
 
 def compensated(op: Operation) -> Operation:
-    """Return the operation that sums or averages as `op` does, and keeps what is rounded off.
+    """Return the operation of the same sum or mean that keeps rounding errors.
 
-    What float64 alone holds well enough stays as it is: float32 that becomes float32, and integers.
+    Results that float64 alone holds well enough keep their operation: float32 results of float32
+    elements, and integers.
     """
     twin = op.monoid.compensated
     wide = op.output in (np.float64, np.complex128) and op.element.kind in "fc"
@@ -214,9 +215,9 @@ def compensated(op: Operation) -> Operation:
 
 
 def reproducible(op: Operation) -> Operation:
-    """Return the operation that sums or averages as `op` does, with digits of fixed weights.
+    """Return the operation of the same sum or mean with digits of fixed weights.
 
-    What sums integers stays as it is: these add to the same bits in any order.
+    Sums of integers keep their operation, because they have the same bits in any order.
     """
     if op.output.kind not in "fc":
         return op

@@ -1,7 +1,7 @@
-"""Quantiles by NumPy's rules: the ranks that they lie between, and the values in between.
+"""Quantiles by NumPy's rules: the ranks that they lie between, and the interpolation.
 
-A method has a *virtual index* among the n elements in their order, mostly no integer. The elements
-before and behind it are interpolated by its fraction, gamma; discrete methods take one element.
+A method has a *virtual index* among the n sorted elements, usually not an integer. Its fraction,
+gamma, interpolates between the elements before and after it; discrete methods take one element.
 R. J. Hyndman and Y. Fan, "Sample quantiles in statistical packages", The American Statistician
 50(4), 1996.
 """
@@ -40,14 +40,14 @@ METHODS = get_args(Method)
 
 
 class Ranks(NamedTuple):
-    """The ranks of what quantiles are made of, for some numbers of elements.
+    """The ranks that quantiles lie between, for some numbers of elements.
 
     Attributes
     ----------
     previous, next : numpy.ndarray
-        int64, of the shape of the numbers and then that of the quantiles.
+        int64; the shape is the numbers' followed by the quantiles'.
     gamma : numpy.ndarray or None
-        How far a quantile is from the previous to the next; None where it is the previous.
+        The position of a quantile from the previous (0) to the next (1); None if all are 0.
     """
 
     previous: Array
@@ -57,19 +57,18 @@ class Ranks(NamedTuple):
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Which quantiles are wanted.
+    """A choice of quantiles.
 
     Attributes
     ----------
     q : numpy.ndarray or None
-        Between 0 and 1, of two axes at most; None for the median as `numpy.median` has it, the mean
-        of the two in the middle.
+        Between 0 and 1, with at most two axes; None for `numpy.median`, the mean of the middle two.
     method : str
         One of `METHODS`.
     skipna : bool
-        Whether NaN and NaT are left out; where they are not, one of them is the result.
+        Whether NaN and NaT are left out; otherwise they are the result.
     weak : bool
-        Whether `q` was a Python number, which leaves the dtype of elements as it is.
+        Whether `q` was a Python number, which does not change the dtype of elements.
     """
 
     q: Any
@@ -98,26 +97,26 @@ class Quantiles:
         return np.dtype(np.asarray(self.interpolate(low, high, ranks.gamma)).dtype)
 
     def ranks(self, n: Any) -> Ranks:
-        """Return the ranks among `n` elements, int64 of any shape; of none they mean nothing."""
+        """Return the ranks among `n` elements, int64 of any shape; meaningless for n = 0."""
         n = np.asarray(n, "i8")
         if self.q is None:
             return Ranks(np.maximum(n - 1, 0) // 2, n // 2, None)
         index = _VIRTUAL[self.method](_Sample(n.reshape(n.shape + (1,) * self.q.ndim), self.q))
         last = np.maximum(n, 1).reshape(n.shape + (1,) * self.q.ndim) - 1
         if index.dtype.kind in "iu" and self.method in _TAKEN:
-            at = np.clip(index, 0, last).astype("i8")
-            return Ranks(at, at, None)
+            rank = np.clip(index, 0, last).astype("i8")
+            return Ranks(rank, rank, None)
         previous = np.floor(index)
-        # As NumPy numbers them, with -1 for the last.
+        # NumPy uses -1 for the last.
         previous = np.where(index >= last, -1, np.where(index < 0, 0, previous)).astype("i8")
         following = np.where(index >= last, -1, np.where(index < 0, 0, previous + 1))
         gamma = _GAMMA.get(self.method, _fraction)(index - previous, index)
         gamma = np.asarray(gamma, index.dtype)
-        at, behind = (np.where(i < 0, last, i) for i in (previous, following))
-        return Ranks(at, behind, gamma)
+        previous, following = (np.where(i < 0, last, i) for i in (previous, following))
+        return Ranks(previous, following, gamma)
 
     def interpolate(self, low: Any, high: Any, gamma: Any) -> Any:
-        """Return what is between elements of the ranks before and behind, as NumPy does.
+        """Return quantiles between the elements before and after them, as NumPy does.
 
         `gamma` has the shape of both, or broadcasts to it.
         """
@@ -126,16 +125,16 @@ class Quantiles:
         if gamma is None:
             return low
         gamma = gamma.astype("f8") if self.weak else gamma
-        rest, is_late, distance = 1 - gamma, gamma >= 0.5, arithmetic(np.subtract, high, low)
+        complement, is_late, distance = 1 - gamma, gamma >= 0.5, arithmetic(np.subtract, high, low)
         if self.weak and low.dtype.kind == "f":
-            # So are Python numbers rounded that do not change the dtype of an array.
-            gamma, rest = gamma.astype(low.dtype), rest.astype(low.dtype)
-        before = arithmetic(np.subtract, high, arithmetic(np.multiply, distance, rest))
+            # Python numbers are rounded to the dtype of the array.
+            gamma, complement = gamma.astype(low.dtype), complement.astype(low.dtype)
+        before = arithmetic(np.subtract, high, arithmetic(np.multiply, distance, complement))
         behind = arithmetic(np.add, low, arithmetic(np.multiply, distance, gamma))
         return np.where(is_late, before, behind)
 
     def end(self, low: Any, high: Any, gamma: Any, size: int) -> Any:
-        """Return the quantiles of `size` elements; of none, `low`, which is NaN."""
+        """Return the quantiles of `size` elements; if there are none, `low`, which is NaN."""
         if not size:
             if self.skipna:
                 warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
@@ -145,16 +144,16 @@ class Quantiles:
 
 
 def _middle(low: Any, high: Any) -> Any:
-    """Return the mean of each two elements, as that of `numpy.mean`; of two that are equal, one."""
+    """Return the mean of each two elements as `numpy.mean` does; of two equal ones, the first."""
     if low.dtype.kind == "M":
-        # NumPy adds no dates, but durations to them.
+        # NumPy cannot add dates, but it adds durations to them.
         return low + _middle(high - high, high - low)
     if low.dtype == np.float32:
         half = np.full_like(low, 0.5)
         mean = arithmetic(np.multiply, arithmetic(np.add, low, high), half)
     else:
         mean = np.mean(np.stack([low, high]), axis=0)
-    # The sum of an element and itself may be more than its dtype holds.
+    # The sum of equal elements may overflow.
     return np.where(equals(low, high), low, mean).astype(mean.dtype)
 
 
@@ -166,16 +165,16 @@ class _Sample:
     q: Array
 
     def times(self, n: Array) -> Array:
-        """Return n * q in the dtype of q, which that of a Python number would not change."""
+        """Return n * q in the dtype of q; a Python number for n would not change it."""
         return n.astype(self.q.dtype) * self.q if self.q.dtype.kind == "f" else n * self.q
 
     @cached_property
     def spread(self) -> Array:
-        """The virtual index that begins at the first element and ends at the last."""
+        """The virtual index that goes from the first element to the last."""
         return self.times(self.n - 1)
 
     def between(self, alpha: float, beta: float) -> Array:
-        """Return Hyndman and Fan's virtual index by its two parameters."""
+        """Return Hyndman and Fan's virtual index for two parameters."""
         return self.times(self.n) + (alpha + self.q * (1 - alpha - beta)) - 1
 
 
@@ -189,10 +188,10 @@ def _whole(index: Array) -> Array:
     return index.astype("i8")
 
 
-#: The methods that take an element where their virtual index is an integer.
+#: The methods that take one element if their virtual index is an integer.
 _TAKEN = {"inverted_cdf", "closest_observation", "linear", "lower", "higher", "nearest"}
 
-#: The virtual indexes of each method.
+#: The virtual index of each method.
 _VIRTUAL: dict[str, Callable[[_Sample], Array]] = {
     "inverted_cdf": lambda s: _discrete(s.times(s.n) - 1, lambda gamma, at: gamma == 0),
     "averaged_inverted_cdf": lambda s: s.times(s.n) - 1,
@@ -216,7 +215,7 @@ def _fraction(gamma: Array, index: Array) -> Array:
     return gamma
 
 
-#: What takes the place of the fraction of a virtual index.
+#: The replacement of the fraction, for some methods.
 _GAMMA: dict[str, Callable[[Array, Array], Array]] = {
     "averaged_inverted_cdf": lambda gamma, index: np.where(gamma == 0, 0.5, 1.0),
     "midpoint": lambda gamma, index: np.where(index % 1 == 0, 0.0, 0.5),

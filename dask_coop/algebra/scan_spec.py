@@ -1,4 +1,4 @@
-"""How the lines of an array are scanned: what public functions ask for and every task carries."""
+"""The options of a scan, which public functions set and every task carries."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dask_coop.algebra.monoids import Field, MonoidRow, State, zero
 
 @dataclass(frozen=True)
 class ScanSpec:
-    """A direction, and what the results include.
+    """The direction of a scan, and the elements that its results include.
 
     Attributes
     ----------
     axis : int
-        The axis that lines run along, not negative.
+        The axis of the lines, not negative.
     exclusive : bool
-        Whether a result leaves out its own element.
+        Whether a result excludes its own element.
     reverse : bool
-        Whether lines are scanned from their ends.
+        Whether lines are scanned from the end.
     initial : bool
-        Whether there is one more result, of nothing yet: the first that is made.
+        Whether the scan starts with one more result, of no element.
     """
 
     axis: int
@@ -33,12 +33,12 @@ class ScanSpec:
     initial: bool = False
 
     def part(self, first: bool) -> ScanSpec:
-        """Return how a chunk is scanned: only the first has the result of nothing yet."""
+        """Return the spec of a chunk; only the first chunk has the initial result."""
         return self if first or not self.initial else replace(self, initial=False)
 
 
 def segmented(monoid: MonoidRow) -> MonoidRow:
-    """Return the monoid of what is behind the last restart, and of whether there was one."""
+    """Return the monoid of states since the last restart, with a flag of restarts."""
     restarts = Field("restarts", "truth", zero, np.logical_or)
     merge = partial(_merge_segments, monoid)
     name, functor = f"segmented {monoid.name}", "Segmented"

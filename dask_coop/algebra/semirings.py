@@ -1,7 +1,7 @@
-"""The semirings of matrix products: what takes the place of plus and of times.
+"""The semirings of matrix products: their operations in place of plus and times.
 
-A row of the table names two ufuncs, which NumPy and CuPy arrays answer alike, so that one
-definition serves the NumPy chunks, the sums across chunks and the dtype rules::
+A row of the table names two ufuncs, which work alike on NumPy and CuPy arrays, so that one
+definition serves NumPy chunks, sums across chunks and the dtype rules::
 
     c[i, j] = plus over l of times(a[i, l], b[l, j])
 """
@@ -26,7 +26,7 @@ class Semiring:
     plus, times : numpy.ufunc
         Both take and return elements of the dtype that `dtype` gives.
     kinds : str
-        The kinds of dtype that it is defined for.
+        The kinds of supported dtypes.
     """
 
     name: str
@@ -35,23 +35,23 @@ class Semiring:
     kinds: str = "biuf"
 
     def dtype(self, *operands: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of products of operands of these, by NumPy's promotion.
+        """Return the dtype of products of operands of some dtypes, by NumPy's promotion.
 
         Raises
         ------
         Refused
-            If it is not defined for them.
+            If the semiring is not defined for that dtype.
         """
         dtype = np.result_type(*operands)
         if dtype.kind not in self.kinds:
             raise Refused(
-                f"{self.name} is not defined for dtype {dtype}, which a and b have together; "
+                f"{self.name} is not defined for dtype {dtype}, the common dtype of a and b; "
                 f"{remedy(dtype, self.kinds)}"
             )
         return np.dtype("?") if self.plus is np.logical_or else dtype
 
     def zero(self, dtype: np.dtype[Any]) -> Any:
-        """Return the neutral element of `plus`: the product of matrices without inner length."""
+        """Return the neutral element of `plus`: the product of matrices of inner length 0."""
         if self.plus in (np.add, np.logical_or):
             return dtype.type(0)
         greatest = self.plus is np.minimum

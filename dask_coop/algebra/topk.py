@@ -1,13 +1,13 @@
 """The monoid of the k best elements of a line: the largest, or with a negative k the smallest.
 
-A state has these along a last axis of its fields, or all elements where a line has no more: their
-values and, if asked for, their indices.  Of equal ones the first are kept, and stand in their
-order; so what is before what tells all, and states combine in the order of the elements only::
+A state has their values, and if needed their indices, along a last axis of its fields; or all
+elements if a line has no more than k.  Among equal elements the first are kept, in their order.
+Since only the order decides, states combine in the order of the elements only::
 
     5 1 5 | 3 5    k = 2    (5 5) (3 5)  --combine-->  (5 5)
     0 1 2   3 4             (0 2) (3 4)                (0 2)
 
-NaN counts as larger than any number, and so does NaT, as where NumPy sorts.
+NaN and NaT count as larger than any number, as in NumPy's sorts.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class TopK(MonoidRow):
     k: int = 1
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle as the call that makes it: tasks stay small and `is` holds."""
+        """Pickle as the call that makes it, so that tasks stay small and `is` holds."""
         return best, (self.k, self.positional)
 
     def __dask_tokenize__(self) -> Any:
-        """Name the call that makes it, for Dask's keys."""
+        """Return the call that makes it, for Dask's keys."""
         return "TopK", self.k, self.positional
 
     @property
     def entries(self) -> int:
-        """How many elements a line has in a state, at most."""
+        """The most elements of a line in a state."""
         return abs(self.k)
 
     def combine(self, a: State, b: State) -> State:
@@ -48,7 +48,7 @@ class TopK(MonoidRow):
         return self.combine_all([a, b])
 
     def combine_all(self, states: Sequence[State]) -> State:
-        """Combine states, first to last: select once from all."""
+        """Combine states, first to last, in one selection."""
         if len(states) == 1:
             return states[0]
         joined = tuple(np.concatenate(fields, -1) for fields in zip(*states, strict=True))
@@ -56,77 +56,77 @@ class TopK(MonoidRow):
             return joined
         if not self.positional and isinstance(joined[0], np.ndarray):
             return (best_values(joined[0], self.k),)
-        at = find_best(joined[0], self.k)
-        return tuple(np.take_along_axis(field, at, -1) for field in joined)
+        positions = find_best(joined[0], self.k)
+        return tuple(np.take_along_axis(field, positions, -1) for field in joined)
 
 
 @lru_cache
 def best(k: int, indices: bool) -> TopK:
-    """Return the monoid of the `k` best elements, and of their indices if asked for."""
+    """Return the monoid of the `k` best elements, with their indices if `indices`."""
     name = f"{'arg' if indices else ''}topk_{k}"
     fields = ARGMAX.fields if indices else ARGMAX.fields[:1]
     return TopK(name, fields, "biuf", "", commutative=False, k=k)
 
 
 def best_values(x: np.ndarray[Any, Any], k: int) -> Array:
-    """Return the best elements along the last axis, which has `k` or more, in any order."""
+    """Return the best elements along the last axis, of length `k` or more, in any order."""
     n = x.shape[-1]
-    part = np.partition(x, place(n, k), -1) if k else x
-    return part[..., n - k :] if k > 0 else part[..., : abs(k)]
+    partitioned = np.partition(x, place(n, k), -1) if k else x
+    return partitioned[..., n - k :] if k > 0 else partitioned[..., : abs(k)]
 
 
 def find_best(x: Array, k: int) -> Array:
-    """Return the positions of the best elements along the last axis, which has `k` or more.
+    """Return the positions of the best elements along the last axis, of length `k` or more.
 
-    Of equal ones these are the first, and in their order.
+    Among equal elements these are the first ones, in their order.
     """
     *kept, n = x.shape
     if not isinstance(x, np.ndarray):
-        # By arithmetic of another library's some floats might be zero.
+        # CuPy's arithmetic might flush subnormal floats to zero.
         return rank(x, k)[..., : abs(k)]
     if 0 in (k, x.size):
         return np.zeros((*kept, abs(k)), "i8")
-    at, lines = place(n, k), x.reshape(-1, n)
-    if len(lines) == 1 and (found := _find_without_ties(lines[0], k)) is not None:
-        return found.reshape(*kept, abs(k))
-    bounds = np.partition(lines, at, -1)[:, at : at + 1]
+    kth, lines = place(n, k), x.reshape(-1, n)
+    if len(lines) == 1 and (positions := _find_without_ties(lines[0], k)) is not None:
+        return positions.reshape(*kept, abs(k))
+    bounds = np.partition(lines, kth, -1)[:, kth : kth + 1]
     return find_beyond(lines, k, bounds).reshape(*kept, abs(k))
 
 
 def _find_without_ties(x: np.ndarray[Any, Any], k: int) -> Array | None:
-    """Do what `find_best` does for one line, or return None where any is equal to the k-th best."""
-    at = place(len(x), k)
-    order = np.argpartition(x, at)
-    if np.count_nonzero(x == x[order[at]]) != 1:
+    """Do what `find_best` does for one line; return None if the k-th best has an equal."""
+    kth = place(len(x), k)
+    order = np.argpartition(x, kth)
+    if np.count_nonzero(x == x[order[kth]]) != 1:
         return None
-    found = order[at:] if k > 0 else order[: at + 1]
-    # Half as wide ones are sorted in half the time.
-    return np.sort(found.astype("i4" if len(x) < 1 << 31 else "i8")).astype("i8")
+    positions = order[kth:] if k > 0 else order[: kth + 1]
+    # Integers of half the size sort in half the time.
+    return np.sort(positions.astype("i4" if len(x) < 1 << 31 else "i8")).astype("i8")
 
 
 def find_beyond(x: np.ndarray[Any, Any], k: int, bounds: Array) -> Array:
     """Return the positions of the best elements of lines, as `find_best` does.
 
-    At least `k` elements of each line are no worse than its bound, and best few more.
+    At least `k` elements of each line are as good as its bound, and ideally few more.
     """
     count, n = abs(k), x.shape[-1]
-    # NaN is as good as any number where the largest are wanted, and no number is as bad as NaN.
+    # NaN is the largest: always among the largest, and never as small as a bound.
     good = ~(x < bounds) if k > 0 else x <= bounds
     if (nan := bounds != bounds).any():
         good = np.where(nan, x != x if k > 0 else True, good)
-    found = np.flatnonzero(good)
-    if len(found) == count * len(x):
-        return found.reshape(-1, count) - n * np.arange(len(x))[:, np.newaxis]
-    keys = ordered_keys(x.reshape(-1)[found], k)
+    candidates = np.flatnonzero(good)
+    if len(candidates) == count * len(x):
+        return candidates.reshape(-1, count) - n * np.arange(len(x))[:, np.newaxis]
+    keys = ordered_keys(x.reshape(-1)[candidates], k)
     if len(x) == 1:
-        return found[_find_largest(keys[np.newaxis], count)]
-    line = found // n
+        return candidates[_find_largest(keys[np.newaxis], count)]
+    line = candidates // n
     counts = np.bincount(line, minlength=len(x))
-    at = np.arange(len(found)) - (np.cumsum(counts) - counts)[line]
-    # What fills lines up is no better than any and comes last.
+    column = np.arange(len(candidates)) - (np.cumsum(counts) - counts)[line]
+    # The fill value is the least key, and comes last.
     table = np.full((len(x), counts.max()), np.iinfo(keys.dtype).min, keys.dtype)
     positions = np.zeros(table.shape, "i8")
-    table[line, at], positions[line, at] = keys, found - n * line
+    table[line, column], positions[line, column] = keys, candidates - n * line
     return np.take_along_axis(positions, _find_largest(table, count), -1)
 
 
@@ -138,25 +138,25 @@ def _find_largest(keys: Array, k: int) -> Array:
     equal = keys == least
     room = k - np.count_nonzero(better, -1, keepdims=True)
     keep = better | (equal & (np.cumsum(equal, -1) <= room))
-    # Lines have k each.
+    # Every line keeps k.
     return np.nonzero(keep)[1].reshape(-1, k)
 
 
 def place(n: int, k: int) -> int:
-    """Return where the k-th best of `n` sorted elements is."""
+    """Return the position of the k-th best of `n` sorted elements."""
     return n - k if k > 0 else -k - 1
 
 
 def rank(x: Array, k: int) -> Array:
-    """Return the positions of all elements along the last axis from the best one on.
+    """Return the positions of all elements along the last axis, the best first.
 
-    Equal ones stay in their order.
+    Equal elements stay in their order.
     """
     if isinstance(x, np.ndarray):
         order = np.argsort(x, -1)
-        found = np.take_along_axis(x, order, -1)
-        # NaN are the last ones.
-        tie = (found[..., 1:] == found[..., :-1]) | (found[..., :-1] != found[..., :-1])
+        ranked = np.take_along_axis(x, order, -1)
+        # NaN come last.
+        tie = (ranked[..., 1:] == ranked[..., :-1]) | (ranked[..., :-1] != ranked[..., :-1])
         order = order if k < 0 else order[..., ::-1]
         if (lines := tie.any(-1)).any():
             order[lines] = _rank_stably(x[lines], k)
@@ -171,10 +171,10 @@ def _rank_stably(x: Array, k: int) -> Array:
 
 
 def ordered_keys(x: Array, k: int) -> Array:
-    """Return integers that compare as NumPy's elements do where it sorts; the best is the largest.
+    """Return integers in the order in which NumPy sorts elements; the best is the largest.
 
-    All bits of negative floats but the sign are flipped, as are all bits where the smallest are
-    the best ones.
+    All bits of negative floats but the sign are flipped; if the smallest are the best, all bits are
+    flipped besides.
     """
     keys = x.view("u1") if x.dtype.kind == "b" else x
     if x.dtype.kind in "mM":
@@ -186,7 +186,7 @@ def ordered_keys(x: Array, k: int) -> Array:
         keys = bits >> 8 * x.itemsize - 1
         keys &= most
         keys ^= bits
-        # Zeros are equal, and so are NaN.
+        # Both zeros get one key, and all NaN get another.
         keys += keys == -1
         nan = x != x
         if nan.any():

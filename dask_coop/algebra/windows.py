@@ -1,62 +1,59 @@
-"""Statistics of windows: what is kept of the elements of one, and what results are made of it.
+"""Statistics of windows: the state of a window, and the results of states.
 
-What is kept is a state: the number of elements that are not NaN, and their sum, or extremum, or
-mean and squared deviations. Nothing is ever taken out of it, so it knows nothing of other elements.
+A state has the number of elements that are not NaN, and their sum, or extremum, or mean and squared
+deviations. Elements are never subtracted from a state, so those outside the window cannot affect
+it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.merges import cast, extremum, merge_deviations
-from dask_coop.algebra.monoids import MEAN, MOMENTS, VAR, State
+from dask_coop.algebra.merges import cast, extremum, merge_deviations, settle
+from dask_coop.algebra.monoids import MOMENTS, VAR, State
 from dask_coop.algebra.operation import Operation, compensated
-
-Statistic = Literal["sum", "mean", "var", "std", "min", "max"]
-
-#: The rows by which whole chunks are reduced that lie within a window.
-_ROWS = {"sum": MEAN, "mean": MEAN, "var": VAR, "std": VAR, "min": MOMENTS, "max": MOMENTS}
+from dask_coop.algebra.statistics import STATISTICS, quotient
 
 
 @dataclass(frozen=True)
 class Window:
-    """What is wanted of the window that ends at each element of a line.
+    """The statistic of the window that ends at each element of a line.
 
     Attributes
     ----------
     statistic : str
-        One of `Statistic`.
+        The name of a row of `STATISTICS` that windows have.
     axis : int
-        The axis that lines run along, not negative.
+        The axis of the lines, not negative.
     length : int
-        The elements of a window, at most as many as results are made of a line.
+        The number of elements of a window, at most the number of results of a line.
     min_count : int
-        The least number of elements, other than NaN, that have a result; 1 or more.
+        The least number of elements, without NaN, for a result other than NaN; 1 or more.
     ddof : int
-        What is taken from the number of elements where squared deviations are divided by it.
+        The delta degrees of freedom: squared deviations are divided by the count minus `ddof`.
     """
 
-    statistic: Statistic
+    statistic: str
     axis: int
     length: int
     min_count: int
     ddof: int = 0
 
     def element(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return what elements of `dtype` are taken as, float32 or float64."""
+        """Return the dtype to which elements of `dtype` are converted: float32 or float64."""
         return np.dtype("f4" if dtype in (np.float16, np.float32) else "f8")
 
     def result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of results over elements of `dtype`."""
+        """Return the dtype of results for elements of `dtype`."""
         return dtype.newbyteorder("=") if dtype.kind == "f" else np.dtype("f8")
 
     def operation(self, dtype: np.dtype[Any]) -> Operation:
-        """Return what reduces chunks of `dtype` that lie within a window."""
-        row, element = _ROWS[self.statistic], dtype.newbyteorder("=")
+        """Return the operation that reduces chunks of `dtype` that lie within a window."""
+        row, element = STATISTICS[self.statistic].window, dtype.newbyteorder("=")
+        assert row is not None, self.statistic
         if row is MOMENTS:
             element = self.element(dtype)
             return Operation(row, element, element)
@@ -64,7 +61,7 @@ class Window:
         return compensated(op)
 
     def keep(self, op: Operation, state: State) -> State:
-        """Return what a window keeps of what the operation has made."""
+        """Return the state of a window from a state of the operation."""
         if op.monoid is MOMENTS:
             return state[0], state[2 if self.statistic == "min" else 3]
         if op.monoid is VAR:
@@ -73,7 +70,7 @@ class Window:
         return count, total
 
     def lift(self, x: Any) -> State:
-        """Return a state of each element."""
+        """Return the state of each element."""
         valid = x == x
         if self.statistic in ("min", "max"):
             return valid.astype("i8"), np.where(valid, x, x.dtype.type(self._worst))
@@ -88,7 +85,7 @@ class Window:
         return np.inf if self.statistic == "min" else -np.inf
 
     def combine(self, a: State, b: State) -> State:
-        """Combine what is kept of neighbours."""
+        """Combine states of neighbours."""
         with np.errstate(all="ignore"):
             if self.statistic in ("var", "std"):
                 return merge_deviations(a, b)
@@ -98,15 +95,12 @@ class Window:
 
     def finish(self, state: State) -> Any:
         """Return the results of windows."""
-        count = state[0]
-        with np.errstate(all="ignore"):
-            match self.statistic:
-                case "mean":
-                    value = state[1] / count
-                case "var":
-                    value = state[2] / (count - self.ddof)
-                case "std":
-                    value = np.sqrt(state[2] / (count - self.ddof))
-                case _:
-                    value = state[1]
+        count, value = state[:2]
+        if self.statistic == "mean":
+            value = quotient((value, count))
+        elif self.statistic in ("var", "std"):
+            value = quotient((state[2], count - self.ddof))
+        if self.statistic == "std":
+            with np.errstate(invalid="ignore"):
+                value = np.sqrt(value)
         return np.where(count >= self.min_count, value, value.dtype.type(np.nan))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,9 +18,10 @@ from dask.base import is_dask_collection
 
 from dask_coop import chunks
 from dask_coop.algebra import reproducible as digits
-from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import MonoidRow, State, accumulator
 from dask_coop.algebra.operation import Operation, bind, compensated, reproducible
+from dask_coop.algebra.statistics import STATISTICS
 from dask_coop.chunks.dtypes import casts, convert, declared_by
 from dask_coop.graph import reduce as graph_reduce
 
@@ -85,6 +87,33 @@ def reduce_array(
     outputs = {name: (finalize, op.output if result is None else np.dtype(result))}
     (lazy,) = graph_reduce.reduction(op, x, axes, given.keepdims, given.split_every, outputs, mask)
     return handle_out(given.out, lazy)
+
+
+def reduce_statistic(
+    name: str, x: da.Array, given: ReductionArguments, dtype: Any = None, **keywords: Any
+) -> da.Array:
+    """Reduce `x` by the statistic of that name, for the public function of that name.
+
+    Parameters
+    ----------
+    name : str
+        One of `STATISTICS`.
+    x : dask.array.Array
+    given : ReductionArguments
+    dtype : dtype, optional
+        The dtype of the result; by default what the row says.
+    **keywords
+        What makes results of states takes besides.
+    """
+    row = STATISTICS[name]
+    output = np.dtype(row.monoid.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    finish = row.finish_with(**keywords)
+    if row.exact is not None and given.reproducible and output.kind in "fc":
+        finish = partial(row.exact, output=output)
+    if row.converts and row.leaves_out(x.dtype) and output.kind in "biu":
+        x = replace_nan(row.monoid, name, x)
+    target = {"dtype" if row.converts else "result": output}
+    return reduce_array(row.monoid, name, finish, x, given, skipna=row.skipna, **target)
 
 
 def replace_nan(monoid: MonoidRow, name: str, x: da.Array) -> da.Array:
@@ -253,6 +282,9 @@ def has_unknown_size(x: da.Array) -> bool:
     return any(n != n for n in x.shape)
 
 
-def only_field(state: State) -> Any:
-    """Return the field of a state that has one: what most reductions end with."""
-    return state[0]
+def as_integer(name: str, argument: str, value: Any) -> int:
+    """Return what the public function `name` was given for an argument, which has to be whole."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} takes an integer for {argument}, got {value!r}") from None

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import dask.array as da
-import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, MonoidRow
-from dask_coop.api.arguments import replace_nan
-from dask_coop.api.call.public import Engine, public
-from dask_coop.api.scan_arguments import ScanArguments, scan_array
+from dask_coop.algebra.operation import compensated
+from dask_coop.algebra.statistics import SCANS
+from dask_coop.api.call.public import Engine, like, named, public
+from dask_coop.api.scan_arguments import ScanArguments, bind_row, scan_bound
 
 
 @public("scan")
+@named
 def cumsum(
+    name: str,
+    /,
     x: Any,
     axis: int | None = None,
     dtype: Any = None,
@@ -95,23 +97,11 @@ def cumsum(
     array([1, 2, 1, 2, 3])
     """
     given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
-    return _scan(SUM, "cumsum", x, dtype, given, times="m")
+    return _scan(name, x, dtype, given)
 
 
-@public("scan")
-def cumprod(
-    x: Any,
-    axis: int | None = None,
-    dtype: Any = None,
-    out: da.Array | None = None,
-    method: str = "reduce-then-scan",
-    *,
-    exclusive: bool = False,
-    reverse: bool = False,
-    include_initial: bool = False,
-    segments: Any = None,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(cumsum)
+def cumprod() -> None:
     """Cumulative product of array elements along an axis.
 
     Parameters
@@ -123,16 +113,6 @@ def cumprod(
     exclusive, reverse, include_initial, segments
         As for :func:`cumsum`, with 1 in the place of 0.
     engine : {"auto", "collective"}
-        As for :func:`cumsum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As of :func:`cumsum`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
         As for :func:`cumsum`.
 
     Notes
@@ -147,90 +127,42 @@ def cumprod(
     >>> dc.cumprod(da.arange(1, 6, chunks=2)).compute()
     array([  1,   2,   6,  24, 120])
     """
-    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
-    return _scan(PROD, "cumprod", x, dtype, given)
 
 
-@public("scan")
-def nancumsum(
-    x: Any,
-    axis: int | None = None,
-    dtype: Any = None,
-    out: da.Array | None = None,
-    *,
-    method: str = "reduce-then-scan",
-    exclusive: bool = False,
-    reverse: bool = False,
-    include_initial: bool = False,
-    segments: Any = None,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(cumsum)
+def nancumsum() -> None:
     """Cumulative sum of array elements along an axis, NaN treated as 0.
 
-    Parameters
-    ----------
-    x : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, out, method, exclusive, reverse, include_initial, segments
-        As for :func:`cumsum`.
-    engine : {"auto", "collective"}
-        As for :func:`cumsum`.
+    Durations are left to Dask's function of that name.
 
-    Returns
-    -------
-    dask.array.Array
-        As of :func:`cumsum`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`cumsum`.
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> dc.nancumsum(x).compute()
+    array([1., 1., 4.])
     """
-    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
-    return _scan(SUM, "nancumsum", x, dtype, given, skipna=True)
 
 
-@public("scan")
-def nancumprod(
-    x: Any,
-    axis: int | None = None,
-    dtype: Any = None,
-    out: da.Array | None = None,
-    *,
-    method: str = "reduce-then-scan",
-    exclusive: bool = False,
-    reverse: bool = False,
-    include_initial: bool = False,
-    segments: Any = None,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(cumprod)
+def nancumprod() -> None:
     """Cumulative product of array elements along an axis, NaN treated as 1.
 
-    Parameters
-    ----------
-    x : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, out, method, exclusive, reverse, include_initial, segments
-        As for :func:`cumprod`.
-    engine : {"auto", "collective"}
-        As for :func:`cumsum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As of :func:`cumsum`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`cumsum`.
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> dc.nancumprod(x).compute()
+    array([1., 1., 3.])
     """
-    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
-    return _scan(PROD, "nancumprod", x, dtype, given, skipna=True)
 
 
 @public("scan", dask=False)
+@named
 def cumulative_sum(
+    name: str,
     x: Any,
     /,
     *,
@@ -264,20 +196,12 @@ def cumulative_sum(
         As for :func:`cumsum`, and if no axis is named of several.
     """
     x, axis = _one_axis(x, axis)
-    return cumsum(x, axis, dtype, out, include_initial=include_initial)
+    function = cumsum if name == "cumulative_sum" else cumprod
+    return function(x, axis, dtype, out, include_initial=include_initial)
 
 
-@public("scan", dask=False)
-def cumulative_prod(
-    x: Any,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: Any = None,
-    out: da.Array | None = None,
-    include_initial: bool = False,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(cumulative_sum)
+def cumulative_prod() -> None:
     """Cumulative product of array elements along an axis, as the array API standard has it.
 
     Parameters
@@ -290,35 +214,11 @@ def cumulative_prod(
         As for :func:`cumprod`.
     engine : {"auto", "collective"}
         As for :func:`cumsum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As of :func:`cumprod`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`cumprod`, and if no axis is named of several.
     """
-    x, axis = _one_axis(x, axis)
-    return cumprod(x, axis, dtype, out, include_initial=include_initial)
 
 
-@public("scan", dask=False)
-def cummax(
-    x: Any,
-    axis: int | None = None,
-    dtype: Any = None,
-    out: da.Array | None = None,
-    method: str = "reduce-then-scan",
-    *,
-    exclusive: bool = False,
-    reverse: bool = False,
-    include_initial: bool = False,
-    segments: Any = None,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(cumsum, dask=False)
+def cummax() -> None:
     """Cumulative maximum of array elements along an axis.
 
     Parameters
@@ -336,16 +236,6 @@ def cummax(
     engine : {"auto", "collective"}
         As for :func:`dask_coop.cumsum`.
 
-    Returns
-    -------
-    dask.array.Array
-        As of :func:`dask_coop.cumsum`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`dask_coop.cumsum`.
-
     Examples
     --------
     >>> import dask.array as da
@@ -353,24 +243,10 @@ def cummax(
     >>> dc.cummax(da.from_array([3, 1, 4, 1, 5], chunks=2)).compute()
     array([3, 3, 4, 4, 5])
     """
-    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
-    return _extrema(MAX, "cummax", x, dtype, given)
 
 
-@public("scan", dask=False)
-def cummin(
-    x: Any,
-    axis: int | None = None,
-    dtype: Any = None,
-    out: da.Array | None = None,
-    method: str = "reduce-then-scan",
-    *,
-    exclusive: bool = False,
-    reverse: bool = False,
-    include_initial: bool = False,
-    segments: Any = None,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(cummax)
+def cummin() -> None:
     """Cumulative minimum of array elements along an axis.
 
     Parameters
@@ -383,35 +259,11 @@ def cummin(
         As for :func:`dask_coop.cumsum`, with the highest value of the dtype in the place of 0.
     engine : {"auto", "collective"}
         As for :func:`dask_coop.cumsum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As of :func:`dask_coop.cumsum`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`dask_coop.cumsum`.
     """
-    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
-    return _extrema(MIN, "cummin", x, dtype, given)
 
 
-@public("scan", dask=False)
-def logcumsumexp(
-    x: Any,
-    axis: int | None = None,
-    dtype: Any = None,
-    out: da.Array | None = None,
-    method: str = "reduce-then-scan",
-    *,
-    exclusive: bool = False,
-    reverse: bool = False,
-    include_initial: bool = False,
-    segments: Any = None,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(cummax)
+def logcumsumexp() -> None:
     """Logarithm of the cumulative sum of exponentials of array elements along an axis.
 
     What ``log(cumsum(exp(x)))`` would be if no exponential overflowed or vanished.
@@ -429,16 +281,6 @@ def logcumsumexp(
     engine : {"auto", "collective"}
         As for :func:`dask_coop.cumsum`.
 
-    Returns
-    -------
-    dask.array.Array
-        As of :func:`dask_coop.cumsum`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`dask_coop.cumsum`.
-
     Notes
     -----
     float16 and float32 accumulate in float64 and every element is rounded once. Infinities and NaN
@@ -451,39 +293,11 @@ def logcumsumexp(
     >>> dc.logcumsumexp(da.zeros(3, chunks=2)).compute().round(6)
     array([0.      , 0.693147, 1.098612])
     """
-    array = asanyarray(x)
-    element = np.dtype("f8") if array.dtype.kind in "biu" else array.dtype
-    output = element if dtype is None else np.dtype(dtype)
-    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
-    return scan_array(LOGADDEXP, "logcumsumexp", array, element, output, given)
 
 
-def _scan(
-    monoid: MonoidRow,
-    name: str,
-    x: Any,
-    dtype: Any,
-    given: ScanArguments,
-    skipna: bool = False,
-    times: str = "",
-) -> da.Array:
-    array = asanyarray(x)
-    output = monoid.output(array.dtype) if dtype is None else np.dtype(dtype)
-    if skipna and array.dtype.kind in "fc" and output.kind != array.dtype.kind:
-        array = replace_nan(monoid, name, array)
-    return scan_array(monoid, name, array, array.dtype, output, given, skipna=skipna, times=times)
-
-
-def _extrema(
-    monoid: MonoidRow,
-    name: str,
-    x: Any,
-    dtype: Any,
-    given: ScanArguments,
-) -> da.Array:
-    array = asanyarray(x)
-    output = array.dtype if dtype is None else np.dtype(dtype)
-    return scan_array(monoid, name, array, array.dtype, output, given, times="mM")
+def _scan(name: str, x: Any, dtype: Any, given: ScanArguments) -> da.Array:
+    op, array = bind_row(SCANS[name], name, asanyarray(x), dtype)
+    return scan_bound(compensated(op), name, array, given)
 
 
 def _one_axis(x: Any, axis: int | None) -> tuple[da.Array, int]:

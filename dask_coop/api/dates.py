@@ -16,7 +16,8 @@ from dask_coop import chunks
 from dask_coop.algebra import ticks
 from dask_coop.algebra.monoids import ANY, SUM, TICKS, State
 from dask_coop.algebra.operation import bind
-from dask_coop.api.arguments import ReductionArguments, SplitEvery, only_field, reduce_array
+from dask_coop.algebra.statistics import only_field
+from dask_coop.api.arguments import ReductionArguments, SplitEvery, reduce_array
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Refused, remedy
 from dask_coop.graph import reduce as graph_reduce

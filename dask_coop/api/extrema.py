@@ -12,21 +12,9 @@ import numpy as np
 from dask.array.core import asanyarray
 
 from dask_coop.algebra.merges import choose
-from dask_coop.algebra.monoids import (
-    ARGMAX,
-    ARGMIN,
-    FIRST_MAX,
-    FIRST_MIN,
-    MAX,
-    MIN,
-    MINMAX,
-    NANMAX,
-    NANMIN,
-    NO_INDEX,
-    MonoidRow,
-    State,
-)
+from dask_coop.algebra.monoids import ARGMIN, MINMAX, NO_INDEX, State
 from dask_coop.algebra.operation import bind
+from dask_coop.algebra.statistics import STATISTICS
 from dask_coop.api.arguments import (
     Axis,
     ReductionArguments,
@@ -34,20 +22,19 @@ from dask_coop.api.arguments import (
     find_axes,
     has_unknown_size,
     no_identity,
-    only_field,
     reduce_array,
     refuse_mask,
     require_elements,
 )
-from dask_coop.api.call.public import Engine, public
+from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.graph.reduce import Finalize
-
-#: The rows of complex numbers, of which an index tells which NaN came first.
-_OF_COMPLEX = {MIN: FIRST_MIN, NANMIN: FIRST_MIN, MAX: FIRST_MAX, NANMAX: FIRST_MAX}
 
 
 @public("reduction")
+@named
 def min(
+    name: str,
+    /,
     a: Any,
     axis: Axis = None,
     keepdims: bool = False,
@@ -84,38 +71,14 @@ def min(
         As for :func:`sum`, and where there is no element to take the minimum of.
     """
     given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
-    return _extremum(MIN, "min", a, given)
+    return _extremum(name, name, asanyarray(a), given)
 
 
-@public("reduction")
-def max(
-    a: Any,
-    axis: Axis = None,
-    keepdims: bool = False,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    initial: Any = None,
-    where: Any = True,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(min)
+def max() -> None:
     """Maximum of array elements over the given axes; NaN where there is one.
 
     A complex number with a part that is NaN is NaN; of several, the first is the maximum.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
-    axis, keepdims, split_every, out, initial, where
-        As for :func:`sum`; `where` needs `initial`, unless `a` is a masked array.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        Lazy, of `a`'s dtype, with chunks of the kind of `a`'s.
 
     Raises
     ------
@@ -124,32 +87,11 @@ def max(
     AxisError, ValueError
         As for :func:`sum`, and where there is no element to take the maximum of.
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
-    return _extremum(MAX, "max", a, given)
 
 
-@public("reduction")
-def nanmin(
-    a: Any,
-    axis: Axis = None,
-    keepdims: bool = False,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    initial: Any = None,
-    where: Any = True,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(min)
+def nanmin() -> None:
     """Minimum of the elements over the given axes that are not NaN.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
-    axis, keepdims, split_every, out, initial, where
-        As for :func:`min`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
 
     Returns
     -------
@@ -157,50 +99,33 @@ def nanmin(
         As for :func:`min`. Where every element is NaN it is NaN, with a RuntimeWarning when it is
         computed.
 
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`min`.
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> float(dc.nanmin(x))
+    1.0
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
-    return _nan_extremum(NANMIN, MIN, "nanmin", a, given)
 
 
-@public("reduction")
-def nanmax(
-    a: Any,
-    axis: Axis = None,
-    keepdims: bool = False,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    initial: Any = None,
-    where: Any = True,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(max)
+def nanmax() -> None:
     """Maximum of the elements over the given axes that are not NaN.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
-    axis, keepdims, split_every, out, initial, where
-        As for :func:`min`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
 
     Returns
     -------
     dask.array.Array
         As for :func:`nanmin`.
 
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`min`.
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> float(dc.nanmax(x))
+    3.0
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
-    return _nan_extremum(NANMAX, MAX, "nanmax", a, given)
 
 
 @public("reduction")
@@ -244,12 +169,15 @@ def ptp(
     require_elements("ptp", x, axis)
     given = ReductionArguments(axis, keepdims, split_every)
     if x.dtype.kind == "c":
-        return _extremum(MAX, "ptp", x, given) - _extremum(MIN, "ptp", x, given)
+        return _extremum("max", "ptp", x, given) - _extremum("min", "ptp", x, given)
     return reduce_array(MINMAX, "ptp", _range, x, given)
 
 
 @public("reduction")
+@named
 def argmin(
+    name: str,
+    /,
     a: Any,
     axis: int | None = None,
     keepdims: bool = False,
@@ -296,131 +224,64 @@ def argmin(
     1
     """
     given = ReductionArguments(axis, keepdims, split_every, out)
-    return _extremal_index(ARGMIN, "argmin", a, given)
+    return _extremal_index(name, asanyarray(a), given)
 
 
-@public("reduction")
-def argmax(
-    a: Any,
-    axis: int | None = None,
-    keepdims: bool = False,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    engine: Engine = "auto",
-) -> da.Array:
-    """Find the index of the maximum along an axis: the first NaN, else the first maximum.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
-    axis, keepdims, split_every, out
-        As for :func:`argmin`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        Lazy, int64, with chunks of the kind of `a`'s.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`argmin`.
-    """
-    given = ReductionArguments(axis, keepdims, split_every, out)
-    return _extremal_index(ARGMAX, "argmax", a, given)
+@like(argmin)
+def argmax() -> None:
+    """Find the index of the maximum along an axis: the first NaN, else the first maximum."""
 
 
-@public("reduction")
-def nanargmin(
-    a: Any,
-    axis: int | None = None,
-    keepdims: bool = False,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(argmin)
+def nanargmin() -> None:
     """Find the index of the first minimum along an axis, NaN left out.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
-    axis, keepdims, split_every, out
-        As for :func:`argmin`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        Lazy, int64, with chunks of the kind of `a`'s.
 
     Raises
     ------
     TypeError, AxisError, ValueError
         As for :func:`argmin`; and a ValueError, when it is computed, where every element is NaN.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> int(dc.nanargmin(x))
+    0
     """
-    given = ReductionArguments(axis, keepdims, split_every, out)
-    return _extremal_index(ARGMIN, "nanargmin", a, given, skipna=True)
 
 
-@public("reduction")
-def nanargmax(
-    a: Any,
-    axis: int | None = None,
-    keepdims: bool = False,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(argmax)
+def nanargmax() -> None:
     """Find the index of the first maximum along an axis, NaN left out.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers in lexicographic order, in NumPy or CuPy chunks.
-    axis, keepdims, split_every, out
-        As for :func:`argmin`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        Lazy, int64, with chunks of the kind of `a`'s.
 
     Raises
     ------
     TypeError, AxisError, ValueError
         As for :func:`nanargmin`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> int(dc.nanargmax(x))
+    2
     """
-    given = ReductionArguments(axis, keepdims, split_every, out)
-    return _extremal_index(ARGMAX, "nanargmax", a, given, skipna=True)
 
 
-def _extremum(
-    monoid: MonoidRow,
-    name: str,
-    a: Any,
-    given: ReductionArguments,
-    finalize: Finalize = only_field,
-    skipna: bool = False,
-) -> da.Array:
-    """Find the extremum that `monoid` keeps for the public function `name`."""
-    x = asanyarray(a)
+def _extremum(statistic: str, name: str, x: da.Array, given: ReductionArguments) -> da.Array:
+    """Find the extremum that a statistic is for the public function `name`."""
+    row = STATISTICS[statistic]
     bind(ARGMIN, x.dtype, x.dtype, name)
     refuse_mask(name, given.where, given.initial, x)
     if given.initial is None:
         require_elements(name, x, given.axis)
+    monoid, skipna = row.monoid_of(x.dtype), row.leaves_out(x.dtype)
+    finalize: Finalize = _warn_of_nan if skipna else row.finish
     if x.dtype.kind == "c":
         finalize = partial(_value, name, skipna, finalize)
-        return reduce_array(_OF_COMPLEX[monoid], name, finalize, x, given, skipna=skipna)
+        return reduce_array(monoid, name, finalize, x, given, skipna=skipna)
     if not skipna and given.initial is None and has_unknown_size(x):
         # Whether there is an element shows when both extrema are known.
         (kept,) = monoid.fields
@@ -429,32 +290,12 @@ def _extremum(
     return reduce_array(monoid, name, finalize, x, given)
 
 
-def _nan_extremum(
-    monoid: MonoidRow,
-    plain: MonoidRow,
-    name: str,
-    a: Any,
-    given: ReductionArguments,
-) -> da.Array:
-    """Find extrema by `monoid`, and by the `plain` one of what has no NaN."""
-    x = asanyarray(a)
-    if x.dtype.kind not in "fc":
-        return _extremum(plain, name, x, given)
-    return _extremum(monoid, name, x, given, finalize=_warn_of_nan, skipna=True)
-
-
-def _extremal_index(
-    monoid: MonoidRow,
-    name: str,
-    a: Any,
-    given: ReductionArguments,
-    skipna: bool = False,
-) -> da.Array:
-    """Find the index of the extremum that `monoid` keeps for the public function `name`."""
-    x, axis = asanyarray(a), given.axis
+def _extremal_index(name: str, x: da.Array, given: ReductionArguments) -> da.Array:
+    """Find the index of an extremum for the public function `name`."""
+    row, axis = STATISTICS[name], given.axis
     if axis is not None and not isinstance(axis, Integral):
         raise TypeError(f"{name} looks along one axis or, with None, along all; got axis {axis!r}")
-    bind(monoid, x.dtype, x.dtype, name)
+    bind(row.monoid, x.dtype, x.dtype, name)
     axes = find_axes(axis, x.ndim)
     if any(x.shape[d] == 0 for d in axes):
         raise ValueError(f"{_nothing(name)}: shape {x.shape}, axes {axes}")
@@ -464,10 +305,9 @@ def _extremal_index(
             f"{name} does not count along axis {unknown[0]}, which has unknown chunksizes; "
             "x.compute_chunk_sizes() finds them"
         )
-    may_skip = skipna and x.dtype.kind in "fc"
-    nothing = "All-NaN slice encountered" if may_skip else _nothing(name)
-    found = partial(_found, nothing)
-    return reduce_array(monoid, name, found, x, given, skipna=skipna)
+    all_nan = row.leaves_out(x.dtype)
+    found = partial(_found, "All-NaN slice encountered" if all_nan else _nothing(name))
+    return reduce_array(row.monoid, name, found, x, given, skipna=row.skipna)
 
 
 def _nothing(name: str) -> str:

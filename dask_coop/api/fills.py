@@ -15,7 +15,7 @@ from dask_coop.algebra.fills import fill, weighted_mean
 from dask_coop.algebra.monoids import SUM
 from dask_coop.algebra.operation import bind
 from dask_coop.api.arguments import rechunk
-from dask_coop.api.call.public import Engine, public
+from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.cumulative import cumsum
 from dask_coop.api.scan_arguments import ScanArguments, scan_bound
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -25,7 +25,10 @@ from dask_coop.graph import executor, trapezoids
 
 
 @public("scan", dask=False)
+@named
 def ffill(
+    name: str,
+    /,
     x: Any,
     axis: int = -1,
     limit: int | None = None,
@@ -77,19 +80,20 @@ def ffill(
     >>> dc.ffill(x, limit=2).compute()
     array([ 1.,  1.,  1., nan,  5.])
     """
-    return _fill("ffill", x, axis, limit, method, segments, reverse=False)
+    array = asanyarray(x)
+    if limit is not None and (not isinstance(limit, Integral) or limit < 1):
+        raise ValueError(f"limit must be an integer from 1 on, or None, got {limit!r}")
+    if array.dtype.kind in "biu":
+        validate_axis(axis, array.ndim)
+        return array
+    monoid = fill(None if limit is None else int(limit))
+    op = bind(monoid, array.dtype, array.dtype, name, times="mM")
+    given = ScanArguments(axis, None, method, False, name == "bfill", False, segments)
+    return scan_bound(op, name, array, given)
 
 
-@public("scan", dask=False)
-def bfill(
-    x: Any,
-    axis: int = -1,
-    limit: int | None = None,
-    *,
-    method: str = "reduce-then-scan",
-    segments: Any = None,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(ffill)
+def bfill() -> None:
     """Replace missing elements by the next valid ones behind them along an axis.
 
     Parameters
@@ -97,16 +101,6 @@ def bfill(
     x, axis, limit, method, segments, engine
         As for :func:`ffill`; an element that begins a segment is the last of it, as in scans with
         ``reverse=True``.
-
-    Returns
-    -------
-    dask.array.Array
-        As of :func:`ffill`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`ffill`.
 
     Examples
     --------
@@ -116,7 +110,6 @@ def bfill(
     >>> dc.bfill(da.from_array([np.nan, 2, np.nan, np.nan], chunks=2)).compute()
     array([ 2.,  2., nan, nan])
     """
-    return _fill("bfill", x, axis, limit, method, segments, reverse=True)
 
 
 @public("scan", dask=False)
@@ -279,21 +272,6 @@ def cumulative_trapezoid(
     dtype = np.dtype("f8") if dtype.kind in "biu" else dtype
     areas = trapezoids.areas(array, places, float(dx), axis, dtype, "cumulative-trapezoid")
     return cumsum(areas, axis, include_initial=initial is not None)
-
-
-def _fill(
-    name: str, x: Any, axis: int, limit: int | None, method: str, segments: Any, reverse: bool
-) -> da.Array:
-    array = asanyarray(x)
-    if limit is not None and (not isinstance(limit, Integral) or limit < 1):
-        raise ValueError(f"limit must be an integer from 1 on, or None, got {limit!r}")
-    if array.dtype.kind in "biu":
-        validate_axis(axis, array.ndim)
-        return array
-    monoid = fill(None if limit is None else int(limit))
-    op = bind(monoid, array.dtype, array.dtype, name, times="mM")
-    given = ScanArguments(axis, None, method, False, reverse, False, segments)
-    return scan_bound(op, name, array, given)
 
 
 def _alpha(**given: float | None) -> float:

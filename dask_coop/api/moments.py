@@ -11,10 +11,10 @@ import numpy as np
 from dask.array.core import Array, asanyarray, map_blocks
 
 from dask_coop import chunks
-from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.central_moments import moments_up_to
 from dask_coop.algebra.monoids import COUNT_NONZERO, MEAN, MOMENTS, SUM, VAR, State
 from dask_coop.algebra.operation import bind
+from dask_coop.algebra.statistics import STATISTICS
 from dask_coop.api.arguments import (
     Axis,
     ReductionArguments,
@@ -22,9 +22,10 @@ from dask_coop.api.arguments import (
     find_axes,
     no_identity,
     reduce_array,
+    reduce_statistic,
     require_elements,
 )
-from dask_coop.api.call.public import Engine, public
+from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.call.results import Description
 from dask_coop.api.dates import describe_dates, reduce_durations
 from dask_coop.errors import Refused
@@ -32,7 +33,10 @@ from dask_coop.graph import reduce as graph_reduce
 
 
 @public("reduction")
+@named
 def mean(
+    name: str,
+    /,
     a: Any,
     axis: Axis = None,
     dtype: Any = None,
@@ -76,13 +80,22 @@ def mean(
     """
     x = asanyarray(a)
     given = ReductionArguments(axis, keepdims, split_every, out, where, reproducible=reproducible)
-    if x.dtype.kind == "m":
-        return reduce_durations("mean", x, dtype, given)
-    return _average("mean", x, dtype, given)
+    if x.dtype.kind == "m" and name == "mean":
+        return reduce_durations(name, x, dtype, given)
+    output = np.dtype(MEAN.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
+    if output.kind in "biu" and STATISTICS[name].leaves_out(x.dtype):
+        raise Refused(
+            f"{name} does not give dtype={output} of dtype {x.dtype}, which has NaN to leave out; "
+            "it gives floats, which .astype() converts"
+        )
+    return reduce_statistic(name, x, given, output)
 
 
 @public("reduction")
+@named
 def var(
+    name: str,
+    /,
     a: Any,
     axis: Axis = None,
     dtype: Any = None,
@@ -138,160 +151,66 @@ def var(
     >>> float(dc.var(da.arange(4, chunks=2), ddof=1).round(3))
     1.667
     """
+    x = asanyarray(a)
     given = ReductionArguments(axis, keepdims, split_every, out, where)
-    return _spread("var", a, dtype, ddof, given)
+    bind(VAR, x.dtype, x.dtype, name)
+    result = _float(name, VAR.output(x.dtype) if dtype is None else dtype)
+    masked = chunks.is_masked(x._meta)
+    return reduce_statistic(name, x, given, result, ddof=float(ddof), masked=masked)
 
 
-@public("reduction")
-def std(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    keepdims: bool = False,
-    ddof: float = 0,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    where: Any = True,
-    engine: Engine = "auto",
-) -> da.Array:
-    """Take the standard deviation over the given axes: the root of :func:`var`.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, ddof, split_every, out, where
-        As for :func:`var`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As for :func:`var`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`var`.
-    """
-    given = ReductionArguments(axis, keepdims, split_every, out, where)
-    return _spread("std", a, dtype, ddof, given, root=True)
+@like(var)
+def std() -> None:
+    """Take the standard deviation over the given axes: the root of :func:`var`."""
 
 
-@public("reduction")
-def nanmean(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    keepdims: bool = False,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    where: Any = True,
-    reproducible: bool = False,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(mean)
+def nanmean() -> None:
     """Arithmetic mean of the elements over the given axes that are not NaN.
 
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, split_every, out, where, reproducible
-        As for :func:`mean`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
+    Durations are left to Dask's function of that name.
 
     Returns
     -------
     dask.array.Array
         As for :func:`mean`; NaN where every element is.
 
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`mean`.
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> float(dc.nanmean(x))
+    2.0
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where, reproducible=reproducible)
-    return _average("nanmean", asanyarray(a), dtype, given, skipna=True)
 
 
-@public("reduction")
-def nanvar(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    keepdims: bool = False,
-    ddof: float = 0,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    where: Any = True,
-    engine: Engine = "auto",
-) -> da.Array:
-    """Variance of the elements over the given axes that are not NaN.
+@like(var)
+def nanvar() -> None:
+    """Variance of the elements over the given axes that are not NaN; the divisor counts no NaN.
 
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, ddof, split_every, out, where
-        As for :func:`var`; elements that are NaN do not count in the divisor.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As for :func:`var`; NaN where the divisor is not positive.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`var`.
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> float(dc.nanvar(x))
+    1.0
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where)
-    return _spread("nanvar", a, dtype, ddof, given, skipna=True)
 
 
-@public("reduction")
-def nanstd(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    keepdims: bool = False,
-    ddof: float = 0,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    where: Any = True,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(std)
+def nanstd() -> None:
     """Take the standard deviation of what is not NaN: the root of :func:`nanvar`.
 
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, ddof, split_every, out, where
-        As for :func:`nanvar`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As for :func:`nanvar`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`var`.
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> float(dc.nanstd(x))
+    1.0
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where)
-    return _spread("nanstd", a, dtype, ddof, given, root=True, skipna=True)
 
 
 @public("reduction")
@@ -352,9 +271,7 @@ def moment(
     if not isinstance(order, Integral) or order < 0:
         raise ValueError("Order must be an integer >= 0")
     x = asanyarray(a)
-    result = np.dtype(MEAN.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
-    if result.kind != "f" or result.itemsize > 8:
-        raise Refused(f"moment does not give dtype={result}; it gives float16 to float64")
+    result = _float("moment", MEAN.output(x.dtype) if dtype is None else dtype)
     if order < 2:
         monoid, finalize, result = COUNT_NONZERO, partial(_constant, 1 - order), np.dtype("f8")
     else:
@@ -456,42 +373,12 @@ def _unmasked(count: Any) -> Any:
     return map_blocks(_or_zero, count, dtype="i8", meta=np.zeros((0,) * count.ndim, "i8"))
 
 
-def _average(
-    name: str, x: da.Array, dtype: Any, given: ReductionArguments, skipna: bool = False
-) -> da.Array:
-    """Take the mean for the public function `name`."""
-    output = np.dtype(MEAN.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
-    if skipna and x.dtype.kind in "fc" and output.kind in "biu":
-        raise Refused(
-            f"{name} does not give dtype={output} of dtype {x.dtype}, which has NaN to leave out; "
-            "it gives floats, which .astype() converts"
-        )
-    finalize: graph_reduce.Finalize = _quotient
-    if given.reproducible and output.kind in "fc":
-        finalize = partial(digits.mean, output=output)
-    return reduce_array(MEAN, name, finalize, x, given, dtype=output, skipna=skipna)
-
-
-def _spread(
-    name: str,
-    a: Any,
-    dtype: Any,
-    ddof: float,
-    given: ReductionArguments,
-    *,
-    root: bool = False,
-    skipna: bool = False,
-) -> da.Array:
-    """Take the variance, or its root, for the public function `name`."""
-    x = asanyarray(a)
-    result = np.dtype(VAR.output(x.dtype) if dtype is None else dtype)
-    bind(VAR, x.dtype, x.dtype, name)
+def _float(name: str, dtype: Any) -> np.dtype[Any]:
+    """Return the dtype of the results of the public function `name`, which are floats."""
+    result: np.dtype[Any] = np.dtype(dtype)
     if result.kind != "f" or result.itemsize > 8:
         raise Refused(f"{name} does not give dtype={result}; it gives float16 to float64")
-    finalize = partial(_spread_of, float(ddof), root, skipna, chunks.is_masked(x._meta))
-    return reduce_array(
-        VAR, name, finalize, x, given, result=result.newbyteorder("="), skipna=skipna
-    )
+    return result.newbyteorder("=")
 
 
 # From the last state to the result, inside the task.
@@ -499,24 +386,6 @@ def _spread(
 
 def _or_zero(count: Any) -> Any:
     return np.ma.filled(count, 0).astype("i8")[()]
-
-
-def _quotient(state: State) -> Any:
-    total, count = state
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return total / count
-
-
-def _spread_of(ddof: float, root: bool, skipna: bool, masked: bool, state: State) -> Any:
-    count, _, m2 = state
-    degrees = np.maximum(count - ddof, 0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        variance = m2 / degrees
-    if skipna:
-        variance = np.where(degrees > 0, variance, np.nan)
-    value = np.sqrt(variance) if root else variance
-    # NumPy masks what has no degree of freedom, too.
-    return np.ma.masked_where(degrees <= 0, value) if masked else value
 
 
 def _statistic(name: str, state: State) -> Any:

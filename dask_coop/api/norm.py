@@ -14,7 +14,8 @@ from dask_coop import chunks
 from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.monoids import COUNT_NONZERO, MAX, MIN, SQUARES, SUM, State, size_dtype
 from dask_coop.algebra.operation import bind
-from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
+from dask_coop.algebra.statistics import only_field
+from dask_coop.api.arguments import ReductionArguments, reduce_array
 from dask_coop.api.arguments import require_elements as require
 from dask_coop.api.call.public import Engine, public
 from dask_coop.chunks.dtypes import casts, declared_by

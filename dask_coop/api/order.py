@@ -20,7 +20,7 @@ from dask_coop import chunks
 from dask_coop.algebra.digits import Asked
 from dask_coop.algebra.quantiles import METHODS, Method, Quantiles
 from dask_coop.api.arguments import Axis, broadcastable, find_axes, require_one_kind
-from dask_coop.api.call.public import Engine, public
+from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.sums import count_nonzero
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused
@@ -31,7 +31,10 @@ from dask_coop.graph.reduce import derive
 
 
 @public("reduction")
+@named
 def quantile(
+    name: str,
+    /,
     a: Any,
     q: Any,
     axis: Axis = None,
@@ -106,25 +109,15 @@ def quantile(
     array([2.5, 5. ])
     """
     given = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
-    fractions = Fractions(q, 1, "Quantiles must be in the range [0, 1]")
-    return _quantiles("quantile", a, fractions, given)
+    if name.endswith("percentile"):
+        fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100]")
+    else:
+        fractions = Fractions(q, 1, "Quantiles must be in the range [0, 1]")
+    return _quantiles(name, a, fractions, given)
 
 
-@public("reduction", dask=False)
-def percentile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(quantile, dask=False)
+def percentile() -> None:
     """Exact percentiles of all elements, or of those along some axes, equal to NumPy's.
 
     Parameters
@@ -142,11 +135,6 @@ def percentile(
         As for :func:`quantile`. That of :func:`dask.array.percentile` is no percentile of the
         array, but made of those of its chunks.
 
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        As for :func:`quantile`.
-
     Examples
     --------
     >>> import dask.array as da
@@ -154,32 +142,11 @@ def percentile(
     >>> float(dc.percentile(da.arange(11, chunks=4), 25))
     2.5
     """
-    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute)
-    fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100]")
-    return _quantiles("percentile", a, fractions, given)
 
 
-@public("reduction")
-def nanquantile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(quantile)
+def nanquantile() -> None:
     """Exact quantiles of the elements that are not NaN, equal to NumPy's.
-
-    Parameters
-    ----------
-    a, q, axis, out, overwrite_input, method, keepdims, weights, split_every, recompute, engine
-        As for :func:`quantile`.
 
     Returns
     -------
@@ -187,55 +154,40 @@ def nanquantile(
         As for :func:`quantile`. Where every element is NaN it is NaN, with a RuntimeWarning when it
         is computed.
 
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        As for :func:`quantile`.
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> float(dc.nanquantile(x, 0.75))
+    2.5
     """
-    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute, skipna=True)
-    fractions = Fractions(q, 1, "Quantiles must be in the range [0, 1]")
-    return _quantiles("nanquantile", a, fractions, given)
 
 
-@public("reduction", dask=False)
-def nanpercentile(
-    a: Any,
-    q: Any,
-    axis: Axis = None,
-    out: da.Array | None = None,
-    overwrite_input: bool = False,
-    method: Method = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-    split_every: int | None = None,
-    recompute: bool = False,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(percentile)
+def nanpercentile() -> None:
     """Exact percentiles of the elements that are not NaN, equal to NumPy's.
-
-    Parameters
-    ----------
-    a, q, axis, out, overwrite_input, method, keepdims, weights, split_every, recompute, engine
-        As for :func:`percentile`.
 
     Returns
     -------
     dask.array.Array
         As for :func:`nanquantile`.
 
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        As for :func:`quantile`.
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> float(dc.nanpercentile(x, 75))
+    2.5
     """
-    given = Arguments(axis, out, method, keepdims, weights, split_every, recompute, skipna=True)
-    fractions = Fractions(q, 100, "Percentiles must be in the range [0, 100]")
-    return _quantiles("nanpercentile", a, fractions, given)
 
 
 @public("reduction")
+@named
 def median(
+    name: str,
+    /,
     a: Any,
     axis: Axis = None,
     keepdims: bool = False,
@@ -273,51 +225,35 @@ def median(
     2.5
     """
     given = Arguments(axis, out, "linear", keepdims, None, split_every, recompute)
-    return _quantiles("median", a, None, given)
+    return _quantiles(name, a, None, given)
 
 
-@public("reduction")
-def nanmedian(
-    a: Any,
-    axis: Axis = None,
-    keepdims: bool = False,
-    out: da.Array | None = None,
-    *,
-    split_every: int | None = None,
-    recompute: bool = False,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(median)
+def nanmedian() -> None:
     """Exact median of the elements that are not NaN, equal to NumPy's.
-
-    Parameters
-    ----------
-    a, axis, keepdims, out, split_every, recompute, engine
-        As for :func:`median`.
 
     Returns
     -------
     dask.array.Array
         As for :func:`nanquantile`.
 
-    Raises
-    ------
-    TypeError, ValueError, AxisError
-        As for :func:`quantile`.
-
     Notes
     -----
     Two float16 are added as float32, as :func:`numpy.median` does; of short lines
     :func:`numpy.nanmedian` adds them as float16, which makes infinity of two that are 32768.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> float(dc.nanmedian(x))
+    2.0
     """
-    given = Arguments(axis, out, "linear", keepdims, None, split_every, recompute, skipna=True)
-    return _quantiles("nanmedian", a, None, given)
 
 
 class Arguments(NamedTuple):
-    """The arguments of a public function besides elements and quantiles, as it got them.
-
-    `skipna` is whether it leaves NaN out.
-    """
+    """The arguments of a public function besides elements and quantiles, as it got them."""
 
     axis: Axis
     #: A Dask array, or None.
@@ -327,7 +263,6 @@ class Arguments(NamedTuple):
     weights: Any
     split_every: int | None
     recompute: bool
-    skipna: bool = False
 
 
 class Fractions:
@@ -387,8 +322,8 @@ def _quantiles(name: str, a: Any, fractions: Fractions | None, given: Arguments)
         raise ValueError(f"{name} of no element: shape {x.shape}, axes {axes}")
     x = x if given.weights is None else broadcastable(x)
     weights = None if given.weights is None else _weights(name, x, axes, given)
-    like = None if fractions is None else fractions.like
-    asked: Any = Quantiles(like, given.method, given.skipna, bool(fractions and fractions.weak))
+    q, weak = (None, False) if fractions is None else (fractions.like, fractions.weak)
+    asked: Any = Quantiles(q, given.method, name.startswith("nan"), weak)
     dtype, shape = asked.result(x.dtype), () if fractions is None else fractions.shape
     if fractions is not None and fractions.is_lazy:
         if executor.runner() is not None:
@@ -455,7 +390,7 @@ def _of_all(
     missing = defined = None
     if weights is None and x.dtype.kind in "Mm":
         missing = count_nonzero(x != x)
-    elif weights is not None and given.skipna:
+    elif weights is not None and name.startswith("nan"):
         weights, defined = where(x != x, 0.0, weights), count_nonzero(x == x) > 0
     elif weights is not None:
         defined = count_nonzero(x != x) == 0
@@ -536,8 +471,8 @@ def _line_by_line(
 # Inside the task.
 
 
-def _ask(q: Any, fractions: Fractions, like: Quantiles) -> Quantiles:
-    return replace(like, q=fractions.found(q))
+def _ask(q: Any, fractions: Fractions, shaped: Quantiles) -> Quantiles:
+    return replace(shaped, q=fractions.found(q))
 
 
 def _ask_all(quantiles: Quantiles, missing: Any, defined: Any) -> Asked:

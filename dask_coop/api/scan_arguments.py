@@ -14,7 +14,8 @@ from dask.array.utils import validate_axis
 from dask_coop.algebra.monoids import MonoidRow
 from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.api.arguments import rechunk, require_one_kind
+from dask_coop.algebra.statistics import ScanRow
+from dask_coop.api.arguments import rechunk, replace_nan, require_one_kind
 from dask_coop.graph import scan as graph_scan
 
 METHODS = ("reduce-then-scan", "blelloch", "sequential", "recompute")
@@ -40,9 +41,6 @@ def scan_array(
     element: np.dtype[Any],
     output: np.dtype[Any],
     given: ScanArguments,
-    *,
-    skipna: bool = False,
-    times: str = "",
 ) -> da.Array:
     """Scan `x` by the arguments of the public function `name`.
 
@@ -56,13 +54,20 @@ def scan_array(
     element, output : dtype
         What elements are taken as, and the dtype of the result.
     given : ScanArguments
-    skipna : bool
-        Whether elements that are NaN are left out.
-    times : str
-        The kinds of dates and durations that `name` takes.
     """
-    op = compensated(bind(monoid, element, output, name, skipna, times))
-    return scan_bound(op, name, x, given)
+    return scan_bound(compensated(bind(monoid, element, output, name)), name, x, given)
+
+
+def bind_row(row: ScanRow, name: str, x: da.Array, dtype: Any) -> tuple[Operation, da.Array]:
+    """Return the operation of a scan for messages that call it `name`, and what it scans of `x`.
+
+    NaN that is left out is replaced where results of `dtype` are another kind of number.
+    """
+    element = row.element(x.dtype)
+    output = row.monoid.output(element) if dtype is None else np.dtype(dtype)
+    if row.skipna and x.dtype.kind in "fc" and output.kind != x.dtype.kind:
+        x = replace_nan(row.monoid, name, x)
+    return bind(row.monoid, element, output, name, row.skipna, row.times), x
 
 
 def scan_bound(op: Operation, name: str, x: da.Array, given: ScanArguments) -> da.Array:

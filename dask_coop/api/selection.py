@@ -25,7 +25,7 @@ from dask_coop.api.arguments import (
     rechunk,
     require_one_kind,
 )
-from dask_coop.api.call.public import public
+from dask_coop.api.call.public import like, named, public
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import selection as graph_selection
 
@@ -253,7 +253,8 @@ def nonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> tuple[da.
 
 
 @public("blockwise")
-def flatnonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array:
+@named
+def flatnonzero(name: str, /, a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array:
     """Where elements are not zero, as indices of the flattened array.
 
     Parameters
@@ -278,28 +279,18 @@ def flatnonzero(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Ar
     >>> dc.flatnonzero(da.from_array([0, 2, 0, 3], chunks=2)).compute()
     array([1, 3])
     """
-    (found,) = _find(asanyarray(a), _Given("flatnonzero", sizes, balanced))
+    (found,) = _find(asanyarray(a), _Given(name, sizes, balanced))
     return found
 
 
-@public("blockwise")
-def argwhere(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array:
+@like(flatnonzero)
+def argwhere() -> None:
     """Where elements are not zero, as a row of indices for each of them.
-
-    Parameters
-    ----------
-    a, sizes, balanced
-        As for :func:`nonzero`; `a` may be of no axis.
 
     Returns
     -------
     dask.array.Array
         Lazy, int64, of shape ``(n, a.ndim)``, in chunks of the kind of `a`'s.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for :func:`nonzero`.
 
     Examples
     --------
@@ -309,8 +300,6 @@ def argwhere(a: Any, *, sizes: Sizes = None, balanced: bool = False) -> da.Array
     array([[0, 0],
            [1, 1]])
     """
-    (found,) = _find(asanyarray(a), _Given("argwhere", sizes, balanced))
-    return found
 
 
 class _Given(NamedTuple):

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import dask.array as da
-import numpy as np
 from dask.array.core import asanyarray
 
-from dask_coop.algebra import reproducible as digits
-from dask_coop.algebra.monoids import ALL, ANY, COUNT_NONZERO, PROD, SUM, MonoidRow
-from dask_coop.api.arguments import (
-    Axis,
-    ReductionArguments,
-    SplitEvery,
-    only_field,
-    reduce_array,
-    replace_nan,
-)
-from dask_coop.api.call.public import Engine, public
+from dask_coop.api.arguments import Axis, ReductionArguments, SplitEvery, reduce_statistic
+from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.dates import reduce_durations
-from dask_coop.graph.reduce import Finalize
 
 
 @public("reduction")
+@named
 def sum(
+    name: str,
+    /,
     a: Any,
     axis: Axis = None,
     dtype: Any = None,
@@ -112,13 +103,16 @@ def sum(
     """
     x = asanyarray(a)
     given = ReductionArguments(axis, keepdims, split_every, out, where, initial, reproducible)
-    if x.dtype.kind == "m":
-        return reduce_durations("sum", x, dtype, given)
-    return _accumulate(SUM, "sum", x, dtype, given)
+    if x.dtype.kind == "m" and name == "sum":
+        return reduce_durations(name, x, dtype, given)
+    return reduce_statistic(name, x, given, dtype)
 
 
 @public("reduction")
+@named
 def prod(
+    name: str,
+    /,
     a: Any,
     axis: Axis = None,
     dtype: Any = None,
@@ -156,96 +150,44 @@ def prod(
     float16 and float32 are multiplied in float64 and rounded once; integers wrap.
     """
     given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
-    return _accumulate(PROD, "prod", a, dtype, given)
+    return reduce_statistic(name, asanyarray(a), given, dtype)
 
 
-@public("reduction")
-def nansum(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    keepdims: bool = False,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    initial: Any = None,
-    where: Any = True,
-    reproducible: bool = False,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(sum)
+def nansum() -> None:
     """Sum of the elements over the given axes that are not NaN; 0 where there is none.
 
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, split_every, out, initial, where, reproducible
-        As for :func:`sum`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As for :func:`sum`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`sum`.
+    Durations are left to Dask's function of that name.
 
     Examples
     --------
-    >>> import numpy as np
     >>> import dask.array as da
     >>> import dask_coop as dc
-    >>> float(dc.nansum(da.from_array(np.array([1.0, np.nan, 3.0]), chunks=2)))
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> float(dc.nansum(x))
     4.0
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where, initial, reproducible)
-    return _accumulate(SUM, "nansum", a, dtype, given, skipna=True)
 
 
-@public("reduction")
-def nanprod(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    keepdims: bool = False,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    initial: Any = None,
-    where: Any = True,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(prod)
+def nanprod() -> None:
     """Product of the elements over the given axes that are not NaN; 1 where there is none.
 
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
-    axis, dtype, keepdims, split_every, out, initial, where
-        As for :func:`sum`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As for :func:`prod`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`sum`.
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_coop as dc
+    >>> x = da.from_array([1.0, float("nan"), 3.0], chunks=2)
+    >>> float(dc.nanprod(x))
+    3.0
     """
-    given = ReductionArguments(axis, keepdims, split_every, out, where, initial)
-    return _accumulate(PROD, "nanprod", a, dtype, given, skipna=True)
 
 
 @public("reduction")
+@named
 def any(
+    name: str,
+    /,
     a: Any,
     axis: Axis = None,
     keepdims: bool = False,
@@ -276,42 +218,19 @@ def any(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return _truth(ANY, a, ReductionArguments(axis, keepdims, split_every, out, where))
+    given = ReductionArguments(axis, keepdims, split_every, out, where)
+    return reduce_statistic(name, asanyarray(a), given)
 
 
-@public("reduction")
-def all(
-    a: Any,
-    axis: Axis = None,
-    keepdims: bool = False,
-    split_every: SplitEvery = None,
-    out: da.Array | None = None,
-    *,
-    where: Any = True,
-    engine: Engine = "auto",
-) -> da.Array:
+@like(any)
+def all() -> None:
     """Whether all elements over the given axes are true: neither zero nor False.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        Bool, integers, floats or complex numbers, in NumPy or CuPy chunks; NaN is true.
-    axis, keepdims, split_every, out, where
-        As for :func:`sum`.
-    engine : {"auto", "collective"}
-        As for :func:`sum`.
 
     Returns
     -------
     dask.array.Array
         Lazy, bool, with chunks of the kind of `a`'s; True where there is no element.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`sum`.
     """
-    return _truth(ALL, a, ReductionArguments(axis, keepdims, split_every, out, where))
 
 
 @public("reduction")
@@ -344,27 +263,5 @@ def count_nonzero(
     TypeError, AxisError, ValueError
         As for :func:`sum`.
     """
-    return _truth(COUNT_NONZERO, a, ReductionArguments(axis, keepdims, split_every))
-
-
-def _accumulate(
-    monoid: MonoidRow,
-    name: str,
-    a: Any,
-    dtype: Any,
-    given: ReductionArguments,
-    skipna: bool = False,
-) -> da.Array:
-    """Add up or multiply `a` for the public function `name`."""
-    x = asanyarray(a)
-    output = np.dtype(monoid.output(x.dtype) if dtype is None else dtype).newbyteorder("=")
-    finalize: Finalize = only_field
-    if given.reproducible and output.kind in "fc":
-        finalize = partial(digits.total, output=output)
-    if skipna and x.dtype.kind in "fc" and output.kind in "biu":
-        x = replace_nan(monoid, name, x)
-    return reduce_array(monoid, name, finalize, x, given, dtype=output, skipna=skipna)
-
-
-def _truth(monoid: MonoidRow, a: Any, given: ReductionArguments) -> da.Array:
-    return reduce_array(monoid, monoid.name, only_field, asanyarray(a), given)
+    given = ReductionArguments(axis, keepdims, split_every)
+    return reduce_statistic("count_nonzero", asanyarray(a), given)

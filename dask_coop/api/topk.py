@@ -11,7 +11,6 @@ lines that are whole, so chunks are cut along the other axes instead before each
 from __future__ import annotations
 
 import math
-import operator
 from functools import partial
 from typing import Any, Literal
 
@@ -26,8 +25,8 @@ from dask_coop import chunks
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import bind
 from dask_coop.algebra.topk import best, rank
-from dask_coop.api.arguments import SplitEvery, has_unknown_size, rechunk
-from dask_coop.api.call.public import Engine, public
+from dask_coop.api.arguments import SplitEvery, as_integer, has_unknown_size, rechunk
+from dask_coop.api.call.public import Engine, like, named, public
 from dask_coop.api.scan_arguments import flatten
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import reduce as graph_reduce
@@ -39,8 +38,16 @@ SortKind = Literal["quicksort", "mergesort", "heapsort", "stable"] | None
 
 
 @public("selection")
+@named
 def topk(
-    a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
+    name: str,
+    /,
+    a: Any,
+    k: int,
+    axis: int = -1,
+    split_every: SplitEvery = None,
+    *,
+    engine: Engine = "auto",
 ) -> da.Array:
     """Find the k largest elements along an axis, the largest first.
 
@@ -82,13 +89,24 @@ def topk(
     >>> dc.topk(x, -2).compute()
     array([1, 3])
     """
-    return _select("topk", asanyarray(a), k, axis, split_every)
+    x = asanyarray(a)
+    indices, k = name == "argtopk", as_integer(name, "k", k)
+    along = validate_axis(as_integer(name, "axis", axis), x.ndim)
+    _refuse_masked(name, x)
+    output = np.dtype("i8") if indices else x.dtype.newbyteorder("=")
+    op = bind(best(k, indices), x.dtype, x.dtype, name, times="mM")
+    if indices and x.shape[along] != x.shape[along] and x.numblocks[along] > 1:
+        raise ValueError(
+            f"{name} does not count along axis {along}, which has unknown chunksizes; "
+            "x.compute_chunk_sizes() finds them"
+        )
+    outputs = {name: (partial(_indices if indices else _values, k, along), output)}
+    (lazy,) = graph_reduce.reduction(op, x, (along,), True, split_every, outputs)
+    return lazy
 
 
-@public("selection")
-def argtopk(
-    a: Any, k: int, axis: int = -1, split_every: SplitEvery = None, *, engine: Engine = "auto"
-) -> da.Array:
+@like(topk)
+def argtopk() -> None:
     """Find the indices of the k largest elements along an axis, that of the largest first.
 
     Parameters
@@ -126,11 +144,13 @@ def argtopk(
     >>> dc.argtopk(x, -2).compute()
     array([1, 0])
     """
-    return _select("argtopk", asanyarray(a), k, axis, split_every)
 
 
 @public("blockwise", dask=False)
+@named
 def sort(
+    name: str,
+    /,
     a: Any,
     axis: int | None = -1,
     kind: SortKind = None,
@@ -181,18 +201,11 @@ def sort(
     >>> dc.sort(da.from_array([3, 1, 2], chunks=2)).compute()
     array([1, 2, 3])
     """
-    return _sorted("sort", asanyarray(a), axis, _is_stable("sort", kind, order, stable))
+    return _sorted(name, asanyarray(a), axis, _is_stable(name, kind, order, stable))
 
 
-@public("blockwise", dask=False)
-def argsort(
-    a: Any,
-    axis: int | None = -1,
-    kind: SortKind = None,
-    order: None = None,
-    *,
-    stable: bool | None = None,
-) -> da.Array:
+@like(sort)
+def argsort() -> None:
     """Find the indices that sort the elements along an axis.
 
     Lines are gathered as by :func:`sort`, with the same needs of memory, and more: an index takes
@@ -212,11 +225,6 @@ def argsort(
     dask.array.Array
         Lazy, int64, otherwise as for :func:`sort`. With `axis` None, indices count in C order.
 
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`sort`.
-
     Examples
     --------
     >>> import dask.array as da
@@ -224,31 +232,6 @@ def argsort(
     >>> dc.argsort(da.from_array([3, 1, 2], chunks=2), stable=True).compute()
     array([1, 2, 0])
     """
-    return _sorted("argsort", asanyarray(a), axis, _is_stable("argsort", kind, order, stable))
-
-
-def _select(name: str, x: da.Array, k: int, axis: int, split_every: SplitEvery) -> da.Array:
-    """Find the best elements, or their indices, for the public function `name`."""
-    indices, k = name == "argtopk", _integer(name, "k", k)
-    along = validate_axis(_integer(name, "axis", axis), x.ndim)
-    _refuse_masked(name, x)
-    output = np.dtype("i8") if indices else x.dtype.newbyteorder("=")
-    op = bind(best(k, indices), x.dtype, x.dtype, name, times="mM")
-    if indices and x.shape[along] != x.shape[along] and x.numblocks[along] > 1:
-        raise ValueError(
-            f"{name} does not count along axis {along}, which has unknown chunksizes; "
-            "x.compute_chunk_sizes() finds them"
-        )
-    outputs = {name: (partial(_indices if indices else _values, k, along), output)}
-    (lazy,) = graph_reduce.reduction(op, x, (along,), True, split_every, outputs)
-    return lazy
-
-
-def _integer(name: str, argument: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} takes an integer for {argument}, got {value!r}") from None
 
 
 def _refuse_masked(name: str, x: da.Array) -> None:
@@ -279,7 +262,7 @@ def _sorted(name: str, x: da.Array, axis: int | None, stable: bool) -> da.Array:
     chunks.kind(x._meta, "a")
     if axis is None:
         x, axis = _gathered(x, None) if has_unknown_size(x) else flatten(x), -1
-    along = validate_axis(_integer(name, "axis", axis), x.ndim)
+    along = validate_axis(as_integer(name, "axis", axis), x.ndim)
     dtype = np.dtype("i8") if name == "argsort" else x.dtype
     return map_blocks(
         partial(_sort_block, function=name, axis=along, stable=stable),

@@ -10,7 +10,6 @@ A window ends at its element, or has it in its middle with ``center=True``::
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -21,9 +20,9 @@ from dask.array.utils import validate_axis
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import SUM, accumulator
-from dask_coop.algebra.windows import Statistic, Window
-from dask_coop.api.arguments import find_axes, rechunk
-from dask_coop.api.call.public import public
+from dask_coop.algebra.windows import Window
+from dask_coop.api.arguments import as_integer, find_axes, rechunk
+from dask_coop.api.call.public import like, named, public
 from dask_coop.api.scan_arguments import ScanArguments, scan_array
 from dask_coop.graph import windows as graph_windows
 
@@ -33,8 +32,16 @@ Mode = Literal["reflect", "nearest", "wrap"]
 
 
 @public("blockwise", dask=False)
+@named
 def move_sum(
-    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
+    name: str,
+    /,
+    a: Any,
+    window: int,
+    min_count: int | None = None,
+    axis: int = -1,
+    *,
+    center: bool = False,
 ) -> da.Array:
     """Sum of the elements in a moving window along an axis, NaN left out.
 
@@ -90,31 +97,17 @@ def move_sum(
     >>> dc.move_sum(x, 2, min_count=1).compute()
     array([1., 3., 5., 3., 5.])
     """
-    return _move("sum", a, window, min_count, axis, center)
+    return _move(name, a, window, min_count, axis, center)
 
 
-@public("blockwise", dask=False)
-def move_mean(
-    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
-) -> da.Array:
+@like(move_sum)
+def move_mean() -> None:
     """Mean of the elements in a moving window along an axis, NaN left out.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        As for :func:`move_sum`.
-    window, min_count, axis, center
-        As for :func:`move_sum`.
 
     Returns
     -------
     dask.array.Array
         As for :func:`move_sum`, whose sums are divided by how many elements they have.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`move_sum`.
 
     Examples
     --------
@@ -126,11 +119,13 @@ def move_mean(
     >>> dc.move_mean(x, 3, min_count=1, center=True).compute()
     array([0.5, 1. , 2. , 3. , 4. , 4.5])
     """
-    return _move("mean", a, window, min_count, axis, center)
 
 
 @public("blockwise", dask=False)
+@named
 def move_std(
+    name: str,
+    /,
     a: Any,
     window: int,
     min_count: int | None = None,
@@ -167,39 +162,12 @@ def move_std(
     >>> dc.move_std(da.from_array([1.0, 3.0, 3.0, 7.0], chunks=2), 2).compute()
     array([nan,  1.,  0.,  2.])
     """
-    return _move("std", a, window, min_count, axis, center, ddof)
+    return _move(name, a, window, min_count, axis, center, ddof)
 
 
-@public("blockwise", dask=False)
-def move_var(
-    a: Any,
-    window: int,
-    min_count: int | None = None,
-    axis: int = -1,
-    ddof: int = 0,
-    *,
-    center: bool = False,
-) -> da.Array:
+@like(move_std)
+def move_var() -> None:
     """Variance of the elements in a moving window along an axis, NaN left out.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        As for :func:`move_sum`.
-    window, min_count, axis, center
-        As for :func:`move_sum`.
-    ddof : int
-        As for :func:`move_std`.
-
-    Returns
-    -------
-    dask.array.Array
-        As for :func:`move_std`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`move_std`.
 
     Examples
     --------
@@ -208,31 +176,11 @@ def move_var(
     >>> dc.move_var(da.from_array([1.0, 3.0, 3.0, 7.0], chunks=2), 2).compute()
     array([nan,  1.,  0.,  4.])
     """
-    return _move("var", a, window, min_count, axis, center, ddof)
 
 
-@public("blockwise", dask=False)
-def move_min(
-    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
-) -> da.Array:
+@like(move_sum)
+def move_min() -> None:
     """Find the smallest element in a moving window along an axis, NaN left out.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        As for :func:`move_sum`.
-    window, min_count, axis, center
-        As for :func:`move_sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As for :func:`move_sum`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`move_sum`.
 
     Examples
     --------
@@ -241,31 +189,11 @@ def move_min(
     >>> dc.move_min(da.from_array([4, 2, 3, 1], chunks=2), 2).compute()
     array([nan,  2.,  2.,  1.])
     """
-    return _move("min", a, window, min_count, axis, center)
 
 
-@public("blockwise", dask=False)
-def move_max(
-    a: Any, window: int, min_count: int | None = None, axis: int = -1, *, center: bool = False
-) -> da.Array:
+@like(move_sum)
+def move_max() -> None:
     """Find the largest element in a moving window along an axis, NaN left out.
-
-    Parameters
-    ----------
-    a : dask.array.Array or array_like
-        As for :func:`move_sum`.
-    window, min_count, axis, center
-        As for :func:`move_sum`.
-
-    Returns
-    -------
-    dask.array.Array
-        As for :func:`move_sum`.
-
-    Raises
-    ------
-    TypeError, AxisError, ValueError
-        As for :func:`move_sum`.
 
     Examples
     --------
@@ -274,7 +202,6 @@ def move_max(
     >>> dc.move_max(da.from_array([4, 2, 3, 1], chunks=2), 2).compute()
     array([nan,  4.,  3.,  3.])
     """
-    return _move("max", a, window, min_count, axis, center)
 
 
 @public("blockwise", dask=False)
@@ -382,12 +309,12 @@ def box_filter(
         raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {mode!r}")
     given = [validate_axis(axis, x.ndim) for axis in axes]
     for axis, length in sorted(zip(given, sizes, strict=True)):
-        x = _means("box_filter", x, axis, _integer("box_filter", "size", length), mode)
+        x = _means("box_filter", x, axis, as_integer("box_filter", "size", length), mode)
     return x
 
 
 def _move(
-    statistic: Statistic,
+    name: str,
     a: Any,
     window: int,
     min_count: int | None,
@@ -395,12 +322,12 @@ def _move(
     center: bool,
     ddof: int = 0,
 ) -> da.Array:
-    """Do what the public function of a statistic does."""
-    name, x = f"move_{statistic}", asanyarray(a)
+    """Return the statistic of windows that the public function `name` is named after."""
+    x = asanyarray(a)
     along = _axis(name, x, axis)
-    length = _integer(name, "window", window)
-    least = length if min_count is None else _integer(name, "min_count", min_count)
-    off = _integer(name, "ddof", ddof)
+    length = as_integer(name, "window", window)
+    least = length if min_count is None else as_integer(name, "min_count", min_count)
+    off = as_integer(name, "ddof", ddof)
     n = x.shape[along]
     if not 1 <= length <= n:
         raise ValueError(
@@ -412,7 +339,7 @@ def _move(
         )
     if off < 0:
         raise ValueError(f"{name} takes no negative ddof, got {ddof}")
-    spec = Window(statistic, along, length, least, off)
+    spec = Window(name.removeprefix("move_"), along, length, least, off)
     return graph_windows.move(x, spec, (length - 1) // 2 if center else 0, name)
 
 
@@ -420,7 +347,7 @@ def _axis(name: str, x: da.Array, axis: Any) -> int:
     """Return the axis that windows move along, of an array that has such windows."""
     if x.ndim == 0:
         raise ValueError(f"{name} moves along an axis, and a has none")
-    along: int = validate_axis(_integer(name, "axis", axis), x.ndim)
+    along: int = validate_axis(as_integer(name, "axis", axis), x.ndim)
     if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
         raise TypeError(
             f"{name} takes bool, integers and floats of up to 64 bits, got dtype {x.dtype}"
@@ -437,13 +364,6 @@ def _axis(name: str, x: da.Array, axis: Any) -> int:
             "x.compute_chunk_sizes() finds them"
         )
     return along
-
-
-def _integer(name: str, argument: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} takes an integer for {argument}, got {value!r}") from None
 
 
 def _means(name: str, x: da.Array, axis: int, size: int, mode: Mode) -> da.Array:

@@ -1,4 +1,4 @@
-"""What is done to one chunk; backend.py says what that is, and chooses who does it."""
+"""Functions of one chunk; backend.py defines them and chooses the backend of a chunk."""
 
 from dask_coop.chunks.backend import (
     ChunkBackend,

@@ -1,11 +1,11 @@
-"""What a chunk backend offers, which there are, and which one works on a chunk.
+"""The functions of a chunk backend, the table of backends, and the choice of one for a chunk.
 
-A chunk backend is a module of functions of one chunk.  It is chosen inside the task, from the class
-of the chunk at hand, so that a client needs no GPU, and so that some chunks of an array may be
-masked and others not.  A new one is a module that fulfils `ChunkBackend` and a row in `BACKENDS`.
+A chunk backend is a module of functions of one chunk.  A task chooses it from the class of its
+chunk, so that a client needs no GPU, and some chunks of an array may be masked and others not.  A
+new backend is a module that fulfils `ChunkBackend` and a row in `BACKENDS`.
 
-While a graph is built no backend is asked.  What Dask and dask_coop need there is the array class
-itself: ``shape``, ``dtype``, ``ndim``, slices, ``astype``, and ``__array_function__`` with
+Building a graph uses no backend. Dask and dask_coop then need only the array class itself:
+``shape``, ``dtype``, ``ndim``, slices, ``astype``, and ``__array_function__`` with
 `numpy.zeros_like`.
 """
 
@@ -32,7 +32,7 @@ from dask_coop.errors import Refused
 from dask_coop.meters import counted
 
 if TYPE_CHECKING:
-    # Which calls backends itself.
+    # For typing only, because distinct.py imports this module.
     from dask_coop.chunks.distinct import Distinct
 
 #: An array of the backend's class.
@@ -43,32 +43,31 @@ Side = Literal["left", "right"]
 class ChunkBackend(Protocol):
     """The functions of a chunk backend, which is a module.
 
-    A state is a tuple with a NumPy scalar or an array a field, as `MonoidRow.fields` has them.
-    Fields have the shape of the chunk without the axes that are reduced, and the dtypes
-    ``op.monoid.dtypes(op.element)``; where ``op.monoid.entries`` is not None, one more axis has so
-    many, or as many as lines have elements.  They are NumPy arrays, or such as NumPy's ufuncs
-    combine.
+    A state is a tuple with a NumPy scalar or an array for each of `MonoidRow.fields`. Fields have
+    the shape of the chunk without the reduced axes, and the dtypes
+    ``op.monoid.dtypes(op.element)``. If ``op.monoid.entries`` is not None, they have one more axis,
+    with at most so many entries. Fields are NumPy arrays, or arrays that NumPy's ufuncs accept.
     """
 
     def lift(
         self, op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None
     ) -> State:
-        """Reduce the chunk `x` over `axes` to a state, as if converted to ``op.element`` before.
+        """Reduce the chunk `x`, converted to ``op.element``, over `axes` to a state.
 
         Parameters
         ----------
         op : Operation
         x : array
-            Of any shape and strides, maybe without elements.
+            Any shape and strides; may be empty.
         axes : tuple of int
             Sorted and not negative.
         where : array of bool, optional
-            Which elements count; it broadcasts to ``x.shape``.
+            The mask of elements that count; it broadcasts to ``x.shape``.
 
         Returns
         -------
         tuple of arrays
-            A state; argument indices, of a positional monoid, count from the chunk's first element.
+            A state; indices of a positional monoid count from the chunk's first element.
         """
 
     def scan(
@@ -85,19 +84,20 @@ class ChunkBackend(Protocol):
         ----------
         op : Operation
         x : array
-            Of any shape and strides, maybe without elements.
+            Any shape and strides; may be empty.
         spec : ScanSpec
-            The direction, and what the results include.
+            The direction, and the elements that results include.
         base : tuple of arrays, optional
-            The state of what comes before the chunk, in the shape of `x` without ``spec.axis``.
+            The state before the chunk, in the shape of `x` without ``spec.axis``.
         heads : array of bool, optional
-            Where the scan restarts: in the shape of `x`, or of one line for all.
+            Flags of the elements where the scan restarts, in the shape of `x`, or of one line for
+            all lines.
 
         Returns
         -------
         array
-            Of the backend's class, of dtype ``op.output`` and the shape of `x`; one longer along
-            the axis with ``spec.initial``.
+            An array of the backend, with dtype ``op.output`` and the shape of `x`; with
+            ``spec.initial`` one longer along the axis.
         """
 
     def scan_on(
@@ -108,38 +108,38 @@ class ChunkBackend(Protocol):
         base: State | None = None,
         heads: Array | None = None,
     ) -> tuple[Array, State]:
-        """Return what `scan` does, and the state behind the chunk, which is the next one's base."""
+        """Return the result of `scan`, and the state after the chunk, the next one's base."""
 
     def lift_segments(self, op: Operation, x: Array, spec: ScanSpec, heads: Array) -> State:
-        """Reduce what is behind the last head flag of every line of the chunk `x` to a state.
+        """Reduce the elements after the last head flag of each line of `x` to a state.
 
         The arguments are those of `scan`.
 
         Returns
         -------
         tuple of arrays
-            One field more than a state of ``op``, the last one: bool, whether the line has one.
+            A state of ``op`` and one more field: bool, whether the line has a head flag.
         """
 
     def move(self, window: Window, x: Array, halo: Array, base: State | None = None) -> Array:
-        """Reduce the window that ends at each element of the chunk `x` to a statistic.
+        """Return a statistic of the window that ends at each element of the chunk `x`.
 
         Parameters
         ----------
         window : Window
         x : array
-            Of real numbers, of any shape and strides, maybe without elements.
+            Real numbers, of any shape and strides; may be empty.
         halo : array
-            What comes before it along the axis, of its dtype: fewer elements than a window has,
-            and where the array starts with them maybe too few.
+            Earlier elements along the axis, of the same dtype: one less than a window has, or fewer
+            at the start of the array.
         base : tuple of arrays, optional
-            What ``window.keep`` has of all that lies between these two, in the shape of `x` without
-            the axis. Every window holds that, so none is shorter than `x`.
+            The state, from ``window.keep``, of all elements between `halo` and `x`, in the shape of
+            `x` without the axis. All windows include them, so none is shorter than `x`.
 
         Returns
         -------
         array
-            Of the backend's class, of dtype ``window.result(x.dtype)`` and the shape of `x`.
+            An array of the backend, with dtype ``window.result(x.dtype)`` and the shape of `x`.
         """
 
     def histogram(
@@ -155,101 +155,101 @@ class ChunkBackend(Protocol):
         ----------
         op : Operation
         samples : sequence of arrays
-            The coordinates, of equal shapes; or one array that has them along its last axis.
+            The coordinates, of equal shapes; or one array with the coordinates along its last axis.
         grid : Grid, Integers or Digits
-            The bins of each coordinate, and the axes that are counted.
+            The bins of each coordinate, and the axes to count over.
         weights : array or None
             In the shape of a coordinate.
 
         Returns
         -------
         tuple of arrays
-            The table, with the axes that are not counted first and then ``grid.shape``; of
-            `Integers`, as long as the largest sample asks for.  Of a reproducible sum, its digits.
+            The table: the other axes, then ``grid.shape``. For `Integers` it is long enough for the
+            largest sample.  A reproducible sum has tables of digits.
         """
 
     def collect(self, x: Array, digits: Digits) -> Array:
-        """Return the samples of the chunk `x` that `digits` counts, or all if they are not few.
+        """Return the samples of the chunk `x` that `digits` counts, or `x` if these are many.
 
         They come in any order.
         """
 
     def digitize(self, x: Array, steps: Steps) -> Array:
-        """Return the numbers of the bins of samples: int64, in the shape of `x`."""
+        """Return the bin number of each sample: int64, in the shape of `x`."""
 
     def compress(self, x: Array, mask: Array) -> Array:
-        """Return the elements of `x` that a mask of its shape holds for: one axis, in C order."""
+        """Return the elements of `x` selected by a mask of its shape, on one axis in C order."""
 
     def flatnonzero(self, x: Array) -> Array:
-        """Return where in C order `x` has elements that are not zero, as int64; NaN is not."""
+        """Return the indices in C order, int64, of the nonzero elements of `x`; NaN is nonzero."""
 
     def merge_distinct(self, monoid: Distinct, states: Sequence[State]) -> State:
-        """Return the state of several parts, whose states `lift` has made, or this function.
+        """Return the merged state of several states of distinct values.
 
-        Each has at least one part's values, sorted, and arrays as long for what else `monoid` asks.
+        Each state has at least one sorted value, and arrays of the same length for the other fields
+        of `monoid`.
         """
 
     def positions(self, values: Array, x: Array) -> Array:
-        """Return where in the sorted distinct `values` each element of `x` is.
+        """Return the index of each element of `x` in the sorted distinct `values`.
 
-        All are there, and NaN are one value. What comes back is int64, in the shape of `x`.
+        All elements are there, and NaN are one value. The result is int64, in the shape of `x`.
         """
 
     def isin(self, x: Array, values: Array) -> Array:
         """Return whether elements are among sorted distinct `values` of their dtype: bool."""
 
     def searchsorted(self, a: Array, v: Array, side: Side) -> Array:
-        """Return how many of the sorted elements `a` are before each of `v`: int64.
+        """Return how many of the sorted elements `a` precede each of `v`: int64.
 
-        As NumPy's, with `side` "right" also those that are equal.
+        As in NumPy, `side` "right" includes equal elements.
         """
 
     def transpose(self, x: Array, axes: Sequence[int] | None = None, strategy: str = AUTO) -> Array:
         """Return a copy of the chunk `x` in C order, with its axes in the order `axes`.
 
-        By default they are reversed. `strategy` is for backends that have several.
+        By default the axes are reversed.
         """
 
     def sort(self, x: Array, axis: int, stable: bool) -> Array:
-        """Return the chunk `x` with its elements in rising order along `axis`, NaN last."""
+        """Return the chunk `x` sorted in ascending order along `axis`, NaN last."""
 
     def argsort(self, x: Array, axis: int, stable: bool) -> Array:
         """Return the indices along `axis` that sort the chunk `x`: int64, of its shape.
 
-        Those of equal elements are in their order if it is `stable`.
+        A `stable` sort keeps equal elements in their order.
         """
 
     def matmul(
         self, a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUTO
     ) -> Array:
-        """Return the product of two chunks over the semiring of that name, shaped as np.matmul's.
+        """Return the product of two chunks over a semiring, in the shape of np.matmul's result.
 
-        Its dtype is ``SEMIRINGS[semiring].dtype(a.dtype, b.dtype)``. `strategy` is for backends
-        that have several.
+        Its dtype is ``SEMIRINGS[semiring].dtype(a.dtype, b.dtype)``.
         """
 
     def order_statistics(
         self, x: Array, axes: tuple[int, ...], ranks: np.ndarray[Any, Any]
     ) -> tuple[Array, Array]:
-        """Return elements by their ranks among those of their lines that are not NaN or NaT.
+        """Return elements by rank among those of their lines that are not NaN or NaT.
 
         Parameters
         ----------
         x : array
-            Of bool, integers, floats or dates, and of any shape and strides.
+            Bool, integers, floats or dates, of any shape and strides.
         axes : tuple of int
-            Sorted and not negative. A line is all that lies along these axes.
+            Sorted and not negative. A line consists of all elements along these axes.
         ranks : numpy.ndarray of int64
-            Of shape ``(length + 1, m)``: by how many elements of a line are not NaN, the ranks that
-            are wanted of it, in any order; one too large stands for the largest. It may be one row
-            broadcast to that shape, which is then never made.
+            The wanted ranks, in any order, in the row of the number of elements that are not NaN:
+            of shape ``(length + 1, m)``. A rank that is too large means the largest element. A row
+            broadcast to that shape is never copied to it.
 
         Returns
         -------
         values : array
-            Of shape ``(m, *kept)`` and the dtype of `x`; NaN or NaT where all of the line is.
+            Of shape ``(m, *kept)`` and the dtype of `x`; NaN or NaT if the whole line is.
         counts : array of int64
-            How many elements of each line are not NaN.
+            The number of elements of each line that are not NaN.
         """
 
     def lift_groups(self, ops: Sequence[Operation], x: Array, codes: Array, n: int) -> list[State]:
@@ -259,45 +259,45 @@ class ChunkBackend(Protocol):
         ----------
         ops : sequence of Operation
         x : array
-            Of shape ``(*kept, *labels)`` and any strides, maybe without elements. It is taken as if
-            converted to each operation's ``element`` before; with ``skipna`` NaN is left out.
+            Of shape ``(*kept, *labels)`` and any strides; may be empty. Elements are converted to
+            each operation's ``element``; ``skipna`` leaves NaN out.
         codes : array of int32 or int64
-            Which group an element is of, 0 to ``n - 1``, or -1 for those that are left out: of the
-            shape of the last axes of `x`, at least one.
+            The group of each element, 0 to ``n - 1``, or -1 to leave it out: in the shape of the
+            last axes of `x`, at least one.
         n : int
-            How many groups there are.
+            The number of groups.
 
         Returns
         -------
         list of tuples of arrays
-            For each operation a state, with fields of shape ``(*kept, n)`` and dtypes
-            ``op.monoid.dtypes(op.element)``; the identity where a group has no element. Indices, of
-            a positional monoid, count in C order of the label axes from the chunk's first element.
+            A state for each operation, with fields of shape ``(*kept, n)`` and dtypes
+            ``op.monoid.dtypes(op.element)``; the identity for groups without elements. Indices of
+            a positional monoid count in C order of the label axes from the chunk's first element.
         """
 
     def to_numpy(
         self, x: Array, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
     ) -> np.ndarray[Any, Any]:
-        """Return `x` as a NumPy array, of its shape and dtype, or as `out`, which it is put into.
+        """Return `x` as a NumPy array of its shape and dtype, or copied into `out`.
 
-        A backend of another memory may stage copies in `nbytes` of the host's; by default in as
-        much as it takes to be fast.
+        A backend with its own memory may stage copies in `nbytes` of host memory; by default in as
+        much as is fast.
         """
 
     def from_numpy(
         self, x: np.ndarray[Any, Any], nbytes: int | None = None, direct: Direct = "auto"
     ) -> Array:
-        """Return a NumPy array as one of the backend's class, on the current device.
+        """Return a NumPy array as one of the backend, on the current device.
 
-        `nbytes` is as for `to_numpy`. What is a map of a file may be read from there instead, past
-        the page cache if `direct` says so (files.py).
+        `nbytes` is as for `to_numpy`. A memory-mapped file may be read directly instead, past the
+        page cache if `direct` says so (files.py).
         """
 
-    # What follows is for several chunks at a time. Backends that gain nothing by it take these
-    # functions from one_by_one.py.
+    # Functions of several chunks at a time. Backends that gain nothing by them take these functions
+    # from one_by_one.py.
 
     def lift_all(self, op: Operation, xs: Sequence[Array]) -> State | None:
-        """Reduce each of the chunks `xs`; None if they have to be taken one by one.
+        """Reduce each of the chunks `xs`; None if they must be reduced one by one.
 
         Returns
         -------
@@ -306,19 +306,19 @@ class ChunkBackend(Protocol):
         """
 
     def histogram_all(self, op: Operation, xs: Sequence[Array], grid: Any) -> State | None:
-        """Count the samples of the chunks `xs` into one table; None if they go one by one."""
+        """Count the samples of the chunks `xs` into one table; None if one by one."""
 
     def upsweep(
         self, op: Operation, spec: ScanSpec, xs: Sequence[Array]
     ) -> tuple[State, bytes] | None:
-        """Reduce each of the 1-d chunks `xs` for a scan; None if they go one by one.
+        """Reduce each of the 1-d chunks `xs` for a scan; None if one by one.
 
         Returns
         -------
         state : tuple of numpy.ndarray
             The states, along the first axis of each field.
         memo : bytes
-            Not empty: what `downsweep` is to be given with the same chunks.
+            Not empty; an argument of `downsweep` with the same chunks.
         """
 
     def downsweep(
@@ -329,13 +329,13 @@ class ChunkBackend(Protocol):
         bases: Sequence[State | None],
         memo: bytes,
     ) -> list[Array]:
-        """Scan the chunks of an upsweep from their bases, None at the start of the array.
+        """Scan the chunks of an upsweep from their bases, None at the array's start.
 
         This does not wait for the results; `synchronize` does.
         """
 
     def synchronize(self, xs: Sequence[Array]) -> None:
-        """Wait for all that this process has begun on the devices of the chunks `xs`."""
+        """Wait for all work of this process on the devices of the chunks `xs`."""
 
 
 class BackendRow(NamedTuple):
@@ -344,11 +344,11 @@ class BackendRow(NamedTuple):
     Attributes
     ----------
     kind : str
-        What `kind` says of its arrays.
+        The value of `kind` for its arrays.
     classes : tuple of str
-        The classes of its arrays, with the names of their modules. Subclasses are not among them.
+        The classes of its arrays, with the names of their modules, without subclasses.
     module : str
-        Its functions, which fulfil `ChunkBackend`.
+        The module that fulfils `ChunkBackend`.
     """
 
     kind: str
@@ -357,11 +357,11 @@ class BackendRow(NamedTuple):
 
 
 def class_name(of: type) -> str:
-    """Return the name of a class, with that of its module."""
+    """Return the name of a class, with its module's name."""
     return f"{of.__module__}.{of.__name__}"
 
 
-#: All chunk backends by their names. That of each kind has the kind's name. Naming CuPy's class
+#: All chunk backends by name; the plain backend of a kind has the kind's name. Naming CuPy's class
 #: instead of importing it keeps CPU processes free of CuPy.
 BACKENDS = {
     "numpy": BackendRow(
@@ -385,34 +385,34 @@ EXACT["cupy"] = partial(import_module, "dask_coop.chunks.cupy.exact")
 
 
 def kind(x: Any, name: str = "an array") -> str:
-    """Return the kind of an array, "numpy" or "cupy", which messages call `name`.
+    """Return the kind of an array, "numpy" or "cupy". Messages call the array `name`.
 
     Raises
     ------
     Refused
-        If `x` is of another type; subclasses count as other types, for they carry meaning (a unit)
-        that plain arrays would lose. Only that of a mask is known here.
+        If `x` is of another type. Subclasses count as other types, because they carry meaning (a
+        unit) that plain arrays would lose; masked arrays are the exception.
     """
     return _row(x, name).kind
 
 
 def backend_of(*blocks: Any) -> ChunkBackend:
-    """Return the backend that works on blocks of those types, which belong together.
+    """Return the backend that works on blocks of these types, which belong together.
 
     Raises
     ------
     Refused
-        If there is none for the first of them.
+        If the first of them has no backend.
     """
-    # A masked block decides for all.
+    # One masked block makes all of them masked.
     return _load(_row(next(filter(is_masked, blocks), blocks[0])).module)
 
 
 def asarray(x: Any, to: str, nbytes: int | None = None, direct: Direct = "auto") -> Any:
     """Return `x` as an array of the kind `to`, on the current device.
 
-    Copies between memories are staged in up to `nbytes` of the host's; `direct` tells whether maps
-    of files are read past the page cache (files.py).
+    Copies between memories are staged in at most `nbytes` of host memory; `direct` tells whether
+    memory-mapped files are read past the page cache (files.py).
 
     Raises
     ------
@@ -426,41 +426,41 @@ def asarray(x: Any, to: str, nbytes: int | None = None, direct: Direct = "auto")
     try:
         target = _load(BACKENDS[to].module)
     except ImportError as error:
-        message = f"a chunk is to become an array of {to}, which does not import here: {error}"
+        message = f"cannot convert a chunk to an array of {to}, which does not import here: {error}"
         raise RuntimeError(message) from error
     return target.from_numpy(on_host, nbytes, direct)
 
 
 def put_into(out: np.ndarray[Any, Any], x: Any, nbytes: int | None = None) -> None:
-    """Put `x` into a NumPy array of its shape; copies are staged as those of `asarray`."""
+    """Copy `x` into a NumPy array of its shape; copies are staged as in `asarray`."""
     backend_of(x).to_numpy(x, nbytes, out)
 
 
 def can_move(x: Any, kind: str) -> bool:
-    """Tell whether `x` is a plain array of the kind `kind`, and can become one of any other."""
-    of: Any = type(x)
-    return class_name(of) in BACKENDS[kind].classes and is_common(x.dtype)
+    """Return whether `x` is a plain array of `kind` that can become one of any other kind."""
+    cls: Any = type(x)
+    return class_name(cls) in BACKENDS[kind].classes and is_common(x.dtype)
 
 
 def is_common(dtype: np.dtype[Any]) -> bool:
-    """Tell whether every kind of array has elements of that dtype."""
+    """Return whether every kind of array supports a dtype."""
     return dtype.kind in "biufc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
 
 
 def _row(x: Any, name: str = "an array") -> BackendRow:
-    of: Any = type(x)  # to mypy, type[Any] has no hash
+    cls: Any = type(x)  # to mypy, type[Any] has no hash
     try:
-        return _find(of)
+        return _find(cls)
     except KeyError:
         raise Refused(
-            f"{name} has chunks of type {of.__module__}.{of.__name__}; dask_coop takes "
+            f"{name} has chunks of type {cls.__module__}.{cls.__name__}; dask_coop takes "
             "NumPy and CuPy arrays; convert them, such as with .map_blocks(numpy.asarray)"
         ) from None
 
 
 @cache
 def _find(of: type) -> BackendRow:
-    """Return the backend for the arrays of a class; a refusal is not kept."""
+    """Return the backend for the arrays of a class; errors are not cached."""
     # NumPy's reductions over all axes leave scalars.
     name = class_name(np.ndarray if issubclass(of, np.generic) else of)
     return {name: row for row in BACKENDS.values() for name in row.classes}[name]

@@ -1,8 +1,8 @@
-"""Chunks of the dtype that their array declares.
+"""Convert chunks to the dtype that their array declares.
 
-The dtype of a Dask array is a promise: `map_blocks`, `apply_ufunc`, delayed functions and readers
-take it from the user, and a chunk may turn out to have another. Compiled code sizes its tables by
-the promise, so a task that takes chunks converts them before anything else sees them::
+The dtype of a Dask array is a promise. Users make it with `map_blocks`, `apply_ufunc`, delayed
+functions and readers, and a chunk may have another dtype. Compiled code relies on the promise for
+the size of its tables, so a task converts its chunks before anything else uses them::
 
     x: float32, its chunks float64      Task(key, lift, block=x0, declared={"block": "f4"}, ...)
                                                     |
@@ -21,22 +21,22 @@ import numpy as np
 from dask_coop.algebra.merges import cast
 from dask_coop.algebra.operation import named
 
-#: The declared dtypes of a task's arguments, by position or keyword. Words take fewer bytes in a
-#: task than dtypes.
+#: The declared dtypes of a task's arguments, by position or keyword; as strings, which take fewer
+#: bytes in a task than dtypes.
 Declared = Mapping[Any, str]
 
-#: Kinds of dtypes that a chunk is converted to. Strings are as long as those of the chunk.
+#: The kinds of dtypes that chunks are converted to. Strings keep the chunk's length.
 _CONVERTED = "biufcmM"
 
 
 def as_declared(block: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a block of `dtype`, in either byte order; itself if it is one.
+    """Return a block as `dtype` in native byte order; unchanged if it has `dtype` in either order.
 
     Parameters
     ----------
     block : array, or list of arrays
     dtype : dtype
-        What the block's array declares.
+        The dtype that the block's array declares.
 
     Raises
     ------
@@ -44,67 +44,67 @@ def as_declared(block: Any, dtype: np.dtype[Any]) -> Any:
         If elements cannot be converted.
     """
     if isinstance(block, list):
-        return [as_declared(each, dtype) for each in block]
-    found = getattr(block, "dtype", dtype)
-    if found is dtype or dtype.kind not in _CONVERTED or block is np.ma.masked:
+        return [as_declared(item, dtype) for item in block]
+    actual = getattr(block, "dtype", dtype)
+    if actual is dtype or dtype.kind not in _CONVERTED or block is np.ma.masked:
         return block
     native = dtype.newbyteorder("=")
-    if found in (dtype, native):
+    if actual in (dtype, native):
         return block
     try:
         with _device_of(block):
             return cast(block, native)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"a chunk has dtype {found}, its array declares {dtype}, and {found} cannot be "
+            f"a chunk has dtype {actual}, its array declares {dtype}, and {actual} cannot be "
             f"converted: {error}; declare the dtype that chunks have"
         ) from error
 
 
 def casts(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that takes `declared` besides, and converts its arguments first.
+    """Decorate a task's function to convert its arguments to the dtypes of a keyword `declared`.
 
     Positions count from the function's own first argument.
     """
 
     @wraps(function)
     def run(*args: Any, declared: Declared | None = None, **kwargs: Any) -> Any:
-        own = list(args)
-        for at, dtype in (declared or {}).items():
-            given: Any = own if isinstance(at, int) else kwargs
-            if at in kwargs or given is own:
-                given[at] = as_declared(given[at], np.dtype(dtype))
-        return function(*own, **kwargs)
+        positional = list(args)
+        for name, dtype in (declared or {}).items():
+            arguments: Any = positional if isinstance(name, int) else kwargs
+            if name in kwargs or arguments is positional:
+                arguments[name] = as_declared(arguments[name], np.dtype(dtype))
+        return function(*positional, **kwargs)
 
     return run
 
 
 @casts
 def convert(block: Any, *, to: np.dtype[Any]) -> Any:
-    """Return a block as one of another dtype, by way of what its array declares."""
+    """Return a block as `to`, after its conversion to the declared dtype."""
     return cast(block, to)
 
 
 def declared_by(*args: Any, **kwargs: Any) -> dict[str, Declared]:
-    """Return what tells a task the dtypes that the arrays of its blocks declare.
+    """Return the keyword that tells a task the declared dtypes of its arrays.
 
     Parameters
     ----------
     *args, **kwargs : object
-        The task's arguments, with the arrays of Dask in the place of their blocks.
+        The task's arguments, with Dask arrays in place of their blocks.
     """
-    given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
-    # Any attribute of a delayed object is another one.
+    arguments: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+    # The type check is for delayed objects, which have any attribute.
     dtypes = {
-        at: one.dtype
-        for at, one in given.items()
-        if isinstance(getattr(one, "dtype", None), np.dtype) and hasattr(one, "__dask_graph__")
+        name: x.dtype
+        for name, x in arguments.items()
+        if isinstance(getattr(x, "dtype", None), np.dtype) and hasattr(x, "__dask_graph__")
     }
-    found = {at: named(dtype) for at, dtype in dtypes.items() if dtype.kind in _CONVERTED}
-    return {"declared": found} if found else {}
+    declared = {name: named(dtype) for name, dtype in dtypes.items() if dtype.kind in _CONVERTED}
+    return {"declared": declared} if declared else {}
 
 
 def _device_of(block: Any) -> AbstractContextManager[Any]:
     device = getattr(block, "device", None)
-    # NumPy's is a word.
+    # NumPy's device is a string.
     return device if isinstance(device, AbstractContextManager) else nullcontext()

@@ -1,18 +1,18 @@
-"""Arrays of .npy files, and the files in which the bytes of host arrays lie.
+"""Arrays of .npy files, and the files behind memory-mapped arrays.
 
-An array of a .npy file travels as its path and is mapped where a task asks for a chunk. The chunks
-of a process are views of one map, which is closed when none of them is left.
+Tasks carry only the path of an .npy file, and map it when they need a chunk. The chunks of a
+process are views of one map, which is closed when the last of them is gone.
 
-GPUs rather read a file than its map:
+GPUs read a file rather than its map:
 
     array --base--> array --base--> mmap <--/proc/self/maps--> file
 
-NumPy keeps the name of a file that it maps, and another file may have that name by now. The kernel
-knows which file is mapped where. Nothing is found where it isn't sure that the file of that name is
-still the one that is mapped, where a map is private, so that it may differ from the file, or where
-elements are not in C order and native byte order; the array is then read as any other.
+NumPy keeps the name of a mapped file, but another file may have that name by now. The kernel knows
+which file is mapped. `find` returns None unless the file of that name is surely the mapped one, the
+map is shared (a private map may differ from its file), and elements are in C order and native byte
+order. The array is then read like any other.
 
-A descriptor is opened once a map and closed with it. No lock is needed: of two threads that open
+There is one descriptor for each map, closed with the map. No lock is needed: if two threads open
 one at the same time, the second closes its own.
 """
 
@@ -29,27 +29,27 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-#: Whether to read past the page cache: always, never, or where it would be flooded.
+#: Whether to read past the page cache: always, never, or where the file would flood it.
 Direct = bool | Literal["auto"]
 
-#: Files of more than this part of the memory that is available would flood the page cache.
+#: Files of more than this fraction of the available memory would flood the page cache.
 FLOODING = 0.5
 
-#: How many pages of a chunk are looked up in the page cache, at random.
+#: The number of random pages of a chunk to look up in the page cache.
 SAMPLES = 16
 
 
 class Place(NamedTuple):
-    """Where the bytes of an array are.
+    """The place of an array's bytes in a file.
 
     Attributes
     ----------
     descriptor : int
-        An opened file, as long as the array lives.
+        An open file, while the array lives.
     offset : int
-        Where its first byte is in the file.
+        The position of the first byte in the file.
     direct : bool
-        Whether the descriptor was opened with O_DIRECT, which wants aligned reads.
+        Whether the descriptor was opened with O_DIRECT, which needs aligned reads.
     """
 
     descriptor: int
@@ -63,11 +63,11 @@ class MappedFile:
     Parameters
     ----------
     descriptor : int
-        Closed by `close`.
+        `close` closes it.
     begin : int
-        Where the map begins in the file.
+        The position in the file where the map begins.
     writable : bool
-        Whether the file may be written through the map.
+        Whether the map may write to the file.
     """
 
     def __init__(self, descriptor: int, begin: int = 0, writable: bool = False) -> None:
@@ -77,7 +77,7 @@ class MappedFile:
         self._direct: dict[str, int | None] = {}
 
     def direct(self) -> int | None:
-        """Return a descriptor that reads past the page cache, if the file system has that."""
+        """Return a descriptor that reads past the page cache; None if not supported."""
         if "descriptor" not in self._direct:
             opened = _open_direct(self.descriptor)
             if self._direct.setdefault("descriptor", opened) != opened and opened is not None:
@@ -85,30 +85,30 @@ class MappedFile:
         return self._direct["descriptor"]
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open descriptors."""
         for descriptor in (self.descriptor, self._direct.get("descriptor")):
             if descriptor is not None:
                 os.close(descriptor)
 
 
-#: The files of maps; None for those that are not surely known.
+#: The files of maps; None if a file is uncertain.
 _files: weakref.WeakKeyDictionary[mmap, MappedFile | None] = weakref.WeakKeyDictionary()
 
 
 def find(x: np.ndarray[Any, Any], direct: Direct = "auto") -> Place | None:
-    """Return where the bytes of `x` are in a file, or None if that is not sure.
+    """Return the place of the bytes of `x` in a file, or None if it is uncertain.
 
     Parameters
     ----------
     x : numpy.ndarray
     direct : bool or "auto"
-        Whether to read past the page cache where the file system can; "auto" is for files that are
-        large beside the available memory, unless the page cache has what `x` holds.
+        Whether to read past the page cache where the file system can; "auto" does so for files
+        that are large compared to the available memory, unless the page cache has the bytes.
 
     Raises
     ------
     OSError
-        If the file has become too short: to touch the map would end the process.
+        If the file has become too short; access to the map would end the process.
     """
     if sys.platform != "linux" or x.dtype.hasobject:
         return None
@@ -130,7 +130,7 @@ def find(x: np.ndarray[Any, Any], direct: Direct = "auto") -> Place | None:
     size = os.fstat(file.descriptor).st_size
     if size < offset + x.nbytes:
         raise OSError(
-            f"{name_of(file.descriptor)} was cut while it was in use: it has {size} bytes, and "
+            f"{name_of(file.descriptor)} was truncated while in use: it has {size} bytes, and "
             f"{offset + x.nbytes} are needed"
         )
     if _wants_direct(direct, file, offset, x.nbytes, size) and (past := file.direct()) is not None:
@@ -139,12 +139,12 @@ def find(x: np.ndarray[Any, Any], direct: Direct = "auto") -> Place | None:
 
 
 def name_of(descriptor: int) -> str:
-    """Return the path of an opened file, for messages."""
+    """Return the path of an open file, for messages."""
     return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def map_file(descriptor: int) -> mmap:
-    """Return a read-only map of all of a file; the descriptor is closed with it."""
+    """Return a read-only map of a whole file, whose descriptor is closed with the map."""
     try:
         mapped = mmap(descriptor, 0, access=ACCESS_READ)
     except BaseException:
@@ -155,12 +155,12 @@ def map_file(descriptor: int) -> mmap:
 
 
 def _keep(mapped: mmap, file: MappedFile | None) -> None:
-    """Remember the file of a map as long as the map lives, unless another thread has done so."""
-    kept = _files.setdefault(mapped, file)
+    """Remember the file of a map while the map lives, unless another thread has done so."""
+    known = _files.setdefault(mapped, file)
     if file is None:
         return
-    if kept is file:
-        # At exit the system closes them, when no thread reads any more.
+    if known is file:
+        # Not at exit, when threads may still read; the system closes them.
         weakref.finalize(mapped, file.close).atexit = False
     else:
         file.close()
@@ -178,12 +178,12 @@ def _address(x: np.ndarray[Any, Any]) -> int:
 
 
 def _identify(address: int) -> MappedFile | None:
-    """Return the file that is mapped to an address, the first one of a map."""
+    """Return the file that is mapped at an address, the first one of a map."""
     try:
         region = _region(address)
         if region is None or not region.shared:
             return None
-        # Nobody waits for a pipe that has taken the place of the file.
+        # Nonblocking, in case a pipe has replaced the file.
         descriptor = os.open(region.path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
@@ -226,10 +226,10 @@ def _region(address: int) -> _Region | None:
 
 
 def _is_file_of(region: _Region, descriptor: int) -> bool:
-    """Tell whether an opened file is the one that is mapped.
+    """Return whether an open file is the mapped one.
 
-    On some file systems the kernel's maps and `os.stat` number files differently; two maps are
-    numbered alike.
+    On some file systems the kernel's maps and `os.stat` number files differently, so map the open
+    file and compare the numbers of the maps.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or not status.st_size:
@@ -237,13 +237,13 @@ def _is_file_of(region: _Region, descriptor: int) -> bool:
     with mmap(descriptor, 1, access=ACCESS_READ) as probe:
         page = np.frombuffer(probe, "u1")
         other = _region(_address(page))
-        # The map can't be closed under a view of it.
+        # A map with views cannot be closed.
         del page
     return other is not None and other.file == region.file
 
 
 def _wants_direct(direct: Direct, file: MappedFile, offset: int, nbytes: int, size: int) -> bool:
-    # What was written through the map may be in the page cache alone.
+    # The page cache may have writes through the map that the disk lacks.
     if direct is False or file.writable:
         return False
     if direct is True:
@@ -252,16 +252,16 @@ def _wants_direct(direct: Direct, file: MappedFile, offset: int, nbytes: int, si
 
 
 def _available() -> int:
-    """Return the bytes of memory that the system could give."""
+    """Return the bytes of memory that are available."""
     with open("/proc/meminfo", "rb") as lines:
-        found = {name: value for name, value, *_ in map(bytes.split, lines)}
-    return int(found[b"MemAvailable:"]) << 10
+        amounts = {name: value for name, value, *_ in map(bytes.split, lines)}
+    return int(amounts[b"MemAvailable:"]) << 10
 
 
 def _is_cached(descriptor: int, offset: int, nbytes: int) -> bool:
-    """Tell whether the page cache has all of some bytes, by a few of them."""
+    """Return whether the page cache has all of some bytes, judging by a few of them."""
     try:
-        # A look brings a page in, so the next look is at others.
+        # A read caches its page, so each call reads other pages.
         return all(
             os.preadv(descriptor, [bytearray(1)], offset + random.randrange(nbytes), os.RWF_NOWAIT)
             for _ in range(SAMPLES)
@@ -271,13 +271,13 @@ def _is_cached(descriptor: int, offset: int, nbytes: int) -> bool:
 
 
 def _open_direct(descriptor: int) -> int | None:
-    """Open a file once more, with O_DIRECT; None where the file system refuses that."""
+    """Open a file once more, with O_DIRECT; return None if the file system refuses."""
     try:
         opened = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_DIRECT)
     except OSError:
         return None
     try:
-        # Some refuse only when they are read.
+        # Some file systems refuse only the first read.
         with mmap(-1, PAGESIZE) as page:
             os.preadv(opened, [page], 0)
     except OSError:
@@ -288,7 +288,7 @@ def _open_direct(descriptor: int) -> int | None:
 
 @dataclass(frozen=True)
 class NpyArray:
-    """An array in a .npy file, as it was when the graph was built.
+    """An array in a .npy file, as of when the graph was built.
 
     Attributes
     ----------
@@ -298,9 +298,9 @@ class NpyArray:
     dtype : numpy.dtype
     order : {"C", "F"}
     offset : int
-        Where the elements begin in the file.
+        The position of the elements in the file.
     stamp : tuple of int
-        When the file was modified, in nanoseconds, and its bytes.
+        The time when the file was modified, in nanoseconds, and its bytes.
     """
 
     path: str
@@ -316,7 +316,7 @@ class NpyArray:
         return len(self.shape)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a part of the array, a read-only view of the file's map.
+        """Return the elements at an index, as a read-only view of the file's map.
 
         Raises
         ------
@@ -329,7 +329,7 @@ class NpyArray:
         whole: np.ndarray[Any, Any] = np.ndarray(
             self.shape, self.dtype, mapped, self.offset, order=self.order
         )
-        # Without axes, an index alone would return a scalar in the machine's byte order.
+        # With an ellipsis, because an array without axes would give a scalar in native byte order.
         return whole[(*index, ...)] if isinstance(index, tuple) else whole[index]
 
     def _map(self) -> mmap:
@@ -346,38 +346,38 @@ class NpyArray:
         return _maps.setdefault(self, map_file(descriptor))
 
     def _check(self, status: os.stat_result) -> None:
-        if (found := _stamp(status)) != self.stamp:
+        if (current := _stamp(status)) != self.stamp:
             raise OSError(
                 f"{self.path} has changed since its array was made: it had {self.stamp[1]} bytes, "
-                f"modified at {self.stamp[0] / 1e9:.3f}, and has {found[1]}, modified at "
-                f"{found[0] / 1e9:.3f}; call from_npy again"
+                f"modified at {self.stamp[0] / 1e9:.3f}, and has {current[1]}, modified at "
+                f"{current[0] / 1e9:.3f}; call from_npy again"
             )
 
 
-#: The maps of which there are chunks.
+#: The maps of living chunks.
 _maps: weakref.WeakValueDictionary[NpyArray, mmap] = weakref.WeakValueDictionary()
 
 
 def open_npy(path: str | os.PathLike[str]) -> NpyArray:
-    """Return the array of a .npy file, of which only the header is read.
+    """Return the array of a .npy file, reading only the header.
 
     Raises
     ------
     OSError
         If the file is missing or cannot be read.
     ValueError
-        If it is no .npy file, too short, or holds Python objects.
+        If it is not a .npy file, is too short, or holds Python objects.
     """
     absolute = os.path.abspath(path)
-    # Of before: a change while the header is read is then found later.
+    # Before reading the header, so that a change meanwhile is found later.
     stamp = _stamp(os.stat(absolute))
     try:
-        # A size that overflows is refused by its ValueError.
+        # An overflowing size raises ValueError anyway.
         with np.errstate(over="ignore"):
             x = np.lib.format.open_memmap(absolute, mode="r")
     except OSError:
         raise
-    # A header that is damaged fails anywhere in the parser.
+    # A damaged header can raise anything in the parser.
     except Exception as error:
         raise ValueError(f"{path}: cannot map this file as .npy: {error}") from error
     flags = x.flags

@@ -1,6 +1,6 @@
-"""What makes codes of labels: which group an element is of, by the number of the group.
+"""Turn labels into codes: the number of each element's group.
 
-Codes of several labels are those of the table that has an axis for each::
+Several labels are combined into the codes of a table with an axis for each label::
 
     month  [1 1 2]  -->  0 0 1  -+
                                  +-->  0 1 2        group (month, land) by its place in the table
@@ -25,69 +25,69 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Groups by their labels.
+    """Groups given by their labels.
 
     Attributes
     ----------
     sorted : numpy.ndarray
-        The labels of all groups.
+        The labels of all groups, sorted.
     numbers : numpy.ndarray or None
-        The group that each of them has, where that is not its place.
+        The group of each label; by default its position.
     """
 
     sorted: Array
     numbers: Array | None = None
 
     def codes(self, x: Any) -> Any:
-        """Return the codes of labels: -1 for what is no group's, or NaN."""
+        """Return the codes of labels; -1 for NaN and labels of no group."""
         values, numbers = _comparable(self.sorted, self.numbers, x.dtype)
         n = len(values)
         if not n:
             return np.zeros_like(x, "i8", shape=x.shape) - 1
         if values.dtype.kind in "iu" and int(values[-1]) - int(values[0]) == n - 1:
-            # No search is needed among integers that follow one another.
+            # Consecutive integers need no search.
             inside = (x >= values[0]) & (x <= values[-1])
-            found = np.where(inside, x, values[0]).astype("i8") - int(values[0])
+            codes = np.where(inside, x, values[0]).astype("i8") - int(values[0])
         else:
             x = x.astype(values.dtype, copy=False)
-            own = asarray(values, kind(x)) if values.dtype.kind in "biufc" else values
-            found = np.minimum(backend_of(x).searchsorted(own, x, "left"), n - 1)
-            inside = equals(own[found], x)
+            values = asarray(values, kind(x)) if values.dtype.kind in "biufc" else values
+            codes = np.minimum(backend_of(x).searchsorted(values, x, "left"), n - 1)
+            inside = equals(values[codes], x)
         if numbers is not None:
-            found = asarray(numbers, kind(x))[found]
-        return np.where(inside, found, -1)
+            codes = asarray(numbers, kind(x))[codes]
+        return np.where(inside, codes, -1)
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Groups that are intervals between edges; of `steps` numbers count the edges below."""
+    """Groups given by intervals; the numbers of `steps` count the edges below a label."""
 
     steps: Steps
     n: int
 
     def codes(self, x: Any) -> Any:
-        """Return the codes of labels: -1 for what is in no interval."""
-        found = backend_of(x).digitize(x.view("i8") if x.dtype.kind in "mM" else x, self.steps)
-        return np.where((found >= 1) & (found <= self.n), found - 1, -1)
+        """Return the codes of labels; -1 for labels in no interval."""
+        bins = backend_of(x).digitize(x.view("i8") if x.dtype.kind in "mM" else x, self.steps)
+        return np.where((bins >= 1) & (bins <= self.n), bins - 1, -1)
 
 
 @dataclass(frozen=True, eq=False)
 class Coder:
-    """What makes codes of several labels.
+    """The groups of several labels, which turns labels into codes.
 
     Attributes
     ----------
     groups : tuple of Values, Intervals or None
-        Those of each label; None for one that is codes already.
+        The groups of each label; None for a label that has codes already.
     shape : tuple of int
-        How many groups each of them has.
+        The number of groups of each label.
     """
 
     groups: tuple[Values | Intervals | None, ...]
     shape: tuple[int, ...]
 
     def codes(self, labels: Sequence[Any]) -> Any:
-        """Return the codes of elements of which each label broadcasts to the others."""
+        """Return the codes of elements, given labels that broadcast to each other."""
         total: Any = 0
         left_out: Any = False
         for i, (groups, x) in enumerate(zip(self.groups, labels, strict=True)):
@@ -100,11 +100,11 @@ class Coder:
 def _comparable(
     values: Array, numbers: Array | None, dtype: np.dtype[Any]
 ) -> tuple[Array, Array | None]:
-    """Return values, and their numbers, as labels of a dtype compare with them."""
+    """Return values, and their numbers, in a dtype in which they compare with labels."""
     if values.dtype == dtype:
         return values, numbers
     if values.dtype.kind in "biu" and dtype.kind in "iu":
-        # No dtype may have all integers of both.
+        # There may be no common integer dtype.
         info = np.iinfo(dtype)
         fits = np.flatnonzero((values >= info.min) & (values <= info.max))
         if len(fits) < len(values):

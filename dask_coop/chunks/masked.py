@@ -1,8 +1,8 @@
-"""Chunks that are masked NumPy arrays, or go with one: what is masked is left out.
+"""The backend of masked NumPy arrays, and of chunks that come with them: it skips masked elements.
 
-A reduction skips it. A scan takes an element that changes nothing in its place, and its result is
-masked there. A histogram counts the samples of which no coordinate and no weight is masked. Other
-functions refuse, as public ones do where the array is known to be masked.
+A reduction skips masked elements. A scan replaces them by a neutral element and masks their
+results. A histogram counts the samples without masked coordinates and weights. Other functions
+refuse, as public ones do for arrays known to be masked.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from dask_coop.chunks.one_by_one import upsweep as upsweep
 
 Array = np.ndarray[Any, Any]
 
-#: What NumPy puts in the place of what is masked, to find the index of an extremum.
+#: NumPy's fill values of masked elements for the index of an extremum.
 _FILLED = {ARGMIN: np.ma.minimum_fill_value, ARGMAX: np.ma.maximum_fill_value}
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
-    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
+    """Reduce the chunk `x` over `axes` to a state; a mask `where` selects elements."""
     if isinstance(op.monoid, Distinct):
         raise refusal("unique")
     if op.monoid.fills_masked:
@@ -48,7 +48,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
     valid = _valid(x)
     if valid is not None and where is not None:
         valid = valid & np.ma.filled(where, False)
-    # What is masked may be anything, and does not matter.
+    # Masked elements may have any values.
     with np.errstate(all="ignore"):
         return numpy.lift(op, np.ma.getdata(x), axes, where if valid is None else valid)
 
@@ -56,14 +56,14 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
 def scan(
     op: Operation, x: Array, spec: ScanSpec, base: State | None = None, heads: Array | None = None
 ) -> Array:
-    """Return the scan of the chunk `x` from `base` on, masked where `x` is."""
+    """Return the scan of the chunk `x` from `base`, masked where `x` is."""
     return scan_on(op, x, spec, base, heads)[0]
 
 
 def scan_on(
     op: Operation, x: Array, spec: ScanSpec, base: State | None = None, heads: Array | None = None
 ) -> tuple[Array, State]:
-    """Return the scan of the chunk `x`, masked where `x` is, and the state behind it."""
+    """Return the scan of the chunk `x`, masked where `x` is, and the state after it."""
     mask, data, valid = np.ma.getmaskarray(x), np.ma.getdata(x), _valid(x)
     heads = None if heads is None else np.ma.filled(heads, False)
     with np.errstate(all="ignore"):
@@ -75,13 +75,13 @@ def scan_on(
                 data = np.where(mask, op.neutral, data.astype(op.element, copy=False))
             result, state = numpy.scan_on(op, data, spec, base, heads)
     if spec.initial:
-        one = np.zeros((*x.shape[: spec.axis], 1, *x.shape[spec.axis + 1 :]), "?")
-        mask = np.concatenate([mask, one] if spec.reverse else [one, mask], spec.axis)
+        initial = np.zeros((*x.shape[: spec.axis], 1, *x.shape[spec.axis + 1 :]), "?")
+        mask = np.concatenate([mask, initial] if spec.reverse else [initial, mask], spec.axis)
     return np.ma.array(result, mask=mask if spec.initial else mask.copy()), state
 
 
 def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> State:
-    """Reduce what is behind the last head flag of every line of the chunk `x` to a state."""
+    """Reduce the elements after the last head flag of each line of `x` to a state."""
     heads = np.ma.filled(heads, False)
     with np.errstate(all="ignore"):
         return numpy.lift_segments(op, np.ma.getdata(x), spec, heads, _valid(x))
@@ -102,7 +102,7 @@ def histogram(
         samples = [x[~mask] for x in samples]
         weights = None if weights is None else weights[~mask]
     elif mask.any():
-        # Lines keep their lengths, so what is masked adds nothing to a bin.
+        # Lines must keep their lengths, so masked samples get weight 0.
         weights = ~mask if weights is None else np.where(mask, weights.dtype.type(0), weights)
     return numpy.histogram(op, samples, grid, weights)
 
@@ -113,15 +113,15 @@ def collect(x: Array, digits: Digits) -> Array:
 
 
 def compress(x: Array, mask: Array) -> Array:
-    """Return the elements that `mask` holds for, masked where those of the chunk `x` are."""
+    """Return the elements that `mask` selects, masked where the chunk `x` is."""
     data = numpy.compress(np.ma.getdata(x), mask)
     return np.ma.array(data, mask=numpy.compress(np.ma.getmaskarray(x), mask))
 
 
 def flatnonzero(x: Array) -> Array:
-    """Return where in C order `x` has elements that are neither zero nor masked."""
-    found = numpy.flatnonzero(np.ma.getdata(x))
-    return found[~np.ma.getmaskarray(x).reshape(-1)[found]]
+    """Return the indices in C order of elements that are neither zero nor masked."""
+    indices = numpy.flatnonzero(np.ma.getdata(x))
+    return indices[~np.ma.getmaskarray(x).reshape(-1)[indices]]
 
 
 def _refusing(name: str) -> Any:
@@ -142,7 +142,7 @@ transpose, sort, argsort, matmul = map(_refusing, ("transpose", "sort", "argsort
 
 
 def _valid(x: Array) -> Array | None:
-    """Return which elements are not masked, or None where all are."""
+    """Return a mask of the elements that are not masked, or None if all are not."""
     mask = np.ma.getmaskarray(x)
     return ~mask if mask.any() else None
 

@@ -14,16 +14,16 @@ P = ParamSpec("P")
 
 
 def is_masked(x: Any) -> bool:
-    """Tell whether `x`, a chunk or a meta, is one of NumPy's masked arrays."""
+    """Return whether `x`, a chunk or a meta, is one of NumPy's masked arrays."""
     return type(x) in (np.ma.MaskedArray, type(np.ma.masked))
 
 
 def zeros_like(meta: Any, dtype: Any, ndim: int | None = None) -> Any:
-    """Return a meta of the kind of `meta` and another dtype, to which no fill value is cast."""
+    """Return a meta of the kind of `meta` and another dtype, without a cast fill value."""
     shape = (0,) * (meta.ndim if ndim is None else ndim)
     if not is_masked(meta):
         return np.zeros_like(meta, dtype, shape=shape)
-    # Dask takes what is not masked, and has no axis, for a plain array.
+    # Masked, because Dask treats an unmasked meta without axes as a plain array.
     return np.ma.array(np.zeros(shape, dtype), mask=True)
 
 
@@ -33,7 +33,7 @@ def unmasked(meta: Any) -> Any:
 
 
 def keeps_mask(function: Callable[P, Any]) -> Callable[P, Any]:
-    """Let a function of a chunk, element by element, leave masked what is."""
+    """Decorate an elementwise function of a chunk to keep the chunk's mask."""
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -48,13 +48,13 @@ def keeps_mask(function: Callable[P, Any]) -> Callable[P, Any]:
 
 
 def refuse_masked(name: str, x: Any) -> None:
-    """Refuse masked chunks, of which the function `name` does not know what to make."""
+    """Raise `Refused` if `x` is masked, for the function `name`."""
     if is_masked(x):
         raise refusal(name)
 
 
 def refusal(name: str) -> Refused:
-    """Return what says that the function `name` takes no masked chunks."""
+    """Return the error of the function `name` for masked chunks."""
     return Refused(
         f"{name} does not take chunks of type {np.ma.MaskedArray.__module__}.MaskedArray"
     )

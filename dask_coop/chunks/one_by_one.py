@@ -1,4 +1,4 @@
-"""What a chunk backend answers that gains nothing from several chunks at a time."""
+"""The functions of several chunks, for backends that work on one chunk at a time."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from dask_coop.algebra.scan_spec import ScanSpec
 
 
 def lift_all(op: Operation, xs: Sequence[Any]) -> None:
-    """Leave it to `lift` to reduce chunks."""
+    """Return None: `lift` reduces the chunks."""
 
 
 def histogram_all(op: Operation, xs: Sequence[Any], grid: Any) -> None:
-    """Leave it to `histogram` to count samples."""
+    """Return None: `histogram` counts the samples."""
 
 
 def upsweep(op: Operation, spec: ScanSpec, xs: Sequence[Any]) -> None:
-    """Leave it to `lift` and `scan` to scan chunks."""
+    """Return None: `lift` and `scan` scan the chunks."""
 
 
 def downsweep(
     op: Operation, spec: ScanSpec, xs: Sequence[Any], bases: Sequence[State | None], memo: bytes
 ) -> list[Any]:
-    """Raise ValueError, for `upsweep` has made no memo to go on from."""
-    raise ValueError("these chunks are scanned one by one, by scan, for upsweep has left no memo")
+    """Raise ValueError, because `upsweep` has returned no memo."""
+    raise ValueError("upsweep returned no memo for these chunks; scan them one by one")
 
 
 def synchronize(xs: Sequence[Any]) -> None:
-    """Wait for results, which are there."""
+    """Do nothing, because results are complete."""

@@ -1,14 +1,14 @@
-"""Reductions and scans of states along an axis, for states that no ufunc combines.
+"""Reduce and scan states along an axis, for states that no ufunc combines.
 
 A state is a tuple of arrays of one shape, NumPy's or CuPy's, and ``combine`` takes two such tuples,
-the left one first.  Neighbours are combined with neighbours, many at a time and in their order, so
-that ``combine`` need be associative only::
+the left one first.  Neighbours are combined, many at a time and in their order, so that ``combine``
+need only be associative::
 
     reduce      s0 s1 s2 s3 -> s01 s23 -> s0123
     accumulate  s0 s1 s2 s3 -> s01 s23 -> s01 s0123 -> s0 s01 s012 s0123
 
-`accumulate` walks along the axis by blocks of about `BLOCK` elements a field, so that what
-``combine`` makes on its way stays in the caches and takes no memory that grows with the arrays.
+`accumulate` walks along the axis in blocks of about `BLOCK` elements a field, so that intermediate
+states stay in the caches and their memory does not grow with the arrays.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import numpy as np
 State = tuple[Any, ...]
 Combine = Callable[[State, State], State]
 
-#: Elements of a field that are combined at a time.
+#: The elements of a field that are combined at a time.
 BLOCK = 1 << 16
 
 
 def reduce_along(combine: Combine, state: State, axis: int) -> State:
-    """Combine all states along `axis`, in their order; return one without that axis.
+    """Combine all states along `axis`, in their order, and drop the axis.
 
     Parameters
     ----------
     combine : callable
     state : tuple of arrays
-        Of one shape, in which `axis` is at least one long.
+        Of one shape, with at least one element along `axis`.
     axis : int
         Not negative.
     """
@@ -45,7 +45,7 @@ def reduce_along(combine: Combine, state: State, axis: int) -> State:
 
 
 def accumulate(combine: Combine, state: State, axis: int, base: State | None = None) -> State:
-    """Return the inclusive scan of states along `axis`, in arrays of their shape.
+    """Return the inclusive scan of states along `axis`.
 
     Parameters
     ----------
@@ -55,22 +55,22 @@ def accumulate(combine: Combine, state: State, axis: int, base: State | None = N
     axis : int
         Not negative.
     base : tuple of arrays, optional
-        A state without `axis`: what comes before the first one.
+        The state before the first one, without `axis`.
     """
     result = tuple(np.empty_like(field) for field in state)
     carry = None if base is None else tuple(np.expand_dims(field, axis) for field in base)
     for block in blocks(state[0].shape, axis):
-        part = _along(state, axis, block)
+        states = _along(state, axis, block)
         if carry is not None:
-            first = combine(carry, _along(part, axis, slice(1)))
-            part = _join(first, _along(part, axis, slice(1, None)), axis)
-        _scan(combine, part, axis, _along(result, axis, block))
+            first = combine(carry, _along(states, axis, slice(1)))
+            states = _join(first, _along(states, axis, slice(1, None)), axis)
+        _scan(combine, states, axis, _along(result, axis, block))
         carry = _along(result, axis, slice(block.stop - 1, block.stop))
     return result
 
 
 def blocks(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
-    """Yield slices that cut `axis` of an array of `shape` into blocks of about `BLOCK` elements."""
+    """Yield slices that divide `axis` of an array into blocks of about `BLOCK` elements."""
     lines = math.prod(shape[:axis] + shape[axis + 1 :])
     length = max(1, BLOCK // max(1, lines))
     for begin in range(0, shape[axis], length):
@@ -78,18 +78,18 @@ def blocks(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
 
 
 def boxes(shape: tuple[int, ...], room: int) -> Iterator[tuple[slice, ...]]:
-    """Yield where blocks of up to `room` elements are, each a stretch of the array in C order."""
+    """Yield the slices of blocks of at most `room` elements, each contiguous in C order."""
     steps = []
     for n in reversed(shape):
         steps.append(max(1, min(n, room)))
         room //= max(1, n)
     steps.reverse()
-    for at in np.ndindex(*(-(-n // step) for n, step in zip(shape, steps, strict=True))):
-        yield tuple(slice(i * step, (i + 1) * step) for i, step in zip(at, steps, strict=True))
+    for index in np.ndindex(*(-(-n // step) for n, step in zip(shape, steps, strict=True))):
+        yield tuple(slice(i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
 
 
 def as_lines(x: Any, axes: tuple[int, ...]) -> Any:
-    """Return the array `x` with one axis in the place of the sorted `axes`, the last one."""
+    """Return the array `x` with the sorted `axes` joined into one, the last."""
     kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
     length = math.prod(x.shape[axis] for axis in axes)
     if axes == tuple(range(len(kept), x.ndim)):
@@ -98,7 +98,7 @@ def as_lines(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _scan(combine: Combine, state: State, axis: int, into: State) -> None:
-    """Scan the pairs of neighbours, and put what is between them from there."""
+    """Scan pairs of neighbours, and derive the states in between from them."""
     n = state[0].shape[axis]
     _set(into, axis, slice(1), _along(state, axis, slice(1)))
     if n < 2:
@@ -107,18 +107,18 @@ def _scan(combine: Combine, state: State, axis: int, into: State) -> None:
     even = _along(state, axis, slice(0, n - n % 2, 2))
     _scan(combine, combine(even, _along(state, axis, slice(1, None, 2))), axis, odd)
     if n > 2:
-        rest = _along(state, axis, slice(2, None, 2))
+        between = _along(state, axis, slice(2, None, 2))
         before = _along(odd, axis, slice((n - 1) // 2))
-        _set(into, axis, slice(2, None, 2), combine(before, rest))
+        _set(into, axis, slice(2, None, 2), combine(before, between))
 
 
-def _along(state: State, axis: int, part: slice) -> State:
-    at = (*(slice(None),) * axis, part)
-    return tuple(field[at] for field in state)
+def _along(state: State, axis: int, stretch: slice) -> State:
+    index = (*(slice(None),) * axis, stretch)
+    return tuple(field[index] for field in state)
 
 
-def _set(state: State, axis: int, part: slice, values: State) -> None:
-    for field, value in zip(_along(state, axis, part), values, strict=True):
+def _set(state: State, axis: int, stretch: slice, values: State) -> None:
+    for field, value in zip(_along(state, axis, stretch), values, strict=True):
         field[...] = value
 
 

@@ -1,7 +1,7 @@
 """Statistics of windows by a few steps over whole blocks of lines, for chunks of any backend.
 
-Windows of 1, 2, 4 and so on are combined of two neighbours each, and those that make up the length
-that is wanted of one another::
+Windows of 1, 2, 4 and more elements are combined from two neighbours each, and the wanted length
+from those that add up to it::
 
     length 5 = 1 + 4      a b c d e      (a b c d) (e)
                                          (ab) (cd)
@@ -24,39 +24,39 @@ Array = Any
 
 
 def move(window: Window, x: Array, halo: Array, base: State | None, room: int) -> Array:
-    """Return what `ChunkBackend.move` does, of floats, in blocks of about `room` elements."""
+    """Do what `ChunkBackend.move` does, for floats, in blocks of about `room` elements."""
     axis = window.axis
     rows, before = np.moveaxis(x, axis, -1), np.moveaxis(halo, axis, -1)
     result = np.empty_like(x)
     out = np.moveaxis(result, axis, -1)
     lines = rows.shape[:-1]
     room = max(1, room // max(1, rows.shape[-1] + before.shape[-1]))
-    for part in boxes(lines, room) if math.prod(lines) else ():
-        states = window.lift(np.concatenate([before[part], rows[part]], -1))
-        found = tuple(field[..., before.shape[-1] :] for field in _windows(window, states))
+    for box in boxes(lines, room) if math.prod(lines) else ():
+        elements = window.lift(np.concatenate([before[box], rows[box]], -1))
+        states = tuple(field[..., before.shape[-1] :] for field in _windows(window, elements))
         if base is not None:
-            inner = tuple(np.expand_dims(field, -1)[part] for field in _beside(x, axis, base))
-            found = window.combine(inner, found)
-        out[part] = cast(window.finish(found), result.dtype)
+            inner = tuple(np.expand_dims(field, -1)[box] for field in _beside(x, axis, base))
+            states = window.combine(inner, states)
+        out[box] = cast(window.finish(states), result.dtype)
     return result
 
 
 def recentred(
     window: Window, x: Array, halo: Array, base: State | None
 ) -> tuple[Array, Array, State | None]:
-    """Return lines less an element of theirs, if deviations are wanted and the difference is exact.
+    """Return lines minus one of their elements, for deviations, if the difference is exact.
 
-    So it is where all elements of a line are within a factor of two (Sterbenz). Means of what is
-    left are rounded by less.
+    It is exact if all elements of a line are within a factor of two (Sterbenz). Means of the
+    differences have smaller rounding errors.
     """
     if window.statistic not in ("var", "std") or x.dtype != np.float64 or not x.size:
         return x, halo, base
     along = window.axis
     low: Array = np.inf
     high: Array = -np.inf
-    for part in (x, halo):
-        if part.shape[along]:
-            least, greatest = _extrema(part, along)
+    for array in (x, halo):
+        if array.shape[along]:
+            least, greatest = _extrema(array, along)
             low, high = np.fmin(low, least), np.fmax(high, greatest)
     if base is not None:
         beside = _beside(x, along, base)
@@ -75,11 +75,11 @@ def recentred(
 
 
 def _extrema(x: Array, axis: int) -> tuple[Array, Array]:
-    """Return the least and the greatest element of each line that are not NaN, if there are any."""
+    """Return the least and the greatest element of each line, ignoring NaN if possible."""
     if isinstance(x, np.ndarray):
         return np.fmin.reduce(x, axis, keepdims=True), np.fmax.reduce(x, axis, keepdims=True)
     valid = x == x
-    # CuPy's nanmin warns of lines that are all NaN.
+    # CuPy's nanmin warns about lines of NaN.
     least = np.where(valid, x, np.inf).min(axis, keepdims=True)
     return least, np.where(valid, x, -np.inf).max(axis, keepdims=True)
 
@@ -95,28 +95,27 @@ def _beside(x: Array, axis: int, base: State) -> State:
 
 
 def _windows(window: Window, states: State) -> State:
-    """Return the state of what ends at each element, of up to a window's length."""
+    """Return the state of the window that ends at each element."""
     length = window.length
-    found: State = ()
+    result: State = ()
     done, size = 0, 1
     while length:
         if length & 1:
-            found = _before(window, states, found, done) if found else states
+            result = _before(window, states, result, done) if result else states
             done += size
         length >>= 1
         if length:
             states = _before(window, states, states, size)
         size *= 2
-    return found
+    return result
 
 
 def _before(window: Window, a: State, b: State, shift: int) -> State:
-    """Combine with the states of `b` those of `a` that end `shift` elements before."""
+    """Combine states of `a` that end `shift` elements earlier with the states of `b`."""
     n = b[0].shape[-1]
     shift = min(shift, n)
     both = window.combine(
         tuple(field[..., : n - shift] for field in a), tuple(field[..., shift:] for field in b)
     )
-    return tuple(
-        np.concatenate([whole[..., :shift], part], -1) for whole, part in zip(b, both, strict=True)
-    )
+    fields = zip(b, both, strict=True)
+    return tuple(np.concatenate([first[..., :shift], later], -1) for first, later in fields)

@@ -1,1 +1,1 @@
-"""The command line: ``dask-coop``, or ``python -m dask_coop``."""
+"""Implement the command line: ``dask-coop``, or ``python -m dask_coop``."""

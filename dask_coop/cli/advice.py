@@ -1,4 +1,4 @@
-"""What is slower on this machine than it need be, why, and what to do about it."""
+"""Find settings that make this machine slower than necessary, with reasons and remedies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def advise(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each thing that is slow here, of what `info.facts` has found."""
+    """Yield a line for each slow setting among the `info.facts`."""
     versions, gpus, variables = facts["versions"], facts["gpus"], facts["variables"]
     settings = {key.removeprefix("coop."): value for key, value in facts["configuration"].items()}
     if facts["loops"].startswith("none: no folder"):

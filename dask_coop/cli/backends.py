@@ -1,4 +1,4 @@
-"""Where a computation runs: the threads of this process, one GPU, or a cluster on this machine."""
+"""Compute by the threads of this process, on one GPU, or on a cluster on this machine."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from dask_coop.cli.output import Pipe
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where to compute, and on which kind of chunks.
+    """A way to compute, and its kind of chunks.
 
     Attributes
     ----------
     name : str
-        For people: the kind of chunks and how many threads, processes or GPUs work on them.
+        For people: the kind of chunks, and the number of threads, processes or GPUs.
     gpu : bool
         Whether arrays are moved to CuPy chunks.
     """
@@ -40,14 +40,14 @@ class Runtime:
     _compute: Callable[..., Any]
 
     def move(self, x: da.Array) -> da.Array:
-        """Return `x` with chunks of the kind that it works on."""
+        """Return `x` with chunks of the runtime's kind."""
         if not self.gpu or x.dtype.kind in "mM":
             # CuPy has no dates.
             return x
         return to_gpu(x)
 
     def compute(self, *arrays: da.Array) -> list[Any]:
-        """Return the arrays as NumPy arrays, computed in one go."""
+        """Compute arrays together; return NumPy arrays."""
         return [chunks.asarray(value, "numpy") for value in self._compute(*arrays)]
 
 
@@ -58,13 +58,12 @@ def start(cluster: bool = False, cpu: bool = False, bar: bool = True) -> Iterato
     Parameters
     ----------
     cluster : bool
-        Whether to run on a cluster of processes on this machine: dask_cuda's, with a process for
-        each GPU, where there are dask_cuda and GPUs; distributed's elsewhere.
+        Whether to run on a cluster of processes on this machine: dask_cuda's, with a process a GPU,
+        if there are dask_cuda and GPUs; else distributed's.
     cpu : bool
-        Whether to leave GPUs alone.
+        Whether to use no GPU.
     bar : bool
-        Whether to show on stderr how far a computation is: a bar on a terminal, elsewhere a line
-        now and then.
+        Whether to show progress on stderr: a bar on a terminal, else a line now and then.
 
     Yields
     ------
@@ -85,7 +84,7 @@ def start(cluster: bool = False, cpu: bool = False, bar: bool = True) -> Iterato
         from dask_cuda import LocalCUDACluster
 
         name = f"LocalCUDACluster, {_count_names(gpus)}"
-        # Its own choice for scratch files is the current folder.
+        # Its default for scratch files is the current folder.
         workers = LocalCUDACluster(dashboard_address=None, local_directory=gettempdir())
     else:
         gpus = []
@@ -96,7 +95,7 @@ def start(cluster: bool = False, cpu: bool = False, bar: bool = True) -> Iterato
 
 
 class _Lines(Callback):  # type: ignore[misc]
-    """Says on stderr from time to time how far a computation is, where a bar is in the way."""
+    """Print a line on the progress to stderr from time to time, in place of a bar."""
 
     #: Seconds between two lines.
     every = 10.0
@@ -119,9 +118,9 @@ class _Lines(Callback):  # type: ignore[misc]
 
 
 def _compute_here(bar: bool, *arrays: da.Array) -> Any:
-    # The bar ends up to dt late.
-    shown = ProgressBar(dt=0.02, out=Pipe(sys.stderr)) if sys.stderr.isatty() else _Lines()
-    with shown if bar else nullcontext():
+    # A short dt, because the bar ends up to dt late.
+    progress = ProgressBar(dt=0.02, out=Pipe(sys.stderr)) if sys.stderr.isatty() else _Lines()
+    with progress if bar else nullcontext():
         return dask.compute(*arrays)
 
 
@@ -131,7 +130,7 @@ def _compute_there(client: Any, bar: bool, *arrays: da.Array) -> Any:
     futures = client.compute(arrays)
     if bar and sys.stderr.isatty():
         stderr: Any = Pipe(sys.stderr)
-        with redirect_stdout(stderr):  # this bar knows no other stream
+        with redirect_stdout(stderr):  # this bar always prints to stdout
             progress(futures, notebook=False)
     return client.gather(futures)
 

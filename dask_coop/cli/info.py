@@ -1,7 +1,7 @@
-"""What this machine offers: GPUs, the links between them, versions and settings.
+"""Collect facts on this machine: GPUs, the links between them, versions and settings.
 
 Facts are plain dicts, lists, strings and numbers, ready for JSON; `as_text` makes them readable.
-The GPUs are asked through the driver, which knows things that CuPy has no name for.
+Those of GPUs come from the driver, which has attributes that CuPy lacks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dask_coop.graph import config
 
 Facts = dict[str, Any]
 
-# What is said about a GPU, and the driver's name for it.
+# The facts of a GPU, and the driver's names for them.
 ATTRIBUTES = {
     "multiprocessors": "MULTIPROCESSOR_COUNT",
     "shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
@@ -43,7 +43,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "kvikio": ("kvikio-cu12", "kvikio-cu13", "kvikio"),
     "xarray": ("xarray",),
 }
-#: Variables of others that change how fast loops are.
+#: Variables of other libraries that change the speed of loops.
 OTHERS = ("NUMBA_CACHE_DIR", "NUMBA_DISABLE_JIT")
 NEEDED = (
     "  needed for one: compute capability 7.0 (CUDA 12) or 7.5 (CUDA 13) or newer, NVIDIA's\n"
@@ -59,18 +59,18 @@ def facts() -> Facts:
     dict
         ``gpus``: one dict each, sizes in bytes; ``no_gpu``: why there is none, or None; ``peers``:
         by name of a property, a matrix with ``[i][j]`` for GPU i reaching GPU j's memory, None on
-        the diagonal; ``versions``: None for what is absent; ``cache``: the folder of compiled
-        kernels, or why there is none; ``loops``: the same of the loops that Numba compiles;
-        ``threads``: how many processors this process has; ``scheduler``: Dask's, None for that of
+        the diagonal; ``versions``: None for an absent package; ``cache``: the folder of compiled
+        kernels, or why there is none; ``loops``: the same for the loops that Numba compiles;
+        ``threads``: number of processors of this process; ``scheduler``: Dask's, None for that of
         each collection; ``configuration``: the keys of this library and their values;
-        ``unread``: a key of it that nothing reads, in words, or None; ``variables``: those of the
-        environment that are set; ``slow``: what is slow here, why, and what to do.
+        ``unread``: a message on a key of it that nothing reads, or None; ``variables``: the
+        environment variables that are set; ``slow``: lines on slow settings, why, and what to do.
     """
     from dask_coop.cli import loops
     from dask_coop.cuda import disk_cache
 
     gpus, why = _gpus()
-    found = {
+    result = {
         "gpus": gpus,
         "no_gpu": why,
         "peers": _peers(len(gpus)) if gpus else {},
@@ -85,11 +85,11 @@ def facts() -> Facts:
             name: os.environ[name] for name in (*VARIABLES, *OTHERS) if name in os.environ
         },
     }
-    return found | {"slow": [*advise(found)]}
+    return result | {"slow": [*advise(result)]}
 
 
 def cupy_gpus() -> list[str]:
-    """Return the names of the GPUs that CuPy can use here; none where CuPy cannot be imported."""
+    """Return the names of the GPUs that CuPy can use; none if CuPy cannot be imported."""
     try:
         import cupy  # noqa: F401
     except ImportError:
@@ -98,7 +98,7 @@ def cupy_gpus() -> list[str]:
 
 
 def package_version(name: str) -> str | None:
-    """Return the version of one of `PACKAGES`, without importing it; None if it is absent."""
+    """Return the version of one of `PACKAGES` without importing it, or None if it is absent."""
     for distribution in PACKAGES[name]:
         try:
             return metadata.version(distribution)
@@ -108,7 +108,7 @@ def package_version(name: str) -> str | None:
 
 
 def as_text(facts: Facts) -> str:
-    """Return the facts for people, in lines."""
+    """Return the facts as lines for people."""
     lines = []
     for number, gpu in enumerate(facts["gpus"]):
         lines.append(f"GPU {number}: {gpu['name']}")
@@ -157,14 +157,14 @@ def _yes(value: bool | None) -> str:
 
 
 def _gpus() -> tuple[list[Facts], str | None]:
-    """Return the GPUs, or none and the reason."""
+    """Return the GPUs, or an empty list and the reason."""
     try:
         from cuda.bindings import driver
     except ImportError:
         return [], "the package cuda-bindings is not installed"
     try:
         (error,) = driver.cuInit(0)
-    except RuntimeError:  # cuda-bindings' way to say that libcuda cannot be loaded
+    except RuntimeError:  # cuda-bindings raises it if libcuda cannot be loaded
         return [], "there is no NVIDIA driver"
     if error != driver.CUresult.CUDA_SUCCESS:
         return [], f"the NVIDIA driver says {error.name}"
@@ -177,7 +177,7 @@ def _gpu(driver: Any, device: int) -> Facts:
         code = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(_call(driver.cuDeviceGetAttribute, code, device))
 
-    major, minor = (attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
+    major, minor = (attribute(f"COMPUTE_CAPABILITY_{end}") for end in ("MAJOR", "MINOR"))
     gpu = {
         "name": _call(driver.cuDeviceGetName, 128, device).split(b"\0")[0].decode(),
         "compute_capability": f"{major}.{minor}",
@@ -221,7 +221,7 @@ def _versions(gpu: bool) -> dict[str, str | None]:
     if gpu:
         from cuda.bindings import driver
 
-        # The driver counts as the newest CUDA that it runs.
+        # The driver's version is the newest CUDA that it runs.
         versions["driver"] = "CUDA " + _cuda_version(_call(driver.cuDriverGetVersion))
     try:
         import cupy

@@ -1,7 +1,7 @@
-"""Compiles the loops over NumPy chunks ahead, and says where Numba keeps them.
+"""Compile the loops over NumPy chunks ahead, and find the folder where Numba keeps them.
 
-No loop is named here: the public functions are called, on chunks that are large enough for their
-loops and lie in memory in each of the ways that these are compiled for.
+No loop is named here. Instead, public functions are called on chunks that are large enough for
+their loops, in each of the memory layouts for which loops are compiled.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 
 import dask_coop
 
-#: Of the groups that `warm` knows, those that have loops.
+#: The groups of `warm` that have loops.
 GROUPS = ("reductions", "scans", "histograms")
 
-#: The dtypes for which loops are compiled if none are named.
+#: The default dtypes for which loops are compiled.
 DTYPES = ("float32", "float64", "int64")
 
 ABSENT = (
@@ -29,7 +29,7 @@ ABSENT = (
     "NumPy chunks are compiled loops: fast, and on all threads at a time"
 )
 
-#: The rows and columns of a chunk. Loops are compiled for no fewer elements, in lines of as many.
+#: The rows and columns of a chunk. Functions use no loops for fewer elements or shorter lines.
 _CHUNK = (128, 1024)
 
 _RANGE, _EDGES = (0, 100), np.linspace(0, 10, 101) ** 2
@@ -41,44 +41,44 @@ def folder() -> str:
         return f"none: {ABSENT}"
     from dask_coop.chunks.numpy.loops.selection import compress
 
-    # Any loop of the folder tells it.
+    # Any loop of the folder has the path.
     loop: Any = compress
     path = loop.stats.cache_path
     return str(path) if path else "none: no folder can be written, so every process compiles them"
 
 
 def exist() -> bool:
-    """Tell whether there is Numba, and so loops."""
+    """Return whether Numba is installed, and so there are loops."""
     return find_spec("numba") is not None
 
 
 def warm(groups: Sequence[str], dtypes: Sequence[str]) -> Iterator[str]:
-    """Compile what is not kept yet, and yield lines that say what was done.
+    """Compile the loops that are not on disk yet, and yield a line for each dtype and group.
 
     Parameters
     ----------
     groups : sequence of str
         Some of `GROUPS`.
     dtypes : sequence of str
-        Names of dtypes; none for `DTYPES`.
+        Names of dtypes; if empty, `DTYPES`.
     """
     from numba.core import event
 
     for dtype in dtypes or DTYPES:
         for group in groups:
-            began = time.perf_counter()
-            # Products of many elements overflow, and nobody looks at them.
+            start = time.perf_counter()
+            # Products of many elements overflow; the results are not used.
             quiet = np.errstate(all="ignore")
             with quiet, event.install_recorder("numba:compile") as recorder:
                 for x in _arrays(np.dtype(dtype)):
                     dask.compute(*_CALLS[group](x), scheduler="synchronous")
             compiled = sum(recorded.is_start for _, recorded in recorder.buffer)
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - start
             yield f"NumPy {dtype} {group}: {compiled} loops compiled now, in {seconds:.1f} s"
 
 
 def _arrays(dtype: np.dtype[Any]) -> Iterator[da.Array]:
-    """Yield arrays of four chunks: one that owns them, views of one array, and read-only ones."""
+    """Yield arrays of four chunks: that own their memory, that are views, and read-only ones."""
     rows, columns = _CHUNK
     x = (np.arange(4 * rows * columns) % 97).reshape(2 * rows, 2 * columns).astype(dtype)
     views = da.from_array(x, chunks=_CHUNK, name=False)
@@ -100,9 +100,11 @@ def _functions() -> Iterator[tuple[Callable[..., Any], set[str]]]:
     for name in dask_coop.__all__:
         function = getattr(dask_coop, name)
         if inspect.isfunction(function):
-            rest = [*inspect.signature(function).parameters.values()][1:]
-            if "engine" in (p.name for p in rest) and all(p.default is not p.empty for p in rest):
-                yield function, {p.name for p in rest}
+            parameters = [*inspect.signature(function).parameters.values()][1:]
+            if "engine" in (p.name for p in parameters) and all(
+                p.default is not p.empty for p in parameters
+            ):
+                yield function, {p.name for p in parameters}
 
 
 def _reductions(x: da.Array) -> Iterator[Any]:
@@ -138,7 +140,7 @@ def _scans(x: da.Array) -> Iterator[Any]:
         for limit in (None, 3):
             yield dask_coop.ffill(x, axis, limit)
             yield dask_coop.bfill(x, axis, limit)
-        yield from (dask_coop.ewm_mean(x, axis, span=9, adjust=of) for of in (True, False))
+        yield from (dask_coop.ewm_mean(x, axis, span=9, adjust=flag) for flag in (True, False))
         yield dask_coop.cumulative_trapezoid(x, axis=axis)
     for name in ("sum", "mean", "var", "std", "min", "max"):
         for axis in (0, 1):
@@ -154,22 +156,22 @@ def _histograms(x: da.Array) -> Iterator[Any]:
     yield dask_coop.histogram(x, 1 << 16, _RANGE)[0]
     yield dask_coop.histogram(x, 10)[0]
     pairs = [_RANGE] * 2
-    for each in (100, [_EDGES, _EDGES]):
-        yield dask_coop.histogram2d(flat, flat, each, pairs)[0]
-        yield dask_coop.histogram2d(flat, flat, each, pairs, weights=flat)[0]
+    for both in (100, [_EDGES, _EDGES]):
+        yield dask_coop.histogram2d(flat, flat, both, pairs)[0]
+        yield dask_coop.histogram2d(flat, flat, both, pairs, weights=flat)[0]
     rows = da.stack([flat, flat], axis=1).rechunk({1: 2})
     yield dask_coop.histogramdd(rows, 100, pairs)[0]
     yield dask_coop.digitize(x, _EDGES)
     yield dask_coop.bincount(x.astype("i8"))
     yield dask_coop.bincount(x.astype("i8"), weights=x)
-    # So many and so far apart that they are merged, and searched for.
+    # So many and so far apart that `unique` merges them, and `isin` searches.
     distinct = (da.arange(1 << 17, chunks=1 << 16) * 1000).astype(x.dtype)
     yield from dask_coop.unique(distinct, return_inverse=True, return_counts=True)
     yield dask_coop.isin(distinct, distinct[::2])
 
 
-def _results(found: Any) -> Sequence[Any]:
-    return found if isinstance(found, tuple) else (found,)
+def _results(result: Any) -> Sequence[Any]:
+    return result if isinstance(result, tuple) else (result,)
 
 
 _CALLS: dict[str, Callable[[da.Array], Iterator[Any]]] = {

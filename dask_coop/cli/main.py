@@ -1,7 +1,7 @@
-"""The command line: ``dask-coop``, or ``python -m dask_coop``, and its commands.
+"""Parse and run the commands of ``dask-coop``, or ``python -m dask_coop``.
 
-What the user can put right ends in one line on stderr and exit status 2; anything else is a bug and
-keeps its traceback.
+An error that the user can correct ends in one line on stderr and exit status 2; any other error is
+a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        Those of the process, if not given.
+        By default those of the process.
 
     Returns
     -------
     int
-        The exit status: 0, 2 for what the user can put right, 130 after Ctrl-C.
+        The exit status: 0, 2 for an error that the user can correct, 130 after Ctrl-C.
     """
     parser = _parser()
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        given, rest = parser.parse_known_args(words)
-        if given.run is _worker:
-            given.arguments = rest
-        elif rest:
-            parser.error(f"unrecognized arguments: {' '.join(rest)}")
-        if given.run is None:
+        options, unknown = parser.parse_known_args(words)
+        if options.run is _worker:
+            options.arguments = unknown
+        elif unknown:
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if options.run is None:
             parser.print_help()
             finish()
-        elif given.run is _run:
-            run.require(given.target, given.module)
-            # argparse takes a "--" behind the script for its own.
-            if words[-len(given.arguments) - 1] == "--":
-                given.arguments.insert(0, "--")
+        elif options.run is _run:
+            run.require(options.target, options.module)
+            # argparse drops a "--" behind the script.
+            if words[-len(options.arguments) - 1] == "--":
+                options.arguments.insert(0, "--")
         else:
-            given.run(given)
+            options.run(options)
     except UserError as error:
         message = str(error)
     except ModuleNotFoundError as error:
@@ -76,9 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finish()
         raise
     else:
-        # What a script raises is its own, with its traceback.
-        if given.run is _run:
-            _run(given)
+        # A script runs outside of `try`, so that its exceptions keep their traceback.
+        if options.run is _run:
+            _run(options)
         return 0
     print("dask_coop: error:", " ".join(message.split()), file=sys.stderr)
     return 2
@@ -91,7 +91,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        # As it was typed.
+        # The name that the user typed.
         prog="dask-coop" if Path(sys.argv[0]).stem == "dask-coop" else "python -m dask_coop",
         description="Histograms and statistics of arrays of any size, on GPUs or without.",
     )
@@ -103,8 +103,8 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser(
         "run",
-        help="a script whose dask.array, NumPy and xarray calls this library serves",
-        description="Runs a script as Python does, with dask_coop installed in the place of the "
+        help="run a script with dask_coop in place of functions of Dask, NumPy, xarray and flox",
+        description="Runs a script as Python does, with dask_coop installed in place of the "
         "functions of dask.array, xarray and flox that it serves; the script stays as it is.",
     )
     command.set_defaults(run=_run)
@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         help="cupy: work on GPUs, with chunks that were made for NumPy (numpy)",
     )
     command.add_argument(
-        "--report", action="store_true", help="print at the end what was served by what, and why"
+        "--report", action="store_true", help="print at the end which function served which call"
     )
     command.add_argument("-m", dest="module", action="store_true", help="run a module by its name")
     command.add_argument("target", metavar="SCRIPT", help="a script, or with -m a module")
@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser(
         "worker",
-        help="one worker of a cluster, with all GPUs of this machine",
+        help="start one worker of a cluster, with all GPUs of this machine",
         usage="%(prog)s [--gpus N,N...] SCHEDULER [options of `dask worker`]",
         description="Starts one worker process that uses all GPUs of this machine: each chunk on "
         "the GPU where it lies, and a collective as one launch over all. All other options are "
@@ -138,12 +138,12 @@ def _parser() -> argparse.ArgumentParser:
         "--gpus",
         type=_ordinals,
         metavar="N,N...",
-        help="some of the GPUs that CUDA_VISIBLE_DEVICES leaves, as `info` counts them (all)",
+        help="some of the GPUs that CUDA_VISIBLE_DEVICES allows, as `info` numbers them (all)",
     )
 
     command = commands.add_parser(
         "info",
-        help="what this machine offers",
+        help="print what this machine offers",
         description="Prints the GPUs of this machine, the links between them, and versions.",
     )
     command.set_defaults(run=_info)
@@ -152,9 +152,9 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "warm",
         help="compile kernels and loops ahead",
-        description="Compiles the kernels that public functions launch, and where there is Numba "
-        "the loops over NumPy chunks, so that no call has to wait for a compiler, into the folders "
-        "that `info` names.",
+        description="Compiles the kernels that public functions launch and, with Numba, the loops "
+        "over NumPy chunks, into the folders that `info` names, so that no call has to wait for a "
+        "compiler.",
     )
     command.set_defaults(run=_warm)
     command.add_argument(
@@ -181,10 +181,10 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser(
         "bench",
-        help="time the kernels beside other libraries",
-        description="Times the kernels beside CUB, CuPy and PyTorch, or without a GPU the NumPy "
-        "chunks beside NumPy, Dask, bottleneck, numbagg, boost-histogram and fast-histogram; "
-        "writes all samples, a page and plots.",
+        help="compare the speed with other libraries",
+        description="Compares the speed of the kernels with CUB, CuPy and PyTorch, or without a "
+        "GPU that of NumPy chunks with NumPy, Dask, bottleneck, numbagg, boost-histogram and "
+        "fast-histogram; writes all samples, a page and plots.",
     )
     command.set_defaults(run=_bench)
     command.add_argument(
@@ -227,14 +227,14 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _ordinals(text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if not all(part.isdecimal() for part in parts) or len({*parts}) < len(parts):
+    numbers = text.split(",")
+    if not all(number.isdecimal() for number in numbers) or len({*numbers}) < len(numbers):
         raise argparse.ArgumentTypeError(f"{text!r} is not different whole numbers with commas")
-    return tuple(map(int, parts))
+    return tuple(map(int, numbers))
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    powers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    powers = [int(number) if number.isdecimal() else 0 for number in text.split(",")]
     if not all(8 <= power <= 40 for power in powers):
         raise argparse.ArgumentTypeError(f"{text!r} is not whole numbers from 8 to 40 with commas")
     return tuple(1 << power for power in sorted(powers))
@@ -246,20 +246,20 @@ def _size(text: str) -> int:
     return _sizes(text)[0]
 
 
-def _bench(given: argparse.Namespace) -> None:
+def _bench(options: argparse.Namespace) -> None:
     benchmarks = _benchmarks()
-    if unknown := set(given.only) - set(benchmarks.PRIMITIVES):
+    if unknown := set(options.only) - set(benchmarks.PRIMITIVES):
         known = ", ".join(benchmarks.PRIMITIVES)
         raise UserError(f"--only {','.join(sorted(unknown))}: choose among {known}")
-    if given.out is not None:
-        describe.require_writable(given.out)
-    options = "only", "sizes", "quick", "cpu", "whole", "name", "out"
-    for path in benchmarks.run(**{key: getattr(given, key) for key in options}):
+    if options.out is not None:
+        describe.require_writable(options.out)
+    names = "only", "sizes", "quick", "cpu", "whole", "name", "out"
+    for path in benchmarks.run(**{name: getattr(options, name) for name in names}):
         say(f"written: {path}")
 
 
 def _benchmarks() -> Any:
-    """Import the benchmarks: from the installed package, else from beside it."""
+    """Import the benchmarks, from inside the package or else from the folder beside it."""
     package = Path(__file__).resolve().parents[1]
     paths = [folder / "benchmarks" / "__init__.py" for folder in (package, package.parent)]
     for path in paths:
@@ -276,24 +276,29 @@ def _benchmarks() -> Any:
     )
 
 
-def _run(given: argparse.Namespace) -> None:
-    how = {"module": given.module, "chunks": given.chunks, "tell": given.report}
-    run.run(given.target, given.arguments, **how)
+def _run(options: argparse.Namespace) -> None:
+    run.run(
+        options.target,
+        options.arguments,
+        module=options.module,
+        chunks=options.chunks,
+        with_report=options.report,
+    )
 
 
-def _worker(given: argparse.Namespace) -> None:
+def _worker(options: argparse.Namespace) -> None:
     from dask_coop.cli import worker
 
-    worker.run(given.gpus, given.arguments)
+    worker.run(options.gpus, options.arguments)
 
 
-def _info(given: argparse.Namespace) -> None:
+def _info(options: argparse.Namespace) -> None:
     facts = info.facts()
-    say(json.dumps(facts, indent=2) if given.json else info.as_text(facts))
+    say(json.dumps(facts, indent=2) if options.json else info.as_text(facts))
 
 
-def _warm(given: argparse.Namespace) -> None:
+def _warm(options: argparse.Namespace) -> None:
     from dask_coop.cli import warm
 
-    for line in warm.run(given.only, given.dtypes, given.arch):
+    for line in warm.run(options.only, options.dtypes, options.arch):
         say(line)

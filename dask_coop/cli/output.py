@@ -1,4 +1,4 @@
-"""What is printed, to a pipe too whose reader leaves before the end, as ``head`` does."""
+"""Print, also to a pipe whose reader leaves before the end, as ``head`` does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 
 class Pipe:
-    """A stream that takes what is written once nobody reads it any more.
+    """A stream that drops further text after its reader has left.
 
     Parameters
     ----------
@@ -21,18 +21,18 @@ class Pipe:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        """Write text, or nothing where the reader has left."""
+        """Write text, or nothing if the reader has left."""
         self._unless_left(self._stream.write, text)
 
     def flush(self) -> None:
-        """Hand on what was written."""
+        """Flush the stream."""
         self._unless_left(self._stream.flush)
 
     def _unless_left(self, do: Callable[..., Any], *arguments: str) -> None:
         try:
             do(*arguments)
         except BrokenPipeError:
-            # What is in its buffer would fail again when Python ends.
+            # Or flushing its buffer would fail again when Python ends.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
@@ -44,5 +44,5 @@ def say(text: str) -> None:
 
 
 def finish() -> None:
-    """Hand on what others have printed to stdout."""
+    """Flush stdout."""
     Pipe(sys.stdout).flush()

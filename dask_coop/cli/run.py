@@ -1,4 +1,4 @@
-"""``python -m dask_coop run``: a script or module as Python runs it, with ours installed."""
+"""``python -m dask_coop run``: run a script or module as Python does, with `install` in effect."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from dask_coop.errors import UserError
 
 
 def require(target: str, module: bool) -> None:
-    """Raise UserError if there is no such script; that there is a module, Python says."""
+    """Raise UserError if there is no such script; a missing module is Python's error."""
     if not module and not Path(target).exists():
         raise UserError(f"there is no script {target}")
 
 
-def run(target: str, arguments: Sequence[str], *, module: bool, chunks: Any, tell: bool) -> None:
+def run(
+    target: str, arguments: Sequence[str], *, module: bool, chunks: Any, with_report: bool
+) -> None:
     """Run a script, or the module of that name, as ``__main__``.
 
     Parameters
@@ -27,26 +29,26 @@ def run(target: str, arguments: Sequence[str], *, module: bool, chunks: Any, tel
     target : str
         The path of a script, or a module's name.
     arguments : sequence of str
-        What the script finds behind ``sys.argv[0]``.
+        The script's arguments, ``sys.argv[1:]``.
     module : bool
         Whether the target is a module.
     chunks : {"numpy", "cupy"}
         As for `dask_coop.install`.
-    tell : bool
-        Whether the report is printed to stderr when the script has ended, or failed.
+    with_report : bool
+        Whether to print the report to stderr when the script has ended or failed.
     """
     sys.argv[:] = [target, *arguments]
     try:
         with installed(chunks):
             if module:
-                # As it is by `python -m`; a command has the folder that it lies in.
+                # As with `python -m`; for a command Python has put its own folder there.
                 sys.path[0] = str(Path.cwd())
                 runpy.run_module(target, run_name="__main__", alter_sys=True)
             else:
-                # Where Python has the script's folder, `python -m` has the current one.
+                # `python -m` has put the current folder where Python puts the script's.
                 sys.path[0] = str(Path(target).resolve().parent)
-                # The script may change the folder, and look for files beside its own.
+                # An absolute path, as the script may change the folder and use __file__.
                 runpy.run_path(str(Path(target).absolute()), run_name="__main__")
     finally:
-        if tell:
+        if with_report:
             print(report(), file=sys.stderr)

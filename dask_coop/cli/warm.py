@@ -1,4 +1,4 @@
-"""Compiles ahead of the calls that need it: programs for GPUs, and the loops over NumPy chunks.
+"""Compile ahead of time: programs for GPUs, and the loops over NumPy chunks.
 
 Both go into folders that processes share, which `info` names.
 """
@@ -22,23 +22,23 @@ from dask_coop.errors import UserError
 
 
 def run(only: Sequence[str], dtypes: Sequence[str], archs: Sequence[str]) -> Iterator[str]:
-    """Compile what is not kept yet, and yield lines that say what was done.
+    """Compile programs and loops that are not on disk yet, and yield lines on the work done.
 
     Parameters
     ----------
     only : sequence of str
-        Some of `GROUPS`; none for all.
+        Some of `GROUPS`; if empty, all.
     dtypes : sequence of str
-        Names of dtypes; none for those that are likely.
+        Names of dtypes; if empty, the likely ones.
     archs : sequence of str
-        Architectures such as "sm_90", for which programs are compiled and no loops; none for this
-        machine, with its GPUs if there are any.
+        Architectures such as "sm_90", for which to compile programs and no loops; if empty, compile
+        for this machine and its GPUs.
 
     Raises
     ------
     UserError
-        If a name is not known, nothing that compiles is installed, there is neither a GPU nor Numba
-        and no architecture is given, or what was compiled cannot be kept.
+        If a name is not known, no compiler is installed, there is neither a GPU nor Numba nor an
+        architecture, or compiled code cannot be kept.
     """
     if unknown := set(only) - set(GROUPS):
         raise UserError(f"--only {','.join(sorted(unknown))}: choose among {', '.join(GROUPS)}")
@@ -98,7 +98,7 @@ def _compile(group: str, dtype: np.dtype[Any], gpu: Device) -> str:
 
 
 def _gpus(archs: Sequence[str]) -> list[Device]:
-    """Return GPUs to compile for, those that are alike once."""
+    """Return the GPUs to compile for, without duplicates."""
     try:
         known = compiler.architectures()
     except ImportError:

@@ -1,4 +1,4 @@
-"""``python -m dask_coop worker``: one worker of a cluster, with all GPUs of this machine."""
+"""``python -m dask_coop worker``: run one worker of a cluster, with all GPUs of this machine."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import dask
 from dask_coop.cli import info
 from dask_coop.errors import UserError
 
-#: distributed would count chunks on GPUs against the host's memory, and write them to its disk.
+#: Off, as distributed would count chunks on GPUs as host memory, and spill them to disk.
 _CONFIG = {"distributed.worker.memory.target": False, "distributed.worker.memory.spill": False}
 
 
 def run(gpus: Sequence[int] | None, arguments: Sequence[str]) -> None:
-    """Run a worker until it is ended.
+    """Run a worker until it ends.
 
     Parameters
     ----------
     gpus : sequence of int, optional
-        Which of the GPUs that this process sees; all by default.
+        Some of the GPUs that this process sees; all by default.
     arguments : sequence of str
-        Those of ``dask worker``: the address of the scheduler, and options.
+        Arguments of ``dask worker``: the address of the scheduler, and options.
 
     Raises
     ------
     UserError
-        If there is no GPU, or not all of `gpus`; if there is no word on the scheduler, or several
-        workers are asked for.
+        If there is no GPU, or not all of `gpus`; if the scheduler is not specified; or if
+        `arguments` request several workers.
     """
     if not arguments and dask.config.get("scheduler-address", None) is None:
         raise UserError("give the address of the scheduler, or --scheduler-file FILE")
-    if any(each.partition("=")[0] == "--nworkers" for each in arguments):
+    if any(argument.partition("=")[0] == "--nworkers" for argument in arguments):
         raise UserError("--nworkers: one worker has all GPUs; `dask cuda worker` has one for each")
     if gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = _chosen(gpus)
@@ -48,7 +48,7 @@ def run(gpus: Sequence[int] | None, arguments: Sequence[str]) -> None:
 
     from distributed.cli.dask_worker import main
 
-    # Of several options of a name the last one counts.
+    # Ours come first, because the last of several options of a name counts.
     ours = [
         "--nthreads",
         str(count),
@@ -62,7 +62,7 @@ def run(gpus: Sequence[int] | None, arguments: Sequence[str]) -> None:
 
 
 def _chosen(gpus: Sequence[int]) -> str:
-    """Return what CUDA_VISIBLE_DEVICES is to say for some of the GPUs that it says now."""
+    """Return the value of CUDA_VISIBLE_DEVICES for some of the GPUs that it names now."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return ",".join(map(str, gpus))

@@ -1,4 +1,4 @@
-"""Track the calls under way on a scheduler: which wait in line, who owns them, and what ends them.
+"""Track the calls under way on a scheduler: their waiting lines, their owners and their ends.
 
 A call starts when there is room for its states and, if its workers wait for one another, a
 connection to each of them. Until then it waits in line; after ``coop.collective.timeout`` it runs

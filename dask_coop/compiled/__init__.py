@@ -1,1 +1,1 @@
-"""Loops that Numba compiles, and the folders in which machine code is kept."""
+"""Compile loops by Numba, and keep their machine code on disk."""

@@ -1,12 +1,12 @@
-"""How Numba compiles the loops of this library: when they are first called, without the GIL.
+"""Compile the library's loops by Numba, at their first call and without the GIL.
 
-Machine code is kept on disk: where NUMBA_CACHE_DIR says, beside the package if that can be written,
-or in the user's cache. What is loaded from there is unpickled, so only folders that others cannot
-write to are used (folders.py). Where there is none to use, every process compiles for itself, and a
-warning says so. What later code replaces is removed (kept.py).
+Machine code is kept on disk: in NUMBA_CACHE_DIR, beside the package if that is writable, or in the
+user's cache. Loading unpickles it, so only folders are used to which nobody else can write
+(folders.py). Without such a folder every process compiles its loops, and a warning tells so.
+Outdated machine code is removed (kept.py).
 
-With ``NUMBA_BOUNDSCHECK=1`` in the environment loops raise IndexError where they leave an array,
-instead of writing there; their machine code is not kept then.
+With ``NUMBA_BOUNDSCHECK=1`` in the environment loops raise IndexError instead of writing outside of
+an array; then their machine code is not kept.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from dask_coop.compiled import folders, kept
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What lets LLVM add up in several lanes and fuse multiplications with additions. NaN, infinities
-#: and comparisons keep their meaning, which they lose by the other flags of fastmath.
+#: Flags that let LLVM sum in several lanes and fuse multiplications with additions. Unlike the
+#: other flags of fastmath, they keep the meaning of NaN, infinities and comparisons.
 _REASSOCIATED = {"reassoc", "contract", "nsz"}
 
 
 def jit(function: F, allocates: bool = True) -> F:
-    """Return a compiled function, whose machine code is kept on disk where there is a folder.
+    """Return a compiled function, with machine code on disk if there is a folder for it.
 
-    It keeps the order of operations. Unless it `allocates`, Numba counts no references to arrays:
-    where a step takes some, that would cost as much as ten elements.
+    It keeps the order of operations. Without `allocates`, Numba skips reference counts, which cost
+    as much as some elements in every step that takes arrays; the function must make no arrays.
     """
     compiled: Any = numba.njit(function, nogil=True, _nrt=allocates)
-    # Machine code on disk does not say whether it checks indices.
+    # Machine code on disk does not tell whether it checks indices.
     if not numba.config.BOUNDSCHECK and (
         reason := _keep(compiled, Path(function.__code__.co_filename))
     ):
@@ -49,7 +49,7 @@ def jit(function: F, allocates: bool = True) -> F:
 
 
 def jit_inner(function: F, fastmath: bool | set[str] = False, **options: bool) -> F:
-    """Return what `jit` does, to be called by compiled functions only: it compiles sooner."""
+    """Return a compiled function for compiled callers only, which compiles faster than `jit`."""
     compiled: F = numba.njit(
         function,
         nogil=True,
@@ -63,29 +63,29 @@ def jit_inner(function: F, fastmath: bool | set[str] = False, **options: bool) -
 
 
 def jit_inner_reassociated(function: F) -> F:
-    """Return what `jit_inner` does, of additions and multiplications in any order."""
+    """Return a `jit_inner` function whose additions and multiplications may be reordered."""
     return jit_inner(function, _REASSOCIATED)
 
 
 def jit_uncounted(function: F) -> F:
-    """Return what `jit_inner` does, without counts of references: the function makes no arrays."""
+    """Return a compiled inner function that makes no arrays: Numba counts no references."""
     return jit_inner(function, _nrt=False)
 
 
 def jit_step(function: F) -> F:
-    """Return what `jit_uncounted` does, of a step, which LLVM copies into loops that call it."""
+    """Return a compiled step of a loop, which the loop inlines and which makes no arrays."""
     return jit_inner(function, forceinline=True, _nrt=False)
 
 
 def _keep(compiled: Any, module: Path) -> str:
-    """Have machine code kept on disk, or say why not."""
+    """Keep a function's machine code on disk; return an empty string, or why that is impossible."""
     if reason := _objection(module.parent):
         return reason
     try:
         compiled.enable_caching()
     except RuntimeError:
         return "none that Numba tries can be written"
-    # Numba may have gone on to another folder, or have made one below with the user's umask.
+    # Numba may have chosen another folder, or made one below with the user's umask.
     if reason := _objection_to(compiled.stats.cache_path):
         compiled._cache = NullCache()
         return reason
@@ -95,14 +95,14 @@ def _keep(compiled: Any, module: Path) -> str:
 
 @cache
 def _objection(beside: Path) -> str:
-    """Say why there is no folder to keep the machine code of a folder's modules in; "" if one is.
+    """Return why there is no folder for the machine code of modules in `beside`, or "".
 
-    Numba makes the folder, and would make one named ~ where it is not known who the user is.
+    Make the folder here: Numba would make one named ~ if the user has no home.
     """
-    own = beside / "__pycache__"
-    if given := numba.config.CACHE_DIR:
-        folder = Path(given)
-    elif os.access(own if own.exists() else beside, os.W_OK):
+    python_cache = beside / "__pycache__"
+    if path := numba.config.CACHE_DIR:
+        folder = Path(path)
+    elif os.access(python_cache if python_cache.exists() else beside, os.W_OK):
         return ""
     else:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "numba")
@@ -111,13 +111,13 @@ def _objection(beside: Path) -> str:
     try:
         return folders.make(folder)
     except OSError:
-        # Numba tries others.
+        # Numba tries other folders.
         return ""
 
 
 @cache
 def _objection_to(path: str) -> str:
-    # Who can write beside the modules can change these.
+    # Whoever can write beside the modules can change the modules themselves.
     return "" if Path(path).name == "__pycache__" else folders.objection(Path(path))
 
 
@@ -128,7 +128,10 @@ def _warn_once(message: str) -> None:
 
 @cache
 def _stamp(folder: Path) -> tuple[Any, ...]:
-    """Return what changes with the modules of a folder, which call one another, and with these."""
+    """Return a value that changes when any module of `folder` or of this package changes.
+
+    All modules count, because compiled functions contain those that they call.
+    """
     paths = [*sorted(folder.glob("*.py")), *sorted(Path(__file__).parent.glob("*.py"))]
-    found = [(path.name, path.stat()) for path in paths]
-    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in found)
+    statuses = ((path.name, path.stat()) for path in paths)
+    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in statuses)

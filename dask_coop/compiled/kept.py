@@ -1,11 +1,11 @@
-"""Machine code that Numba keeps, under names of its own, until other code takes its place.
+"""Remove outdated machine code from Numba's cache, and give its files unique names.
 
 A function has an index, ``MODULE.FUNCTION-LINE.py311.nbi``, which names a file of machine code,
-``.nbc``, for each combination of arguments' types. An index holds for the sources it was made of:
-later sources get another, under the same name or that of another line. When a process keeps
-something new, it removes the machine code that no index names any more. Others are at work in the
-same folder: one may have written code that its index does not name yet, so whatever is younger than
-an hour stays; one may be about to load what is removed, and then compiles it.
+``.nbc``, for each combination of argument types. An index is valid for the sources it was made of;
+changed sources get a new one, under the same name or that of another line. When a process writes
+new code, it removes the machine code that no index names. Other processes use the same folder: one
+may have written code that its index does not name yet, so files younger than an hour stay; one may
+be about to load a removed file, and then compiles it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-#: For how long files are left that no index names.
+#: Seconds for which a file stays that no index names.
 _SPARED_SECONDS = 3600
 
 
 def adapt(file: Any, stamp: tuple[Any, ...]) -> None:
-    """Have Numba's cache of a function keep code by `stamp`, and remove what is replaced."""
-    # By itself Numba looks at the function's own file, and not at those of what it calls.
+    """Make Numba's cache of a function depend on `stamp`, and remove outdated code."""
+    # Numba's own stamp covers only the function's file, and not those of functions it calls.
     file._source_stamp = stamp
-    # It numbers files, and of two processes each may write its own under the same number.
+    # Numba numbers files, and two processes may write different code under one number.
     file._data_name = partial(_data_name, file._index_name)
     save = file._save_index
 
@@ -39,55 +39,55 @@ def adapt(file: Any, stamp: tuple[Any, ...]) -> None:
 
 
 def _data_name(index: str, number: int) -> str:
-    """Return the name of a file for machine code, which no other has."""
+    """Return a unique name for a file of machine code."""
     return f"{index.removesuffix('.nbi')}.{uuid.uuid4().hex}.nbc"
 
 
 @cache
 def _sweep_once(folder: Path, version: str, stamp: tuple[Any, ...]) -> None:
-    # Where the disk fails the next process tries again.
+    # If the disk fails, the next process tries again.
     with suppress(OSError):
         sweep(folder, version, stamp)
 
 
 def sweep(folder: Path, version: str, stamp: tuple[Any, ...]) -> None:
-    """Remove the indices of other sources, and the machine code that no other index names.
+    """Remove the indices of other sources, and the machine code that no remaining index names.
 
     Parameters
     ----------
     folder : pathlib.Path
-        Where the code of the modules of one folder is kept.
+        The folder with the machine code of one folder's modules.
     version : str
-        Numba's.
+        The version of Numba.
     stamp : tuple
-        What the sources have now.
+        The present stamp of the sources.
     """
-    # Other versions of Python have indices and machine code of their own here.
+    # Other versions of Python have files of their own here.
     python = f".py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}."
-    found = [path for path in folder.iterdir() if python in path.name]
+    paths = [path for path in folder.iterdir() if python in path.name]
     named = set[str]()
-    for index in (path for path in found if path.suffix == ".nbi"):
+    for index in (path for path in paths if path.suffix == ".nbi"):
         names = _names(index, version, stamp)
         if names is None and _is_old(index):
             index.unlink(missing_ok=True)
         named.update(names or ())
-    # Besides machine code these are what processes have left that ended while they wrote.
-    for path in (path for path in found if path.suffix != ".nbi"):
+    # Machine code, and temporary files of processes that ended while they wrote.
+    for path in (path for path in paths if path.suffix != ".nbi"):
         if path.name not in named and _is_old(path):
             path.unlink(missing_ok=True)
 
 
 def _names(index: Path, version: str, stamp: tuple[Any, ...]) -> set[str] | None:
-    """Return the files that an index names; None where it is of other sources, or damaged."""
+    """Return the files that an index names, or None if it has another stamp or is damaged."""
     try:
         with index.open("rb") as file:
             if pickle.load(file) != version:
                 return None
-            made_of, overloads = pickle.load(file)
-    # Unpickling fails in many ways.
+            index_stamp, overloads = pickle.load(file)
+    # Unpickling may raise any exception.
     except Exception:
         return None
-    return set(overloads.values()) if made_of == stamp else None
+    return set(overloads.values()) if index_stamp == stamp else None
 
 
 def _is_old(path: Path) -> bool:

@@ -1,7 +1,7 @@
-"""What Dask's configuration says of this library: `get` alone reads it.
+"""Read the library's keys in Dask's configuration; only `get` reads them.
 
-Keys and defaults are those of ``dask_coop.yaml``, which `_dask_coop.py` registers with Dask. Which
-values a key may have is said where it is read; so a new key is a line of that file, and a call.
+Keys and defaults are those of ``dask_coop.yaml``, which `_dask_coop.py` registers with Dask. The
+caller of `get` states the allowed values, so a new key is a line of that file and a call.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from _dask_coop_early import VARIABLES, defaults
 
 
 class Kind(NamedTuple):
-    """Values of a kind.
+    """A kind of values.
 
     Attributes
     ----------
     words : str
-        What they are called.
+        Their description in messages.
     read : callable
-        Makes one of what is given; raises an error, or returns None, if that is none.
+        Converts a configured value; raises an error or returns None for other values.
     """
 
     words: str
@@ -32,21 +32,21 @@ class Kind(NamedTuple):
 
 
 def size(least: int) -> Kind:
-    """Return the kind of numbers of bytes from `least` on, which are read as int."""
+    """Return the kind of numbers of bytes from `least` on, read as int."""
 
-    def read(given: Any) -> int | None:
-        nbytes = int(parse_bytes(given))
+    def read(value: Any) -> int | None:
+        nbytes = int(parse_bytes(value))
         return nbytes if nbytes >= least else None
 
     return Kind(f"a number of bytes such as '128 MiB', at least {format_bytes(least)}", read)
 
 
-def _positive(given: Any) -> int | None:
-    return given if isinstance(given, int) and given > 0 else None
+def _positive(value: Any) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
 
 
-def _seconds(given: Any) -> float | None:
-    seconds = float(parse_timedelta(given))
+def _seconds(value: Any) -> float | None:
+    seconds = float(parse_timedelta(value))
     return seconds if seconds > 0 else None
 
 
@@ -63,31 +63,31 @@ def get(key: str, *allowed: Any) -> Any:
     key : str
         Such as "coop.engine".
     *allowed : Kind or object
-        The values that it may have, and kinds of them.
+        The allowed values and kinds of values.
 
     Raises
     ------
     ValueError
-        If the value is none of these; or if the configuration has a key that nothing reads.
+        If the value is not allowed, or the configuration has a key that nothing reads.
     """
     if wrong := unread():
         raise ValueError(wrong)
-    given = dask.config.get(key, DEFAULTS[key])
-    for one in allowed:
-        if not isinstance(one, Kind):
-            # True is 1, and no number of anything.
-            if type(given) is type(one) and given == one:
-                return given
-        elif not isinstance(given, bool) and (value := _read(one, given)) is not None:
-            return value
-    *words, last = (one.words if isinstance(one, Kind) else repr(one) for one in allowed)
-    said = f"{', '.join(words)} or {last}" if words else last
-    raise ValueError(f"{key} must be {said}, got {given!r}")
+    value = dask.config.get(key, DEFAULTS[key])
+    for choice in allowed:
+        if not isinstance(choice, Kind):
+            # True equals 1 but is not a number here.
+            if type(value) is type(choice) and value == choice:
+                return value
+        elif not isinstance(value, bool) and (converted := _read(choice, value)) is not None:
+            return converted
+    *words, last = (kind.words if isinstance(kind, Kind) else repr(kind) for kind in allowed)
+    choices = f"{', '.join(words)} or {last}" if words else last
+    raise ValueError(f"{key} must be {choices}, got {value!r}")
 
 
-def _read(kind: Kind, given: Any) -> Any:
+def _read(kind: Kind, value: Any) -> Any:
     try:
-        return kind.read(given)
+        return kind.read(value)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
 
@@ -101,22 +101,22 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield key.replace("_", "-"), value
 
 
-#: All keys, and the values that they have if nobody sets them.
+#: All keys with their default values.
 DEFAULTS = dict(_flat("coop", defaults()["coop"]))
-#: What Dask makes of environment variables that have a reader of their own.
+#: Keys that Dask derives from environment variables with other readers.
 _OTHERS = {name.removeprefix("DASK_").lower().replace("_", "-") for name in VARIABLES}
 
 
 def in_force() -> dict[str, Any]:
-    """Return all keys with their values, whether these may be had or not."""
+    """Return all keys with their current values, allowed or not."""
     return {key: dask.config.get(key, default) for key, default in DEFAULTS.items()}
 
 
 def unread() -> str | None:
-    """Return what is wrong with a key that begins as ours, and is none; None if there is none."""
-    # A copy, for other threads may set what they like meanwhile.
+    """Return a message about a key with our prefix that nothing reads; None if there is none."""
+    # A copy, because other threads may set keys meanwhile.
     for name, value in [*dask.config.config.items()]:
-        # A variable with one underscore in the place of two makes the likes of "coop_engine".
+        # An environment variable with one underscore instead of two yields "coop_engine".
         if name != "coop" and not name.startswith(("coop_", "coop-")):
             continue
         for key, _ in _flat(name, value):

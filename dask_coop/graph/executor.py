@@ -1,8 +1,8 @@
-"""What runs the cross-chunk steps at once, where graphs are not built.
+"""The runner that executes cross-chunk steps at once, instead of building graphs.
 
-`dask_coop.graph` builds graphs. Within `running`, it hands its steps to a runner instead, and what
-comes back is computed: that is how the public functions serve `dask_coop.cluster.client`, which
-this module knows nothing about.
+Within `running`, the functions of `dask_coop.graph` pass their steps to a runner and return
+computed results. That is how the public functions serve `dask_coop.cluster.client`; this module
+knows nothing of it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
 
-#: The states of the blocks that make one block of a result, in order, by the index of that.
+#: The states for each block of a result, in order, by the block's index.
 Groups = dict[tuple[int, ...], list[State]]
 
 
 class Runner(Protocol):
-    """What reduces, counts and scans the chunks of arrays at once.
+    """The interface that reduces, counts and scans the chunks of arrays at once.
 
-    Every method raises `dask_coop.errors.Declined` where it can't.
+    Every method raises `dask_coop.errors.Declined` for work that it cannot do.
     """
 
     def states(self, op: Operation, arrays: Sequence[Any], axes: tuple[int, ...]) -> Groups:
-        """Return states of the blocks of an array, and of what masks it, over `axes`."""
+        """Return states over `axes` of the blocks of an array, which a second array may mask."""
 
     def tables(
         self,
@@ -37,18 +37,18 @@ class Runner(Protocol):
         grid: Any,
         axes: tuple[int, ...],
     ) -> Groups:
-        """Return tables of samples, the last array their weights if they are `weighted`."""
+        """Return tables of samples; the last array holds weights if `weighted`."""
 
     def groups(
         self, ops: Sequence[Operation], x: Any, tables: Any
     ) -> dict[tuple[int, ...], list[State]]:
-        """Return the groups' states of several operations, by the index of what is kept.
+        """Return the groups' states of several operations, by the index of the kept axes.
 
         `tables` are the `dask_coop.graph.grouped.Tables` of the blocks of `x`.
         """
 
     def scan(self, op: Operation, spec: ScanSpec, source: tuple[Any, Any], name: str) -> Any:
-        """Return the scan of an array, and of its head flags if any, as an array in memory."""
+        """Return the scan of an array, with its head flags if any, as an array in memory."""
 
 
 class _Graphs:
@@ -57,24 +57,24 @@ class _Graphs:
 
 _GRAPHS = _Graphs()
 
-#: None where it is not decided yet.
+#: None until a function decides.
 _runner: ContextVar[Runner | _Graphs | None] = ContextVar("dask_coop.graph.executor", default=None)
 
 
 def runner() -> Runner | None:
-    """Return what runs the steps of this thread at once; None if graphs are to be built."""
-    found = _runner.get()
-    return None if isinstance(found, _Graphs) else found
+    """Return the runner of this thread; None if graphs are built."""
+    current = _runner.get()
+    return None if isinstance(current, _Graphs) else current
 
 
 def is_decided() -> bool:
-    """Tell whether a function is called by another one, which has decided what runs the steps."""
+    """Return whether a calling function has decided between a runner and graphs."""
     return _runner.get() is not None
 
 
 @contextmanager
 def running(by: Runner | None) -> Iterator[None]:
-    """Let `by` run all steps at once; None has graphs built."""
+    """Execute all steps with the runner `by`; build graphs if it is None."""
     token = _runner.set(by or _GRAPHS)
     try:
         yield

@@ -1,13 +1,13 @@
-"""The cross-chunk step of groups that are found with the chunks: labels are lazy, and no more.
+"""The cross-chunk step of groups that are known only once lazy labels are computed.
 
-A table has its groups beside their states. Up the tree its groups are the union of those below it,
-which is found where tables are put together::
+A table holds its groups beside their states. Up the tree its groups are the union of the groups
+below, which the merging task determines::
 
     labels b a b   -->   a b | states  -+
                                         +-merge-->  a b c | states  --finish-->  result
     labels c b c   -->   b c | states  -+
 
-How long a result is along its groups is known when it is there.
+The length of a result along its groups is known once it is computed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Table = tuple[Codes, list[State]]
 
 
 class Found(NamedTuple):
-    """A label that is computed with the chunks, of which not even the groups are known.
+    """A lazy label whose groups are unknown until it is computed.
 
     Attributes
     ----------
@@ -53,17 +53,17 @@ class Found(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """How many label axes there are."""
+        """The number of label axes."""
         return int(self.label.ndim)
 
     @property
     def rows(self) -> int:
-        """How many of these axes are kept."""
+        """The number of label axes that the result keeps."""
         return 0
 
 
 def groups(label: Array) -> Array:
-    """Return the groups that a lazy label has, sorted, NaN left out: of unknown length."""
+    """Return the groups of a lazy label, sorted, without NaN; their number is unknown."""
     (values,) = distinct_values(label, {"groupby-groups": (_only, label.dtype)})
     return values
 
@@ -77,19 +77,21 @@ def reduction(
     axes = tuple(range(kept, x.ndim))
     token = tokenize(ops, x, label, threads > 1)
     name = next(iter(outputs)) if len(outputs) == 1 else "groupby"
-    named: dict[str, Any] = {"block": x}
+    inputs: dict[str, Any] = {"block": x}
     if any(op.monoid.positional for op in ops):
-        named["origin"] = Origins(x, axes)
+        inputs["origin"] = Origins(x, axes)
     lifted = f"{name}-lift-{token}"
-    lifts = TrailingBlocks(lifted, x.ndim, lift, (label,), named, ops=ops, **shared(threads))
+    lifts = TrailingBlocks(lifted, x.ndim, lift, (label,), inputs, ops=ops, **shared(threads))
     graph = HighLevelGraph.from_collections(lifted, lifts, dependencies=[x, label])
 
     merged, below = f"{name}-merge-{token}", Layer()
     order = [*itertools.product(*(range(x.numblocks[axis]) for axis in axes))]
-    # Several outputs share the last table.
+    # Several outputs share one last table.
     limit = FAN_IN if len(outputs) == 1 else 1
     last = {
-        index: _tree(below, ops, [(lifted, *index, *at) for at in order], (merged, *index), limit)
+        index: _tree(
+            below, ops, [(lifted, *index, *block) for block in order], (merged, *index), limit
+        )
         for index in itertools.product(*(range(x.numblocks[axis]) for axis in range(kept)))
     }
     if below:
@@ -97,10 +99,10 @@ def reduction(
     results, to = [], chunks.kind(x._meta)
     for output, (finalize, dtype) in outputs.items():
         out_name, layer = f"{output}-{tokenize(token, finalize, dtype)}", Layer()
-        given = {"ops": ops, "finalize": finalize, "dtype": dtype, "to": to}
+        arguments = {"ops": ops, "finalize": finalize, "dtype": dtype, "to": to}
         for index, keys in last.items():
             key = (out_name, *index, 0)
-            layer[key] = Task(key, finish, tables=refs(keys), **given)
+            layer[key] = Task(key, finish, tables=refs(keys), **arguments)
         top = {merged if below else lifted}
         out_chunks = (*x.chunks[:kept], (np.nan,))
         results.append(array(graph, top, out_name, layer, x._meta, out_chunks, dtype))
@@ -108,7 +110,7 @@ def reduction(
 
 
 def _tree(layer: Layer, ops: Ops, keys: list[Key], prefix: Key, limit: int) -> list[Key]:
-    """Add merging tasks until at most `limit` tables are left; return their keys."""
+    """Add merging tasks until at most `limit` tables remain; return their keys."""
     level = 0
     while len(keys) > limit:
         above: list[Key] = []
@@ -120,37 +122,37 @@ def _tree(layer: Layer, ops: Ops, keys: list[Key], prefix: Key, limit: int) -> l
     return keys
 
 
-# What runs inside the tasks.
+# Inside the tasks.
 
 
 @casts
 def lift(
     label: Any, *, ops: Ops, block: Any, origin: Origin | None = None, threads: int = 1
 ) -> Table:
-    """Return the table of a block, with the block of its label."""
+    """Return the table of a block, given the block of its label."""
     values = values_of(label, threads)
     codes = chunks.asarray(Values(values).codes(label), chunks.kind(block))
     return values, grouped.lift_codes(ops, block, codes, len(values), 0, origin, threads)
 
 
 def values_of(label: Any, threads: int) -> Codes:
-    """Return the values that the block of a label has, sorted, NaN left out, on the host."""
+    """Return the distinct values of a block of labels, sorted, without NaN, on the host."""
     op = Operation(distinct(), label.dtype, label.dtype)
     (values,) = lift_by_threads(op, label, tuple(range(label.ndim)), None, threads)
-    found: Codes = _valid(chunks.asarray(values, "numpy"))
-    return found
+    valid: Codes = _valid(chunks.asarray(values, "numpy"))
+    return valid
 
 
 def merge(*, ops: Ops, tables: list[Table]) -> Table:
-    """Put tables together, in their order."""
+    """Merge tables in their order."""
     groups_of, states = zip(*tables, strict=True)
     (union,) = distinct().combine_all([(groups,) for groups in groups_of])
-    how = grouped.placed([*groups_of], union)
-    return union, grouped.merge(ops=ops, states=[*states], **how._asdict())
+    merged = grouped.placed([*groups_of], union)
+    return union, grouped.merge(ops=ops, states=[*states], **merged._asdict())
 
 
 def finish(*, ops: Ops, tables: list[Table], finalize: Finalize, dtype: Any, to: str) -> Any:
-    """Return a block of a result, made of some tables."""
+    """Return a block of a result from its tables."""
     _, states = merge(ops=ops, tables=tables)
     return chunks.asarray(finalize(states, None).astype(dtype, copy=False), to)
 

@@ -1,14 +1,13 @@
-"""Tasks that make chunks, taken into the tasks that use them.
+"""Fuse tasks that make chunks into the tasks that use them.
 
-A scheduler may make many chunks before the tasks that use them are due. Where a scan is not to hold
-them, what makes a chunk and nothing else becomes part of the task that takes the chunk::
+A scheduler may make many chunks before the tasks that use them are due. Where a scan must not hold
+them, all tasks that only serve one chunk become part of the task that takes the chunk::
 
     read --> decode --> scan        becomes        (read, decode, scan)
 
-What several chunks are made of stays as it is.
+Tasks that serve several chunks stay.
 
-Where a chunk is used once, Dask does the same by itself, with tasks that it makes block by block as
-it makes those of the chunks: a layer of `Blocks`.
+Where a chunk is used once, Dask itself fuses blockwise layers; `Blocks` is such a layer.
 """
 
 from __future__ import annotations
@@ -28,32 +27,32 @@ from dask.utils import ensure_dict
 
 from dask_coop.chunks.dtypes import declared_by
 
-#: What a task of a block takes: its block of an array, what belongs to it, or what all of them get.
+#: An input of a block's task: an array, a value for each block, or a lazy value for all blocks.
 Input: TypeAlias = Any
 
 
 class Blocks(Blockwise):  # type: ignore[misc]
     """A layer that calls a function for each block of an array.
 
-    Where nothing was fused with it, it makes its tasks in less time than Dask's general case.
+    Unless Dask fuses another layer with it, it makes its tasks faster than Dask's general case.
 
     Parameters
     ----------
     name : str
-        What the keys begin with.
+        The name in its keys.
     ndim : int
-        The axes of the array.
+        The number of axes of the array.
     function : callable
-        One that `dask_coop.chunks.dtypes.casts`.
+        A function with the decorator `dask_coop.chunks.dtypes.casts`.
     args : sequence
-        Arrays in the same chunks along the leading axes, and other inputs, one for each argument.
+        Positional inputs. Arrays have the same chunks along the leading axes.
     kwargs : mapping of str
-        More of them, by keyword.
-    **given
-        Keywords that are the same for all blocks.
+        Inputs by keyword.
+    **constants
+        Keywords with the same values for all blocks.
     """
 
-    #: Whether arrays of fewer axes have the last ones, and not the first.
+    #: Whether arrays of fewer axes have the last axes rather than the first.
     _trailing = False
 
     def __init__(
@@ -63,56 +62,60 @@ class Blocks(Blockwise):  # type: ignore[misc]
         function: Callable[..., Any],
         args: Sequence[Input],
         kwargs: Mapping[str, Input],
-        **given: Any,
+        **constants: Any,
     ) -> None:
         self._axes = tuple(f".{axis}" for axis in range(ndim))
         inputs = (*args, *kwargs.values())
         indices = [*map(self._index, inputs)]
-        # Dask does not fuse a layer with one that it takes twice.
+        # Unique, because Dask does not fuse a layer into one that takes it twice.
         once = [*dict.fromkeys(indices)]
-        slots = [TaskRef(blockwise_token(once.index(one))) for one in indices]
+        slots = [TaskRef(blockwise_token(once.index(index))) for index in indices]
         named = dict(zip(kwargs, slots[len(args) :], strict=True))
-        given |= declared_by(*args, **kwargs)
-        task = Task(name, function, *slots[: len(args)], **given, **named)
-        numblocks = {one.name: one.numblocks for one in inputs if isinstance(one, Array)}
+        constants |= declared_by(*args, **kwargs)
+        task = Task(name, function, *slots[: len(args)], **constants, **named)
+        numblocks = {x.name: x.numblocks for x in inputs if isinstance(x, Array)}
         super().__init__(name, self._axes, task, once, numblocks)
 
-    def _index(self, one: Input) -> tuple[Any, tuple[str, ...] | None]:
-        """Return what Dask takes for an input, and along which axes its blocks are."""
-        if isinstance(one, Array):
-            return one.name, self._axes[self._first(one.ndim) :][: one.ndim]
-        return (one, self._axes) if isinstance(one, BlockwiseDep) else (TaskRef(one.key), None)
+    def _index(self, source: Input) -> tuple[Any, tuple[str, ...] | None]:
+        """Return an input in Dask's form, and the axes of its blocks."""
+        if isinstance(source, Array):
+            return source.name, self._axes[self._first(source.ndim) :][: source.ndim]
+        return (
+            (source, self._axes)
+            if isinstance(source, BlockwiseDep)
+            else (TaskRef(source.key), None)
+        )
 
     def _first(self, ndim: int) -> int:
-        """Return which axis is the first of an array of so many."""
+        """Return the first axis of an array of `ndim` axes."""
         return len(self._axes) - ndim if self._trailing else 0
 
     @property
     def _dict(self) -> dict[Any, Task]:
         if not self.is_materialized():
             self._cached_dict = {"dsk": dict(self._tasks())}
-        made: dict[Any, Task] = self._cached_dict["dsk"]
-        return made
+        tasks: dict[Any, Task] = self._cached_dict["dsk"]
+        return tasks
 
     def _tasks(self) -> Iterator[tuple[Any, Task]]:
         function, name = self.task.func, self.output
         named = {key: ref.key for key, ref in self.task.kwargs.items() if type(ref) is TaskRef}
         args = [ref.key for ref in self.task.args]
-        inputs = {key: one for key, one in self.task.kwargs.items() if key not in named}
+        inputs = {key: value for key, value in self.task.kwargs.items() if key not in named}
         slots = [(blockwise_token(i), *index) for i, index in enumerate(self.indices)]
-        for at in itertools.product(*(range(self.dims[axis]) for axis in self._axes)):
-            given = {
-                slot: one
+        for index in itertools.product(*(range(self.dims[axis]) for axis in self._axes)):
+            values = {
+                slot: source
                 if axes is None
-                else DataNode(slot, self.io_deps[one][at])
-                if one in self.io_deps
-                else TaskRef((one, *at[self._first(len(axes)) :][: len(axes)]))
-                for slot, one, axes in slots
+                else DataNode(slot, self.io_deps[source][index])
+                if source in self.io_deps
+                else TaskRef((source, *index[self._first(len(axes)) :][: len(axes)]))
+                for slot, source, axes in slots
             }
             for key, slot in named.items():
-                inputs[key] = given[slot]
-            key = (name, *at)
-            yield key, Task(key, function, *[given[slot] for slot in args], **inputs)
+                inputs[key] = values[slot]
+            key = (name, *index)
+            yield key, Task(key, function, *[values[slot] for slot in args], **inputs)
 
 
 class TrailingBlocks(Blocks):
@@ -122,7 +125,7 @@ class TrailingBlocks(Blocks):
 
 
 class Sources:
-    """The tasks behind some arrays."""
+    """The tasks that make some arrays."""
 
     def __init__(self, arrays: Iterable[Array]) -> None:
         self._nodes = _nodes(*arrays)
@@ -132,35 +135,35 @@ class Sources:
                 self._users[needed].add(key)
 
     def join(self, task: Task, blocks: Iterable[Any]) -> Task:
-        """Return `task` with all that only the chunks `blocks`, which only it takes, need."""
+        """Fuse `task` with the tasks that serve only `blocks`, which no other task may take."""
         inside = {key for key in blocks if self._movable(key)}
-        found = inside
-        while found:
-            needed = set().union(*(self._nodes[key].dependencies for key in found)) - inside
-            found = {key for key in needed if self._movable(key) and self._users[key] <= inside}
-            inside |= found
-        parts = [self._nodes[key] for key in inside]
-        return GraphNode.fuse(*parts, task, key=task.key) if parts else task
+        added = inside
+        while added:
+            needed = set().union(*(self._nodes[key].dependencies for key in added)) - inside
+            added = {key for key in needed if self._movable(key) and self._users[key] <= inside}
+            inside |= added
+        nodes = [self._nodes[key] for key in inside]
+        return GraphNode.fuse(*nodes, task, key=task.key) if nodes else task
 
     def _movable(self, key: Any) -> bool:
         return isinstance(self._nodes.get(key), Task)
 
 
 def copy(x: Array) -> Array:
-    """Return an array whose chunks are those of `x`, made by tasks of their own from the same data.
+    """Return an array like `x` whose chunks are made by copies of its tasks, from the same data.
 
-    Dask's own clone leaves the dependencies of some tasks as they were.
+    Dask's own clone does not rename the dependencies of some tasks.
     """
     blocks = [(x.name, *index) for index in itertools.product(*map(range, x.numblocks))]
-    # What a copy was made of is not copied again with it.
+    # Culled, so that copying a copy does not copy the original tasks, too.
     nodes = cull(_nodes(x), blocks)
     keys = {key: _copy_key(key) for key, node in nodes.items() if isinstance(node, Task)}
     tasks = {copied: nodes[key].substitute(keys, key=copied) for key, copied in keys.items()}
     name = _copy_key(x.name)
     for key in blocks:
         if key not in keys:
-            own = (name, *key[1:])
-            tasks[own] = Alias(own, key)
+            alias = (name, *key[1:])
+            tasks[alias] = Alias(alias, key)
     graph = add(x.dask, name, tasks)
     return new_da_object(graph, name, x.chunks, meta=x._meta)
 
@@ -168,13 +171,13 @@ def copy(x: Array) -> Array:
 def add(
     graph: HighLevelGraph, name: str, layer: dict[Any, Any], below: set[str] | None = None
 ) -> HighLevelGraph:
-    """Put a layer on those `below`, by default all whose tasks it needs."""
+    """Put a layer on those `below`; by default on all whose tasks it needs."""
     below = owners(graph, layer) if below is None else below
     return HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: below})
 
 
 def owners(graph: HighLevelGraph, layer: dict[Any, Any]) -> set[str]:
-    """Return the layers of `graph` whose tasks `layer` needs: of chunks that are joined, none."""
+    """Return the layers of `graph` whose tasks `layer` needs; none for fused chunks."""
     needed = set().union(*(task.dependencies for task in layer.values())) - layer.keys()
     return {name for name, tasks in graph.layers.items() if not needed.isdisjoint(tasks)}
 

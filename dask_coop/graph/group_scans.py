@@ -1,7 +1,7 @@
-"""The cross-chunk step of scans of groups: tables of what groups are up to a chunk, in a chain.
+"""The cross-chunk step of scans of groups: a chain of tables of the groups' states.
 
-A chunk is lifted to a table of the groups that it has, tables are merged one after the other, and
-each chunk is scanned from the table of all before it::
+Each chunk is lifted to a table of its groups, tables are merged one after the other, and each chunk
+is scanned from the table of all chunks before it::
 
     x0 --lift--> table -+-----------+
                         |           +-merge--> table -+
@@ -11,8 +11,8 @@ each chunk is scanned from the table of all before it::
     x1 -----------------+--scan--> y1                 |
     x2 -----------------------------------------------+--scan--> y2
 
-Within a chunk elements go side by side with those of their group, are scanned with restarts, meet
-what their group is before the chunk, and go back. No element leaves its chunk.
+Within a chunk, elements are sorted by group, scanned with restarts, combined with their group's
+state before the chunk, and put back in place. No element leaves its chunk.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from dask.tokenize import tokenize
 from dask.utils import cached_cumsum
 
 from dask_coop import chunks
-from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.merges import cast
+from dask_coop.algebra.merges import cast, settle
 from dask_coop.algebra.operation import Operation, compensated
 from dask_coop.algebra.scan_spec import ScanSpec
 from dask_coop.chunks.dtypes import casts, declared_by
@@ -50,60 +49,61 @@ def scan(op: Operation, x: Array, label: Array, are_codes: bool, outside: Any, n
     Parameters
     ----------
     op : Operation
-        Of a monoid whose one field is what a scan makes of elements.
+        Its monoid has one field, the scanned value.
     x : dask.array.Array
     label : dask.array.Array
         In the chunks of the last axes of `x`.
     are_codes : bool
-        Whether a label that is -1 is none, besides those that are NaN.
+        Whether -1 means no label, as NaN does.
     outside : object
-        The result of elements without a label.
+        The result for elements without a label.
     name : str
-        What keys begin with.
+        The prefix of keys.
     """
     threads = threads_for(x)
     token = tokenize(op, x, label, are_codes, outside, threads > 1)
-    given: dict[str, Any] = {"op": op, "are_codes": are_codes, **shared(threads)}
-    # As for reductions, kernels do without.
+    arguments: dict[str, Any] = {"op": op, "are_codes": are_codes, **shared(threads)}
+    # Kernels need no compensation, as in reductions.
     exact = compensated(op) if chunks.kind(x._meta) == "numpy" else op
     lifted, merged, scanned = (f"{name}-{what}-{token}" for what in ("lift", "merge", "scan"))
-    lifts = TrailingBlocks(lifted, x.ndim, lift, (label,), {"block": x}, **{**given, "op": exact})
+    lifts = TrailingBlocks(
+        lifted, x.ndim, lift, (label,), {"block": x}, **{**arguments, "op": exact}
+    )
     graph = HighLevelGraph.from_collections(lifted, lifts, dependencies=[x, label])
     tables, layer = Layer(), Layer()
     for line in itertools.product(*map(range, x.numblocks[:-1])):
         before: Key | None = None
         for j in range(x.numblocks[-1]):
             index = (*line, j)
-            at = index[x.ndim - label.ndim :]
-            rest = {} if before is None else {"before": TaskRef(before)}
+            preceding = {} if before is None else {"before": TaskRef(before)}
             layer[(scanned, *index)] = Task(
                 (scanned, *index),
                 scan_from,
-                TaskRef((label.name, *at)),
+                TaskRef((label.name, *index[x.ndim - label.ndim :])),
                 block=TaskRef((x.name, *index)),
                 outside=outside,
                 **declared_by(label, block=x),
-                **given,
-                **rest,
+                **arguments,
+                **preceding,
             )
-            own: Key = (lifted, *index)
+            table: Key = (lifted, *index)
             if before is not None:
                 key = (merged, *index)
-                tables[key] = Task(key, merge, ops=(exact,), tables=refs([before, own]))
-                own = key
-            before = own
+                tables[key] = Task(key, merge, ops=(exact,), tables=refs([before, table]))
+                table = key
+            before = table
     below = {lifted, *x.__dask_layers__(), *label.__dask_layers__()}
     graph = add(graph, merged, tables, {lifted}) if tables else graph
     below |= {merged} if tables else set()
     return array(graph, below, scanned, layer, x._meta, x.chunks, op.output)
 
 
-# What runs inside the tasks.
+# Inside the tasks.
 
 
 @casts
 def lift(label: Any, *, op: Operation, block: Any, are_codes: bool, threads: int = 1) -> Table:
-    """Return the table of a block, with the block of its label."""
+    """Return the table of a block, given the block of its label."""
     values = _groups(label, are_codes, threads)
     codes = chunks.asarray(Values(values).codes(label), chunks.kind(block))
     rows = label.ndim - 1
@@ -121,15 +121,15 @@ def scan_from(
     before: Table | None = None,
     threads: int = 1,
 ) -> Any:
-    """Scan the groups of a block from the table of all `before` it."""
+    """Scan the groups of a block from the table of all blocks `before` it."""
     values = _groups(label, are_codes, threads)
     codes = chunks.asarray(Values(values).codes(label), chunks.kind(block))
     outer, n = codes.shape[:-1], len(values)
     rows = np.arange(math.prod(outer)).reshape(*outer, 1) * n
-    # What has no label is a group behind all others.
+    # Elements without a label form a last group.
     last = math.prod(outer) * n
     codes = np.where(codes < 0, last, codes + chunks.asarray(rows, chunks.kind(block))).reshape(-1)
-    # Few bits are sorted by counting.
+    # NumPy sorts small integers by counting.
     codes = codes.astype(np.min_scalar_type(last))
     kept = block.shape[: block.ndim - label.ndim]
     order = np.argsort(codes, kind="stable")
@@ -139,17 +139,17 @@ def scan_from(
     heads[1:] = codes[1:] != codes[:-1]
     wide = replace(op, output=op.monoid.dtypes(op.element)[0])
     spec = ScanSpec(elements.ndim - 1)
-    found = scan_by_threads(compensated(wide), elements, spec, None, heads, threads)
+    scanned = scan_by_threads(compensated(wide), elements, spec, None, heads, threads)
     if before is not None and last:
         # Small tables of CuPy chunks are on the host.
         base = chunks.asarray(_entries(op, before, values), chunks.kind(block))
         base = base.reshape(*kept, last)[..., np.minimum(codes, last - 1)]
         with np.errstate(all="ignore"):
-            (found,) = op.monoid.combine((base,), (found,))
-    found = cast(found, op.output)
-    found[..., codes == last] = outside
-    result = np.empty_like(found)
-    result[..., order] = found
+            (scanned,) = op.monoid.combine((base,), (scanned,))
+    scanned = cast(scanned, op.output)
+    scanned[..., codes == last] = outside
+    result = np.empty_like(scanned)
+    result[..., order] = scanned
     return result.reshape(block.shape)
 
 
@@ -159,18 +159,18 @@ def _groups(label: Any, are_codes: bool, threads: int) -> Any:
 
 
 def _entries(op: Operation, table: Table, values: Any) -> Any:
-    """Return the states of some groups in a table, of those that it has not the identity's."""
+    """Return the states of some groups in a table; groups that it lacks have the identity."""
     groups, states = table
-    how = grouped.placed([groups], values)
-    # Tables of sums may have more than a total.
+    merged = grouped.placed([groups], values)
+    # Tables of sums may carry compensation.
     if len(states[0]) > len(op.monoid.fields):
         op = compensated(op)
-    (state,) = grouped.merge(ops=(op,), states=[states], **how._asdict())
+    (state,) = grouped.merge(ops=(op,), states=[states], **merged._asdict())
     return settle(state)[0] if op.monoid.has_excess else state[0]
 
 
 def mask(flags: np.ndarray[Any, Any], x: Array, prefix: str) -> Array:
-    """Return flags of the host as an array with the chunks of the last axis of `x`, of its kind."""
+    """Return host flags as an array in the chunks of the last axis of `x`, and of its kind."""
     ends = cached_cumsum(x.chunks[-1], initial_zero=True)
     name, to = f"{prefix}-{tokenize(flags, x.chunks[-1])}", chunks.kind(x._meta)
     layer = {

@@ -1,21 +1,21 @@
-"""The cross-chunk step of groups: trees of tables, each of the groups that its chunks have.
+"""The cross-chunk step of groups: trees of tables with one row per group.
 
-A chunk is lifted to a state for each of its own groups. Up the tree the groups of a table are the
-union of those below it. All that is known when the graph is built: what tasks get is where a
-table's groups are in the next one::
+Each chunk is lifted to a table of the states of its own groups. Up the tree, a table's groups are
+the union of the groups of the tables below it. The graph's builder knows these groups, so tasks
+receive the positions of one table's groups in the next::
 
     chunk 0   groups 0 1    -+
     chunk 1   groups 1 2    -+-merge-->  groups 0 1 2    -+
     chunk 2   groups 2 3    -+                            +-finish-->  result, groups 0 to 4
     chunk 3   groups 3 4    -+-merge-->  groups 2 3 4    -+
 
-Where groups lie within few chunks, as days do, the result has several blocks along them, each of
-the groups that begin in a chunk, and made of the tables of few::
+Where each group lies within few chunks, as days do, the result has several blocks along the groups.
+Each block has the groups that begin in one chunk and takes the tables of few chunks::
 
     chunk 0   days 0 1 2    ---------->  result, days 0 1 2
     chunk 1   days 2 3 4    ---------->  result, days 3 4         day 2 goes to the first
 
-Of labels that are lazy no more is known than which groups there may be: tables have all of them.
+Where labels are lazy, every table has all groups.
 """
 
 from __future__ import annotations
@@ -50,28 +50,27 @@ from dask_coop.graph.threads import lift_groups_by_threads, shared, threads_for
 Codes = np.ndarray[Any, Any]
 Ops = tuple[Operation, ...]
 
-#: Makes an array of the states of a block, one for each operation, and which groups are known to
-#: have no element.
+#: Makes an array of the states of a block, one for each operation, and of a mask of the groups
+#: without elements.
 Finalize = Callable[[list[State], Codes | None], Any]
 
-#: Where groups are in a table: an array, or a slice of neighbours.
+#: Positions of groups in a table: an array, or a slice if they are neighbours.
 Places = Codes | slice
 
-#: How many blocks of a result a chunk's table may go to, on average, where a result has several
-#: along the groups.
+#: The most blocks of a result, on average, that may take the same chunk's table.
 _SHARED = 2
 
 
 class Known(NamedTuple):
-    """Labels that are known: the group of each element.
+    """Labels that are known when the graph is built: the group of each element.
 
     Attributes
     ----------
     codes : numpy.ndarray of int
-        With the label axes of the array, those along which labels are broadcast of length one; -1
-        for elements that are left out.
+        Has the label axes of the array, with length one where labels are broadcast; -1 leaves an
+        element out.
     rows : int
-        How many of these axes, the first ones, are kept.
+        The number of leading label axes that the result keeps.
     """
 
     codes: Codes
@@ -79,7 +78,7 @@ class Known(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """How many label axes there are."""
+        """The number of label axes."""
         return self.codes.ndim
 
 
@@ -91,9 +90,9 @@ class Lazy(NamedTuple):
     arrays : tuple of dask.array.Array
         In the chunks of the array's last axes.
     coder : Coder
-        What makes codes of their chunks.
+        Turns the labels of a chunk into codes.
     rows : int
-        As of `Known`.
+        As in `Known`.
     """
 
     arrays: tuple[Array, ...]
@@ -102,7 +101,7 @@ class Lazy(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """How many label axes there are."""
+        """The number of label axes."""
         return int(self.arrays[0].ndim)
 
 
@@ -113,7 +112,7 @@ def reduction(
     shape: tuple[int, ...],
     outputs: Mapping[str, tuple[Finalize, Any]],
 ) -> list[Array]:
-    """Reduce the groups of `x` by several operations, once, to one array for each of `outputs`.
+    """Reduce the groups of `x` by several operations in one pass; return an array per output.
 
     Parameters
     ----------
@@ -122,10 +121,10 @@ def reduction(
         The label axes are the last ones.
     labels : Known or Lazy
     shape : tuple of int
-        The groups along each axis that the result has for them.
+        The number of groups along each of the result's group axes.
     outputs : mapping of str to (callable, dtype)
-        Name, function from the states to the result, and dtype of each array. Its axes are those
-        that are kept, and one for the groups, which become those of `shape`.
+        Name, function from the states to the result, and dtype of each array. The function returns
+        the kept axes and one axis of groups, which is reshaped to `shape`.
     """
     if (run := executor.runner()) is not None:
         return _at_once(run, ops, x, labels, shape, outputs)
@@ -140,11 +139,11 @@ def reduction(
         lifted, layer, dependencies=[x, *(labels.arrays if isinstance(labels, Lazy) else ())]
     )
     order = [*itertools.product(*(range(x.numblocks[axis]) for axis in axes))]
-    own = None if tables is None else [tables.groups(index) for index in order]
-    ranges = _cut(own, shape)
-    spans = None if own is None else _spans(own)
+    tables_of_blocks = None if tables is None else [tables.groups(index) for index in order]
+    ranges = _ranges(tables_of_blocks, shape)
+    spans = None if tables_of_blocks is None else _spans(tables_of_blocks)
     nbytes = sum(block_bytes(op, x, axes) for op in ops)
-    plans = [_plan(own, spans, len(order), nbytes, *ends) for ends in ranges]
+    plans = [_plan(tables_of_blocks, spans, len(order), nbytes, *ends) for ends in ranges]
 
     merged, below, last = f"{name}-merge-{token}", Layer(), {}
     for index in itertools.product(*(range(x.numblocks[axis]) for axis in range(kept))):
@@ -165,10 +164,10 @@ def reduction(
         out_name, out_layer = f"{output}-{tokenize(token, finalize, dtype)}", Layer()
         for (index, number), (keys, merge) in last.items():
             key = (out_name, *index, number, *(0,) * (len(shape) - 1))
-            given = {"ops": ops, "finalize": finalize, "dtype": dtype, **merge}
-            given |= {"shape": (sizes[number], *shape[1:]), "absent": plans[number].absent}
+            arguments = {"ops": ops, "finalize": finalize, "dtype": dtype, **merge}
+            arguments |= {"shape": (sizes[number], *shape[1:]), "absent": plans[number].absent}
             to = chunks.kind(x._meta)
-            out_layer[key] = Task(key, finish, to=to, states=refs(keys), **given)
+            out_layer[key] = Task(key, finish, to=to, states=refs(keys), **arguments)
         results.append(array(graph, top, out_name, out_layer, x._meta, out_chunks, dtype))
     return results
 
@@ -181,7 +180,7 @@ def _at_once(
     shape: tuple[int, ...],
     outputs: Mapping[str, tuple[Finalize, Any]],
 ) -> list[Any]:
-    """Return the results of all states, in NumPy."""
+    """Return the results that a runner computes at once, as NumPy arrays."""
     if isinstance(labels, Lazy):
         raise Declined("labels are lazy")
     n = math.prod(shape)
@@ -190,10 +189,10 @@ def _at_once(
     results = []
     for finalize, dtype in outputs.values():
         blocks = {}
-        for index, own in states.items():
+        for index, state in states.items():
             blocks[*index, *(0,) * len(shape)] = finish(
                 ops=ops,
-                states=[own],
+                states=[state],
                 places=None,
                 n=n,
                 absent=absent,
@@ -209,87 +208,87 @@ def _at_once(
 def _lifts(
     name: str, ops: Ops, x: Array, labels: Known | Lazy, n: int, threads: int
 ) -> tuple[Blocks, Tables | None]:
-    """Return the tasks that lift chunks, and which groups each has, where that is known."""
-    named: dict[str, Any] = {"block": x}
+    """Return the layer that lifts chunks, and their tables if each chunk's groups are known."""
+    inputs: dict[str, Any] = {"block": x}
     first = x.ndim - labels.ndim
     if any(op.monoid.positional for op in ops):
-        named["origin"] = Origins(x, tuple(range(first + labels.rows, x.ndim)))
-    given: dict[str, Any] = {"ops": ops, "rows": labels.rows, **shared(threads)}
+        inputs["origin"] = Origins(x, tuple(range(first + labels.rows, x.ndim)))
+    arguments: dict[str, Any] = {"ops": ops, "rows": labels.rows, **shared(threads)}
     if isinstance(labels, Known):
         tables = Tables(labels, x.chunks[first:], n)
-        named["codes"] = _CodesOfBlocks(x, tables)
-        return Blocks(name, x.ndim, lift, (), named, **given), None if labels.rows else tables
-    given |= {"coder": labels.coder, "n": n}
-    return TrailingBlocks(name, x.ndim, lift_lazy, labels.arrays, named, **given), None
+        inputs["codes"] = _CodesOfBlocks(x, tables)
+        return Blocks(name, x.ndim, lift, (), inputs, **arguments), None if labels.rows else tables
+    arguments |= {"coder": labels.coder, "n": n}
+    return TrailingBlocks(name, x.ndim, lift_lazy, labels.arrays, inputs, **arguments), None
 
 
 class Tables:
-    """The tables of the blocks of known labels: which groups they have, and codes in them."""
+    """The groups of each block of known labels, and the codes of its elements among them."""
 
     def __init__(self, labels: Known, sizes: tuple[tuple[int, ...], ...], n: int) -> None:
         self._labels = labels
         self.n: int = n
-        self._ends = [cached_cumsum(each, initial_zero=True) for each in sizes]
-        self._found: dict[Key, tuple[Codes, Codes]] = {}
+        self._ends = [cached_cumsum(lengths, initial_zero=True) for lengths in sizes]
+        self._blocks: dict[Key, tuple[Codes, Codes]] = {}
         self._numbers = np.empty(n, "i8")
 
     @property
     def ndim(self) -> int:
-        """How many label axes there are."""
+        """The number of label axes."""
         return self._labels.ndim
 
     def __dask_tokenize__(self) -> Any:
-        """Return what tells it from others."""
+        """Return the values that identify the tables in keys."""
         return type(self).__name__, self._labels, self.n
 
     @property
     def rows(self) -> int:
-        """How many of these, the first ones, are kept."""
+        """The number of leading label axes that the result keeps."""
         return self._labels.rows
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all codes."""
+        """The bytes of the codes of all blocks."""
         return self._labels.codes.size * np.dtype(_narrow(self.n)).itemsize
 
     def absent(self) -> Codes | None:
-        """Return which groups no element has, if some are; None also where rows are kept."""
+        """Return a mask of the groups without elements; None if all have some or rows are kept."""
         codes = self._labels.codes
         groups = _distinct(codes[codes >= 0], self.n)
         if self.rows or len(groups) == self.n:
             return None
-        found = np.ones(self.n, "?")
-        found[groups] = False
-        return found
+        absent = np.ones(self.n, "?")
+        absent[groups] = False
+        return absent
 
     def groups(self, index: Key) -> Codes:
         """Return the groups of the block at an index of the label axes, sorted."""
         return self._block(index)[1]
 
     def places(self, index: Key) -> Places:
-        """Return where the groups of the block at an index are among all groups."""
+        """Return the positions of a block's groups among all groups."""
         return _as_slice(self.groups(index))
 
     def codes(self, index: Key) -> tuple[Codes, int]:
-        """Return the codes of the block at an index of the label axes, and how many groups."""
+        """Return the codes of the block at an index of the label axes, and its number of groups."""
         codes, groups = self._block(index)
         return codes, len(groups)
 
     def _block(self, index: Key) -> tuple[Codes, Codes]:
         codes = self._labels.codes
         # Along axes of length one there is one block of labels.
-        at = tuple(i if n > 1 else 0 for i, n in zip(index, codes.shape, strict=True))
-        if at not in self._found:
-            cuts = zip(at, self._ends, codes.shape, strict=True)
+        key = tuple(i if n > 1 else 0 for i, n in zip(index, codes.shape, strict=True))
+        if key not in self._blocks:
+            cuts = zip(key, self._ends, codes.shape, strict=True)
             block = codes[
                 tuple(slice(ends[i], ends[i + 1]) if n > 1 else slice(None) for i, ends, n in cuts)
             ]
-            self._found[at] = self._relabelled(block)
-        return self._found[at]
+            self._blocks[key] = self._relabelled(block)
+        return self._blocks[key]
 
     def _relabelled(self, block: Codes) -> tuple[Codes, Codes]:
         if self._labels.rows:
-            # Each row of elements has groups of its own.
+            # Every row has a table of all groups.
             return block.astype(_narrow(self.n)), np.arange(self.n)
         inside = block >= 0
         groups = _distinct(block[inside], self.n)
@@ -315,7 +314,7 @@ def _narrow(n: int) -> str:
 
 
 class _CodesOfBlocks(BlockwiseDep):  # type: ignore[misc]
-    """The codes of the blocks of an array, and how many groups they are of."""
+    """The codes of each block of an array, with the block's number of groups."""
 
     produces_tasks = False
 
@@ -328,17 +327,18 @@ class _CodesOfBlocks(BlockwiseDep):  # type: ignore[misc]
         return self._tables.codes(index[-self._tables.ndim :])
 
     def __dask_tokenize__(self) -> Any:
-        """Return what tells it from others."""
+        """Return the values that identify the codes in keys."""
         return type(self).__name__, self.numblocks, self._tables
 
 
-# How tables are put together.
+# Plans of merges.
 
 
 class Merge(NamedTuple):
-    """How several tables become one: where groups are in each and in the one, and its length.
+    """The positions of the groups of several tables in a merged table of `n` groups.
 
-    None stands for tables that all have the same groups.
+    `places` has a pair for each table: positions in the table, and in the merged one. None means
+    that all tables have the same groups.
     """
 
     places: list[tuple[Places, Places]] | None
@@ -346,18 +346,18 @@ class Merge(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a block of a result is made of.
+    """The tables that a block of a result takes, and how tasks merge them.
 
     Attributes
     ----------
     sources : list of int
-        The numbers of the tables that it takes.
+        The numbers of the chunks' tables that the block takes.
     levels : list of (int, list of Merge)
-        How so many of them at a time, and of what they become, are put together.
+        For each level of the tree, the number of tables that a task merges, and its merges.
     last : Merge
-        How those that are left are.
+        The merge of the tables that remain.
     absent : numpy.ndarray of bool or None
-        Which groups are in no table, if some are.
+        A mask of the groups that are in no table; None if there are none.
     """
 
     sources: list[int]
@@ -366,30 +366,30 @@ class Plan(NamedTuple):
     absent: Codes | None
 
 
-def _cut(tables: list[Codes] | None, shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return the groups that each block of a result has, from one to before another."""
+def _ranges(tables: list[Codes] | None, shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return the first group, and the one after the last, of each block of a result."""
     n = math.prod(shape)
     whole = [(0, n)]
     if tables is None or len(tables) < 2 or not n:
         return whole
-    # Blocks are cut along the first axis only.
+    # Several blocks along the first axis only.
     width = math.prod(shape[1:])
     begins = np.full(shape[0], -1)
     for number in range(len(tables) - 1, -1, -1):
         begins[tables[number] // width] = number
-    # A group that is nowhere goes with the one before it.
+    # A group without elements goes to the block of the group before it.
     known = np.maximum.accumulate(np.where(begins >= 0, np.arange(shape[0]), 0))
     begins = begins[known]
     edges = [0, *(np.flatnonzero(np.diff(begins)) + 1), shape[0]]
     of_block = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-    taken = sum(len(np.unique(of_block[groups // width])) for groups in tables)
-    if len(edges) == 2 or taken > _SHARED * len(tables):
+    tables_taken = sum(len(np.unique(of_block[groups // width])) for groups in tables)
+    if len(edges) == 2 or tables_taken > _SHARED * len(tables):
         return whole
     return [(int(a) * width, int(b) * width) for a, b in itertools.pairwise(edges)]
 
 
 def _spans(tables: list[Codes]) -> Codes:
-    """Return the first and the last group of each table, which an empty one has the wrong way."""
+    """Return the first and the last group of each table; an empty table has 0 and -1."""
     ends = [(groups[0], groups[-1]) if len(groups) else (0, -1) for groups in tables]
     return np.array(ends).reshape(-1, 2)
 
@@ -402,9 +402,9 @@ def _plan(
     start: int,
     stop: int,
 ) -> Plan:
-    """Return what the block of a result is made of that has the groups from `start` to `stop`.
+    """Return the plan of the block of a result with the groups from `start` to before `stop`.
 
-    A group has so many bytes in a table.
+    `nbytes` is the size of a group's states.
     """
     n = stop - start
     levels: list[tuple[int, list[Merge]]] = []
@@ -414,27 +414,25 @@ def _plan(
             left = -(-left // fan_in)
             levels.append((fan_in, [same] * left))
         return Plan([*range(count)], levels, same, None)
-    # There may be as many blocks of a result as tables, of which each has a few.
+    # Only tables whose span overlaps the block's: there may be as many blocks as tables.
     near = np.flatnonzero((spans[:, 0] < stop) & (spans[:, 1] >= start)).tolist()
     within = {i: _within(tables[i], start, stop) for i in near}
-    sources = [i for i, part in within.items() if len(part)]
-    # A block of a result is made of something.
-    sources = sources or [0]
-    # Of the tables of chunks, those groups are taken that the block has.
+    # A block without elements takes a table for its kind and dtypes.
+    sources = [i for i, groups in within.items() if len(groups)] or [0]
     have = [tables[i] for i in sources]
     while len(have) > (fan_in := at_a_time(FAN_IN, max(map(len, have)) * nbytes)):
         level, above = [], []
         for i in range(0, len(have), fan_in):
-            parts_of = have[i : i + fan_in]
-            union = reduce(np.union1d, (_within(groups, start, stop) for groups in parts_of))
-            level.append(placed(parts_of, union))
+            siblings = have[i : i + fan_in]
+            union = reduce(np.union1d, (_within(groups, start, stop) for groups in siblings))
+            level.append(placed(siblings, union))
             above.append(union)
         levels.append((fan_in, level))
         have = above
     whole = np.arange(start, stop)
     present = np.zeros(n, "?")
-    for part in within.values():
-        present[part - start] = True
+    for groups in within.values():
+        present[groups - start] = True
     return Plan(sources, levels, placed(have, whole), None if present.all() else ~present)
 
 
@@ -443,7 +441,7 @@ def _within(groups: Codes, start: int, stop: int) -> Codes:
 
 
 def placed(tables: list[Codes], union: Codes) -> Merge:
-    """Return how tables of sorted groups become one of their union, or of a part of it."""
+    """Return the merge of tables of sorted groups into their union, or into a subset of it."""
     if all(np.array_equal(groups, union) for groups in tables):
         return Merge(None, len(union))
     places = []
@@ -462,16 +460,16 @@ def _as_slice(places: Codes) -> Places:
 def _merges(
     layer: Layer, ops: Ops, plan: Plan, keys: list[Key], prefix: Key, to_one: bool
 ) -> tuple[list[Key], dict[str, Any]]:
-    """Add the tasks of a plan; return the keys that are left, and how they are put together."""
+    """Add the tasks of a plan; return the keys that remain, and the arguments of their merge."""
     levels, last = plan.levels, plan.last
     if to_one:
         levels, last = [*levels, (len(keys), [last])], Merge(None, last.n)
     for depth, (fan_in, level) in enumerate(levels):
         above: list[Key] = []
-        for i, how in enumerate(level):
+        for i, step in enumerate(level):
             key = (*prefix, depth, i)
-            of = keys if len(level) == 1 else keys[i * fan_in :][:fan_in]
-            layer[key] = Task(key, merge, ops=ops, states=refs(of), **how._asdict())
+            inputs = keys if len(level) == 1 else keys[i * fan_in :][:fan_in]
+            layer[key] = Task(key, merge, ops=ops, states=refs(inputs), **step._asdict())
             above.append(key)
         keys = above
     return keys, last._asdict()
@@ -490,7 +488,7 @@ def lift(
     origin: Origin | None = None,
     threads: int = 1,
 ) -> list[State]:
-    """Return the states of the groups of a block, whose labels are known."""
+    """Return the states of the groups of a block whose labels are known."""
     known, n = codes
     ndim = known.ndim
     shape = block.shape[block.ndim - ndim :]
@@ -509,7 +507,7 @@ def lift_lazy(
     origin: Origin | None = None,
     threads: int = 1,
 ) -> list[State]:
-    """Return the states of all groups, of a block with the blocks of its labels."""
+    """Return the states of all groups of a block, whose labels are lazy."""
     codes = coder.codes(labels)
     codes = chunks.asarray(codes, chunks.kind(block))
     return lift_codes(ops, block, codes, n, rows, origin, threads)
@@ -518,10 +516,10 @@ def lift_lazy(
 def lift_codes(
     ops: Ops, block: Any, codes: Any, n: int, rows: int, origin: Origin | None, threads: int
 ) -> list[State]:
-    """Return the states of `n` groups of a block, by the codes of its elements."""
+    """Return the states of `n` groups of a block, given the codes of its elements."""
     kept, outer = block.shape[: block.ndim - codes.ndim], codes.shape[:rows]
     if rows:
-        # A row's groups have a table of their own.
+        # Each row has its own table.
         first = np.arange(math.prod(outer)).reshape(*outer, *(1,) * (codes.ndim - rows)) * n
         first = chunks.asarray(first, chunks.kind(block))
         codes = np.where(codes < 0, -1, codes + first)
@@ -539,18 +537,18 @@ def lift_codes(
 
 
 def _within_row(state: State, length: int) -> State:
-    """Return a state with indices that count from the first element of a row."""
-    value, index, *rest = state
-    return (value, np.where(index == NO_INDEX, index, index % max(1, length)), *rest)
+    """Return a state whose indices count from the first element of the row."""
+    value, index, *others = state
+    return (value, np.where(index == NO_INDEX, index, index % max(1, length)), *others)
 
 
 def merge(
     *, ops: Ops, states: list[list[State]], places: list[tuple[Places, Places]] | None, n: int
 ) -> list[State]:
-    """Put tables together, in their order."""
+    """Merge tables in their order."""
     if places is None:
-        return [op.combine([each[i] for each in states]) for i, op in enumerate(ops)]
-    return [_merged(op, [each[i] for each in states], places, n) for i, op in enumerate(ops)]
+        return [op.combine([table[i] for table in states]) for i, op in enumerate(ops)]
+    return [_merged(op, [table[i] for table in states], places, n) for i, op in enumerate(ops)]
 
 
 def _merged(
@@ -563,7 +561,7 @@ def _merged(
 
 
 def empty(op: Operation, like: State, n: int) -> State:
-    """Return a table of so many groups without elements, for those of another one."""
+    """Return the states of `n` groups without elements, in the kind and dtypes of `like`."""
     shape = (*like[0].shape[:-1], n)
     return tuple(
         np.full_like(field, value, shape=shape)
@@ -572,11 +570,11 @@ def empty(op: Operation, like: State, n: int) -> State:
 
 
 def put_in(op: Operation, total: State, state: State, source: Places, target: Places) -> None:
-    """Combine some groups of a table into those of a larger one, behind what these have."""
+    """Combine groups of a table into groups of a larger one, as its right operand."""
     so_far = tuple(field[..., target] for field in total)
-    # Of CuPy chunks, small tables are on the host and large ones are not.
-    own = (chunks.asarray(field[..., source], chunks.kind(total[0])) for field in state)
-    combined = op.monoid.combine(so_far, tuple(own))
+    # Small tables of CuPy chunks are on the host, large ones on the GPU.
+    fields = (chunks.asarray(field[..., source], chunks.kind(total[0])) for field in state)
+    combined = op.monoid.combine(so_far, tuple(fields))
     for field, values in zip(total, combined, strict=True):
         field[..., target] = values
 
@@ -593,7 +591,7 @@ def finish(
     shape: tuple[int, ...],
     to: str,
 ) -> Any:
-    """Return a block of a result, made of the tables that it takes."""
+    """Return a block of a result from its tables."""
     merged = merge(ops=ops, states=states, places=places, n=n)
     result = finalize(merged, absent)
     result = result.astype(dtype, copy=False).reshape(*result.shape[:-1], *shape)

@@ -7,7 +7,7 @@
     x2 --count--> t2 -+                 +-tabulate--> histogram       k + tree
     x3 --count--> t3 -+-combine--> t23 -+
 
-What the chunks count into is known when the graph is built, or made by a task of the same graph.
+The grid of bins is known when the graph is built, or a task of the same graph makes it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def table(
     split_every: int | None = None,
     name: str = "histogram",
 ) -> Array:
-    """Reduce blocks of samples and weights, taken together, to tables.
+    """Count samples and weights, block by block, and return the combined table.
 
     Parameters
     ----------
@@ -57,21 +57,21 @@ def table(
     samples : sequence of dask.array.Array
         In equal chunks.
     weights : dask.array.Array, optional
-        In the chunks that samples have along its axes.
+        In the samples' chunks along the axes that the weights have.
     grid : Grid, Integers or Delayed
-        What the chunks count into.
+        The bins.
     shape : tuple of int or nan
-        That of a table.
+        The shape of a table.
     finalize : callable
-        Makes the result of the last state and the grid.
+        Returns the result, given the last state and the grid.
     dtype : dtype
         The dtype of the result.
     axes : tuple of int, optional
-        The axes to count over, all by default; along the others there is a table for each element.
+        The axes to count over, all by default; each element along the others has its own table.
     split_every : int, optional
-        States combined by one task.
+        The number of states that one task combines.
     name : str
-        What keys begin with.
+        The prefix of keys.
     """
     x = samples[0]
     op = op.by(config.get("coop.strategy.histogram", AUTO, *HISTOGRAM))
@@ -88,8 +88,8 @@ def table(
     graph, below, groups = tables(op, samples, weights, grid, axes, fan_in, (name, token))
     to, last = chunks.kind(x._meta), (0,) * len(shape)
     top: Layer = {}
-    for at, keys in groups.items():
-        key = (f"{name}-{token}", *at, *last)
+    for index, keys in groups.items():
+        key = (f"{name}-{token}", *index, *last)
         top[key] = Task(
             key,
             tasks.tabulate,
@@ -115,32 +115,32 @@ def tables(
     fan_in: int,
     names: tuple[str, str],
 ) -> tuple[HighLevelGraph, set[str], dict[Key, list[Key]]]:
-    """Return a graph with the tables of all blocks, and their trees.
+    """Return a graph with the tables of all blocks and their trees.
 
-    Also the layers that what is made of them stands on, the grid's among them, and the keys of the
-    tables that are left by the index of the block that is made of them.
+    Also return the layers that a layer on top depends on, the grid's included, and the keys of the
+    remaining tables by the index of the result's block.
     """
     x, (name, token) = samples[0], names
     arrays = [*samples] if weights is None else [*samples, weights]
     lazy, known = ({"grid": grid}, {}) if isinstance(grid, Delayed) else ({}, {"grid": grid})
     weighing = {} if weights is None else {"weights": weights}
-    given = {"op": op, **known, **shared(threads_for(x))}
+    arguments = {"op": op, **known, **shared(threads_for(x))}
     lifted = f"{name}-lift-{token}"
-    layer = Blocks(lifted, x.ndim, tasks.count, samples, lazy | weighing, **given)
+    layer = Blocks(lifted, x.ndim, tasks.count, samples, lazy | weighing, **arguments)
     graph = HighLevelGraph.from_collections(lifted, layer, dependencies=[*arrays, *lazy.values()])
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
-        at = tuple(i for d, i in enumerate(index) if d not in axes)
-        groups.setdefault(at, []).append((lifted, *index))
+        kept = tuple(i for d, i in enumerate(index) if d not in axes)
+        groups.setdefault(kept, []).append((lifted, *index))
     graph, state, groups = trees(graph, lifted, op, groups, names, fan_in, fan_in)
-    below = {state}.union(*(one.__dask_layers__() for one in lazy.values()))
+    below = {state}.union(*(delayed.__dask_layers__() for delayed in lazy.values()))
     return graph, below, groups
 
 
 def _tabulated(
     op: Operation, finalize: Any, dtype: Any, grid: Any, ndim: int, groups: executor.Groups
 ) -> Any:
-    """Make the result of all tables, of `ndim` axes each, in NumPy."""
+    """Return the result of all tables, of `ndim` axes each, in NumPy."""
     return joined(
         {
             (*index, *(0,) * ndim): tasks.tabulate(

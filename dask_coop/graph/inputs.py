@@ -1,7 +1,7 @@
-"""The arrays among the inputs of a task: found wherever they stand, and put on one GPU.
+"""Find the arrays among the inputs of a task, and put them on one GPU.
 
-Arrays are seen in lists, tuples, sets, dicts and the arguments of tasks, and in no other objects.
-On which GPU one lies says `dask_coop.cuda.peers`, or what stands in for it: `gpus`.
+The search covers lists, tuples, sets, dicts and the arguments of tasks, but no other objects.
+`gpus` is `dask_coop.cuda.peers` or its stand-in; it tells the GPU of an array.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from dask_coop.graph.tasks import (
 
 CONTAINERS = (list, tuple, set, frozenset)
 
-#: Functions of a chain of scans that make nothing.
+#: Functions of a chain of scans that only pass values on.
 _HANDS_ON = (results_of, state_of, take_turn)
 
 
 def held(gpus: Any, task: Any, data: Any) -> Counter[int]:
-    """Return how many bytes of what a task takes lie on each GPU."""
-    found: Counter[int] = Counter()
+    """Return the number of bytes of a task's inputs on each GPU."""
+    nbytes: Counter[int] = Counter()
     for leaf in leaves((task, taken(task, data))):
         if (gpu := gpus.device_of(leaf)) is not None:
-            found[gpu] += leaf.nbytes
-    return found
+            nbytes[gpu] += leaf.nbytes
+    return nbytes
 
 
 def bring(gpus: Any, gpu: int, task: Any, data: Any) -> tuple[Any, Any]:
-    """Return a task and its inputs with all arrays that it takes on `gpu`."""
-    found = ((leaf, gpus.device_of(leaf)) for leaf in leaves((task, taken(task, data))))
-    away = {id(leaf): leaf for leaf, device in found if device not in (None, gpu)}
+    """Return a task and its inputs with all arrays on `gpu`."""
+    devices = ((leaf, gpus.device_of(leaf)) for leaf in leaves((task, taken(task, data))))
+    away = {id(leaf): leaf for leaf, device in devices if device not in (None, gpu)}
     if not away:
         return task, data
     by_id = dict(zip(away, gpus.move([*away.values()], gpu), strict=True))
@@ -50,7 +50,7 @@ def bring(gpus: Any, gpu: int, task: Any, data: Any) -> tuple[Any, Any]:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Yield what containers hold, and tasks: their arguments, fused tasks' data, and so on down."""
+    """Yield the leaves of nested containers and tasks: arguments and the data of fused tasks."""
     stack = [value]
     while stack:
         value = stack.pop()
@@ -67,11 +67,11 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def replace(value: Any, by_id: Mapping[int, Any]) -> Any:
-    """Return `value` with other leaves, by the ``id`` of the old ones; itself if it has none."""
+    """Return `value` with leaves replaced by the ``id`` of the old ones; itself if none is."""
     if id(value) in by_id:
         return by_id[id(value)]
     if isinstance(value, CONTAINERS):
-        held = [replace(one, by_id) for one in value]
+        held = [replace(item, by_id) for item in value]
         if all(map(operator.is_, held, value)):
             return value
         return type(value)(*held) if hasattr(value, "_fields") else type(value)(held)
@@ -98,9 +98,9 @@ def replace(value: Any, by_id: Mapping[int, Any]) -> Any:
 
 
 def taken(task: Any, data: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Return what a task takes of its inputs: of the base sums of several chunks, only its own.
+    """Return the inputs that a task uses: of the base sums of a group of chunks, only its own.
 
-    All of them together may be larger than the chunk.
+    All base sums of a group together may be larger than the chunk.
     """
     if not isinstance(task, Task):
         return data
@@ -110,16 +110,16 @@ def taken(task: Any, data: Mapping[Any, Any]) -> Mapping[Any, Any]:
             positions[scan.bases].add(scan.position)
         elif bases := read(inner, PrefixesTask):
             positions[bases.above].add(bases.position)
-    own = {key: [data[key][i] for i in at] for key, at in positions.items() if key in data}
-    return {**data, **own} if own else data
+    used = {key: [data[key][i] for i in of] for key, of in positions.items() if key in data}
+    return {**data, **used} if used else data
 
 
 def hands_on(task: Any, data: Mapping[Any, Any]) -> bool:
-    """Return whether a task only passes its inputs on, alone, in a container or out of one."""
+    """Return whether a task only passes inputs on, alone, into a container or out of one."""
     if isinstance(task, NestedContainer):
         return all(hands_on(inner, data) for inner in task.args)
     if isinstance(task, Task):
-        if any(task.func is one for one in _HANDS_ON):
+        if any(task.func is function for function in _HANDS_ON):
             return True
         if task.func is not operator.getitem or len(task.args) != 2:
             return False

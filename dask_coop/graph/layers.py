@@ -21,7 +21,7 @@ from dask_coop.graph.fusion import add
 from dask_coop.graph.prefixes import at_a_time
 from dask_coop.graph.tasks import refs
 
-#: States that one task of a tree takes, if they are not large.
+#: The number of states that one task of a tree takes, unless they are large.
 FAN_IN = 16
 
 
@@ -32,7 +32,7 @@ Layer = dict[Any, Task]
 
 
 class Origins(BlockwiseDep):  # type: ignore[misc]
-    """Where the blocks of an array begin along `axes`."""
+    """The origins of the blocks of an array along `axes`."""
 
     produces_tasks = False
 
@@ -45,25 +45,25 @@ class Origins(BlockwiseDep):  # type: ignore[misc]
         return origin(self._chunks, self._axes, index)
 
     def __dask_tokenize__(self) -> Any:
-        """Return what tells it from others."""
+        """Return the values that identify the origins in keys."""
         return type(self).__name__, self._chunks, self._axes
 
 
 def origin(sizes: tuple[tuple[int, ...], ...], axes: tuple[int, ...], index: Key) -> Origin:
-    """Return where a block begins and how long its array is, along each of `axes`.
+    """Return the start of a block and the length of its array, along each of `axes`.
 
     `sizes` are the lengths of the array's chunks.
     """
-    found = {axis: cached_cumsum(sizes[axis], initial_zero=True) for axis in axes}
-    unknown = [axis for axis in axes if found[axis][-1] != found[axis][-1]]
+    ends = {axis: cached_cumsum(sizes[axis], initial_zero=True) for axis in axes}
+    unknown = [axis for axis in axes if ends[axis][-1] != ends[axis][-1]]
     if unknown:
-        # Chunks longer than any are in the same order, which is all that such indices are for.
-        others = math.prod(len(sizes[d]) if d in unknown else found[d][-1] for d in axes)
+        # Such indices only need the order of elements, so assume chunks longer than any.
+        others = math.prod(len(sizes[d]) if d in unknown else ends[d][-1] for d in axes)
         width = 1 << (62 - others.bit_length()) // len(unknown)
     return tuple(
         (index[axis] * width, len(sizes[axis]) * width)
         if axis in unknown
-        else (found[axis][index[axis]], found[axis][-1])
+        else (ends[axis][index[axis]], ends[axis][-1])
         for axis in axes
     )
 
@@ -77,26 +77,27 @@ def trees(
     fan_in: int,
     limit: int,
 ) -> tuple[HighLevelGraph, str, dict[Key, list[Key]]]:
-    """Add a tree for each of some groups of states, those of the layer `below`.
+    """Add a tree on each group of states, whose keys are of the layer `below`.
 
-    Return what `_states` does.
+    Return the graph, the name of its last layer, and for each group the keys of at most `limit`
+    remaining states.
     """
     layer: Layer = {}
     name, token = names
-    left = {
+    remaining = {
         index: tree(layer, op, keys, (f"{name}-combine-{token}", *index), fan_in, limit)
         for index, keys in groups.items()
     }
     if not layer:
-        return graph, below, left
+        return graph, below, remaining
     state = f"{name}-combine-{token}"
-    return add(graph, state, layer, {below}), state, left
+    return add(graph, state, layer, {below}), state, remaining
 
 
 def tree(
     layer: Layer, op: Operation, keys: list[Key], prefix: Key, fan_in: int, limit: int
 ) -> list[Key]:
-    """Add combining tasks until at most `limit` states are left; return their keys."""
+    """Add combining tasks until at most `limit` states remain; return their keys."""
     level = 0
     while len(keys) > limit:
         parents: list[Key] = []
@@ -109,9 +110,9 @@ def tree(
 
 
 def block_bytes(op: Operation, x: Array, axes: tuple[int, ...], entries: float = 1) -> float:
-    """Return the bytes of the largest state of a block over `axes`; NaN if they are not known.
+    """Return the bytes of the largest state of a block over `axes`; NaN if they are unknown.
 
-    It has so many `entries` for each line, if its monoid does not say how many.
+    A line has `entries` entries, unless the monoid has a fixed number.
     """
     lines = math.prod(max(sizes) for axis, sizes in enumerate(x.chunks) if axis not in axes)
     return float(lines * op.state_bytes * (op.monoid.entries or entries))
@@ -120,21 +121,21 @@ def block_bytes(op: Operation, x: Array, axes: tuple[int, ...], entries: float =
 def find_fan_in(
     split_every: int | dict[int, int] | None, axes: tuple[int, ...], nbytes: float
 ) -> int:
-    """Return how many states one task combines, for the argument of a public function.
+    """Return how many states one task combines, from the argument of a public function.
 
-    Where it has none, ``split_every`` of Dask's configuration tells, as for Dask's reductions, and
-    else how many bytes a state has.
+    If it is None, ``split_every`` of Dask's configuration counts, as for Dask's reductions, and
+    otherwise the bytes of a state.
     """
     if split_every is None:
         split_every = config.get("split_every", None) or at_a_time(FAN_IN, nbytes)
-    given = split_every
-    ways = [given.get(axis, FAN_IN) for axis in axes] if isinstance(given, dict) else [given]
-    if not all(isinstance(each, Integral) for each in ways):
-        raise TypeError(f"split_every must be whole numbers, got {given!r}")
-    # Of a tree along no axis a dict says nothing.
+    every: Any = split_every
+    ways = [every.get(axis, FAN_IN) for axis in axes] if isinstance(every, dict) else [every]
+    if not all(isinstance(n, Integral) for n in ways):
+        raise TypeError(f"split_every must be whole numbers, got {every!r}")
+    # A dict has no number for a tree along no axis.
     fan_in = math.prod(map(int, ways)) if ways else at_a_time(FAN_IN, nbytes)
     if fan_in < 2:
-        raise ValueError(f"split_every must be at least 2, got {given!r}")
+        raise ValueError(f"split_every must be at least 2, got {every!r}")
     return int(fan_in)
 
 
@@ -147,15 +148,15 @@ def array(
     out_chunks: Any,
     dtype: Any,
 ) -> Array:
-    """Put `layer` on the layers `below` of `graph` and make an array like `like` of it."""
+    """Put `layer` on the layers `below` of `graph`; return its array, which is like `like`."""
     graph = add(graph, name, layer, below)
-    # One of no axes goes into the keys of what is made of it, so its value is the same every time.
+    # Zeros, because the value of a meta without axes goes into the keys of dependent arrays.
     meta = chunks.zeros_like(like, dtype, len(out_chunks))
     return new_da_object(graph, name, out_chunks, meta=meta)
 
 
 def joined(blocks: dict[Key, Any]) -> Any:
-    """Join the blocks of an array, which stand at the indices that are their keys."""
+    """Join the blocks of an array, given by their indices."""
     if len(blocks) == 1:
         return next(iter(blocks.values()))
     if any(map(chunks.is_masked, blocks.values())):

@@ -1,4 +1,4 @@
-"""Quantiles of lines, in blocks that hold whole ones.
+"""Quantiles of lines, in blocks that hold whole lines.
 
 ::
 
@@ -21,14 +21,14 @@ from dask_coop import chunks
 from dask_coop.algebra.quantiles import Quantiles
 from dask_coop.chunks.dtypes import casts, declared_by
 
-#: A task starts later than so many bytes are sorted.
+#: The bytes that are sorted in less time than a task takes to start.
 _SMALL = 2**18
 
 
 def gathered(x: Array, axes: tuple[int, ...], limit: int) -> Array:
-    """Return `x` in blocks of whole lines along `axes`, no larger than its chunks if lines are not.
+    """Return `x` in blocks of whole lines along `axes`, no larger than its chunks if lines allow.
 
-    A block has at most `limit` bytes and, unless lines are shorter, at least `_SMALL`.
+    A block has at most `limit` bytes, unless a line has more, and at least `_SMALL` if possible.
     """
     largest = math.prod(max(sizes) for sizes in x.chunks) * x.dtype.itemsize
     largest = max(largest, _SMALL)
@@ -58,13 +58,13 @@ def quantiles(
         Sorted and not negative.
     spec : Quantiles or Delayed
     weights : dask.array.Array, optional
-        Of the shape of `x`.
+        Has the shape of `x`.
     shape : tuple of int
         The shape of the quantiles, which precedes the other axes of the result.
     dtype : dtype
         The dtype of the result.
     keepdims : bool
-        Whether `axes` stay, with length one.
+        Whether the result keeps `axes`, with length one.
     """
     arrays = [x] if weights is None else [x, weights.rechunk(x.chunks)]
     inside = [d for d in range(x.ndim) if keepdims or d not in axes]
@@ -95,10 +95,10 @@ def _of_lines(
     x: Any, axes: tuple[int, ...], keepdims: bool, spec: Quantiles, result: np.dtype[Any]
 ) -> Any:
     """Return the quantiles of the lines of a block."""
-    made, counts = quantiles_of_lines(x, axes, spec, result)
+    values, counts = quantiles_of_lines(x, axes, spec, result)
     if spec.skipna and x.dtype.kind in "fMm" and (counts < 1).any():
         warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
-    return _shaped(made, x, axes, keepdims, spec)
+    return _shaped(values, x, axes, keepdims, spec)
 
 
 def quantiles_of_lines(
@@ -106,7 +106,7 @@ def quantiles_of_lines(
 ) -> tuple[Any, Any]:
     """Return the quantiles of the lines of a block, and how many elements of each are not NaN."""
     length = math.prod(x.shape[d] for d in axes)
-    # Where NaN count, only lines without it have any, all of one length.
+    # Without skipna, only lines without NaN have quantiles, and these have one length.
     sizes = np.arange(length + 1) if spec.skipna else np.array([length])
     previous, following, gamma = spec.ranks(sizes)
     ranks = np.stack([r.reshape(len(sizes), -1) for r in (previous, following)], axis=1)
@@ -118,11 +118,11 @@ def quantiles_of_lines(
         gamma = chunks.asarray(np.moveaxis(gamma, 0, -1), chunks.kind(x))
         gamma = gamma[..., counts if spec.skipna else counts * 0]
     with np.errstate(all="ignore"):
-        made = spec.interpolate(low, high, gamma).astype(result, copy=False)
+        computed = spec.interpolate(low, high, gamma).astype(result, copy=False)
     nothing = counts < (1 if spec.skipna else length)
     if x.dtype.kind in "fMm" and nothing.any():
-        made = np.where(nothing, _missing(result), made)
-    return made, counts
+        computed = np.where(nothing, _missing(result), computed)
+    return computed, counts
 
 
 @casts
@@ -134,33 +134,36 @@ def _of_weighted_lines(
     spec: Quantiles,
     result: np.dtype[Any],
 ) -> Any:
-    """Return the weighted quantiles of the lines of a block, by a sort of each."""
+    """Return the weighted quantiles of the lines of a block, by sorting each line."""
     kept = [d for d in range(x.ndim) if d not in axes]
     shape = (*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in axes))
-    lines, heavy = (one.transpose(*kept, *axes).reshape(shape) for one in (x, weights))
+    lines, heavy = (array.transpose(*kept, *axes).reshape(shape) for array in (x, weights))
     lost = lines != lines
     heavy = np.where(lost, 0.0, heavy) if spec.skipna else heavy
     order = np.argsort(lines, axis=-1)
-    lines, heavy = (np.take_along_axis(one, order, -1) for one in (lines, heavy))
-    share = np.cumsum(heavy, axis=-1)
-    total = share[..., -1:]
+    lines, heavy = (np.take_along_axis(array, order, -1) for array in (lines, heavy))
+    fractions = np.cumsum(heavy, axis=-1)
+    total = fractions[..., -1:]
     nothing = lost.all(-1) if spec.skipna else lost.any(-1)
     weighed = ((total > 0) & (total < np.inf))[..., 0]
     if not bool((weighed | nothing if spec.skipna else weighed).all()):
         raise ValueError("weights of a line add up to zero or are not finite")
     with np.errstate(all="ignore"):
-        share = share / total
+        fractions = fractions / total
     q = spec.q
-    share = np.where(share == 0, -1, share.astype(q.dtype if q.dtype.kind == "f" else "f8"))
-    made = np.empty_like(lines, shape=(q.size, *shape[:-1]))
-    for i, one in enumerate(q.reshape(-1).tolist()):
-        at = np.minimum((share < q.dtype.type(one)).sum(-1, keepdims=True), lines.shape[-1] - 1)
-        made[i] = np.take_along_axis(lines, at, -1)[..., 0]
+    fractions = np.where(
+        fractions == 0, -1, fractions.astype(q.dtype if q.dtype.kind == "f" else "f8")
+    )
+    values = np.empty_like(lines, shape=(q.size, *shape[:-1]))
+    for i, level in enumerate(q.reshape(-1).tolist()):
+        rank = (fractions < q.dtype.type(level)).sum(-1, keepdims=True)
+        rank = np.minimum(rank, lines.shape[-1] - 1)
+        values[i] = np.take_along_axis(lines, rank, -1)[..., 0]
     if spec.skipna and nothing.any():
         warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=1)
     if x.dtype.kind in "fMm":
-        made = np.where(nothing, _missing(result), made)
-    return _shaped(made.astype(result, copy=False), x, axes, keepdims, spec)
+        values = np.where(nothing, _missing(result), values)
+    return _shaped(values.astype(result, copy=False), x, axes, keepdims, spec)
 
 
 def _missing(dtype: np.dtype[Any]) -> Any:

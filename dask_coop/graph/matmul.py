@@ -1,7 +1,7 @@
 """The cross-chunk step of a product of matrices over a semiring.
 
-A product is made block by block; what different blocks of the contracted axis contribute meets in
-a tree of the semiring's additions::
+The product is made block by block. The products of the blocks of the contracted axis are added in
+a tree, with the semiring's addition::
 
     a[i, 0], b[0, j] --multiply--> p0 -+
     a[i, 1], b[1, j] --multiply--> p1 -+-add--> p01 -+
@@ -29,10 +29,10 @@ from dask_coop.graph import config
 from dask_coop.graph.layers import Layer, array
 from dask_coop.graph.tasks import refs
 
-#: Products that one task adds, which are in memory together.
+#: The number of products that one task adds and holds in memory.
 FAN_IN = 4
 
-#: What an axis is called: a number, "m", "k" or "n".
+#: The label of an axis: a number, "m", "k" or "n".
 Label = Any
 Labels = tuple[Label, ...]
 
@@ -46,20 +46,20 @@ def matmul(
     dtype: np.dtype[Any],
     fan_in: int,
 ) -> Array:
-    """Multiply operands whose chunks fit, adding at most `fan_in` products at a time.
+    """Multiply operands with matching chunks, adding at most `fan_in` products at a time.
 
     Parameters
     ----------
     semiring : str
-        Its name.
+        The name of the semiring.
     x, y : dask.array.Array
-        Of one kind.
+        Arrays with chunks of one kind.
     labels : tuple of tuple
-        Those of the axes of `x`, of `y` and of the product; "k" is summed over.
+        The labels of the axes of `x`, of `y` and of the product, which is summed over "k".
     sizes : dict
-        The chunks along each of them. Operands have these, or are of length one and broadcast.
+        The chunks along each label. An operand has these, or length one and is broadcast.
     dtype : numpy.dtype
-        That of the product.
+        The dtype of the product.
     fan_in : int
     """
     of_x, of_y, of_result = labels
@@ -67,15 +67,15 @@ def matmul(
     named = {} if strategy == AUTO else {"strategy": strategy}
     token = tokenize(semiring, x, y, fan_in, *named.values())
     name, state = f"matmul-{token}", f"matmul-product-{token}"
-    given, products = declared_by(a=x, b=y) | named, Layer()
+    options, products = declared_by(a=x, b=y) | named, Layer()
     layer: Layer = {}
     for index in itertools.product(*(range(len(sizes[label])) for label in of_result)):
         keys: list[Any] = []
         for block in range(len(sizes["k"])):
-            at = {**dict(zip(of_result, index, strict=True)), "k": block}
+            places = {**dict(zip(of_result, index, strict=True)), "k": block}
             key = (state, *index, block)
-            a, b = _block(x, of_x, at), _block(y, of_y, at)
-            products[key] = Task(key, multiply, semiring=semiring, a=a, b=b, **given)
+            a, b = _block(x, of_x, places), _block(y, of_y, places)
+            products[key] = Task(key, multiply, semiring=semiring, a=a, b=b, **options)
             keys.append(key)
         level = 0
         while len(keys) > fan_in:
@@ -91,13 +91,14 @@ def matmul(
     return array(graph, {state}, name, layer, x._meta, out_chunks, dtype)
 
 
-def _block(operand: Array, labels: Labels, at: dict[Label, int]) -> TaskRef:
-    """Return the block of an operand at an index, the only one where it is broadcast."""
-    index = (at[label] if n > 1 else 0 for label, n in zip(labels, operand.numblocks, strict=True))
+def _block(operand: Array, labels: Labels, places: dict[Label, int]) -> TaskRef:
+    """Return the block of an operand at an index; the only one along broadcast axes."""
+    labelled = zip(labels, operand.numblocks, strict=True)
+    index = (places[label] if n > 1 else 0 for label, n in labelled)
     return TaskRef((operand.name, *index))
 
 
-# What follows runs inside tasks.
+# Inside the tasks.
 
 
 @casts

@@ -1,4 +1,4 @@
-"""The cross-chunk step of quantiles of a whole array: counts of digits of keys, one by one.
+"""The cross-chunk step of quantiles of a whole array: count the digits of keys, one digit a round.
 
 ::
 
@@ -6,9 +6,9 @@
     x1 --count--> t1 -+-evaluate--> digits --x1 --count--> t1 -+-tabulate--> quantiles
     x2 --count--> t2 -+                      x2 --count--> t2 -+
 
-A table is that of a histogram, and goes up the same tree (`dask_coop.graph.histogram`). There are
-two or more such rounds. Before the second, and the third, the samples that begin as what is looked
-for are collected, if they are few: mostly every chunk is read twice, and then let go of.
+A table is a histogram's, and goes up the same tree (`dask_coop.graph.histogram`). There are two or
+more rounds. Before the second and third, the samples that share the quantiles' leading digits are
+collected if they are few, so that most chunks are read twice and then freed.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ def quantiles(
     split_every: int | None = None,
     recompute: bool = False,
 ) -> Any:
-    """Find quantiles of all elements of an array.
+    """Return quantiles of all elements of an array.
 
     Parameters
     ----------
     x : dask.array.Array
     asked : Asked or Delayed
-        Which quantiles.
+        The quantiles to find.
     shape : tuple of int
-        That of the quantiles.
+        The shape of the quantiles.
     dtype : dtype
-        That of the result.
+        The dtype of the result.
     name : str
-        What keys begin with.
+        The prefix of keys.
     weights : dask.array.Array, optional
         float64, in the chunks of `x`.
     split_every : int, optional
-        Tables that one task adds.
+        The number of tables that one task adds.
     recompute : bool
-        Whether chunks are made anew for each read, and not kept in between.
+        Whether to compute chunks again for each round, rather than keep them in memory.
     """
     element = np.dtype("i8" if weights is None else "f8")
     op, axes = bind(COUNTS, element, element, name), tuple(range(x.ndim))
@@ -72,7 +72,7 @@ def quantiles(
     rounds = count_digits(x.dtype, 2 * math.prod(shape))
     end: dict[str, Any] = {"op": op, "finalize": _finish, "dtype": dtype}
     if (run := executor.runner()) is not None:
-        # Chunks stay where they are, so nothing is collected.
+        # Chunks stay in memory, so there is no need to collect samples.
         grid = start
         (states,) = run.tables(op, [x], False, grid, axes).values()
         for _ in range(rounds - 1):
@@ -93,8 +93,8 @@ def quantiles(
         if number == rounds - 1:
             break
         key = f"{name}-digits-{token}-{number}"
-        given = {"op": op, "finalize": _descend, "states": refs(keys), "grid": grid}
-        layer = {key: Task(key, tasks.evaluate, **given)}
+        arguments = {"op": op, "finalize": _descend, "states": refs(keys), "grid": grid}
+        layer = {key: Task(key, tasks.evaluate, **arguments)}
         digits = Delayed(key, add(graph, key, layer, below))
         source = copy(source) if recompute else source
         if number < min(2, rounds - 2) and weights is None and not recompute:
@@ -107,9 +107,9 @@ def quantiles(
 
 
 def _collected(x: Array, digits: Delayed, name: str) -> Array:
-    """Return the samples that are counted next, by the blocks of `x` they come from.
+    """Return the samples that the next round counts, in the blocks of `x`.
 
-    Their number shows when they are computed; the sizes of blocks stay those of `x`.
+    The array declares the chunk sizes of `x`; the actual sizes are known when they are computed.
     """
     layer = Blocks(name, x.ndim, tasks.collect, [x], {"grid": digits})
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[x, digits])

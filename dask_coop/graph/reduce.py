@@ -7,10 +7,10 @@ A reduction lifts every chunk and combines the states up a tree; the last task a
     x2 --lift--> s2 -+                 +-aggregate--> result          k + tree
     x3 --lift--> s3 -+-combine--> s23 -+
 
-Messages are states: NumPy scalars or small arrays. A task combines 16 of them, and fewer where they
-are known to be large, so that those of many chunks never meet in one.
+Messages are states: NumPy scalars or small arrays. A task combines 16 states, or fewer if they are
+large, so that no task holds the large states of many chunks.
 
-Everything here builds graphs and nothing computes; what tasks do is in `dask_coop.graph.tasks`.
+This module only builds graphs; the functions of its tasks are in `dask_coop.graph.tasks`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def reduction(
     where: Array | None = None,
     shape: tuple[float, ...] = (),
 ) -> list[Array]:
-    """Reduce `x` over `axes`, once, to one array for each of `outputs`.
+    """Reduce `x` over `axes` in one pass, and return an array for each of `outputs`.
 
     Parameters
     ----------
@@ -71,19 +71,19 @@ def reduction(
     axes : tuple of int
         Sorted and not negative.
     keepdims : bool
-        Whether reduced axes stay, with length one, or with that of what states have of a line.
+        Whether the result keeps reduced axes, with length one or the number of a state's entries.
     split_every : int, dict of int to int, or None
-        States combined by one task, in all or by axis.
+        The number of states that one task combines, in all or by axis.
     outputs : mapping of str to (callable, dtype)
         Name, function from the last state to the result, and dtype of each array.
     where : dask.array.Array, optional
-        Which elements are reduced: bool, in the chunks of `x`.
+        The mask of elements to reduce: bool, in the chunks of `x`.
     shape : tuple of int or nan
-        That of what a state makes, where it is more than one element for each line.
+        The shape of the result for each line, if it has more than one element.
     """
     to = chunks.kind(x._meta)
     kept = [d for d in range(x.ndim) if keepdims or d not in axes]
-    # Results of several entries have an axis for them.
+    # States with several entries have an axis for them already.
     expand = axes if keepdims and op.monoid.entries is None else ()
     fan_in = find_fan_in(split_every, axes, block_bytes(op, x, axes))
     name = next(iter(outputs)) if len(outputs) == 1 else op.monoid.name
@@ -96,7 +96,7 @@ def reduction(
         return [_reduced(op, kept, expand, of, groups_now) for of in outputs.values()]
     threads = threads_for(x)
     token = tokenize(op, arrays, axes, keepdims, fan_in, threads > 1)
-    # Several outputs share the last state, so the tree goes down to one.
+    # Several outputs share one last state.
     limit = fan_in if len(outputs) == 1 else 1
     graph, below, groups = _states(op, arrays, axes, (name, token), threads, fan_in, limit)
 
@@ -130,9 +130,9 @@ def value(
     finalize: Callable[[State], Any],
     axes: tuple[int, ...] | None = None,
 ) -> Delayed:
-    """Reduce `x` over `axes`, all by default, to any one Python object.
+    """Reduce `x` over `axes`, all by default, to any Python object, and return it lazily.
 
-    Along other axes, `x` is one chunk. What comes back is lazy, or at once the object itself.
+    `x` has one chunk along its other axes. Where a runner works at once, return the object itself.
     """
     axes = tuple(range(x.ndim)) if axes is None else axes
     if (run := executor.runner()) is not None:
@@ -151,22 +151,22 @@ def value(
 def derive(name: str, function: Callable[..., Any], *args: Any) -> Delayed:
     """Call `function` in a task of its own.
 
-    Arguments may be lazy, or lists that hold what is: Delayed objects, and arrays, which arrive in
+    Arguments may be lazy, or lists of lazy values: Delayed objects, and arrays, which are passed as
     one block.
     """
     key = f"{name}-{tokenize(function, *args)}"
     lazy: list[Any] = []
 
-    def refer(part: Any) -> Any:
-        if isinstance(part, list):
-            return List(*map(refer, part))
-        if isinstance(part, Array):
-            lazy.append(part.rechunk(-1) if part.npartitions > 1 else part)
-            return TaskRef((lazy[-1].name, *(0,) * part.ndim))
-        if isinstance(part, Delayed):
-            lazy.append(part)
-            return TaskRef(part.key)
-        return part
+    def refer(value: Any) -> Any:
+        if isinstance(value, list):
+            return List(*map(refer, value))
+        if isinstance(value, Array):
+            lazy.append(value.rechunk(-1) if value.npartitions > 1 else value)
+            return TaskRef((lazy[-1].name, *(0,) * value.ndim))
+        if isinstance(value, Delayed):
+            lazy.append(value)
+            return TaskRef(value.key)
+        return value
 
     referring = [*map(refer, args)]
     if executor.runner() is not None:
@@ -186,17 +186,17 @@ def _states(
     fan_in: int,
     limit: int,
 ) -> tuple[HighLevelGraph, str, dict[Key, list[Key]]]:
-    """Return a graph with the lifts of all blocks, and of what masks them, and their trees.
+    """Return a graph with the trees of the states of all blocks, which a second array may mask.
 
-    Also the name of its last layer, and the keys of the states that are left, at most `limit`, by
-    the index of the block that is made of them (0 along `axes`).
+    Also return the name of its last layer, and the keys of at most `limit` remaining states, by the
+    index of the result's block (0 along `axes`).
     """
-    x, named = arrays[0], dict(zip(("block", "where"), arrays, strict=False))
+    x, inputs = arrays[0], dict(zip(("block", "where"), arrays, strict=False))
     if op.monoid.positional:
-        named["origin"] = Origins(x, axes)
+        inputs["origin"] = Origins(x, axes)
     lifted = f"{names[0]}-lift-{names[1]}"
-    given = {"op": op, "axes": axes, **shared(threads)}
-    layer = Blocks(lifted, x.ndim, tasks.lift, (), named, **given)
+    arguments = {"op": op, "axes": axes, **shared(threads)}
+    layer = Blocks(lifted, x.ndim, tasks.lift, (), inputs, **arguments)
     graph = HighLevelGraph.from_collections(lifted, layer, dependencies=arrays)
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, x.numblocks)):
@@ -206,11 +206,11 @@ def _states(
 
 
 def _length(op: Operation, x: Array, axis: int) -> tuple[float]:
-    """Return the chunks of a result along an axis of `x` that is reduced and stays."""
+    """Return the chunks of a result along a reduced axis of `x` that the result keeps."""
     n, entries = x.shape[axis], op.monoid.entries
     if entries is None:
         return (1,)
-    # What is not known may be less.
+    # An unknown length may be less than the entries.
     return (min(n, entries) if n == n else n,)
 
 
@@ -221,7 +221,7 @@ def _reduced(
     output: tuple[Finalize, Any],
     groups: executor.Groups,
 ) -> Any:
-    """Make the result of all states of a reduction, in NumPy."""
+    """Return the result of all states of a reduction, in NumPy."""
     finalize, dtype = output
     return joined(
         {

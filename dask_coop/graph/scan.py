@@ -1,8 +1,8 @@
 """The cross-chunk step of a scan: a spine of levels, or a chain.
 
-A scan lifts every chunk, turns the states into *base sums* (what comes before each chunk), and
-scans every chunk from its base.  Beyond `prefixes.GROUP` chunks, fewer where states are large, the
-states are taken in groups, so that no message holds more than that many of them::
+A scan lifts every chunk, turns the states into *base sums* (the combined states before each chunk),
+and scans every chunk from its base.  Beyond `prefixes.GROUP` chunks, fewer where states are large,
+the states are taken in groups, so that no message holds more than the states of one group::
 
     x0..xk --lift--> states --combine--> one total a group         (upsweep)
                                           |
@@ -12,11 +12,10 @@ states are taken in groups, so that no message holds more than that many of them
                                           |
     x0..xk ----------------------------scan--> y0..yk
 
-Of k chunks a scan is at most 2k + 2k/31 + 4 tasks, and none has more than 33 inputs.  A scan task
-takes its base out of its group's list by position, so there are no getitem tasks, and neither the
-last chunk of a line nor the last group is reduced, for nothing comes after them.  A reverse scan
-takes the chunks from the last to the first, and one that restarts has states that tell whether it
-did.
+A scan of k chunks has at most 2k + 2k/31 + 4 tasks, and none has more than 33 inputs.  A scan task
+takes its base out of its group's list by position, so there are no getitem tasks. The last chunk of
+a line and the last group are not reduced, because nothing follows them.  A reverse scan takes the
+chunks from the last to the first. A scan with restarts has states that tell whether it restarted.
 
 A chain reads every chunk once, and needs the memory of one::
 
@@ -25,8 +24,8 @@ A chain reads every chunk once, and needs the memory of one::
                                       |
                        x1 --------- step --> (y1, state) --+--> y1       4k - 3 tasks
 
-Messages are states: NumPy scalars or small arrays.  Everything here builds graphs and nothing
-computes; what tasks do is in `dask_coop.graph.tasks`.
+Messages are states: NumPy scalars or small arrays.  This module only builds graphs; the functions
+of its tasks are in `dask_coop.graph.tasks`.
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
     source : tuple of dask.array.Array
         The elements and their head flags, if any.
     name : str
-        What keys begin with.
+        The prefix of keys.
     twice : bool
-        Whether chunks are made for each of the two passes, and not kept between them.
+        Whether to compute chunks for each of the two passes, rather than keep them in memory.
     """
     x, heads = source
     chunks.kind(x._meta)
@@ -81,7 +80,7 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
     token = tokenize(op, spec, source, twice, threads > 1)
     size = group_size(op, spec, x)
     partial = op if heads is None else replace(op, monoid=segmented(op.monoid))
-    # Under other keys, or the scheduler would keep what several chunks of both passes are made of.
+    # Copies with other keys; otherwise the scheduler would keep data that both passes need.
     first = (copy(x), None if heads is None else copy(heads)) if twice else source
     take_first, take = _taker(first, twice), _taker(source, twice)
     states: Layer = {}
@@ -96,13 +95,13 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
         for j, index in enumerate(blocks):
             key = (f"{name}-{token}", *index)
             group, position = divmod(j - 1, size)
-            rest: dict[str, Any] = shared(threads)
+            arguments: dict[str, Any] = shared(threads)
             if j:
-                rest |= {"bases": TaskRef(groups[group]), "position": position}
-            layer[key] = take(index, key, tasks.downsweep, op, spec.part(first=j == 0), **rest)
+                arguments |= {"bases": TaskRef(groups[group]), "position": position}
+            layer[key] = take(index, key, tasks.downsweep, op, spec.part(first=j == 0), **arguments)
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(first) + _arrays(source)))
     state = f"{name}-state-{token}"
-    # What is not joined needs every chunk, and the owners of these are known.
+    # Without fusing, the layers below are those of the chunks; no need to search for owners.
     named = None if twice else {name for a in _arrays(source) for name in a.__dask_layers__()}
     if states:
         graph = add(graph, state, states, named)
@@ -111,9 +110,9 @@ def scan(op: Operation, spec: ScanSpec, source: Flagged, name: str, twice: bool 
 
 
 def chain(op: Operation, spec: ScanSpec, source: Flagged, name: str) -> Array:
-    """Scan the lines of an array chunk after chunk, each from the state that the last has left."""
+    """Scan the lines of an array chunk after chunk, each from the state of the one before."""
     if executor.runner() is not None:
-        raise Declined("a chain is a step a chunk")
+        raise Declined("a sequential scan takes a step for each chunk")
     x = source[0]
     chunks.kind(x._meta)
     op = _by_strategy(op)
@@ -127,13 +126,13 @@ def chain(op: Operation, spec: ScanSpec, source: Flagged, name: str) -> Array:
 
     for _, blocks in lines(x, spec):
 
-        def make(j: int, key: Key, function: Any, blocks: list[Key] = blocks, **rest: Any) -> Task:
-            return take(blocks[j], key, function, op, spec.part(first=j == 0), **rest)
+        def make(j: int, key: Key, function: Any, blocks: list[Key] = blocks, **refs: Any) -> Task:
+            return take(blocks[j], key, function, op, spec.part(first=j == 0), **refs)
 
         keys = [(f"{name}-{token}", *index) for index in blocks]
-        stepped, made = tasks.chain(keys, part, make)
+        stepped, results = tasks.chain(keys, part, make)
         steps |= stepped
-        layer |= made
+        layer |= results
     graph = HighLevelGraph.merge(*(a.dask for a in _arrays(source)))
     if steps:
         graph = add(graph, f"{name}-steps-{token}", steps)
@@ -145,33 +144,33 @@ def _by_strategy(op: Operation) -> Operation:
 
 
 def _taker(source: Flagged, join: bool) -> Callable[..., Task]:
-    """Return what makes the task of a function that takes a chunk and its head flags.
+    """Return a function that makes the task that takes a chunk and its head flags.
 
-    Where they `join`, the tasks that make the chunk become part of it.
+    With `join`, the tasks that make the chunk are fused into it.
     """
     x, heads = source
     sources = Sources(_arrays(source)) if join else None
 
     def take(
-        index: Key, key: Key, function: Any, op: Operation, spec: ScanSpec, **rest: Any
+        index: Key, key: Key, function: Any, op: Operation, spec: ScanSpec, **arguments: Any
     ) -> Task:
         block, flags = (x.name, *index), None
-        rest |= declared_by(block=x, heads=heads)
+        arguments |= declared_by(block=x, heads=heads)
         if heads is not None:
             flags = (heads.name, *(index if heads.ndim == x.ndim else (index[spec.axis],)))
-            rest["heads"] = TaskRef(flags)
-        task = Task(key, function, op=op, spec=spec, block=TaskRef(block), **rest)
+            arguments["heads"] = TaskRef(flags)
+        task = Task(key, function, op=op, spec=spec, block=TaskRef(block), **arguments)
         if sources is None:
             return task
-        # Head flags of one line serve other lines too.
-        mine = [block, flags] if heads is not None and heads.ndim == x.ndim else [block]
-        return sources.join(task, mine)
+        # Flags along the axis alone serve all lines, so they are no task's own.
+        exclusive = [block, flags] if heads is not None and heads.ndim == x.ndim else [block]
+        return sources.join(task, exclusive)
 
     return take
 
 
 def lines(x: Array, spec: ScanSpec) -> Iterator[tuple[Key, list[Key]]]:
-    """Yield, for every line of blocks, its index and those of its blocks in the order of a scan."""
+    """Yield the index of each line of blocks, and the indices of its blocks in scan order."""
     axis, k = spec.axis, x.numblocks[spec.axis]
     order = range(k)[::-1] if spec.reverse else range(k)
     for line in itertools.product(*(range(n) for d, n in enumerate(x.numblocks) if d != axis)):
@@ -191,37 +190,37 @@ def wrap(
     spec: ScanSpec,
     x: Array,
 ) -> Array:
-    """Make an array of `layer`, which scans `x`, on the layers `below` of `graph`."""
+    """Return the array of `layer`, which scans `x`, on the layers `below` of `graph`."""
     out_chunks = list(x.chunks)
     if spec.initial:
         step = -1 if spec.reverse else 1
-        first, *rest = x.chunks[spec.axis][::step]
-        out_chunks[spec.axis] = (first + 1, *rest)[::step]
+        first, *others = x.chunks[spec.axis][::step]
+        out_chunks[spec.axis] = (first + 1, *others)[::step]
     return array(graph, below, name, layer, x._meta, tuple(out_chunks), op.output)
 
 
 def group_size(op: Operation, spec: ScanSpec, x: Array) -> int:
-    """Return how many states of the chunks of a scan are combined one after the other."""
+    """Return how many states of chunks one task of a scan combines."""
     return at_a_time(GROUP, block_bytes(op, x, (spec.axis,)))
 
 
 def _spine(
     layer: Layer, op: Operation, lifted: list[Key], size: int, name: str, token: str, line: Key
 ) -> list[Key]:
-    """Add the tasks that make base sums of a line's states; return one key a group."""
+    """Add the tasks that make base sums of a line's states; return one key for each group."""
 
-    def add(key: Key, function: Any, states: Sequence[Key], **rest: Any) -> Key:
-        layer[key] = Task(key, function, op=op, states=refs(states), **rest)
+    def add(key: Key, function: Any, states: Sequence[Key], **above: Any) -> Key:
+        layer[key] = Task(key, function, op=op, states=refs(states), **above)
         return key
 
     def total(level: int, g: int, states: Sequence[Key]) -> Key:
         return add((f"{name}-total-{token}", *line, *at(level), g), tasks.combine, states)
 
     def bases(level: int, g: int, states: Sequence[Key], above: Key | None, position: int) -> Key:
-        rest = {} if above is None else {"above": TaskRef(above), "position": position}
-        part = "spine" if level else "base"
-        key = (f"{name}-{part}-{token}", *line, *at(level), g)
-        return add(key, tasks.prefixes, states, **rest)
+        base = {} if above is None else {"above": TaskRef(above), "position": position}
+        kind = "spine" if level else "base"
+        key = (f"{name}-{kind}-{token}", *line, *at(level), g)
+        return add(key, tasks.prefixes, states, **base)
 
     def at(level: int) -> tuple[int, ...]:
         return (level,) if level else ()

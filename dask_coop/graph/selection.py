@@ -1,13 +1,13 @@
-"""What masks select, block by block, in C order.
+"""Select the elements of masks, block by block, in C order.
 
-Blocks that hold their elements in C order one after the other are selected from one by one, and
-what comes of them follows one another::
+Where blocks hold elements in C order one after the other, each block is selected from by itself,
+and the results follow one another::
 
     x0, m0 --select--> y0      x0 --find--> 0 + where it is not zero
     x1, m1 --select--> y1      x1 --find--> size of x0 + ...
     x2, m2 --select--> y2      x2 --find--> size of x0 and x1 + ...
 
-Others are cut anew before. How long the results are is not known, unless the masks are counted.
+Other arrays are rechunked first. The lengths of the results are unknown unless masks are counted.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from dask_coop.graph.fusion import Blocks
 
 Sizes = tuple[tuple[Any, ...], ...]
 
-#: How many elements a block has, and how many of them are not zero.
+#: The number of elements of a block, and how many of them are not zero.
 COUNTED = np.dtype([("size", "i8"), ("nonzero", "i8")])
 
 
 def is_in_order(sizes: Sizes) -> bool:
-    """Tell whether blocks of those sizes hold elements in C order one after the other."""
-    cut = [axis for axis, pieces in enumerate(sizes) if len(pieces) > 1]
-    return not cut or all(n <= 1 for pieces in sizes[: cut[-1]] for n in pieces)
+    """Return whether blocks of these sizes hold elements in C order one after the other."""
+    cut = [axis for axis, lengths in enumerate(sizes) if len(lengths) > 1]
+    return not cut or all(n <= 1 for lengths in sizes[: cut[-1]] for n in lengths)
 
 
 def in_order(sizes: Sizes) -> Sizes:
-    """Return about as many and as large chunks, of which that is true."""
-    cut = next(axis for axis, pieces in enumerate(sizes) if any(n > 1 for n in pieces))
-    parts = math.prod(len(pieces) for pieces in sizes[cut + 1 :])
-    along = tuple(part for n in sizes[cut] for part in even(n, min(parts, n)))
-    return (*sizes[:cut], along, *((sum(pieces),) for pieces in sizes[cut + 1 :]))
+    """Return chunks in C order, about as many and as large as those of `sizes`."""
+    cut = next(axis for axis, lengths in enumerate(sizes) if any(n > 1 for n in lengths))
+    count = math.prod(len(lengths) for lengths in sizes[cut + 1 :])
+    along = tuple(length for n in sizes[cut] for length in even(n, min(count, n)))
+    return (*sizes[:cut], along, *((sum(lengths),) for lengths in sizes[cut + 1 :]))
 
 
-def even(n: int, parts: int) -> tuple[int, ...]:
-    """Cut `n` into `parts` lengths, one at least, that differ by one at most."""
-    parts = max(parts, 1)
-    return tuple(n // parts + (i < n % parts) for i in range(parts))
+def even(n: int, count: int) -> tuple[int, ...]:
+    """Divide `n` into `count` lengths, at least one, that differ by at most one."""
+    count = max(count, 1)
+    return tuple(n // count + (i < n % count) for i in range(count))
 
 
 def flatten(x: Array, sizes: Sequence[float]) -> Array:
-    """Return `x`, whose blocks are in order and have so many elements, along one axis."""
+    """Return `x`, whose blocks are in order and have the given sizes, along one axis."""
     name, layer = f"flatten-{tokenize(x)}", {}
     for number, index in enumerate(_blocks(x)):
         layer[name, number] = Task((name, number), _flatten, TaskRef((x.name, *index)))
@@ -67,7 +67,7 @@ def flatten(x: Array, sizes: Sequence[float]) -> Array:
 
 
 def count(mask: Array) -> Array:
-    """Return what is known of each block of a mask, of the dtype `COUNTED`."""
+    """Return the sizes and counts of nonzero elements of a mask's blocks, of dtype `COUNTED`."""
     name = f"count-{tokenize(mask)}"
     counted = _made(name, mask, Blocks(name, mask.ndim, _count, (mask,), {}))
     ones = tuple((1,) * n for n in mask.numblocks)
@@ -75,20 +75,20 @@ def count(mask: Array) -> Array:
 
 
 def select(x: Array, mask: Array, axis: int, lengths: Sequence[int] | None) -> Array:
-    """Return what a mask of the axes of `x` from `axis` on selects, in the place of these.
+    """Select elements of `x` by a mask of its axes from `axis` on; one axis replaces these.
 
     Parameters
     ----------
     x : dask.array.Array
     mask : dask.array.Array
-        In the chunks of `x`, which are in order; of another axis than the first one it has one.
+        In the chunks of `x`, which are in order. It has one axis unless `axis` is 0.
     axis : int
     lengths : sequence of int, optional
-        How many elements each of its blocks selects.
+        The number of elements that each of its blocks selects.
     """
     axes, stop = tuple(range(x.ndim)), axis + mask.ndim
     name = f"select-{tokenize(x, mask, axis, lengths)}"
-    made = blockwise(
+    selected = blockwise(
         _select,
         axes,
         x,
@@ -106,37 +106,40 @@ def select(x: Array, mask: Array, axis: int, lengths: Sequence[int] | None) -> A
     sizes = (*x.chunks[:axis], along, *x.chunks[stop:])
     meta = chunks.zeros_like(x._meta, x.dtype, len(sizes))
     if mask.ndim == 1:
-        return Array(made.dask, name, sizes, meta=meta)
+        return Array(selected.dask, name, sizes, meta=meta)
     layer: dict[Any, Any] = {}
     for number, index in enumerate(_blocks(mask)):
-        for rest in itertools.product(*map(range, x.numblocks[stop:])):
-            key = (name, number, *rest)
-            layer[key] = Alias(key, (made.name, *index, *rest))
-    return _array(name, layer, made, sizes, meta)
+        for outer in itertools.product(*map(range, x.numblocks[stop:])):
+            key = (name, number, *outer)
+            layer[key] = Alias(key, (selected.name, *index, *outer))
+    return _array(name, layer, selected, sizes, meta)
 
 
 def find(x: Array, sizes: Sequence[int], lengths: Sequence[int] | None, form: str) -> list[Array]:
-    """Return where `x`, whose blocks are in order, is not zero.
+    """Return the indices of the nonzero elements of `x`, whose blocks are in order.
 
     Parameters
     ----------
     x : dask.array.Array
     sizes : sequence of int
-        How many elements its blocks have.
+        The number of elements of each block.
     lengths : sequence of int, optional
-        How many of these are not zero.
+        The number of nonzero elements of each block.
     form : {"flatnonzero", "nonzero", "argwhere"}
-        Indices in C order; an array of indices for each axis; or one with a row for each element.
+        Indices in C order; an array of indices for each axis; or an array with a row for each
+        element.
     """
     token = tokenize(x, sizes, lengths, form)
     starts = Starts(x.numblocks, (0, *itertools.accumulate(sizes[:-1])))
-    # Dask hands on as it is what belongs to no axis.
+    # Dask would pass `starts` itself to a block without axes.
     named = {"start": starts} if x.ndim else {}
-    given = {
+    arguments = {
         "rest": x.shape[1:],
         "form": form if x.ndim > 1 or form == "argwhere" else "flatnonzero",
     }
-    made = _made(f"find-{token}", x, Blocks(f"find-{token}", x.ndim, _find, (x,), named, **given))
+    indices = _made(
+        f"find-{token}", x, Blocks(f"find-{token}", x.ndim, _find, (x,), named, **arguments)
+    )
     along = _lengths(lengths, x.npartitions)
     like, width = chunks.unmasked(x._meta), (x.ndim,) if form == "argwhere" else ()
     meta = chunks.zeros_like(like, "i8", 1 + len(width))
@@ -144,15 +147,15 @@ def find(x: Array, sizes: Sequence[int], lengths: Sequence[int] | None, form: st
     for axis in range(x.ndim if form == "nonzero" else 1):
         name, layer = f"{form}-{axis}-{token}", {}
         for number, index in enumerate(_blocks(x)):
-            key, source = (name, number, *(0 for _ in width)), (made.name, *index)
+            key, source = (name, number, *(0 for _ in width)), (indices.name, *index)
             picked = form == "nonzero" and x.ndim > 1
             layer[key] = Task(key, getitem, TaskRef(source), axis) if picked else Alias(key, source)
-        results.append(_array(name, layer, made, (along, *((n,) for n in width)), meta))
+        results.append(_array(name, layer, indices, (along, *((n,) for n in width)), meta))
     return results
 
 
 class Starts(BlockwiseDep):  # type: ignore[misc]
-    """Where in C order the blocks of an array begin."""
+    """The positions in C order where the blocks of an array begin."""
 
     produces_tasks = False
 
@@ -161,11 +164,11 @@ class Starts(BlockwiseDep):  # type: ignore[misc]
         self._starts = starts
 
     def __getitem__(self, index: tuple[int, ...]) -> int:
-        """Return where the block at an index begins."""
+        """Return the position where the block at an index begins."""
         return self._starts[np.ravel_multi_index(index, self.numblocks)]
 
     def __dask_tokenize__(self) -> Any:
-        """Return what tells it from others."""
+        """Return the values that identify the positions in keys."""
         return type(self).__name__, self.numblocks, self._starts
 
 
@@ -178,7 +181,7 @@ def _lengths(lengths: Sequence[int] | None, blocks: int) -> tuple[Any, ...]:
 
 
 def _made(name: str, x: Array, layer: Blocks) -> Array:
-    """Return an array with a block for each of `x`."""
+    """Return an array with the chunks of `x` from a layer."""
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[x])
     return Array(graph, name, x.chunks, meta=x._meta)
 
@@ -197,25 +200,25 @@ def _flatten(x: Any) -> Any:
 
 @casts
 def _count(mask: Any) -> Any:
-    """Return how many elements a block has, and how many are not zero, as an array of one."""
+    """Return the size of a block and its number of nonzero elements, as an array of one element."""
     if mask.dtype.kind in COUNT_NONZERO.kinds:
         op = bind(COUNT_NONZERO, mask.dtype, COUNT_NONZERO.output(mask.dtype), "count_nonzero")
-        (found,) = chunks.backend_of(mask).lift(op, mask, tuple(range(mask.ndim)))
+        (nonzero,) = chunks.backend_of(mask).lift(op, mask, tuple(range(mask.ndim)))
     else:
-        found = chunks.backend_of(mask).flatnonzero(mask).size
-    return np.array([(mask.size, int(found))], COUNTED).reshape((1,) * mask.ndim)
+        nonzero = chunks.backend_of(mask).flatnonzero(mask).size
+    return np.array([(mask.size, int(nonzero))], COUNTED).reshape((1,) * mask.ndim)
 
 
 @casts
 def _select(x: Any, mask: Any, *, axis: int) -> Any:
-    """Return what a mask selects of a block; what is masked of the mask selects nothing."""
+    """Return the elements of a block that a mask selects; masked entries of it select nothing."""
     if chunks.is_masked(mask):
         mask = np.ma.filled(mask, False)
     stop = axis + mask.ndim
     if mask.shape != x.shape[axis:stop]:
         raise IndexError(
             f"a block of shape {x.shape} does not fit its mask of shape {mask.shape}; chunks of "
-            "sizes that are not known have to be equal"
+            "unknown sizes must be equal"
         )
     backend, mask = chunks.backend_of(x), chunks.asarray(mask, chunks.kind(x))
     if mask.ndim == x.ndim:
@@ -227,17 +230,17 @@ def _select(x: Any, mask: Any, *, axis: int) -> Any:
 
 @casts
 def _find(x: Any, *, rest: tuple[int, ...], form: str, start: int = 0) -> Any:
-    """Return where a block is not zero that begins at `start` of an array of (..., *rest)."""
+    """Return the indices of the nonzero elements of a block that begins at `start` of its array."""
     flat = chunks.backend_of(x).flatnonzero(x)
     flat += start
     if form == "flatnonzero":
         return flat
-    found = []
+    indices = []
     for n in reversed(rest):
         above = flat // max(n, 1)
-        found.append(flat - above * n)
+        indices.append(flat - above * n)
         flat = above
-    found = [*found, flat][::-1] if x.ndim else []
+    indices = [*indices, flat][::-1] if x.ndim else []
     if form == "nonzero":
-        return tuple(found)
-    return np.stack(found, 1) if found else np.zeros_like(flat, shape=(flat.size, 0))
+        return tuple(indices)
+    return np.stack(indices, 1) if indices else np.zeros_like(flat, shape=(flat.size, 0))

@@ -1,17 +1,16 @@
-"""The tasks of the cross-chunk step: what runs inside them, and what a task found in a graph does.
+"""The tasks of the cross-chunk step: the functions they call, and how to read them in a graph.
 
-The functions here are called by the tasks that `dask_coop.graph.reduce` and `dask_coop.graph.scan`
-make, and by the jobs of a cluster. Their arguments are keywords, in a task too, but for the
-samples of a histogram::
+The tasks of `dask_coop.graph.reduce` and `dask_coop.graph.scan` call the functions here, and so do
+the jobs of a cluster. Tasks pass every argument by keyword, except the samples of a histogram::
 
     Task(key, lift, op=op, axes=(0,), block=TaskRef(("x", 3)))      in a graph
                         |
                       read
                         |
-    LiftTask(op=op, axes=(0,), block=("x", 3), where=None)          what it does, with keys
+    LiftTask(op=op, axes=(0,), block=("x", 3), where=None)          its arguments, with keys
 
-Code that looks for tasks in a graph uses `read` and never a task's arguments, so that a function
-can get another one, anywhere among those that it has, and nothing else changes.
+Code that looks for tasks in a graph uses `read`, never a task's arguments. So a function can get a
+new parameter anywhere, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from dask_coop.graph.prefixes import base_of, sequential
 from dask_coop.graph.threads import count_by_threads, lift_by_threads, scan_by_threads
 
 Graph = dict[Any, Any]
-#: What Dask takes for a key.
+#: A key of Dask.
 Key = Any
 Finalize = Callable[[State], Any]
 
 
-# What runs inside the tasks of reductions and histograms.
+# Inside the tasks of reductions and histograms.
 
 
 @casts
@@ -54,9 +53,9 @@ def lift(
     origin: Origin | None = None,
     threads: int = 1,
 ) -> State:
-    """Return the state of a block over `axes`, of its elements `where` a mask says so.
+    """Return the state of a block over `axes`; a mask `where` says which elements count.
 
-    Operations with argument indices take the `origin` of the block in its array.
+    Operations with argument indices need the `origin` of the block in its array.
     """
     if where is not None and chunks.kind(block) == "numpy":
         where = chunks.asarray(where, "numpy")
@@ -79,14 +78,14 @@ def combine(*, op: Operation, states: list[State]) -> State:
 
 @casts
 def collect(block: Any, *, grid: Digits) -> Any:
-    """Return a block, or those of its samples that are to be counted, if they are few."""
+    """Return a block, or only its samples that the next round counts, if they are few."""
     return chunks.backend_of(block).collect(block, grid) if grid.collects else block
 
 
 def evaluate(
     *, op: Operation, finalize: Callable[..., Any], states: list[State], grid: Any = None
 ) -> Any:
-    """Return any object that is made of the combined states, and of the grid if they are tables."""
+    """Return the finalized combined states; tables are finalized with their grid."""
     state = op.combine(states)
     return finalize(state) if grid is None else finalize(state, grid)
 
@@ -103,7 +102,7 @@ def aggregate(
     """Return a block of a result: an array of the kind `to`, with new axes at `expand`."""
     with np.errstate(invalid="ignore"):
         result = cast(finalize(op.combine(states)), dtype)
-    # What is masked and has no axis is a constant without a dtype.
+    # A masked result without axes becomes np.ma.masked, a constant without a dtype.
     return chunks.asarray(np.expand_dims(result, expand) if expand else result[()], to)
 
 
@@ -116,12 +115,12 @@ def tabulate(
     grid: Any,
     states: list[State],
 ) -> Any:
-    """Return a block of a histogram, made of the combined tables and the grid."""
+    """Return a block of a histogram from the combined tables and the grid."""
     result = finalize(op.combine(states), grid).astype(dtype, copy=False)
     return chunks.asarray(result, to)
 
 
-# What runs inside the tasks of scans.
+# Inside the tasks of scans.
 
 
 @casts
@@ -140,7 +139,7 @@ def upsweep(
 def prefixes(
     *, op: Operation, states: list[State], above: Sequence[State] = (), position: int = 0
 ) -> list[State]:
-    """Return the states combined up to each, from the state at `position` in those `above` on."""
+    """Return the inclusive prefixes of states, starting from the state `above[position]` if any."""
     return sequential(op.monoid.combine, states, above[position] if above else None)
 
 
@@ -155,7 +154,7 @@ def downsweep(
     position: int = 0,
     threads: int = 1,
 ) -> Any:
-    """Scan a block from the base at `position` in those of its group; the first has none."""
+    """Scan a block from its group's base at `position`; the first block has none."""
     base = base_of(op, bases[position]) if bases else None
     return scan_by_threads(op, block, spec, base, heads, threads)
 
@@ -184,22 +183,22 @@ def step(
     turn: None = None,
     base: State | None = None,
 ) -> tuple[Any, State]:
-    """Scan a block from a base, and return the base of the next one, too."""
+    """Scan a block from a base; also return the base of the next block."""
     results: tuple[Any, State] = chunks.backend_of(block).scan_on(op, block, spec, base, heads)
     return results
 
 
 def take_turn() -> None:
-    """Do nothing, as the root that lets Dask take a step when its turn has come."""
+    """Do nothing; a root task without dependencies, so that Dask orders a step after it."""
 
 
 def results_of(*, step: tuple[Any, State]) -> Any:
-    """Return what a step has scanned."""
+    """Return the scanned block of a step."""
     return step[0]
 
 
 def state_of(*, step: tuple[Any, State]) -> State:
-    """Return the base that a step leaves."""
+    """Return the base that a step leaves for the next one."""
     return step[1]
 
 
@@ -211,45 +210,45 @@ def chain(
     Parameters
     ----------
     results : sequence of keys
-        Those of the results, in the order of the scan.
+        The keys of the results, in the order of the scan.
     part : callable
-        Returns the key of a "turn", "step" or "state" that belongs to a result.
+        Returns the key of the "turn", "step" or "state" that belongs to a result.
     make : callable
-        Returns the task of a block, of its number, a key, `step` or `scan_from`, and references to
-        what else it needs.
+        Returns the task of a block, given its number, a key, `step` or `scan_from`, and references
+        as keywords.
     """
     steps: Graph = {}
-    made: Graph = {}
+    tasks: Graph = {}
     base: dict[str, TaskRef] = {}
     for j, key in enumerate(results):
         if j == len(results) - 1:
-            made[key] = make(j, key, scan_from, **base)
+            tasks[key] = make(j, key, scan_from, **base)
             break
         turn, stepped, state = (part(name, key) for name in ("turn", "step", "state"))
-        # With a root of its own Dask takes the results of a step to where they go before it turns
-        # to the next; those of a mere chain would pile up.
+        # A root for each step makes Dask consume its results before it starts the next step;
+        # without it results would pile up.
         steps[turn] = Task(turn, take_turn)
         steps[stepped] = make(j, stepped, step, turn=TaskRef(turn), **base)
-        made[key] = Task(key, results_of, step=TaskRef(stepped))
+        tasks[key] = Task(key, results_of, step=TaskRef(stepped))
         steps[state] = Task(state, state_of, step=TaskRef(stepped))
         base = {"base": TaskRef(state)}
-    return steps, made
+    return steps, tasks
 
 
-# What tasks in a graph do. Attributes have the names of arguments; chunks and states are keys. None
-# is frozen, for a graph has many, and what is frozen takes longer to make.
+# The tasks of a graph. Attributes have the names of arguments; chunks and states are keys. The
+# classes are not frozen: a graph has many tasks, and frozen objects take longer to make.
 
 
 @dataclass(kw_only=True, slots=True)
 class OurTask:
-    """A task of ours."""
+    """A task of this library."""
 
     declared: Declared | None = None
 
 
 @dataclass(kw_only=True, slots=True)
 class CollectTask(OurTask):
-    """One that calls `collect`; the grid may be a reference to the task that makes it."""
+    """A call of `collect`; the grid may be a reference to the task that makes it."""
 
     grid: Digits | TaskRef
     samples: tuple[Key, ...]
@@ -264,7 +263,7 @@ class OperationTask(OurTask):
 
 @dataclass(kw_only=True, slots=True)
 class LiftTask(OperationTask):
-    """One that calls `lift`."""
+    """A call of `lift`."""
 
     axes: tuple[int, ...]
     block: Key
@@ -274,7 +273,7 @@ class LiftTask(OperationTask):
 
 @dataclass(kw_only=True, slots=True)
 class CountTask(OperationTask):
-    """One that calls `count`; the grid may be a reference to the task that makes it."""
+    """A call of `count`; the grid may be a reference to the task that makes it."""
 
     grid: BinSpec | TaskRef
     samples: tuple[Key, ...]
@@ -283,33 +282,33 @@ class CountTask(OperationTask):
 
 @dataclass(kw_only=True, slots=True)
 class StatesTask(OperationTask):
-    """One that combines states first."""
+    """A task that combines states first."""
 
     states: tuple[Key, ...]
 
 
 @dataclass(kw_only=True, slots=True)
 class CombineTask(StatesTask):
-    """One that calls `combine`."""
+    """A call of `combine`."""
 
 
 @dataclass(kw_only=True, slots=True)
 class RootTask(StatesTask):
-    """One that ends a tree: it makes a result of the states."""
+    """The root of a tree, which finalizes the combined states."""
 
     finalize: Callable[..., Any]
 
 
 @dataclass(kw_only=True, slots=True)
 class EvaluateTask(RootTask):
-    """One that calls `evaluate`; the grid may be a reference to the task that makes it."""
+    """A call of `evaluate`; the grid may be a reference to the task that makes it."""
 
     grid: BinSpec | TaskRef | None = None
 
 
 @dataclass(kw_only=True, slots=True)
 class AggregateTask(RootTask):
-    """One that calls `aggregate`."""
+    """A call of `aggregate`."""
 
     dtype: Any
     expand: tuple[int, ...]
@@ -318,7 +317,7 @@ class AggregateTask(RootTask):
 
 @dataclass(kw_only=True, slots=True)
 class TabulateTask(RootTask):
-    """One that calls `tabulate`; the grid may be a reference to the task that makes it."""
+    """A call of `tabulate`; the grid may be a reference to the task that makes it."""
 
     dtype: Any
     to: str
@@ -327,7 +326,7 @@ class TabulateTask(RootTask):
 
 @dataclass(kw_only=True, slots=True)
 class PrefixesTask(OperationTask):
-    """One that calls `prefixes`."""
+    """A call of `prefixes`."""
 
     states: tuple[Key, ...]
     above: Key | None = None
@@ -336,7 +335,7 @@ class PrefixesTask(OperationTask):
 
 @dataclass(kw_only=True, slots=True)
 class ScanTask(OperationTask):
-    """One that takes a block of a scan."""
+    """A task that takes a block of a scan."""
 
     spec: ScanSpec
     block: Key
@@ -345,12 +344,12 @@ class ScanTask(OperationTask):
 
 @dataclass(kw_only=True, slots=True)
 class UpsweepTask(ScanTask):
-    """One that calls `upsweep`."""
+    """A call of `upsweep`."""
 
 
 @dataclass(kw_only=True, slots=True)
 class DownsweepTask(ScanTask):
-    """One that calls `downsweep`."""
+    """A call of `downsweep`."""
 
     bases: Key | None = None
     position: int = 0
@@ -358,20 +357,20 @@ class DownsweepTask(ScanTask):
 
 @dataclass(kw_only=True, slots=True)
 class ScanFromTask(ScanTask):
-    """One that calls `scan_from`."""
+    """A call of `scan_from`."""
 
     base: Key | None = None
 
 
 @dataclass(kw_only=True, slots=True)
 class StepTask(ScanTask):
-    """One that calls `step`."""
+    """A call of `step`."""
 
     turn: Key
     base: Key | None = None
 
 
-#: What a task does that calls a function.
+#: The class of the tasks that call each function.
 KINDS: dict[Callable[..., Any], type[OurTask]] = {
     lift: LiftTask,
     count: CountTask,
@@ -391,37 +390,37 @@ Kind = TypeVar("Kind", bound=OurTask)
 
 
 def refs(keys: Iterable[Key]) -> List:
-    """Return what gives a task the list of the results of `keys`."""
+    """Return the argument that passes a task the results of `keys` as a list."""
     return List(*map(TaskRef, keys))
 
 
 def kind_of(task: Any) -> type[OurTask] | None:
-    """Return the class of what `read` returns."""
-    # Dask's lists of arguments are tasks by their class, and many.
+    """Return the class of a task in `KINDS`; None for other tasks."""
+    # An exact match: Dask's many lists of arguments are of subclasses of Task.
     if type(task) is not Task:
         return None
     try:
         return KINDS.get(task.func)
     except TypeError:
-        # Whatever may be called need not have a hash.
+        # Callables need not be hashable.
         return None
 
 
 def read(task: Any, kind: type[Kind]) -> Kind | None:
-    """Return what a task does, if it is of a `kind`; `OurTask` is all of them.
+    """Return the arguments of a task that is of a `kind`, else None; `OurTask` matches all kinds.
 
-    Tasks within a fused one are read one by one, once `taken_apart` has them.
+    To read the tasks within fused ones, use `taken_apart` first.
     """
-    found: Any = kind_of(task)
-    if found is None or not (found is kind or issubclass(found, kind)):
+    cls: Any = kind_of(task)
+    if cls is None or not issubclass(cls, kind):
         return None
-    does: Kind = _reader(found)(task)
-    return does
+    arguments: Kind = _reader(cls)(task)
+    return arguments
 
 
-#: Arguments that are results of other tasks. A grid may be either.
+#: Arguments that are references to one task. A grid may be either.
 _OF_ONE = {"block", "where", "weights", "heads", "above", "bases", "base", "turn"}
-#: How those are found that are results of several tasks.
+#: How to get the arguments that are lists of references.
 _OF_SEVERAL = {"states": "given['states'].args", "samples": "task.args"}
 
 
@@ -429,8 +428,7 @@ _OF_SEVERAL = {"states": "given['states'].args", "samples": "task.args"}
 def _reader(kind: Any) -> Callable[[Task], Any]:
     """Return the function that reads tasks of a kind.
 
-    Compiled, as dataclasses compile ``__init__``, it takes less time than a loop over the
-    arguments.
+    It is compiled, as dataclasses compile ``__init__``: faster than a loop over the arguments.
     """
     lines = ["def reader(task):", "given, does = task.kwargs, new(kind)"]
     names: dict[str, Any] = {"new": object.__new__, "kind": kind}
@@ -444,29 +442,29 @@ def _reader(kind: Any) -> Callable[[Task], Any]:
         elif name in _OF_ONE:
             value = f"None if (ref := {value}) is None else ref.key"
         elif name == "origin":
-            # Dask wraps what differs from block to block.
+            # Dask wraps arguments that differ from block to block.
             value = f"None if (node := {value}) is None else node.value"
         lines.append(f"does.{name} = {value}")
     exec("\n  ".join([*lines, "return does"]), names)
-    made: Callable[[Task], Any] = names["reader"]
-    return made
+    reader: Callable[[Task], Any] = names["reader"]
+    return reader
 
 
 def on_states(root: Task, states: Iterable[Key]) -> Task:
-    """Return a task that does what `root`, a `RootTask`, does, with other states."""
+    """Return a task that finalizes other states as the `RootTask` `root` does."""
     return Task(root.key, root.func, **{**root.kwargs, "states": refs(states)})
 
 
 def is_fused(task: Any) -> bool:
-    """Tell whether a task holds others, which Dask has fused."""
+    """Return whether a task holds other tasks, which Dask has fused."""
     return type(task) is Task and bool(task.has_subgraph())
 
 
 def does_any(task: Any, kinds: Set[type[OurTask] | None]) -> bool:
-    """Tell whether a task, or one within it, is of one of some kinds."""
-    if (found := kind_of(task)) is not None:
-        return found in kinds
-    # A loop, for any() of a generator takes longer for a few tasks.
+    """Return whether a task, or one within it, is of one of `kinds`."""
+    if (kind := kind_of(task)) is not None:
+        return kind in kinds
+    # A loop is faster than any() of a generator for few tasks.
     if is_fused(task):
         for inner in task.args[0].values():
             if does_any(inner, kinds):
@@ -477,9 +475,9 @@ def does_any(task: Any, kinds: Set[type[OurTask] | None]) -> bool:
 def taken_apart(
     graph: Mapping[Any, Any], kinds: Set[type[OurTask] | None], only: Set[Any] | None = None
 ) -> tuple[Graph, dict[Any, Any]]:
-    """Return a graph with the tasks inside of fused ones, where these hold tasks of some kinds.
+    """Return a graph with fused tasks replaced by their inner ones, where these are of `kinds`.
 
-    Also where each of these tasks was, by their keys; with `only`, that is all that is taken apart.
+    Also return the fused task's key by the keys of its inner tasks. `only` limits the fused tasks.
     """
     whole: Graph = dict(graph)
     inside: Graph = {}
@@ -487,38 +485,39 @@ def taken_apart(
     for key, task in graph.items():
         if not is_fused(task) or not (does_any(task, kinds) if only is None else key in only):
             continue
-        inner, last = _inner(task)
-        found, _ = taken_apart(inner, kinds)
-        inside |= found
-        homes |= dict.fromkeys(found, key)
+        fused, last = _inner(task)
+        inner, _ = taken_apart(fused, kinds)
+        inside |= inner
+        homes |= dict.fromkeys(inner, key)
         if key != last:
             whole[key] = Alias(key, last)
         else:
             del whole[key]
-    # A fused task has an alias by the key of its last part; what is data stays data.
-    for key, part in inside.items():
+    # The key of a fused task's last inner task may be an alias of it. Data stay.
+    for key, task in inside.items():
         if isinstance(whole.get(key), Alias | None):
-            whole[key] = part
+            whole[key] = task
     return whole, homes
 
 
 def _inner(task: Task) -> tuple[Graph, Key]:
     """Return the tasks within a fused one by keys of the graph, and the key of the last."""
-    inner, last, names, *given = task.args
+    inner, last, names, *values = task.args
     if not isinstance(task.key, tuple) or last != task.key[0]:
         return inner, last
-    # Where layers are fused, all blocks have the same parts, and names for what differs.
+    # Fused layers share the inner tasks of all blocks, with names for the arguments that differ.
     keys = {key: (key, *task.key[1:]) for key in inner}
-    known = keys | dict(zip(names, given, strict=True))
-    found = {keys[key]: part.substitute(known, key=keys[key]) for key, part in inner.items()}
-    return found, task.key
+    known = keys | dict(zip(names, values, strict=True))
+    return {
+        keys[key]: node.substitute(known, key=keys[key]) for key, node in inner.items()
+    }, task.key
 
 
 def name_of(key: Any) -> str:
-    """Return the name of the array, or of whatever else, that a key is of."""
+    """Return the name of the array, or other collection, of a key."""
     return str(key[0] if isinstance(key, tuple) else key)
 
 
 def index_of(key: Any) -> tuple[int, ...]:
-    """Return which block of an array a key is of."""
+    """Return the index of the block of a key."""
     return tuple(key[1:]) if isinstance(key, tuple) else ()

@@ -1,6 +1,6 @@
-r"""Areas between neighbouring samples: what a cumulative integral adds up.
+r"""Areas between neighbouring samples, which a cumulative integral adds up.
 
-The task of a chunk takes the last samples of the one before, and so has all of its areas::
+The task of a chunk takes the last sample of the chunk before, and so has all of its areas::
 
     y0        y1        y2
      |  \      |  \      |
@@ -34,48 +34,48 @@ def areas(
     Parameters
     ----------
     y : dask.array.Array
-        Without chunks of no samples along the axis.
+        Has no empty chunks along the axis.
     places : dask.array.Array, optional
-        Where the samples are, in the chunks of `y` or of its axis.
+        The positions of the samples, in the chunks of `y` or of its axis.
     step : float
-        How far apart they are where no places are given.
+        The distance between samples if there are no `places`.
     axis : int
         Not negative.
     dtype : numpy.dtype
         The dtype of the result.
     name : str
-        What keys begin with.
+        The prefix of keys.
     """
     token = tokenize(y, places, step, axis, dtype)
     sources = {"y": y} if places is None else {"y": y, "x": places}
     lasts: Layer = {}
     declared = declared_by(y=y, y_before=y, x=places, x_before=places)
-    rest: dict[str, Any] = {"step": step, "axis": axis, "dtype": dtype, **declared}
+    options: dict[str, Any] = {"step": step, "axis": axis, "dtype": dtype, **declared}
     layer: Layer = {}
     for index in itertools.product(*map(range, y.numblocks)):
-        given: dict[str, TaskRef] = {}
+        inputs: dict[str, TaskRef] = {}
         for of, source in sources.items():
             along = axis if source.ndim == y.ndim else 0
-            at = index if source.ndim == y.ndim else (index[axis],)
-            given[of] = TaskRef((source.name, *at))
+            block = index if source.ndim == y.ndim else (index[axis],)
+            inputs[of] = TaskRef((source.name, *block))
             if not index[axis]:
                 continue
-            before = (*at[:along], at[along] - 1, *at[along + 1 :])
+            before = (*block[:along], block[along] - 1, *block[along + 1 :])
             last: Key = (f"{name}-last-{of}-{token}", *before)
             lasts[last] = Task(last, _last, TaskRef((source.name, *before)), axis=along)
-            given[f"{of}_before"] = TaskRef(last)
+            inputs[f"{of}_before"] = TaskRef(last)
         key = (f"{name}-areas-{token}", *index)
-        layer[key] = Task(key, areas_of_block, **given, **rest)
+        layer[key] = Task(key, areas_of_block, **inputs, **options)
     graph = HighLevelGraph.merge(*(source.dask for source in sources.values()))
     if lasts:
         graph = add(graph, f"{name}-last-{token}", lasts)
-    first, *rest = y.chunks[axis]
-    sizes = (*y.chunks[:axis], (first - 1, *rest), *y.chunks[axis + 1 :])
+    first, *others = y.chunks[axis]
+    sizes = (*y.chunks[:axis], (first - 1, *others), *y.chunks[axis + 1 :])
     name = f"{name}-areas-{token}"
     return array(graph, owners(graph, layer), name, layer, y._meta, sizes, dtype)
 
 
-# What follows is called by tasks.
+# Inside the tasks.
 
 
 def _last(block: Any, *, axis: int) -> Any:
@@ -94,30 +94,30 @@ def areas_of_block(
     axis: int,
     dtype: np.dtype[Any],
 ) -> Any:
-    """Return the areas between the samples of a block, and to the last ones before it."""
-    found = _with_neighbours(np.add, y, y_before, axis, dtype)
+    """Return the areas between the samples of a block and the last one before it."""
+    areas = _with_neighbours(np.add, y, y_before, axis, dtype)
     if x is None:
-        found *= step / 2
-        return found
+        areas *= step / 2
+        return areas
     kind = chunks.kind(y)
     x = chunks.asarray(x, kind)
     x_before = None if x_before is None else chunks.asarray(x_before, kind)
     widths = _with_neighbours(np.subtract, x, x_before, axis if x.ndim == y.ndim else 0, dtype)
     if x.ndim < y.ndim:
         widths = widths.reshape([-1 if d == axis else 1 for d in range(y.ndim)])
-    found *= widths
-    found /= 2
-    return found
+    areas *= widths
+    areas /= 2
+    return areas
 
 
 def _with_neighbours(function: Any, x: Any, before: Any, axis: int, dtype: np.dtype[Any]) -> Any:
     """Return a function of each element and the one before it, if there is one."""
-    at = (slice(None),) * axis
+    before_axis = (slice(None),) * axis
     x = x.astype(dtype, copy=False)
     out = np.empty_like(x)
     if before is not None:
-        first = (*at, slice(1))
+        first = (*before_axis, slice(1))
         function(x[first], before.astype(dtype, copy=False), out=out[first])
-    rest = out[(*at, slice(1, None))]
-    function(x[(*at, slice(1, None))], x[(*at, slice(-1))], out=rest)
-    return rest if before is None else out
+    later = (*before_axis, slice(1, None))
+    function(x[later], x[(*before_axis, slice(-1))], out=out[later])
+    return out[later] if before is None else out

@@ -1,8 +1,8 @@
-"""The cross-chunk step of distinct values, and of looking elements up in sorted ones.
+"""The cross-chunk step of distinct values, and of looking elements up in sorted values.
 
-Distinct values are a reduction like any other, to one state of unknown length (reduce.py), and
-elements are looked up in it chunk by chunk. A sorted array may be too long for that: how many of
-its elements are before another one is a sum over its chunks, up a tree::
+Distinct values are a reduction to one state of unknown length (reduce.py), and elements are looked
+up in it chunk by chunk. A sorted array may be too long for one chunk. Then the number of its
+elements before another one is a sum over its chunks, up a tree::
 
     a0, v0 --search--> n00 -+
     a1, v0 --search--> n10 -+-combine--> n -+
@@ -36,11 +36,11 @@ from dask_coop.graph.prefixes import at_a_time
 from dask_coop.graph.reduce import reduction
 from dask_coop.graph.tasks import refs
 
-#: States that one task merges: few, for they are in memory together, and large ones are merged by
-#: several threads sooner than by one.
+#: The number of states that one task merges: few, because they are in memory together, and several
+#: threads merge large states sooner than one.
 MERGED = 8
 
-#: Result of each state of distinct values, by the name of its array: what makes it, and its dtype.
+#: The function that makes a result of distinct values, and its dtype, by the name of its array.
 Outputs = Mapping[str, tuple[tasks.Finalize, Any]]
 
 
@@ -53,31 +53,31 @@ def distinct_values(
     counts: bool = False,
     equal_nan: bool = True,
 ) -> list[Array]:
-    """Return arrays that are made of the distinct values of `x`, each of one axis in one chunk."""
+    """Return arrays made of the distinct values of `x`, each of one axis in one chunk."""
     op = Operation(distinct(index, counts, equal_nan), x.dtype, x.dtype)
-    # Strings are as long as those of the chunks are.
+    # Strings keep the length that they have in the chunks.
     kept = {
         name: (make, np.dtype(dtype.kind) if dtype.kind in "SU" else dtype)
         for name, (make, dtype) in outputs.items()
     }
     axes = tuple(range(x.ndim))
-    made = reduction(
-        op, x, axes, False, MERGED if fan_in is None else fan_in, kept, shape=(np.nan,)
-    )
-    return [_of(result, dtype) for result, (_, dtype) in zip(made, outputs.values(), strict=True)]
+    fan_in = MERGED if fan_in is None else fan_in
+    results = reduction(op, x, axes, False, fan_in, kept, shape=(np.nan,))
+    dtypes = (dtype for _, dtype in outputs.values())
+    return [*map(_with_length, results, dtypes)]
 
 
-def _of(x: Any, dtype: np.dtype[Any]) -> Any:
-    """Return an array of strings that declares their length, without which that is one."""
+def _with_length(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an array whose meta declares the length of strings, which would be one otherwise."""
     if not isinstance(x, Array) or dtype.kind not in "SU":
         return x
     return Array(x.dask, x.name, x.chunks, meta=chunks.zeros_like(x._meta, dtype))
 
 
 def inverse(x: Array, values: Array, index: Array | None) -> Array:
-    """Return where in its distinct `values` each element of `x` is.
+    """Return the index of each element of `x` in its distinct `values`.
 
-    With `index`, where each value is first, NaN are values of their own.
+    With `index`, the first position of each value, every NaN is a value of its own.
     """
     token = tokenize(x, values, index)
     more: dict[str, Any] = {}
@@ -90,33 +90,33 @@ def inverse(x: Array, values: Array, index: Array | None) -> Array:
 
 
 def isin(x: Array, values: Array, invert: bool) -> Array:
-    """Return which elements of `x` are, or are not, among some sorted distinct values."""
+    """Return whether each element of `x` is, or is not, among sorted distinct values."""
     name = f"isin-{tokenize(x, values, invert)}"
     named = {"block": x, "values": _block(values)}
     return _by_block(name, x, among, named, [x, values], np.dtype("?"), invert=invert)
 
 
 def searchsorted(a: Array, v: Array, side: Side) -> Array:
-    """Return how many elements of `a`, which is sorted, are before those of `v`."""
+    """Return how many elements of the sorted `a` precede each element of `v`."""
     op = Operation(SUM, np.dtype("i8"), np.dtype("i8"))
     token, to = tokenize(a, v, side), chunks.kind(a._meta)
     lifted, layer = f"searchsorted-lift-{token}", {}
-    given: dict[str, Any] = {"side": side, **declared_by(a=a, v=v)}
+    arguments: dict[str, Any] = {"side": side, **declared_by(a=a, v=v)}
     groups: dict[Key, list[Key]] = {}
     for index in itertools.product(*map(range, v.numblocks)):
         of_v = TaskRef((v.name, *index))
         groups[index] = [(lifted, *index, j) for j in range(a.numblocks[0])]
         for j, key in enumerate(groups[index]):
-            layer[key] = Task(key, search, a=TaskRef((a.name, j)), v=of_v, **given)
+            layer[key] = Task(key, search, a=TaskRef((a.name, j)), v=of_v, **arguments)
     graph = HighLevelGraph.from_collections(lifted, layer, dependencies=[a, v])
     names = ("searchsorted", token)
     fan_in = at_a_time(FAN_IN, block_bytes(op, v, ()))
     graph, below, groups = trees(graph, lifted, op, groups, names, fan_in, fan_in)
     name, top = f"searchsorted-{token}", Layer()
     for index, keys in groups.items():
-        given = {"op": op, "finalize": _only, "dtype": op.output, "expand": (), "to": to}
+        arguments = {"op": op, "finalize": _only, "dtype": op.output, "expand": (), "to": to}
         key = (name, *index)
-        top[key] = Task(key, tasks.aggregate, **given, states=refs(keys))
+        top[key] = Task(key, tasks.aggregate, **arguments, states=refs(keys))
     return array(graph, {below}, name, top, a._meta, v.chunks, op.output)
 
 
@@ -132,16 +132,16 @@ def _by_block(
     named: dict[str, Any],
     sources: list[Array],
     dtype: np.dtype[Any],
-    **given: Any,
+    **constants: Any,
 ) -> Array:
     """Return an array in the chunks of `x`, by a function of its blocks."""
-    layer = Blocks(name, x.ndim, function, (), named, **given)
+    layer = Blocks(name, x.ndim, function, (), named, **constants)
     graph = HighLevelGraph.from_collections(name, layer, dependencies=sources)
     meta = chunks.zeros_like(x._meta, dtype)
     return Array(graph, name, x.chunks, meta=meta)
 
 
-# What runs inside the tasks.
+# Inside the tasks.
 
 
 def _only(state: State) -> Any:
@@ -150,43 +150,43 @@ def _only(state: State) -> Any:
 
 @casts
 def find(*, block: Any, values: Any, index: Any = None, origin: Origin | None = None) -> Any:
-    """Return where among distinct values the elements of a block are."""
+    """Return the index of each element of a block among distinct values."""
     backend = chunks.backend_of(block)
     if index is None or origin is None:
         return backend.positions(values, block)
-    # Elements that are NaN are told by where they are in the array.
+    # NaN are identified by their positions in the array.
     nans, flat = values != values, block.reshape(-1)
     missing = flat != flat
-    rest, at = np.flatnonzero(~missing), np.flatnonzero(missing)
-    found = np.zeros_like(flat, "i8")
-    found[rest] = backend.positions(values[~nans], flat[rest])
+    valid, lost = np.flatnonzero(~missing), np.flatnonzero(missing)
+    indices = np.zeros_like(flat, "i8")
+    indices[valid] = backend.positions(values[~nans], flat[valid])
     spec = Operation(distinct(index=True), block.dtype, block.dtype)
-    _, places = spec.shift((None, at), block.shape, origin)
-    found[at] = backend.searchsorted(index[nans], places, "left") + (~nans).sum()
-    return found.reshape(block.shape)
+    _, places = spec.shift((None, lost), block.shape, origin)
+    indices[lost] = backend.searchsorted(index[nans], places, "left") + (~nans).sum()
+    return indices.reshape(block.shape)
 
 
 @casts
 def among(*, block: Any, values: Any, invert: bool) -> Any:
-    """Return which elements of a block are, or are not, among distinct values."""
+    """Return whether each element of a block is, or is not, among distinct values."""
     values = chunks.asarray(values, chunks.kind(block))
-    found = chunks.backend_of(block).isin(*_alike(block, values))
-    return ~found if invert else found
+    members = chunks.backend_of(block).isin(*_alike(block, values))
+    return ~members if invert else members
 
 
 @casts
 def search(*, a: Any, v: Any, side: Side) -> State:
-    """Return how many elements of a sorted block are before those of `v`."""
+    """Return how many elements of a sorted block precede each element of `v`."""
     v = chunks.asarray(v, chunks.kind(a))
     return (chunks.backend_of(a, v).searchsorted(a, v, side),)
 
 
 def _alike(x: Any, values: Any) -> tuple[Any, Any]:
-    """Return elements and sorted values, some of them left out, in one dtype."""
+    """Return elements and sorted values in one dtype, without values that no element can equal."""
     if x.dtype == values.dtype:
         return x, values
     if x.dtype.kind in "biu" and values.dtype.kind in "biu":
-        # No dtype but the elements' own may hold all of them.
+        # There may be no common integer dtype.
         (a, b), (c, d) = map(_range, (x.dtype, values.dtype))
         return x, values[(values >= max(a, c)) & (values <= min(b, d))].astype(x.dtype)
     common = np.result_type(x.dtype, values.dtype)

@@ -1,6 +1,6 @@
-"""Windows that go along a line of chunks.
+"""Windows that extend over a line of chunks.
 
-What a chunk's results need lies in three places before it, of which only the ends of windows are
+A chunk's results need elements from three places before it. Only those near the ends of windows are
 needed element by element::
 
             the window of s                        [             ]
@@ -9,14 +9,14 @@ needed element by element::
     results of s to e:                    a state     one state    a state
                                           for each                 for each
 
-No task holds more elements than the results that it makes, and as many of the halo, however long
-the window is. What lies between is reduced chunk by chunk, and several chunks by a tree that all
-results share::
+A task holds the elements of its own results and as many of the halo, however long the window is.
+The elements between are reduced chunk by chunk, and several chunks by a tree that all results
+share::
 
     c0   c1   c2   c3   c4   c5        chunks 1 to 4 are c1, (c2 c3), c4
     `-- --'   `-- --'   `-- --'
 
-Windows that are centred are those that end so many elements later.
+Centred windows are windows that end some elements later.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.windows import Window
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import tasks
+from dask_coop.graph.fusion import add
 from dask_coop.graph.layers import Key, Layer, array
 from dask_coop.graph.tasks import refs
 from dask_coop.graph.threads import move_by_threads, shared, threads_for
@@ -52,12 +53,12 @@ def move(x: Array, window: Window, ahead: int, name: str) -> Array:
     Parameters
     ----------
     x : dask.array.Array
-        Whose chunks along the window's axis have known lengths.
+        Its chunks along the window's axis have known lengths.
     window : Window
     ahead : int
-        How many elements behind its own a window ends.
+        How many elements after its own element a window ends.
     name : str
-        What keys begin with.
+        The prefix of keys.
     """
     chunks.kind(x._meta)
     threads = threads_for(x)
@@ -70,35 +71,33 @@ def move(x: Array, window: Window, ahead: int, name: str) -> Array:
             layer[key] = graph.result(key, line, j, ahead)
     whole, below = x.dask, {x.name}
     if graph.layer:
-        own = f"{name}-parts-{token}"
-        whole = HighLevelGraph(
-            {**whole.layers, own: graph.layer}, {**whole.dependencies, own: set(below)}
-        )
-        below = {*below, own}
+        inputs = f"{name}-parts-{token}"
+        whole = add(whole, inputs, graph.layer, {*below})
+        below = {*below, inputs}
     dtype = window.result(x.dtype)
     return array(whole, below, f"{name}-{token}", layer, x._meta, x.chunks, dtype)
 
 
-def joined(parts: Sequence[Array], axis: int, name: str) -> Array:
+def joined(arrays: Sequence[Array], axis: int, name: str) -> Array:
     """Return arrays one behind the other along an axis.
 
-    Dask's function would ask the module of CuPy chunks, which a client may not have.
+    Dask's concatenate would import CuPy, which a client may lack.
     """
-    token, layer, lead = f"{name}-{tokenize(*parts, axis)}", Layer(), 0
-    for part in parts:
-        for index in itertools.product(*map(range, part.numblocks)):
+    token, layer, lead = f"{name}-{tokenize(*arrays, axis)}", Layer(), 0
+    for x in arrays:
+        for index in itertools.product(*map(range, x.numblocks)):
             key = (token, *index[:axis], index[axis] + lead, *index[axis + 1 :])
-            layer[key] = Alias(key, (part.name, *index))
-        lead += part.numblocks[axis]
-    graph = HighLevelGraph.merge(*(part.dask for part in parts))
-    sizes = list(parts[0].chunks)
-    sizes[axis] = tuple(n for part in parts for n in part.chunks[axis])
-    below = {part.name for part in parts}
-    return array(graph, below, token, layer, parts[0]._meta, tuple(sizes), parts[0].dtype)
+            layer[key] = Alias(key, (x.name, *index))
+        lead += x.numblocks[axis]
+    graph = HighLevelGraph.merge(*(x.dask for x in arrays))
+    sizes = list(arrays[0].chunks)
+    sizes[axis] = tuple(n for x in arrays for n in x.chunks[axis])
+    below = {x.name for x in arrays}
+    return array(graph, below, token, layer, arrays[0]._meta, tuple(sizes), arrays[0].dtype)
 
 
 class _Lines:
-    """What the tasks of results need: slices of chunks, and states of what is between."""
+    """The inputs of the tasks of results: slices of chunks, and states of the elements between."""
 
     def __init__(self, x: Array, window: Window, names: tuple[str, str], threads: int) -> None:
         self.x, self.window, self.names, self.threads = x, window, names, threads
@@ -118,11 +117,11 @@ class _Lines:
         oldest, newest = begin - self.window.length + 1, begin - self.window.length + length
         own = self.pieces(line, min(begin, n), min(begin + size, n))
         halo = self.pieces(line, max(0, oldest), max(0, newest))
-        given: dict[str, Any] = {"op": self.op, **shared(self.threads)}
-        given |= declared_by(own=self.x, halo=self.x)
+        arguments: dict[str, Any] = {"op": self.op, **shared(self.threads)}
+        arguments |= declared_by(own=self.x, halo=self.x)
         between = self.states(line, max(0, newest), min(begin, n))
         if between:
-            given |= {"between": refs(between)}
+            arguments |= {"between": refs(between)}
         if not own:
             own = [TaskRef(self.slice(line, j, 0, 0))]
         return Task(
@@ -132,15 +131,15 @@ class _Lines:
             size=size,
             own=List(*own),
             halo=List(*halo),
-            **given,
+            **arguments,
         )
 
     def pieces(self, line: Key, begin: int, end: int) -> list[TaskRef]:
-        """Return what is to be joined to the elements from `begin` to `end` of a line."""
+        """Return references to the slices that hold a line's elements from `begin` to `end`."""
         return [TaskRef(self.slice(line, *cut)) for cut in self.cuts(begin, end)]
 
     def cuts(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the blocks that have elements of a stretch, and where these begin and end there."""
+        """Yield the blocks that have elements from `begin` to `end`, and the range within each."""
         if begin >= end:
             return
         first = int(np.searchsorted(self.starts, begin, "right")) - 1
@@ -152,7 +151,7 @@ class _Lines:
                 yield j, max(begin, start) - start, min(end, stop) - start
 
     def slice(self, line: Key, j: int, begin: int, end: int) -> Key:
-        """Return the key of a part of a block."""
+        """Return the key of a slice of a block."""
         index = self.index(line, j)
         block = (self.x.name, *index)
         if begin == 0 and end == self.x.chunks[self.window.axis][j]:
@@ -163,20 +162,19 @@ class _Lines:
         return key
 
     def states(self, line: Key, begin: int, end: int) -> list[Key]:
-        """Return the keys of states of neighbouring parts of a stretch, in their order."""
-        found: list[Key] = []
-        cuts = [*self.cuts(begin, end)]
-        for whole, some in itertools.groupby(cuts, self.is_whole):
+        """Return the keys of the states of neighbouring slices of a stretch, in order."""
+        keys: list[Key] = []
+        for whole, cuts in itertools.groupby(self.cuts(begin, end), self.is_whole):
             if not whole:
-                found += [self.lifted(line, self.slice(line, *cut), *cut) for cut in some]
+                keys += [self.lifted(line, self.slice(line, *cut), *cut) for cut in cuts]
                 continue
-            blocks = [j for j, *_ in some]
-            # Blocks without elements may lie between these.
-            found += [self.state(line, *node) for node in _cover(blocks[0], blocks[-1] + 1)]
-        return found
+            blocks = [j for j, *_ in cuts]
+            # Empty blocks may lie between these.
+            keys += [self.state(line, *node) for node in _cover(blocks[0], blocks[-1] + 1)]
+        return keys
 
     def is_whole(self, cut: tuple[int, int, int]) -> bool:
-        """Tell whether a part of a block is all of it."""
+        """Return whether a slice of a block is the whole block."""
         j, begin, end = cut
         return begin == 0 and end == self.x.chunks[self.window.axis][j]
 
@@ -192,21 +190,18 @@ class _Lines:
             self.layer[key] = Task(key, combined, op=self.op, states=refs(halves))
         return key
 
-    def lifted(self, line: Key, part: Key, *cut: int) -> Key:
-        """Return the key of the state of a block, or of a part of one."""
+    def lifted(self, line: Key, elements: Key, *cut: int) -> Key:
+        """Return the key of the state of a block, or of a slice of one."""
         key = (f"{self.names[0]}-lift-{self.names[1]}", *line, *cut)
-        given = {"op": self.op, "axes": (self.window.axis,), **shared(self.threads)}
-        given |= declared_by(block=self.x)
+        arguments = {"op": self.op, "axes": (self.window.axis,), **shared(self.threads)}
+        arguments |= declared_by(block=self.x)
         lift = tasks.lift if self.op.monoid is not VAR else lift_deviations
-        self.layer[key] = Task(key, lift, **given, block=TaskRef(part))
+        self.layer[key] = Task(key, lift, **arguments, block=TaskRef(elements))
         return key
 
 
 def _cover(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the nodes of a binary tree that cover leaves: how high each is, and its number there.
-
-    They are in order, and as few as can be.
-    """
+    """Yield the fewest nodes (level, number) of a binary tree that cover some leaves, in order."""
     while begin < end:
         level = (end - begin).bit_length() - 1
         if begin:
@@ -215,19 +210,19 @@ def _cover(begin: int, end: int) -> Iterator[tuple[int, int]]:
         begin += 1 << level
 
 
-# What runs inside the tasks.
+# Inside the tasks.
 
 
 def part_of(block: Any, along: tuple[slice, ...]) -> Any:
-    """Return a part of a block."""
+    """Return a slice of a block."""
     return block[along]
 
 
 @casts
 def lift_deviations(*, op: Operation, axes: tuple[int, ...], block: Any, threads: int = 1) -> State:
-    """Return count, mean and squared deviations of a block, and what the mean is short of.
+    """Return count, mean and squared deviations of a block, and the rounding error of the mean.
 
-    The deviations are from the exact mean: means that a kernel combines are rounded on the way.
+    Deviations are from the exact mean, because kernels combine means that are rounded.
     """
     count, mean, m2 = tasks.lift(op=op, axes=axes, block=block, threads=threads)
     with np.errstate(all="ignore"):
@@ -236,8 +231,8 @@ def lift_deviations(*, op: Operation, axes: tuple[int, ...], block: Any, threads
         away = block - beside
         away = np.where(away == away, away, 0.0)
         total, squares = (
-            chunks.asarray(made, chunks.kind(mean)) if np.ndim(mean) else float(made)
-            for made in (away.sum(axes, dtype="f8"), (away * away).sum(axes, dtype="f8"))
+            chunks.asarray(field, chunks.kind(mean)) if np.ndim(mean) else float(field)
+            for field in (away.sum(axes, dtype="f8"), (away * away).sum(axes, dtype="f8"))
         )
         short = total / np.maximum(count, 1)
         exact = squares - total * short
@@ -245,7 +240,7 @@ def lift_deviations(*, op: Operation, axes: tuple[int, ...], block: Any, threads
 
 
 def combine_deviations(*, op: Operation, states: Sequence[State]) -> State:
-    """Combine such states."""
+    """Combine states of `lift_deviations`."""
     with np.errstate(all="ignore"):
         return functools.reduce(merge_deviations, states)
 
@@ -261,7 +256,7 @@ def reduce_windows(
     between: Sequence[State] = (),
     threads: int = 1,
 ) -> Any:
-    """Return `size` results, of windows that end in the pieces `own`, or behind the array."""
+    """Return `size` results of windows that end in `own`, or behind the array."""
     for piece in (*own, *halo):
         chunks.refuse_masked(f"move_{window.statistic}", piece)
     axis = window.axis
@@ -273,7 +268,7 @@ def reduce_windows(
     elif between:
         base = window.keep(op, op.combine([*between]))
     if x.shape[axis] != size:
-        # What is behind the array is left out, as NaN is.
+        # NaN stands for the elements behind the array, and counts as missing.
         x = x.astype(window.result(x.dtype), copy=False)
         shape = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
         x = np.concatenate([x, np.full_like(x, np.nan, shape=shape)], axis)
@@ -285,5 +280,5 @@ def _joined(pieces: Sequence[Any], axis: int) -> Any:
     return pieces[0] if len(pieces) == 1 else np.concatenate([*pieces], axis)
 
 
-def _along(x: Any, axis: int, part: slice) -> Any:
-    return x[(*(slice(None),) * axis, part)]
+def _along(x: Any, axis: int, stretch: slice) -> Any:
+    return x[(*(slice(None),) * axis, stretch)]

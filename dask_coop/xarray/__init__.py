@@ -1,4 +1,4 @@
-"""xarray: an accessor ``coop`` with our functions along named dimensions.
+"""Register xarray's accessor ``coop``, with our functions along named dimensions.
 
 ::
 

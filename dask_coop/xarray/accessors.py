@@ -1,4 +1,4 @@
-"""What `coop` is on xarray's arrays and Datasets: methods of named dimensions."""
+"""Define the accessors ``coop`` of xarray's arrays and Datasets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import dask_coop
 from dask_coop import chunks
 from dask_coop.api.call.public import Engine
 from dask_coop.api.windows import Mode
-from dask_coop.xarray.groups import Asked, reduce_groups, scan_groups
-from dask_coop.xarray.histogram import Options, histogram
+from dask_coop.xarray.groups import GroupOptions, reduce_groups, scan_groups
+from dask_coop.xarray.histogram import HistogramOptions, histogram
 from dask_coop.xarray.methods import add_methods
 from dask_coop.xarray.objects import each_variable, find_dims, finish, leaves_nan_out, xr
 
@@ -21,8 +21,8 @@ from dask_coop.xarray.objects import each_variable, find_dims, finish, leaves_na
 class CoopDataArray:
     """Statistics, scans, windows, groups and histograms along named dimensions.
 
-    Names, coordinates and attributes are kept. What is in Dask's chunks stays lazy, and what is
-    not is computed.
+    Results keep names, coordinates and attributes. Results of lazy arrays are lazy, and others are
+    computed.
 
     Examples
     --------
@@ -49,56 +49,56 @@ class CoopDataArray:
         bin_dim_suffix: str = "_bin",
         engine: Engine = "auto",
     ) -> xr.DataArray:
-        """Histogram of the array, or the joint one of it and others.
+        """Compute the histogram of the array, or the joint one of it and others.
 
         Parameters
         ----------
         *others : DataArray
-            Further variables of a joint histogram. They are broadcast by their dimensions; one of
-            all variables has every dimension.
+            Further variables of a joint histogram. They are broadcast by their dimensions; one
+            variable must have every dimension.
         bins : int or array_like, or list with one for each variable
-            The number of bins of equal width, or their edges. Of data that is not lazy also NumPy's
-            rule for the number of bins, such as "sturges".
+            The number of bins of equal width, or their edges. For data that is not lazy also the
+            name of NumPy's rule for the number of bins, such as "sturges".
         range : (float, float), or list with one for each variable
-            The outer edges; without them and without edges, the least and the greatest sample,
+            The outer edges. Without them and without edges, the least and the greatest sample,
             found in the same graph.
         dim : hashable, iterable of hashable, ... or None
             The dimensions to count over, by default all; there is a histogram for each position
             along the others.
         weights : DataArray, optional
-            What each sample adds to its bin, broadcast by its dimensions: the cosine of the
-            latitude counts areas.
+            The amount that each sample adds to its bin, broadcast by its dimensions: the cosine of
+            the latitude counts areas.
         density : bool
             Whether the result is the probability density, which integrates to one.
         skipna : bool, optional
-            Whether NaN in floats has no part in a range that is found, as by default, or makes
-            computing raise. It is counted in no bin in either case.
+            Whether a range found in the samples ignores NaN in floats, as by default, or raises
+            when it is computed. NaN is counted in no bin in either case.
         reproducible : bool
             Whether sums of weights have the same bits for every chunking.
         bin_dim_suffix : str
-            What the names of variables get to name dimensions of bins.
+            Appended to the names of variables to name dimensions of bins.
         engine : {"auto", "collective"}
             As for :func:`dask_coop.histogram`.
 
         Returns
         -------
         DataArray
-            Named ``histogram_t2m`` if the variable is ``t2m``, with the dimensions that are left,
-            and one of bins for each variable, ``t2m_bin``. Its coordinate has the centres of the
-            bins, ``t2m_bin_left`` and ``t2m_bin_right`` their edges, all with the attributes of the
-            variable. Where edges are found in lazy data these are lazy, too, and there is no index.
+            Named ``histogram_t2m`` for the variable ``t2m``, with the remaining dimensions, and one
+            of bins for each variable, ``t2m_bin``. Its coordinate has the centres of the bins,
+            ``t2m_bin_left`` and ``t2m_bin_right`` their edges, all with the attributes of the
+            variable. Edges found in lazy data are lazy, too, and have no index.
 
         Raises
         ------
         TypeError
-            If weights have no labels, or samples or weights are of another dtype.
+            If weights have no labels, or the dtype of samples or weights is not supported.
         ValueError
-            If a variable has no name, there is no such dimension or no such bin, or bins of a joint
-            histogram that keeps dimensions are not known.
+            If a variable has no name, there is no such dimension, bins are not valid, or bins of a
+            joint histogram that keeps dimensions are not known.
 
         See Also
         --------
-        dask_coop.histogram, dask_coop.histogramdd : The same of arrays without labels.
+        dask_coop.histogram, dask_coop.histogramdd : The same for arrays without labels.
 
         Examples
         --------
@@ -115,8 +115,8 @@ class CoopDataArray:
             t2m_bin_right  (t2m_bin) float64 24B 1.5 3.0 5.0
         """
         arrays = (self._obj, *others)
-        leaves = all(one.dtype.kind != "f" or leaves_nan_out(one, skipna) for one in arrays)
-        options = Options(density, "omit" if leaves else "raise", reproducible, engine)
+        omits = all(x.dtype.kind != "f" or leaves_nan_out(x, skipna) for x in arrays)
+        options = HistogramOptions(density, "omit" if omits else "raise", reproducible, engine)
         return histogram(arrays, bins, range, dim, weights, options, bin_dim_suffix)
 
     def describe(
@@ -128,7 +128,7 @@ class CoopDataArray:
         keep_attrs: bool | None = None,
         engine: Engine = "auto",
     ) -> xr.Dataset:
-        """Count, NaN count, minimum, maximum, sum, mean, variance and deviation in one read.
+        """Compute counts, extrema, sum, mean, variance and deviation in one read.
 
         Parameters
         ----------
@@ -137,26 +137,26 @@ class CoopDataArray:
         keepdims : bool
             Whether these stay, with length one.
         split_every : int, optional
-            How many states one task combines.
+            The number of states that a task combines.
         keep_attrs : bool, optional
-            Whether attributes are kept; by default what xarray's option of that name says.
+            Whether to keep attributes; by default xarray's option of that name decides.
         engine : {"auto", "collective"}
             As for :func:`dask_coop.describe`.
 
         Returns
         -------
         Dataset
-            With a variable for each: count, nans, min, max, sum, mean, var and std; of dates and
-            durations without those that they have not.
+            With the variables count, nans, min, max, sum, mean, var and std; for dates and
+            durations without those that are not defined for them.
 
         Raises
         ------
         TypeError, ValueError
-            As by :func:`dask_coop.describe`, and if there is no such dimension.
+            As for :func:`dask_coop.describe`, and if there is no such dimension.
 
         See Also
         --------
-        dask_coop.describe : The same of arrays without labels.
+        dask_coop.describe : The same for arrays without labels.
 
         Examples
         --------
@@ -167,10 +167,10 @@ class CoopDataArray:
         array([2., 2.])
         """
         x = self._obj
-        axes = tuple(x.dims.index(one) for one in find_dims(x, dim))
-        found = dask_coop.describe(x, axes, keepdims, split_every, engine=engine)
-        parts = {name: one for name, one in found._asdict().items() if one is not None}
-        return finish(x, xr.Dataset(parts), keep_attrs)
+        axes = tuple(x.dims.index(d) for d in find_dims(x, dim))
+        fields = dask_coop.describe(x, axes, keepdims, split_every, engine=engine)._asdict()
+        variables = {name: field for name, field in fields.items() if field is not None}
+        return finish(x, xr.Dataset(variables), keep_attrs)
 
     def count(
         self, dim: Any = None, *, keep_attrs: bool | None = None, engine: Engine = "auto"
@@ -182,7 +182,7 @@ class CoopDataArray:
         dim : hashable, iterable of hashable, ... or None
             The dimensions to work over; None or ... for all of them.
         keep_attrs : bool, optional
-            Whether attributes are kept; by default what xarray's option of that name says.
+            Whether to keep attributes; by default xarray's option of that name decides.
         engine : {"auto", "collective"}
             As for :func:`dask_coop.count_nonzero`.
 
@@ -197,7 +197,7 @@ class CoopDataArray:
             If there is no such dimension.
         """
         x = self._obj
-        axes = tuple(x.dims.index(one) for one in find_dims(x, dim))
+        axes = tuple(x.dims.index(d) for d in find_dims(x, dim))
         valid = x.notnull().assign_attrs(x.attrs)
         return finish(x, dask_coop.count_nonzero(valid, axes, engine=engine), keep_attrs)
 
@@ -222,43 +222,43 @@ class CoopDataArray:
         Parameters
         ----------
         *by : hashable or DataArray
-            Labels: names of coordinates, or of parts of dates as in ``"time.month"``, or arrays
-            with names. With several there is a group for each combination.
+            Labels: names of coordinates, or of components of dates such as ``"time.month"``, or
+            arrays with names. With several labels there is a group for each combination.
         func : str, Monoid or list of these
             As for :func:`dask_coop.groupby_reduce`: "mean", "std", "first", "quantile" and others.
         dim : hashable, iterable of hashable, ... or None
             The dimensions to reduce, by default those of the labels; ... for all.
         expected_groups : array_like, or tuple with one for each label, optional
-            The groups that there may be, or edges of bins. Labels that are lazy need them.
+            The possible groups, or edges of bins. Lazy labels need them.
         isbin : bool or sequence of bool
             Whether `expected_groups` are edges of bins, which hold their right edges.
         sort : bool
-            Whether groups are in their order, and not in that in which labels have them.
+            Whether groups are sorted, or in the order of their first labels.
         fill_value, dtype, min_count
             As for :func:`dask_coop.groupby_reduce`.
         skipna : bool, optional
-            Whether NaN is left out; by default it is in floats and complex numbers, as xarray's.
+            Whether to leave NaN out; by default for floats and complex numbers, as in xarray.
         keep_attrs : bool, optional
-            Whether attributes are kept; by default what xarray's option of that name says.
+            Whether to keep attributes; by default xarray's option of that name decides.
         engine : {"auto", "collective"}
-            "collective" is declined: groups are reduced by a graph.
+            As for :func:`dask_coop.groupby_reduce`.
         **finalize_kwargs
-            What statistics take besides: `ddof` of variances, `q` and `method` of quantiles.
+            Parameters of statistics: `ddof` of variances, `q` and `method` of quantiles.
 
         Returns
         -------
         DataArray or Dataset
-            A Dataset with a variable for each where `func` is a list. Dimensions of groups are
-            named as labels, or ``name_bins`` for bins, and have the groups as coordinates; that of
-            a label of one dimension takes the place of that, and others come last, as those of
-            flox. Behind them is "quantile" where there are several.
+            A Dataset with a variable for each statistic if `func` is a list. Dimensions of groups
+            are named as labels, or ``name_bins`` for bins, and have the groups as coordinates. If
+            there is one label with one dimension, that of the groups takes its place; else
+            dimensions of groups come last, as in flox. "quantile" follows if there are several.
 
         Raises
         ------
         KeyError
             If there is no such coordinate.
         TypeError, ValueError
-            If labels have no name or a MultiIndex, or do not fit the array; and as by
+            If labels have no name, have a MultiIndex or do not fit the array; and as for
             :func:`dask_coop.groupby_reduce`.
 
         Examples
@@ -272,10 +272,19 @@ class CoopDataArray:
         Coordinates:
           * zone     (zone) <U1 8B 'a' 'b'
         """
-        given = (expected_groups, isbin, sort, fill_value, dtype, min_count)
-        asked = Asked(func, *given, finalize_kwargs or None, engine)
-        found = reduce_groups(self._obj, by, dim, skipna, asked)
-        return finish(self._obj, found, keep_attrs, lazy=True)
+        options = GroupOptions(
+            func,
+            expected_groups,
+            isbin,
+            sort,
+            fill_value,
+            dtype,
+            min_count,
+            finalize_kwargs or None,
+            engine,
+        )
+        result = reduce_groups(self._obj, by, dim, skipna, options)
+        return finish(self._obj, result, keep_attrs, lazy=True)
 
     def groupby_scan(
         self,
@@ -292,20 +301,20 @@ class CoopDataArray:
         Parameters
         ----------
         *by : hashable or DataArray
-            Labels as for :meth:`groupby_reduce`, which are known.
+            Labels as for :meth:`groupby_reduce`, which must not be lazy.
         func : str or Monoid
             "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", or a
             :class:`dask_coop.Monoid`.
         dim : hashable
             The dimension to scan along.
         expected_groups : array_like, or tuple with one for each label, optional
-            The groups that are scanned, by default all.
+            The groups to scan, by default all.
         dtype : dtype, optional
-            That of the result.
+            The dtype of the result.
         skipna : bool, optional
-            Whether NaN is left out; by default it is in floats and complex numbers, as xarray's.
+            Whether to leave NaN out; by default for floats and complex numbers, as in xarray.
         keep_attrs : bool, optional
-            Whether attributes are kept; by default what xarray's option of that name says.
+            Whether to keep attributes; by default xarray's option of that name decides.
 
         Returns
         -------
@@ -315,7 +324,7 @@ class CoopDataArray:
         Raises
         ------
         KeyError, TypeError, ValueError
-            As of :meth:`groupby_reduce`, and by :func:`dask_coop.groupby_scan`.
+            As for :meth:`groupby_reduce` and :func:`dask_coop.groupby_scan`.
 
         Examples
         --------
@@ -325,9 +334,9 @@ class CoopDataArray:
         >>> x.coop.groupby_scan("zone", func="cumsum", dim="cell").values
         array([1, 2, 8, 4])
         """
-        given = {"expected_groups": expected_groups, "dtype": dtype}
-        found = scan_groups(self._obj, by, dim, skipna, func, **given)
-        return finish(self._obj, found, keep_attrs, lazy=True)
+        options = {"expected_groups": expected_groups, "dtype": dtype}
+        result = scan_groups(self._obj, by, dim, skipna, func, **options)
+        return finish(self._obj, result, keep_attrs, lazy=True)
 
     def cumulative_trapezoid(
         self,
@@ -337,16 +346,16 @@ class CoopDataArray:
         keep_attrs: bool | None = None,
         engine: Engine = "auto",
     ) -> xr.DataArray:
-        """Cumulative integral over a coordinate by the trapezoidal rule, beginning with 0.
+        """Integrate cumulatively over a coordinate by the trapezoidal rule, beginning with 0.
 
         Parameters
         ----------
         coord : hashable
             A coordinate of one dimension.
         datetime_unit : str, optional
-            The unit of time, such as "h" or "D", of a coordinate of dates; by default its own.
+            The unit of time for a coordinate of dates, such as "h" or "D"; by default its own.
         keep_attrs : bool, optional
-            Whether attributes are kept; by default what xarray's option of that name says.
+            Whether to keep attributes; by default xarray's option of that name decides.
         engine : {"auto", "collective"}
             As for :func:`dask_coop.cumulative_trapezoid`.
 
@@ -360,7 +369,7 @@ class CoopDataArray:
         KeyError
             If there is no such coordinate.
         ValueError
-            If it has not one dimension.
+            If it does not have exactly one dimension.
 
         See Also
         --------
@@ -369,16 +378,16 @@ class CoopDataArray:
         x = self._obj
         if coord not in x.coords:
             raise KeyError(f"there is no coordinate {coord!r}; there are {[*x.coords]}")
-        places = x.coords[coord]
-        if places.ndim != 1:
-            raise ValueError(f"coord has one dimension, and {coord!r} has {places.dims}")
-        at = places.data
-        if places.dtype.kind in "mM":
-            unit = datetime_unit or np.datetime_data(places.dtype)[0]
-            at = (places - places[0]).data / np.array(1, f"m8[{unit}]")
-        axis = x.dims.index(places.dims[0])
-        found = dask_coop.cumulative_trapezoid(x, at, axis=axis, initial=0, engine=engine)
-        return finish(x, found, keep_attrs)
+        coordinate = x.coords[coord]
+        if coordinate.ndim != 1:
+            raise ValueError(f"coord has one dimension, and {coord!r} has {coordinate.dims}")
+        positions = coordinate.data
+        if coordinate.dtype.kind in "mM":
+            unit = datetime_unit or np.datetime_data(coordinate.dtype)[0]
+            positions = (coordinate - coordinate[0]).data / np.array(1, f"m8[{unit}]")
+        axis = x.dims.index(coordinate.dims[0])
+        result = dask_coop.cumulative_trapezoid(x, positions, axis=axis, initial=0, engine=engine)
+        return finish(x, result, keep_attrs)
 
     def box_filter(
         self,
@@ -388,18 +397,18 @@ class CoopDataArray:
         keep_attrs: bool | None = None,
         **sizes: int,
     ) -> xr.DataArray:
-        """Mean of a box around each element.
+        """Compute the mean of a box around each element.
 
         Parameters
         ----------
         size : mapping of hashable to int, optional
-            How long the box is along each of its dimensions.
+            The length of the box along each of its dimensions.
         mode : {"reflect", "nearest", "wrap"}
-            What lies outside of the array, as for :func:`dask_coop.box_filter`.
+            The elements outside of the array, as for :func:`dask_coop.box_filter`.
         keep_attrs : bool, optional
-            Whether attributes are kept; by default what xarray's option of that name says.
+            Whether to keep attributes; by default xarray's option of that name decides.
         **sizes : int
-            Dimensions and lengths, in the place of `size`.
+            Dimensions and lengths, in place of `size`.
 
         Returns
         -------
@@ -409,7 +418,7 @@ class CoopDataArray:
         Raises
         ------
         TypeError, ValueError
-            As by :func:`dask_coop.box_filter`, and if there is no such dimension or none is given.
+            As for :func:`dask_coop.box_filter`, and if there is no such dimension, or no size.
 
         Examples
         --------
@@ -420,12 +429,12 @@ class CoopDataArray:
         array([1., 1., 1., 0.])
         """
         x = self._obj
-        given: dict[Hashable, int] = dict(size or {})
-        given.update(sizes)
-        if not given:
+        lengths: dict[Hashable, int] = dict(size or {})
+        lengths.update(sizes)
+        if not lengths:
             raise ValueError("box_filter takes a length along each dimension: box_filter(lat=3)")
-        axes = [x.dims.index(one) for one in find_dims(x, list(given))]
-        return finish(x, dask_coop.box_filter(x, [*given.values()], axes, mode=mode), keep_attrs)
+        axes = [x.dims.index(d) for d in find_dims(x, list(lengths))]
+        return finish(x, dask_coop.box_filter(x, [*lengths.values()], axes, mode=mode), keep_attrs)
 
     def value_counts(
         self,
@@ -436,7 +445,7 @@ class CoopDataArray:
         dropna: bool = True,
         normalize: bool = False,
     ) -> xr.DataArray:
-        """Distinct values and how often each occurs, the most frequent first; computed at once.
+        """Count how often each distinct value occurs, the most frequent first; computed at once.
 
         Parameters
         ----------
@@ -446,14 +455,14 @@ class CoopDataArray:
         Returns
         -------
         DataArray
-            Named "count", or "proportion" where it is normalized, with the values as its only
-            coordinate, which is named as the array, or "value" if it has no name. It is computed,
-            also of lazy data: how long it is and what its index has is not known before.
+            Named "count", or "proportion" if `normalize`, with the values as its only coordinate,
+            which has the name of the array, or "value" if that has none. It is computed for lazy
+            data, too, because its length and its index are not known before.
 
         Raises
         ------
         TypeError, ValueError
-            As by :func:`dask_coop.value_counts`.
+            As for :func:`dask_coop.value_counts`.
 
         Examples
         --------
@@ -478,10 +487,10 @@ class CoopDataArray:
 
 
 class CoopDataset:
-    """The methods of arrays for each variable of a Dataset that has the dimensions.
+    """The methods of arrays, for each variable of a Dataset that has the dimensions.
 
-    Variables that have none of them stay as they are, and those that hold no numbers or dates are
-    left out.
+    Variables without any of them stay as they are, and variables without numbers or dates are left
+    out.
     """
 
     def __init__(self, obj: xr.Dataset) -> None:
@@ -490,28 +499,28 @@ class CoopDataset:
     def histogram(
         self, *variables: Hashable, weights: Hashable | xr.DataArray | None = None, **options: Any
     ) -> xr.DataArray:
-        """Histogram of a variable, or the joint one of several.
+        """Compute the histogram of a variable, or the joint one of several.
 
         Parameters
         ----------
         *variables : hashable
             Names of variables.
         weights : hashable or DataArray, optional
-            What each sample adds to its bin, or the name of a variable or coordinate that has it.
+            The weights of samples, or the name of a variable or coordinate that has them.
         **options
             As for :meth:`CoopDataArray.histogram`: bins, range, dim and others.
 
         Returns
         -------
         DataArray
-            As of :meth:`CoopDataArray.histogram`.
+            As for :meth:`CoopDataArray.histogram`.
 
         Raises
         ------
         KeyError
             If there is no such variable.
         TypeError, ValueError
-            As of :meth:`CoopDataArray.histogram`.
+            As for :meth:`CoopDataArray.histogram`.
         """
         if not variables:
             raise TypeError("histogram takes names of variables: ds.coop.histogram('t2m', bins=20)")
@@ -543,8 +552,8 @@ class CoopDataset:
         dims = None if dim is None or dim is ... else find_dims(self._obj, dim)
 
         def counted(x: xr.DataArray) -> xr.DataArray:
-            own = dims if dims is None else [one for one in dims if one in x.dims]
-            return CoopDataArray(x).count(own, keep_attrs=keep_attrs, engine=engine)
+            of_x = dims if dims is None else [d for d in dims if d in x.dims]
+            return CoopDataArray(x).count(of_x, keep_attrs=keep_attrs, engine=engine)
 
         return each_variable(self._obj, (), counted, keep_attrs)
 
@@ -560,12 +569,12 @@ class CoopDataset:
         Parameters
         ----------
         *by : hashable or DataArray
-            Labels: names of coordinates or variables, or of parts of dates as in ``"time.month"``,
-            or arrays with names.
+            Labels: names of coordinates or variables, or of components of dates such as
+            ``"time.month"``, or arrays with names.
         func : str or Monoid
             As for :func:`dask_coop.groupby_reduce`.
         keep_attrs : bool, optional
-            Whether attributes are kept; by default what xarray's option of that name says.
+            Whether to keep attributes; by default xarray's option of that name decides.
         **options
             As for :meth:`CoopDataArray.groupby_reduce`: expected_groups, dim and others.
 
@@ -577,13 +586,13 @@ class CoopDataset:
         Raises
         ------
         KeyError, TypeError, ValueError
-            As of :meth:`CoopDataArray.groupby_reduce`, and if `func` is a list.
+            As for :meth:`CoopDataArray.groupby_reduce`, and if `func` is a list.
         """
         if isinstance(func, list | tuple):
-            raise TypeError("of a Dataset there is one func at a time; a variable takes a list")
-        labels = [one if isinstance(one, xr.DataArray) else self._obj[one] for one in by]
-        dims = tuple(dict.fromkeys(dim for one in labels for dim in one.dims))
-        ds = self._obj.drop_vars([one.name for one in labels if one.name in self._obj.data_vars])
+            raise TypeError("a Dataset takes one func at a time; a variable takes a list")
+        labels = [label if isinstance(label, xr.DataArray) else self._obj[label] for label in by]
+        dims = tuple(dict.fromkeys(dim for label in labels for dim in label.dims))
+        ds = self._obj.drop_vars([x.name for x in labels if x.name in self._obj.data_vars])
 
         def reduced(x: xr.DataArray) -> Any:
             return CoopDataArray(x).groupby_reduce(

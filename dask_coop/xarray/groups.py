@@ -1,4 +1,4 @@
-"""Groups by coordinates: reductions and scans of each group's elements, with labels.
+"""Reduce and scan groups by coordinates, with labels.
 
 ::
 
@@ -19,17 +19,16 @@ import pandas as pd  # type: ignore[import-untyped]
 
 import dask_coop
 from dask_coop.api.call.labelled import relabel
+from dask_coop.api.groups import reduce as grouped
+from dask_coop.api.groups import scan as group_scans
 from dask_coop.xarray.objects import find_dim, find_dims, is_lazy, leaves_nan_out, xr
 
-#: Statistics and scans that leave NaN out by another name.
-_LEAVING = {
-    *("sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "first", "last"),
-    *("median", "quantile", "cumsum", "cumprod"),
-}
+#: Statistics and scans by name.
+_NAMES = {*grouped.NAMES, *group_scans.ROWS}
 
 
-class Asked(NamedTuple):
-    """What is asked of groups, in the words of the public function."""
+class GroupOptions(NamedTuple):
+    """Parameters of `dask_coop.groupby_reduce` besides array and labels."""
 
     func: Any
     expected_groups: Any
@@ -43,100 +42,104 @@ class Asked(NamedTuple):
 
 
 def reduce_groups(
-    x: xr.DataArray, by: Sequence[Any], dim: Any, skipna: bool | None, asked: Asked
+    x: xr.DataArray, by: Sequence[Any], dim: Any, skipna: bool | None, options: GroupOptions
 ) -> xr.DataArray | xr.Dataset:
-    """Return a statistic of groups with labels, or a Dataset of several."""
+    """Return a statistic of groups with labels, or a Dataset of several statistics."""
     labels = _find_labels(x, by)
     along = _dims_of(x, labels)
-    gone = along if dim is None else find_dims(x, dim)
-    if not set(along) & set(gone):
+    reduced = along if dim is None else find_dims(x, dim)
+    if not set(along) & set(reduced):
         raise ValueError(
             f"groups are reduced along dimensions of their labels, {along}, and perhaps others; "
             f"got dim={dim!r}"
         )
-    left = [one for one in x.dims if one not in gone]
-    # Behind all others: the dimensions of labels that are left, and those that are reduced.
-    order = sorted(x.dims, key=lambda one: (one in gone, one in along))
-    core = [one for one in order if one in along or one in gone]
-    for one, expected in zip(labels, _expected(asked, len(labels)), strict=True):
-        if is_lazy(one) and expected is None:
+    left = [d for d in x.dims if d not in reduced]
+    # Last come the remaining dimensions of labels, and then the reduced ones.
+    order = sorted(x.dims, key=lambda d: (d in reduced, d in along))
+    core = [d for d in order if d in along or d in reduced]
+    for label, expected in zip(labels, _expected(options, len(labels)), strict=True):
+        if is_lazy(label) and expected is None:
             raise ValueError(
-                f"{one.name!r} is lazy, so that the groups it has are not known: give "
-                f"expected_groups, or {one.name}.compute() as labels"
+                f"{label.name!r} is lazy, so that the groups it has are not known: give "
+                f"expected_groups, or {label.name}.compute() as labels"
             )
-    several = isinstance(asked.func, list | tuple)
-    funcs = [_named(x, one, skipna) for one in (asked.func if several else [asked.func])]
-    made, *groups = dask_coop.groupby_reduce(
+    several = isinstance(options.func, list | tuple)
+    funcs = options.func if several else [options.func]
+    results, *groups = dask_coop.groupby_reduce(
         x.transpose(*order).data,
-        *(_data(one, core) for one in labels),
+        *(_data(label, core) for label in labels),
         axis=tuple(range(len(left), x.ndim)),
-        **asked._replace(func=funcs)._asdict(),
+        **options._replace(func=[_with_skipna(x, func, skipna) for func in funcs])._asdict(),
     )
     if not is_lazy(x, *labels):
-        (made,) = dask.compute(made)
-    coords = _coordinates(labels, groups, asked)
+        (results,) = dask.compute(results)
+    coords = _coordinates(labels, groups, options)
     if twice := [name for name in coords if name in left]:
         raise ValueError(
             f"groups are along a dimension {twice[0]!r}, and the array keeps one of that name; "
             "rename the labels"
         )
-    label = _labeller(x, labels, coords, [one for one in order if one in left], asked)
-    found = [label(one) for one in made]
+    add_labels = _labeller(x, labels, coords, [d for d in order if d in left], options)
+    arrays = [add_labels(result) for result in results]
     if not several:
-        return found[0]
-    names = [str(getattr(one, "name", one)) for one in asked.func]
-    return xr.Dataset(dict(zip(names, found, strict=True)))
+        return arrays[0]
+    names = [str(getattr(func, "name", func)) for func in funcs]
+    return xr.Dataset(dict(zip(names, arrays, strict=True)))
 
 
 def scan_groups(
-    x: xr.DataArray, by: Sequence[Any], dim: Any, skipna: bool | None, func: Any, **given: Any
+    x: xr.DataArray, by: Sequence[Any], dim: Any, skipna: bool | None, func: Any, **options: Any
 ) -> xr.DataArray:
     """Return a scan of each group along a dimension, with labels."""
     labels = _find_labels(x, by)
     along = _dims_of(x, labels)
     last = find_dim(x, dim)
-    order = sorted(x.dims, key=lambda one: (one == last, one in along))
-    core = [one for one in order if one in along or one == last]
-    moved = x.transpose(*order)
-    beside = [_data(one, core) for one in labels]
-    found = dask_coop.groupby_scan(moved, *beside, func=_named(x, func, skipna), axis=-1, **given)
-    found = found.transpose(*x.dims)
-    return found if is_lazy(x, *labels) else found.compute()
+    order = sorted(x.dims, key=lambda d: (d == last, d in along))
+    core = [d for d in order if d in along or d == last]
+    codes = [_data(label, core) for label in labels]
+    func = _with_skipna(x, func, skipna)
+    result = dask_coop.groupby_scan(x.transpose(*order), *codes, func=func, axis=-1, **options)
+    result = result.transpose(*x.dims)
+    return result if is_lazy(x, *labels) else result.compute()
 
 
 def _find_labels(x: xr.DataArray, by: Sequence[Any]) -> list[xr.DataArray]:
-    """Return labels, which are DataArrays or names of coordinates.
+    """Return labels as DataArrays; they may be names of coordinates.
 
     Raises
     ------
     KeyError
         If there is no such coordinate.
     TypeError, ValueError
-        If labels have no name or are those of a MultiIndex, or do not fit the array.
+        If labels have no name, have a MultiIndex, or do not fit the array.
     """
     if not by:
         raise TypeError("groups need labels: coop.groupby_reduce('time.month', func='mean')")
-    labels = [one if isinstance(one, xr.DataArray) else _coordinate(x, one) for one in by]
-    for one in labels:
-        if one.name is None:
+    labels = [label if isinstance(label, xr.DataArray) else _coordinate(x, label) for label in by]
+    for label in labels:
+        if label.name is None:
             raise ValueError(
                 "a dimension of groups is named as their labels, and these have no name; "
                 "labels.rename('zone') gives one"
             )
-        if one.dims == (one.name,) and one.name in one.indexes and one.to_index().nlevels > 1:
-            levels = ", ".join(map(repr, one.to_index().names))
-            raise TypeError(f"{one.name!r} has a MultiIndex; group by levels of it: {levels}")
-        if unknown := [dim for dim in one.dims if dim not in x.dims]:
+        if (
+            label.dims == (label.name,)
+            and label.name in label.indexes
+            and label.to_index().nlevels > 1
+        ):
+            levels = ", ".join(map(repr, label.to_index().names))
+            raise TypeError(f"{label.name!r} has a MultiIndex; group by levels of it: {levels}")
+        if unknown := [dim for dim in label.dims if dim not in x.dims]:
             raise ValueError(
-                f"labels {one.name!r} have the dimensions {one.dims}, and the array, of dimensions "
-                f"{x.dims}, has no {unknown[0]!r}"
+                f"labels {label.name!r} have the dimensions {label.dims}, and the array, of "
+                f"dimensions {x.dims}, has no {unknown[0]!r}"
             )
-        xr.align(x, one, join="exact", copy=False)
+        xr.align(x, label, join="exact", copy=False)
     return labels
 
 
 def _coordinate(x: xr.DataArray, name: Hashable) -> xr.DataArray:
-    # Anything else than a name would be an index.
+    # xarray would take anything but a name for an index.
     if isinstance(name, str) or name in x.coords:
         with suppress(KeyError):
             return x[name]
@@ -147,40 +150,41 @@ def _coordinate(x: xr.DataArray, name: Hashable) -> xr.DataArray:
 
 
 def _dims_of(x: xr.DataArray, labels: Sequence[xr.DataArray]) -> list[Hashable]:
-    return [dim for dim in x.dims if any(dim in one.dims for one in labels)]
+    return [dim for dim in x.dims if any(dim in label.dims for label in labels)]
 
 
 def _data(label: xr.DataArray, dims: Sequence[Hashable]) -> Any:
-    """Return the data of a label along `dims`, of length one where it has no such dimension."""
+    """Return the data of a label along `dims`, with length one along dimensions it lacks."""
     data = label.transpose(*(dim for dim in dims if dim in label.dims)).data
     return data[tuple(slice(None) if dim in label.dims else None for dim in dims)]
 
 
-def _named(x: xr.DataArray, func: Any, skipna: bool | None) -> Any:
-    leaving = isinstance(func, str) and func in _LEAVING and leaves_nan_out(x, skipna)
+def _with_skipna(x: xr.DataArray, func: Any, skipna: bool | None) -> Any:
+    leaving = isinstance(func, str) and f"nan{func}" in _NAMES and leaves_nan_out(x, skipna)
     return f"nan{func}" if leaving else func
 
 
 def _coordinates(
-    labels: Sequence[xr.DataArray], groups: Sequence[Any], asked: Asked
+    labels: Sequence[xr.DataArray], groups: Sequence[Any], options: GroupOptions
 ) -> dict[Hashable, xr.Variable]:
-    """Return the groups of each label as the coordinate of their dimension."""
+    """Return the groups of each label as a coordinate, by the name of its dimension."""
     count = len(labels)
-    bins = [asked.isbin] * count if isinstance(asked.isbin, bool) else [*asked.isbin]
+    bins = [options.isbin] * count if isinstance(options.isbin, bool) else [*options.isbin]
     coords = {}
-    for one, values, isbin, of in zip(labels, groups, bins, _expected(asked, count), strict=True):
-        binned = isbin or type(of).__name__ == "IntervalIndex"
-        name = f"{one.name}_bins" if binned else one.name
-        # As an index of intervals, by which values are found that lie in them.
+    expected = _expected(options, count)
+    for label, values, isbin, of_label in zip(labels, groups, bins, expected, strict=True):
+        binned = isbin or type(of_label).__name__ == "IntervalIndex"
+        name = f"{label.name}_bins" if binned else label.name
+        # With an index of intervals, `sel` finds the bin of a value.
         index = pd.IntervalIndex(values) if binned else values
-        coords[name] = xr.Variable(name, index, one.attrs)
+        coords[name] = xr.Variable(name, index, label.attrs)
     return coords
 
 
-def _expected(asked: Asked, count: int) -> Sequence[Any]:
-    """Return the groups that are expected of each label, or None."""
-    given = asked.expected_groups
-    return given if isinstance(given, tuple) and len(given) == count else [given] * count
+def _expected(options: GroupOptions, count: int) -> Sequence[Any]:
+    """Return the expected groups of each label, or None for each."""
+    groups = options.expected_groups
+    return groups if isinstance(groups, tuple) and len(groups) == count else [groups] * count
 
 
 def _labeller(
@@ -188,14 +192,14 @@ def _labeller(
     labels: Sequence[xr.DataArray],
     coords: Mapping[Hashable, xr.Variable],
     left: Sequence[Hashable],
-    asked: Asked,
+    options: GroupOptions,
 ) -> Callable[[Any], xr.DataArray]:
-    """Return what labels results with the dimensions that are `left`, and then those of groups."""
+    """Return a function that labels results along the `left` dimensions, and those of groups."""
     lost = [dim for dim in x.dims if dim not in left]
-    q = dict(asked.finalize_kwargs or {}).get("q")
+    q = dict(options.finalize_kwargs or {}).get("q")
     order = [*left, *coords]
     if len(labels) == 1 and labels[0].ndim == 1:
-        # Groups take the place of what they are of.
+        # The dimension of groups takes the place of the labels' dimension.
         place, name = labels[0].dims[0], next(iter(coords))
         order = [name if dim == place else dim for dim in x.dims if dim in (*left, place)]
 

@@ -1,4 +1,4 @@
-"""Histograms of one array, or joint ones of several, that know what their bins are of."""
+"""Compute histograms of one array, or joint ones of several, with named bins."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.xarray.objects import find_dims, is_lazy, xr
 
 
-class Options(NamedTuple):
-    """What a histogram is asked for besides samples, bins and dimensions."""
+class HistogramOptions(NamedTuple):
+    """Parameters of a histogram besides samples, bins and dimensions."""
 
     density: bool
     nan: str
@@ -37,47 +37,50 @@ def histogram(
     range: Any,
     dim: Any,
     weights: xr.DataArray | None,
-    options: Options,
+    options: HistogramOptions,
     suffix: str,
 ) -> xr.DataArray:
     """Return the histogram of one array, or the joint one of several, with labels."""
     names = _names(arrays)
-    x, samples = _beside_one_another(arrays)
-    bins, range = _each("bins", bins, len(names), True), _each("range", range, len(names), False)
+    x, samples = _aligned(arrays)
+    bins = _for_each_array("bins", bins, len(names), True)
+    range = _for_each_array("range", range, len(names), False)
     dims = find_dims(x, dim)
-    axes = tuple(x.dims.index(one) for one in dims)
+    axes = tuple(x.dims.index(d) for d in dims)
     w = None if weights is None else _weights(x, weights)
     if len(names) == 1:
-        made, edges = dask_coop.histogram(
+        counts, only_edges = dask_coop.histogram(
             samples[0], bins[0], range[0], weights=w, axis=axes, **options._asdict()
         )
-        found = [edges]
+        edges = [only_edges]
     elif len(axes) == x.ndim:
-        made, found = dask_coop.histogramdd(samples, bins, range, weights=w, **options._asdict())
-        given = zip(bins, range, found, strict=True)
-        found = [one if _is_lazy(*of) else _edges(*of) for *of, one in given]
+        counts, edges = dask_coop.histogramdd(samples, bins, range, weights=w, **options._asdict())
+        edges = [
+            lazy_edges if _is_lazy(of_array, limits) else _edges(of_array, limits)
+            for of_array, limits, lazy_edges in zip(bins, range, edges, strict=True)
+        ]
     else:
         joint = partial(_joint, names=names, bins=bins, range=range, axes=axes, options=options)
-        made, found = call_with_graphs(joint, samples, weights=w)
+        counts, edges = call_with_graphs(joint, samples, weights=w)
     lazy = is_lazy(*arrays, *([] if weights is None else [weights]))
     if not lazy:
-        made, found = dask.compute(made, found)
-    elif any(n != n for n in made.shape):
+        counts, edges = dask.compute(counts, edges)
+    elif any(n != n for n in counts.shape):
         raise ValueError(
             f"bins={bins[0]!r} tells how many bins there are only when it is computed, and arrays "
             "with labels have a known shape; give a number or edges"
         )
-    of_bins = [f"{name}{suffix}" for name in names]
-    left = [one for one in x.dims if one not in dims]
-    labelled = relabel(x, made, dims, [*left, *of_bins])
+    bin_dims = [f"{name}{suffix}" for name in names]
+    left = [d for d in x.dims if d not in dims]
+    labelled = relabel(x, counts, dims, [*left, *bin_dims])
     labelled.attrs = {}
-    for one, array, edges in zip(of_bins, arrays, found, strict=True):
-        labelled = labelled.assign_coords(_coordinates(one, edges, array.attrs))
+    for name, array, of_array in zip(bin_dims, arrays, edges, strict=True):
+        labelled = labelled.assign_coords(_coordinates(name, of_array, array.attrs))
     return labelled.rename("_".join(["histogram", *map(str, names)]))
 
 
 def _names(arrays: Sequence[xr.DataArray]) -> list[Hashable]:
-    names = [one.name for one in arrays]
+    names = [array.name for array in arrays]
     if None in names:
         raise ValueError(
             "a histogram and its bins are named as the arrays, and one has no name; "
@@ -88,19 +91,19 @@ def _names(arrays: Sequence[xr.DataArray]) -> list[Hashable]:
     return names
 
 
-def _beside_one_another(arrays: Sequence[xr.DataArray]) -> tuple[xr.DataArray, list[Any]]:
-    """Return an array with the dimensions of all, and the data of each in its shape and chunks."""
+def _aligned(arrays: Sequence[xr.DataArray]) -> tuple[xr.DataArray, list[Any]]:
+    """Return the array that has all dimensions, and the data of each in its shape and chunks."""
     if len(arrays) == 1:
         return arrays[0], [arrays[0].data]
     aligned = xr.align(*arrays, join="exact", copy=False)
-    dims = list(dict.fromkeys(dim for one in aligned for dim in one.dims))
-    widest = next((one for one in aligned if len(one.dims) == len(dims)), None)
+    dims = list(dict.fromkeys(dim for array in aligned for dim in array.dims))
+    widest = next((array for array in aligned if len(array.dims) == len(dims)), None)
     if widest is None:
         raise ValueError(
             f"one array of a joint histogram has all its dimensions, {tuple(dims)}; got "
-            f"{[tuple(one.dims) for one in aligned]}: xarray.broadcast makes such"
+            f"{[tuple(array.dims) for array in aligned]}: xarray.broadcast makes such"
         )
-    return widest, [spread(widest, one) for one in aligned]
+    return widest, [spread(widest, array) for array in aligned]
 
 
 def _weights(x: xr.DataArray, weights: Any) -> Any:
@@ -112,33 +115,33 @@ def _weights(x: xr.DataArray, weights: Any) -> Any:
     return spread(x, weights)
 
 
-def _each(what: str, given: Any, count: int, numbers: bool) -> list[Any]:
-    """Return bins or ranges of each array, of which one stands for all.
+def _for_each_array(name: str, value: Any, count: int, numbers: bool) -> list[Any]:
+    """Return the bins or range of each array, from one value for all or a list.
 
-    Those of an array are lines of numbers, or None, or, where `numbers` are, a number or its rule.
+    A value is None or a line of numbers or, if `numbers`, a number or the name of a rule for it.
     """
     single = (int, np.integer, str, Delayed) if numbers else Delayed
 
-    def is_of_one(part: Any) -> bool:
-        return part is None or isinstance(part, single) or _ndim(part) == 1
+    def is_one_value(item: Any) -> bool:
+        return item is None or isinstance(item, single) or _ndim(item) == 1
 
-    listed = isinstance(given, list | tuple)
-    if listed and len(given) == count and all(map(is_of_one, given)):
-        return [*given]
-    # Edges in a list might be numbers of bins.
-    if not is_of_one(given) or (numbers and count > 1 and listed):
+    listed = isinstance(value, list | tuple)
+    if listed and len(value) == count and all(map(is_one_value, value)):
+        return [*value]
+    # A list for several arrays could be edges or numbers of bins.
+    if not is_one_value(value) or (numbers and count > 1 and listed):
         raise ValueError(
-            f"{what} of {count} arrays is one for all of them, edges as an array, or a list with "
-            f"one for each; got {given!r}"
+            f"{name} of {count} arrays is one for all of them, edges as an array, or a list with "
+            f"one for each; got {value!r}"
         )
-    return [given] * count
+    return [value] * count
 
 
-def _ndim(one: Any) -> int:
-    """Return how many dimensions bins or a range have, without a look at what is lazy."""
-    if isinstance(one, list | tuple):
-        return 1 + (_ndim(one[0]) if one else 0)
-    return 0 if isinstance(one, Delayed) else getattr(one, "ndim", 0)
+def _ndim(value: Any) -> int:
+    """Return the number of dimensions of bins or a range, without computing lazy ones."""
+    if isinstance(value, list | tuple):
+        return 1 + (_ndim(value[0]) if value else 0)
+    return 0 if isinstance(value, Delayed) else getattr(value, "ndim", 0)
 
 
 def _joint(
@@ -148,21 +151,20 @@ def _joint(
     bins: Sequence[Any],
     range: Sequence[Any],
     axes: tuple[int, ...],
-    options: Options,
+    options: HistogramOptions,
 ) -> tuple[Any, list[Any]]:
-    """Return a joint histogram of each position along some axes, by the index of samples' bins."""
-    given = [*zip(bins, range, strict=True)]
-    if unknown := [name for name, of in zip(names, given, strict=True) if _is_lazy(*of)]:
+    """Return a joint histogram for each position along the other axes, and its edges."""
+    if unknown := [name for name, *of in zip(names, bins, range, strict=True) if _is_lazy(*of)]:
         raise ValueError(
             f"a joint histogram that keeps dimensions has to know its bins: give edges, or the "
             f"range of {unknown[0]!r}"
         )
-    edges = [_edges(*of) for of in given]
-    lengths = [len(one) - 1 for one in edges]
-    first, *others = (asanyarray(one) for one in samples)
-    arrays = [first, *(one.rechunk(first.chunks) for one in others)]
-    behind = [dask_coop.digitize(x, one) for x, one in zip(arrays, edges, strict=True)]
-    last = [one[-1] for one in edges]
+    edges = [*map(_edges, bins, range)]
+    lengths = [len(of_array) - 1 for of_array in edges]
+    first, *others = map(asanyarray, samples)
+    arrays = [first, *(array.rechunk(first.chunks) for array in others)]
+    behind = [dask_coop.digitize(x, of_array) for x, of_array in zip(arrays, edges, strict=True)]
+    last = [of_array[-1] for of_array in edges]
     index = map_blocks(
         _joint_index,
         *arrays,
@@ -185,17 +187,17 @@ def _joint(
     )
     table = counts.reshape(*counts.shape[:-1], *lengths)
     if weights is None:
-        # As of joint histograms over all dimensions.
+        # As joint histograms over all dimensions.
         table = table.astype("f8")
     if options.density:
         inner = tuple(builtins.range(-len(lengths), 0))
-        widths = [np.diff(one) for one in edges]
+        widths = [*map(np.diff, edges)]
         table = table / table.sum(inner, keepdims=True) / reduce(np.multiply.outer, widths)
     return table, edges
 
 
 def _is_lazy(bins: Any, limits: Any) -> bool:
-    """Tell whether edges have to be found in the samples, or are given as what is not known."""
+    """Return whether edges depend on the samples, or are lazy themselves."""
     return is_dask_collection(bins) or (_ndim(bins) == 0 and limits is None)
 
 
@@ -207,14 +209,14 @@ def _edges(bins: Any, limits: Any) -> Any:
 
 
 def _coordinates(name: str, edges: Any, attrs: dict[str, Any]) -> xr.Coordinates:
-    """Return the centres of bins as the coordinate of their dimension, and their edges."""
+    """Return the coordinate of a dimension of bins, their centres, and those of their edges."""
     left, right = edges[:-1], edges[1:]
     variables = {
         name: xr.Variable(name, left + (right - left) / 2, attrs),
         f"{name}_left": xr.Variable(name, left, attrs),
         f"{name}_right": xr.Variable(name, right, attrs),
     }
-    # An index would have to be computed.
+    # An index of lazy edges would have to be computed.
     known = isinstance(edges, np.ndarray)
     return xr.Coordinates(variables) if known else xr.Coordinates(variables, indexes={})
 
@@ -224,15 +226,15 @@ def _coordinates(name: str, edges: Any, attrs: dict[str, Any]) -> xr.Coordinates
 
 @casts
 def _joint_index(*blocks: Any, last: Sequence[Any], lengths: Sequence[int]) -> Any:
-    """Return which bin of a table samples are in, in C order, or -1 for none.
+    """Return the bin index of each sample in a table, in C order; -1 outside of all bins.
 
-    `blocks` are samples along each coordinate, and then how many edges are not behind them.
+    `blocks` are the samples along each coordinate, and then the numbers of edges up to them.
     """
     index: Any = 0
     inside: Any = True
     count = len(lengths)
     for x, behind, edge, n in zip(blocks[:count], blocks[count:], last, lengths, strict=True):
         # The last bin holds its right edge, and NaN is behind all bins.
-        own = behind - (x == edge) - 1
-        index, inside = index * n + own, inside & (own >= 0) & (own < n)
+        bin = behind - (x == edge) - 1
+        index, inside = index * n + bin, inside & (bin >= 0) & (bin < n)
     return index * inside - ~inside

@@ -1,11 +1,11 @@
-"""Methods that call a public function along dimensions: a row of the table is all there is of each.
+"""Define the methods that call a public function along dimensions, each by a row of a table.
 
 ::
 
     da.coop.mean("time", ddof=1)  -->  dask_coop.nanmean(da, axis=0, ddof=1)  -->  a DataArray
 
-The public function keeps the labels (`api/call/labelled.py`); a method finds the axes, leaves NaN
-out as xarray does, and computes what is not lazy.
+The public function keeps the labels (`api/call/labelled.py`). A method finds the axes, leaves NaN
+out as xarray does, and computes results of data that is not lazy.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from dask_coop.xarray.documented import docstring_of, signature_of
 from dask_coop.xarray.objects import each_variable, find_dim, find_dims, finish, leaves_nan_out, xr
 
 
-class Row(NamedTuple):
-    """A method: the public function that it is named as, and what may be given without a name."""
+class Method(NamedTuple):
+    """A method: the name of its public function, and its positional parameters."""
 
     name: str
     positional: tuple[str, ...] = ("dim",)
 
 
-#: What works over any dimensions, or all of them.
+#: Methods over one, several or all dimensions.
 _REDUCTIONS = (
-    *map(Row, ("sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "median")),
-    *map(Row, ("any", "all", "count_nonzero", "ptp", "norm")),
-    Row("moment", ("order", "dim")),
-    Row("quantile", ("q", "dim")),
-    Row("percentile", ("q", "dim")),
-    Row("reduce", ("monoid", "dim")),
+    *map(Method, ("sum", "prod", "mean", "var", "std", "min", "max", "argmin", "argmax", "median")),
+    *map(Method, ("any", "all", "count_nonzero", "ptp", "norm")),
+    Method("moment", ("order", "dim")),
+    Method("quantile", ("q", "dim")),
+    Method("percentile", ("q", "dim")),
+    Method("reduce", ("monoid", "dim")),
 )
-#: What works along one dimension.
+#: Methods along one dimension.
 _ALONG = (
-    *map(Row, ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "ewm_mean")),
-    Row("scan", ("monoid", "dim")),
-    Row("ffill", ("dim", "limit")),
-    Row("bfill", ("dim", "limit")),
+    *map(Method, ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "ewm_mean")),
+    Method("scan", ("monoid", "dim")),
+    Method("ffill", ("dim", "limit")),
+    Method("bfill", ("dim", "limit")),
     *(
-        Row(f"move_{name}", ("dim", "window", "min_count"))
+        Method(f"move_{name}", ("dim", "window", "min_count"))
         for name in ("sum", "mean", "std", "var", "min", "max")
     ),
-    Row("topk", ("k", "dim")),
-    Row("argtopk", ("k", "dim")),
-    Row("sort"),
-    Row("argsort"),
+    Method("topk", ("k", "dim")),
+    Method("argtopk", ("k", "dim")),
+    Method("sort"),
+    Method("argsort"),
 )
-#: What works along each of several.
-_SEVERAL = (Row("integral_image"),)
+#: Methods along several dimensions, one after another.
+_SEVERAL = (Method("integral_image"),)
 
 ROWS = (*_REDUCTIONS, *_ALONG, *_SEVERAL)
 
-#: What xarray reduces over no axes where a variable of a Dataset has none of the dimensions.
+#: Methods that xarray also applies to variables of a Dataset without the dimensions, over no axes.
 _OVER_NO_AXES = {"std", "var", "any", "all"}
 
 
@@ -69,27 +69,27 @@ def add_methods(of_array: type[Any], of_dataset: type[Any]) -> None:
             setattr(owner, row.name, method)
 
 
-def _methods(row: Row) -> Iterator[Callable[..., Any]]:
+def _methods(row: Method) -> Iterator[Callable[..., Any]]:
     """Yield the method of arrays, and that of Datasets."""
     function = getattr(dask_coop, row.name)
     without_nan = getattr(dask_coop, f"nan{row.name}", None)
     signature: Any = signature_of(function, row.positional, without_nan is not None)
 
     def of_array(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(self, *args, **kwargs).arguments
-        return _call(row, _obj_of(given.pop("self")), given)
+        arguments = signature.bind(self, *args, **kwargs).arguments
+        return _call(row, _obj_of(arguments.pop("self")), arguments)
 
     def of_dataset(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(self, *args, **kwargs).arguments
-        ds, dim = _obj_of(given.pop("self")), given.get("dim")
+        arguments = signature.bind(self, *args, **kwargs).arguments
+        ds, dim = _obj_of(arguments.pop("self")), arguments.get("dim")
         dims = () if dim is None or dim is ... else find_dims(ds, dim)
 
         def convert(x: xr.DataArray) -> xr.DataArray:
-            own = dims if row not in _REDUCTIONS else tuple(d for d in dims if d in x.dims)
-            return _call(row, x, {**given, "dim": own if dims else None})
+            of_x = dims if row not in _REDUCTIONS else tuple(d for d in dims if d in x.dims)
+            return _call(row, x, {**arguments, "dim": of_x if dims else None})
 
-        of = () if row.name in _OVER_NO_AXES else dims
-        return each_variable(ds, of, convert, given.get("keep_attrs"))
+        required = () if row.name in _OVER_NO_AXES else dims
+        return each_variable(ds, required, convert, arguments.get("keep_attrs"))
 
     for method in (of_array, of_dataset):
         named: Any = method
@@ -102,26 +102,28 @@ def _obj_of(accessor: Any) -> Any:
     return accessor._obj
 
 
-def _call(row: Row, x: xr.DataArray, given: dict[str, Any]) -> xr.DataArray:
-    """Call the public function of a row with what a method was given."""
-    given = dict(given)
-    dim, keep_attrs = given.pop("dim", None), given.pop("keep_attrs", None)
-    skipna = given.pop("skipna", None)
-    if isinstance(given.get("split_every"), dict):
-        split = given["split_every"].items()
-        given["split_every"] = {x.dims.index(find_dim(x, one)): n for one, n in split}
-    if row.name in ("quantile", "percentile") and not is_dask_collection(given["q"]):
-        # As xarray's, which makes quantiles float64.
-        given["q"] = np.asarray(given["q"], "f8")
+def _call(row: Method, x: xr.DataArray, arguments: dict[str, Any]) -> xr.DataArray:
+    """Call the public function of a row with the arguments of its method."""
+    arguments = dict(arguments)
+    dim, keep_attrs = arguments.pop("dim", None), arguments.pop("keep_attrs", None)
+    skipna = arguments.pop("skipna", None)
+    if isinstance(arguments.get("split_every"), dict):
+        split = arguments["split_every"].items()
+        arguments["split_every"] = {x.dims.index(find_dim(x, d)): n for d, n in split}
+    if row.name in ("quantile", "percentile") and not is_dask_collection(arguments["q"]):
+        # As in xarray, where quantiles are float64.
+        arguments["q"] = np.asarray(arguments["q"], "f8")
     name = row.name
     if leaves_nan_out(x, skipna) and hasattr(dask_coop, f"nan{name}"):
         name = f"nan{name}"
-    at: dict[str, Any]
     if row in _ALONG:
-        at = {"axis": x.dims.index(find_dim(x, dim))}
+        arguments["axis"] = x.dims.index(find_dim(x, dim))
     else:
-        axes = tuple(x.dims.index(one) for one in find_dims(x, dim))
-        # Some take one axis, or all of them.
-        some = axes if len(axes) != 1 else axes[0]
-        at = {"axes": axes} if row in _SEVERAL else {"axis": None if len(axes) == x.ndim else some}
-    return finish(x, getattr(dask_coop, name)(x, **at, **given), keep_attrs)
+        axes = tuple(x.dims.index(d) for d in find_dims(x, dim))
+        if row in _SEVERAL:
+            arguments["axes"] = axes
+        else:
+            # Some functions take only one axis, or None.
+            some = axes if len(axes) != 1 else axes[0]
+            arguments["axis"] = None if len(axes) == x.ndim else some
+    return finish(x, getattr(dask_coop, name)(x, **arguments), keep_attrs)

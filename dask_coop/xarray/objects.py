@@ -1,4 +1,4 @@
-"""What the methods do with xarray's objects: dimensions, laziness, attributes."""
+"""Handle dimensions, laziness and attributes of xarray's objects."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = [
     "xr",
 ]
 
-#: The kinds of elements that reductions of a Dataset take; xarray, too, leaves others out.
+#: The kinds of elements that reductions of a Dataset include, as in xarray.
 _NUMERIC = "biufcmM"
 
 
 def find_dims(x: xr.DataArray, dim: Any) -> tuple[Hashable, ...]:
-    """Return the dimensions that `dim` names, None and ... being all.
+    """Return the dimensions that `dim` names; all for None and `...`.
 
     Raises
     ------
@@ -39,19 +39,19 @@ def find_dims(x: xr.DataArray, dim: Any) -> tuple[Hashable, ...]:
     single = isinstance(dim, str) or (isinstance(dim, Hashable) and dim in x.dims)
     named: Iterable[Hashable] = (dim,) if single or not isinstance(dim, Iterable) else dim
     dims = tuple(dict.fromkeys(named))
-    for one in dims:
-        if one not in x.dims:
-            raise ValueError(f"there is no dimension {one!r} among {tuple(x.dims)}")
+    for name in dims:
+        if name not in x.dims:
+            raise ValueError(f"there is no dimension {name!r} among {tuple(x.dims)}")
     return dims
 
 
 def find_dim(x: xr.DataArray, dim: Any) -> Hashable:
-    """Return the one dimension that `dim` names.
+    """Return the single dimension that `dim` names.
 
     Raises
     ------
     ValueError
-        If the array has no such dimension, or several are named.
+        If the array has no such dimension, or `dim` names several.
     """
     dims = find_dims(x, dim)
     if len(dims) != 1 or dim is None or dim is ...:
@@ -60,21 +60,21 @@ def find_dim(x: xr.DataArray, dim: Any) -> Hashable:
 
 
 def leaves_nan_out(x: xr.DataArray, skipna: bool | None) -> bool:
-    """Tell whether NaN is left out, as xarray has it by default."""
+    """Return whether to leave NaN out, by xarray's default for `skipna`."""
     return bool(x.dtype.kind in "fc" if skipna is None else skipna)
 
 
 def is_lazy(*values: Any) -> bool:
-    """Tell whether an array, or one that lies beside it, is in Dask's chunks."""
-    return any(getattr(one, "chunks", None) is not None for one in values)
+    """Return whether any array has Dask's chunks."""
+    return any(getattr(value, "chunks", None) is not None for value in values)
 
 
 def finish(x: Any, result: Any, keep_attrs: bool | None = None, lazy: bool | None = None) -> Any:
-    """Return a result computed unless `x` is lazy, with or without its attributes as asked."""
+    """Return a result, computed unless `x` is lazy, with or without the attributes of `x`."""
     if keep_attrs is not None:
         result = result.copy(deep=False)
-        for one in result.data_vars.values() if isinstance(result, xr.Dataset) else [result]:
-            one.attrs = dict(x.attrs) if keep_attrs else {}
+        for array in result.data_vars.values() if isinstance(result, xr.Dataset) else [result]:
+            array.attrs = dict(x.attrs) if keep_attrs else {}
     return result if (is_lazy(x) if lazy is None else lazy) else result.compute()
 
 
@@ -84,17 +84,14 @@ def each_variable(
     function: Callable[[xr.DataArray], Any],
     keep_attrs: bool | None,
 ) -> xr.Dataset:
-    """Return a Dataset of what a function makes of the variables that have one of `dims`.
-
-    Without `dims` it is of all of them.
-    """
+    """Apply a function to the variables of a Dataset that have one of `dims`; to all if empty."""
     numeric = [name for name, x in ds.data_vars.items() if x.dtype.kind in _NUMERIC]
 
     def convert(x: xr.DataArray) -> xr.DataArray:
         return function(x) if not dims or set(dims) & set(x.dims) else x
 
     result = ds[numeric].map(convert, keep_attrs=keep_attrs)
-    # xarray's `map` takes these away; its reductions keep them, whatever keep_attrs is.
+    # xarray's `map` drops these; its reductions keep them, whatever keep_attrs is.
     result.encoding = dict(ds.encoding)
     for name in result.coords.keys() & ds.coords.keys():
         result[name].attrs = dict(ds[name].attrs)

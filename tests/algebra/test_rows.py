@@ -14,8 +14,8 @@ from dask.base import tokenize
 import dask_coop as dc
 from dask_coop.algebra import reproducible as digits
 from dask_coop.algebra.bins import Grid, Integers, find_bins
-from dask_coop.algebra.compensated import settle
 from dask_coop.algebra.counted import counted
+from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import (
     ALL,
     ANY,

@@ -11,7 +11,7 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategies import COMPLEX, Chunked, arrays, reducible, scannable
+from support.strategies import COMPLEX, FEWER, Chunked, arrays, reducible, scannable
 
 import dask_coop as dc
 
@@ -67,21 +67,17 @@ def assert_same(name: str, found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(found.imag[nan], expected.imag[nan])
 
 
-@pytest.mark.parametrize("name", [*VALUES, "ptp"])
-@given(case=reducible(dtypes=COMPLEX, values=numbers), keepdims=keep, split_every=split_everys)
-def test_values_are_numpys(xp: Any, name: str, case: Any, keepdims: bool, split_every: Any) -> None:
-    (array, chunks), axis = case
-    found = by_us(xp, name, to_chunks(xp, array, chunks), axis, keepdims, split_every)
-    assert_same(name, found, by_numpy(name, array, axis, keepdims=keepdims))
-
-
-@pytest.mark.parametrize("name", INDICES)
+@pytest.mark.parametrize("name", NAMES)
+@FEWER
 @given(data=st.data(), keepdims=keep, split_every=split_everys)
-def test_indices_are_numpys(
+def test_extrema_are_numpys(
     xp: Any, name: str, data: Any, keepdims: bool, split_every: Any
 ) -> None:
-    values = bounded if name.startswith("nan") else numbers
-    (array, chunks), axis = data.draw(scannable(dtypes=COMPLEX, values=values))
+    if name in INDICES:
+        values = bounded if name.startswith("nan") else numbers
+        (array, chunks), axis = data.draw(scannable(dtypes=COMPLEX, values=values))
+    else:
+        (array, chunks), axis = data.draw(reducible(dtypes=COMPLEX, values=numbers))
     found = by_us(xp, name, to_chunks(xp, array, chunks), axis, keepdims, split_every)
     assert_same(name, found, by_numpy(name, array, axis, keepdims=keepdims))
 
@@ -168,6 +164,7 @@ def test_the_first_of_equals_is_found_however_the_kernels_share_the_work(
 
 
 @pytest.mark.parametrize("name", [*VALUES, "ptp"])
+@FEWER
 @given(case=arrays(dtypes=COMPLEX, values=numbers, shape=st.tuples(st.integers(1, 40))))
 def test_values_behind_unknown_sizes_are_numpys_or_refused(name: str, case: Chunked) -> None:
     x = da.from_array(case.array, chunks=4)

@@ -10,7 +10,7 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategies import INTS, REAL, arrays
+from support.strategies import FEWER, INTS, REAL, arrays
 
 import dask_coop as dc
 
@@ -23,6 +23,7 @@ def compare(xp: Any, array: Any, sizes: Any, bins: Any, right: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", REAL)
+@FEWER
 @given(data=st.data(), right=st.booleans())
 def test_numbers_are_numpys(xp: Any, dtype: str, data: Any, right: bool) -> None:
     array, sizes = data.draw(arrays(dtypes=[dtype]))

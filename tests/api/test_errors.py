@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 import pickle
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.processes import printed
 
 import dask_coop as dc
 from dask_coop import errors
@@ -201,7 +199,7 @@ CALLS = {
     ),
     "a product of records": (
         lambda: dc.matmul(RECORDS, RECORDS),
-        "plus_times is not defined for dtype .*, which a and b have together; take one of its",
+        "plus_times is not defined for dtype .*, the common dtype of a and b; take one of its",
         "'add'",
         TypeError,
     ),
@@ -378,13 +376,4 @@ except TypeError as error:
 else:
     raise SystemExit("dim")
 """
-    run_with_planning(program)
-
-
-def run_with_planning(program: str) -> None:
-    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "true"}
-    command = [sys.executable, "-W", "ignore", "-c", program]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    printed("-W", "ignore", "-c", program, DASK_ARRAY__QUERY_PLANNING="true")

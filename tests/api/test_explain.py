@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import OrderedDict
 from typing import Any
 
@@ -13,6 +10,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.calls import refuse
+from support.processes import printed
 
 import dask_coop as dc
 from dask_coop.api.call import fallback
@@ -32,10 +31,6 @@ def row(x: Any, operation: str) -> Any:
     return found
 
 
-def refuse(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("computed while explaining")
-
-
 def tasks_of_ours(x: Any, data: da.Array) -> int:
     parts = x if isinstance(x, tuple) else [x]
     return len(set().union(*(part.dask for part in parts)) - set(data.dask))
@@ -44,40 +39,32 @@ def tasks_of_ours(x: Any, data: da.Array) -> int:
 #: The groups of eight columns, of which a chunk has four.
 ODD, PAIRS = np.arange(8) % 2, np.arange(8) // 2
 
-#: What is done to an array of 6 chunks, 3 along the first axis, and what is said of it.
+#: What is said of reductions, scans and counts of an array of 6 chunks, 3 along the first axis.
+TREE, TABLES = "tree over 6 chunks, up to", "tables of 5 bins over 6 chunks, up to 6 states a task"
+SCAN = "reduce-then-scan over 6 chunks"
+COUNTED = {"bins": 5, "range": (0, 9)}
+#: What is done to the array, and what is said of it.
 CALLS: dict[str, tuple[Any, str, str]] = {
-    "sum": (lambda x: dc.sum(x), "sum", "tree over 6 chunks, up to 6 states a task"),
-    "by two": (
-        lambda x: dc.sum(x, split_every=2),
-        "sum",
-        "tree over 6 chunks, up to 2 states a task",
-    ),
-    "lines": (lambda x: dc.argmax(x, 0), "argmax", "tree over 6 chunks, up to 3 states a task"),
-    "scan": (lambda x: dc.cumsum(x, 0), "cumsum", "reduce-then-scan over 6 chunks"),
+    "sum": (lambda x: dc.sum(x), "sum", f"{TREE} 6 states a task"),
+    "by two": (lambda x: dc.sum(x, split_every=2), "sum", f"{TREE} 2 states a task"),
+    "lines": (lambda x: dc.argmax(x, 0), "argmax", f"{TREE} 3 states a task"),
+    "scan": (lambda x: dc.cumsum(x, 0), "cumsum", SCAN),
     "chain": (
         lambda x: dc.cumprod(x, 0, method="sequential"),
         "cumprod",
         "sequential over 6 chunks",
     ),
-    "counts": (
-        lambda x: dc.histogram(x, 5, (0, 9))[0],
-        "histogram",
-        "tables of 5 bins over 6 chunks, up to 6 states a task",
-    ),
+    "counts": (lambda x: dc.histogram(x, **COUNTED)[0], "histogram", TABLES),
+    "flow": (lambda x: dc.histogram(x, flow=True, **COUNTED)[0], "histogram", TABLES),
     "weights": (
-        lambda x: dc.histogram(x, 5, (0, 9), weights=x)[0],
+        lambda x: dc.histogram(x, weights=x, **COUNTED)[0],
         "histogram",
-        "sums in tables of 5 bins over 6 chunks, up to 6 states a task",
+        f"sums in {TABLES}",
     ),
     "steady weights": (
-        lambda x: dc.histogram(x, 5, (0, 9), weights=x, reproducible=True)[0],
+        lambda x: dc.histogram(x, weights=x, reproducible=True, **COUNTED)[0],
         "histogram",
-        "reproducible sums in tables of 5 bins over 6 chunks, up to 6 states a task",
-    ),
-    "flow": (
-        lambda x: dc.histogram(x, 5, (0, 9), flow=True)[0],
-        "histogram",
-        "tables of 5 bins over 6 chunks, up to 6 states a task",
+        f"reproducible sums in {TABLES}",
     ),
     "digitize": (lambda x: dc.digitize(x, [1, 2]), "digitize", "chunk by chunk"),
     "transpose": (lambda x: dc.transpose(x, contiguous=True), "transpose", "chunk by chunk"),
@@ -114,19 +101,15 @@ CALLS: dict[str, tuple[Any, str, str]] = {
     "scans of groups": (
         lambda x: dc.groupby_scan(x, PAIRS, func="cumsum"),
         "cumsum",
-        "reduce-then-scan over 6 chunks with segments",
+        f"{SCAN} with segments",
     ),
-    "gaps": (lambda x: dc.ffill(x, 0), "ffill", "reduce-then-scan over 6 chunks"),
+    "gaps": (lambda x: dc.ffill(x, 0), "ffill", SCAN),
     "gaps in turn": (
         lambda x: dc.bfill(x, 0, 2, method="sequential"),
         "bfill",
         "sequential over 6 chunks",
     ),
-    "weighted means": (
-        lambda x: dc.ewm_mean(x, 0, com=1),
-        "ewm_mean",
-        "reduce-then-scan over 6 chunks",
-    ),
+    "weighted means": (lambda x: dc.ewm_mean(x, 0, com=1), "ewm_mean", SCAN),
     "areas": (
         lambda x: dc.cumulative_trapezoid(x),
         "cumulative-trapezoid-areas",
@@ -333,16 +316,7 @@ def test_what_is_not_lazy_is_refused(x: Any) -> None:
 
 
 def run(program: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return printed("-W", "ignore", "-c", program, **environment)
 
 
 def test_expressions_are_explained_as_graphs_are() -> None:

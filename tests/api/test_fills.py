@@ -90,37 +90,35 @@ def lines(draw: st.DrawFn, dtypes: list[str]) -> tuple[Any, Any, int]:
     return array, chunks, draw(st.integers(-array.ndim, array.ndim - 1))
 
 
+@st.composite
+def segments(draw: st.DrawFn, array: Any, chunks: Any, axis: int) -> tuple[Any, Any]:
+    """Head flags of every element, of one line, or none; and their chunks."""
+    sides = draw(st.sampled_from([None, array.shape, (array.shape[axis],)]))
+    if sides is None:
+        return None, None
+    heads = np.random.default_rng(draw(st.integers(0, 99))).random(sides) < 0.2
+    return heads, chunks if sides == array.shape else (chunks[axis],)
+
+
+def along(heads: Any, array: Any, axis: int) -> Any:
+    """Return head flags that broadcast to an array."""
+    if heads is None or heads.ndim == array.ndim:
+        return heads
+    return heads.reshape([-1 if d == axis % array.ndim else 1 for d in range(array.ndim)])
+
+
 @given(case=lines([*FLOATS, "c8", "c16"]), limit=LIMITS, reverse=st.booleans(), data=st.data())
 def test_gaps_are_filled_as_by_a_loop(
     xp: Any, case: Any, limit: int | None, reverse: bool, data: Any
 ) -> None:
     array, chunks, axis = case
     method = data.draw(st.sampled_from(METHODS))
-    call = dc.bfill if reverse else dc.ffill
-    result = call(to_chunks(xp, array, chunks), axis, limit, method=method)
+    heads, cut = data.draw(segments(array, chunks, axis))
+    call, x = dc.bfill if reverse else dc.ffill, to_chunks(xp, array, chunks)
+    flags = None if heads is None else to_chunks(xp, heads, cut)
+    result = call(x, axis, limit, segments=flags, method=method)
     assert result.chunks == chunks
-    expected = filled(array, axis, limit, reverse=reverse)
-    np.testing.assert_array_equal(to_numpy(xp, result), expected)
-
-
-@given(case=lines(FLOATS), limit=LIMITS, reverse=st.booleans(), data=st.data())
-def test_nothing_is_filled_across_the_begin_of_a_segment(
-    xp: Any, case: Any, limit: int | None, reverse: bool, data: Any
-) -> None:
-    array, chunks, axis = case
-    sides = data.draw(st.sampled_from([array.shape, (array.shape[axis],)]))
-    heads = np.random.default_rng(data.draw(st.integers(0, 99))).random(sides) < 0.2
-    call, method = dc.bfill if reverse else dc.ffill, data.draw(st.sampled_from(METHODS))
-    cut = chunks if sides == array.shape else (chunks[axis],)
-    result = call(
-        to_chunks(xp, array, chunks), axis, limit, segments=to_chunks(xp, heads, cut), method=method
-    )
-    line = (
-        heads
-        if heads.ndim == array.ndim
-        else heads.reshape([-1 if d == axis % array.ndim else 1 for d in range(array.ndim)])
-    )
-    expected = filled(array, axis, limit, line, reverse)
+    expected = filled(array, axis, limit, along(heads, array, axis), reverse)
     np.testing.assert_array_equal(to_numpy(xp, result), expected)
 
 
@@ -134,41 +132,22 @@ def test_means_are_those_of_pandas_loop(
     xp: Any, case: Any, alpha: float, options: tuple[bool, bool, int], data: Any
 ) -> None:
     array, chunks, axis = case
-    adjust, ignore_na, min_periods = options
-    method = data.draw(st.sampled_from(METHODS))
+    heads, cut = data.draw(segments(array, chunks, axis))
+    given_as = dict(zip(("adjust", "ignore_na", "min_periods"), options, strict=True))
     result = dc.ewm_mean(
         to_chunks(xp, array, chunks),
         axis,
         alpha=alpha,
-        adjust=adjust,
-        ignore_na=ignore_na,
-        min_periods=min_periods,
-        method=method,
+        segments=None if heads is None else to_chunks(xp, heads, cut),
+        method=data.draw(st.sampled_from(METHODS)),
+        **given_as,
     )
     assert result.chunks == chunks
     assert result.dtype == array.dtype
     # Nothing is left of an infinity where a step leaves no weight.
-    exact = averaged(array, axis, min(alpha, 1 - 1e-16), *options)
+    exact = averaged(array, axis, min(alpha, 1 - 1e-16), *options, heads=along(heads, array, axis))
     finite = np.where(np.isfinite(array), np.abs(array), 0).max(initial=0)
     assert_near(to_numpy(xp, result), exact, 1e-13 * float(finite), 2)
-
-
-@pytest.mark.parametrize("adjust", [True, False])
-@pytest.mark.parametrize("axis", [0, 1])
-def test_means_begin_anew_with_segments(xp: Any, adjust: bool, axis: int) -> None:
-    rng = np.random.default_rng(4)
-    array = np.where(rng.random((60, 40)) < 0.3, np.nan, rng.normal(size=(60, 40)))
-    heads = rng.random(array.shape) < 0.1
-    result = dc.ewm_mean(
-        to_chunks(xp, array, (7, 9)),
-        axis,
-        span=5,
-        adjust=adjust,
-        min_periods=2,
-        segments=to_chunks(xp, heads, (7, 9)),
-    )
-    exact = averaged(array, axis, 1 / 3, adjust, False, 2, heads)
-    assert_near(to_numpy(xp, result), exact, 1e-14, 2)
 
 
 def gappy(shape: tuple[int, ...], dtype: str, density: float, seed: int = 0) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import boost_histogram as bh
@@ -16,6 +16,8 @@ import pytest
 from conftest import to_chunks
 from hypothesis import given
 from hypothesis import strategies as st
+from support.calls import refuse
+from support.processes import printed
 
 import dask_coop as dc
 
@@ -217,9 +219,6 @@ def test_coordinates_of_more_dimensions_and_columns_of_one_array(xp: Any) -> Non
 
 
 def test_what_comes_back_is_lazy_and_makes_one_graph() -> None:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("computed while building")
-
     x = da.random.default_rng(0).random(100, chunks=10)
     with dask.config.set(scheduler=refuse):
         first, again = (dc.to_hist(x, AXES["plain"], x) for _ in range(2))
@@ -253,84 +252,51 @@ def test_chunks_of_unknown_sizes_are_counted() -> None:
 # Errors.
 
 
-def refused() -> dict[str, tuple[Any, type[Exception], str]]:
-    x, regular = da.ones(4, chunks=2), AXES["plain"]
-    mean = bh.Histogram(regular, storage=bh.storage.Mean())
-    whole = bh.Histogram(regular, storage=bh.storage.Int64())
-    infinite = bh.axis.Variable([0, np.inf], overflow=False)
-    return {
-        "a number": (lambda: dc.to_hist(x, 10), TypeError, r"Regular\(50, 0, 1\).* got 10"),
-        "edges": (lambda: dc.to_hist(x, [0.0, 1.0]), TypeError, r"Variable\(edges\).* got \[0.0"),
-        "no axis": (lambda: dc.to_hist(x, []), TypeError, r"got \[\]"),
-        "circular": (
-            lambda: dc.to_hist(x, bh.axis.Regular(4, 0, 1, circular=True)),
-            TypeError,
-            "circular; take samples modulo its period",
-        ),
-        "growing": (
-            lambda: dc.to_hist(x, bh.axis.Regular(4, 0, 1, growth=True)),
-            TypeError,
-            "give it without growth",
-        ),
-        "categories": (
-            lambda: dc.to_hist(x, bh.axis.StrCategory(["a"])),
-            TypeError,
-            "takes Regular, Variable, Integer and Boolean",
-        ),
-        "another transform": (
-            lambda: dc.to_hist(x, bh.axis.Regular(4, 0, 1, transform=POW)),
-            TypeError,
-            r"neither log nor sqrt; take .*Variable\(axis.edges\)",
-        ),
-        "descending": (
-            lambda: dc.to_hist(x, bh.axis.Regular(4, 1, 0)),
-            TypeError,
-            "from 0.0 to 1.0",
-        ),
-        "to infinity": (lambda: dc.to_hist(x, infinite), TypeError, "give it with overflow"),
-        "floats for integers": (
-            lambda: dc.to_hist(x, bh.axis.Integer(0, 4)),
-            TypeError,
-            r"Integer\(0, 4\) samples of dtype float64",
-        ),
-        "floats for truths": (
-            lambda: dc.to_hist([x, x], [regular, bh.axis.Boolean()]),
-            TypeError,
-            r"Boolean\(\) samples of dtype float64",
-        ),
-        "means": (lambda: dc.to_hist(x, mean), TypeError, "a storage of Mean over 1 axes"),
-        "no axes": (lambda: dc.to_hist(x, bh.Histogram()), TypeError, "over 0 axes"),
-        "weights of a whole storage": (
-            lambda: dc.to_hist(x, whole, x),
-            TypeError,
-            "Int64 does not take weights of dtype float64; take Double or Weight",
-        ),
-        "complex weights": (lambda: dc.to_hist(x, regular, x * 1j), TypeError, "must be real"),
-        "complex samples": (lambda: dc.to_hist(x * 1j, regular), TypeError, "dtype complex128"),
-        "too few coordinates": (
-            lambda: dc.to_hist([x], [regular] * 2),
-            ValueError,
-            "for each of 2 axes, got 1",
-        ),
-        "weights of another shape": (
-            lambda: dc.to_hist(x, regular, x[1:]),
-            ValueError,
-            "same shape as sample",
-        ),
-        "axes of histogram": (lambda: dc.histogram(x, regular), TypeError, "dask_coop.to_hist"),
-        "axes of histogram2d": (
-            lambda: dc.histogram2d(x, x, [regular] * 2),
-            TypeError,
-            "dask_coop.to_hist",
-        ),
-        "a histogram of histogram": (lambda: dc.histogram(x, whole), TypeError, "to_hist"),
-    }
+ONES, PLAIN = da.ones(4, chunks=2), AXES["plain"]
+#: Axes that are not filled, and what is said of them.
+STRANGE = [
+    (10, r"Regular\(50, 0, 1\).* got 10"),
+    ([0.0, 1.0], r"Variable\(edges\).* got \[0.0"),
+    ([], r"got \[\]"),
+    (bh.axis.Regular(4, 0, 1, circular=True), "circular; take samples modulo its period"),
+    (bh.axis.Regular(4, 0, 1, growth=True), "give it without growth"),
+    (bh.axis.StrCategory(["a"]), "takes Regular, Variable, Integer and Boolean"),
+    (
+        bh.axis.Regular(4, 0, 1, transform=POW),
+        r"neither log nor sqrt; take .*Variable\(axis.edges\)",
+    ),
+    (bh.axis.Regular(4, 1, 0), "from 0.0 to 1.0"),
+    (bh.axis.Variable([0, np.inf], overflow=False), "give it with overflow"),
+    (bh.axis.Integer(0, 4), r"Integer\(0, 4\) samples of dtype float64"),
+    (bh.Histogram(PLAIN, storage=bh.storage.Mean()), "a storage of Mean over 1 axes"),
+    (bh.Histogram(), "over 0 axes"),
+]
+WHOLE = bh.Histogram(PLAIN, storage=bh.storage.Int64())
+REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    *((lambda axis=axis: dc.to_hist(ONES, axis), TypeError, words) for axis, words in STRANGE),
+    (
+        lambda: dc.to_hist([ONES, ONES], [PLAIN, bh.axis.Boolean()]),
+        TypeError,
+        r"Boolean\(\) samples of dtype float64",
+    ),
+    (
+        lambda: dc.to_hist(ONES, WHOLE, ONES),
+        TypeError,
+        "Int64 does not take weights of dtype float64; take Double or Weight",
+    ),
+    (lambda: dc.to_hist(ONES, PLAIN, ONES * 1j), TypeError, "must be real"),
+    (lambda: dc.to_hist(ONES * 1j, PLAIN), TypeError, "dtype complex128"),
+    (lambda: dc.to_hist([ONES], [PLAIN] * 2), ValueError, "for each of 2 axes, got 1"),
+    (lambda: dc.to_hist(ONES, PLAIN, ONES[1:]), ValueError, "same shape as sample"),
+    (lambda: dc.histogram(ONES, PLAIN), TypeError, "dask_coop.to_hist"),
+    (lambda: dc.histogram2d(ONES, ONES, [PLAIN] * 2), TypeError, "dask_coop.to_hist"),
+    (lambda: dc.histogram(ONES, WHOLE), TypeError, "to_hist"),
+]
 
 
-@pytest.mark.parametrize("name", refused())
-def test_what_is_refused_says_what_to_do(name: str) -> None:
-    call, error, message = refused()[name]
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+def test_what_is_refused_says_what_to_do(call: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
         call()
 
 
@@ -350,5 +316,4 @@ def test_other_histograms_do_without_it() -> None:
         "import dask.array as da, dask_coop as dc\n"
         "print(dc.histogram(da.arange(9, chunks=3), 3)[0].compute())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[3 3 3]\n"
+    assert printed("-c", code) == "[3 3 3]\n"

@@ -12,7 +12,8 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support.strategies import FLOATS, INTS, REAL, Chunked, arrays, assert_near
+from support.calls import noting
+from support.strategies import FEWER, FLOATS, INTS, REAL, Chunked, arrays, assert_near
 
 import dask_coop as dc
 
@@ -74,6 +75,7 @@ def compare_or_refuse(xp: Any, case: Chunked, *args: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", REAL)
+@FEWER
 @given(data=st.data(), bins=st.integers(1, 300))
 def test_counts_in_a_given_range_are_numpys(xp: Any, dtype: str, data: Any, bins: int) -> None:
     case = data.draw(arrays(dtypes=[dtype], values=near(dtype)))
@@ -81,6 +83,7 @@ def test_counts_in_a_given_range_are_numpys(xp: Any, dtype: str, data: Any, bins
 
 
 @pytest.mark.parametrize("dtype", REAL)
+@FEWER
 @given(data=st.data(), bins=st.integers(1, 300))
 def test_counts_in_the_range_of_the_data_are_numpys(
     xp: Any, dtype: str, data: Any, bins: int
@@ -89,6 +92,7 @@ def test_counts_in_the_range_of_the_data_are_numpys(
 
 
 @pytest.mark.parametrize("dtype", REAL)
+@FEWER
 @given(data=st.data())
 def test_counts_between_explicit_edges_are_numpys(xp: Any, dtype: str, data: Any) -> None:
     case = data.draw(arrays(dtypes=[dtype], values=near(dtype)))
@@ -286,13 +290,7 @@ def test_density_of_weights(xp: Any) -> None:
 
 
 def test_counts_and_edges_come_out_of_one_read(xp: Any) -> None:
-    reads = []
-
-    def read(block: Any) -> Any:
-        reads.append(block.size)
-        return block
-
-    x = to_chunks(xp, np.arange(10.0), 5).map_blocks(read, dtype="f8", meta=xp.empty(0))
+    x, reads = noting(to_chunks(xp, np.arange(10.0), 5))
     dask.compute(*dc.histogram(x, 4), scheduler="synchronous")
     assert len(reads) == 2
 

@@ -23,8 +23,8 @@ from dask_coop.chunks.numpy.loop_table import WORTH_COMPILING
 #: Samples for which loops are compiled.
 _LARGE = int(WORTH_COMPILING["histogram"])
 
-#: Cases that a test looks at; thousands have been.
-CASES = 250
+#: Cases that a test looks at; thousands have been, and `make fuzz` draws more.
+CASES = 100
 
 
 class Case(NamedTuple):

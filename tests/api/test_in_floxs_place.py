@@ -6,8 +6,6 @@ Those tests are in flox's sdist alone: ``make upstream`` runs all of them with o
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 from typing import Any
 
 import dask
@@ -15,6 +13,8 @@ import dask.array as da
 import numpy as np
 import pytest
 import upstream
+from support.calls import refuse
+from support.processes import printed
 
 import dask_coop as dc
 from dask_coop.api import flox_calls
@@ -216,10 +216,7 @@ def test_labels_as_others_have_them() -> None:
 
 
 def test_nothing_is_computed_by_a_call() -> None:
-    def fail(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("computed")
-
-    with dask.config.set(scheduler=fail):
+    with dask.config.set(scheduler=refuse):
         x, labels = da.ones(8, chunks=2), da.from_array(np.arange(8) % 3, chunks=4)
         flox_calls.groupby_reduce(x, labels, func="nanmean")
         flox_calls.groupby_scan(x, labels, func="ffill")
@@ -347,7 +344,7 @@ def test_signatures_are_those_of_flox(name: str) -> None:
 
 def test_flox_is_not_imported() -> None:
     code = "import sys, dask_coop.api.flox_calls; sys.exit('flox' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    printed("-c", code)
 
 
 # The tool that runs flox's own tests.

@@ -22,7 +22,8 @@ import pytest
 import xarray as xr
 from conftest import missing_for_gpu
 from dask.array import core
-from support import list_cupy
+from support.host_cupy import lists
+from support.processes import python
 from xarray.computation.rolling import DataArrayRolling
 
 import dask_coop as dc
@@ -423,15 +424,8 @@ def run(
     code: str, *arguments: str, env: dict[str, str] | None = None, fails: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run code in a new process."""
-    path = os.pathsep.join([str(Path(dc.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, *(arguments or ["-c"]), *([textwrap.dedent(code)] if code else [])],
-        env={**os.environ, "PYTHONPATH": path, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = [*(arguments or ["-c"]), *([textwrap.dedent(code)] if code else [])]
+    done = python(*words, **(env or {}))
     assert fails == bool(done.returncode), done.stdout + done.stderr
     return done
 
@@ -474,21 +468,18 @@ def test_xarray_may_be_imported_before_or_after(first: str) -> None:
     )
 
 
-def test_an_import_alone_installs_nothing() -> None:
-    run("""
-        import dask.array as da
-        dasks = da.sum
-        import dask_coop
-        assert da.sum is dasks
-    """)
-
-
 @pytest.mark.parametrize(("value", "is_served"), [("1", True), ("0", False), ("", False)])
-def test_the_environment_installs_it(value: str, is_served: bool) -> None:
+def test_the_environment_installs_it_and_an_import_alone_nothing(
+    value: str, is_served: bool
+) -> None:
     done = run(
         """
+        import sys
         import dask.array as da
-        print(type(da.ones(4).sum().__dask_graph__()), "dask_coop" in __import__("sys").modules)
+        print(type(da.ones(4).sum().__dask_graph__()), "dask_coop" in sys.modules)
+        before = da.sum
+        import dask_coop
+        assert da.sum is before
         """,
         env={"DASK_COOP_INSTALL": value},
     )
@@ -558,7 +549,7 @@ def test_query_planning_goes_on() -> None:
 @pytest.fixture
 def _gpus() -> Iterator[None]:
     """Have lists stand for arrays on a GPU."""
-    with list_cupy.in_cupys_place():
+    with lists.in_cupys_place():
         yield
 
 
@@ -571,10 +562,10 @@ def test_chunks_go_to_gpus_at_the_first_operation_and_leave_as_numpys() -> None:
         away = (x - total) * 2
         assert not any(isinstance(r._meta, np.ndarray) for r in (total, scanned, away))
         assert isinstance((x + 1)._meta, np.ndarray)
-        list_cupy.copies.clear()
+        lists.copies.clear()
         computed = dask.compute(total, scanned, away, x, scheduler="sync")
         # Four chunks, each copied once, and the two of a sum that was combined on the host.
-        assert [copy[0] for copy in list_cupy.copies].count("GPU") == 6
+        assert [copy[0] for copy in lists.copies].count("GPU") == 6
         stored = np.zeros((4, 3))
         da.store(scanned, stored, scheduler="sync")
         assert isinstance(np.asarray(total), np.ndarray)
@@ -598,10 +589,10 @@ def test_what_gpus_do_not_take_stays_on_the_host() -> None:
     words = da.from_array(np.array([1, 2, 3], object), chunks=2)
     masked = da.ma.masked_array(da.arange(4, chunks=2), [True, False, False, False])
     with dc.installed(chunks="cupy"):
-        list_cupy.copies.clear()
+        lists.copies.clear()
         assert words.sum().compute() == 6
         assert masked.sum().compute() == 6
-    assert not list_cupy.copies
+    assert not lists.copies
 
 
 @pytest.mark.usefixtures("_gpus")

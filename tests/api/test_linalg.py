@@ -10,12 +10,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 from conftest import missing_for_gpu, to_chunks, to_numpy
-from dask.array.utils import same_keys
 from hypothesis import given
 from hypothesis import strategies as st
 from support.compiled import THOROUGH, spills
@@ -27,7 +25,6 @@ from dask_coop.api.linalg import matmul, transpose
 from dask_coop.chunks import backend_of
 from dask_coop.chunks.cupy import programs_list
 from dask_coop.cuda.programs import matmul as matmul_programs
-from dask_coop.cuda.programs import matmul_int8 as bytes_programs
 from dask_coop.cuda.programs import transpose as transpose_programs
 
 KERNEL_DTYPES = BOOL + INTS + ["f4", "f8"]
@@ -392,35 +389,6 @@ def test_large_semiring_products_need_little_memory() -> None:
     np.testing.assert_array_equal(got, expected(a, b, "min_plus"))
 
 
-def lazy_products() -> dict[str, da.Array]:
-    x = da.ones((20, 30), chunks=(7, 4))
-    y = da.ones((30, 20), chunks=(5, 9))
-    return {
-        "plain": matmul(x, y),
-        "shortest": matmul(x, y, semiring="min_plus"),
-        "by twos": matmul(x, y, semiring="min_plus", split_every=2),
-        "other order": matmul(y, x),
-        "view": transpose(x),
-        "copy": transpose(x, contiguous=True),
-        "stack": transpose(da.ones((2, 3, 4)), (0, 2, 1), contiguous=True),
-    }
-
-
-def test_building_computes_nothing() -> None:
-    def scheduler(*arguments: Any, **options: Any) -> None:
-        raise AssertionError("computed while the graph was built")
-
-    with dask.config.set(scheduler=scheduler):
-        lazy_products()
-
-
-def test_same_calls_have_the_same_keys_and_others_have_others() -> None:
-    first, second = lazy_products(), lazy_products()
-    for name, lazy in first.items():
-        assert same_keys(lazy, second[name])
-    assert len({lazy.name for lazy in first.values()}) == len(first)
-
-
 def test_a_product_has_a_task_for_every_pair_of_blocks_and_a_tree() -> None:
     x, y = da.ones((6, 40), chunks=(3, 2)), da.ones((40, 4), chunks=(2, 4))
     lazy = matmul(x, y)
@@ -503,5 +471,5 @@ def test_the_main_kernels_do_not_spill(arch: str) -> None:
 def test_the_ring_fits_into_the_shared_memory_of_every_gpu() -> None:
     assert max(map(matmul_programs.shared_bytes, matmul_programs.DEPTHS)) <= 64 << 10
     # Of those with the tensor cores of sm_80 the smallest have 99 KiB.
-    assert bytes_programs.shared_bytes(bytes_programs.LEAST_STAGES) <= 99 << 10
-    assert bytes_programs.shared_bytes(bytes_programs.STAGES) <= 227 << 10
+    assert matmul_programs.int8_shared_bytes(matmul_programs.INT8_LEAST_STAGES) <= 99 << 10
+    assert matmul_programs.int8_shared_bytes(matmul_programs.INT8_STAGES) <= 227 << 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import dask
@@ -11,7 +12,8 @@ import pytest
 from conftest import to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategies import NUMBERS, REAL, Chunked, arrays, axes
+from support.calls import refuse
+from support.strategies import FEWER, FLOATS, NUMBERS, REAL, Chunked, arrays, axes
 
 import dask_coop as dc
 
@@ -41,7 +43,8 @@ def hold_to_numpy(xp: Any, name: str, case: Any, lazy_mask: bool, **kwargs: Any)
     where = da.from_array(mask, chunks=3) if lazy_mask else mask
     x = to_chunks(xp, array, chunks)
     result = getattr(dc, name)(x, axis, where=where, **kwargs)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
         expected = np.asarray(getattr(np, name)(array, axis, where=mask, **kwargs))
         # NumPy sums float16 in less.
         wide = array.astype("f8") if array.dtype.kind == "f" else array
@@ -51,40 +54,26 @@ def hold_to_numpy(xp: Any, name: str, case: Any, lazy_mask: bool, **kwargs: Any)
     np.testing.assert_allclose(to_numpy(xp, result), exact, rtol=4 * eps, atol=eps)
 
 
-@pytest.mark.parametrize("name", ["sum", "nanprod", "all"])
-@given(case=masked(dtypes=NUMBERS, values=values), lazy_mask=st.booleans())
-def test_sums_and_truths_of_what_a_mask_leaves(
-    xp: Any, name: str, case: Any, lazy_mask: bool
-) -> None:
-    if name not in ("prod", "nanprod") or case[0].array.size < 20:
-        hold_to_numpy(xp, name, case, lazy_mask)
-
-
-@pytest.mark.parametrize("name", ["min", "nanmax"])
-@given(
-    case=masked(dtypes=REAL, values=values),
-    lazy_mask=st.booleans(),
-    initial=st.sampled_from([0, 1]),
+@pytest.mark.parametrize(
+    ("name", "dtypes", "values"),
+    [
+        *((name, NUMBERS, values) for name in ("sum", "nanprod", "all", "mean", "var", "nanstd")),
+        *((name, REAL, values) for name in ("min", "nanmax")),
+        *((name, FLOATS, with_nan) for name in ("nansum", "nanmin", "nanvar", "mean")),
+    ],
 )
-def test_extrema_of_what_a_mask_leaves(
-    xp: Any, name: str, case: Any, lazy_mask: bool, initial: int
+@FEWER
+@given(data=st.data(), lazy_mask=st.booleans(), initial=st.sampled_from([0, 1, 2]))
+def test_results_are_of_what_a_mask_leaves(
+    xp: Any, name: str, dtypes: list[str], values: Any, data: Any, lazy_mask: bool, initial: int
 ) -> None:
-    hold_to_numpy(xp, name, case, lazy_mask, initial=initial)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", ["mean", "var", "nanstd"])
-@given(case=masked(dtypes=NUMBERS, values=values), lazy_mask=st.booleans())
-def test_moments_of_what_a_mask_leaves(xp: Any, name: str, case: Any, lazy_mask: bool) -> None:
-    hold_to_numpy(xp, name, case, lazy_mask)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", ["nansum", "nanmin", "nanvar", "mean"])
-@given(case=masked(dtypes=["f2", "f4", "f8"], values=with_nan))
-def test_nan_counts_where_the_mask_holds_only(xp: Any, name: str, case: Any) -> None:
-    more = {"initial": 2} if name == "nanmin" else {}
-    hold_to_numpy(xp, name, case, False, **more)
+    case = data.draw(masked(dtypes=dtypes, values=values))
+    if name != "nanprod" or case[0].array.size < 20:
+        more = {"initial": initial} if name in EXTREMA else {}
+        with warnings.catch_warnings():
+            # Of nothing, deviations have a warning.
+            warnings.simplefilter("ignore" if name in SPREADS else "error", RuntimeWarning)
+            hold_to_numpy(xp, name, case, lazy_mask, **more)
 
 
 @pytest.mark.parametrize("name", [*SUMS, "min", "max", "nanmin"])
@@ -138,10 +127,6 @@ def test_masks_behind_unknown_sizes_need_the_same_chunks() -> None:
     assert dc.sum(some, where=odd).compute() == 3 + 5 + 7 + 9
     with pytest.raises(ValueError, match=r"compute_chunk_sizes\(\) finds them"):
         dc.sum(some, where=np.ones(1, bool))
-
-
-def refuse(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("computed while building")
 
 
 def test_masks_are_lazy_and_part_of_the_keys(xp: Any) -> None:

@@ -73,59 +73,38 @@ def finite(name: str, result: Any, expected: Any) -> Any:
 
 @by_name
 @given(
-    case=arrays(dtypes=INTS + FLOATS),
+    case=reducible(dtypes=INTS + FLOATS),
     q=fractions,
     method=st.sampled_from(METHODS),
     keepdims=st.booleans(),
     recompute=st.booleans(),
 )
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
-def test_quantiles_of_all_elements_are_numpys(
-    xp: Any, name: str, case: Chunked, q: Any, method: str, keepdims: bool, recompute: bool
-) -> None:
-    array, chunks = case
-    x = to_chunks(xp, array, chunks)
-    if not array.size:
-        with pytest.raises(ValueError, match="of no element"):
-            call(dc, name, x, q, method)
-        return
-    expected = numpys(name, array, q, method, keepdims=keepdims)
-    result = to_numpy(xp, call(dc, name, x, q, method, keepdims=keepdims, recompute=recompute))
-    assert_same(result, finite(name, result, expected))
-
-
-@by_name
-@given(
-    case=reducible(dtypes=INTS + FLOATS),
-    q=fractions,
-    method=st.sampled_from(METHODS),
-    keepdims=st.booleans(),
-)
-@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
-def test_quantiles_along_axes_are_numpys(
-    xp: Any, name: str, case: Any, q: Any, method: str, keepdims: bool
+def test_quantiles_are_numpys(
+    xp: Any, name: str, case: Any, q: Any, method: str, keepdims: bool, recompute: bool
 ) -> None:
     (array, chunks), axis = case
     x = to_chunks(xp, array, chunks)
-    numbers = range(array.ndim)
-    some = numbers if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    some = range(array.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if not array.size:
-        if any(array.shape[d] == 0 for d in some):
+        if axis is None or any(array.shape[d] == 0 for d in some):
             with pytest.raises(ValueError, match="of no element"):
                 call(dc, name, x, q, method, axis=axis)
         return
     if axis == ():
         # NumPy's functions take that for no axis in some versions, and for all in others.
         return
-    expected = numpys(name, array, q, method, axis=axis, keepdims=keepdims)
-    result = to_numpy(xp, call(dc, name, x, q, method, axis=axis, keepdims=keepdims))
+    options = {"axis": axis, "keepdims": keepdims}
+    expected = numpys(name, array, q, method, **options)
+    options |= {"recompute": recompute} if axis is None else {}
+    result = to_numpy(xp, call(dc, name, x, q, method, **options))
     if xp is not np and array.dtype == "f4" and len(some) < array.ndim:
         # CuPy's arithmetic takes subnormal float32 for zero.
         assert result.dtype == expected.dtype
         tiny = float(np.finfo("f4").tiny)
         np.testing.assert_allclose(result, expected, rtol=1e-6, atol=tiny)
         return
-    if name.startswith("nan") and result.dtype.kind == "f":
+    if axis is not None and name.startswith("nan") and result.dtype.kind == "f":
         # NumPy takes the dtype of the first line's result, which is smaller if all of it is NaN.
         expected = expected.astype(result.dtype) if np.isnan(expected).any() else expected
     assert_same(result, finite(name, result, expected))
@@ -398,21 +377,6 @@ def test_masked_elements_are_left_out() -> None:
         dc.median(x, axis=0)
 
 
-def test_building_computes_nothing_and_is_the_same_every_time() -> None:
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise AssertionError("building computes nothing")
-
-    x = da.random.default_rng(6).random((50, 60), chunks=20)
-    with dask.config.set(scheduler=refuse):
-        for axis in (None, 0):
-            for name in NAMES:
-                one, other = (call(dc, name, x, 0.4, "linear", axis=axis) for _ in range(2))
-                assert one.name == other.name
-                assert set(one.dask) == set(other.dask)
-        assert dc.median(x).name != dc.median(x, recompute=True).name
-        assert dc.quantile(x, 0.4).name != dc.quantile(x, 0.41).name
-
-
 def test_chunks_are_made_anew_for_each_read_if_they_are_to_be() -> None:
     made = []
 
@@ -458,6 +422,7 @@ def test_what_is_made_anew_is_let_go_of_after_each_read(dtype: str) -> None:
         ({"q": 1.5}, ValueError, r"range \[0, 1\]"),
         ({"q": [[[0.5]]]}, ValueError, "at most 2 axes"),
         ({"q": "half"}, TypeError, "takes numbers"),
+        ({"q": 0.5, "a": da.ones(10, dtype="c8")}, TypeError, "real numbers"),
         ({"q": 0.5, "method": "middle"}, ValueError, "'middle' is not a valid method"),
         ({"q": 0.5, "weights": np.ones(10)}, ValueError, "only method 'inverted_cdf'"),
         (
@@ -469,7 +434,7 @@ def test_what_is_made_anew_is_let_go_of_after_each_read(dtype: str) -> None:
 )
 def test_what_is_wrong_is_said(options: dict[str, Any], error: Any, said: str) -> None:
     with pytest.raises(error, match=said):
-        dc.quantile(da.ones(10, chunks=4), **options)
+        dc.quantile(**{"a": da.ones(10, chunks=4), **options})
 
 
 def test_weights_go_with_their_elements_however_these_lie(xp: Any) -> None:
@@ -482,17 +447,15 @@ def test_weights_go_with_their_elements_however_these_lie(xp: Any) -> None:
             assert float(result.compute()) == expected
 
 
-def test_weights_that_are_negative_or_zero_are_refused_when_they_are_known() -> None:
-    x = da.arange(10.0, chunks=4)
-    with pytest.raises(ValueError, match="must not be negative"):
-        dc.quantile(x, 0.5, weights=-da.ones(10), method="inverted_cdf").compute()
-    with pytest.raises(ValueError, match="weights add up to 0"):
-        dc.quantile(x, 0.5, weights=da.zeros(10), method="inverted_cdf").compute()
-
-
-def test_complex_numbers_have_no_quantiles() -> None:
-    with pytest.raises(TypeError, match="real numbers"):
-        dc.quantile(da.ones(10, dtype="c8"), 0.5)
+@pytest.mark.parametrize(("weight", "words"), [(-1, "must not be negative"), (0, "add up to 0")])
+def test_weights_that_are_negative_or_zero_are_refused_when_they_are_known(
+    weight: int, words: str
+) -> None:
+    lazy = dc.quantile(
+        da.arange(10.0, chunks=4), 0.5, weights=da.full(10, weight), method="inverted_cdf"
+    )
+    with pytest.raises(ValueError, match=f"weights {words}"):
+        lazy.compute()
 
 
 def test_nothing_but_nan_is_nan_with_a_warning() -> None:

@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.base import key_split
+from support.calls import refuse
 
 import dask_coop as dc
 
@@ -88,18 +89,24 @@ def test_values_are_numpys() -> None:
     assert dc.count_nonzero(STRANGE["strings"]).compute() == 3
 
 
-@pytest.mark.parametrize("name", ["sum", "mean", "nansum", "prod"])
-@pytest.mark.parametrize("dtype", ["g", "G", "O"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, dtype) for name in ("sum", "mean", "nansum", "prod") for dtype in "gGO"),
+        *(
+            (f"{nan}{name}", dtype)
+            for nan in ("", "nan")
+            for name in ("var", "std")
+            for dtype in ("i4", "c16", "g")
+        ),
+    ],
+)
 def test_results_of_other_dtypes_are_dasks(name: str, dtype: str) -> None:
     x = da.ones(4, chunks=2)
-    assert outcome(getattr(dc, name), x, dtype=dtype) == outcome(getattr(da, name), x, dtype=dtype)
-
-
-@pytest.mark.parametrize("name", ["var", "std", "nanvar", "nanstd"])
-@pytest.mark.parametrize("dtype", ["i4", "c16", "g"])
-def test_spreads_of_other_dtypes_are_dasks(name: str, dtype: str) -> None:
-    x = da.ones(4, chunks=2)
-    assert getattr(dc, name)(x, dtype=dtype).name == getattr(da, name)(x, dtype=dtype).name
+    mine, dasks = (outcome(getattr(module, name), x, dtype=dtype) for module in (dc, da))
+    assert mine == dasks
+    # Only Dask's own sums of objects fail.
+    assert isinstance(mine, str) or dtype == "O"
 
 
 def test_arguments_go_along_wherever_they_stand() -> None:
@@ -295,10 +302,6 @@ def test_arrays_of_other_libraries_are_dasks(name: str) -> None:
     result = mine.compute(scheduler="synchronous")
     assert type(result) is type(dasks.compute(scheduler="synchronous"))
     np.testing.assert_array_equal(_undress(result), getattr(np, name)(np.arange(6.0)))
-
-
-def refuse(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("computed while building")
 
 
 @pytest.mark.parametrize("name", [*NAMES, *SCANS, "transpose"])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
+from support.processes import printed
 
 PREAMBLE = """
 import dask
@@ -36,12 +33,7 @@ span = dc.Monoid(
 
 def run(script: str) -> None:
     """Run a script in a process in which Dask plans queries."""
-    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "true"}
-    command = [sys.executable, "-W", "ignore", "-c", PREAMBLE + script]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    printed("-W", "ignore", "-c", PREAMBLE + script, DASK_ARRAY__QUERY_PLANNING="true")
 
 
 def test_every_kind_of_function_takes_and_returns_expressions() -> None:

@@ -1,8 +1,11 @@
-"""sum, min, max, mean and describe against NumPy and exact arithmetic, for any chunking."""
+"""Reductions against NumPy and exact arithmetic, those that leave NaN out too, in any chunks."""
 
 from __future__ import annotations
 
 import math
+import operator
+import warnings
+from functools import partial
 from typing import Any
 
 import dask
@@ -10,11 +13,13 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import to_chunks, to_numpy
+from dask.task_spec import Task
 from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import (
     BOOL,
     COMPLEX,
+    FEWER,
     FLOATS,
     INTS,
     NUMBERS,
@@ -24,36 +29,104 @@ from support.strategies import (
     assert_near,
     exactly_representable,
     reducible,
+    scannable,
     slack,
     wide,
 )
 
 import dask_coop as dc
+from dask_coop.algebra.monoids import MINMAX
+from dask_coop.algebra.operation import Operation
 
 split_everys = st.none() | st.integers(2, 20)
+
+FOLDS = ["nansum", "nanprod", "nanmean", "nanvar", "nanstd"]
+NAN_EXTREMA = ["nanmin", "nanmax"]
+NAN_INDICES = ["nanargmin", "nanargmax"]
+NAN = [*FOLDS, *NAN_EXTREMA, *NAN_INDICES]
+by_index = pytest.mark.parametrize("name", ["argmin", "argmax"])
+
+#: By what to draw arrays for, whose statistics are NumPy's to the bit.
+EXACT = {
+    **dict.fromkeys(["sum", "prod"], reducible(dtypes=BOOL + INTS)),
+    **dict.fromkeys(["any", "all", "count_nonzero"], reducible()),
+    **dict.fromkeys(["min", "max", *NAN_EXTREMA], reducible(dtypes=REAL)),
+    **dict.fromkeys(["argmin", "argmax"], scannable(dtypes=REAL)),
+    **dict.fromkeys(NAN_INDICES, scannable(dtypes=FLOATS, values=st.sampled_from([0, 1, np.nan]))),
+    "ptp": reducible(dtypes=INTS + FLOATS),
+}
+#: And those that are rounded once: any product is a normal float64, but not always a float32.
+ROUNDED = {
+    "sum": reducible(dtypes=FLOATS + COMPLEX),
+    "prod": reducible(dtypes=FLOATS + COMPLEX, values=st.floats(0.7, 1.4) | st.floats(-1.4, -0.7)),
+    "mean": reducible(),
+}
 keep = st.booleans()
 
 
-@given(case=reducible(dtypes=BOOL + INTS), keepdims=keep, split_every=split_everys)
-def test_integer_sums_are_numpys(xp: Any, case: Any, keepdims: bool, split_every: Any) -> None:
-    (array, chunks), axis = case
-    total = dc.sum(to_chunks(xp, array, chunks), axis, keepdims=keepdims, split_every=split_every)
-    expected = np.sum(array, axis, keepdims=keepdims)
-    assert total.dtype == expected.dtype
-    np.testing.assert_array_equal(to_numpy(xp, total), expected)
+def lacking(name: str, error: ValueError) -> str:
+    """Return the words for arrays without an element, or without one that is not NaN."""
+    if "NaN" in str(error):
+        return "All-NaN slice"
+    if "arg" in name:
+        return f"attempt to get {name} of an empty sequence"
+    return f"zero-size array to reduction operation {name}"
 
 
-@given(case=reducible(dtypes=FLOATS + COMPLEX), keepdims=keep, split_every=split_everys)
-def test_float_sums_are_exact_but_for_one_rounding(
-    xp: Any, case: Any, keepdims: bool, split_every: Any
+@pytest.mark.parametrize("name", EXACT)
+@FEWER
+@given(data=st.data(), keepdims=keep, split_every=split_everys)
+def test_results_are_numpys(
+    xp: Any, name: str, data: Any, keepdims: bool, split_every: Any
 ) -> None:
-    (array, chunks), axis = case
-    total = dc.sum(to_chunks(xp, array, chunks), axis, keepdims=keepdims, split_every=split_every)
+    (array, chunks), axis = data.draw(EXACT[name])
+    dtype = (None,) if name in ("sum", "prod") else ()
+    x = to_chunks(xp, array, chunks)
+    ours = partial(getattr(dc, name), x, axis, *dtype, keepdims, split_every)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if name.startswith("nan") else "error", RuntimeWarning)
+        try:
+            with np.errstate(all="ignore"):
+                expected = np.asarray(getattr(np, name)(array, axis, keepdims=keepdims))
+        except ValueError as error:
+            # That all is NaN only the elements tell.
+            late = "NaN" in str(error)
+            call = partial(ours().compute, scheduler="synchronous") if late else ours
+            with pytest.raises(ValueError, match=lacking(name, error)):
+                call()
+            return
+        result = ours()
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(to_numpy(xp, result), expected)
+
+
+def exactly(name: str, array: Any, axis: Any, keepdims: bool) -> tuple[Any, Any]:
+    """Return a statistic in wide floats, and how far off float64 may be."""
+    if name == "prod":
+        exact = np.prod(wide(array), axis, keepdims=keepdims)
+        return exact, 4 * array.size * np.finfo("f8").eps * np.abs(exact)
+    exact, bound = np.sum(wide(array), axis, keepdims=keepdims), slack(array, axis, keepdims)
+    if name == "sum":
+        return exact, bound
+    count = array.size / max(exact.size, 1)
+    return exact / count, bound / count
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+@given(data=st.data(), keepdims=keep, split_every=split_everys)
+def test_results_are_exact_but_for_one_rounding(
+    xp: Any, name: str, data: Any, keepdims: bool, split_every: Any
+) -> None:
+    (array, chunks), axis = data.draw(ROUNDED[name])
+    if name == "prod" and array.dtype.kind == "c":
+        array = array * array.dtype.type(0.6 + 0.8j)
+    x = to_chunks(xp, array, chunks)
+    result = getattr(dc, name)(x, axis, keepdims=keepdims, split_every=split_every)
     with np.errstate(all="ignore"):
-        exact = np.sum(wide(array), axis, keepdims=keepdims)
-    assert total.dtype == array.dtype
-    assert total.shape == exact.shape
-    assert_near(to_numpy(xp, total), exact, slack(array, axis, keepdims))
+        exact, bound = exactly(name, array, axis, keepdims)
+    assert result.dtype == getattr(np, name)(np.ones(1, array.dtype)).dtype
+    assert result.shape == exact.shape
+    assert_near(to_numpy(xp, result), exact, bound)
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
@@ -72,80 +145,6 @@ def test_a_large_float32_does_not_swallow_the_small_ones(xp: Any) -> None:
     array = np.ones(2001, "f4")
     array[[0, -1]] = 2.0**26, -(2.0**26)
     assert to_numpy(xp, dc.sum(to_chunks(xp, array, 100))) == 1999
-
-
-@given(case=reducible(dtypes=BOOL + INTS), keepdims=keep, split_every=split_everys)
-def test_integer_products_are_numpys(xp: Any, case: Any, keepdims: bool, split_every: Any) -> None:
-    (array, chunks), axis = case
-    x = to_chunks(xp, array, chunks)
-    product = dc.prod(x, axis, keepdims=keepdims, split_every=split_every)
-    expected = np.prod(array, axis, keepdims=keepdims)
-    assert product.dtype == expected.dtype
-    np.testing.assert_array_equal(to_numpy(xp, product), expected)
-
-
-@given(
-    # Any product of these is a normal float64, but not always one of a narrower dtype.
-    case=reducible(dtypes=FLOATS + COMPLEX, values=st.floats(0.7, 1.4) | st.floats(-1.4, -0.7)),
-    keepdims=keep,
-    split_every=split_everys,
-)
-def test_float_products_are_exact_but_for_one_rounding(
-    xp: Any, case: Any, keepdims: bool, split_every: Any
-) -> None:
-    (array, chunks), axis = case
-    if array.dtype.kind == "c":
-        array = array * array.dtype.type(0.6 + 0.8j)
-    x = to_chunks(xp, array, chunks)
-    product = dc.prod(x, axis, keepdims=keepdims, split_every=split_every)
-    exact = np.prod(wide(array), axis, keepdims=keepdims)
-    assert product.dtype == array.dtype
-    bound = 4 * array.size * np.finfo("f8").eps * np.abs(exact)
-    assert_near(to_numpy(xp, product), exact, bound)
-
-
-@pytest.mark.parametrize("name", ["any", "all", "count_nonzero"])
-@given(case=reducible(), keepdims=keep, split_every=split_everys)
-def test_truths_are_numpys(xp: Any, name: str, case: Any, keepdims: bool, split_every: Any) -> None:
-    (array, chunks), axis = case
-    x = to_chunks(xp, array, chunks)
-    result = getattr(dc, name)(x, axis, keepdims, split_every)
-    expected = np.asarray(getattr(np, name)(array, axis, keepdims=keepdims))
-    assert result.dtype == expected.dtype
-    np.testing.assert_array_equal(to_numpy(xp, result), expected)
-
-
-@pytest.mark.parametrize("name", ["min", "max"])
-@given(case=reducible(dtypes=REAL), keepdims=keep, split_every=split_everys)
-def test_extrema_are_numpys(
-    xp: Any, name: str, case: Any, keepdims: bool, split_every: Any
-) -> None:
-    (array, chunks), axis = case
-    x = to_chunks(xp, array, chunks)
-    try:
-        expected = getattr(np, name)(array, axis, keepdims=keepdims)
-    except ValueError:
-        with pytest.raises(ValueError, match=f"zero-size array to reduction operation {name}"):
-            getattr(dc, name)(x, axis, keepdims, split_every)
-    else:
-        result = getattr(dc, name)(x, axis, keepdims, split_every)
-        assert result.dtype == expected.dtype
-        np.testing.assert_array_equal(to_numpy(xp, result), expected)
-
-
-@given(case=reducible(), keepdims=keep, split_every=split_everys)
-def test_means_are_exact_but_for_one_rounding(
-    xp: Any, case: Any, keepdims: bool, split_every: Any
-) -> None:
-    (array, chunks), axis = case
-    result = dc.mean(to_chunks(xp, array, chunks), axis, keepdims=keepdims, split_every=split_every)
-    with np.errstate(all="ignore"):
-        exact = np.sum(wide(array), axis, keepdims=keepdims)
-        count = array.size / max(exact.size, 1)
-        exact, bound = exact / count, slack(array, axis, keepdims) / count
-    assert result.dtype == np.mean(np.ones(1, array.dtype)).dtype
-    assert result.shape == exact.shape
-    assert_near(to_numpy(xp, result), exact, bound)
 
 
 def describe_exactly(array: Any, axis: Any, keepdims: bool) -> tuple[list[Any], list[Any]]:
@@ -209,11 +208,12 @@ def test_describe_names_numpys_dtypes(xp: Any) -> None:
 
 
 def test_the_variance_of_large_values_does_not_cancel(xp: Any) -> None:
-    deviations = np.random.default_rng(1).standard_normal(10_000)
-    array = deviations + 1e9
-    result = dc.describe(to_chunks(xp, array, 333))
-    np.testing.assert_allclose(to_numpy(xp, result.var), np.var(array), rtol=1e-7)
-    np.testing.assert_allclose(to_numpy(xp, result.std), np.std(array), rtol=1e-7)
+    array = np.random.default_rng(1).standard_normal(10_000) + 1e9
+    for chunks in (333, 10_000):
+        x = to_chunks(xp, array, chunks)
+        described = dc.describe(x)
+        for found in (dc.var(x), described.var, np.square(described.std)):
+            np.testing.assert_allclose(to_numpy(xp, found), np.var(array), rtol=1e-7)
 
 
 def test_describe_leaves_nan_out_and_keeps_infinities(xp: Any) -> None:
@@ -268,6 +268,7 @@ def test_elements_of_another_kind_are_converted_before_the_sum(
 
 
 @pytest.mark.parametrize("output", INTS)
+@FEWER
 @given(case=reducible(dtypes=BOOL + INTS))
 def test_integers_wrap_to_any_other_as_numpys(xp: Any, output: str, case: Any) -> None:
     (array, chunks), axis = case
@@ -291,12 +292,14 @@ def test_split_every_by_axis_is_only_a_matter_of_graph(xp: Any, case: Chunked, d
     assert_near(total, np.sum(wide(case.array)), slack(case.array))
 
 
-def test_out_is_overwritten_and_returned(xp: Any) -> None:
-    array = np.arange(12.0).reshape(3, 4)
-    x = to_chunks(xp, array, 2)
-    for name in ("sum", "prod", "min", "max", "mean", "var", "any", "all"):
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_out_is_overwritten_and_returned(xp: Any, dtype: str) -> None:
+    array = np.array([[3, 1], [2, 9]]).astype(dtype)
+    x = to_chunks(xp, array, 1)
+    every = ("sum", "prod", "min", "max", "mean", "var", "any", "all", "argmin", "argmax")
+    for name in ("nansum", *(every if dtype == "f8" else ())):
         expected = getattr(np, name)(array, axis=0)
-        out = to_chunks(xp, np.zeros(4, expected.dtype), 3)
+        out = to_chunks(xp, np.zeros(2, expected.dtype), 2)
         assert getattr(dc, name)(x, axis=0, out=out) is out
         np.testing.assert_array_equal(to_numpy(xp, out), expected)
 
@@ -375,27 +378,34 @@ def test_configured_ways_of_axes_say_nothing_of_other_trees() -> None:
         assert dc.quantile(x, 0.5).compute() == 1
 
 
-@pytest.mark.parametrize("function", [dc.min, dc.max])
-def test_no_element_has_no_extremum_and_says_where(function: Any) -> None:
-    with pytest.raises(ValueError, match=r"no identity: shape \(3, 0\), axes \(1,\)"):
+@pytest.mark.parametrize("name", ["min", "max", "argmin", "argmax"])
+def test_no_element_has_no_extremum_and_says_where(name: str) -> None:
+    function, words = getattr(dc, name), "empty sequence" if "arg" in name else "no identity"
+    with pytest.raises(ValueError, match=rf"{words}: shape \(3, 0\), axes \(1,\)"):
         function(da.ones((3, 0)), axis=1)
-    with pytest.raises(ValueError, match=r"no identity: shape \(0, 0\), axes \(0,\)"):
+    with pytest.raises(ValueError, match=rf"{words}: shape \(0, 0\), axes \(0,\)"):
         function(da.ones((0, 0)), axis=0)
     assert function(da.ones((3, 0)), axis=0).compute().shape == (0,)
 
 
-def test_the_mean_of_nothing_is_nan_without_a_warning(xp: Any) -> None:
-    x = to_chunks(xp, np.empty((0, 3), "f4"), (1, 2))
-    result = dask.compute(dc.mean(x, axis=0), scheduler="synchronous")[0]
-    assert result.shape == (3,)
-    assert bool(xp.isnan(result).all())
+def test_the_mean_and_spread_of_nothing_is_nan_without_a_warning(xp: Any) -> None:
+    empty = to_chunks(xp, np.empty((0, 3), "f4"), (1, 2))
+    x = to_chunks(xp, np.full((4, 3), np.nan, "f4"), (1, 2))
+    for lazy in (dc.mean(empty, 0), dc.nanmean(x, 0), dc.nanvar(x, 0), dc.nanstd(x, 0)):
+        assert lazy.shape == (3,)
+        assert np.isnan(to_numpy(xp, lazy)).all()
+    assert np.isnan(to_numpy(xp, dc.nanvar(to_chunks(xp, np.array([np.nan, 2]), 1), ddof=1)))
+    assert to_numpy(xp, dc.nansum(x)) == 0
+    assert to_numpy(xp, dc.nanprod(x)) == 1
 
 
-def test_states_of_many_chunks_do_not_round_in_between(xp: Any) -> None:
+@pytest.mark.parametrize(("nan", "chunks"), [("", 2), ("nan", 300)])
+def test_states_of_many_chunks_do_not_round_in_between(xp: Any, nan: str, chunks: int) -> None:
     # Each chunk's sum needs more than float32's 24 bits.
-    array = np.tile(np.array([2.0**24, 1.0], "f4"), 500)
-    assert to_numpy(xp, dc.sum(to_chunks(xp, array, 2))) == np.float32(500 * (2.0**24 + 1))
-    assert to_numpy(xp, dc.mean(to_chunks(xp, array, 2))) == np.float32((2.0**24 + 1) / 2)
+    array = np.tile(np.array([2.0**24, 1.0, *[np.nan] * len(nan[:1])], "f4"), 500)
+    x = to_chunks(xp, array, chunks)
+    assert to_numpy(xp, getattr(dc, f"{nan}sum")(x)) == np.float32(500 * (2.0**24 + 1))
+    assert to_numpy(xp, getattr(dc, f"{nan}mean")(x)) == np.float32((2.0**24 + 1) / 2)
 
 
 @pytest.mark.parametrize("name", ["sum", "min", "max", "mean"])
@@ -411,3 +421,273 @@ def test_a_zero_dimensional_array_is_its_own_statistics(xp: Any) -> None:
     result = dc.describe(x)
     assert [to_numpy(xp, a) for a in result] == [1, 0, *[np.float32(9.3e18)] * 4, 0, 0]
     assert dc.sum(x, dtype="i4").dtype == "i4"
+    assert [to_numpy(xp, f(x)) for f in (dc.argmin, dc.argmax, dc.ptp)] == [0, 0, 0]
+
+
+@by_index
+@given(
+    case=scannable(dtypes=["i1", "f4", "?"], values=st.sampled_from([0, 1])),
+    split_every=split_everys,
+)
+def test_the_first_of_many_ties_wins(xp: Any, name: str, case: Any, split_every: Any) -> None:
+    (array, chunks), axis = case
+    if array.size:
+        result = getattr(dc, name)(to_chunks(xp, array, chunks), axis, split_every=split_every)
+        np.testing.assert_array_equal(to_numpy(xp, result), getattr(np, name)(array, axis))
+
+
+@by_index
+def test_ties_in_other_chunks_are_told_apart_by_the_order_of_elements(xp: Any, name: str) -> None:
+    # In the order of chunks the tie at [1, 0] comes first, in that of elements the one at [0, 2].
+    array = np.zeros((2, 4), "f4")
+    array[0, 2] = array[1, 0] = 5 if name == "argmax" else -5
+    assert to_numpy(xp, getattr(dc, name)(to_chunks(xp, array, (2, 2)))) == 2
+
+
+@by_index
+def test_the_first_nan_wins_over_infinities(xp: Any, name: str) -> None:
+    array = np.array([0, -np.inf, np.inf, np.nan, 7, np.nan], "f4")
+    for size in (1, 2, 6):
+        assert to_numpy(xp, getattr(dc, name)(to_chunks(xp, array, size))) == 3
+
+
+@by_index
+@pytest.mark.parametrize("dtype", REAL)
+def test_the_worst_value_of_a_dtype_has_a_place_too(xp: Any, name: str, dtype: str) -> None:
+    op = np.finfo(dtype) if dtype in FLOATS else np.iinfo(dtype) if dtype in INTS else None
+    worst = (op.max if name == "argmin" else op.min) if op else name == "argmin"
+    worst = (np.inf if name == "argmin" else -np.inf) if dtype in FLOATS else worst
+    x = to_chunks(xp, np.full((5, 70), worst, dtype), (2, 30))
+    assert to_numpy(xp, getattr(dc, name)(x)) == 0
+    np.testing.assert_array_equal(to_numpy(xp, getattr(dc, name)(x, 1)), np.zeros(5))
+
+
+@by_index
+def test_the_axis_of_an_index_is_one_or_all(name: str) -> None:
+    for axis in ((0, 1), (0,), "rows", 1.0):
+        with pytest.raises(TypeError, match=f"{name} looks along one axis"):
+            getattr(dc, name)(da.ones((3, 4)), axis)
+    assert getattr(dc, name)(da.ones((3, 4)), np.int64(1)).shape == (3,)
+
+
+def test_truths_have_no_range() -> None:
+    with pytest.raises(TypeError, match="ptp does not take dtype bool"):
+        dc.ptp(da.ones(3, dtype=bool))
+
+
+def some(x: da.Array, threshold: Any) -> da.Array:
+    """Return the elements above `threshold`, in chunks whose sizes nobody knows."""
+    return x[x > threshold]
+
+
+EXTREMA = ["min", "max", "ptp"]
+
+
+@pytest.mark.parametrize("name", EXTREMA)
+@given(case=arrays(dtypes=["i2", "u1", "f4", "f8"], shape=st.tuples(st.integers(1, 40))))
+def test_extrema_behind_unknown_sizes_are_numpys_or_refused(name: str, case: Chunked) -> None:
+    lazy = getattr(dc, name)(some(da.from_array(case.array, chunks=4), 1))
+    kept = case.array[case.array > 1]
+    with np.errstate(all="ignore"):
+        if kept.size:
+            np.testing.assert_array_equal(to_numpy(np, lazy), getattr(np, name)(kept))
+        else:
+            with pytest.raises(ValueError, match=f"zero-size array to reduction operation {name}"):
+                lazy.compute(scheduler="synchronous")
+
+
+@pytest.mark.parametrize("name", EXTREMA)
+def test_nan_behind_unknown_sizes_is_no_lack_of_elements(name: str) -> None:
+    x = da.from_array(np.array([np.nan, 1, -1, np.inf], "f4"), chunks=1)
+    assert np.isnan(to_numpy(np, getattr(dc, name)(x[~(x < 0)])))
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_extrema_behind_unknown_sizes_carry_no_more_than_both(name: str) -> None:
+    lazy = getattr(dc, name)(some(da.arange(9, chunks=2), 1))
+    operations = {
+        argument.monoid.name
+        for task in dict(lazy.dask).values()
+        if isinstance(task, Task)
+        for argument in (*task.args, *task.kwargs.values())
+        if isinstance(argument, Operation)
+    }
+    assert operations == {MINMAX.name}
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f4"])
+def test_describe_behind_unknown_sizes_knows_no_extremum_of_no_integer(dtype: str) -> None:
+    x = da.from_array(np.arange(6).astype(dtype), chunks=2)
+    nothing, all_of_it = dc.describe(some(x, 9)), dc.describe(some(x, -1))
+    assert (to_numpy(np, all_of_it.min), to_numpy(np, all_of_it.max)) == (0, 5)
+    assert to_numpy(np, nothing.count) == to_numpy(np, nothing.sum) == 0
+    assert np.isnan(to_numpy(np, nothing.mean))
+    for lazy in (nothing.min, nothing.max):
+        if dtype == "f4":
+            assert np.isnan(to_numpy(np, lazy))
+        else:
+            with pytest.raises(ValueError, match="reduction operation describe which has no ident"):
+                lazy.compute(scheduler="synchronous")
+
+
+@by_index
+def test_indices_need_the_sizes_that_they_depend_on(name: str) -> None:
+    x = da.from_array(np.arange(12.0).reshape(3, 4), chunks=(2, 2))
+    unknown = x[x[:, 0] >= 0]
+    for axis in (0, None):
+        with pytest.raises(ValueError, match=r"x\.compute_chunk_sizes\(\) finds them"):
+            getattr(dc, name)(unknown, axis)
+    # Along another axis, or in one chunk, they are known well enough.
+    expected = getattr(np, name)(x.compute(), 1)
+    np.testing.assert_array_equal(getattr(dc, name)(unknown, 1).compute(), expected)
+    line = da.from_array(np.array([3, 1, 2]), chunks=3)
+    assert getattr(dc, name)(line[line > 1]).compute() == getattr(np, name)([3, 2])
+    nothing = getattr(dc, name)(line[line > 9])
+    with pytest.raises(ValueError, match="empty sequence"):
+        nothing.compute(scheduler="synchronous")
+
+
+def test_indices_of_many_lines_are_those_of_each(xp: Any) -> None:
+    # As many lines as a state leaves on the GPU, of which each has its extremum elsewhere.
+    array = np.random.default_rng(3).permuted(np.tile(np.arange(11), (6000, 1)), axis=1)
+    for axis, chunks in ((1, (6000, 4)), (0, (1000, 11)), (1, (97, 3))):
+        x = to_chunks(xp, array.astype("f4"), chunks)
+        for find in (operator.attrgetter("argmin"), operator.attrgetter("argmax")):
+            np.testing.assert_array_equal(to_numpy(xp, find(dc)(x, axis)), find(np)(array, axis))
+
+
+#: Zeros, what is nearer to zero than normal numbers are, and others.
+_SMALL = np.array([0, -0.0, 1e-45, -1e-45, 3e-45, -3e-45, 1e-38, -1e-38, np.nan, -np.nan], "f4")
+
+
+_EXTREMA = ["max", "min", "nanmax", "nanmin", "argmax", "argmin", "nanargmax", "nanargmin"]
+
+
+_EXTREMA += ["cummax", "cummin", "describe"]
+
+
+_COMPLEX = [("max", "c8"), ("min", "c8")]
+
+
+@pytest.mark.parametrize(("name", "dtype"), [*((name, "f4") for name in _EXTREMA), *_COMPLEX])
+def test_subnormal_numbers_differ_from_zero(xp: Any, name: str, dtype: str) -> None:
+    """Also in states of so many lines that they stay on a GPU."""
+    rng = np.random.default_rng(4)
+    array = rng.choice(_SMALL, (4, 70_000)).astype(dtype)
+    if dtype == "c8":
+        array.imag = rng.choice(_SMALL[:-2], array.shape)
+    array[:, np.isnan(array).all(0)] = 0
+    x = to_chunks(xp, array, ((1, 1, 2), -1))
+    if name == "describe":
+        low, high = dc.describe(x, axis=0)[2:4]
+        np.testing.assert_array_equal(to_numpy(xp, low), np.fmin.reduce(array))
+        np.testing.assert_array_equal(to_numpy(xp, high), np.fmax.reduce(array))
+        return
+    accumulate = {"cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate}
+    with np.errstate(invalid="ignore"):
+        expected = accumulate.get(name, getattr(np, name, None))(array, axis=0)
+    result = np.asarray(to_numpy(xp, getattr(dc, name)(x, axis=0)))
+    np.testing.assert_array_equal(result.real, expected.real)
+    np.testing.assert_array_equal(result.imag, expected.imag)
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@FEWER
+@given(
+    # Sums of these, and products of a few, no float rounds.
+    case=reducible(dtypes=FLOATS + COMPLEX, values=st.sampled_from([np.nan, 0, 1, -1, 2, 3])),
+    keepdims=keep,
+    split_every=split_everys,
+)
+def test_folds_are_numpys(xp: Any, name: str, case: Any, keepdims: bool, split_every: Any) -> None:
+    (array, chunks), axis = case
+    if name == "nanprod":
+        # Powers of two are exact.
+        array = np.where(np.isnan(array), array, np.sign(array.real)).astype(array.dtype)
+    x = to_chunks(xp, array, chunks)
+    result = getattr(dc, name)(x, axis, keepdims=keepdims, split_every=split_every)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        assert result.dtype == getattr(np, name)(array, axis, keepdims=keepdims).dtype
+        doubles = array.astype({"f": "f8", "c": "c16"}[array.dtype.kind])
+        expected = getattr(np, name)(doubles, axis, keepdims=keepdims).astype(result.dtype)
+    eps = np.finfo(result.dtype).eps
+    np.testing.assert_allclose(to_numpy(xp, result), expected, rtol=4 * eps, atol=4 * eps)
+
+
+@pytest.mark.parametrize("name", NAN)
+@pytest.mark.parametrize("dtype", ["?", "i2", "u8"])
+def test_integers_take_the_plain_way(xp: Any, name: str, dtype: str) -> None:
+    array = np.array([[3, 1, 4], [1, 5, 0]]).astype(dtype)
+    x = to_chunks(xp, array, 2)
+    for axis in (None, 0, 1):
+        result, plain = getattr(dc, name)(x, axis), getattr(dc, name.removeprefix("nan"))(x, axis)
+        assert result.dtype == plain.dtype
+        np.testing.assert_array_equal(to_numpy(xp, result), to_numpy(xp, plain))
+
+
+@pytest.mark.parametrize("infinity", [np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_infinities_are_elements_and_nan_is_none(xp: Any, dtype: str, infinity: float) -> None:
+    array = np.array([np.nan, np.nan, infinity, np.nan, infinity], dtype)
+    for size in (1, 2, 5):
+        x = to_chunks(xp, array, size)
+        for name in NAN_EXTREMA:
+            assert to_numpy(xp, getattr(dc, name)(x)) == infinity
+        for name in NAN_INDICES:
+            assert to_numpy(xp, getattr(dc, name)(x)) == 2
+
+
+@pytest.mark.parametrize("name", NAN_EXTREMA)
+def test_nothing_but_nan_has_no_extremum_and_says_so(name: str) -> None:
+    array = np.array([[np.nan, np.nan, np.nan], [1, np.nan, 2]])
+    for chunks in (1, 2, 3):
+        lazy = getattr(dc, name)(da.from_array(array, chunks=chunks), axis=1)
+        with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
+            result = lazy.compute(scheduler="synchronous")
+        np.testing.assert_array_equal(result, [np.nan, 1 if name == "nanmin" else 2])
+
+
+@pytest.mark.parametrize("name", NAN_INDICES)
+def test_nothing_but_nan_has_no_index(xp: Any, name: str) -> None:
+    array = np.full((4, 5), np.nan, "f4")
+    array[1, :] = 1
+    for chunks in (1, 3, 5):
+        x = to_chunks(xp, array, chunks)
+        assert to_numpy(xp, getattr(dc, name)(x)) == 5
+        with pytest.raises(ValueError, match="All-NaN slice encountered"):
+            getattr(dc, name)(x, axis=1).compute(scheduler="synchronous")
+
+
+def test_complex_numbers_are_nan_where_a_part_is(xp: Any) -> None:
+    array = np.array([1 + 2j, complex(np.nan, 1), complex(1, np.nan), 3], "c8")
+    x = to_chunks(xp, array, 3)
+    assert to_numpy(xp, dc.nansum(x)) == 4 + 2j
+    assert to_numpy(xp, dc.nanmean(x)) == 2 + 1j
+    assert to_numpy(xp, dc.nanvar(x)) == 2
+
+
+@pytest.mark.parametrize("output", ["i4", "u1", "f2", "f8", "c16"])
+def test_nan_goes_before_elements_are_converted(xp: Any, output: str) -> None:
+    array = np.array([np.nan, 1.75, 2, np.nan, 3], "f4")
+    x = to_chunks(xp, array, 2)
+    for name in ("nansum", "nanprod"):
+        result = getattr(dc, name)(x, dtype=output)
+        assert result.dtype == output
+        assert to_numpy(xp, result) == getattr(np, name)(array, dtype=output)
+
+
+def test_forms_that_leave_nan_out_have_keys_of_their_own() -> None:
+    x = da.ones((4, 4), chunks=2)
+    for name in NAN:
+        assert getattr(dc, name)(x).name != getattr(dc, name.removeprefix("nan"))(x).name
+
+
+@pytest.mark.parametrize("name", [*FOLDS, *NAN_EXTREMA])
+def test_axes_of_no_length_and_lists_of_axes_are_taken(xp: Any, name: str) -> None:
+    array = np.array([[1, 2.5], [4, -1]])
+    x, function = to_chunks(xp, array, 1), getattr(dc, name)
+    for axis in ((), (0, -1)):
+        expected = getattr(np, name)(array, axis=axis)
+        np.testing.assert_allclose(to_numpy(xp, function(x, axis=axis)), expected)
+    assert function(x, axis=[0, 1]).name == function(x, axis=(0, 1)).name

@@ -18,7 +18,7 @@ from conftest import missing_for_gpu, to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from support.loops import compile_from
-from support.strategies import COMPLEX, FLOATS, INTS, Chunked, axes, chunkings
+from support.strategies import COMPLEX, FEWER, FLOATS, INTS, Chunked, axes, chunkings
 from support.sums import KERNEL_SHAPES, bits, hard_arrays, rounded, scattered
 
 import dask_coop as dc
@@ -128,6 +128,7 @@ def as_floats(values: list[float], dtype: str) -> Any:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@FEWER
 @given(values=st.lists(any_float, max_size=30))
 def test_a_state_holds_the_digits_of_exact_arithmetic(
     xp: Any, dtype: str, values: list[float]
@@ -139,6 +140,7 @@ def test_a_state_holds_the_digits_of_exact_arithmetic(
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@FEWER
 @given(values=st.lists(hard, min_size=1, max_size=30))
 def test_a_sum_is_that_of_its_digits_rounded_once(xp: Any, dtype: str, values: list[float]) -> None:
     array = as_floats(values, dtype)

@@ -16,6 +16,7 @@ import pytest
 from conftest import missing_for_gpu, to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
+from support.calls import refuse
 from support.loops import compile_from
 from support.strategies import COMPLEX, FLOATS, axes, chunkings
 from support.sums import bits, hard_arrays, rounded, scattered
@@ -360,10 +361,6 @@ def test_complex_weights_and_too_many_are_refused() -> None:
     with dask.config.set(scheduler=refuse), pytest.raises(ValueError, match=r"at most 2\*\*39"):
         dc.histogram(many, 2, (0, 6), weights=many, reproducible=True)
     assert dc.histogram(many, 2, (0, 6), weights=many, axis=0, reproducible=True)[0].shape
-
-
-def refuse(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("building a graph computed something")
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import to_chunks, to_numpy
+from support.calls import refuse
 
 import dask_coop as dc
 from dask_coop import chunks
@@ -94,10 +95,7 @@ def test_what_is_not_installed_is_said(
 
 
 def test_a_lazy_description_is_shown_without_computing_it() -> None:
-    def scheduler(*arguments: Any, **options: Any) -> None:
-        raise AssertionError("computed to be shown")
-
-    with dask.config.set(scheduler=scheduler):
+    with dask.config.set(scheduler=refuse):
         html = dc.describe(da.ones((4, 3), chunks=2), axis=0)._repr_html_()
         rows = cells(html)
         assert dc.histogram(da.ones(4), 5)._repr_html_()

@@ -6,7 +6,6 @@ import ctypes
 import errno
 import gc
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +18,8 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import missing_for_gpu
-from support.fake_cupy import transfer_without_gpu
+from support.host_cupy.modules import transfer_without_gpu
+from support.processes import printed
 
 import dask_coop as dc
 
@@ -401,12 +401,5 @@ assert os.waitpid(child, 0)[1] == 0
 assert (transfer.to_host(transfer.to_device(x)) == x).all()
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-    )
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    quiet = "-W", "ignore::DeprecationWarning"
+    assert printed(*quiet, "-c", code, cwd=tmp_path) == "done\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from fractions import Fraction
 from itertools import product
 from types import ModuleType
@@ -16,7 +15,7 @@ from conftest import to_chunks, to_numpy
 from hypothesis import given
 from hypothesis import strategies as st
 from support.loops import compile_from
-from support.strategies import FLOATS, REAL, arrays, shapes
+from support.strategies import FEWER, FLOATS, REAL, arrays, shapes
 from support.windows import STATISTICS, check
 
 import dask_coop as dc
@@ -39,6 +38,7 @@ def move(statistic: str, *given: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
+@FEWER
 @given(case=windows(FLOATS))
 def test_every_window_is_reduced(xp: Any, statistic: str, case: Any) -> None:
     (array, chunks), window, min_count, axis, center = case
@@ -269,14 +269,6 @@ def test_windows_move_along_known_axes_of_unknown_chunks() -> None:
     x = da.ones((6, 8), chunks=(3, 4))
     x = x[da.from_array(np.arange(6) % 2 == 0, chunks=3)]
     assert dc.move_sum(x, 3, axis=1).compute().shape == (3, 8)
-
-
-def test_keys_and_pickles() -> None:
-    x = da.ones((6, 20), chunks=5)
-    first, again = (dc.move_std(x, 7, min_count=2, center=True) for _ in range(2))
-    assert first.name == again.name
-    assert first.name != dc.move_std(x, 7, min_count=3, center=True).name
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(first)), first)
 
 
 def test_several_threads_work_on_a_large_chunk() -> None:

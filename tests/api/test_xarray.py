@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +10,9 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.delayed import delayed
-from support import list_backend, list_cupy
+from support.calls import refuse
+from support.host_cupy import lists
+from support.processes import printed
 
 import dask_coop as dc
 from dask_coop.api.call import labelled
@@ -182,9 +182,6 @@ def test_axes_that_are_not_there_are_told_in_our_words() -> None:
 
 
 def test_nothing_is_computed_while_graphs_are_built() -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("computed while the graph was built")
-
     _, x = temperature()
     with dask.config.set(scheduler=refuse):
         for function, _ in FUNCTIONS:
@@ -202,8 +199,7 @@ try:
 except ImportError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    total, said = done.stdout.splitlines()
+    total, said = printed("-c", code).splitlines()
     assert total == "3"
     assert "dask_coop.xarray needs xarray" in said
     assert "pip install 'dask-coop[xarray]'" in said
@@ -240,18 +236,16 @@ def test_functions_run_through_map_blocks() -> None:
 
 def test_what_lies_beside_chunks_on_gpus_goes_there() -> None:
     host, x = temperature()
-    lists = x.data.map_blocks(
-        list_backend.from_numpy, dtype="f8", meta=list_backend.from_numpy(np.zeros((0, 0, 0)))
+    of_lists = x.data.map_blocks(
+        lists.from_numpy, dtype="f8", meta=lists.from_numpy(np.zeros((0, 0, 0)))
     )
-    with list_cupy.in_cupys_place():
-        there = x.copy(data=lists)
+    with lists.in_cupys_place():
+        there = x.copy(data=of_lists)
         beside = labelled.spread(there, there.area)
-        assert isinstance(beside._meta, list_backend.ListArray)
+        assert isinstance(beside._meta, lists.ListArray)
         assert beside.chunks == there.chunks
         total = dc.sum(there, 0)
-        found, sums = (
-            list_backend.to_numpy(one.compute(scheduler="sync")) for one in (beside, total.data)
-        )
+        found, sums = (lists.plain(one.compute(scheduler="sync")) for one in (beside, total.data))
     assert total.dims == ("y", "x")
     np.testing.assert_allclose(sums, host.sum(0))
     np.testing.assert_array_equal(found, np.broadcast_to(x.area, host.shape))

@@ -38,8 +38,12 @@ def test_sums_suit() -> None:
     [
         (ORDERED, None, "segmented sum does not commute"),
         (ORDERED, ScanSpec(0), "segmented sum does not commute"),
-        (replace(ADD, monoid=distinct()), None, "how many values are distinct is not known before"),
-        (OF_A_USER, ScanSpec(0), "mine is not of the library"),
+        (
+            replace(ADD, monoid=distinct()),
+            None,
+            "the number of distinct values is not known in advance",
+        ),
+        (OF_A_USER, ScanSpec(0), "mine is not a monoid of the library"),
         (ADD, ScanSpec(0, initial=True), "its first chunk is longer by one"),
     ],
 )
@@ -61,7 +65,7 @@ def test_moments_of_a_high_order_do_not_suit() -> None:
     ("op", "grid", "text"),
     [
         (replace(TABLE, monoid=REPRODUCIBLE_COUNTS), Grid((BINS,)), "reproducible sums of weights"),
-        (TABLE, Integers(0), "the largest integer is not known before"),
+        (TABLE, Integers(0), "the largest integer is not known in advance"),
         (TABLE, Grid((BINS, BINS)), "it has more than one table of bins"),
         (TABLE, Grid((BINS,), axes=(0,)), "it has more than one table of bins"),
         (TABLE, Grid((BINS,), flow=True), "it has more than one table of bins"),

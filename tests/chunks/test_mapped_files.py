@@ -215,7 +215,7 @@ def test_a_file_that_was_cut_is_told(path: Path) -> None:
     assert_is_there(x)
     os.truncate(path, 200_000)
     assert_is_there(x[:200_000])
-    words = f"{path} was cut while it was in use: it has 200000 bytes, and 200001 are needed"
+    words = f"{path} was truncated while in use: it has 200000 bytes, and 200001 are needed"
     with pytest.raises(OSError, match=words):
         files.find(x[7:200_001])
     with pytest.raises(OSError, match="300000 are needed"):

@@ -10,8 +10,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from support import list_backend
-from support.list_backend import ListArray
+from support.host_cupy import lists
+from support.host_cupy.lists import ListArray
 
 import dask_coop as dc
 from dask_coop import chunks
@@ -27,7 +27,7 @@ MODULES = [row.module for name, row in backend.BACKENDS.items() if name != "cupy
 @pytest.fixture
 def _row(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Add the row, and see that NumPy's functions of a chunk are not what is called."""
-    row = backend.BackendRow("list", (backend.class_name(ListArray),), list_backend.__name__)
+    row = backend.BackendRow("list", (backend.class_name(ListArray),), lists.__name__)
     monkeypatch.setitem(backend.BACKENDS, "list", row)
     for name in ("lift", "scan", "histogram"):
         monkeypatch.setattr(numpy_backend, name, None)
@@ -37,8 +37,8 @@ def _row(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def of_lists(array: Any, sizes: Any) -> da.Array:
     x = da.from_array(array, chunks=sizes)
-    meta = list_backend.from_numpy(np.zeros((0,) * x.ndim, x.dtype))
-    return x.map_blocks(list_backend.from_numpy, dtype=x.dtype, meta=meta)
+    meta = lists.from_numpy(np.zeros((0,) * x.ndim, x.dtype))
+    return x.map_blocks(lists.from_numpy, dtype=x.dtype, meta=meta)
 
 
 def assert_equal(actual: da.Array, expected: Any) -> None:
@@ -47,10 +47,10 @@ def assert_equal(actual: da.Array, expected: Any) -> None:
     computed = actual.compute(scheduler="synchronous")
     assert type(computed) is ListArray
     assert computed.dtype == expected.dtype
-    np.testing.assert_array_equal(list_backend.to_numpy(computed), expected)
+    np.testing.assert_array_equal(lists.to_numpy(computed), expected)
 
 
-@pytest.mark.parametrize("module", [*MODULES, list_backend.__name__])
+@pytest.mark.parametrize("module", [*MODULES, lists.__name__])
 def test_backends_offer_what_the_protocol_says(module: str) -> None:
     for name, expected in OFFERED.items():
         function = getattr(import_module(module), name)
@@ -61,7 +61,7 @@ def test_backends_offer_what_the_protocol_says(module: str) -> None:
 
 
 def test_without_the_row_lists_are_refused() -> None:
-    with pytest.raises(Refused, match=r"x has chunks of type support\.list_backend\.ListArray"):
+    with pytest.raises(Refused, match=r"x has chunks of type support\.host_cupy\.lists\.ListArray"):
         chunks.kind(ListArray([1], (1,), "i8"), "x")
     with pytest.raises(Refused, match="an array has chunks of type"):
         chunks.backend_of(ListArray([1], (1,), "i8"))
@@ -82,7 +82,7 @@ def test_the_row_is_found() -> None:
 @pytest.mark.usefixtures("_row")
 def test_how_an_array_is_moved_reaches_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(list_backend, "from_numpy", lambda *args: calls.append(args))
+    monkeypatch.setattr(lists, "from_numpy", lambda *args: calls.append(args))
     x = np.arange(3)
     chunks.asarray(x, "list")
     chunks.asarray(x, "list", 99, True)
@@ -94,8 +94,8 @@ def test_to_host_takes_what_dask_thinks_is_on_the_host() -> None:
     array = np.arange(12.0).reshape(3, 4)
     x = of_lists(array, 2)
     for meta in (x._meta, np.empty((0, 0))):
-        lists = da.Array(x.dask, x.name, x.chunks, meta=meta, dtype=x.dtype)
-        here = dc.to_host(lists)
+        of_gpu = da.Array(x.dask, x.name, x.chunks, meta=meta, dtype=x.dtype)
+        here = dc.to_host(of_gpu)
         assert type(here._meta) is np.ndarray
         for scheduler in ("synchronous", "threads"):
             found = here.compute(scheduler=scheduler)

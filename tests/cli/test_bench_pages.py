@@ -14,6 +14,7 @@ import pytest
 from benchmarks.systems import (
     accuracy,
     collective,
+    grouped,
     node,
     order,
     scale,
@@ -25,18 +26,19 @@ from benchmarks.systems import (
 #: The pages, and what they have to hold.
 PAGES = {
     accuracy.PAGE: lambda: accuracy.figures(accuracy.RESULTS),
+    grouped.PAGE: lambda: order.compared(grouped.RESULTS),
     collective.PAGE: lambda: collective.figures(collective.RESULTS, collective.PAGE.parent),
     node.PAGE: lambda: node.figures(node.RESULTS),
     order.PAGE: lambda: order.figures(order.RESULTS),
     scale.PAGE: lambda: scale.told(json.loads(scale.RESULTS.read_text())),
     transfer_page.PAGE: lambda: transfer_page.figures(transfer_page.RESULTS),
     unchanged.PAGE: lambda: unchanged.figures(unchanged.RESULTS),
-    windows.PAGE: lambda: order.figures(windows.RESULTS),
+    windows.PAGE: lambda: order.compared(windows.RESULTS),
 }
 
 
 def test_all_benchmarks_have_pages_of_their_own() -> None:
-    assert len(PAGES) == 8
+    assert len(PAGES) == 9
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -48,19 +50,19 @@ def words(plot: Path) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]+)</text>", plot.read_text())
 
 
-@pytest.mark.parametrize("benchmark", [accuracy, unchanged], ids=lambda module: module.__name__)
-def test_plots_are_those_of_the_results(tmp_path: Path, benchmark: Any) -> None:
+@pytest.mark.parametrize("module", [accuracy, unchanged], ids=lambda each: each.__name__)
+def test_plots_are_those_of_the_results(tmp_path: Path, module: Any) -> None:
     pytest.importorskip("matplotlib")
-    for path in benchmark.RESULTS.glob("*.json"):
+    for path in module.RESULTS.glob("*.json"):
         shutil.copy(path, tmp_path)
-    drawn = benchmark.draw(tmp_path)
-    if benchmark is accuracy:
+    drawn = module.draw(tmp_path)
+    if module is accuracy:
         assert len(drawn) == 2 * len([*tmp_path.glob("*.json")])
     else:
         assert {"dask.array", "rolling mean"} <= set(words(drawn))
         drawn = [drawn]
     for path in drawn:
-        assert words(path) == words(benchmark.RESULTS / path.name), "write it anew"
+        assert words(path) == words(module.RESULTS / path.name), "write it anew"
 
 
 def test_collectives_have_plots() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import list_cupy
-from support.fake_gpus import FakeGpus
+from support.host_cupy import lists
+from support.host_cupy.gpus import FakeGpus
 
 import dask_coop as dc
 from benchmarks.systems import transfer, transfer_page
@@ -31,9 +31,9 @@ def setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[transfe
     monkeypatch.setattr(
         transfer.collective,
         "_host",
-        lambda x: list_cupy.to_numpy(x) if isinstance(x, list_cupy.ListArray) else x,
+        lambda x: lists.to_numpy(x) if isinstance(x, lists.ListArray) else x,
     )
-    with list_cupy.in_cupys_place():
+    with lists.in_cupys_place():
         yield transfer.Setting(1600, 100, tmp_path / "files", 2, seen=3)
 
 
@@ -100,9 +100,7 @@ def test_a_run_keeps_what_it_knows(
 def test_a_wrong_result_has_no_time(
     setting: transfer.Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        list_cupy, "from_numpy", lambda x, *_: list_cupy.list_backend.from_numpy(x * 1.01)
-    )
+    monkeypatch.setattr(lists, "from_numpy", lambda x, *_: lists.listed(x * 1.01))
     with dc.Node():
         row = transfer.attempt("to_gpu", "Node", 1, lambda: transfer.there(setting, 1))
     assert row["note"].startswith("AssertionError: ")

@@ -160,7 +160,7 @@ def test_the_same_page_is_written_on_every_run(tmp_path: Path) -> None:
     ("make", "said"),
     [
         (lambda page: page.mkdir(), "it is a folder; name a file, such as"),
-        (lambda page: None, "it is described; name another file"),
+        (lambda page: None, "it is one of the sources; name another file"),
         (lambda page: page.parent.joinpath("a").touch(), "is not a folder; name another"),
     ],
 )
@@ -169,7 +169,7 @@ def test_pages_that_cannot_be_written(
 ) -> None:
     np.save(tmp_path / "x.npy", np.ones(3))
     make(tmp_path / "page")
-    name = {"it is a": "page", "it is d": "x.npy", "is not ": "a/page"}[said[:7]]
+    name = {"it is a": "page", "it is o": "x.npy", "is not ": "a/page"}[said[:7]]
     words = ["describe", tmp_path / "x.npy", "--html", tmp_path / name, "--out", tmp_path / "out"]
     assert main.main([*map(str, words)]) == 2
     error = capsys.readouterr().err

@@ -14,7 +14,7 @@ import dask
 import numpy as np
 import pytest
 
-from dask_coop.cli.describe.readers import UserError, open_source, told
+from dask_coop.cli.describe.readers import UserError, as_user_errors, open_source
 
 VALUES = np.arange(60, dtype="i4").reshape(5, 12)
 
@@ -538,11 +538,17 @@ def test_numbers_that_stand_for_no_date_are_one_message(tmp_path: Path) -> None:
     values = np.array([[0.0, 1.0], [1e300, 2.0]])
     save_netcdf3_with(tmp_path / "x.nc", values, {"units": "days since 2000-01-01"})
     source = open_source(str(tmp_path / "x.nc"), chunks=1)
-    with pytest.raises(UserError, match=r"x\.nc: cannot decode its numbers: "), told(source):
+    with (
+        pytest.raises(UserError, match=r"x\.nc: cannot decode its numbers: "),
+        as_user_errors(source),
+    ):
         source.array.compute(scheduler="synchronous")
     # Of what is not decoded such an error is a fault of this library.
     np.save(tmp_path / "x.npy", values)
-    with pytest.raises(ValueError, match="ours"), told(open_source(str(tmp_path / "x.npy"))):
+    with (
+        pytest.raises(ValueError, match="ours"),
+        as_user_errors(open_source(str(tmp_path / "x.npy"))),
+    ):
         raise ValueError("ours")
 
 

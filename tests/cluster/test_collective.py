@@ -504,7 +504,7 @@ def test_ones_own_monoids(client: Client, fallbacks: Callable[[], list[str]]) ->
     # A chain is left to the graph, whose results stay in memory as well.
     assert fallbacks() == []
     chained = dc.scan(x, span, method="sequential", engine="collective")
-    assert fallbacks() == ["scan runs as a graph: a chain is a step a chunk"]
+    assert fallbacks() == ["scan runs as a graph: a sequential scan takes a step for each chunk"]
     same(values(client, chained[0]), np.minimum.accumulate(host.real))
     y, total = 0, 0
     for a, b in zip(host.real, host.imag, strict=True):
@@ -563,7 +563,10 @@ def test_unknown_chunk_sizes(client: Client) -> None:
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (lambda x, **kw: dc.cumsum(x, 0, method="sequential", **kw), "a chain is a step a chunk"),
+        (
+            lambda x, **kw: dc.cumsum(x, 0, method="sequential", **kw),
+            "a sequential scan takes a step for each chunk",
+        ),
         (lambda x, **kw: dc.cumsum(x, 0, method="recompute", **kw), ""),
         (lambda x, **kw: dc.cumsum(x, axis=None, **kw), "persist"),
         (lambda x, **kw: dc.histogram(x, da.from_array(np.array(BINS)), **kw), "lazy"),
@@ -580,7 +583,10 @@ def test_unknown_chunk_sizes(client: Client) -> None:
         (lambda x, **kw: dc.sum(x.astype("m8[s]"), axis=0, **kw), "persist"),
         (lambda x, **kw: dc.sum(da.ma.masked_less(x, 0), **kw), "persist"),
         (lambda x, **kw: dc.cumsum(x.astype("m8[s]"), 0, **kw), "persist"),
-        (lambda x, **kw: dc.ffill(x, 0, method="sequential", **kw), "a chain is a step a chunk"),
+        (
+            lambda x, **kw: dc.ffill(x, 0, method="sequential", **kw),
+            "a sequential scan takes a step for each chunk",
+        ),
         (lambda x, **kw: dc.ewm_mean(x, 0, com=1, min_periods=2, **kw), "min_periods takes a scan"),
         (lambda x, **kw: dc.cumulative_trapezoid(x, axis=0, **kw), "areas between samples"),
         (lambda x, **kw: dc.groupby_scan(x, MONTHS, func="cumsum", **kw), "put side by side"),

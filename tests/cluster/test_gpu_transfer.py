@@ -135,6 +135,6 @@ def test_a_worker_without_a_gpu_says_so() -> None:
         Client(cluster) as client,
     ):
         client.register_plugin(dc.CoopPlugin())
-        words = "a chunk is to go to a GPU, and this process has none: cudaErrorNoDevice"
+        words = "cannot copy a chunk to a GPU, because this process has none: cudaErrorNoDevice"
         with pytest.raises(RuntimeError, match=words):
             dc.to_gpu(lazy()).compute()

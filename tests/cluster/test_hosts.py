@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster, system
 from distributed.comm.tcp import TCP
-from support import host_gpus
 from support.clusters import asked, cluster, eventually, on_workers, orphans, wait_for, watch
+from support.host_cupy import backend as host_cupy
+from support.host_cupy.gpus import FakeGpus
 from support.processes import beside, printed
 
 import dask_coop as dc
@@ -36,8 +37,8 @@ HIGH = FLOATS > 1
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """Return a client of two hosts, with a worker on each."""
-    options = {"preload": ["support.host_gpus"], "env": {"FAKE_GPUS": str(GPUS)}}
-    with host_gpus.in_this_process(), cluster(2, 2, **options) as client:
+    options = {"preload": ["support.host_cupy.backend"], "env": {"FAKE_GPUS": str(GPUS)}}
+    with host_cupy.in_cupys_place(FakeGpus(0)), cluster(2, 2, **options) as client:
         watch(client)
         yield client
 
@@ -70,8 +71,8 @@ def launched(client: Client) -> dict[str, list[tuple[str, list[int]]]]:
     """Return, and forget, the launches of each worker."""
 
     def take() -> Any:
-        made = [*host_gpus.launches]
-        host_gpus.launches.clear()
+        made = [*host_cupy.launches]
+        host_cupy.launches.clear()
         return made
 
     return client.run(take)
@@ -101,7 +102,7 @@ def test_chunks_are_made_on_all_gpus(client: Client) -> None:
     for on in places(client, x).values():
         assert set(on) == set(range(GPUS))
         assert max(on.values()) - min(on.values()) <= 2
-    shared = client.run(lambda: host_gpus.team.shared)
+    shared = client.run(lambda: host_cupy.team.shared)
     assert {*shared.values()} == {(range(GPUS), 30.0)}
 
 
@@ -163,7 +164,7 @@ def test_a_round_is_one_message_a_host_and_one_launch_over_its_gpus(client: Clie
 
 def test_gpus_that_no_launch_takes_together_work_each_by_itself(client: Client) -> None:
     def object_to(objection: str) -> None:
-        host_gpus.team.objection = objection
+        host_cupy.team.objection = objection
 
     x = to_gpus(client, LINE, 10)
     client.run(object_to, "the GPUs differ")
@@ -323,11 +324,11 @@ TOLD = f"""
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster
-from support import host_gpus
+from support.host_cupy import backend as host_cupy
 
 import dask_coop as dc
 
-host_gpus.install({GPUS})
+host_cupy.install({GPUS})
 with (
     LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
     Client(cluster) as client,
@@ -335,7 +336,7 @@ with (
     client.register_plugin(dc.CoopPlugin(all_gpus=True))
     x = dc.to_gpu(da.from_array(np.arange(300), chunks=10)).persist()
     assert dc.sum(x, engine="collective") == 300 * 299 // 2
-    print([(name, sorted(set(gpus))) for name, gpus in host_gpus.launches])
+    print([(name, sorted(set(gpus))) for name, gpus in host_cupy.launches])
 """
 
 
@@ -346,10 +347,10 @@ def test_a_worker_may_be_told_to_take_all_gpus() -> None:
 #: The command on a host of its own, with GPUs that are made up.
 HOST = f"""
 import sys
-from support import host_gpus
+from support.host_cupy import backend as host_cupy
 from dask_coop.cli import info, main
 
-host_gpus.install({GPUS})
+host_cupy.install({GPUS})
 info.cupy_gpus = lambda: ["fake"] * {GPUS}
 if __name__ == "__main__":
     sys.exit(main.main(["worker", *sys.argv[1:]]))
@@ -361,7 +362,7 @@ def test_the_command_starts_hosts(tmp_path: Path) -> None:
     script.write_text(HOST)
     options = ["--no-nanny", "--no-dashboard", "--local-directory", str(tmp_path)]
     with (
-        host_gpus.in_this_process(),
+        host_cupy.in_cupys_place(FakeGpus(0)),
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0") as scheduler,
         Client(scheduler, set_as_default=False) as client,
         (tmp_path / "log").open("w") as log,

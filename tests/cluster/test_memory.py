@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, futures_of
-from support.clusters import cluster, evict_all, values
+from support.clusters import cluster, evict_all, spread, values
 
 import dask_coop as dc
 from dask_coop.cluster.memory import Memory
@@ -37,16 +36,6 @@ def client() -> Iterator[Client]:
     }
     with cluster(1, 1, config, memory_limit="2GB") as client:
         yield client
-
-
-def scattered(client: Client, chunks: int, n: int = SIZE // 8) -> da.Array:
-    """Return 0, 1, 2, ... in chunks of `n` elements of eight bytes, which no task could make."""
-    name, workers = f"scattered-{uuid4()}", sorted(client.scheduler_info(n_workers=-1)["workers"])
-    graph = {}
-    for i in range(chunks):
-        part, to = np.arange(i * n, (i + 1) * n), workers[i % len(workers)]
-        graph[name, i] = client.scatter(part, workers=[to], hash=False)
-    return da.Array(graph, name, ((n,) * chunks,), "i8")
 
 
 def peak(dask_worker: Any) -> int:
@@ -74,8 +63,8 @@ def test_spilled_chunks_are_read_one_by_one(
     client: Client, fallbacks: Any, function: Any, beside: float
 ) -> None:
     # What is compiled and imported counts for neither.
-    function(scattered(client, 1), engine="collective")
-    x = scattered(client, CHUNKS)
+    function(spread(client, 1, SIZE // 8), engine="collective")
+    x = spread(client, CHUNKS, SIZE // 8)
     evict_all(client)
     (before,) = client.run(peak).values()
     (before,) = client.run(peak).values()
@@ -153,7 +142,7 @@ def test_what_runs_out_of_memory_is_a_graph(client: Client, fallbacks: Any) -> N
         return x
 
     greedy = dc.Monoid("greedy", np.add, 0, "i8", lift=lift, commutative=True)
-    x = scattered(client, 2)
+    x = spread(client, 2, SIZE // 8)
     total = dc.reduce(x, greedy, engine="collective")
     assert values(client, total) == x.size * (x.size - 1) // 2
     (said,) = fallbacks()
@@ -163,7 +152,7 @@ def test_what_runs_out_of_memory_is_a_graph(client: Client, fallbacks: Any) -> N
 def test_labels_have_room_on_a_worker_or_are_in_a_graph(
     client: Client, fallbacks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x = scattered(client, 2, 300_000)
+    x = spread(client, 2, 300_000)
     labels = np.arange(x.size) % 5
     expected = np.bincount(labels, np.arange(x.size)).astype("i8")
     for share, declines in ((0.7, False), (0.01, True)):

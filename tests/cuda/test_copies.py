@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_driver import FakeDriver
+from support.host_cupy.driver import FakeDriver
 
 from dask_coop.cuda.ring import Counter, FileRange, Ring, ThreadBuffers, check_file, runs
 

@@ -6,14 +6,21 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from dask._task_spec import DataNode, Task, TaskRef
-from support.fake_streams import OnGpu, Stream, get_current_stream, peers_without_gpus
+from support.host_cupy.gpus import Device
+from support.host_cupy.modules import CupyArray, Stream, get_current_stream, peers_without_gpus
 
 import dask_coop as dc
 from dask_coop.node import node as module
 
 ALL = "CUDA_SUCCESS"
+
+
+def on_gpu(ordinal: int) -> CupyArray:
+    with Device(ordinal):
+        return np.zeros(1).view(CupyArray)
 
 
 def pairs(n: int) -> set[tuple[int, int]]:
@@ -79,17 +86,17 @@ def _streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def leave_stream(_: Any) -> OnGpu:
+def leave_stream(_: Any) -> CupyArray:
     """Be a task that does not go back to the stream that it found."""
     assert get_current_stream() is Stream.null
     Stream().use()
-    return OnGpu(1)
+    return on_gpu(1)
 
 
 @pytest.mark.usefixtures("_streams")
 def test_no_task_works_on_the_stream_of_another() -> None:
     keys = [("x", i) for i in range(9)]
-    graph: dict[Any, Any] = {"gpu": DataNode("gpu", OnGpu(1))}
+    graph: dict[Any, Any] = {"gpu": DataNode("gpu", on_gpu(1))}
     graph |= {key: Task(key, leave_stream, TaskRef("gpu")) for key in keys}
     with dc.Node() as node:
         assert len(node.get(graph, keys)) == 9
@@ -107,5 +114,5 @@ def test_a_task_computes_in_the_order_of_its_stream_and_keeps_it() -> None:
         seen.extend([get_current_stream() is own, own in Stream.null.waited, own.waited])
 
     with dc.Node() as node:
-        node.get({"x": Task("x", computes, OnGpu(1))}, "x")
+        node.get({"x": Task("x", computes, on_gpu(1))}, "x")
     assert seen == [True, True, [Stream.null]]

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from support.fake_driver import FakeDriver
+from support.host_cupy.driver import FakeDriver
 
 from dask_coop.cuda.ring import Counter, Ring, ThreadBuffers
 from dask_coop.errors import Closed
@@ -95,7 +95,7 @@ sys.path[:0] = {sys.path!r}
 import signal
 import threading
 import numpy as np
-from support.fake_driver import FakeDriver
+from support.host_cupy.driver import FakeDriver
 from dask_coop.cuda import copies_numba as copies
 from dask_coop.cuda.ring import Counter, FileRange, Ring, runs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import pickle
 import re
 from pathlib import Path
@@ -17,9 +18,9 @@ from test_architecture import MODULES, PACKAGE, imports, module_name
 
 import dask_coop as dc
 from dask_coop.algebra import monoids
-from dask_coop.algebra.monoids import Field, MonoidRow
-from dask_coop.api.arguments import ReductionArguments, only_field, reduce_array
-from dask_coop.api.call.public import logger, public
+from dask_coop.algebra.monoids import VAR, Field, MonoidRow
+from dask_coop.algebra.statistics import SCANS, STATISTICS, ScanRow, StatisticRow, with_nan_forms
+from dask_coop.api.call.public import like, logger
 
 REPOSITORY = Path(__file__).parents[2]
 DESIGN = REPOSITORY / "docs" / "design.md"
@@ -130,30 +131,26 @@ def test_the_figures_are_those_of_the_tree() -> None:
     ) in " ".join(DESIGN.read_text().split())
 
 
-def test_a_reduction_is_a_row_a_public_function_and_a_line_in_a_table_of_tests(
+def add(monkeypatch: pytest.MonkeyPatch, name: str, row: StatisticRow) -> None:
+    """Add a row to the table of algebra/statistics.py."""
+    for form, made in with_nan_forms({name: row}).items():
+        monkeypatch.setitem(STATISTICS, form, made)
+
+
+def test_a_reduction_is_two_rows_a_public_name_and_a_line_in_a_table_of_tests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The walk "Add a reduction" of CONTRIBUTING.md, with what each of three files would get."""
-    # algebra/monoids.py
+    """The walk "Add a monoid" of CONTRIBUTING.md, with what each of three files would get."""
+    # algebra/monoids.py and algebra/statistics.py
     bits = Field("bits", "element", lambda dtype: dtype.type(0), np.bitwise_or)
     row = MonoidRow("bitwise_or", (bits,), "biu", "BitwiseOr")
     monkeypatch.setattr(monoids, "BITWISE_OR", row, raising=False)
+    add(monkeypatch, "bitwise_or", StatisticRow(row))
 
     # api/sums.py
-    @public("reduction")
-    def bitwise_or(
-        a: Any,
-        axis: Any = None,
-        keepdims: bool = False,
-        split_every: Any = None,
-        out: Any = None,
-        *,
-        where: Any = True,
-        engine: Any = "auto",
-    ) -> Any:
-        x = da.asanyarray(a)
-        given = ReductionArguments(axis, keepdims, split_every, out, where)
-        return reduce_array(row, "bitwise_or", only_field, x, given)
+    @like(dc.any)
+    def bitwise_or() -> None:
+        """Bitwise or of array elements over the given axes."""
 
     # tests
     array = np.random.default_rng(0).integers(-9, 2**20, (40, 30)).astype("i4")
@@ -177,5 +174,69 @@ def test_a_reduction_is_a_row_a_public_function_and_a_line_in_a_table_of_tests(
     assert "bitwise_or" in str(dc.explain(bitwise_or(x)))
     scanned = dc.scan(x, row, axis=0).compute(scheduler="synchronous")
     np.testing.assert_array_equal(scanned, np.bitwise_or.accumulate(array, 0))
+
+    # "Add a scan": a row and a public name of its own
+    monkeypatch.setitem(SCANS, "cumulative_bits", ScanRow(row))
+
+    @like(dc.cummax)
+    def cumulative_bits() -> None:
+        """Cumulative bitwise or of array elements along an axis."""
+
+    scanned = cumulative_bits(x, 0, reverse=True).compute(scheduler="synchronous")
+    np.testing.assert_array_equal(scanned[::-1], np.bitwise_or.accumulate(array[::-1], 0))
+    labels = np.arange(30) % 4
+    (of_groups, _) = dc.groupby_reduce(x, labels, func="bitwise_or")
+    expected = [np.bitwise_or.reduce(array[:, labels == group], 1) for group in range(4)]
+    np.testing.assert_array_equal(
+        of_groups.compute(scheduler="synchronous"), np.transpose(expected)
+    )
     with pytest.raises(TypeError, match="bitwise_or does not take dtype float64"):
         bitwise_or(da.ones(3))
+
+
+def test_a_statistic_is_a_row_and_a_public_name_and_so_is_its_nan_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The walk "Add a statistic" of CONTRIBUTING.md: of arrays, of groups, and without NaN."""
+
+    # algebra/statistics.py
+    def standard_error(state: Any, *, ddof: float = 0, **given: Any) -> Any:
+        return np.sqrt(STATISTICS["var"].finish(state, ddof=ddof, **given) / state[0])
+
+    add(monkeypatch, "sem", StatisticRow(VAR, standard_error, ("ddof",)))
+
+    # api/moments.py
+    @like(dc.var)
+    def sem() -> None:
+        """Standard error of the mean over the given axes."""
+
+    @like(sem)
+    def nansem() -> None:
+        """Standard error of the mean of what is not NaN."""
+
+    # tests
+    array = np.random.default_rng(0).random((40, 30))
+    array[3, 5] = np.nan
+    x, labels = da.from_array(array, chunks=(7, 4)), np.arange(30) % 4
+    forms: dict[str, tuple[Any, Any, Any]] = {
+        "sem": (sem, np.var, lambda a: np.full_like(a, 1.0)),
+        "nansem": (nansem, np.nanvar, lambda a: ~np.isnan(a)),
+    }
+    for name, (function, variance, counted) in forms.items():
+
+        def expected(a: Any, axis: Any, variance: Any = variance, counted: Any = counted) -> Any:
+            return np.sqrt(variance(a, axis, ddof=1) / counted(a).sum(axis))
+
+        for axis in (None, 0, (0, 1), -1):
+            lazy = function(x, axis, ddof=1)
+            assert lazy.name.startswith(name)
+            np.testing.assert_allclose(lazy.compute(scheduler="sync"), expected(array, axis), 1e-12)
+        kwargs = {"ddof": 1}
+        (lazy, _) = dc.groupby_reduce(x, labels, func=name, finalize_kwargs=kwargs)
+        of_groups = [expected(array[:, labels == group], 1) for group in range(4)]
+        np.testing.assert_allclose(
+            lazy.compute(scheduler="sync"), np.transpose(of_groups), 1e-12, 1e-15
+        )
+        assert inspect.signature(function) == inspect.signature(dc.var)
+        assert (function.__name__, function.__module__) == (name, __name__)
+        assert "ddof : float\n" in function.__doc__

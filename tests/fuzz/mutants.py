@@ -41,7 +41,7 @@ import dask
 import numpy as np
 
 from dask_coop.cli.describe import sources
-from dask_coop.cli.describe.readers import told
+from dask_coop.cli.describe.readers import as_user_errors
 from dask_coop.errors import UserError
 
 #: For how long one mutant may take: HDF5 is asked twice, and waited for a minute each.
@@ -349,7 +349,7 @@ def read(path: Path, claimed: list[int]) -> None:
                         stored = getattr(getattr(task, "value", task), "chunks", None) or ()
                         claimed[0] += math.prod(stored) * x.dtype.itemsize
                 for block in blocks:
-                    with told(source):
+                    with as_user_errors(source):
                         block.compute(scheduler="synchronous")
         except UserError:
             pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import reduce
 from itertools import accumulate
 from typing import Any
@@ -13,7 +12,7 @@ import dask_coop as dc
 from fuzz import draw, scans
 from fuzz.case import Array, Case, Named
 from fuzz.exact import Expected
-from fuzz.reductions import kept_chunks
+from fuzz.reductions import kept_chunks, lines_of
 
 # States of unsigned integers wrap, so that any grouping gives the same bits.
 AFFINE = dc.Monoid(
@@ -191,18 +190,10 @@ def expect_own(case: Case) -> list[Expected]:
         found = np.frompyfunc(lambda s: identity if s is None else s, 1, 1)(found)
         chunks = scans.result_chunks(case)
         return [Expected(value, chunks=chunks) for value in _finish(monoid, found)]
-    axis, ndim = case.option("axis"), case.x.ndim
-    axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    axes = tuple(a % ndim for a in axes)
-    kept = [d for d in range(ndim) if d not in axes]
-    shape = tuple(case.x.shape[d] for d in kept)
-    count = math.prod(case.x.shape[d] for d in axes)
-    lines = states.transpose([*kept, *axes]).reshape(*shape, count)
-    found = np.empty(shape, object)
-    for index in np.ndindex(shape):
+    lines, _ = lines_of(case, states)
+    found = np.empty(lines.shape[:-1], object)
+    for index in np.ndindex(found.shape):
         found[index] = reduce(monoid.combine, lines[index], identity)
-    if case.option("keepdims"):
-        found = found.reshape([1 if d in axes else n for d, n in enumerate(case.x.shape)])
     return [Expected(value, chunks=kept_chunks(case)) for value in _finish(monoid, found)]
 
 

@@ -182,9 +182,12 @@ def kept_chunks(case: Case) -> Chunks:
     return tuple(chunks[d] for d in range(ndim) if d not in reduced)
 
 
-def lines_of(case: Case) -> tuple[Array, Array]:
-    """Return the lines that are reduced, behind the axes that are left, and what counts of them."""
-    x, axis = case.x, case.option("axis")
+def lines_of(case: Case, states: Array | None = None) -> tuple[Array, Array]:
+    """Return the lines that are reduced, behind the axes that are left, and what counts of them.
+
+    With `states`, which stand for the elements, these are lines of them.
+    """
+    x, axis = case.x if states is None else states, case.option("axis")
     axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = [a % x.ndim for a in axes]
     kept = [d for d in range(x.ndim) if d not in axes]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import dask
@@ -16,6 +13,7 @@ import xarray as xr
 from conftest import to_chunks
 from fuzz.case import undeclared
 from graph.test_graphs import collections, numbers
+from support.processes import printed
 
 import dask_coop as dc
 from dask_coop.chunks.dtypes import as_declared, casts
@@ -219,8 +217,4 @@ raise SystemExit("written outside of the table")
 
 
 def test_compiled_loops_check_their_tables_in_debug_mode() -> None:
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", CHECKED], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    printed("-c", CHECKED, NUMBA_BOUNDSCHECK=1)

@@ -6,13 +6,9 @@ import inspect
 import itertools
 import json
 import math
-import os
 import pickle
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import boost_histogram as bh
@@ -24,7 +20,10 @@ from conftest import to_chunks
 from dask.array.utils import assert_eq, same_keys
 from dask.base import key_split
 from dask.task_spec import Alias, Task
-from distributed import Client, LocalCluster
+from distributed import Client
+from support.calls import refuse
+from support.clusters import cluster
+from support.processes import printed
 from support.strategies import REAL
 from support.windows import moved
 
@@ -37,6 +36,7 @@ GROUP = 32
 LABELS = np.array([2, 0, 1, 1, 0, 2, 0])
 # Where these are not side by side, Dask moves them there by tasks that pick items.
 RUNS = np.sort(LABELS)
+HYPOT = dc.Monoid("hypot", np.hypot, 0, "f8", cuda="hypot(a, b)")
 AXIS = bh.axis.Regular(5, 0, 9)
 
 
@@ -74,14 +74,18 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "nanmax": dc.nanmax(x, axis=1),
         "nanargmin": dc.nanargmin(x, axis=0),
         "nanstd": dc.nanstd(x),
-        "reduce": dc.reduce(x, dc.Monoid("hypot", np.hypot, 0, "f8", cuda="hypot(a, b)"), axis=1),
+        "reduce": dc.reduce(x, HYPOT, axis=1),
         "topk": dc.topk(x, 2),
         "argtopk": dc.argtopk(x, -3, axis=0, split_every=2),
         "sort": dc.sort(x, axis=0),
         "argsort": dc.argsort(x, axis=1, stable=True),
         "transpose": dc.transpose(x, contiguous=True),
+        "view": dc.transpose(x),
+        "copy": dc.transpose(x, (0, 1), contiguous=True),
         "matmul": dc.matmul(x.astype(int), dc.transpose(x).astype(int)),
         "shortest paths": dc.matmul(x, dc.transpose(x), semiring="min_plus"),
+        "paths by twos": dc.matmul(x, dc.transpose(x), semiring="min_plus", split_every=2),
+        "the other product": dc.matmul(dc.transpose(x).astype(int), x.astype(int)),
         "moment": dc.moment(x, 3),
         "norm": dc.norm(x, 3, axis=0),
         "masked sum": dc.sum(x, where=x > 1),
@@ -117,6 +121,7 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "move_sum": dc.move_sum(x, 3, axis=0),
         "move_mean": dc.move_mean(x, 5, min_count=2, center=True),
         "move_std": dc.move_std(x, 3, axis=1),
+        "move_std of few": dc.move_std(x, 3, axis=1, min_count=2, center=True),
         "move_var": dc.move_var(x, 4, ddof=1, axis=0),
         "move_min": dc.move_min(x, 6, axis=0, min_count=1),
         "move_max": dc.move_max(x, 2, axis=1),
@@ -145,6 +150,11 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         **({"weights of an axis": _values(dc.to_hist(x, AXIS, x))} if is_numpy(x) else {}),
         "finer counts of all": dc.histogram(x, 6)[0],
         "median": dc.median(x),
+        "median made anew": dc.median(x, recompute=True),
+        "quantiles of lines": dc.quantile(x, 0.4, axis=0),
+        "a quantile": dc.quantile(x, 0.4),
+        "another quantile": dc.quantile(x, 0.41),
+        "nanmedian of lines": dc.nanmedian(x, axis=0),
         "quantiles made anew": dc.quantile(x, [0.1, 0.7], split_every=2, recompute=True),
         "percentile": dc.percentile(x, 30, method="nearest"),
         "median of what is there": dc.nanmedian(x),
@@ -171,9 +181,16 @@ def collections(x: da.Array) -> dict[str, da.Array]:
         "groups": dc.groupby_reduce(x, LABELS, func="sum")[0],
         "groups of groups": dc.groupby_reduce(x, LABELS, LABELS > 1, func=["std", "max"])[0][1],
         "groups of lazy labels": dc.groupby_reduce(
-            x, dc.sum(x, axis=0).astype("i8") % 3, func="mean", expected_groups=[0, 1, 2]
+            x, _labels(x), func="mean", expected_groups=[0, 1, 2]
         )[0],
         "medians of groups": dc.groupby_reduce(x, RUNS, func="median")[0],
+        "other groups": dc.groupby_reduce(x, LABELS % 2, func="sum")[0],
+        "groups by a monoid": dc.groupby_reduce(x, RUNS, func=HYPOT)[0],
+        "firsts of groups": dc.groupby_reduce(
+            x, RUNS, func=["first", "nanquantile"], finalize_kwargs={"q": 0.5}
+        )[0][0],
+        "found groups": _found_groups(x)[0][0],
+        "labels of found groups": _found_groups(x)[1],
         "scans of groups": dc.groupby_scan(x, RUNS, func="cumsum"),
         **{f"describe {n}": a for n, a in dc.describe(x)._asdict().items()},
         **{f"describe lines {n}": a for n, a in dc.describe(x, axis=0)._asdict().items()},
@@ -182,7 +199,6 @@ def collections(x: da.Array) -> dict[str, da.Array]:
 
 def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
     """Return lazy results of every public function that takes an array of no axes."""
-    hypot = dc.Monoid("hypot", np.hypot, 0, "f8", cuda="hypot(a, b)")
     total, durations = dc.sum(x), x.astype("i8").astype("m8[s]")
     return {
         **{
@@ -202,7 +218,7 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
         "reproducible norm": dc.norm(x, reproducible=True),
         "masked sum": dc.sum(x, where=x > 1, initial=5),
         "moment": dc.moment(x, 3),
-        "reduce": dc.reduce(x, hypot),
+        "reduce": dc.reduce(x, HYPOT),
         "topk": dc.topk(x.reshape(1), 1),
         "argtopk": dc.argtopk(x.reshape(1), 1),
         "sort": dc.sort(x, None),
@@ -257,6 +273,14 @@ def collections_of_no_axes(x: da.Array) -> dict[str, Any]:
 def _values(filled: Any) -> da.Array:
     """Return the lazy values of a lazy histogram of five bins."""
     return da.from_delayed(filled.values(pure=True), (5,), "f8")
+
+
+def _labels(x: da.Array) -> da.Array:
+    return dc.sum(x, axis=0).astype("i8") % 3
+
+
+def _found_groups(x: da.Array) -> Any:
+    return dc.groupby_reduce(x, _labels(x), func=["mean", "argmin"])
 
 
 def _with_gaps(x: da.Array) -> da.Array:
@@ -393,10 +417,6 @@ def expectations(array: Any) -> dict[str, Any]:
     }
 
 
-def refuse(*args: Any, **kwargs: Any) -> Any:
-    raise AssertionError("computed while building")
-
-
 def test_building_computes_nothing_and_touches_no_chunk(
     xp: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -479,20 +499,13 @@ def keys_elsewhere(seed: int) -> Any:
 
     The process has other hashes, and finds other bytes in the memory that it is given.
     """
-    here = Path(__file__).parent
     code = (
         "import json\n"
         "from test_graphs import lazy_numbers\n"
         "lazy = lazy_numbers()\n"
         "print(json.dumps({n: [a.name, len(dict(a.dask))] for n, a in lazy.items()}))"
     )
-    path = os.pathsep.join([str(here), str(here.parent), str(Path(dc.__file__).parents[1])])
-    seeds = {"PYTHONHASHSEED": str(seed), "MALLOC_PERTURB_": str(seed)}
-    environment = {**os.environ, **seeds, "PYTHONPATH": path}
-    run = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    return json.loads(run.stdout)
+    return json.loads(printed("-c", code, PYTHONHASHSEED=seed, MALLOC_PERTURB_=seed))
 
 
 def test_another_process_has_the_same_keys() -> None:
@@ -747,12 +760,7 @@ def test_chunks_of_results(xp: Any) -> None:
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """Return a client of two worker processes."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with cluster(2) as client:
         yield client
 
 

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask._task_spec import Alias, DataNode, Dict, List, Task, TaskRef
-from support.fake_gpus import FakeArray, FakeGpus
+from support.host_cupy.gpus import FakeGpus, on_gpu
 
 import dask_coop as dc
 from dask_coop.graph.inputs import bring, hands_on, held, leaves, replace, taken
@@ -79,7 +79,7 @@ def test_a_scan_takes_one_of_the_base_sums_of_its_group() -> None:
 
 
 def test_what_a_task_takes_is_counted_and_brought_to_one_gpu() -> None:
-    gpus, x, y = FakeGpus(3), FakeArray(np.ones(4), 1), FakeArray(np.ones(8), 2)
+    gpus, x, y = FakeGpus(3), on_gpu(np.ones(4), 1), on_gpu(np.ones(8), 2)
     task, data = Task("t", max, TaskRef("a"), [x]), {"a": {"inner": (y, "host")}}
     assert held(gpus, task, data) == {1: 32, 2: 64}
     task, data = bring(gpus, 2, task, data)

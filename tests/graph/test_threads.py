@@ -12,7 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from support.clusters import cluster
 from test_graphs import collections, numbers
 
 import dask_coop as dc
@@ -205,7 +205,7 @@ def test_threads_at_work_are_no_more_than_there_are() -> None:
         seen.append(graph_threads._busy)
 
     def several() -> None:
-        graph_threads._each(work, range(50), 4)
+        graph_threads._run_each(work, range(50), 4)
 
     callers = [threading.Thread(target=several) for _ in range(4)]
     for caller in callers:
@@ -225,7 +225,7 @@ def test_errors_of_tiles_reach_the_caller() -> None:
 
     for threads in (1, 4):
         with pytest.raises(ValueError, match="part 30"):
-            graph_threads._each(fail, range(50), threads)
+            graph_threads._run_each(fail, range(50), threads)
     # With a helper at work that fails.
     started = threading.Event()
     caller = threading.get_ident()
@@ -237,7 +237,7 @@ def test_errors_of_tiles_reach_the_caller() -> None:
         started.wait(10)
 
     with pytest.raises(ValueError, match="another thread"):
-        graph_threads._each(fail_elsewhere, range(50), 2)
+        graph_threads._run_each(fail_elsewhere, range(50), 2)
     x = da.from_array(np.full(1000, np.nan), chunks=-1)
     with pytest.raises(ValueError, match="not finite"):
         dc.histogram(x, 5)[0].compute(scheduler="sync")
@@ -289,12 +289,7 @@ def dc_operation(x: Any) -> Any:
 
 
 def test_a_worker_has_the_threads_that_it_was_given() -> None:
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with cluster(1, threads=2) as client:
         most, met = client.submit(work_in_a_worker, np.arange(1000.0)).result()
         assert most == met == 2
         x = da.arange(3.0 * 2**20, chunks=-1)

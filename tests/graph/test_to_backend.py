@@ -16,9 +16,9 @@ from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 from dask.tokenize import tokenize
 from dask.utils import Dispatch
 from distributed import Client, LocalCluster
-from support import list_cupy
-from support.fake_gpus import FakeGpus
-from support.list_backend import ListArray, to_numpy
+from support.host_cupy import lists
+from support.host_cupy.gpus import FakeGpus
+from support.host_cupy.lists import ListArray, plain
 
 import dask_coop as dc
 from dask_coop.chunks import backend
@@ -41,7 +41,7 @@ def _cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(dispatch, "_lazy", dict(dispatch._lazy))
     enter()
     before = Dispatch.__call__
-    with list_cupy.in_cupys_place():
+    with lists.in_cupys_place():
         yield
     assert Dispatch.__call__ is before
     assert not transfer._wanted
@@ -66,10 +66,10 @@ def test_it_is_ours_while_somebody_wants_it() -> None:
     first = transfer.take_over((8 << 20, "auto"))
     second = transfer.take_over((9 << 20, True))
     there = to_cupy_dispatch(X)
-    np.testing.assert_array_equal(to_numpy(there), X)
+    np.testing.assert_array_equal(plain(there), X)
     assert not first()
     np.testing.assert_array_equal(to_numpy_dispatch(there), X)
-    assert list_cupy.copies == [("GPU", 9 << 20, True), ("host", 9 << 20)]
+    assert lists.copies == [("GPU", 9 << 20, True), ("host", 9 << 20)]
     assert second()
     assert to_numpy_dispatch(there) == ("Dask's", {})
     assert not is_ours()
@@ -130,7 +130,7 @@ def test_a_table_that_comes_from_another_process_is_not_asked() -> None:
 )
 def test_what_ours_do_not_take_is_dasks(x: Any, options: dict[str, Any]) -> None:
     assert to_cupy_dispatch(x, **options) == ("Dask's", options)
-    assert list_cupy.copies == []
+    assert lists.copies == []
 
 
 @pytest.mark.usefixtures("_taken")
@@ -139,7 +139,7 @@ def test_options_and_arrays_of_the_host_on_the_way_back() -> None:
     assert to_numpy_dispatch(X) is X
     with pytest.raises(TypeError, match="No dispatch for"):
         to_cupy_dispatch("text")
-    assert list_cupy.copies == [("GPU", None, "auto")]
+    assert lists.copies == [("GPU", None, "auto")]
 
 
 def test_other_dispatches_are_left_alone() -> None:
@@ -172,7 +172,7 @@ def test_it_is_ours_until_the_last_node_is_closed() -> None:
     with dask.config.set({"coop.transfer.buffers": "16 MiB", "coop.transfer.direct": False}):
         first, second = dc.Node(), dc.Node()
     assert is_ours()
-    assert list_cupy.copies == [("GPU", 16 << 20, False)]
+    assert lists.copies == [("GPU", 16 << 20, False)]
     first.close()
     first.close()
     assert is_ours()
@@ -188,7 +188,7 @@ def test_tasks_of_a_node_go_our_way() -> None:
         there = x.map_blocks(to_cupy_dispatch, dtype=x.dtype, meta=x._meta)
         back = there.map_blocks(to_numpy_dispatch, dtype=x.dtype, meta=x._meta)
         np.testing.assert_array_equal(back.compute(), X)
-    assert sorted(where for where, *_ in list_cupy.copies) == ["GPU", "GPU", "host", "host"]
+    assert sorted(where for where, *_ in lists.copies) == ["GPU", "GPU", "host", "host"]
 
 
 @pytest.mark.usefixtures("_gpus")

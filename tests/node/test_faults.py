@@ -14,9 +14,9 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from support import list_cupy
-from support.fake_gpus import FakeGpus
-from support.list_backend import ListArray
+from support.host_cupy import lists
+from support.host_cupy.gpus import FakeGpus
+from support.host_cupy.lists import ListArray
 
 import dask_coop as dc
 from dask_coop.graph.transfer import LEAST_BYTES
@@ -37,11 +37,11 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setattr(module, "_peers", lambda: FakeGpus(2))
         monkeypatch.setattr(run, "_multichunk", lambda: SimpleNamespace(Team=lambda *_: team))
 
-        def lists() -> Any:
+        def alive() -> Any:
             return sum(type(thing) is ListArray for thing in gc.get_objects())
 
-        with list_cupy.in_cupys_place():
-            yield SimpleNamespace(size=100, used=lists, fake=True)
+        with lists.in_cupys_place():
+            yield SimpleNamespace(size=100, used=alive, fake=True)
         return
     from dask_coop.cuda import transfer
 
@@ -166,7 +166,7 @@ def test_a_gpu_that_is_full(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             return ListArray(x.tolist(), x.shape, x.dtype)
 
         with monkeypatch.context() as patch:
-            patch.setattr(list_cupy, "from_numpy", full)
+            patch.setattr(lists, "from_numpy", full)
             with dc.Node(), pytest.raises(MemoryError, match="Out of memory") as caught:
                 x.persist()
     else:

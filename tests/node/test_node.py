@@ -25,7 +25,7 @@ from dask._task_spec import Alias, DataNode, List, Task, TaskRef
 from dask.callbacks import Callback
 from dask.diagnostics import ProgressBar
 from dask.highlevelgraph import HighLevelGraph
-from support.fake_gpus import FakeArray, FakeGpus
+from support.host_cupy.gpus import FakeGpus, OnGpu, on_gpu
 
 import dask_coop as dc
 from dask_coop import chunks
@@ -62,7 +62,7 @@ def node(gpus: FakeGpus) -> Iterator[dc.Node]:
 
 
 def array_on(device: int, n: int = 1) -> DataNode:
-    return DataNode("", FakeArray(np.ones(n), device))
+    return DataNode("", on_gpu(np.ones(n), device))
 
 
 def refs(*keys: Any) -> list[TaskRef]:
@@ -109,7 +109,7 @@ def test_of_gpus_with_as_many_bytes_the_dealt_one_is_taken(gpus: FakeGpus, node:
 
 def test_arrays_inside_of_tasks_are_seen(gpus: FakeGpus, node: dc.Node) -> None:
     """Dask puts chunks that were persisted into the tasks that use them."""
-    literal, mine = FakeArray([1.0], 1), FakeArray([2.0, 3.0], 3)
+    literal, mine = on_gpu([1.0], 1), on_gpu([2.0, 3.0], 3)
     add = Task("add", gpus.add, TaskRef("x"), literal)
     fused = Task.fuse(DataNode("x", mine), add, key="add")
     assert node.get({"add": fused}, "add").device == 3
@@ -131,7 +131,7 @@ def test_what_is_only_handed_on_stays_where_it_is(gpus: FakeGpus, node: dc.Node)
 
 
 def test_an_array_in_a_list_is_moved_to_who_uses_it(gpus: FakeGpus, node: dc.Node) -> None:
-    def total(arrays: list[FakeArray]) -> FakeArray:
+    def total(arrays: list[OnGpu]) -> OnGpu:
         return gpus.add(*arrays)
 
     graph = {("a", i): Task(("a", i), gpus.make, i) for i in range(4)}
@@ -151,7 +151,7 @@ def test_few_chunks_are_in_memory_at_a_time(gpus: FakeGpus) -> None:
     """Consumers go before further producers, and no thread runs away from the scheduler."""
     live, most, lock = 0, 0, threading.Lock()
 
-    def produce(i: int) -> FakeArray:
+    def produce(i: int) -> OnGpu:
         nonlocal live, most
         with lock:
             live += 1
@@ -176,7 +176,7 @@ def test_few_chunks_are_in_memory_at_a_time(gpus: FakeGpus) -> None:
 
 
 def test_an_exception_says_where_and_keeps_its_traceback(gpus: FakeGpus, node: dc.Node) -> None:
-    def fails(x: FakeArray) -> None:
+    def fails(x: OnGpu) -> None:
         raise ZeroDivisionError("no")
 
     graph = {"a": array_on(2), "bad": Task("bad", fails, TaskRef("a"))}
@@ -420,18 +420,18 @@ def test_the_callers_streams_are_waited_for_and_wait(gpus: FakeGpus, node: dc.No
 def test_nothing_is_kept(gpus: FakeGpus, node: dc.Node, fails: bool) -> None:
     made = []
 
-    def make(i: int) -> FakeArray:
+    def make(i: int) -> OnGpu:
         x = gpus.make(np.arange(i))
         made.append(weakref.ref(x))
         return x
 
-    def last(*_: Any) -> FakeArray:
+    def last(*_: Any) -> OnGpu:
         if fails:
             raise ZeroDivisionError
         return make(3)
 
     def compute() -> None:
-        held = FakeArray([1], 1)
+        held = on_gpu([1], 1)
         made.append(weakref.ref(held))
         graph: dict[Any, Any] = {("x", i): Task(("x", i), make, i) for i in range(8)}
         graph["held"] = DataNode("held", held)
@@ -458,7 +458,7 @@ class Adds(OnAllGpus):
     def __init__(self, node: dc.Node, gpus: FakeGpus) -> None:
         self.node, self.gpus = node, gpus
 
-    def __call__(self, *arrays: FakeArray) -> Any:
+    def __call__(self, *arrays: OnGpu) -> Any:
         assert [x.device for x in arrays] == [0, 1, 2, 3]
         if self.node is None:
             raise ZeroDivisionError

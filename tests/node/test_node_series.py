@@ -11,9 +11,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from support import device_cupy
 from support.explained import launches
-from support.fake_gpus import FakeGpus
+from support.host_cupy import backend as host_cupy
+from support.host_cupy.gpus import FakeGpus
 
 import dask_coop as dc
 from dask_coop.chunks.backend import BACKENDS
@@ -146,7 +146,7 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     team = SimpleNamespace(Team=lambda *_: SimpleNamespace(objection=""), scan=scan_all)
     monkeypatch.setattr(run, "_multichunk", lambda: team)
     monkeypatch.setattr(run, "objection_to_chunks", lambda *_: Objection("GPUs are fakes"))
-    with device_cupy.in_cupys_place(fake, request.param):
+    with host_cupy.in_cupys_place(fake, request.param):
         yield SimpleNamespace(
             device_of=fake.device_of,
             moved=lambda: fake.moved,

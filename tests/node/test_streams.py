@@ -19,7 +19,7 @@ import pytest
 from dask._task_spec import DataNode, Task, TaskRef, convert_legacy_graph
 from dask.array.dispatch import to_cupy_dispatch, to_numpy_dispatch
 from dask.local import get_sync
-from support.fake_gpus import DeviceArray, FakeGpus
+from support.host_cupy.gpus import FakeGpus, OnGpu
 
 import dask_coop as dc
 from dask_coop import chunks
@@ -50,7 +50,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
     # These stand in for CuPy's functions, not for ours.
     monkeypatch.setattr(module, "take_over", lambda _: lambda: True)
     monkeypatch.setitem(to_cupy_dispatch._lookup, np.ndarray, fake.put)
-    monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, lambda x, **_: np.array(x))
+    monkeypatch.setitem(to_numpy_dispatch._lookup, OnGpu, lambda x, **_: np.array(x))
     numpy = chunks.backend_of(HOST)
 
     def scan(op: Any, x: Any, *given: Any) -> Any:
@@ -163,7 +163,7 @@ def test_what_is_stored_in_memory_has_no_array_in_between(
     put: list[Any] = []
 
     def put_into(out: Any, x: Any, nbytes: Any) -> None:
-        put.append((out.base is not None, isinstance(x, DeviceArray), nbytes))
+        put.append((out.base is not None, isinstance(x, OnGpu), nbytes))
         out[...] = x
 
     monkeypatch.setattr(transfer.chunks, "put_into", put_into)
@@ -194,7 +194,7 @@ def test_a_slow_way_out_holds_up_the_way_in(
         time.sleep(0.01)
         return np.array(x)
 
-    monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, slow)
+    monkeypatch.setitem(to_numpy_dispatch._lookup, OnGpu, slow)
     one = node(1, 10)
     y = to_host(dc.cumsum(to_gpu())).compute(scheduler=one.get)
     np.testing.assert_allclose(y, HOST.cumsum())
@@ -207,7 +207,7 @@ def test_chunks_that_are_the_same_data_come_in_their_turn(
     gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scan of an array behind itself does not read what is far away for being at hand."""
-    monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, slow_copy)
+    monkeypatch.setitem(to_numpy_dispatch._lookup, OnGpu, slow_copy)
     x = da.concatenate([da.from_array(HOST, chunks=CHUNK)] * 3)
     lazy = x.map_blocks(to_cupy_dispatch, dtype="f8", meta=np.empty(0))
     one = node(1, 10)
@@ -221,7 +221,7 @@ def test_what_kernels_take_when_they_are_loaded_counts(
     gpus: FakeGpus, node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpus, "outside", lambda _: 80 * NBYTES if gpus.puts else 0)
-    monkeypatch.setitem(to_numpy_dispatch._lookup, DeviceArray, slow_copy)
+    monkeypatch.setitem(to_numpy_dispatch._lookup, OnGpu, slow_copy)
     to_host(dc.cumsum(to_gpu())).compute(scheduler=node(1, 90).get)
     assert gpus.most[0] <= 10 * NBYTES
 

@@ -18,7 +18,7 @@ from dask._task_spec import Alias, Task, TaskRef
 from dask.array.dispatch import to_cupy_dispatch
 from dask.local import get_sync
 from support.at_once import at_once
-from support.fake_gpus import DeviceArray, FakeGpus
+from support.host_cupy.gpus import FakeGpus, OnGpu
 from support.processes import printed
 
 import dask_coop as dc
@@ -56,7 +56,7 @@ def make(n: int, delay: float, fails: bool) -> Any:
 
 
 def add(n: int, delay: float, *xs: Any) -> Any:
-    assert len({x.device for x in xs if isinstance(x, DeviceArray)}) <= 1
+    assert len({x.device for x in xs if isinstance(x, OnGpu)}) <= 1
     time.sleep(delay)
     return np.full(n, sum(float(x.sum()) for x in xs) % 1000)
 
@@ -306,7 +306,7 @@ ENDS = """
 import sys, threading
 sys.path[:0] = {path!r}
 from dask._task_spec import Task
-from support.fake_gpus import FakeGpus
+from support.host_cupy.gpus import FakeGpus
 import dask_coop as dc
 from dask_coop.node import node as module
 module._peers, module.take_over = lambda: FakeGpus(2), lambda _: lambda: True

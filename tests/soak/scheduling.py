@@ -9,13 +9,20 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from unittest import mock
-from uuid import uuid4
 
 import dask
 import dask.array as da
 import numpy as np
-from distributed import Client, LocalCluster
-from support.clusters import HALVES, addresses, affine_of_line, eventually, values
+from distributed import Client
+from support.clusters import (
+    HALVES,
+    addresses,
+    affine_of_line,
+    eventually,
+    in_this_process,
+    scatter,
+    values,
+)
 
 import dask_coop as dc
 from soak.phase import Found, Phase
@@ -23,35 +30,18 @@ from soak.watch import Watched, wait
 
 
 @contextmanager
-def in_this_process(workers: int, **options: Any) -> Iterator[Client]:
+def connected(workers: int, **options: Any) -> Iterator[Client]:
     """Yield a client of workers that are threads of this process, with connections all the same."""
-    with (
-        # What looks for a scheduler that has closed gives up soon.
-        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=False,
-            protocol="tcp://",
-            host="127.0.0.1",
-            dashboard_address=":0",
-            silence_logs=60,
-            **options,
-        ) as started,
-        Client(started, set_as_default=False) as client,
-    ):
+    given = {"protocol": "tcp://", "host": "127.0.0.1", "silence_logs": 60, **options}
+    # What looks for a scheduler that has closed gives up soon.
+    soon = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+    with soon, in_this_process(workers, **given) as client:
         yield client
 
 
 def spread(client: Client, host: Any) -> da.Array:
     """Return an array in chunks of six, scattered over all workers in turn."""
-    workers, name = addresses(client), f"spread-{uuid4()}"
-    parts = host.reshape(-1, 6)
-    graph = {
-        (name, i): client.scatter(part, workers=[workers[i % len(workers)]], hash=False)
-        for i, part in enumerate(parts)
-    }
-    return da.Array(graph, name, ((6,) * len(parts),), host.dtype)
+    return scatter(client, host.reshape(-1, 6))
 
 
 def slowly(seconds: float) -> dc.Monoid:
@@ -98,7 +88,7 @@ def few_connections(thread: Watched, found: Found, size: int) -> None:
                 )
 
     limit = mock.patch("distributed.scheduler.get_fileno_limit", return_value=2 * CONNECTIONS)
-    with thread.doing("to call"), limit, in_this_process(POOLED) as client:
+    with thread.doing("to call"), limit, connected(POOLED) as client:
         pool = client.cluster.scheduler.rpc
         found.require(pool.limit == CONNECTIONS, f"the scheduler has {pool.limit} connections")
         callers = [
@@ -129,7 +119,7 @@ def short_patience(thread: Watched, found: Found, size: int) -> None:
     for function, expected in [(dc.reduce, host.sum()), (dc.scan, host.cumsum())][:size]:
         with (
             thread.doing(f"{function.__name__}, then idle"),
-            in_this_process(2, scheduler_kwargs={"idle_timeout": f"{IDLE}s"}) as client,
+            connected(2, scheduler_kwargs={"idle_timeout": f"{IDLE}s"}) as client,
         ):
             scheduler, x = client.cluster.scheduler, spread(client, host)
             call = partial(function, x, slowly(LONG / 3), engine="collective")
@@ -163,7 +153,7 @@ FEW, MANY, INTERVAL = 1, 3, 0.1
 def adapting(thread: Watched, found: Found, size: int) -> None:
     """Call while a cluster would close workers, then have it close them."""
     host = np.arange(72)
-    with thread.doing("to start"), in_this_process(MANY) as client:
+    with thread.doing("to start"), connected(MANY) as client:
         for i in range(size):
             function, expected = [(dc.reduce, host.sum()), (dc.scan, host.cumsum())][i % 2]
             with thread.doing(f"{function.__name__}, then to adapt"):

@@ -50,9 +50,7 @@ def in_this_process(workers: int, **options: Any) -> Iterator[Client]:
             n_workers=workers,
             threads_per_worker=1,
             processes=False,
-            dashboard_address=":0",
-            silence_logs=50,
-            **options,
+            **{"dashboard_address": ":0", "silence_logs": 50, **options},
         ) as started,
         Client(started, set_as_default=False) as client,
     ):
@@ -60,14 +58,18 @@ def in_this_process(workers: int, **options: Any) -> Iterator[Client]:
 
 
 def spread(client: Client, chunks: int, size: int = 6) -> da.Array:
-    """Return 0, 1, 2, ... scattered over all workers in turn."""
-    workers, name = sorted(client.scheduler_info(n_workers=-1)["workers"]), f"spread-{uuid4()}"
-    parts = np.arange(chunks * size).reshape(chunks, size)
+    """Return 0, 1, 2, ... scattered over all workers in turn, which no task could make again."""
+    return scatter(client, np.arange(chunks * size).reshape(chunks, size))
+
+
+def scatter(client: Client, parts: Any) -> da.Array:
+    """Return rows as the chunks of a line, scattered over all workers in turn."""
+    workers, name = addresses(client), f"spread-{uuid4()}"
     graph = {
         (name, i): client.scatter(part, workers=[workers[i % len(workers)]], hash=False)
         for i, part in enumerate(parts)
     }
-    return da.Array(graph, name, ((size,) * chunks,), "i8")
+    return da.Array(graph, name, (tuple(map(len, parts)),), parts.dtype)
 
 
 def persist(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -18,6 +19,9 @@ FLOATS = ["f2", "f4", "f8"]
 COMPLEX = ["c8", "c16"]
 REAL = BOOL + INTS + FLOATS
 NUMBERS = REAL + COMPLEX
+
+#: For a test of many cases: each draws a third of the examples that a test has otherwise.
+FEWER = settings(max_examples=settings().max_examples // 3)
 
 #: Sums of thousands of such float64 stay finite whatever their order, and so do their squares.
 LARGE = 1e150

@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.array.utils import same_keys
+from support.calls import refuse
 from support.clusters import cluster, wait_for
 from support.labelled import check, chunked, field, xr
 
@@ -57,17 +58,17 @@ def test_xarrays_option_says_whether_attributes_are_kept(option: Any) -> None:
     assert x.coop.cumsum("y", keep_attrs=False).attrs == {}
 
 
-@pytest.mark.parametrize("dim", ["time", "y"])
-@pytest.mark.parametrize("name", ["argmin", "argmax"])
-def test_indices_of_extrema_are_xarrays(name: str, dim: str) -> None:
-    x = field().fillna(0)
+@pytest.mark.parametrize(
+    ("name", "dim"),
+    [
+        *((name, dim) for name in ("argmin", "argmax") for dim in ("time", "y")),
+        *((name, "time") for name in ("any", "all")),
+        *(("median", dim) for dim in (None, "time", ("y", "x"))),
+    ],
+)
+def test_indices_truths_and_medians_are_xarrays(name: str, dim: Any) -> None:
+    x = {"median": field(), "any": field() > 0, "all": field() > 0}.get(name, field().fillna(0))
     check(getattr(chunked(x).coop, name)(dim), getattr(x, name)(dim))
-
-
-@pytest.mark.parametrize("name", ["any", "all"])
-def test_truths_are_xarrays(name: str) -> None:
-    x = field() > 0
-    check(getattr(chunked(x).coop, name)("time"), getattr(x, name)("time"))
 
 
 def test_what_xarray_has_no_word_for_is_numpys() -> None:
@@ -106,11 +107,6 @@ def test_quantiles_by_other_methods_and_of_what_is_lazy() -> None:
     assert "quantile" not in found.coords
     with pytest.raises(ValueError, match="one dimension at most, got 2"):
         chunked(x).coop.quantile([[0.1, 0.2]], "time")
-
-
-def test_medians_are_xarrays() -> None:
-    for dim in (None, "time", ("y", "x")):
-        check(chunked(field()).coop.median(dim), field().median(dim))
 
 
 @pytest.mark.parametrize("dim", ["time", "y"])
@@ -282,9 +278,6 @@ def test_what_is_not_lazy_is_computed_and_what_is_stays_lazy(name: str) -> None:
 
 
 def test_nothing_is_computed_while_graphs_are_built() -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("computed while the graph was built")
-
     x = chunked(field())
     w = np.cos(np.deg2rad(x.lat))
     with dask.config.set(scheduler=refuse):

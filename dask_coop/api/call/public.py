@@ -14,16 +14,20 @@ Of an array with xarray's labels it is the data that goes that way, and what com
 What no chunk backend takes, such as objects and sparse chunks, is Dask's own: a function raises
 `Refused` when it finds out, and Dask's function of the same name is then called, unless the
 configuration's ``coop.fallback`` is "raise".
+
+Functions that differ by their names alone, such as `sum` and `nansum`, share a body: the first is
+`named`, and the second is `like` it.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial, wraps
-from typing import Any, Literal, ParamSpec, TypeVar, get_args
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 import dask.array as da
 import numpy as np
@@ -74,8 +78,20 @@ Before = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...],
 #: What `install` has every call go through, where its chunks are to be on GPUs.
 before: Before | None = None
 
-#: Public functions, and what builds their lazy results or raises `Refused`.
-_strict: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+class _Recipe(NamedTuple):
+    """How a public function was made; `strict` builds its lazy results or raises `Refused`."""
+
+    kind: Kind
+    dask: bool
+    strict: Callable[..., Any]
+    function: Callable[..., Any]
+
+
+_recipes: dict[Callable[..., Any], _Recipe] = {}
+
+#: Functions that `named` returned, and their bodies.
+_bodies: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -118,11 +134,77 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
             return computed
 
         function_of_all = with_labels(with_units(with_values(wrapper)), kind)
-        # What `install` puts in the place of Dask's function: lazy, and left to nobody.
-        _strict[function_of_all] = strict
+        _recipes[function_of_all] = _Recipe(kind, dask, strict, function)
         return function_of_all
 
     return decorate
+
+
+def named(body: Callable[Concatenate[str, P], R]) -> Callable[P, R]:
+    """Return a function that passes its own name to its body, before the arguments of a call."""
+    function = _call_by_name(body, body)
+    signature = inspect.signature(body)
+    _, *parameters = signature.parameters.values()
+    _describe(function, signature.replace(parameters=parameters), body.__doc__ or "")
+    return function
+
+
+def like(
+    base: Callable[P, R], *, dask: bool | None = None
+) -> Callable[[Callable[[], None]], Callable[P, R]]:
+    """Return a decorator that makes another public function with the body of a `named` one.
+
+    Parameters
+    ----------
+    base : callable
+        A public function, whose parameters the other has.
+    dask : bool, optional
+        As for `public`; by default as for `base`.
+
+    Notes
+    -----
+    The decorated function is a name and a docstring. Parameters, Returns and Raises are those of
+    `base`, except for the sections that the docstring has.
+    """
+    recipe = _recipes[base]
+
+    def decorate(name: Callable[[], None]) -> Callable[P, R]:
+        function = _call_by_name(_bodies[recipe.function], name)
+        docstring = _completed(name.__doc__ or "", base)
+        _describe(function, inspect.signature(base), docstring)
+        return public(recipe.kind, dask=recipe.dask if dask is None else dask)(function)
+
+    return decorate
+
+
+def _call_by_name(
+    body: Callable[Concatenate[str, P], R], named_as: Callable[..., Any]
+) -> Callable[P, R]:
+    @wraps(named_as)
+    def function(*args: P.args, **kwargs: P.kwargs) -> R:
+        return body(named_as.__name__, *args, **kwargs)
+
+    _bodies[function] = body
+    return function
+
+
+def _describe(function: Any, signature: inspect.Signature, docstring: str) -> None:
+    function.__signature__, function.__doc__ = signature, docstring
+    annotations = {name: p.annotation for name, p in signature.parameters.items()}
+    function.__annotations__ = annotations | {"return": signature.return_annotation}
+
+
+def _completed(docstring: str, base: Callable[..., Any]) -> str:
+    """Return a docstring with the sections of parameters, results and errors of `base`."""
+    titles = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
+    summary, *parts = titles.split(inspect.cleandoc(docstring))
+    _, *inherited = titles.split(inspect.getdoc(base) or "")
+    texts = dict(zip(inherited[::2], inherited[1::2], strict=True))
+    texts = {title: texts[title] for title in ("Parameters", "Returns", "Raises")}
+    texts["See Also"] = base.__name__
+    texts |= dict(zip(parts[::2], parts[1::2], strict=True))
+    sections = (f"{title}\n{'-' * len(title)}\n{text.strip()}" for title, text in texts.items())
+    return "\n\n".join([summary.strip(), *sections, ""])
 
 
 def check_keywords(name: str, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -216,7 +298,8 @@ def _to_host(x: Any) -> Any:
 
 def strict(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return what builds the lazy results of a public function, or raises `Refused`."""
-    return _strict[function]
+    # `install` puts it in the place of Dask's function: lazy, and left to nobody.
+    return _recipes[function].strict
 
 
 def _build(

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 from dask.delayed import Delayed
 
+from dask_coop.algebra.statistics import SCANS, STATISTICS
 from dask_coop.errors import Refused
 
 P = ParamSpec("P")
@@ -27,21 +28,23 @@ R = TypeVar("R")
 #: What results have: the units of the array, also if these have an offset; those of its sums, of
 #: differences of elements, or of their products with one another; none, for places and numbers of
 #: elements; none, where elements are compared with zero; or none, for what has units takes no part.
+#: Rows of statistics and scans by name say it themselves.
 _RULES = {
-    "same": "min max nanmin nanmax cummin cummax mean nanmean median nanmedian quantile percentile "
-    "nanquantile nanpercentile move_mean move_min move_max ewm_mean box_filter ffill bfill topk "
-    "sort select compress extract transpose to_gpu to_host",
-    "sum": "sum nansum cumsum nancumsum cumulative_sum move_sum integral_image norm",
-    "difference": "std nanstd move_std ptp",
-    "square": "var nanvar move_var",
-    "place": "argmin argmax nanargmin nanargmax argtopk argsort searchsorted isin digitize",
-    "truth": "any all count_nonzero nonzero flatnonzero argwhere",
-    "pure": "prod nanprod cumprod nancumprod cumulative_prod logcumsumexp",
+    "same": "median nanmedian quantile percentile nanquantile nanpercentile move_mean move_min "
+    "move_max ewm_mean box_filter ffill bfill topk sort select compress extract transpose to_gpu "
+    "to_host",
+    "sum": "cumulative_sum move_sum integral_image norm",
+    "difference": "move_std ptp",
+    "square": "move_var",
+    "place": "argtopk argsort searchsorted isin digitize",
+    "truth": "nonzero flatnonzero argwhere",
+    "pure": "cumulative_prod",
 }
 
 #: By function, the rule of its result, or of each of its results.
 UNITS: dict[str, tuple[str, ...]] = {
     **{name: (rule,) for rule, names in _RULES.items() for name in names.split()},
+    **{name: (row.units,) for name, row in (STATISTICS | SCANS).items() if row.units},
     "unique": ("same", "place", "place", "place"),
     "value_counts": ("same", "place"),
     "describe": ("place", "place", "same", "same", "sum", "same", "square", "difference"),

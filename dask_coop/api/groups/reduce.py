@@ -12,6 +12,7 @@ from dask.array.utils import validate_axis
 
 from dask_coop import chunks
 from dask_coop.algebra.monoids import State
+from dask_coop.algebra.statistics import STATISTICS
 from dask_coop.api.arguments import Axis
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.groups import dates as group_dates
@@ -34,8 +35,11 @@ from dask_coop.graph import grouped as graph_grouped
 from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 
+#: The statistics that there are by name.
+NAMES = (*STATISTICS, *group_quantiles.NAMES)
+
 #: What is passed to some statistics of a list, and not to others.
-_ARGUMENTS = {name: {"ddof"} for name in ("var", "std", "nanvar", "nanstd")}
+_ARGUMENTS = {name: set(row.keywords) for name, row in STATISTICS.items()}
 _ARGUMENTS |= {name: {"q", "method"} for name in ("quantile", "nanquantile")}
 
 

@@ -12,8 +12,7 @@ GPU, with all elements of known labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -22,15 +21,15 @@ from dask.array.utils import validate_axis
 
 from dask_coop import chunks
 from dask_coop.algebra.fills import fill
-from dask_coop.algebra.monoids import LOGADDEXP, MAX, MIN, PROD, SUM, MonoidRow
-from dask_coop.algebra.operation import bind
+from dask_coop.algebra.statistics import SCANS, ScanRow
 from dask_coop.api import cumulative, fills
-from dask_coop.api.arguments import as_declared, rechunk, replace_nan, reshaped, without_empty
+from dask_coop.api.arguments import as_declared, rechunk, reshaped, without_empty
 from dask_coop.api.call.public import Engine, public
 from dask_coop.api.groups.labels import find_labels
 from dask_coop.api.groups.quantiles import of_rows
 from dask_coop.api.groups.statistics import missing
 from dask_coop.api.monoids.monoid import Monoid, scan
+from dask_coop.api.scan_arguments import bind_row
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.chunks.labels import Coder
 from dask_coop.errors import Declined, Refused
@@ -38,28 +37,8 @@ from dask_coop.graph import executor, group_scans
 from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 
-
-class _Scan(NamedTuple):
-    """A scan by name: the function of whole lines, and its monoid; which NaN it leaves out."""
-
-    function: Callable[..., da.Array]
-    monoid: MonoidRow
-    skipna: bool = False
-    times: str = ""
-
-
 #: The scans that there are by name.
-_SCANS = {
-    "cumsum": _Scan(cumulative.cumsum, SUM, times="m"),
-    "nancumsum": _Scan(cumulative.nancumsum, SUM, skipna=True),
-    "cumprod": _Scan(cumulative.cumprod, PROD),
-    "nancumprod": _Scan(cumulative.nancumprod, PROD, skipna=True),
-    "cummax": _Scan(cumulative.cummax, MAX, times="mM"),
-    "cummin": _Scan(cumulative.cummin, MIN, times="mM"),
-    "logcumsumexp": _Scan(cumulative.logcumsumexp, LOGADDEXP),
-    "ffill": _Scan(fills.ffill, fill(None), times="mM"),
-    "bfill": _Scan(fills.bfill, fill(None), times="mM"),
-}
+ROWS = SCANS | dict.fromkeys(("ffill", "bfill"), ScanRow(fill(None), times="mM"))
 
 
 @public("scan", dask=False)
@@ -130,9 +109,9 @@ def groupby_scan(
     chunks.refuse_masked("groupby_scan", x._meta)
     if method is not None:
         raise ValueError(f"method is None in groupby_scan, got {method!r}")
-    if not (isinstance(func, Monoid) or func in _SCANS):
+    if not (isinstance(func, Monoid) or func in ROWS):
         raise ValueError(
-            f"groupby_scan does not know func={func!r}; it takes {', '.join(_SCANS)} or a Monoid"
+            f"groupby_scan does not know func={func!r}; it takes {', '.join(ROWS)} or a Monoid"
         )
     axis = validate_axis(axis, x.ndim)
     if executor.runner() is not None:
@@ -194,7 +173,8 @@ def _by_segments(x: da.Array, func: Any, codes: np.ndarray[Any, Any], dtype: Any
         result: da.Array = scan(x, func, axis=axis, dtype=dtype, segments=segments)
         return result
     given = {} if dtype is None or func in ("ffill", "bfill") else {"dtype": dtype}
-    return _SCANS[func].function(x, axis=axis, segments=segments, **given)
+    function = getattr(fills if func in ("ffill", "bfill") else cumulative, func)
+    return function(x, axis=axis, segments=segments, **given)
 
 
 def _lazy_codes(labels: Lazy | Found, axis: int) -> tuple[da.Array, bool]:
@@ -209,15 +189,9 @@ def _lazy_codes(labels: Lazy | Found, axis: int) -> tuple[da.Array, bool]:
 
 def _by_tables(x: da.Array, label: da.Array, are_codes: bool, func: str, dtype: Any) -> da.Array:
     """Return scans of labels in any order."""
-    _, monoid, skipna, times = _SCANS[func]
-    name = f"groupby_scan by {func}"
-    element = np.dtype("f8") if monoid is LOGADDEXP and x.dtype.kind in "biu" else x.dtype
-    output = monoid.output(element)
-    if dtype is not None and func not in ("ffill", "bfill"):
-        output = np.dtype(dtype)
-    if skipna and x.dtype.kind in "fc" and output.kind != x.dtype.kind:
-        x = replace_nan(monoid, name, x)
-    op = bind(monoid, element, output, name, skipna, times)
+    if func in ("ffill", "bfill"):
+        dtype = None
+    op, x = bind_row(ROWS[func], f"groupby_scan by {func}", x, dtype)
     backwards = func == "bfill"
     if backwards:
         x, label = x[..., ::-1], label[..., ::-1]

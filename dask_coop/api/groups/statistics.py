@@ -12,7 +12,7 @@ Results keep flox's rules: what a group without elements gets, and the dtype tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,65 +21,13 @@ import numpy as np
 
 from dask_coop import chunks
 from dask_coop.algebra import fills
-from dask_coop.algebra.compensated import settle
-from dask_coop.algebra.merges import lowest
-from dask_coop.algebra.monoids import (
-    ALL,
-    ANY,
-    ARGMAX,
-    ARGMIN,
-    COUNT,
-    COUNT_NONZERO,
-    FIRST,
-    FIRST_MAX,
-    FIRST_MIN,
-    LAST,
-    LOGADDEXP,
-    MAX,
-    MEAN,
-    MIN,
-    NANMAX,
-    NANMIN,
-    NO_INDEX,
-    PROD,
-    SUM,
-    VAR,
-    MonoidRow,
-    State,
-)
+from dask_coop.algebra.merges import lowest, settle
+from dask_coop.algebra.monoids import COUNT, NO_INDEX, State
 from dask_coop.algebra.operation import Operation, bind, compensated
-
-#: Makes of the state of each group its result.
-Finish = Callable[[State], Any]
-
+from dask_coop.algebra.statistics import STATISTICS, Finish, only_field
 
 #: For the result of a group without elements where it is that of the monoid's identity.
 IDENTITY = "identity"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A statistic by name.
-
-    Attributes
-    ----------
-    monoid : MonoidRow
-        What it is made of.
-    finish : callable
-        Makes results of states.
-    skipna : bool
-        Whether NaN is left out.
-    nothing : int or None
-        What a group without elements gets; None stands for `missing`.
-    converts : bool
-        Whether elements become numbers of the kind that is asked for before they are reduced.
-    """
-
-    monoid: MonoidRow
-    finish: Callable[..., Any]
-    skipna: bool = False
-    nothing: int | None = None
-    converts: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,23 +108,17 @@ def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, A
     TypeError, ValueError
         If there is none of that name, or not of such elements.
     """
-    if func not in ROWS:
+    if func not in STATISTICS:
         raise ValueError(
-            f"groupby_reduce does not know func={func!r}; it takes {', '.join(ROWS)}, median, "
-            "nanmedian, quantile, nanquantile, a Monoid, or a list of these"
+            f"groupby_reduce does not know func={func!r}; it takes {', '.join(STATISTICS)}, "
+            "median, nanmedian, quantile, nanquantile, a Monoid, or a list of these"
         )
-    row, rest = ROWS[func], dict(kwargs)
-    monoid, finish = row.monoid, row.finish
-    skipna = row.skipna and element.kind in "fc"
-    if monoid is VAR:
-        finish = partial(finish, ddof=float(rest.pop("ddof", 0)), skipna=row.skipna)
-    if rest:
-        raise TypeError(f"{func} takes no {min(rest)!r} in finalize_kwargs")
-    if element.kind == "c" and monoid in _OF_COMPLEX:
-        monoid = _OF_COMPLEX[monoid]
-    elif skipna:
-        monoid = _OF_NAN.get(monoid, monoid)
-    if row.monoid in (FIRST, LAST) or monoid in (FIRST_MIN, FIRST_MAX):
+    row = STATISTICS[func]
+    if unknown := kwargs.keys() - set(row.keywords):
+        raise TypeError(f"{func} takes no {min(unknown)!r} in finalize_kwargs")
+    finish = row.finish_with(**{key: float(value) for key, value in kwargs.items()})
+    monoid, skipna = row.monoid_of(element), row.leaves_out(element)
+    if monoid.positional and row.finish is only_field:
         finish = partial(_where_any, missing(element))
     output = own = monoid.output(element)
     result = own if asked.dtype is None else np.dtype(asked.dtype).newbyteorder("=")
@@ -185,7 +127,7 @@ def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, A
         output = result
     op = bind(monoid, element, output, f"groupby_reduce by {func}", skipna)
     fill_value, least = asked.fill_value, asked.least
-    if row.monoid in (MIN, MAX) and row.skipna and not least:
+    if row.without_nan is not None and row.skipna and not least:
         # As flox has it, a group of nothing but NaN is one without elements.
         least, fill_value = 1, missing(result) if fill_value is None else fill_value
     elif fill_value is None and least > 0 and func in ("nansum", "nanprod"):
@@ -281,60 +223,6 @@ def _settled(finish: Finish, state: State) -> Any:
     return finish(settle(state))
 
 
-def _only(state: State) -> Any:
-    return state[0]
-
-
-def _index(state: State) -> Any:
-    return np.where(state[1] == NO_INDEX, -1, state[1])
-
-
 def _where_any(nothing: Any, state: State) -> Any:
     value, index = state
     return np.where(index == NO_INDEX, nothing, value)
-
-
-def _quotient(state: State) -> Any:
-    total, count = state
-    with np.errstate(all="ignore"):
-        return total / count
-
-
-def _spread(state: State, ddof: float = 0, root: bool = False, skipna: bool = False) -> Any:
-    count, _, m2 = state
-    degrees = np.maximum(count - ddof, 0)
-    with np.errstate(all="ignore"):
-        variance = m2 / degrees
-    if skipna:
-        variance = np.where(degrees > 0, variance, np.nan)
-    return np.sqrt(variance) if root else variance
-
-
-#: The statistics by the names that flox has for them, and two besides.
-ROWS = {
-    "sum": Row(SUM, _only, converts=True),
-    "prod": Row(PROD, _only, nothing=1, converts=True),
-    "mean": Row(MEAN, _quotient, converts=True),
-    "var": Row(VAR, _spread),
-    "std": Row(VAR, partial(_spread, root=True)),
-    "min": Row(MIN, _only, converts=True),
-    "max": Row(MAX, _only, converts=True),
-    "argmin": Row(ARGMIN, _index, nothing=-1),
-    "argmax": Row(ARGMAX, _index, nothing=-1),
-    "first": Row(FIRST, _only),
-    "last": Row(LAST, _only),
-}
-# The product of no element is one, where NaN are left out and flox calls it missing.
-ROWS |= {f"nan{name}": replace(row, skipna=True) for name, row in ROWS.items()}
-ROWS["nanprod"] = replace(ROWS["nanprod"], nothing=None)
-ROWS |= {
-    "any": Row(ANY, _only, nothing=0),
-    "all": Row(ALL, _only, nothing=0),
-    "count": Row(COUNT, _only, skipna=True, nothing=0),
-    "count_nonzero": Row(COUNT_NONZERO, _only, nothing=0),
-    "logsumexp": Row(LOGADDEXP, _only),
-}
-
-#: Rows that leave NaN out by themselves, and those for complex numbers.
-_OF_NAN = {MIN: NANMIN, MAX: NANMAX}
-_OF_COMPLEX = {MIN: FIRST_MIN, MAX: FIRST_MAX}

@@ -14,8 +14,9 @@ import dask.array as da
 import numpy as np
 
 from dask_coop.algebra.monoids import LOGADDEXP
+from dask_coop.algebra.statistics import only_field
 from dask_coop.api import extrema, sums
-from dask_coop.api.arguments import ReductionArguments, as_dtype, only_field, reduce_array
+from dask_coop.api.arguments import ReductionArguments, as_dtype, reduce_array
 
 _BITWISE = {np.bitwise_and: "a & b", np.bitwise_or: "a | b", np.bitwise_xor: "a ^ b"}
 

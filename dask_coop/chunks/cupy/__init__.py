@@ -1,1 +1,1 @@
-"""What is done to one CuPy chunk; backend.py has all that the graph calls, and imports CuPy."""
+"""Functions of one CuPy chunk; backend.py has all that graphs call, and imports CuPy."""

@@ -1,7 +1,7 @@
-"""CuPy chunks and states as the kernels read and write them.
+"""CuPy chunks and states in the form that kernels read and write.
 
-Chunks have no gaps and lie where their dtype may stand. States are arrays of C structs on the GPU,
-and tuples of fields elsewhere.
+Chunks are contiguous and aligned. States are arrays of C structs on the GPU, and tuples of fields
+elsewhere.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ HOST_STATE_BYTES = 1 << 18
 
 
 def is_plain(x: Array) -> bool:
-    """Tell whether an array is in C order, without gaps, and where its dtype may stand.
+    """Return whether an array is in C order, contiguous, and aligned for its dtype.
 
-    That needs no GPU, so it is asked before the GPU of a chunk is made the current one.
+    This check needs no GPU, so callers do it before they make the chunk's GPU the current one.
     """
     return bool(x.flags.c_contiguous and x.data.ptr % x.itemsize == 0)
 
 
 def owners(xs: Sequence[Array]) -> dict[int, list[int]]:
-    """Return the numbers of the chunks on each GPU, by its ordinal."""
+    """Return the numbers of the chunks on each GPU, by the GPU's ordinal."""
     found: dict[int, list[int]] = {}
     for i, x in enumerate(xs):
         found.setdefault(x.data.device_id, []).append(i)
@@ -42,7 +42,7 @@ def owners(xs: Sequence[Array]) -> dict[int, list[int]]:
 def dense(x: Array) -> tuple[Array, list[int]]:
     """Return `x` as a C-contiguous array with its axes in some order, and that order.
 
-    Chunks in another dense order (transposed ones) are read as they lie; others are copied.
+    Chunks in another dense order (transposed ones) are read in place; others are copied.
     """
     if x.size and not x.flags.c_contiguous:
         order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
@@ -58,7 +58,7 @@ def contiguous(x: Array) -> Array:
 
 
 def aligned(x: Array) -> Array:
-    """Return the contiguous `x`, moved where its address is no multiple of its item size."""
+    """Return the contiguous `x`, copied if its address is not a multiple of its item size."""
     if x.data.ptr % x.dtype.itemsize == 0:
         return x
     copy = cupy.empty_like(x)
@@ -67,9 +67,9 @@ def aligned(x: Array) -> Array:
 
 
 def room_for(states: int, layout: np.dtype[Any], tiles: int = 0) -> Array:
-    """Return room, as bytes, for states, and behind them for those of so many tiles of each.
+    """Return memory, as bytes, for states, followed by the states of `tiles` tiles of each.
 
-    What kernels leave out between the fields of states that go to the host is zero.
+    Gaps between the fields of states that go to the host are zero.
     """
     nbytes = states * layout.itemsize
     room = cupy.empty(nbytes * (1 + tiles), "u1")
@@ -79,12 +79,12 @@ def room_for(states: int, layout: np.dtype[Any], tiles: int = 0) -> Array:
 
 
 def deliver(x: Array) -> Any:
-    """Return a small array on the host, a large one where it is."""
+    """Return a small array on the host, a large one unchanged."""
     return cupy.asnumpy(x)[()] if x.nbytes <= HOST_STATE_BYTES else x
 
 
 def fields_of(op: Operation, states: Array, kept: tuple[int, ...]) -> State:
-    """Return the fields of the bytes `states`, each in the shape `kept`."""
+    """Return the fields of `states`, given as bytes, each in the shape `kept`."""
     layout = programs_list.layout(op)
     host = deliver(states)
     if host is not states:
@@ -94,7 +94,7 @@ def fields_of(op: Operation, states: Array, kept: tuple[int, ...]) -> State:
 
 
 def pack(op: Operation, state: State, order: list[int]) -> Array:
-    """Return states on the GPU, with their axes in that order; those of several fields as bytes."""
+    """Return states on the GPU with their axes in `order`; states of several fields as bytes."""
     layout = programs_list.layout(op)
     fields = [
         cupy.ascontiguousarray(cupy.asarray(field, dtype).transpose(order))
@@ -110,9 +110,9 @@ def pack(op: Operation, state: State, order: list[int]) -> Array:
 
 
 def views(layout: np.dtype[Any], states: Array, shape: tuple[int, ...]) -> State:
-    """Return the fields of states on the GPU, each in that shape."""
+    """Return the fields of states on the GPU, each in `shape`."""
     if 0 in shape:
-        # CuPy moves no pointer that points nowhere.
+        # CuPy cannot offset a null pointer.
         return tuple(cupy.empty(shape, dtype) for dtype, _ in programs_list.offsets(layout))
     strides = tuple(layout.itemsize * math.prod(shape[d + 1 :]) for d in range(len(shape)))
     return tuple(
@@ -122,10 +122,10 @@ def views(layout: np.dtype[Any], states: Array, shape: tuple[int, ...]) -> State
 
 
 def field_of(shape: tuple[int, ...], dtype: np.dtype[Any], at: Any, strides: Any) -> Array:
-    """Return a field of states on the GPU, the first of which is `at` a CuPy pointer."""
+    """Return a field of states on the GPU; the CuPy pointer `at` points to its first entry."""
     if dtype.kind != "c" or (at.ptr | strides[-1]) % dtype.itemsize == 0:
         return cupy.ndarray(shape, dtype, memptr=at, strides=strides)
-    # CuPy reads complex numbers only where they are aligned as a whole.
+    # CuPy reads only complex numbers that are aligned as a whole.
     half = dtype.itemsize // 2
     parts = cupy.ndarray((*shape, 2), f"f{half}", memptr=at, strides=(*strides, half))
     return cupy.ascontiguousarray(parts).view(dtype)[..., 0]

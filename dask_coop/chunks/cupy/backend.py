@@ -1,8 +1,8 @@
-"""Chunks that are CuPy arrays: all that the graph calls.
+"""The backend of CuPy chunks: all functions that graphs call.
 
-A chunk is seen as an array of shape (outer, n, inner), of which lines of n are reduced or scanned.
-Lines that are contiguous (inner == 1) go to the kernels called *rows*, the others to *columns*.
-Where there are fewer lines than the GPU can work on at a time, lines are cut into *tiles*.
+A chunk is viewed as an array of shape (outer, n, inner), whose lines of n elements are reduced or
+scanned. Contiguous lines (inner == 1) go to the kernels named *rows*, others to those named
+*columns*. If there are fewer lines than the GPU can work on at a time, lines are cut into *tiles*.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec, segmented
@@ -70,10 +70,10 @@ def scan(
     base: State | None = None,
     heads: Array | None = None,
 ) -> Array:
-    """Return the scan of the chunk `x` from `base` on.
+    """Return the scan of the chunk `x` from `base`.
 
-    A result with the state of nothing is longer than `x`; unless `axis` is the first in memory, a
-    copy puts it together, for 2N of traffic.
+    A result with the initial state is longer than `x`; unless `axis` is the first in memory, a copy
+    assembles it, with 2N of memory traffic.
     """
     with x.device:
         axis = spec.axis
@@ -81,12 +81,12 @@ def scan(
         at = order.index(axis)
         shape = (math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :]))
         others = [d - (d > axis) for d in order if d != axis]
-        # The base has the axes of the chunk but one, in the chunk's own order.
+        # The base has the axes of the chunk without the scan's, in the original order.
         bases = None if base is None else pack(op, base, others)
         if heads is not None:
             heads = _heads(heads, x.ndim, axis, order, x.shape)
         written = programs_list.written(op)
-        # States of several fields are bytes until they are results.
+        # States of several fields are handled as bytes until they become results.
         unit, width = ("u1", written.itemsize) if written.names else (written, 1)
         inner = shape[2] * width
         whole = cupy.empty((shape[0], shape[1] + spec.initial, inner), unit)
@@ -134,7 +134,7 @@ def scan_on(
     base: State | None = None,
     heads: Array | None = None,
 ) -> tuple[Array, State]:
-    """Return the scan of the chunk `x` from `base` on, and the state behind it: 3N of traffic."""
+    """Return the scan of the chunk `x` from `base`, and the state after it: 3N of traffic."""
     result = scan(op, x, spec, base, heads)
     if heads is not None:
         state = lift_segments(op, x, spec, heads)
@@ -148,9 +148,10 @@ def scan_on(
 
 
 def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> State:
-    """Reduce what is behind the last head flag of every line of the chunk `x` to a state.
+    """Reduce the elements after the last head flag of each line of the chunk `x` to a state.
 
-    Its last field tells where there is one; `heads` are the flags of the elements or of one line.
+    The last field tells whether a line has a flag; `heads` are the flags of all elements or of one
+    line.
     """
     with x.device:
         axis = spec.axis
@@ -159,7 +160,7 @@ def lift_segments(op: Operation, x: Array, spec: ScanSpec, heads: Array) -> Stat
         heads = _heads(heads, x.ndim, axis, order, x.shape)
         kept, n = x.shape[:-1], x.shape[-1]
         if x.size == 0:
-            # Where those of chunks with elements are, with which it is combined.
+            # In the same memory as the states of other chunks, with which it is combined.
             nbytes = math.prod(kept) * programs_list.segmented_layout(op).itemsize
             xp = np if nbytes <= HOST_STATE_BYTES else cupy
             state = (xp.full(kept, field) for field in op.monoid.identity(op.element))
@@ -194,7 +195,7 @@ def sort(x: Array, axis: int, stable: bool) -> Array:
 def argsort(x: Array, axis: int, stable: bool) -> Array:
     """Return the indices that sort the chunk `x`, by a stable sort."""
     with x.device:
-        # CuPy's divide by the length of lines.
+        # CuPy's argsort divides by the length of lines.
         if not x.size:
             return cupy.zeros(x.shape, np.int64)
         if _has_complex_nan(x):
@@ -205,7 +206,7 @@ def argsort(x: Array, axis: int, stable: bool) -> Array:
 def to_numpy(
     x: Array, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
-    """Return a copy of `x` on the host, by up to `nbytes` of pinned memory."""
+    """Return a copy of `x` on the host, through up to `nbytes` of pinned memory."""
     with timed(TO_HOST, x.nbytes):
         return to_host(x, nbytes, out)
 
@@ -213,9 +214,10 @@ def to_numpy(
 def from_numpy(
     x: np.ndarray[Any, Any], nbytes: int | None = None, direct: files.Direct = "auto"
 ) -> Array:
-    """Return a copy of `x` on the current device, by up to `nbytes` of pinned memory.
+    """Return a copy of `x` on the current device, through up to `nbytes` of pinned memory.
 
-    A map of a file is not touched: the file is read, past the page cache if `direct` says so.
+    For a memory-mapped array, read the file instead of the map, past the page cache if `direct`
+    says so.
 
     Raises
     ------
@@ -235,7 +237,7 @@ def from_numpy(
     except runtime.CUDARuntimeError as error:
         if error.status not in _WITHOUT_GPU:
             raise
-        message = f"a chunk is to go to a GPU, and this process has none: {error}"
+        message = f"cannot copy a chunk to a GPU, because this process has none: {error}"
         raise RuntimeError(message) from error
 
 
@@ -246,7 +248,8 @@ def _has_complex_nan(x: Array) -> bool:
 def _argsort_complex(x: Array, axis: int) -> Array:
     """Return the indices that sort complex numbers with NaN as NumPy does.
 
-    By the parts that are NaN, then by real parts, then by imaginary ones; to CuPy all NaN are one.
+    The keys are which components are NaN, then real parts, then imaginary parts; CuPy treats all
+    NaN alike.
     """
     order = cupy.argsort(x.imag, axis)
     for key in (x.real, 2 * cupy.isnan(x.real) + cupy.isnan(x.imag)):
@@ -256,7 +259,7 @@ def _argsort_complex(x: Array, axis: int) -> Array:
 
 
 def _heads(heads: Array, ndim: int, axis: int, order: list[int], shape: tuple[int, ...]) -> Array:
-    """Return the head flags of a chunk whose axes are in `order`, and then of `shape`."""
+    """Return the head flags of a chunk with its axes in `order`, broadcast to `shape`."""
     if heads.ndim < ndim:
         heads = heads.reshape([-1 if d == axis else 1 for d in range(ndim)])
     return cupy.ascontiguousarray(cupy.broadcast_to(heads.transpose(order), shape))

@@ -1,4 +1,4 @@
-"""Find the bins of the samples of CuPy chunks: by arithmetic, or by a search among edges.
+"""Find the bins of the samples of CuPy chunks: by arithmetic, or by a search of the edges.
 
 Kernels that count take a `Lookup`; `find_indices` and `find_numbers` write bin indices.
 """
@@ -25,7 +25,7 @@ Array = Any
 
 
 class Lookup(NamedTuple):
-    """How samples find their bins: a class of bins.cuh and its arguments.
+    """A class of bins.cuh that finds the bins of samples, and its arguments.
 
     Attributes
     ----------
@@ -33,9 +33,9 @@ class Lookup(NamedTuple):
     arguments : tuple
         The kernel's arguments for it.
     staged : int
-        Bytes of shared memory that it takes in kernels that count there.
+        The bytes of shared memory that it takes in kernels that count there.
     tables : tuple of cupy.ndarray
-        What the arguments point to.
+        The arrays that the arguments point to.
     """
 
     finder: programs.Finder
@@ -44,10 +44,10 @@ class Lookup(NamedTuple):
     tables: tuple[Array, ...] = ()
 
 
-#: The most entries of a table, whose offsets are uint32.
+#: The most entries of a table, so that offsets fit in uint32.
 MOST = (1 << 31) - 1
 
-#: Edges that LinearBins may have to go past.
+#: The most edges that LinearBins may have to step over.
 _STEPS = 16
 
 
@@ -57,7 +57,7 @@ def look_up(
     bins: Bins | Integers | Digits,
     counter_bytes: int = 4,
 ) -> Lookup:
-    """Return how samples of a dtype find their bins.
+    """Return the lookup of bins for samples of a dtype.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def look_up(
     samples : numpy.dtype
     bins : Bins, Integers or Digits
     counter_bytes : int
-        What a bin takes of the shared memory beside.
+        The shared memory of a bin's counter, in bytes.
     """
     match bins:
         case Integers():
@@ -101,7 +101,7 @@ def _look_up(gpu: Device, samples: np.dtype[Any], bins: Bins, counter_bytes: int
     if limits is not None:
         info = np.iinfo(samples)
         more = tuple(samples.type(min(max(limit, info.min), info.max)) for limit in limits)
-        # All samples are below limits that are beyond their dtype.
+        # All samples are below limits beyond their dtype.
         outer = outer if limits[0] <= info.max else (edge.type(np.inf), edge.type(np.inf))
     bounds = np.int32(bins.n), *outer
 
@@ -109,7 +109,7 @@ def _look_up(gpu: Device, samples: np.dtype[Any], bins: Bins, counter_bytes: int
         finder = programs.finder(kind, samples, edge, bool(more))
         return Lookup(finder, (*bounds, *arguments, *more), staged, tables)
 
-    # The kernels round to the dtype of comparison, which for float16 is not that of the edges.
+    # Kernels round to the dtype of comparison, which differs from the edges' for float16.
     if edge == bins.dtype and bins.line is not None:
         step, start = bins.line
         numbers = bins.n, float(low), float(high), step, start
@@ -120,7 +120,7 @@ def _look_up(gpu: Device, samples: np.dtype[Any], bins: Bins, counter_bytes: int
         if error < _STEPS:
             return found("linear", *linear)
     edges = bins.cuts.astype(edge)
-    # In shared memory if counters fit beside them.
+    # In shared memory if the counters fit there too.
     room = gpu.shared_bytes - counter_bytes * (bins.n + 2)
     for cells in (max(2 * bins.n, min(16 * bins.n, 4096)), bins.n):
         staged = (edges.nbytes + (cells + 1) * 4 + 7) // 8 * 8
@@ -136,7 +136,7 @@ def _look_up(gpu: Device, samples: np.dtype[Any], bins: Bins, counter_bytes: int
 
 
 def _comparison_dtype(samples: np.dtype[Any], edges: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which the kernels compare as NumPy does for these two."""
+    """Return the dtype in which kernels compare as NumPy does for these two dtypes."""
     common = np.result_type(samples, edges)
     if common.kind == "f":
         # float16 compares the same as float32.
@@ -148,9 +148,10 @@ def _comparison_dtype(samples: np.dtype[Any], edges: np.dtype[Any]) -> np.dtype[
 def _arithmetic(
     edge: np.dtype[Any], whole: bool, n: int, low: float, high: float, step: float, start: float
 ) -> tuple[float, float, tuple[Any, ...] | None]:
-    """Return the bins per unit, how many bins an index by it is off, and a GuessedBins' numbers.
+    """Return the bins per unit, the error of indices by it, and the numbers of GuessedBins.
 
-    These are None where edges are too close or too far away for it. Samples may be `whole` numbers.
+    The error is in bins. The numbers are None if edges are too close or too far away. Samples may
+    be `whole` numbers.
     """
     with np.errstate(all="ignore"):
         scale = float(np.divide(n, np.subtract(high, low)))
@@ -174,21 +175,21 @@ def _guess(
     origin = -Fraction(start) * exact
     base = math.floor(origin)
     fraction, gap = float(origin - base), float(scale) * 2.0**-24
-    # A double's edges are rounded three times; where a float's would be is known.
+    # The edges of a double are rounded three times; the place of a float's edge is known.
     doubt = 2.0**-50 * (size + n) + 2.0**-49 if is_double else 2.0**-20
     last = Fraction(start) + Fraction(step) * n
     if exact == Fraction(float(scale)) and origin == base and high == last and (whole or step <= 1):
-        # The step is a power of two and all edges are its multiples: nothing is rounded, unless
-        # tiny samples are made smaller.
+        # The step is a power of two and all edges are its multiples: there is no rounding, except
+        # of tiny samples that become smaller.
         gap, doubt = 0.0, -1.0
     numbers = (real(number) for number in (fraction, fraction - 0.5, gap, 0.5 - doubt))
-    # The bits of the sum are those of 1.5 * 2^23, or in their low half 0.
+    # The bits of the sum start at those of 1.5 * 2^23, or for doubles at 0 in the low half.
     base -= 0 if is_double else 0x4B400000
     return scale, scale_low, *numbers, np.int32(base)
 
 
 def _guide(edges: Any, cells: int) -> tuple[Any, Any]:
-    """Return how many edges lie in the cells before each cell, and the cells a unit."""
+    """Return the number of edges in the cells before each cell, and the cells per unit."""
     distance = "f4" if edges.dtype == "f4" else "f8"
     with np.errstate(all="ignore"):
         if edges.dtype.kind == "f":
@@ -208,15 +209,15 @@ def find_indices(samples: Sequence[Array], grid: Grid, lines: tuple[int, int] | 
     Parameters
     ----------
     samples : sequence of cupy.ndarray
-        The coordinates: contiguous, as many elements each, at least one, not bool.
+        The coordinates: contiguous, of equal sizes of at least one, not bool.
     grid : Grid
     lines : tuple of int, optional
-        How long the lines are that have tables of their own, and how far apart their elements are.
+        The length of lines with their own tables, and the distance of their elements.
 
     Returns
     -------
     cupy.ndarray
-        One-dimensional. What counts nowhere has the largest uint32.
+        One-dimensional. Samples that do not count have the largest uint32.
     """
     index = cupy.empty(samples[0].size, "u4")
     for i, (x, bins, numbers) in enumerate(zip(samples, grid.bins, grid.numberings, strict=True)):
@@ -226,7 +227,7 @@ def find_indices(samples: Sequence[Array], grid: Grid, lines: tuple[int, int] | 
 
 
 def find_numbers(x: Array, steps: Steps) -> Array:
-    """Return the number of the bin of each sample of a contiguous chunk, as int64."""
+    """Return the bin number of each sample of a contiguous chunk, as int64."""
     index = cupy.empty(x.shape, "i8")
     if x.size:
         _locate(x, steps.bins, steps.numbering, 0, None, index)

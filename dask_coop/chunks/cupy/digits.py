@@ -1,4 +1,4 @@
-"""Radix selection in CuPy chunks: samples are collected by digits of their keys."""
+"""Radix selection in CuPy chunks: collect samples by digits of their keys."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dask_coop.cuda.programs import select as programs
 
 Array = Any
 
-#: What share of a chunk is collected at most: where more of it is wanted, it stays as it is.
+#: At most 1 / _MOST of a chunk is collected; a chunk with more samples to collect stays as it is.
 _MOST = 4
 
-#: Bytes on a GPU that what is being collected has for room, of as many chunks as that takes.
+#: The bytes on a GPU for samples being collected, which limit the chunks at a time.
 _ROOM = 2 << 30
 
 
 def collect(x: Array, digits: Digits) -> Array:
-    """Return the samples of the chunk `x` that `digits` counts, or all if they are not few.
+    """Return the samples of the chunk `x` that `digits` counts, or `x` if these are many.
 
     They come on one axis, in any order.
     """
@@ -34,7 +34,7 @@ def collect(x: Array, digits: Digits) -> Array:
 
 
 def collect_all(xs: Sequence[Array], digits: Digits) -> list[Array]:
-    """Return what `collect` does of several chunks; GPUs work at a time, each on its own."""
+    """Return the results of `collect` for several chunks; all GPUs work at the same time."""
     results: list[Any] = [None] * len(xs)
     batches = (_batches(xs, own) for own in owners(xs).values())
     for at_once in zip_longest(*batches):
@@ -46,7 +46,7 @@ def collect_all(xs: Sequence[Array], digits: Digits) -> list[Array]:
 
 
 def _batches(xs: Sequence[Array], own: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the numbers of chunks of one GPU that are taken at a time."""
+    """Yield batches of the numbers of one GPU's chunks."""
     batch: list[int] = []
     taken = 0
     for i in own:
@@ -59,7 +59,7 @@ def _batches(xs: Sequence[Array], own: Sequence[int]) -> Iterator[list[int]]:
 
 
 class _Batch:
-    """Chunks of one GPU of which samples are being collected."""
+    """Chunks of one GPU whose samples are being collected."""
 
     def __init__(self, xs: Sequence[Array], own: Sequence[int], digits: Digits) -> None:
         self._own = own
@@ -75,23 +75,23 @@ class _Batch:
             ]
 
     def results(self, xs: Sequence[Array]) -> Iterator[tuple[int, Array]]:
-        """Wait, and yield what was collected by the numbers of chunks; those of too much whole."""
+        """Wait, and yield chunk numbers with collected samples; whole chunks if these are many."""
         with self._sizes.device:
             sizes = self._sizes.get().tolist()
             for i, room, size in zip(self._own, self._found, sizes, strict=True):
-                # A copy, so that the room that is left can be used.
+                # A copy, so that the rest of the room is freed.
                 yield i, xs[i] if size > room.size else room[:size].copy()
 
 
 def _begin(x: Array, digits: Digits, prefixes: tuple[Array, ...], size: Array) -> Array:
-    """Return room, where samples are being collected; `size` is getting their number."""
+    """Launch the collection; return the room for samples, whose number will be in `size`."""
     x = dense(x)[0]
     if not x.size or not digits.prefixes:
         return cupy.empty(0, x.dtype)
     found = cupy.empty(x.size // _MOST + 1, x.dtype)
     pointers = (np.int32(len(digits.prefixes)), *(table.data.ptr for table in prefixes))
     room = programs.COLLECT_BYTES // x.itemsize
-    # So long that what is found of a tile mostly fits, and a tile at least for every block.
+    # Tiles whose collected samples usually fit, but at least one tile for every block.
     blocks = 2 * device(cupy.cuda.runtime.getDevice()).processors
     fitting = room * digits.left / 2 / max(digits.share, 1e-9)
     tile = -(-min(int(fitting), -(-x.size // blocks)) // 64) * 64

@@ -1,7 +1,7 @@
-"""What CuPy's own functions do, of subnormal float32 as well, which those take for zero.
+"""Replacements of CuPy's functions that keep subnormal float32, which CuPy flushes to zero.
 
-CuPy compiles all its kernels with ``-ftz=true``. Comparisons of float32 are those of integers here,
-and arithmetic and conversions are instructions that the compiler leaves as they are.
+CuPy compiles all its kernels with ``-ftz=true``. Here float32 numbers are compared as integers, and
+arithmetic and conversions are instructions that the compiler does not change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Array = Any
 
 _F4, _F8 = np.dtype("f4"), np.dtype("f8")
 
-#: The bits of a float32 as a number that compares as it does, but for NaN.
+#: The bits of a float32 as an integer with the same order, except for NaN.
 _RANK = "__device__ int rank(int x) { return x < 0 ? -(x & 0x7fffffff) : x; }"
 _RANKS = {
     "<f4": cupy.ElementwiseKernel("int32 x", "int32 y", "y = rank(x)", "rank_f4", preamble=_RANK),
@@ -53,7 +53,7 @@ _CASTS = {
 
 
 def extremum(ufunc: np.ufunc, a: Array, b: Array) -> Array:
-    """Return the extrema that a ufunc finds of two arrays, one of which may be NumPy's."""
+    """Return the elementwise extrema of two arrays by a ufunc; one may be a NumPy array."""
     if a.dtype != b.dtype or a.dtype != np.float32:
         return ufunc(a, b)
     options = ufunc in (np.maximum, np.fmax), ufunc in (np.fmax, np.fmin)
@@ -61,7 +61,7 @@ def extremum(ufunc: np.ufunc, a: Array, b: Array) -> Array:
 
 
 def comparable(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return integers that compare as two arrays do, or the arrays where CuPy's functions do."""
+    """Return integers in the order of two arrays' elements, or the arrays if CuPy is exact."""
     rank = _RANKS.get(a.dtype.str)
     if rank is None or a.dtype != b.dtype:
         return a, b
@@ -71,14 +71,14 @@ def comparable(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def arithmetic(ufunc: np.ufunc, a: Array, b: Array) -> Array:
-    """Return the sum, difference or product of two arrays, one of which may be NumPy's."""
+    """Return the sum, difference or product of two arrays; one may be a NumPy array."""
     common = np.result_type(a.dtype, b.dtype)
     a, b = (cast(cupy.asarray(x), common) for x in (a, b))
     return _ARITHMETIC[ufunc](a, b) if common == _F4 else ufunc(a, b)
 
 
 def cast(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Return elements as those of a dtype."""
+    """Return an array as one of `dtype`."""
     dtype = np.dtype(dtype)
     if x.dtype.kind == dtype.kind == "c" and x.dtype != dtype:
         result = cupy.empty_like(x, dtype)

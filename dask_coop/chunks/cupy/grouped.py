@@ -1,13 +1,13 @@
-"""Reductions of CuPy chunks by group: picks kernels of kernel_grouped.cuh, pieces and a grid.
+"""Reduce CuPy chunks by group: choose kernels of kernel_grouped.cuh, pieces and a grid.
 
-A chunk is seen as an array of shape (outer, n, inner), whose n rows have a code each. Several
-operations on the same elements are one monoid, and one read::
+A chunk is viewed as an array of shape (outer, n, inner), whose n rows have a code each. Several
+operations on the same elements form one monoid, and one read::
 
     codes --> plan: rows by group --> columns, lines or gathered --> states --> combine
                                       codes --> private tables ----------------^
 
-Where the labels lie as the elements do and there are many groups, sums and extrema are those of
-many_groups.py.
+If labels lie as the elements do and there are many groups, many_groups.py computes sums and
+extrema.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ from dask_coop.cuda.programs.grouped import Product
 
 Array = Any
 
-#: The most bytes of the states of operations that go in one read.
+#: The most bytes of the states of operations that share one read.
 _PRODUCT_BYTES = 96
 
-#: Rows whose state counts elements, all of them where none is NaN to be left out, and the rows that
-#: have the other fields, of floats.
+#: Rows whose state counts elements (all of them without skipna), with the rows of the other fields.
 _COUNTING = {
     VAR: VAR,
     MEAN: SUM,
@@ -59,28 +58,28 @@ _COUNTING = {
     REPRODUCIBLE_COMPLEX_MEAN: REPRODUCIBLE_COMPLEX_SUM,
 }
 
-#: The most rows of a chunk at a time: their numbers have 32 bits.
+#: The most rows of a chunk at a time, whose numbers have 32 bits.
 _MOST_ROWS = 1 << 30
 
 #: The most codes that a warp sorts.
 _WARP_CODES = 1 << 13
 
-#: Threads that keep a multiprocessor busy, and how many times as many there should be.
+#: The threads that keep a multiprocessor busy, and the wanted multiple of them.
 _BUSY, _WAVES = 1024, 4
 
-#: Threads of a multiprocessor whose loads alone take most of the memory's rate.
+#: The threads of a multiprocessor whose loads alone use most of the memory's bandwidth.
 _ENOUGH = 192
 
 #: The fewest rows of a piece.
 _PIECE = 64
 
-#: Bytes of neighbouring lines that a block takes at a time, and the most of a line.
+#: The bytes of neighbouring lines that a block takes at a time, and the most bytes of a line.
 _LINES_BYTES, _MOST_LINE_BYTES = 1 << 15, 96 << 10
 
 #: The fewest threads of a block with private tables.
 _PRIVATE = 128
 
-#: The most lines that are reduced one after the other, to many groups.
+#: The most lines that are reduced one after the other to many groups.
 _LINES_ALONE = 4
 
 
@@ -91,9 +90,10 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
     ----------
     ops : sequence of Operation
     x : cupy.ndarray
-        Of any strides, maybe without elements.
+        Any strides; may be empty.
     codes : cupy.ndarray
-        The groups of the elements along the last axes of `x`, int32 or int64; -1 leaves one out.
+        The groups of the elements along the last axes of `x`, int32 or int64; -1 leaves an element
+        out.
     n : int
         The number of groups.
 
@@ -130,20 +130,20 @@ def lift_groups(ops: Sequence[Operation], x: Array, codes: Array, n: int) -> lis
 
 @dataclass(frozen=True)
 class _Places:
-    """Where kept axes are: their order in memory, how many come first, and how to get them back."""
+    """The order of the kept axes in memory, and how many come before the label axes."""
 
     order: list[int]
     outer: int
 
     @property
     def axes(self) -> list[int]:
-        """The axes of the result among those that lie in memory, where the groups are one."""
+        """The permutation that puts the result's axes in their original order, groups last."""
         at = {d: i + (i >= self.outer) for i, d in enumerate(self.order)}
         return [*(at[d] for d in range(len(self.order))), self.outer]
 
 
 def _lines(x: Array, labels: int) -> tuple[Array, _Places]:
-    """Return `x` as an array of shape (outer, n, inner), and where its kept axes are."""
+    """Return `x` as an array of shape (outer, n, inner), and the places of its kept axes."""
     kept = x.ndim - labels
     seen, order = dense(x)
     at = order.index(kept)
@@ -158,11 +158,11 @@ def _lines(x: Array, labels: int) -> tuple[Array, _Places]:
 
 
 def _together(ops: Sequence[Operation]) -> list[list[int]]:
-    """Return the numbers of operations that go in one read each."""
+    """Return groups of the numbers of operations that share one read."""
     together: list[list[int]] = []
     open_ones: dict[Any, tuple[list[int], int]] = {}
     for i, op in enumerate(ops):
-        # How many elements there are is not read from them.
+        # A count of elements reads none.
         key = op.element if op.monoid is not COUNT or op.skipna else None
         nbytes = programs_list.layout(op).itemsize
         some, room = open_ones.get(key, ([], 0))
@@ -192,7 +192,7 @@ def _product(ops: tuple[Operation, ...]) -> Product:
 
 
 def _reduce(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[State]:
-    """Reduce `x`, seen as (outer, rows, inner), with elements, to fields of (outer, n, inner)."""
+    """Reduce nonempty `x`, viewed as (outer, rows, inner), to fields of (outer, n, inner)."""
     outer, rows, inner = x.shape
     if rows > _MOST_ROWS:
         return _reduce_halves(ops, x, codes, n)
@@ -210,7 +210,7 @@ def _reduce(ops: tuple[Operation, ...], x: Array, codes: Array, n: int) -> list[
 
 
 def _fits(nbytes: int, itemsize: int, gpu: Device) -> bool:
-    """Tell whether a line of so many bytes is worth a block's shared memory."""
+    """Return whether a line of `nbytes` is worth a block's shared memory."""
     most = min(_MOST_LINE_BYTES, gpu.shared_bytes // 2)
     return programs.lines_shared_bytes(nbytes, itemsize) <= most
 
@@ -238,7 +238,7 @@ class _Field(NamedTuple):
     shared : bool
         Whether it is the number of rows of each group, which is the same for all columns.
     passed : bool
-        Whether the kernels are told where it goes.
+        Whether kernels receive its address.
     """
 
     dtype: np.dtype[Any]
@@ -252,7 +252,7 @@ def _counts_rows(op: Operation) -> bool:
 
 @cache
 def _without_counts(op: Operation) -> Operation:
-    """Return the operation whose states have all fields of `op` but the number of rows."""
+    """Return the operation whose states lack the number of rows of those of `op`."""
     if not _counts_rows(op) or op.element.kind not in "fc":
         return op
     return replace(op, monoid=_COUNTING[op.monoid])
@@ -260,7 +260,7 @@ def _without_counts(op: Operation) -> Operation:
 
 @cache
 def _fields_of(ops: tuple[Operation, ...], planned: bool) -> tuple[tuple[_Field, ...], ...]:
-    """Return the fields of the states of operations; a plan tells the number of rows."""
+    """Return the fields of the states of operations; a plan provides the number of rows."""
 
     def of(op: Operation) -> tuple[_Field, ...]:
         counts = planned and _counts_rows(op)
@@ -273,14 +273,14 @@ def _fields_of(ops: tuple[Operation, ...], planned: bool) -> tuple[tuple[_Field,
 
 
 class _Fields:
-    """Room for the states of operations: every field an array of its own, in one allocation.
+    """Memory for the states of operations: an array for each field, in one allocation.
 
     Attributes
     ----------
     pointers : list of int
-        Where the kernels write the fields; 0 for those that `sizes` stands for.
+        The addresses of the fields for kernels to write; 0 for those that `sizes` replaces.
     sizes : int
-        Where the kernels write how many rows a group has; 0 if nobody asks.
+        The address for the numbers of rows of groups; 0 if they are not needed.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class _Fields:
         total = end + shape[1] * 8 * shared
         self._room = cupy.empty(total, "u1")
         if total <= HOST_STATE_BYTES:
-            # What is between the fields goes to the host, too.
+            # The gaps between fields are copied to the host, too.
             self._room.data.memset_async(0, total)
         at = self._room.data.ptr
         self.pointers = [at + start if start >= 0 else 0 for start in passed]
@@ -327,7 +327,7 @@ class _Fields:
         return room[start : start + nbytes].view(dtype).reshape(self._shape)
 
 
-# Codes whose rows are put in the order of their groups.
+# Plans, which sort rows by group.
 
 
 def _planned(
@@ -339,8 +339,8 @@ def _planned(
     v = programs.columns_per_thread(of)
     if inner % v or x.data.ptr % (v * x.itemsize):
         v = 1
-    # As many pieces as make threads enough, were the groups of one size; none where a group's
-    # columns alone have loads enough under way.
+    # Enough pieces to have enough threads if groups were of one size; no pieces if a group's
+    # columns alone keep enough loads in flight.
     threads = outer * inner // v * (1 if inner > 1 else 32)
     wanted = -(-gpu.processors * _BUSY * _WAVES // threads)
     enough = in_lines or (inner > 1 and threads >= gpu.processors * _ENOUGH)
@@ -413,7 +413,7 @@ def _combine(
 def _plan(
     codes: Array, n: int, piece: int, whole: bool, sizes: int, gpu: Device
 ) -> tuple[tuple[Any, ...], Any]:
-    """Return the arguments of a plan, and what they point to."""
+    """Return the arguments of a plan, and the arrays that they point to."""
     rows = codes.size
     warps = min(
         32, (gpu.shared_bytes - programs.plan_shared_bytes(0, n)) // (4 * n), -(-rows // 64)
@@ -433,7 +433,7 @@ def _plan(
             shared=programs.plan_shared_bytes(warps, n),
         )
         return (order, begin, first, np.int32(n), np.int32(piece)), (room,)
-    # The fewest bytes in which -1, as the largest number, is sorted last.
+    # The smallest unsigned dtype in which -1 becomes the largest number and is sorted last.
     size = next(k for k in (1, 2, 4) if n < 1 << 8 * k)
     keys = codes.astype(f"u{size}", copy=False)
     sorted_rows = cupy.argsort(keys, kind="stable").astype(np.int32)
@@ -454,11 +454,11 @@ def _pointer(at: int, nbytes: int) -> Any:
     return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(at, nbytes, None), 0)
 
 
-# Labels that lie as the elements do.
+# Private tables, for labels that lie as the elements do.
 
 
 def _private_threads(of: Product, gpu: Device, n: int) -> int:
-    """Return how many threads of a block have tables of n states; 0 if they are too few."""
+    """Return how many threads of a block can have tables of n states; 0 if too few."""
     threads = programs.PRIVATE_THREADS
     while threads >= _PRIVATE and threads * n * of.state.itemsize > gpu.shared_bytes:
         threads //= 2

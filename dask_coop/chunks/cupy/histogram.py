@@ -30,8 +30,8 @@ def histogram(
 ) -> State:
     """Count the samples of a chunk, or sum their `weights`, by bin.
 
-    Samples of one coordinate are counted as they are; others get their offsets in the table
-    first, and these are counted as integers.
+    Samples of one coordinate are counted directly. Other samples get their offsets in the table
+    first, which are then counted as integers.
 
     Parameters
     ----------
@@ -56,21 +56,21 @@ def histogram(
             case Digits():
                 found = _digits(samples[0], weights, grid)
         table = _count(found.x, found.weights, found.bins, total, op.strategy)
-        # Tables of several lengths do not travel as NumPy arrays, large or small.
+        # Tables of unknown length stay on the GPU, so that all chunks' tables are in one memory.
         return (table if found.shape is None else deliver(table.reshape(found.shape)),)
 
 
 class _Counted(NamedTuple):
-    """What is counted: contiguous samples or bin indices, of which there may be none.
+    """The contiguous samples or bin indices to count, possibly none.
 
     Attributes
     ----------
     x : cupy.ndarray
     weights : cupy.ndarray or None
-        As many.
+        One for each sample.
     bins : Bins, Integers or Digits
     shape : tuple of int or None
-        That of the table, where it is known before.
+        The shape of the table, if it is known.
     """
 
     x: Array
@@ -80,7 +80,7 @@ class _Counted(NamedTuple):
 
 
 def _integers(x: Array, weights: Array | None, integers: Integers) -> _Counted:
-    """Return what counts integers from 0 on, as far as they go."""
+    """Return the samples and bins of a count of nonnegative integers."""
     x = dense(x)[0] if weights is None else aligned(contiguous(x))
     n = integers.minlength
     if x.size:
@@ -90,18 +90,18 @@ def _integers(x: Array, weights: Array | None, integers: Integers) -> _Counted:
             raise ValueError("'list' argument must have no negative elements")
         n = max(n, high + 1)
     if n > MOST:
-        raise ValueError(f"a table of {n} entries is more than {MOST}")
+        raise ValueError(f"a table of {n} entries is larger than the limit of {MOST}")
     return _Counted(x, weights, Integers(n), None)
 
 
 def _digits(x: Array, weights: Array | None, digits: Digits) -> _Counted:
-    """Return what counts samples by a digit of their keys."""
+    """Return the samples and bins of a count by a digit of keys."""
     x = dense(x)[0] if weights is None else aligned(contiguous(x))
     return _Counted(x, weights, digits, digits.shape)
 
 
 def _entries(samples: Sequence[Array], weights: Array | None, grid: Grid) -> _Counted:
-    """Return what counts samples into the entries of a grid."""
+    """Return the samples and bins of a count into the entries of a grid."""
     x = samples[0]
     kept, axes = grid.lines(x.shape if len(samples) == grid.ndim else x.shape[:-1])
     shape = (*(x.shape[axis] for axis in kept), *grid.shape)
@@ -117,7 +117,7 @@ def _entries(samples: Sequence[Array], weights: Array | None, grid: Grid) -> _Co
     if len(samples) < grid.ndim:
         samples = _columns(x)
     elif kept:
-        # The axes that are counted, and how far apart elements are along them.
+        # The length of the counted axes, and the distance of elements along them.
         lines = math.prod(x.shape[axis] for axis in axes), 1
         if axes and axes[-1] - axes[0] == len(axes) - 1:
             lines = lines[0], math.prod(x.shape[axes[-1] + 1 :])
@@ -130,7 +130,7 @@ def _entries(samples: Sequence[Array], weights: Array | None, grid: Grid) -> _Co
 
 
 def digitize(x: Array, steps: Steps) -> Array:
-    """Return the numbers of the bins of samples, int64 of the shape of `x`."""
+    """Return the bin number of each sample, int64, in the shape of `x`."""
     with x.device:
         x = x.view("u1") if x.dtype.kind == "b" else x
         return find_numbers(aligned(contiguous(x)), steps)
@@ -146,7 +146,7 @@ def _count(
     if weights is None or weights.dtype.kind != "c":
         count(x, weights, bins, table, strategy)
         return table
-    # The kernels add up real numbers.
+    # The kernels add real numbers only.
     part = np.dtype(f"f{weights.itemsize // 2}")
     parts = weights.reshape(-1).view(part).reshape(-1, 2)
     for i in range(2):
@@ -157,7 +157,7 @@ def _count(
 
 
 def _columns(x: Array) -> list[Array]:
-    """Return what lies along the last axis of `x`, each contiguous."""
+    """Return the coordinates along the last axis of `x`, each contiguous."""
     columns = [x[..., i] for i in range(x.shape[-1])]
     if all(column.flags.c_contiguous for column in columns):
         return columns

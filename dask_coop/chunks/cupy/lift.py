@@ -1,7 +1,7 @@
-"""States of CuPy chunks over any of their axes, under masks, and of powers of deviations.
+"""States of CuPy chunks over any of their axes, with masks, and of powers of deviations.
 
-What a mask leaves out becomes a neutral element, or the mask goes along with the elements. Sums of
-powers of deviations are two kernels of ours around CuPy's own arithmetic.
+A masked element is replaced by a neutral one, or the mask accompanies the elements. Sums of powers
+of deviations take two of our kernels around CuPy's own arithmetic.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PAIRS = {1: "u2", 2: "u4", 4: "u8", 8: "c16"}
 
 
 def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = None) -> State:
-    """Reduce the chunk `x` over `axes` to a partial state, where `where` holds if it is given."""
+    """Reduce the chunk `x` over `axes` to a state; a mask `where` selects elements."""
     with x.device:
         x = cast(x, op.element)
         if isinstance(op.monoid, TopK):
@@ -51,7 +51,7 @@ def lift(op: Operation, x: Array, axes: tuple[int, ...], where: Array | None = N
                 return _lift_parts(op, x, axes, where)
             op, x = _apply_mask(op, x, where)
         if op.monoid.positional and len(axes) > 1:
-            # Indices count in C order along axes side by side, whatever the order in memory.
+            # Indices count in C order along neighbouring axes, in any order in memory.
             kept = [d for d in range(x.ndim) if d not in axes]
             if axes[-1] - axes[0] >= len(axes):
                 x, axes = x.transpose([*kept, *axes]), tuple(range(len(kept), x.ndim))
@@ -98,7 +98,7 @@ def _reduce_rest(op: Operation, fields: State, axis: int) -> State:
 
 
 def _apply_mask(op: Operation, x: Array, where: Array) -> tuple[Operation, Array]:
-    """Return an operation and an array that reduce what of `x` is where `where` holds."""
+    """Return an operation and an array that reduce the elements that `where` selects."""
     where = cupy.asarray(where)
     if op.neutral is not None:
         kept = cupy.where(where, x, op.neutral)
@@ -110,9 +110,9 @@ def _apply_mask(op: Operation, x: Array, where: Array) -> tuple[Operation, Array
 
 
 def _lift_parts(op: Operation, x: Array, axes: tuple[int, ...], where: Array) -> State:
-    """Reduce the real and the imaginary parts of `x` each, where `where` holds.
+    """Reduce the real and the imaginary parts of `x` separately, with a mask `where`.
 
-    A mask beside a complex128 would be more than one load.
+    A complex128 with its mask would take more than one load.
     """
     if op.monoid is REPRODUCIBLE_COMPLEX_MEAN:
         half = replace(op, monoid=REPRODUCIBLE_MEAN, element=x.real.dtype)
@@ -149,7 +149,7 @@ def _lift_powers(op: Operation, x: Array, axes: tuple[int, ...]) -> State:
         power = power * deviation
         sums += lift(Operation(SUM, real, real), power, axes)
     fields = (count, mean, *sums)
-    # States differ in size, so some may have stayed on the GPU; all go where one is.
+    # States differ in size; if one has stayed on the GPU, all go there.
     if any(isinstance(field, cupy.ndarray) for field in fields):
         return tuple(map(cupy.asarray, fields))
     return fields

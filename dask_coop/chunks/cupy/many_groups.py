@@ -6,7 +6,7 @@ None of them depends on the order of the elements::
     counts    a histogram of the codes
     extrema   in shared memory, or by buckets: kernel_group_extremes.cuh
 
-By buckets, elements of up to 4 bytes are dealt to lists by their codes first.
+Buckets are for elements of up to 4 bytes, which are first dealt to lists by their codes.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Array = Any
 _SUMS = (SUM, COUNTS, COUNT, MEAN)
 _EXTREMA = (MIN, MAX, NANMIN, NANMAX, ARGMIN, ARGMAX)
 
-#: Bytes of the lists of elements that are dealt at a time.
+#: The bytes of the lists of elements that are dealt at a time.
 _LISTS_BYTES = 1 << 31
 
 
 def takes(op: Operation, n: int) -> bool:
-    """Tell whether `reduce` makes the states of n groups."""
+    """Return whether `reduce` supports an operation for n groups."""
     if op.monoid in _SUMS:
         return op.element.kind in "biuf"
     small = op.element.itemsize <= 4 and op.element.kind in "biuf"
@@ -57,12 +57,12 @@ def takes(op: Operation, n: int) -> bool:
 
 
 def _fits(n: int) -> bool:
-    """Tell whether a block's shared memory has a key a group."""
+    """Return whether a block's shared memory has room for a key of each group."""
     return 4 * n <= device(cupy.cuda.runtime.getDevice()).shared_bytes
 
 
 def _takes_buckets(element: np.dtype[Any], n: int, words: int) -> bool:
-    """Tell whether elements can be dealt to buckets, of so many words a group."""
+    """Return whether elements can be dealt to buckets, with `words` words a group."""
     room = device(cupy.cuda.runtime.getDevice()).shared_bytes
     buckets = -(-n // programs.BUCKET)
     needed = programs.deal_shared_bytes(element, buckets * _copies(buckets))
@@ -71,12 +71,12 @@ def _takes_buckets(element: np.dtype[Any], n: int, words: int) -> bool:
 
 
 def _copies(buckets: int) -> int:
-    """Return the counters of a bucket."""
+    """Return the number of counters of a bucket."""
     return max(1, min(16, programs.DEAL_THREADS // buckets))
 
 
 def _is_histogram(n: int) -> bool:
-    """Tell whether a weighted histogram has n groups in the shared memory of two blocks."""
+    """Return whether n groups of a weighted histogram fit half of the shared memory."""
     return n <= device(cupy.cuda.runtime.getDevice()).shared_bytes // 2 - 1024
 
 
@@ -111,7 +111,7 @@ def count_rows(codes: Array, n: int) -> Array:
 
 
 def _sum(codes: Array, values: Array, n: int, total: Array) -> None:
-    """Sum values by their codes into `total`, which is zero."""
+    """Add values by their codes to `total`, which is zero."""
     if total.dtype.kind == "f" and values.dtype.kind != "f":
         # Sums of integers of 32 bits are exact in 64.
         exact = values.itemsize <= 4
@@ -145,7 +145,7 @@ def _sum_by_buckets(codes: Array, values: Array, n: int, total: Array) -> None:
 
 
 def _extrema(op: Operation, codes: Array, values: Array, n: int, *out: Array) -> None:
-    """Write the extrema of groups, and where the first are; the identity where there is nothing."""
+    """Write the extrema of groups, and the indices of the first; identities for empty groups."""
     gpu = device(cupy.cuda.runtime.getDevice())
     keys, settle = programs_list.extremes(op)
     table = cupy.zeros(n, "u4")
@@ -179,9 +179,9 @@ def _dealt_at_a_time(values: Array, n: int) -> int:
 def _by_buckets(
     codes: Array, values: Array, n: int, source: str, words: int, exponent: int, *arguments: Any
 ) -> None:
-    """Deal values to buckets, and launch the program that takes them.
+    """Deal values to buckets, and launch the program that reduces them.
 
-    What is at the address `exponent`, if it is not 0, gets the largest exponent of what is dealt.
+    If the address `exponent` is not 0, the largest exponent of the dealt values is written there.
     """
     gpu = device(cupy.cuda.runtime.getDevice())
     element, size = values.dtype, values.size
@@ -194,7 +194,7 @@ def _by_buckets(
     at = lists.data.ptr, lists.data.ptr + 2 * most * tile, extents.data.ptr
     blocks = gpu.processors
     if buckets > blocks // 2:
-        # Blocks of a bucket that has much do not begin last and end long after the others.
+        # More blocks, so that those of a large bucket do not start last and end long after others.
         blocks = 4 * blocks + buckets
     for begin in range(0, size, most * tile):
         some = min(size - begin, most * tile)

@@ -18,7 +18,6 @@ from dask_coop.chunks.cupy.transpose import contiguous, transpose
 from dask_coop.cuda.devices import device
 from dask_coop.cuda.launch import launch
 from dask_coop.cuda.programs import matmul as programs
-from dask_coop.cuda.programs import matmul_int8
 
 Array = Any
 
@@ -48,7 +47,7 @@ def matmul(a: Array, b: Array, semiring: str = "plus_times", strategy: str = AUT
     ring, dtype = SEMIRINGS[semiring], np.result_type(a.dtype, b.dtype)
     ring.dtype(dtype)
     plain = ring is PLUS_TIMES
-    on_tensor_cores = plain and dtype in matmul_int8.DTYPES and _has_tensor_cores()
+    on_tensor_cores = plain and dtype in programs.INT8_DTYPES and _has_tensor_cores()
     if strategy == AUTO:
         if plain and dtype.kind in "fc":
             strategy = "library"
@@ -89,7 +88,7 @@ def _is_large(a: Array, b: Array, itemsize: int) -> bool:
     if min(a.ndim, b.ndim) < 2 or min(*a.shape[-2:], *b.shape[-2:]) < _LONG:
         return False
     # Ten products of bytes must make up for tiles that leave multiprocessors idle.
-    high, wide, _ = matmul_int8.TILE
+    high, wide, _ = programs.INT8_TILE
     tiles = a.size // (a.shape[-1] * high) * (b.shape[-1] // wide)
     return itemsize < 4 or tiles >= device(cupy.cuda.runtime.getDevice()).processors // 2
 
@@ -103,23 +102,23 @@ def _multiply_bytes(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
     a, b = (contiguous(x.astype(dtype, copy=False)) for x in (a, b))
     a, b, batch, (a_outer, a_inner, b_outer, b_inner) = _batches(a, b, shape)
     steps = a_outer // (m * k), a_inner // (m * k), b_outer // (k * n), b_inner // (k * n)
-    sides = zip((m, n, k), matmul_int8.TILE, strict=True)
+    sides = zip((m, n, k), programs.INT8_TILE, strict=True)
     high, wide, deep = (-(-length // side) * side for length, side in sides)
-    planes, threads = dtype.itemsize, matmul_int8.THREADS
+    planes, threads = dtype.itemsize, programs.INT8_THREADS
     rows = cupy.empty((a.size // (m * k), planes, high, deep), "u1")
     columns = cupy.empty((b.size // (k * n), planes, wide, deep), "u1")
     result = cupy.empty((*shape, m, n), dtype)
     launch(
-        matmul_int8.split_rows(dtype),
+        programs.split_rows(dtype),
         -(-(rows.size // planes // 4) // threads),
         threads,
         a.data.ptr,
         rows.data.ptr,
         *map(np.int64, (rows.shape[0], m, k, high, deep)),
     )
-    split_n, split_k = matmul_int8.SPLIT
+    split_n, split_k = programs.INT8_SPLIT
     launch(
-        matmul_int8.split_columns(dtype),
+        programs.split_columns(dtype),
         columns.shape[0] * -(-deep // split_k) * (wide // split_n),
         threads,
         b.data.ptr,
@@ -127,16 +126,16 @@ def _multiply_bytes(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
         *map(np.int64, (k, n, wide, deep)),
     )
     room = device(cupy.cuda.runtime.getDevice()).shared_bytes
-    stages = min(matmul_int8.STAGES, room // matmul_int8.shared_bytes(1))
+    stages = min(programs.INT8_STAGES, room // programs.int8_shared_bytes(1))
     launch(
-        matmul_int8.multiply(dtype, stages),
-        math.prod(batch) * (high // matmul_int8.TILE[0]) * (wide // matmul_int8.TILE[1]),
+        programs.multiply_planes(dtype, stages),
+        math.prod(batch) * (high // programs.INT8_TILE[0]) * (wide // programs.INT8_TILE[1]),
         threads,
         rows.data.ptr,
         columns.data.ptr,
         result.data.ptr,
         *map(np.int64, (m, n, deep, batch[1], *steps)),
-        shared=matmul_int8.shared_bytes(stages),
+        shared=programs.int8_shared_bytes(stages),
     )
     return result
 

@@ -1,13 +1,13 @@
 """Multi-chunk launches: one cooperative launch over CuPy chunks, on one GPU or on several.
 
-Every GPU's chunks are cut into *stretches*, in the order of a scan, and every block of its grid
-gets neighbouring ones, of about as many elements; kernels/kernel_multichunk.cuh shows what becomes
-of them. What the host makes for a GPU lies in one allocation and goes there in one copy.
+The chunks of every GPU are cut into *stretches*, in the order of a scan. Every block of its grid
+gets neighbouring stretches, with about the same number of elements; kernels/kernel_multichunk.cuh
+describes what it does with them. All host data for a GPU goes there in one allocation and one copy.
 
-`Node` calls what takes a team of several GPUs: `reduce`, `scan`, `histogram`. The chunk backend
-offers what one launch does with the chunks that a worker has of an array, and one answer to wait
-for: `lift_all`, `histogram_all`, `upsweep` and `downsweep`. They lie on one GPU, or on several that
-the process shares (`dask_coop.cuda.team.share`).
+`Node` calls the functions that take a team of several GPUs: `reduce`, `scan`, `histogram`. The
+chunk backend offers functions that launch once for a worker's chunks of an array, and wait for one
+result: `lift_all`, `histogram_all`, `upsweep` and `downsweep`. The chunks lie on one GPU, or on
+several that the process shares (`dask_coop.cuda.team.share`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from dask_coop.cuda.team import most_blocks, team_of
 
 Array = Any
 
-#: Static shared memory of a scan's block beside its tiles, with room to spare, in bytes.
+#: The static shared memory of a scan's block besides its tiles, with a margin, in bytes.
 _STATIC_BYTES = 2048
 
 
@@ -58,9 +58,9 @@ def reduce(
     team : Team
     op : Operation
     xs : sequence of cupy.ndarray
-        Chunks that lie on the GPUs.
+        Chunks on the GPUs.
     origins : sequence of Origin, optional
-        Where the chunks are in the array, for operations that tell an argument index.
+        The origins of the chunks in the array, for operations with argument indices.
     """
     work = _reduce(team, op, xs)
     if origins is None:
@@ -75,7 +75,7 @@ def reduce(
 
 
 def lift_all(op: Operation, xs: Sequence[Array]) -> State | None:
-    """Reduce each of the chunks `xs`; None if they have to be taken one by one.
+    """Reduce each of the chunks `xs`; None if they must be reduced one by one.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def _reduce(team: Team, op: Operation, xs: Sequence[Array]) -> _Work:
 def scan(
     team: Team, op: Operation, xs: Sequence[Array], wanted: Sequence[bool], spec: ScanSpec
 ) -> list[Array | None]:
-    """Scan the 1-d chunks `xs`, in the order of the scan, and return those that are wanted."""
+    """Scan the 1-d chunks `xs`, in the order of the scan, and return the wanted results."""
     ready = [_prepare(op, x) for x in xs]
     ys = _results(op, ready, wanted)
     _scan(team, op, ready, ys, spec, programs.UP | programs.DOWN)
@@ -118,16 +118,16 @@ def scan(
 
 
 def upsweep(op: Operation, spec: ScanSpec, xs: Sequence[Array]) -> tuple[State, bytes] | None:
-    """Reduce each of the 1-d chunks `xs` for a scan; None if they have to be taken one by one.
+    """Reduce each of the 1-d chunks `xs` for a scan; None if they must be reduced one by one.
 
-    These are not all chunks of the array, so they can't be scanned before their bases are known.
+    They are not all chunks of the array, so they cannot be scanned before their bases are known.
 
     Returns
     -------
     state : tuple of numpy.ndarray
         The states, along the first axis of each field.
     memo : bytes
-        What `downsweep` is to be given with the same chunks.
+        An argument of `downsweep` with the same chunks.
     """
     if objection_to_scan(op, spec) or (team := _team(xs)) is None:
         return None
@@ -143,14 +143,14 @@ def downsweep(
 ) -> list[Array]:
     """Scan the chunks of an upsweep from their bases, None at the start of the array.
 
-    It does not wait for the launch to end.
+    This does not wait for the launch to end.
     """
     team = _team(xs)
     if team is None:
-        raise ValueError("these chunks are scanned one by one, by scan: no launch takes them all")
+        raise ValueError("no launch takes all of these chunks; scan them one by one")
     places = _places(xs)
     if not memo.startswith(places):
-        # A chunk has come to another GPU since: the stretches are others.
+        # A chunk has moved to another GPU since, so the stretches differ.
         found = upsweep(op, spec, xs)
         assert found is not None
         _, memo = found
@@ -167,15 +167,15 @@ def downsweep(
 
 
 def _places(xs: Sequence[Array]) -> bytes:
-    """Return on which GPUs chunks lie."""
+    """Return the GPUs of chunks."""
     return bytes(x.data.device_id for x in xs)
 
 
 def _results(op: Operation, xs: Sequence[Array], wanted: Sequence[bool]) -> list[Array | None]:
     ys: list[Array | None] = [None] * len(xs)
     for ordinal, own in owners(xs).items():
-        # To change the GPU takes longer than to take memory, so it is done once. Each result has an
-        # allocation of its own, for one that is let go of frees nothing while others share it.
+        # Changing the GPU takes longer than allocating, so do it once. Each result has its own
+        # allocation, because a shared one would stay until the last result is freed.
         with cupy.cuda.Device(ordinal):
             for i in own:
                 if wanted[i]:
@@ -196,7 +196,7 @@ def _scan(
     of = programs_list.scanned(op, spec.exclusive, spec.reverse)
     gpu, tuning, shared = device(xs[0].device.id), None, 0
     if gpu.hopper and of.is_bulk:
-        # Blocks scan tiles one after the other, as they do lines without an end.
+        # Blocks scan tiles one after the other, as in endless lines.
         tuning = scans.tune(of, 1 << 40, gpu.processors, gpu.shared_bytes - _STATIC_BYTES, False)
         shared = scans.waves_shared_bytes(of, tuning)
     source = programs.scan(of, tuning)
@@ -208,7 +208,7 @@ def _scan(
         at = [np.uint64(0)] if bases is None else work.addresses(rank, "bases")
         return [*work.addresses(rank, "states", "peers"), *at, np.int32(steps)]
 
-    # Without the upsweep there is no barrier, at which a wait may be in vain.
+    # Only the upsweep has a barrier, at which a wait can time out.
     what, wait = f"the scan by {op.monoid.name}", bool(steps & programs.UP)
     work.run(team, source, threads, shared, what, rest, wait)
     return work
@@ -222,7 +222,7 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid | Digit
     team : Team
     op : Operation
     xs : sequence of cupy.ndarray
-        Chunks of one dtype that lie on the GPUs.
+        Chunks of one dtype on the GPUs.
     grid : Grid or Digits
         The bins of one coordinate.
     """
@@ -254,7 +254,7 @@ def histogram(team: Team, op: Operation, xs: Sequence[Array], grid: Grid | Digit
 
 
 def histogram_all(op: Operation, xs: Sequence[Array], grid: Any) -> State | None:
-    """Count the samples of the chunks `xs` into one table; None if they go one by one."""
+    """Count the samples of the chunks `xs` into one table; None if one by one."""
     if objection_to_histogram(op, grid) or (team := _team(xs)) is None:
         return None
     with xs[0].device:
@@ -262,29 +262,29 @@ def histogram_all(op: Operation, xs: Sequence[Array], grid: Any) -> State | None
 
 
 def synchronize(xs: Sequence[Array]) -> None:
-    """Wait for all that this process has begun on the GPUs of the chunks `xs`."""
+    """Wait for all work of this process on the GPUs of the chunks `xs`."""
     for ordinal in owners(xs):
         cupy.cuda.Device(ordinal).synchronize()
 
 
 def _team(xs: Sequence[Array]) -> Team | None:
-    """Return the team that launches over all of the chunks `xs`, if there is one."""
+    """Return the team that launches over all of the chunks `xs`; None if there is none."""
     team = team_of(tuple(owners(xs)))
     return None if objection_to_chunks_together(xs, team) else team
 
 
 def _prepare(op: Operation, x: Array) -> Array:
-    """Return a chunk as the kernels read it."""
+    """Return a chunk in the form that kernels read."""
     if x.dtype == op.element and is_plain(x):
         return x
     with x.device:
         x = cast(x, op.element)
-        # An argument index counts in C order, whatever the order in memory.
+        # Argument indices count in C order, in any order in memory.
         return aligned(contiguous(x)) if op.monoid.positional else dense(x)[0]
 
 
 def _dense(x: Array) -> Array:
-    """Return a chunk of samples, in any order, as the kernels read it."""
+    """Return a chunk of samples, in any order, in the form that kernels read."""
     if is_plain(x):
         return x
     with x.device:
@@ -297,7 +297,7 @@ def _fields(op: Operation, states: Any) -> State:
 
 
 class _GpuWork:
-    """What one GPU has to do in a launch, and the memory for it.
+    """The work of one GPU in a launch, and its memory.
 
     Attributes
     ----------
@@ -308,11 +308,11 @@ class _GpuWork:
     memory : cupy.ndarray
         One allocation on the GPU.
     offsets : dict of str to int
-        Where things begin in it, by their names.
+        The offsets of the arrays in it, by name.
     sent : int
-        Bytes at its beginning that the host sends.
+        The leading bytes that the host sends.
     stretches : int
-        How many stretches there are of its chunks.
+        The number of stretches of its chunks.
     """
 
     def __init__(self, ordinal: int, chunks: list[int]) -> None:
@@ -323,7 +323,7 @@ class _GpuWork:
 
 
 class _Work:
-    """What the GPUs are to do, and the memory for it.
+    """The work of all GPUs in a launch, and its memory.
 
     Parameters
     ----------
@@ -332,16 +332,16 @@ class _Work:
     state_bytes : int
         The size of a state.
     ys : sequence of cupy.ndarray or None
-        Where results go, of chunks that have some.
+        The results of chunks, None for those without.
     reverse : bool
         Whether the order is from the end of each chunk to its beginning.
 
     Attributes
     ----------
     tables : list of cupy.ndarray
-        What each GPU has for all to read; by default, memory for the states of all chunks.
+        An array on each GPU for all to read; by default memory for the states of all chunks.
     sends_states : bool
-        Whether states begin as zeros, because kernels leave out what is between their fields.
+        Whether to zero states first, because kernels do not write the gaps between fields.
     """
 
     def __init__(
@@ -359,14 +359,14 @@ class _Work:
 
     @property
     def ordinals(self) -> tuple[int, ...]:
-        """The GPUs that have chunks, in the order of their ranks."""
+        """The GPUs with chunks, in the order of their ranks."""
         return tuple(gpu.ordinal for gpu in self._gpus)
 
     def upload(self, team: Team, blocks: int, memo: bytes = b"", bases: Any = None) -> None:
-        """Take memory on every GPU, and send what its blocks are to do.
+        """Allocate memory on every GPU, and send the work of its blocks.
 
-        For a downsweep alone with the states of all stretches, in the order of the ranks, and the
-        bases of all chunks.
+        A downsweep without upsweep also sends the states of all stretches, in the order of the
+        ranks, and the bases of all chunks.
         """
         self._blocks = blocks
         inputs = [self._inputs(gpu) for gpu in self._gpus]
@@ -387,7 +387,7 @@ class _Work:
             for name, count in counts.items():
                 if name not in arrays:
                     gpu.offsets[name] = at
-                    # Without a gap, for states go to the host in one copy.
+                    # Without a gap, so that states go to the host in one copy.
                     at += count * self.state_bytes
             if self.sends_states:
                 gpu.sent = at
@@ -406,7 +406,7 @@ class _Work:
                 gpu.memory[: sent.size].set(sent)
 
     def _inputs(self, gpu: _GpuWork) -> dict[str, Any]:
-        """Return the arrays that a GPU is sent, by their names."""
+        """Return the arrays to send to a GPU, by name."""
         own = [self.xs[i] for i in gpu.chunks]
         sizes = tuple(x.size for x in own)
         made = cut(tuple(gpu.chunks), sizes, self._blocks, self.reverse)
@@ -427,7 +427,7 @@ class _Work:
         rest: Callable[[int], list[Any]],
         wait: bool = True,
     ) -> None:
-        """Launch a program of kernel_multichunk.cuh; `rest` makes its own arguments for a rank."""
+        """Launch a program of kernel_multichunk.cuh; `rest` returns a rank's own arguments."""
 
         def arguments(rank: int, peers: Any, epoch: Any) -> list[Any]:
             work = np.zeros((), programs.WORK)
@@ -439,7 +439,7 @@ class _Work:
         team.launch(source, self._blocks, threads, shared, self.ordinals, arguments, what, wait)
 
     def addresses(self, rank: int, *names: str) -> list[Any]:
-        """Return where things are in a GPU's memory."""
+        """Return the addresses of arrays in a GPU's memory."""
         return [np.uint64(self._address(rank, name)) for name in names]
 
     def total(self) -> Any:
@@ -453,7 +453,7 @@ class _Work:
     def of_stretches_and_chunks(self) -> tuple[bytes, Any]:
         """Return the bytes of the states of all stretches, in the order of ranks, and of chunks."""
         nbytes = [gpu.stretches * self.state_bytes for gpu in self._gpus]
-        # Those of the chunks come next, and are the same on all GPUs.
+        # The states of the chunks come next, and are the same on all GPUs.
         found = self._read(0, "states", nbytes[0] + len(self.xs) * self.state_bytes)
         others = (self._read(rank, "states", n) for rank, n in enumerate(nbytes) if rank)
         of_stretches = [found[: nbytes[0]], *others]
@@ -471,7 +471,7 @@ class _Work:
 
 
 def _addresses(arrays: Sequence[Array | None], made: Cut) -> Any:
-    """Return where stretches begin in their chunks' arrays; 0 for those of none."""
+    """Return the addresses of stretches in their chunks' arrays; 0 where there is no array."""
     starts = np.array([0 if x is None else x.data.ptr for x in arrays], "u8")
     sizes = np.array([0 if x is None else x.itemsize for x in arrays], "u8")
     return starts[made.chunk] + made.stretches["first"].astype("u8") * sizes[made.chunk]

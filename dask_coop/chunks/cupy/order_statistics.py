@@ -9,7 +9,7 @@ a block       as many as fit in its shared memory  once, if they are contiguous
 many blocks   more                                 once a digit, if contiguous
 ============= ==================================== =============================
 
-What is not to be read as it lies is transposed before, a slab after the other.
+Other lines are transposed first, one slab after the other.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from dask_coop.cuda.programs import order_statistics as programs
 
 Array = Any
 
-#: Bytes of a slab, and of the counts of digits at a time.
+#: The bytes of a slab, and of the counts of digits at a time.
 _SLAB, _TALLIES = 128 << 20, 64 << 20
 
-#: Bytes of a row of a tile at most, and the share of a processor's shared memory for the tile.
+#: The most bytes of a row of a tile; a tile takes 1 / _SHARE of a processor's shared memory.
 _ROW, _SHARE = 256, 3
 
-#: Contiguous lines that the warps of a block take.
+#: The contiguous lines that the warps of a block take.
 _ROWS = 4 * programs.BY_WARPS // 32
 
-#: Bytes of shared memory that blocks need besides the keys of a line.
+#: The bytes of shared memory that blocks need besides the keys of a line.
 _BESIDES = 512
 
-#: The least elements of a line for each block that shares it, and blocks of a processor.
+#: The least elements of a line for each block that shares it, and the blocks of a processor.
 _PART, _RESIDENT = 1 << 15, 8
 
 
 class _Wanted(NamedTuple):
-    """What is wanted of all lines, on the GPU: by lines from the first to the last."""
+    """The ranks to find in all lines, and the arrays for the results, on the GPU."""
 
     ranks: Array
     step: int
@@ -57,16 +57,16 @@ class _Wanted(NamedTuple):
 def order_statistics(
     x: Array, axes: tuple[int, ...], ranks: np.ndarray[Any, Any]
 ) -> tuple[Array, Array]:
-    """Return elements by their ranks among those of their lines that are not NaN.
+    """Return elements by rank among those of their lines that are not NaN.
 
-    -0.0 is below 0.0. NaN is that of one bit pattern.
+    -0.0 is below 0.0. NaN results have one bit pattern.
     """
     with x.device:
         order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
         kept = [d for d in order if d not in axes]
         across = [d for d in order if d in axes]
         shape, n = [x.shape[d] for d in kept], math.prod(x.shape[d] for d in axes)
-        # Kernels read a row by how many elements of a line are not NaN.
+        # Kernels read the row of the number of elements that are not NaN.
         assert len(ranks) == n + 1
         values = cupy.empty((ranks.shape[1], math.prod(shape)), x.dtype)
         counts = cupy.empty(math.prod(shape), "i8")
@@ -74,7 +74,7 @@ def order_statistics(
             values.fill(np.nan if x.dtype.kind == "f" else 0)
             counts.fill(0)
         elif counts.size:
-            # The rows of a table that was broadcast are one.
+            # All rows of a broadcast table are one.
             step = ranks.shape[1] if ranks.strides[0] else 0
             rows = np.ascontiguousarray(ranks if step else ranks[:1], "i8")
             wanted = _Wanted(cupy.asarray(rows), step, values, counts)
@@ -85,7 +85,7 @@ def order_statistics(
 
 
 def _select(x: Array, order: list[int], kept: list[int], across: list[int], to: _Wanted) -> None:
-    """Write what is wanted of the lines of `x`, whose axes are in the order of their strides."""
+    """Find the ranks of the lines of `x`, whose axes are in the order of their strides."""
     n = math.prod(x.shape[d] for d in across)
     lies, first = x.transpose(order), order.index(across[0]) if across else x.ndim
     if lies.flags.c_contiguous and order[first : first + len(across)] == across:
@@ -102,7 +102,7 @@ def _select(x: Array, order: list[int], kept: list[int], across: list[int], to: 
 
 
 def _launch(x: Array, n: int, inner: int, first: int, to: _Wanted) -> None:
-    """Write what is wanted of lines of `n` elements of `x`, of shape (outer, n, inner)."""
+    """Find the ranks of lines of `n` elements of `x`, of shape (outer, n, inner)."""
     gpu, dtype, lines = device(cupy.cuda.runtime.getDevice()), x.dtype, x.size // n
     key_bytes = programs.key_bytes(dtype)
     if n > programs.OF_WARPS and n * key_bytes + _BESIDES > gpu.shared_bytes:
@@ -129,7 +129,7 @@ def _launch(x: Array, n: int, inner: int, first: int, to: _Wanted) -> None:
 
 
 def _arguments(first: int, lines: int, to: _Wanted) -> tuple[Any, ...]:
-    """Return what kernels are told of lines from number `first` on, of which there are `lines`."""
+    """Return the kernels' arguments for `lines` lines from number `first` on."""
     m, distance = to.values.shape
     return (
         np.int64(lines),
@@ -143,12 +143,12 @@ def _arguments(first: int, lines: int, to: _Wanted) -> tuple[Any, ...]:
 
 
 def _skewed(size: int) -> int:
-    """Return the room for elements of which every 32 are followed by a gap of one."""
+    """Return the room for elements with a gap of one after every 32."""
     return size + size // 32
 
 
 def _tile(dtype: np.dtype[Any], n: int, inner: int, gpu: Device) -> tuple[int, int]:
-    """Return how many lines a block takes, and the gap in shared memory behind each row of them."""
+    """Return how many lines a block takes, and the gap in shared memory after each row of them."""
     pad = max(1, 4 // dtype.itemsize)
     if inner == 1:
         return _ROWS, 0
@@ -163,7 +163,7 @@ def _tile(dtype: np.dtype[Any], n: int, inner: int, gpu: Device) -> tuple[int, i
 
 
 def _by_digits(x: Array, n: int, first: int, to: _Wanted, gpu: Device) -> None:
-    """Write what is wanted of contiguous lines, a launch for every digit of their keys."""
+    """Find the ranks of contiguous lines, with a launch for every digit of their keys."""
     m = to.values.shape[0]
     at_once = max(1, _TALLIES // (8 * programs.BINS * max(1, m)))
     for begin in range(0, x.size // n, at_once):

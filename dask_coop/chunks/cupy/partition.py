@@ -1,4 +1,4 @@
-"""How a GPU's chunks are partitioned among the blocks of a multi-chunk launch."""
+"""Partition a GPU's chunks among the blocks of a multi-chunk launch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Elements by which stretches are cut, so that a cut is aligned as its chunk is.
+#: The unit of a stretch's length in elements, which keeps stretches aligned as their chunk is.
 GRAIN = 1024
 
 #: A stretch of a chunk, as `Stretch` of kernels/kernel_multichunk.cuh.
@@ -15,18 +15,18 @@ STRETCH = np.dtype([("x", "u8"), ("y", "u8"), ("n", "i8"), ("first", "i8"), ("ch
 
 
 class Cut(NamedTuple):
-    """The stretches of the chunks of one GPU, and which block takes which.
+    """The stretches of the chunks of one GPU, and the blocks that take them.
 
     Attributes
     ----------
     stretches : numpy.ndarray
-        The records that the kernels read, but for their addresses.
+        The records that kernels read, without addresses.
     chunk : numpy.ndarray
         The number of each stretch's chunk, among those of the GPU.
     block : numpy.ndarray
-        The number of the first stretch of every block, and of all stretches.
+        The number of the first stretch of every block, then the number of stretches.
     begin : numpy.ndarray
-        The number of the first stretch of every chunk, and of all stretches.
+        The number of the first stretch of every chunk, then the number of stretches.
     """
 
     stretches: Any
@@ -37,12 +37,12 @@ class Cut(NamedTuple):
 
 @lru_cache(256)
 def cut(numbers: tuple[int, ...], sizes: tuple[int, ...], blocks: int, reverse: bool) -> Cut:
-    """Cut chunks into stretches, of which each of `blocks` blocks gets about as many elements.
+    """Cut chunks into stretches that give each of `blocks` blocks about as many elements.
 
     Parameters
     ----------
     numbers, sizes : tuples of int
-        The numbers of a GPU's chunks in the order of a scan, and their elements.
+        The numbers of a GPU's chunks in the order of a scan, and their sizes.
     blocks : int
     reverse : bool
         Whether the order is from the end of each chunk to its beginning.
@@ -62,7 +62,7 @@ def cut(numbers: tuple[int, ...], sizes: tuple[int, ...], blocks: int, reverse: 
     stretches = np.zeros(len(chunk), STRETCH)
     stretches["n"] = np.append(at[1:], total) - at
     first = at - starts[chunk]
-    # The first stretch of a chunk may be at its end.
+    # In reverse order, the first stretch of a chunk is at its end.
     stretches["first"] = np.asarray(sizes)[chunk] - first - stretches["n"] if reverse else first
     stretches["chunk"] = np.asarray(numbers)[chunk]
     block = np.full(blocks + 1, len(at), "i4")

@@ -1,6 +1,6 @@
-"""The programs that are compiled ahead: those of most work, those of groups of functions, and all.
+"""The programs to compile ahead: for most work, for groups of functions, and all.
 
-`programs_list` has them by what launches them.
+`programs_list` lists them by the function that launches them.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ from dask_coop.cuda.programs.base import CTYPES
 
 _H200 = usual("sm_90")
 
-#: What `common` covers.
+#: The monoids of `common`.
 _COMMON = (SUM, MIN, MAX, MINMAX, MEAN, VAR, MOMENTS)
 
 
 def common(dtypes: tuple[np.dtype[Any], ...], gpu: Device = _H200) -> list[str]:
-    """Return what most work on elements of `dtypes` needs, whole arrays in one launch included."""
+    """Return the programs of most work on elements of `dtypes`, multi-chunk launches included."""
     sources: list[str] = []
     for dtype in dtypes:
         for monoid in _COMMON:
@@ -88,15 +88,15 @@ def common(dtypes: tuple[np.dtype[Any], ...], gpu: Device = _H200) -> list[str]:
 WARM = tuple(map(np.dtype, ("f4", "f8", "i4", "i8", "u1")))
 GROUPS = ("reductions", "scans", "histograms", "products")
 
-#: What scans are by that public functions of their own take.
+#: The monoids of scans with public functions of their own.
 _SCANS = (SUM, PROD, MAX, MIN, LOGADDEXP)
 
 
 def warm(group: str, dtype: np.dtype[Any], gpu: Device) -> list[str]:
-    """Return what the public functions of a group launch for elements of `dtype` by default.
+    """Return the programs that the public functions of a group launch by default for a dtype.
 
-    Masks, segments, other directions of scans than forward and inclusive, and weights that are not
-    floats are left out.
+    Programs for masks, segments, exclusive or reverse scans, and weights other than floats are left
+    out.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def warm(group: str, dtype: np.dtype[Any], gpu: Device) -> list[str]:
 
 def _warm_reductions(dtype: np.dtype[Any]) -> Iterator[str]:
     for monoid in MONOIDS:
-        # Of reproducible sums, which are asked for by name, and of what has no public function.
+        # Reproducible sums are rare, and LOGADDEXP has no public reduction.
         if dtype.kind not in monoid.kinds or monoid.has_digits or monoid is LOGADDEXP:
             continue
         for skipna in skips(monoid) if dtype.kind == "f" else (False,):
@@ -133,7 +133,7 @@ def _warm_scans(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
             op = compensated(bind(monoid, dtype, monoid.output(dtype), "scan"))
             yield from scans(op, gpu)
             yield multichunk_scan(scanned(op), gpu)
-            # Which lifts the chunks.
+            # For the lift of the chunks.
             yield reduce.long_rows(functor(op), element(op), layout(op))
     if dtype.kind == "f":
         filled = bind(fill(None), dtype, dtype, "ffill")
@@ -166,7 +166,7 @@ def _warm_histograms(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
 
 
 def everything() -> list[str]:
-    """Return every program that the library can ask for, each once."""
+    """Return every program of the library, each once."""
     sources: dict[str, None] = {}
     for name in CTYPES:
         dtype = np.dtype(name)

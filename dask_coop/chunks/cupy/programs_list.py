@@ -1,6 +1,6 @@
-"""The programs that CUDA chunks can ask for, listed without a GPU: for tests and for warming up.
+"""The programs that CuPy chunks can need, listed without a GPU, for tests and for warming up.
 
-Some are made for a GPU's number of processors and its shared memory: by default an H200's.
+Some depend on a GPU's number of processors and shared memory: by default those of an H200.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from dask_coop.cuda.programs import grouped as by_group
 from dask_coop.cuda.programs import (
     histogram,
     matmul,
-    matmul_int8,
     multichunk,
     reduce,
     scan,
@@ -56,7 +55,7 @@ _WEIGHTS = "?bhilBHILefd"
 
 @cache
 def functor(op: Operation) -> Functor:
-    """Return an operation's monoid in C++."""
+    """Return the C++ functor of an operation's monoid."""
     value = ctype(op.element)
     name = f"{op.monoid.functor}<{', '.join((value, *op.monoid.arguments))}>"
     if op.monoid.cuda is not None:
@@ -69,20 +68,20 @@ def functor(op: Operation) -> Functor:
 
 @cache
 def element(op: Operation) -> np.dtype[Any]:
-    """Return the dtype of what a reduction reads."""
+    """Return the dtype of the elements that a reduction reads."""
     if not op.masked:
         return op.element
     return np.dtype([("value", op.element), ("counts", "?")], align=True)
 
 
 def segmented_layout(op: Operation) -> np.dtype[Any]:
-    """Return the layout of a state that tells whether there was a restart."""
+    """Return the layout of a state with a flag of restarts."""
     return scan.segmented_layout(layout(op))
 
 
 @cache
 def layout(op: Operation) -> np.dtype[Any]:
-    """Return the structured dtype of a state, laid out as C lays out its struct."""
+    """Return the structured dtype of a state, with the layout of its C struct."""
     names = [field.name for field in op.monoid.fields]
     dtypes = op.monoid.dtypes(op.element)
     return np.dtype(list(zip(names, dtypes, strict=True)), align=True)
@@ -95,12 +94,12 @@ def offsets(state: np.dtype[Any]) -> list[tuple[np.dtype[Any], int]]:
 
 @cache
 def has_gaps(state: np.dtype[Any]) -> bool:
-    """Tell whether a layout has bytes between its fields."""
+    """Return whether a layout has bytes between its fields."""
     return 0 < sum(dtype.itemsize for dtype, _ in offsets(state)) < state.itemsize
 
 
 def written(op: Operation) -> np.dtype[Any]:
-    """Return the dtype of what a scan writes: of a user's monoid states, if they are structured."""
+    """Return the dtype that a scan writes: states, for a user's monoid with structured states."""
     if op.monoid.lift is None:
         return op.output
     state = layout(op)
@@ -109,22 +108,22 @@ def written(op: Operation) -> np.dtype[Any]:
 
 @cache
 def scanned(op: Operation, exclusive: bool = False, reverse: bool = False) -> scan.Scan:
-    """Return what the scans of an operation have in common."""
+    """Return the common parameters of the scans of an operation."""
     narrow = layout(replace(op, monoid=SUM)) if op.monoid.has_excess else None
     if op.monoid is LOGADDEXP:
-        # A maximum, and the sum of exponentials of differences from it.
+        # The maximum, and the sum of exponentials of differences from it.
         narrow = np.dtype("f8, f8")
     of = scan.of(functor(op), op.element, written(op), layout(op), exclusive, reverse, narrow)
     return replace(of, ordered=not op.monoid.commutative, costly=op.monoid.costly)
 
 
 def skips(monoid: MonoidRow) -> tuple[bool, ...]:
-    """Return whether NaN is left out of a row's programs: of some both ways are listed."""
+    """Return the values of `skipna` for which a row has programs."""
     return (False, True) if "skipna" in monoid.options else (False,)
 
 
 def reductions(op: Operation) -> Iterator[str]:
-    """Yield what `lift` can launch for `op`."""
+    """Yield the programs that `lift` can launch for `op`."""
     if not op.monoid.commutative:
         for of in (scanned(op), scan.of_states(scanned(op))):
             yield from (scan.rows(of, team, write=False) for team in (32, scan.THREADS))
@@ -141,14 +140,14 @@ def reductions(op: Operation) -> Iterator[str]:
 
 @cache
 def grouped(op: Operation) -> by_group.Product:
-    """Return what the programs of reductions by group are made of."""
+    """Return the parameters of the programs of reductions by group."""
     state = layout(op)
     leaves = tuple((offset, dtype.itemsize) for dtype, offset in offsets(state))
     return by_group.Product(functor(op), op.element, state, leaves, not op.monoid.commutative)
 
 
 def groups(of: by_group.Product) -> Iterator[str]:
-    """Yield what `lift_groups` can launch for the monoids of a product."""
+    """Yield the programs that `lift_groups` can launch for the monoids of a product."""
     yield by_group.plan()
     yield from (by_group.columns(of, v) for v in sorted({1, by_group.columns_per_thread(of)}))
     yield from (by_group.lines(of), by_group.gathered(of), by_group.combine(of))
@@ -158,7 +157,7 @@ def groups(of: by_group.Product) -> Iterator[str]:
 
 @cache
 def extremes(op: Operation) -> tuple[str, str]:
-    """Return the C++ name of the keys of extrema, and the program that makes elements of them."""
+    """Return the C++ name of the keys of extrema, and the program that turns them into elements."""
     most = op.monoid in (MAX, NANMAX, ARGMAX)
     keeps_nan = op.element.kind == "f" and op.monoid not in (NANMIN, NANMAX) and not op.skipna
     keys = by_group.key(op.element, most, keeps_nan, op.monoid.positional)
@@ -167,7 +166,7 @@ def extremes(op: Operation) -> tuple[str, str]:
 
 
 def all_of_many_groups(dtype: np.dtype[Any]) -> Iterator[str]:
-    """Yield what reductions of many groups can launch for elements of `dtype`."""
+    """Yield the programs of reductions of many groups for elements of `dtype`."""
     yield from (by_group.deal(dtype), by_group.add(dtype))
     yield by_group.settle(accumulator(dtype))
     if dtype.kind == "f":
@@ -182,10 +181,10 @@ def all_of_many_groups(dtype: np.dtype[Any]) -> Iterator[str]:
 
 
 def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:
-    """Yield reductions by group of elements of `dtype`.
+    """Yield the programs of reductions by group for elements of `dtype`.
 
-    As of multi-chunk launches these are sums of every dtype, and of some all monoids, by one of the
-    kernels, whose parts are those of all.
+    As for multi-chunk launches, these are sums of every dtype, and all monoids of some dtypes by
+    one kernel, which uses the parts of all.
     """
     total, mean = (grouped(bind(m, dtype, m.output(dtype), m.name)) for m in (SUM, MEAN))
     yield from groups(total)
@@ -203,7 +202,7 @@ def all_groups(dtype: np.dtype[Any]) -> Iterator[str]:
 def scans(
     op: Operation, gpu: Device = _H200, exclusive: bool = False, reverse: bool = False
 ) -> Iterator[str]:
-    """Yield what `scan` can launch for `op`."""
+    """Yield the programs that `scan` can launch for `op`."""
     of = scanned(op, exclusive, reverse)
     spine = scan.of_states(of)
     for team in (32, scan.THREADS):
@@ -220,21 +219,21 @@ def scans(
     else:
         yield from (scan.upsweep(of), scan.upsweep_columns(of))
     if gpu.hopper and of.is_bulk:
-        # Lines of two tiles.
+        # For lines of two tiles.
         for shared in (True, False):
             tuning = scan.tune(of, 1 << 14, gpu.processors, gpu.shared_bytes, shared)
             yield scan.waves(of, tuning)
 
 
 def named_scans(op: Operation) -> Iterator[str]:
-    """Yield what `scan_lines` launches besides where the user names a strategy."""
+    """Yield more programs of `scan_lines`, for strategies that it does not choose itself."""
     of = scanned(op)
     spine = scan.of_states(of)
     yield from (scan.upsweep(spine), scan.fan(of), scan.fan(spine), scan.cooperative(of))
 
 
 def segmented_scans(op: Operation, exclusive: bool = False, reverse: bool = False) -> Iterator[str]:
-    """Yield what `scan` and `lift_segments` can launch for `op` with segments."""
+    """Yield the programs that `scan` and `lift_segments` launch for `op` with segments."""
     of = scan.segmented(scanned(op, exclusive, reverse), layout(op))
     yield scan.columns(of)
     for lines in (of, scan.of_states(of)):
@@ -243,10 +242,10 @@ def segmented_scans(op: Operation, exclusive: bool = False, reverse: bool = Fals
 
 
 def all_scans() -> Iterator[str]:
-    """Yield what sums can launch, and of the scans by other monoids and in other directions some.
+    """Yield the programs of all sums, and of some scans by other monoids and in other directions.
 
-    These are compiled from the same templates, which know elements, states and results by their
-    sizes and conversions only: `_SCANNED` has each of those, and `reductions` every monoid.
+    All are compiled from the same templates, which depend only on the sizes and conversions of
+    elements, states and results: `_SCANNED` has each of those, and `reductions` every monoid.
     """
     for dtype in map(np.dtype, CTYPES):
         total = accumulator(dtype)
@@ -276,7 +275,7 @@ def all_scans() -> Iterator[str]:
 
 
 def gaps() -> Iterator[str]:
-    """Yield what series with gaps launch, with some limits and weights."""
+    """Yield the programs of series with gaps, with some limits and weights."""
     fills = fill(None), fill(3)
     means = [weighted_mean(0.1, of, not of) for of in (True, False)]
     listed: list[tuple[MonoidRow, str]] = [(monoid, "f2 f4 f8 c8") for monoid in fills]
@@ -291,7 +290,7 @@ def gaps() -> Iterator[str]:
                 yield from segmented_scans(op)
 
 
-#: Elements whose scans by a monoid `all_scans` lists.
+#: The dtypes of elements, by the monoid of scans that `all_scans` lists.
 _SCANNED = {
     COMPENSATED_SUM: "f4 f8 c16",
     PROD: "u1 i8 f4 c8",
@@ -304,7 +303,7 @@ _SCANNED = {
 
 
 def histograms(samples: np.dtype[Any], gpu: Device) -> Iterator[str]:
-    """Yield what `histogram` can launch for samples of that dtype, and its common weights."""
+    """Yield the programs that `histogram` can launch for samples of a dtype, with usual weights."""
     samples = np.dtype("u1") if samples.kind == "b" else samples
     for find in digits(samples):
         yield from (*counts(find), *weighs(find, "d"))
@@ -323,13 +322,13 @@ def histograms(samples: np.dtype[Any], gpu: Device) -> Iterator[str]:
 
 
 def digits(samples: np.dtype[Any]) -> list[histogram.Finder]:
-    """Return how samples are counted by digits of their keys, of one prefix and of several."""
+    """Return the finders of samples by digits of their keys, for one prefix and for several."""
     samples = np.dtype("u1") if samples.kind == "b" else samples
     return [histogram.finder(kind, samples, samples) for kind in ("digit", "digits")]
 
 
 def tallies(integers: np.dtype[Any], gpu: Device) -> Iterator[str]:
-    """Yield what counts integers of that dtype, or bin indices, which are uint32."""
+    """Yield the programs that count integers of a dtype, or bin indices, which are uint32."""
     integers = np.dtype("u1") if integers.kind == "b" else integers
     find = histogram.finder("unit", integers, integers)
     yield from counts(find)
@@ -339,14 +338,14 @@ def tallies(integers: np.dtype[Any], gpu: Device) -> Iterator[str]:
 
 
 def weighs(find: histogram.Finder, weights: str) -> Iterator[str]:
-    """Yield the sums of weights of some dtypes, by their letters."""
+    """Yield the programs that sum weights of some dtypes, given by their letters."""
     for weight in map(np.dtype, weights):
         sums: tuple[histogram.Sums, ...] = ("whole", "lean", "global")
         yield from (histogram.weigh(find, weight, kind) for kind in sums)
 
 
 def counts(find: histogram.Finder) -> Iterator[str]:
-    """Yield what a histogram without weights can launch, but for clusters."""
+    """Yield the programs of a histogram without weights, except clusters."""
     yield from (histogram.windows(find, packed) for packed in (False, True))
     yield from (histogram.everywhere(find), histogram.partition(find), histogram.lists())
     if find.element in ("signed char", "unsigned char"):
@@ -354,10 +353,10 @@ def counts(find: histogram.Finder) -> Iterator[str]:
 
 
 def finders(samples: np.dtype[Any], edge: np.dtype[Any]) -> list[histogram.Finder]:
-    """Return the ways in which such samples find their bins."""
+    """Return the finders of bins between edges of a dtype."""
     if edge.kind != "f":
         return [histogram.finder("searched", samples, edge)]
-    # Integers have limits of their own where floats could not tell them from their neighbours.
+    # Large integers have limits of their own, because floats cannot distinguish neighbours.
     limited = (False, True) if samples.kind in "iu" and samples.itemsize == 8 else (False,)
     return [
         histogram.finder(kind, samples, edge, own)
@@ -370,22 +369,23 @@ def multichunk_scan(of: scan.Scan, gpu: Device) -> str:
     """Return the scan of several chunks, as `multichunk.scan` launches it."""
     if not (gpu.hopper and of.is_bulk):
         return multichunk.scan(of, None)
-    # Blocks scan tiles one after the other, as they do lines without an end; some of their shared
-    # memory is the program's own.
+    # Blocks scan tiles one after the other, as in endless lines; the program itself takes some of
+    # their shared memory.
     return multichunk.scan(
         of, scan.tune(of, 1 << 40, gpu.processors, gpu.shared_bytes - 2048, False)
     )
 
 
-#: Elements of which `multichunks` lists everything.
+#: The dtypes for which `multichunks` lists all programs.
 _FULLY_LISTED = tuple(map(np.dtype, ("i4", "f4", "c8")))
 
 
 def multichunks(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
     """Yield multi-chunk launches for elements of `dtype`.
 
-    As in `all_scans` these are sums of every dtype, and of the rest some; and one histogram or two.
-    Scans by LOGADDEXP, of the same template, are left out: they take the compiler long.
+    As in `all_scans`, these are sums of every dtype and some of the rest, and one or two
+    histograms. Scans by LOGADDEXP are left out, because they take long to compile and use the same
+    template.
     """
     full = dtype in _FULLY_LISTED
     for monoid in MONOIDS:
@@ -413,12 +413,12 @@ def multichunks(dtype: np.dtype[Any], gpu: Device) -> Iterator[str]:
 
 
 def transposes(dtype: np.dtype[Any]) -> Iterator[str]:
-    """Yield what `transpose` can launch for elements of `dtype`."""
+    """Yield the programs that `transpose` can launch for elements of `dtype`."""
     yield from transpose.programs(dtype.itemsize)
 
 
 def selections() -> Iterator[str]:
-    """Yield what selections, by bins of some kinds, and distinct elements can launch."""
+    """Yield the programs of selections from chunks, by some kinds of bins."""
     yield from select.programs()
     for dtype in map(np.dtype, CTYPES):
         for kind in ("above", "below") if dtype.kind in "iuf" else ():
@@ -435,13 +435,11 @@ def selections() -> Iterator[str]:
 
 
 def windows(dtype: np.dtype[Any]) -> Iterator[str]:
-    """Yield what windows over elements of `dtype` can launch."""
+    """Yield the programs of windows over elements of `dtype`."""
     if dtype in (np.float32, np.float64):
         yield from window.programs(dtype)
 
 
 def matmuls(dtype: np.dtype[Any]) -> Iterator[str]:
-    """Yield what `matmul` can launch for elements of `dtype`."""
+    """Yield the programs that `matmul` can launch for elements of `dtype`."""
     yield from matmul.programs(dtype)
-    if dtype in matmul_int8.DTYPES:
-        yield from matmul_int8.programs(dtype)

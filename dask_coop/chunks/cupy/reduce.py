@@ -1,4 +1,4 @@
-"""Reductions of CuPy chunks: picks a kernel of kernel_reduce.cuh, tiles and a grid."""
+"""Reduce CuPy chunks: choose a kernel of kernel_reduce.cuh, tiles and a grid."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from dask_coop.cuda.programs.base import Functor
 Array = Any
 Shape = tuple[int, int, int]
 
-#: Blocks of `programs.THREADS` that keep a multiprocessor busy.
+#: The blocks of `programs.THREADS` that keep a multiprocessor busy.
 _BLOCKS = 8
 
 #: The fewest bytes of a line that are worth a block of their own.
 TILE_BYTES = 1 << 15
 
-#: The most bytes of a line of which a block takes many.
+#: The most bytes of lines that share a block.
 _SHORT_BYTES = 1 << 10
 
-#: The fewest elements of a line of a slab that are worth a thread.
+#: The fewest elements of a slab's line that are worth a thread.
 _SLAB_SHARE = 32
 
-#: The most bytes of a line that one warp takes: where a block each would leave the GPU idle for
-#: want of lines, and where there are lines enough.
+#: The most bytes of a line that one warp takes: if such lines are too few to fill the GPU, and if
+#: they are enough.
 _WARP_BYTES, _MOST_WARP_BYTES = 1 << 12, 1 << 16
 
 #: The fewest neighbouring bytes that are worth a load of their own.
@@ -44,8 +44,8 @@ _COALESCED_BYTES = 64
 #: The most waves of blocks that lines are cut for.
 _WAVES = 16
 
-#: What a block costs beside the bytes it reads, in bytes that it could have read meanwhile, and how
-#: much of a wave the blocks that end last take longer: for contiguous and for strided lines.
+#: The overhead of a block, in bytes that it could have read meanwhile, and of the last blocks, as a
+#: fraction of a wave: for contiguous and for strided lines.
 _ROW_COSTS, _COLUMN_COSTS = (1 << 13, 0.04), (1 << 15, 0.0)
 
 #: The fewest rows of strided lines that a thread takes, and the bytes of a row that a block takes.
@@ -56,7 +56,7 @@ _TILE_ROWS = 32
 
 
 def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
-    """Reduce `x`, seen as (outer, n, inner), over n.
+    """Reduce `x`, viewed as (outer, n, inner), over n.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def reduce_lines(op: Operation, x: Array, shape: Shape) -> Array:
 
 
 class _Reduction(NamedTuple):
-    """How lines are reduced.
+    """The launch of a reduction of lines.
 
     Attributes
     ----------
@@ -84,10 +84,10 @@ class _Reduction(NamedTuple):
     sizes : tuple
         The kernel's last arguments.
     meetings : int
-        How many groups of blocks meet, each over the tiles of a line or of a slice of columns; 0 of
-        programs that cut no lines.
+        The number of groups of blocks that share a line or a slice of columns; 0 for programs that
+        cut no lines.
     tiles : int
-        Into how many tiles lines are cut.
+        The number of tiles of a line.
     """
 
     source: str
@@ -98,7 +98,7 @@ class _Reduction(NamedTuple):
 
 
 def _choose(op: Operation, address: int, shape: Shape) -> _Reduction:
-    """Return how the lines at an address are reduced, at least one."""
+    """Return the launch that reduces the lines at an address, at least one."""
     outer, n, inner = shape
     itemsize, layout = programs_list.element(op).itemsize, programs_list.layout(op)
     if inner > 1:
@@ -121,7 +121,7 @@ def _choose(op: Operation, address: int, shape: Shape) -> _Reduction:
 
 
 def _of(op: Operation) -> tuple[Functor, np.dtype[Any], np.dtype[Any]]:
-    """Return what all programs are made of."""
+    """Return the common parameters of all programs."""
     return programs_list.functor(op), programs_list.element(op), programs_list.layout(op)
 
 
@@ -129,7 +129,7 @@ def _slabs(op: Operation, shape: Shape) -> _Reduction:
     outer, n, inner = shape
     nbytes = max(1, n * inner * programs_list.element(op).itemsize)
     slabs = programs.slab_bytes(programs_list.layout(op)) // nbytes
-    # As many threads a line as find enough to do before they combine what they have.
+    # As many threads for a line as have enough to do before they combine their states.
     team = 1
     while team < 32 and _SLAB_SHARE * team <= n and slabs * inner * team < programs.THREADS:
         team *= 2
@@ -178,7 +178,7 @@ def _columns(op: Operation, address: int, shape: Shape) -> _Reduction:
 
 
 def _slices(vectors: int, n: int, nbytes: int) -> tuple[int, int]:
-    """Return how many threads stand side by side in a row of `vectors`, and how often."""
+    """Return how many threads share a row of `vectors`, and in how many slices."""
     if vectors <= programs.THREADS // 2:
         return vectors, 1
     most = max(32, min(128, _ROW_BYTES // nbytes))
@@ -197,9 +197,9 @@ def _slots(blocks: int) -> int:
 def _cut(
     lines: int, nbytes: int, most: int, slots: int, block_bytes: int, straggling: float
 ) -> int:
-    """Return into how many tiles to cut lines of so many bytes, each the work of one block.
+    """Return the number of tiles of lines of `nbytes` each, with a block for each tile.
 
-    Blocks run in waves of `slots`; the cut is the one whose waves end first, were they to run in
+    Blocks run in waves of `slots`; the result minimises the time of the waves, as if they ran in
     step.
     """
 
@@ -214,7 +214,7 @@ def _cut(
 def _meeting(
     lines: int, tiles: int, layout: np.dtype[Any], meetings: int
 ) -> tuple[Array, tuple[int, ...]]:
-    """Return room for the states of lines, and where they, their tiles' and the tickets are."""
+    """Return memory for the states of lines, and the addresses of states, tiles and tickets."""
     nbytes = lines * layout.itemsize
     # One allocation holds both; a state's size is a multiple of its alignment.
     room = room_for(lines, layout, tiles if tiles > 1 else 0)
@@ -232,8 +232,8 @@ _local = threading.local()
 def _tickets(count: int) -> int:
     """Return the address of at least `count` zeros, which the kernels of this stream leave zero.
 
-    Kernels of one stream take turns, so they may share tickets; threads do not, for each may have
-    a null stream of its own.
+    Kernels of one stream run in turn, so they may share tickets. Threads do not share them, because
+    each may have its own null stream.
     """
     key = cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
     kept = _local.__dict__.setdefault("tickets", {})
@@ -243,13 +243,13 @@ def _tickets(count: int) -> int:
 
 
 def tiles_of(blocks: int, most: int) -> int:
-    """Return into how many tiles to cut lines that alone would make `blocks` blocks."""
+    """Return the number of tiles of a line, given the blocks that whole lines would take."""
     busy = _slots(_BLOCKS)
     return max(1, min(-(-busy // max(1, blocks)), most))
 
 
 def reduce_in_order(op: Operation, x: Array, shape: Shape) -> Array:
-    """Reduce `x`, seen as (outer, n, inner), over n; return the states as bytes, on the GPU."""
+    """Reduce `x`, viewed as (outer, n, inner), over n; return the states as bytes, on the GPU."""
     scan, layout = programs_list.scanned(op), programs_list.layout(op)
     if shape[0] * shape[2] == 0:
         return cupy.empty(0, "u1")
@@ -262,11 +262,11 @@ def reduce_in_order(op: Operation, x: Array, shape: Shape) -> Array:
 def _reduce_tiles(
     scan: scans.Scan, layout: np.dtype[Any], x: Array, shape: Shape
 ) -> tuple[Array, Shape]:
-    """Reduce tiles of lines; return their states, and their shape as lines of tiles."""
+    """Reduce tiles of lines; return their states, and the shape of these as lines of tiles."""
     outer, n, inner = shape
     threads, line_bytes = scans.THREADS, n * scan.element_bytes
     if inner > 1:
-        # A thread takes a column of a tile, so few columns make many tiles.
+        # A thread takes a column of a tile, so few columns need many tiles.
         busy = threads * tiles_of(1, n)
         tiles = max(1, min(busy // (outer * inner), n // _TILE_ROWS))
     else:

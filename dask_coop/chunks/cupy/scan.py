@@ -53,7 +53,7 @@ def scan_lines(
     op : Operation
     x, y : cupy.ndarray
         Contiguous arrays, `x` of outer * n * inner elements, at least one, and `y` with room for
-        as many of dtype ``catalogue.written(op)``.
+        as many of dtype ``programs_list.written(op)``.
     base : cupy.ndarray, optional
         The states from which the outer * inner lines start, or their bytes.
     shape : tuple of int

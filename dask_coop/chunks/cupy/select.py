@@ -1,7 +1,7 @@
-"""What masks, bins and zeros select of CuPy chunks, by kernel_select.cuh.
+"""Select elements of CuPy chunks by masks, bins and nonzero values, with kernel_select.cuh.
 
-What is asked, a mask or the elements, is read once, and so are the tiles of elements of which some
-are kept. Results are no longer than they have to be.
+The mask, or the elements that decide, are read once, and so are the tiles with selected elements.
+Results are exactly as long as needed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _COUNTS = bind(SUM, np.dtype("i8"), np.dtype("i8"), "scan")
 
 
 def compress(x: Array, mask: Array) -> Array:
-    """Return the elements of `x` that `mask` holds for, in C order along one axis.
+    """Return the elements of `x` that `mask` selects, in C order along one axis.
 
     Parameters
     ----------
     x : cupy.ndarray
-        Of any strides and any dtype.
+        Any strides and any dtype.
     mask : cupy.ndarray
         Bool or uint8, of the shape of `x`.
     """
@@ -43,7 +43,7 @@ def compress(x: Array, mask: Array) -> Array:
 
 
 def flatnonzero(x: Array) -> Array:
-    """Return where in C order `x` has elements that are not zero, as int64."""
+    """Return the indices in C order of the nonzero elements of `x`, as int64."""
     with x.device:
         x = aligned(contiguous(x if x.dtype.name in CTYPES else x != 0))
         mark = programs.mark_nonzero(x.dtype, programs.tile_of(None))
@@ -53,16 +53,16 @@ def flatnonzero(x: Array) -> Array:
 def collect(
     x: Array, lookup: Lookup, values: bool = True, indices: bool = False
 ) -> tuple[Array | None, Array | None]:
-    """Return the elements of `x` that have a bin, and where they are, in C order along one axis.
+    """Return the elements of `x` that have a bin, and their indices, in C order along one axis.
 
     Parameters
     ----------
     x : cupy.ndarray
-        Of the dtype of the lookup.
+        The dtype of the lookup.
     lookup : Lookup
-        Bins whose tables are not staged do better: every block would stage them.
+        Preferably without staged tables, because every block would stage them.
     values, indices : bool
-        Which of the two are wanted; the other is None.
+        Whether to return elements and indices; otherwise None takes their place.
     """
     with x.device:
         x = aligned(contiguous(x))
@@ -79,7 +79,7 @@ def _select(
     values: bool = True,
     indices: bool = False,
 ) -> tuple[Array | None, Array | None]:
-    """Return what a program marks of contiguous arrays: the elements of `x`, and where they are."""
+    """Return the elements of `x` that a program marks, and their indices."""
     item = x.itemsize if values else None
     n, tile, total = np.int64(x.size), programs.tile_of(item), 0
     tiles = -(-x.size // tile)

@@ -1,7 +1,7 @@
-"""The best elements of the lines of CuPy chunks, by sorting; of long lines few are left to sort.
+"""The best elements of the lines of CuPy chunks, by sorting; long lines are reduced first.
 
 The samples of a long line are counted by the digits of their keys (`dask_coop.algebra.digits`),
-until few are left that are beyond the digit at which the k-th is. These are collected in order.
+until few lie beyond the digit of the k-th best. These are collected in order and sorted.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from dask_coop.cuda.programs import histogram as programs
 
 Array = Any
 
-#: Elements of a line from which on counting its digits takes less time than sorting it, and as many
-#: lines as are worked on one after the other.
+#: The length of lines for which counting digits is faster than sorting, and the most lines that are
+#: worked on one after the other.
 _LONG, _FEW_LINES = 1 << 18, 16
 
 _NO_SLOTS, _NOTHING = np.zeros(1, "i8"), np.zeros(0, "i8")
 
 
 def lift(monoid: TopK, x: Array, axes: tuple[int, ...]) -> State:
-    """Return the best elements of a chunk along one axis, and their indices."""
+    """Return the best elements of a chunk along one axis, with their indices if needed."""
     (axis,), k, indices = axes, monoid.k, monoid.positional
     lines = contiguous(cupy.moveaxis(x, axis, -1))
     *kept, n = lines.shape
     state = largest(lines.reshape(math.prod(kept), n), k, indices)
     shape = (*kept, min(abs(k), n))
-    # States that are combined have to be in one memory, those of short chunks, too.
+    # States that combine must be in one memory, so decide by the full size for short chunks, too.
     nbytes = math.prod(kept) * abs(k) * sum(field.itemsize for field in state)
     to_host = nbytes <= HOST_STATE_BYTES
     fields = (cupy.asnumpy(field) if to_host else field for field in state)
@@ -46,18 +46,18 @@ def lift(monoid: TopK, x: Array, axes: tuple[int, ...]) -> State:
 
 
 def largest(x: Array, k: int, indices: bool) -> State:
-    """Return the `k` largest elements of lines in C order, or the smallest ones, and their indices.
+    """Return the `k` largest elements of lines, or the smallest ones, and their indices.
 
-    Where lines have no more, these are all. Equal ones are in their order.
+    A line with fewer elements returns all. Equal elements stay in their order.
 
     Parameters
     ----------
     x : cupy.ndarray
-        Of shape ``(lines, n)``.
+        Of shape ``(lines, n)``, in C order.
     k : int
         Negative for the smallest.
     indices : bool
-        Whether indices are returned besides, int64.
+        Whether to return indices, too, as int64.
     """
     count = min(abs(k), x.shape[-1])
     if len(x) <= _FEW_LINES and count and _is_long(x.shape[-1], count):
@@ -93,13 +93,13 @@ def _of_long_line(x: Array, k: int) -> tuple[Array, Array]:
         digits = follows
     last = elements_of(np.array([prefix << digits.shift], "u8"), keyed.dtype)[0]
     if are_few:
-        # Zeros are equal, whatever their signs, and neighbours as keys.
+        # Zeros of either sign are equal, and their keys are neighbours.
         zero = 1 << (key_bits(keyed.dtype) - 1 - digits.shift)
         if keyed.dtype.kind == "f" and prefix == (zero if above else zero - 1):
             prefix += -1 if above else 1
         at = _find(keyed, above, digits.shift, prefix)
     else:
-        # The last of the best has many equals, of which the first are taken.
+        # The k-th best has many equals, of which the first are taken.
         equal = cupy.isnan(x) if last != last else keyed == last
         bound = prefix
         if keyed.dtype.kind == "f" and not last:
@@ -108,7 +108,7 @@ def _of_long_line(x: Array, k: int) -> tuple[Array, Array]:
         at = cupy.asarray(found)
         at = cupy.sort(cupy.concatenate([at, select.flatnonzero(equal)[: count - at.size]]))
     values = x[at]
-    # Zeros of the other sign may have made them many again.
+    # Zeros of the other sign may have added many.
     if _is_long(values.size, count) and values.size <= n // 2:
         best, order = _of_long_line(values, k)
         return best, at[order]
@@ -121,7 +121,7 @@ def _is_long(n: int, count: int) -> bool:
 
 
 def _find(x: Array, above: bool, bits: int, prefix: int) -> Array:
-    """Return where keys without their last bits are a prefix or what is above it, or below."""
+    """Return the indices of keys whose leading bits are `prefix`, or above it, or below it."""
     finder = programs.finder("above" if above else "below", x.dtype, x.dtype)
     found = Lookup(finder, (np.int32(1), np.int32(bits), np.uint64(prefix)))
     return select.collect(x, found, values=False, indices=True)[1]

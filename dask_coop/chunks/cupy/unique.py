@@ -1,17 +1,18 @@
-"""Distinct values of CuPy chunks, and where in sorted values elements are.
+"""Distinct values of CuPy chunks, and the positions of elements among sorted values.
 
-What is sorted and compared are keys, integers in the order of the elements: the GPU sorts them by
-their digits, NaN is the largest one, and none is taken for another, as CuPy takes subnormal float32
-for zero. Equal neighbours are a run, whose start is a value::
+Sorts and comparisons use keys, integers in the order of the elements, which the GPU sorts by radix.
+NaN is the largest key, and no two values share a key, while CuPy treats subnormal float32 as zero.
+Equal neighbours form a run, whose start is a value::
 
-    elements --> keys --> sorted --> starts of runs --> values, counts, where each is first
+    elements --> keys --> sorted --> starts of runs --> values, counts, first indices
 
-Integers of a small range are counted by bins instead, and few distinct elements of a large chunk by
-hash tables (kernel_distinct.cuh): a sample tells about how many there are; those that fit a block's
-table are counted in one read, and more are dealt to buckets by a hash, whose tables they fit. If a
-table overflows, or if they are too many from the beginning, they are sorted. Complex numbers, which
-no integer holds, are left to the functions of NumPy chunks. States stay on the GPU, for they are of
-several lengths.
+Integers of a small range are counted by bins instead, and few distinct elements of a large chunk in
+hash tables (kernel_distinct.cuh). A sample gives an estimate of their number. If they fit a block's
+table, one read counts them; if not, they are dealt by hash to buckets, whose distinct elements fit
+a table each. If a table overflows, or there are too many from the beginning, the chunk is sorted.
+
+Complex numbers have no integer keys and use the functions of NumPy chunks. States stay on the GPU,
+because their lengths differ.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ from dask_coop.cuda.programs import select as programs
 
 Array = Any
 
-#: Entries of a table for each element that is counted, at most.
+#: The most entries of a table for each element that is counted.
 _ROOM = 2
 
-#: A float's bits as a key: NaN is `top`, zero is 0 whatever its sign.
+#: A float's bits as a key: NaN is `top`, zero of either sign is 0.
 _TO_KEYS = cupy.ElementwiseKernel(
     "T x, T top, T infinity",
     "T y",
@@ -54,19 +55,19 @@ _FROM_KEYS = cupy.ElementwiseKernel(
     "T x, T top", "T y", "y = x < 0 ? (T)(-x | ~top) : x", "values_of_keys"
 )
 
-#: The least bytes of a chunk: a sort of fewer takes no longer than what is asked of a sample.
+#: The least bytes of a chunk: sorting fewer takes no longer than taking a sample.
 LEAST = 1 << 27
 
-#: Elements of a sample, and of what is counted at a time: counts of a block have 32 bits.
+#: The elements of a sample, and those counted at a time; counts of a block have 32 bits.
 SAMPLE, _SLAB = 1 << 15, 1 << 28
 
-#: How full tables are to be: the fuller, the farther from where they ought to be are keys.
+#: The load of tables; the fuller they are, the farther keys lie from their slots.
 _LOAD = 0.5
 
-#: How many buckets there may be.
+#: The possible numbers of buckets.
 _BUCKETS = (1, 256, 512)
 
-#: Elements from places that have no pattern, and are the same on every run.
+#: Elements at pseudorandom positions, which are the same on every run.
 _SAMPLED = cupy.ElementwiseKernel(
     "raw T x, uint64 n",
     "T y",
@@ -78,7 +79,7 @@ _SAMPLED = cupy.ElementwiseKernel(
     "sampled",
 )
 
-#: How many elements there are to be for each distinct one.
+#: The least number of elements for each distinct one.
 _REPEATS = 8
 
 
@@ -103,7 +104,7 @@ def distinct(op: Operation, monoid: Distinct, x: Array) -> State:
 
 
 def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
-    """Return the state of several parts."""
+    """Return the merged state of several states."""
     with states[0][0].device:
         fields = tuple(
             parts[0] if len(parts) == 1 else cupy.concatenate(parts)
@@ -115,7 +116,7 @@ def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
             return _runs(monoid, values.dtype, cupy.sort(keys), None, None)
         order = None
         if index is not None:
-            # Chunks need not be in the order of the elements: the first of a run is to be first.
+            # Sort by index first, because chunks may be in any order and a run's first must lead.
             order = cupy.argsort(index)
             keys = keys[order]
         by_key = cupy.argsort(keys, kind="stable")
@@ -125,14 +126,14 @@ def merge_distinct(monoid: Distinct, states: Sequence[State]) -> State:
 
 
 def positions(values: Array, x: Array) -> Array:
-    """Return where in sorted distinct `values` the elements of `x` are, all of which are there."""
+    """Return the indices of the elements of `x` in the sorted distinct `values`."""
     found = searchsorted(values, x, "left")
-    # Of complex numbers, NaN are of several orders.
+    # Complex NaN compare in several ways.
     return cupy.minimum(found, max(len(values) - 1, 0)) if x.dtype.kind == "c" else found
 
 
 def isin(x: Array, values: Array) -> Array:
-    """Return whether the elements of `x` are among sorted distinct `values`, of one dtype."""
+    """Return whether the elements of `x` are among sorted distinct `values` of one dtype."""
     with x.device:
         if not len(values):
             return cupy.zeros(x.shape, "?")
@@ -158,7 +159,7 @@ def searchsorted(a: Array, v: Array, side: Side) -> Array:
 
 
 def sorted_starts(keys: Array, alone: Any = None) -> Array:
-    """Return where runs of equal keys start; those that are `alone` are runs of one."""
+    """Return the indices where runs of equal keys start; keys equal to `alone` do not join."""
     begins = cupy.empty(len(keys), "?")
     begins[:1] = True
     cupy.not_equal(keys[1:], keys[:-1], out=begins[1:])
@@ -170,15 +171,15 @@ def sorted_starts(keys: Array, alone: Any = None) -> Array:
 def _runs(
     monoid: Distinct, dtype: np.dtype[Any], keys: Array, index: Array | None, counts: Array | None
 ) -> State:
-    """Return the state of sorted keys of elements of a dtype, maybe those of several states.
+    """Return the state of sorted keys of elements of a dtype, from one or several states.
 
-    `index` is where each is, or is first, and those of a run are in its order; without `counts`,
-    each is there once.
+    `index` has the first index of each key, ascending within a run; without `counts`, each key
+    counts once.
     """
     alone = _top(dtype) if keeps_nan(monoid, dtype) else None
     starts = sorted_starts(keys, alone)
     if len(starts) == len(keys) and (counts is not None) == monoid.counting:
-        # No key is there twice.
+        # No key repeats.
         once = (_values(keys, dtype), index, counts)
         return tuple(field for field in once if field is not None)
     fields = [_values(keys[starts], dtype)]
@@ -196,7 +197,7 @@ def _runs(
 
 
 def _counted(monoid: Distinct, x: Array) -> State | None:
-    """Return the state of elements whose keys are of a small range; None of others."""
+    """Return the state of elements whose keys have a small range; None for others."""
     wide = x.dtype.kind == "f" and x.itemsize > 2
     if wide or monoid.positional or keeps_nan(monoid, x.dtype) or not x.size:
         return None
@@ -208,7 +209,7 @@ def _counted(monoid: Distinct, x: Array) -> State | None:
     if n > min(_ROOM * x.size, MOST):
         return None
     offsets = integers.view(f"u{x.itemsize}")
-    # Unsigned integers wrap, as those do that are less than zero.
+    # Unsigned arithmetic wraps, which suits negative integers.
     least = offsets.dtype.type(low & np.iinfo(offsets.dtype).max)
     table = cupy.zeros(n, "i8")
     count(offsets - least if low else offsets, None, Integers(n), table)
@@ -218,7 +219,7 @@ def _counted(monoid: Distinct, x: Array) -> State | None:
 
 
 def _hashed(monoid: Distinct, x: Array) -> State | None:
-    """Return the state of many elements of which few are distinct; None of others."""
+    """Return the state of many elements with few distinct ones; None for others."""
     known = x.dtype in programs.DISTINCT_DTYPES and x.nbytes >= LEAST
     if not known or monoid.positional or keeps_nan(monoid, x.dtype):
         return None
@@ -228,7 +229,7 @@ def _hashed(monoid: Distinct, x: Array) -> State | None:
 
 
 def _keys(x: Array) -> Array:
-    """Return integers that are in the order of elements, and equal where these are."""
+    """Return integers in the order of the elements, equal for equal elements."""
     if x.dtype.kind == "f":
         infinity = np.array(np.inf, x.dtype).view(f"i{x.itemsize}")[()]
         return _TO_KEYS(x.view(infinity.dtype), _top(x.dtype), infinity)
@@ -236,7 +237,7 @@ def _keys(x: Array) -> Array:
 
 
 def _values(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the elements, of a dtype, of some keys."""
+    """Return the elements of a dtype with the given keys."""
     return (_FROM_KEYS(keys, _top(dtype)) if dtype.kind == "f" else keys).view(dtype)
 
 
@@ -247,18 +248,18 @@ def _top(dtype: np.dtype[Any]) -> Any:
 
 
 def count_distinct(x: Array) -> list[tuple[Array, Array]] | None:
-    """Return distinct elements and their counts, or None if they are not few.
+    """Return distinct elements and their counts, or None if there are too many.
 
     Parameters
     ----------
     x : cupy.ndarray
-        On one axis, contiguous and aligned, of one of `programs.DISTINCT_DTYPES`, and of at least
-        `LEAST` bytes.
+        One axis, contiguous and aligned, of one of `programs.DISTINCT_DTYPES`, at least `LEAST`
+        bytes.
 
     Returns
     -------
     list of tuples
-        Parts in which an element may be several times, in no order; NaN is one value.
+        An element may be in several of the tuples, in any order; NaN is one value.
     """
     about = estimate(x)
     if about * _REPEATS > x.size:
@@ -272,13 +273,13 @@ def count_distinct(x: Array) -> list[tuple[Array, Array]] | None:
 
 
 def estimate(x: Array) -> float:
-    """Return about how many distinct elements there are, at least; infinity for very many."""
+    """Return a lower estimate of the number of distinct elements; infinity for very many."""
     some = _SAMPLED(x.view(f"u{x.itemsize}"), np.uint64(x.size), size=SAMPLE)
     keys = cupy.sort(some)
     starts = np.flatnonzero(cupy.asnumpy(keys[1:] != keys[:-1]))
     often = np.bincount(np.diff(starts, prepend=-1, append=SAMPLE - 1), minlength=3)
     once, twice = map(int, often[1:3])
-    # Chao's estimate of those that the sample has not: it never counts on more than it must.
+    # Chao's estimate, a lower bound, of the distinct elements that the sample lacks.
     unseen = once**2 / (2 * twice) if twice else np.inf if once else 0
     return len(starts) + 1 + unseen
 
@@ -315,7 +316,7 @@ def _count(x: Array, about: float) -> tuple[Array, Array] | None:
 
 
 def _tune(gpu: Device, dtype: np.dtype[Any], about: float) -> tuple[int, int] | None:
-    """Return how many buckets there are to be, and slots of each one's table, or None for more."""
+    """Return the number of buckets and the slots of each table, or None if too many are needed."""
     slots = programs.slots_in(dtype, gpu.shared_bytes)
     for buckets in _BUCKETS:
         if about <= buckets * slots * _LOAD:

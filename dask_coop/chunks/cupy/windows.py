@@ -1,7 +1,8 @@
 """Statistics of windows over CuPy chunks, by kernel_window.cuh.
 
-The kernels hold a window of each line in shared memory; columns with longer ones have it in that of
-the device. Rows with windows too long for that take a few steps over the chunk (window_steps.py).
+The kernels hold a window of each line in shared memory, or for columns with longer windows in
+device memory. Rows with windows too long for shared memory take a few steps over the chunk
+(window_steps.py).
 """
 
 from __future__ import annotations
@@ -25,25 +26,24 @@ from dask_coop.cuda.programs import window as programs
 
 Array = Any
 
-#: Shared memory of a block of columns, in bytes, that leaves a processor room for others.
+#: The shared memory of a block of columns, in bytes, that leaves room for other blocks.
 _FAVOURED = 44 << 10
 
 #: The fewest neighbouring columns that are worth a warp.
 _NARROW = 16
 
-#: Blocks for each processor, and tiles of a line that are so many windows long, so that little is
-#: read twice.
+#: The blocks for each processor, and the length of a tile in windows, so that little is read twice.
 _BLOCKS, _WINDOWS = 32, 8
 
-#: Blocks for each processor of which each has memory on the device.
+#: The blocks for each processor if each has device memory.
 _SPILLED = 8
 
-#: Elements that a step works on at a time.
+#: The elements that a step works on at a time.
 _ROOM = 1 << 26
 
 
 class _Plan(NamedTuple):
-    """A launch: the program, its grid, shared memory, some arguments, and the memory of these."""
+    """A launch: program, grid, shared memory, own arguments, and the memory that these point to."""
 
     source: str
     blocks: int
@@ -54,17 +54,17 @@ class _Plan(NamedTuple):
 
 
 def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Array:
-    """Reduce the window that ends at each element of the chunk `x` to a statistic.
+    """Return a statistic of the window that ends at each element of the chunk `x`.
 
     Parameters
     ----------
     window : Window
     x : cupy.ndarray
-        Of any strides and any real dtype.
+        Any strides and any real dtype.
     halo : cupy.ndarray
-        What comes before it along the axis: fewer elements than a window has.
+        Earlier elements along the axis, fewer than a window has.
     base : tuple of arrays, optional
-        What windows keep of what lies between these two.
+        The state of the elements between these two.
     """
     with x.device:
         element, result = window.element(x.dtype), window.result(x.dtype)
@@ -84,7 +84,7 @@ def move(window: Window, x: Array, halo: Array, base: State | None = None) -> Ar
 
 
 def _move(window: Window, x: Array, halo: Array, base: State | None) -> Array:
-    """Do what `move` does, of float32 or float64, along an axis that has no few columns."""
+    """Do what `move` does, for float32 or float64, along an axis with one column or many."""
     x, halo = (aligned(contiguous(a)) for a in (x, halo))
     axis, n = window.axis, x.shape[window.axis]
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
@@ -109,7 +109,7 @@ def _move(window: Window, x: Array, halo: Array, base: State | None) -> Array:
 def _plan_rows(
     given: tuple[str, np.dtype[Any], int], outer: int, n: int, before: int, room: int
 ) -> _Plan | None:
-    """Return the launch of the program of contiguous lines."""
+    """Return the launch of the program of contiguous lines; None if windows are too long."""
     vt = programs.row_values(given[2])
     threads = min(programs.THREADS, -(-n // (32 * vt)) * 32)
     shared = programs.row_bytes(*given, threads)
@@ -126,7 +126,7 @@ def _plan_columns(
     before: int,
     gpu: Device,
 ) -> _Plan | None:
-    """Return the launch of the program of columns."""
+    """Return the launch of the program of columns; None if windows are too long."""
     (outer, n, inner), room = shape, gpu.shared_bytes
     length, parts = given[2], programs.column_bytes(*given)
     fits = [nt for nt in programs.WIDTHS if nt * sum(parts) <= min(_FAVOURED, room)]
@@ -150,7 +150,7 @@ def _plan_columns(
 
 
 def _fields(base: State | None, lines: int) -> list[Array | None]:
-    """Return what a base has for each line: one or two float64, and a count."""
+    """Return the fields of a base for each line: one or two float64, and a count."""
     if base is None:
         return [None] * 3
     count, *values = (

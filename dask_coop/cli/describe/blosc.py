@@ -1,8 +1,8 @@
-"""Blosc as Zarr decodes it, of chunks whose headers are true.
+"""Check the headers of Blosc chunks before Zarr decodes them.
 
-The decoder believes the lengths in a chunk's header: it reads so many bytes, whether or not they
-are there, and takes memory for so many. Both are looked at first. Importing this has all of this
-process's Zarr arrays that are opened later decoded so.
+The decoder trusts the lengths in a chunk's header: it reads and allocates that many bytes, whether
+or not they exist. Importing this module replaces Blosc's codecs for all Zarr arrays that this
+process opens later by ones that check both lengths.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from numcodecs.blosc import Blosc
 from zarr.codecs import BloscCodec
 from zarr.registry import register_codec
 
-#: A header: versions and flags, then the length of what comes out, of blocks, and of the chunk.
+#: A header: versions and flags, then the bytes of the decoded data, of a block, and of the chunk.
 _HEADER = struct.Struct("<4xIII")
 
-#: Nothing longer comes out of Blosc.
+#: The most bytes that Blosc can decode.
 _MOST_BYTES = 1 << 31
 
 
 def require_true(chunk: Any, most: int) -> None:
-    """Raise ValueError if the header of a chunk lies, or more than `most` bytes would come out."""
+    """Raise ValueError if a chunk's header is false, or its decoded data exceed `most` bytes."""
     data = memoryview(chunk)
     if data.nbytes < _HEADER.size:
         raise ValueError(f"Blosc's chunks have a header, and this has {data.nbytes} bytes")
@@ -43,14 +43,14 @@ class TrueBlosc(Blosc):  # type: ignore[misc]
     Attributes
     ----------
     most : int
-        The bytes of a chunk of the array.
+        Bytes of a decoded chunk of the array.
     """
 
     codec_id = "blosc"
     most = _MOST_BYTES
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Return the bytes of a chunk."""
+        """Return the decoded bytes of a chunk."""
         require_true(buf, self.most)
         return super().decode(buf, out)
 
@@ -60,7 +60,7 @@ class TrueBloscCodec(BloscCodec):  # type: ignore[misc]
 
     async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         nbytes = math.prod(chunk_spec.shape) * chunk_spec.dtype.to_native_dtype().itemsize
-        # There may be checksums in it.
+        # Room for checksums, which codecs may append.
         require_true(np.ascontiguousarray(chunk_bytes.as_numpy_array()), nbytes + 64)
         return await super()._decode_single(chunk_bytes, chunk_spec)
 

@@ -1,8 +1,8 @@
-"""What a file that somebody else has written may not have a reader do.
+"""Refuse files whose claims would make a reader do harm.
 
-A dataset of HDF5 may lie in other files, of which only its own name the paths: whoever describes it
-would read these. And the shape of an array is a few numbers in a header, which cost nothing to
-write, whatever it takes to read what they claim.
+An HDF5 dataset may name any other files as its storage, and a reader would read those. The shape of
+an array is a few numbers in a header, which cost nothing to write, however long it takes to read
+the array that they claim.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dask.utils import parse_bytes
 
 from dask_coop.errors import UserError
 
-#: A graph of more chunks takes gigabytes, and hours.
+#: A graph of more chunks needs gigabytes, and hours.
 MOST_CHUNKS = 100_000
 
-#: Sparse TIFFs of one number may be this much larger than their files, and no others.
+#: Only a sparse TIFF of one number can be larger than its file by nearly this factor.
 MOST_PACKED = 100_000
 
-#: HDF5 has no larger ones.
+#: The largest chunks that HDF5 can store.
 MOST_BLOCK_BYTES = 1 << 32
 
 
@@ -40,7 +40,7 @@ def require_within(
     external : sequence of str
         The files of its external storage.
     virtual : sequence of str, optional
-        The files of what it is made of, if it is virtual.
+        The files of its sources, if it is virtual.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def require_within(
             f"{path}: the elements of the dataset {name} lie in other files ({others}), which are "
             "not read on its word; if you trust it, copy it into a file of its own"
         )
-    # Also one of the same file may lead on to others, by links.
+    # A source in the same file may link to other files, so refuse these, too.
     if virtual is not None:
         others = ", ".join(virtual)
         raise UserError(
@@ -70,31 +70,31 @@ def require_feasible(
     chunks: str | int | tuple[int, ...],
     blocks: Sequence[int] | None = None,
 ) -> None:
-    """Refuse an array of more chunks than a graph can have; nothing is made of its size.
+    """Refuse an array of too many chunks or too large blocks, before anything is allocated.
 
     Parameters
     ----------
     text : str
-        What it is called.
+        The array's name in messages.
     shape : sequence of int
     dtype : numpy.dtype
     chunks : str, int or tuple of int
-        The chunks that are asked for.
+        The requested chunks.
     blocks : sequence of int, optional
-        The shape of those in the file, each of which is decoded whole.
+        The shape of the file's own chunks, each of which is decoded whole.
 
     Raises
     ------
     UserError
-        If it has more than `MOST_CHUNKS`, or blocks of more than `MOST_BLOCK_BYTES`.
+        If the array has more than `MOST_CHUNKS`, or blocks of more than `MOST_BLOCK_BYTES`.
     """
     elements = math.prod(shape)
     if isinstance(chunks, str):
         size = parse_bytes(config.get("array.chunk-size") if chunks == "auto" else chunks)
         count = -(-elements * dtype.itemsize // max(size, 1))
     else:
-        each = (chunks,) * len(shape) if isinstance(chunks, int) else chunks
-        count = math.prod(-(-n // max(size, 1)) for n, size in zip(shape, each, strict=True))
+        sizes = (chunks,) * len(shape) if isinstance(chunks, int) else chunks
+        count = math.prod(-(-n // max(size, 1)) for n, size in zip(shape, sizes, strict=True))
     if count > MOST_CHUNKS:
         raise UserError(
             f"{text}: the file says that it has {elements:,} elements ({dtype}, shape "
@@ -111,21 +111,21 @@ def require_feasible(
 
 
 def require_room(text: str, nbytes: int, stored: int) -> None:
-    """Refuse what is held in memory as a whole, and is larger than what there can be.
+    """Refuse an array that must be held in memory as a whole and cannot be as large as it claims.
 
     Parameters
     ----------
     text : str
-        What it is called.
+        The array's name in messages.
     nbytes : int
-        What it says that it has.
+        The bytes that the file claims.
     stored : int
-        The bytes of its file.
+        The bytes of the file.
 
     Raises
     ------
     UserError
-        If it is more than `MOST_PACKED` times as large as the file, or than is available.
+        If `nbytes` is more than `MOST_PACKED` times the file, or than the available memory.
     """
     available = psutil.virtual_memory().available
     if nbytes > min(available, MOST_PACKED * stored):

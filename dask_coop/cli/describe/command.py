@@ -1,4 +1,4 @@
-"""``describe``: statistics and quantiles of all values of arrays, and pictures of them."""
+"""``describe``: print statistics and quantiles of all values of arrays, and draw pictures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 from dask_coop.api.call.drawings import readable
-from dask_coop.cli.describe.readers import Chunks, Source, told
+from dask_coop.cli.describe.readers import Chunks, Source, as_user_errors
 from dask_coop.cli.describe.sources import join, open_sources, split
 from dask_coop.cli.describe.summaries import QUANTILES, STATISTICS, Summary, summarize
 from dask_coop.cli.output import say
@@ -29,7 +29,7 @@ def add_to(commands: Any) -> None:
     """Add the command and its options to a parser's subparsers."""
     describe = commands.add_parser(
         "describe",
-        help="statistics and the histogram of all values of an array",
+        help="print statistics and draw the histogram of all values of an array",
         description="Prints statistics and quantiles of all values, and draws a histogram.",
     )
     describe.set_defaults(run=run)
@@ -44,13 +44,13 @@ def add_to(commands: Any) -> None:
     describe.add_argument(
         "--join",
         action="store_true",
-        help="all sources as one array, one behind the other along the first axis",
+        help="describe all sources as one array, joined along the first axis",
     )
     describe.add_argument(
         "--each",
         type=int,
         metavar="AXIS",
-        help="each index along an axis apart, as -1 for the channels of pictures",
+        help="describe each index along an axis separately; -1 for the channels of pictures",
     )
     describe.add_argument(
         "--bins", type=_bins, default=256, metavar="N", help="bins of the histogram (256)"
@@ -73,12 +73,12 @@ def add_to(commands: Any) -> None:
         "--out", type=Path, default=Path(), metavar="DIR", help="folder for the PNGs (this one)"
     )
     describe.add_argument(
-        "--html", type=Path, metavar="FILE", help="write a page of all of it, too"
+        "--html", type=Path, metavar="FILE", help="also write a page with everything"
     )
     describe.add_argument(
         "--dataset",
         metavar="NAME",
-        help="which array of an HDF5 or netCDF file, a Zarr group or a .npz, or column of a .csv",
+        help="the array of an HDF5 or netCDF file, a Zarr group or a .npz, or the column of a .csv",
     )
     describe.add_argument(
         "--cluster",
@@ -89,9 +89,9 @@ def add_to(commands: Any) -> None:
         "--json", action="store_true", help="print all numbers as JSON, and nothing else"
     )
     describe.add_argument(
-        "--quiet", action="store_true", help="write the PNGs, and print nothing but errors"
+        "--quiet", action="store_true", help="write the PNGs, and print only errors"
     )
-    describe.add_argument("--cpu", action="store_true", help="leave GPUs alone")
+    describe.add_argument("--cpu", action="store_true", help="use no GPU")
 
 
 def _bins(text: str) -> int:
@@ -116,7 +116,7 @@ def _limit(text: str) -> Any:
 def _chunks(text: str) -> Chunks:
     if text == "auto":
         return text
-    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    numbers = [int(number) if number.strip().isdecimal() else 0 for number in text.split(",")]
     if min(numbers) < 1:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither 'auto' nor whole numbers above zero with commas between"
@@ -124,90 +124,90 @@ def _chunks(text: str) -> Chunks:
     return numbers[0] if len(numbers) == 1 else tuple(numbers)
 
 
-def run(given: argparse.Namespace) -> None:
-    """Describe the sources that were given, and write a picture of each.
+def run(options: argparse.Namespace) -> None:
+    """Describe the sources, and write a picture of each.
 
     Parameters
     ----------
-    given : argparse.Namespace
-        What was typed, by the names of `add_to`.
+    options : argparse.Namespace
+        The options of `add_to`.
 
     Raises
     ------
     UserError
-        If a source cannot be opened, read or described, or a picture not written.
+        If a source cannot be opened, read or described, or a picture cannot be written.
     """
-    # All that can be found wrong before the work starts is found here.
-    if given.range is not None:
-        low, high = given.range
-        alike = isinstance(low, float) == isinstance(high, float)
-        if not (alike and np.isfinite(low) and np.isfinite(high) and low < high):
-            shown = " ".join(f"{x:g}" if isinstance(x, float) else readable(x) for x in given.range)
+    # Check everything that can be checked before the work starts.
+    if options.range is not None:
+        low, high = options.range
+        same_kind = isinstance(low, float) == isinstance(high, float)
+        if not (same_kind and np.isfinite(low) and np.isfinite(high) and low < high):
+            shown = " ".join(f"{x:g}" if isinstance(x, float) else readable(x) for x in (low, high))
             raise UserError(
                 f"--range {shown}: give two finite numbers, or two dates, the lesser first"
             )
     with TemporaryDirectory(prefix="dask-coop-") as scratch:
-        opened = open_sources(given.sources, given.dataset, given.chunks, scratch)
-        sources = [join(opened)] if given.join else opened
-        if given.each is not None:
-            sources = [part for source in sources for part in split(source, given.each)]
-        require_writable(given.out)
-        taken = {source.path.resolve() for source in opened}
-        if given.html is not None:
-            _require_page(given.html, taken)
-        _describe(given, sources, _figure_paths(sources, taken, given.out))
+        opened = open_sources(options.sources, options.dataset, options.chunks, scratch)
+        sources = [join(opened)] if options.join else opened
+        if options.each is not None:
+            sources = [index for source in sources for index in split(source, options.each)]
+        require_writable(options.out)
+        inputs = {source.path.resolve() for source in opened}
+        if options.html is not None:
+            _require_page(options.html, inputs)
+        _describe(options, sources, _figure_paths(sources, inputs, options.out))
 
 
-def _describe(given: argparse.Namespace, sources: list[Source], figure_paths: list[Path]) -> None:
+def _describe(options: argparse.Namespace, sources: list[Source], figure_paths: list[Path]) -> None:
     from dask_coop.cli import backends
     from dask_coop.cli.describe import figures, page
 
-    talks, found, sections = not (given.json or given.quiet), [], []
-    with backends.start(given.cluster, given.cpu, bar=not given.quiet) as runtime:
+    prints, facts, sections = not (options.json or options.quiet), [], []
+    with backends.start(options.cluster, options.cpu, bar=not options.quiet) as runtime:
         for source, path in zip(sources, figure_paths, strict=True):
             opened = _opened(source, runtime.name)
-            if talks:
+            if prints:
                 say("\n".join(opened))
-            with told(source):
+            with as_user_errors(source):
                 x = runtime.move(source.array)
-                summary = summarize(x, given.bins, given.range, runtime.compute)
+                summary = summarize(x, options.bins, options.range, runtime.compute)
             timed = _timed(source, summary)
-            if talks:
+            if prints:
                 say("\n".join([*_table(summary), *timed]))
-            if given.html is not None:
+            if options.html is not None:
                 sections.append(page.Section(source.name, [*opened, *timed], summary))
             subtitle = f"{_shape(x.shape)} {x.dtype}: {summary.inside:,} values in bins"
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 figures.save_summary(path, source.name, subtitle, summary)
             except OSError as error:
-                raise UserError(f"--out {given.out}: cannot write {path}: {error}") from error
-            if talks:
+                raise UserError(f"--out {options.out}: cannot write {path}: {error}") from error
+            if prints:
                 say(f"figure: {path}\n")
-            if given.json:
-                found.append(_facts(source, summary, runtime.name, path))
-    if given.html is not None:
+            if options.json:
+                facts.append(_facts(source, summary, runtime.name, path))
+    if options.html is not None:
         try:
-            given.html.parent.mkdir(parents=True, exist_ok=True)
-            page.write(given.html, sections)
+            options.html.parent.mkdir(parents=True, exist_ok=True)
+            page.write(options.html, sections)
         except OSError as error:
-            raise UserError(f"--html {given.html}: cannot write it: {error}") from error
-        if talks:
-            say(f"page: {given.html}")
-    if given.json:
-        say(json.dumps(found))
+            raise UserError(f"--html {options.html}: cannot write it: {error}") from error
+        if prints:
+            say(f"page: {options.html}")
+    if options.json:
+        say(json.dumps(facts))
 
 
-def _require_page(path: Path, taken: set[Path]) -> None:
+def _require_page(path: Path, inputs: set[Path]) -> None:
     if path.is_dir():
         raise UserError(f"--html {path}: it is a folder; name a file, such as {path}/page.html")
-    if path.resolve() in taken:
-        raise UserError(f"--html {path}: it is described; name another file")
+    if path.resolve() in inputs:
+        raise UserError(f"--html {path}: it is one of the sources; name another file")
     require_writable(path.parent, f"--html {path}")
 
 
 def require_writable(folder: Path, option: str = "") -> None:
-    """Raise UserError if no files can be written into a folder, which need not be there yet."""
+    """Raise UserError if no files can be written into a folder, which may not exist yet."""
     option = option or f"--out {folder}"
     existing = folder.absolute()
     while not existing.exists():
@@ -219,7 +219,7 @@ def require_writable(folder: Path, option: str = "") -> None:
 
 
 def _figure_paths(sources: list[Source], taken: set[Path], folder: Path) -> list[Path]:
-    """Return a file for each source, none of which is another's or `taken`."""
+    """Return a path for the picture of each source, all different and none in `taken`."""
     taken, paths = set(taken), []
     for source in sources:
         stem = re.sub(r"[^\w.-]+", "-", source.stem)
@@ -233,7 +233,7 @@ def _figure_paths(sources: list[Source], taken: set[Path], folder: Path) -> list
 
 
 def _opened(source: Source, backend: str) -> list[str]:
-    """Return what is told of a source before it is read."""
+    """Return the lines on a source that are printed before it is read."""
     x, text = source.array, source.text
     return [
         f"source: {text}" + (f" ({source.name})" if source.name not in text else ""),
@@ -252,15 +252,17 @@ def _table(summary: Summary) -> list[str]:
 
 
 def _timed(source: Source, summary: Summary) -> list[str]:
-    """Return what is told of it afterwards besides the table: a note, and how long it took."""
+    """Return the lines behind the table: a note if one bin holds most values, and the time."""
     lines = []
-    share = summary.counts.max() / summary.inside
+    fraction = summary.counts.max() / summary.inside
     if (
-        share > 0.5
+        fraction > 0.5
         and len(summary.counts) > 2
         and summary.statistics["min"] < summary.statistics["max"]
     ):
-        lines.append(f"note: one bin holds {share:.1%} of the values; --range LO HI spreads them")
+        lines.append(
+            f"note: one bin holds {fraction:.1%} of the values; --range LO HI spreads them"
+        )
     size, seconds = _size(source.array), summary.seconds
     reads = "1 read" if summary.reads == 1 else f"{summary.reads} reads"
     rate = summary.reads * size / seconds / 1e9
@@ -269,7 +271,7 @@ def _timed(source: Source, summary: Summary) -> list[str]:
 
 
 def _facts(source: Source, summary: Summary, backend: str, figure: Path) -> dict[str, Any]:
-    """Return all of it for other programs."""
+    """Return all results as a dict for JSON."""
     x = source.array
     quantiles = zip(QUANTILES.values(), summary.quantiles.values(), strict=True)
     return {
@@ -294,7 +296,7 @@ def _facts(source: Source, summary: Summary, backend: str, figure: Path) -> dict
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has: dates as text, durations as how many of the dtype's unit they are."""
+    """Return a value for JSON: dates as text, durations as numbers of the dtype's unit."""
     if isinstance(value, np.datetime64):
         return str(value)
     value = value.view("i8") if isinstance(value, np.timedelta64) else value

@@ -1,6 +1,6 @@
-"""The picture that ``describe`` writes: a histogram above a cumulative distribution.
+"""Draw the picture of ``describe``: a histogram above a cumulative distribution.
 
-Importing this imports matplotlib, so it is imported where a figure is drawn.
+Importing this imports matplotlib, so import it only where a figure is drawn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dask_coop.cli.describe.summaries import Summary
 
 COLOR = "#2f6f9f"
 ACCENT = "#c8553d"
-#: The quantiles that are drawn.
+#: The quantiles to draw.
 SHOWN = ("1 %", "median", "99 %")
 
 
@@ -36,7 +36,6 @@ def save_summary(path: Path, title: str, subtitle: str, summary: Summary) -> Non
     title, subtitle : str
         The two lines at the top.
     summary : Summary
-        What to draw.
     """
     figure, above, _ = _draw(summary)
     figure.suptitle(title, fontsize="x-large", fontweight="bold", parse_math=False)
@@ -52,9 +51,9 @@ class Drawn(NamedTuple):
     svg : str
         The picture, an element of HTML.
     edges : list of float
-        Where the edges of its bars are, in its own units, from the left.
+        Positions of the edges of its bars from the left, in its own units.
     frames : list of two (float, float)
-        Where its plots begin and end, from the top.
+        Top and bottom of its two plots, from the top.
     """
 
     svg: str
@@ -63,32 +62,32 @@ class Drawn(NamedTuple):
 
 
 def draw_svg(summary: Summary, name: str) -> Drawn:
-    """Draw the same without a title, and tell where things are in it.
+    """Return the picture without a title, and the positions of its bars and plots.
 
-    Its elements have no id that those of a drawing of another `name` have.
+    Pictures of different names have no element id in common.
     """
     figure, *plots = _draw(summary)
     text = StringIO()
-    # Text that stays text, and the same file on every run.
+    # Keep text as text, and the file the same on every run.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(text, format="svg", metadata={"Date": None})
     drawn = text.getvalue()
-    # Points have their origin below, and SVG above.
+    # matplotlib counts from the bottom, and SVG from the top.
     points, height = 72 / figure.dpi, figure.get_figheight() * 72
     _, edges = summary.bars()
-    at = np.stack((_positions(summary, edges), np.zeros(len(edges))), 1)
-    # Of a logarithmic axis zero is nowhere; the lower one is linear.
-    left = plots[1].transData.transform(at)[:, 0] * points
-    frames = [one.get_window_extent() for one in plots]
+    corners = np.stack((_positions(summary, edges), np.zeros(len(edges))), 1)
+    # By the lower plot: the upper one may be logarithmic, without a zero.
+    left = plots[1].transData.transform(corners)[:, 0] * points
+    frames = [plot.get_window_extent() for plot in plots]
     return Drawn(
         svg=re.sub(r'<g id="[^"]*"', "<g", drawn[drawn.index("<svg") :]),
         edges=left.round(2).tolist(),
-        frames=[(height - one.y1 * points, height - one.y0 * points) for one in frames],
+        frames=[(height - frame.y1 * points, height - frame.y0 * points) for frame in frames],
     )
 
 
 def _draw(summary: Summary) -> tuple[Figure, Axes, Axes]:
-    # A Figure without pyplot has no window and no state, and draws with Agg.
+    # A Figure without pyplot has neither window nor state, and draws with Agg.
     figure = Figure(figsize=(8, 6.5), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     _draw_histogram(above, summary)
@@ -113,26 +112,26 @@ def _draw_histogram(axes: Axes, summary: Summary) -> None:
 
 
 def _draw_cumulative(axes: Axes, summary: Summary) -> None:
-    x, shares = summary.curve()
-    axes.plot(_positions(summary, x), shares, color=COLOR)
+    x, fractions = summary.curve()
+    axes.plot(_positions(summary, x), fractions, color=COLOR)
     low, high = _positions(summary, summary.edges[[0, -1]])
-    for name, (at, share) in summary.dots().items():
+    for name, (position, fraction) in summary.dots().items():
         if name not in SHOWN:
             continue
-        value, number = _positions(summary, np.array([at]))[0], summary.quantiles[name]
+        value, number = _positions(summary, np.array([position]))[0], summary.quantiles[name]
         text = readable(number) if summary.origin is not None else f"{number:.4g}"
-        axes.plot([value, value], [0, share], color=ACCENT, linestyle="--", linewidth=1)
-        axes.plot(value, share, "o", color=ACCENT, markersize=5, clip_on=False, zorder=3)
+        axes.plot([value, value], [0, fraction], color=ACCENT, linestyle="--", linewidth=1)
+        axes.plot(value, fraction, "o", color=ACCENT, markersize=5, clip_on=False, zorder=3)
         # A rising curve leaves room below it on the right, and above it on the left.
-        above = share < 0.1 or value > low + 0.75 * (high - low)
+        above = fraction < 0.1 or value > low + 0.75 * (high - low)
         left = above and value > low + 0.25 * (high - low)
         axes.annotate(
             f"{name}: {text}",
-            (value, share),
-            xytext=(-8 if left else 8, 6 if above and share < 0.9 else -6),
+            (value, fraction),
+            xytext=(-8 if left else 8, 6 if above and fraction < 0.9 else -6),
             textcoords="offset points",
             ha="right" if left else "left",
-            va="bottom" if above and share < 0.9 else "top",
+            va="bottom" if above and fraction < 0.9 else "top",
             color=ACCENT,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )
@@ -148,11 +147,11 @@ def _draw_cumulative(axes: Axes, summary: Summary) -> None:
 
 
 def _is_calendar(summary: Summary) -> bool:
-    """Tell whether the values are dates that matplotlib can show, and tell apart."""
+    """Return whether the values are dates that matplotlib can show and distinguish."""
     if not isinstance(summary.origin, np.datetime64):
         return False
     if np.datetime_data(summary.origin.dtype)[0] in ("ps", "fs", "as"):
-        # All of it is near 1970, and NumPy changes these units to no others.
+        # These units reach only near 1970, and NumPy does not convert them.
         return False
     ends = _dates(summary, summary.edges[[0, -1]])
     first, last = ends.astype("M8[Y]").astype("i8") + 1970
@@ -160,14 +159,14 @@ def _is_calendar(summary: Summary) -> bool:
 
 
 def _dates(summary: Summary, numbers: Any) -> Any:
-    """Return dates, a second off both ends of time: NumPy's change of units overflows there."""
+    """Return dates, a second off both ends of time, where NumPy's conversion overflows."""
     values = summary.values(numbers)
     last = np.iinfo("i8").max - 10**9
     return np.clip(values.view("i8"), -last, last).view(values.dtype)
 
 
 def _positions(summary: Summary, numbers: Any) -> Any:
-    """Return where on the axis lies what is at `numbers` along the edges of a summary."""
+    """Return positions on the axis of values for `numbers` along a summary's edges."""
     if _is_calendar(summary):
         return date2num(_dates(summary, numbers))
     if isinstance(summary.origin, np.timedelta64):
@@ -176,7 +175,7 @@ def _positions(summary: Summary, numbers: Any) -> Any:
 
 
 def _name(summary: Summary) -> str:
-    """Return what the axis of values tells."""
+    """Return the label of the axis of values."""
     if summary.origin is None or _is_calendar(summary):
         return "value"
     unit, step = np.datetime_data(summary.origin.dtype)

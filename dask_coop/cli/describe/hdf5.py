@@ -1,4 +1,4 @@
-"""Opens datasets of HDF5, which another process reads (hdf5_apart.py)."""
+"""Open HDF5 datasets, which another process reads (hdf5_apart.py)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from dask_coop.cli.describe.decoding import PACKING, TIMES
 from dask_coop.cli.describe.members import choose
 from dask_coop.errors import UserError
 
-#: For how long an answer is waited for: damaged files can have HDF5 loop for ever. Chunks may come
-#: from slow disks.
+#: Most seconds to wait for an answer, because HDF5 may loop for ever on a damaged file. Reading
+#: has more, as disks may be slow.
 OPEN_SECONDS, READ_SECONDS = 60, 600
 
 _SCRIPT = Path(__file__).with_name("hdf5_apart.py")
@@ -31,7 +31,7 @@ _SCRIPT = Path(__file__).with_name("hdf5_apart.py")
 
 @dataclass(frozen=True)
 class Hdf5Dataset:
-    """A dataset of an HDF5 file, which each access opens and closes."""
+    """A dataset of an HDF5 file; each access opens and closes the file."""
 
     path: Path
     dataset: str
@@ -40,7 +40,7 @@ class Hdf5Dataset:
     chunks: tuple[int, ...] | None
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a part of the dataset, by an index of slices and integers.
+        """Return the elements at an index of slices and integers.
 
         Raises
         ------
@@ -49,14 +49,13 @@ class Hdf5Dataset:
         """
         index = index if isinstance(index, tuple) else (index,)
         index = (*index, *(slice(None),) * (len(self.shape) - len(index)))
-        found = [_bounds(each, n) for each, n in zip(index, self.shape, strict=True)]
-        shape = tuple(stop - start for (start, stop), _ in found)
-        # As many of the file's blocks as the part lies in are decoded one by one.
+        bounds, inner = zip(*map(_bounds, index, self.shape), strict=True) if index else ((), ())
+        # HDF5 decodes the file's blocks that overlap the bounds one by one.
         block = math.prod(self.chunks or ()) * self.dtype.itemsize
-        part: np.ndarray[Any, Any] = np.empty(shape, self.dtype)
-        asked = {"path": str(self.path), "name": self.dataset, "bounds": [b for b, _ in found]}
-        _reader().ask("read", READ_SECONDS, part, nbytes=2 * part.nbytes + 3 * block, **asked)
-        return part[tuple(inner for _, inner in found)]
+        box: np.ndarray[Any, Any] = np.empty([stop - start for start, stop in bounds], self.dtype)
+        question = {"path": str(self.path), "name": self.dataset, "bounds": bounds}
+        _reader().ask("read", READ_SECONDS, box, nbytes=2 * box.nbytes + 3 * block, **question)
+        return box[inner]
 
 
 def open_hdf5(path: Path, dataset: str | None) -> tuple[Hdf5Dataset, str, dict[str, Any]]:
@@ -66,21 +65,21 @@ def open_hdf5(path: Path, dataset: str | None) -> tuple[Hdf5Dataset, str, dict[s
     ----------
     path : pathlib.Path
     dataset : str, optional
-        Which, if there are several.
+        Its name, needed if there are several.
 
     Returns
     -------
     dataset : Hdf5Dataset
     name : str
     attributes : dict
-        Those that may say how its numbers are packed.
+        The attributes that may tell how its numbers are packed.
 
     Raises
     ------
     UserError
         If the file has no such dataset, holds its elements elsewhere, or cannot be opened.
     """
-    # That it is missing is said here.
+    # Raise here and not in the other process if it is missing.
     import h5py  # noqa: F401
 
     absolute = path.absolute()
@@ -104,7 +103,7 @@ def open_hdf5(path: Path, dataset: str | None) -> tuple[Hdf5Dataset, str, dict[s
 
 
 def _tuples(descr: Any) -> Any:
-    """Return a dtype's description, whose tuples JSON has made lists."""
+    """Return a dtype's description with tuples again, which JSON made lists."""
     if isinstance(descr, list) and descr and isinstance(descr[0], str):
         name, inner, *shape = descr
         return (name, _tuples(inner), *map(tuple, shape))
@@ -116,33 +115,33 @@ def _value(value: Any) -> Any:
 
 
 def _bounds(index: Any, n: int) -> tuple[tuple[int, int], Any]:
-    """Return the first and last element of an index and one, and what is taken of these."""
+    """Return start and stop of the elements that an index spans, and the index among these."""
     if not isinstance(index, slice):
-        at = range(n)[index]
-        return (at, at + 1), 0
-    taken = range(n)[index]
-    if not taken:
+        number = range(n)[index]
+        return (number, number + 1), 0
+    numbers = range(n)[index]
+    if not numbers:
         return (0, 0), slice(None)
-    first, last = sorted((taken[0], taken[-1]))
-    return (first, last + 1), slice(None, None, taken.step)
+    first, last = sorted((numbers[0], numbers[-1]))
+    return (first, last + 1), slice(None, None, numbers.step)
 
 
 class _Reader:
-    """Starts a process that reads HDF5, asks it, and starts it again after it has died."""
+    """A process that reads HDF5 for this one; started when needed, and again after it has died."""
 
     def __init__(self, script: Path) -> None:
         self._script = script
-        # HDF5 does one thing at a time, and so does the process.
+        # The process answers one question at a time, as HDF5 would.
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, ask: str, seconds: float, into: Any = None, **question: Any) -> dict[str, Any]:
-        """Return an answer, whose array is written `into` one.
+        """Return the answer to a question, with its array written to `into`.
 
         Raises
         ------
         OSError
-            If HDF5 refuses, crashes or takes longer than so many seconds.
+            If HDF5 refuses, crashes or takes more than `seconds`.
         """
         with self._lock:
             process = self._start()
@@ -158,7 +157,7 @@ class _Reader:
             try:
                 answer = self._exchange(process, {"ask": ask, **question}, into)
             except BaseException:
-                # The next question would get the rest of this answer.
+                # Or the next question would get the end of this answer.
                 self.stop()
                 raise
             finally:
@@ -174,7 +173,7 @@ class _Reader:
         if self._process is None or self._process.poll() is not None:
             self.stop()
             self._process = subprocess.Popen(
-                # Without the folder of the script, whose names are those of other modules.
+                # -P: the script's folder has modules with the names of others.
                 [sys.executable, "-P", str(self._script)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -186,7 +185,7 @@ class _Reader:
     def _exchange(
         self, process: subprocess.Popen[bytes], question: dict[str, Any], into: Any
     ) -> dict[str, Any] | None:
-        """Return the answer; None where the process ends before it."""
+        """Return the answer, or None if the process ends first."""
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -209,14 +208,14 @@ class _Reader:
         space = memoryview(into.reshape(-1).view("u1"))
         done = 0
         while done < len(space):
-            got = process.stdout.readinto(space[done:])  # type: ignore[attr-defined]
-            if not got:
+            count = process.stdout.readinto(space[done:])  # type: ignore[attr-defined]
+            if not count:
                 return None
-            done += got
+            done += count
         return answer
 
     def stop(self, patience: float = 0) -> None:
-        """End the process, at once or if it has not ended by itself in so many seconds."""
+        """End the process, at once or if it has not ended by itself within `patience` seconds."""
         process, self._process = self._process, None
         if process is not None:
             with suppress(subprocess.TimeoutExpired):
@@ -225,7 +224,7 @@ class _Reader:
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    # Nobody reads the rest of a question that was not written yet.
+                    # An unwritten rest of a question goes nowhere.
                     with suppress(OSError):
                         pipe.close()
 
@@ -245,7 +244,7 @@ _readers: dict[int, _Reader] = {}
 
 
 def _reader() -> _Reader:
-    """Return that of this process: after a fork the pipes are the parent's."""
+    """Return the reader of this process: after a fork the old one's pipes are the parent's."""
     if os.getpid() not in _readers:
         reader = _readers.setdefault(os.getpid(), _Reader(_SCRIPT))
         atexit.register(reader.stop)

@@ -1,8 +1,8 @@
-"""A process of its own that reads HDF5: it is run as a script, and hdf5.py asks it.
+"""Read HDF5 in a process of its own: a script that hdf5.py runs.
 
-A damaged file can crash HDF5's C library, have it take all memory, or never let it return. Here
-that costs one process. A question is a line of JSON; an answer is one, too, and after it come the
-bytes of an array if it has a shape. An answer with "error" says what HDF5 said.
+A damaged file can crash HDF5's C library, exhaust memory, or loop for ever. Here that costs one
+process. A question is a line of JSON. An answer is one, too, followed by the bytes of an array if
+the answer has a shape; an answer with "error" has HDF5's message.
 """
 
 from __future__ import annotations
@@ -17,50 +17,50 @@ from typing import Any
 import h5py
 import numpy as np
 
-#: The memory that an answer may take besides the array and a block of the file.
+#: Most bytes of memory for an answer besides its array and blocks of the file.
 ROOM_BYTES = 1 << 29
 
-#: Attributes are numbers and short words.
+#: The largest attribute to read: useful ones are numbers and short words.
 _MOST_BYTES = 1 << 16
 
-#: What HDF5 calls the coordinates along an axis.
+#: HDF5's class of the coordinates along an axis.
 _SCALES = (b"DIMENSION_SCALE", "DIMENSION_SCALE")
 
 Answer = tuple[dict[str, Any], Any]
 
 
 def names(path: str) -> Answer:
-    """Return the names of all datasets, and those along axes; links are not followed."""
+    """Return the names of all datasets, and of those along axes; links are not followed."""
     with h5py.File(path, "r") as file:
-        found: list[str] = []
+        datasets: list[str] = []
         file.visititems(
-            lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None
+            lambda name, item: datasets.append(name) if isinstance(item, h5py.Dataset) else None
         )
-        along = [name for name in found if file[name].attrs.get("CLASS") in _SCALES]
-        return {"names": found, "along": along}, None
+        along = [name for name in datasets if file[name].attrs.get("CLASS") in _SCALES]
+        return {"names": datasets, "along": along}, None
 
 
 def facts(path: str, name: str, attributes: list[str]) -> Answer:
-    """Return what is known of a dataset without its elements, and some of its attributes."""
+    """Return the shape, dtype, chunks and storage of a dataset, and the `attributes` it has."""
     with h5py.File(path, "r") as file:
-        found = file[name]
-        external = sorted({str(other) for other, *_ in found.external or ()})
+        dataset = file[name]
+        external = sorted({str(other) for other, *_ in dataset.external or ()})
         virtual = None
-        if found.is_virtual:
-            virtual = sorted({v.file_name for v in found.virtual_sources()})
+        if dataset.is_virtual:
+            virtual = sorted({v.file_name for v in dataset.virtual_sources()})
         with warnings.catch_warnings():
-            # Dtypes of text have metadata, which nobody asks for.
+            # NumPy warns of the metadata of text dtypes, which are not needed.
             warnings.simplefilter("ignore")
-            dtype = np.lib.format.dtype_to_descr(found.dtype)
-        told = {
-            "shape": found.shape,
+            dtype = np.lib.format.dtype_to_descr(dataset.dtype)
+        answer = {
+            "shape": dataset.shape,
             "dtype": dtype,
-            "chunks": found.chunks,
+            "chunks": dataset.chunks,
             "external": external,
             "virtual": virtual,
-            "attributes": dict(_attributes(found.attrs, attributes)),
+            "attributes": dict(_attributes(dataset.attrs, attributes)),
         }
-        return told, None
+        return answer, None
 
 
 def _attributes(attributes: Any, wanted: list[str]) -> Any:
@@ -81,23 +81,23 @@ def _attributes(attributes: Any, wanted: list[str]) -> Any:
 def read(path: str, name: str, bounds: list[list[int]]) -> Answer:
     """Return the elements between bounds along each axis."""
     with h5py.File(path, "r") as file:
-        part = file[name][tuple(slice(*each) for each in bounds)]
-        part = np.ascontiguousarray(part).reshape(np.shape(part))
-        return {"shape": part.shape, "dtype": part.dtype.str}, part
+        x = file[name][tuple(slice(*ends) for ends in bounds)]
+        x = np.ascontiguousarray(x).reshape(np.shape(x))
+        return {"shape": x.shape, "dtype": x.dtype.str}, x
 
 
 _ANSWERS: dict[str, Callable[..., Answer]] = {"names": names, "facts": facts, "read": read}
 
 
 def _limit(nbytes: int) -> None:
-    """Have this process take no more memory than so many bytes besides what it has."""
+    """Limit this process to `nbytes` of memory beyond its present use."""
     try:
         import resource
         from pathlib import Path
 
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except (ImportError, OSError):
-        # Other systems do not limit memory, or do not say how much the process has.
+        # Other systems do not limit memory, or do not tell how much the process uses.
         return
     total = pages * resource.getpagesize() + nbytes
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -106,22 +106,22 @@ def _limit(nbytes: int) -> None:
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer questions until stdin ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    # Whatever a library prints is no answer.
+    # Keep output of libraries out of the answers.
     os.dup2(2, 1)
-    for line in sys.stdin.buffer:
-        question = json.loads(line)
+    for asked in sys.stdin.buffer:
+        question = json.loads(asked)
         _limit(ROOM_BYTES + question.pop("nbytes", 0))
         try:
-            answer, part = _ANSWERS[question.pop("ask")](**question)
-            said = json.dumps(answer)
-        # HDF5 and NumPy have any of a damaged file.
+            answer, x = _ANSWERS[question.pop("ask")](**question)
+            line = json.dumps(answer)
+        # HDF5 and NumPy may raise anything for a damaged file.
         except Exception as error:
-            said, part = json.dumps({"error": f"{error}" or type(error).__name__}), None
-        answers.write(said.encode() + b"\n")
-        if part is not None:
-            answers.write(memoryview(part.reshape(-1).view("u1")))
+            line, x = json.dumps({"error": f"{error}" or type(error).__name__}), None
+        answers.write(line.encode() + b"\n")
+        if x is not None:
+            answers.write(memoryview(x.reshape(-1).view("u1")))
         answers.flush()
 
 

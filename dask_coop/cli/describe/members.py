@@ -1,4 +1,4 @@
-"""Which array of a file of several is described."""
+"""Choose one array of a file that holds several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_coop.errors import UserError
 def choose(
     path: Path | str, names: list[str], dataset: str | None, along: Collection[str] = ()
 ) -> str:
-    """Return the dataset to read: the one asked for, or the only one but for those `along` axes.
+    """Return the name of `dataset`, or of the only array besides coordinates (`along`).
 
     Raises
     ------

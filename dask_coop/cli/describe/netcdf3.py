@@ -1,4 +1,4 @@
-"""Opens variables of netCDF files of format 3, mapped by SciPy."""
+"""Open variables of netCDF files of format 3, mapped by SciPy."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Netcdf3Variable:
     dtype: np.dtype[Any]
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a part of the variable."""
+        """Return a copy of the elements at an index."""
         from scipy.io import netcdf_file
 
         with netcdf_file(self.path, "r", mmap=True) as file:
-            # A copy, for the file cannot be closed under a view of it.
+            # Copy, because the file cannot be closed while a view exists.
             return np.array(file.variables[self.variable][index])
 
 
 def is_netcdf3(path: Path) -> bool:
-    """Tell whether a file is of that format, by how it begins."""
+    """Return whether a file begins as netCDF 3 does."""
     return _starts_with(path, b"CDF")
 
 
@@ -42,7 +42,7 @@ def open_netcdf3(path: Path, dataset: str | None) -> tuple[Netcdf3Variable, str,
     ----------
     path : pathlib.Path
     dataset : str, optional
-        Which, if there are several.
+        Its name, needed if there are several.
 
     Returns
     -------
@@ -64,11 +64,11 @@ def open_netcdf3(path: Path, dataset: str | None) -> tuple[Netcdf3Variable, str,
         )
     try:
         file = netcdf_file(path, "r", mmap=True)
-    # A file that is cut short fails anywhere in the parser.
+    # A truncated file may fail anywhere in the parser.
     except Exception as error:
         raise UserError(f"{path}: cannot open this as netCDF 3: {error}") from error
     with file:
-        # No variable may live on: the file could not be closed.
+        # Keep no reference to a variable, or the file could not be closed.
         facts = {
             name: (v.dimensions, v.shape, np.dtype(v.data.dtype), dict(v._attributes))
             for name, v in file.variables.items()

@@ -1,4 +1,4 @@
-"""Opens the arrays of a .npz file that the user asks for, after a check of their headers."""
+"""Open arrays of a .npz file, after a check of their headers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def open_npz(text: str, path: Path, dataset: str | None) -> dict[str, np.ndarray
     Parameters
     ----------
     text : str
-        What was asked for.
+        The source as the user typed it.
     path : pathlib.Path
     dataset : str, optional
-        Which array.
+        The name of the array to read.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def open_npz(text: str, path: Path, dataset: str | None) -> dict[str, np.ndarray
                 if info.filename.endswith(".npy")
             }
             names = [*members] if dataset is None else [choose(path, [*members], dataset)]
-            # All before any is read.
+            # Check all headers before any array is read.
             claimed = sum(_claim(file, members[name]) for name in names)
             require_room(text, claimed, path.stat().st_size)
             return {name: _read(file, members[name]) for name in names}
@@ -54,7 +54,7 @@ def open_npz(text: str, path: Path, dataset: str | None) -> dict[str, np.ndarray
 
 
 def _claim(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
-    """Return the bytes of an array by its header, which has to agree with the zip's directory."""
+    """Return the bytes of an array by its header; raise unless the zip's directory agrees."""
     with file.open(info) as member:
         version = np.lib.format.read_magic(member)
         if version == (1, 0):
@@ -74,5 +74,5 @@ def _claim(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
 
 def _read(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray[Any, Any]:
     with file.open(info) as member:
-        found: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
-        return found
+        array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
+        return array

@@ -1,12 +1,12 @@
-"""The page that ``describe --html`` writes: one file, with plots that answer the mouse.
+"""Write the page of ``describe --html``: one file, with plots that react to the mouse.
 
 ::
 
-    a summary --figures.py--> SVG, and where its two plots lie in it
+    a summary --figures.py--> SVG, and the positions of its two plots
         |                         |
-        +-- bins, in words --> JSON beside it --the script--> what is under the mouse, in words
+        +-- bins, in words --> JSON beside it --the script--> the bin under the mouse, in words
 
-The script stands in the page, which asks for no other file and works without it, too.
+The page contains the script, loads no other file, and also works without the script.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from dask_coop.cli.describe.summaries import Summary
 
 
 class Section(NamedTuple):
-    """What the page tells of a source.
+    """The section of a source.
 
     Attributes
     ----------
     title : str
-        Its name.
+        The name of the source.
     lines : sequence of str
-        What is printed of it, ``key: value`` each, and notes.
+        The printed lines, ``key: value``, and notes.
     summary : Summary
-        What is drawn, and the table.
+        The content of the picture and the table.
     """
 
     title: str
@@ -50,7 +50,7 @@ def write(path: Path, sections: Sequence[Section]) -> None:
     path : pathlib.Path
         The file to write.
     sections : sequence of Section
-        What stands on it, one below the other.
+        The sections, from top to bottom.
     """
     title = escape(", ".join(section.title for section in sections))
     links = "".join(
@@ -72,9 +72,9 @@ def _section(number: int, section: Section) -> str:
     summary = section.summary
     rows = [(name, readable(value)) for name, value in summary.rows().items()]
     drawn = figures.draw_svg(summary, str(number))
-    found = {"left": drawn.edges, "frames": drawn.frames, "bins": _bins(summary)}
-    # In a script nothing ends but by this.
-    facts = json.dumps(found).replace("</", "<\\/")
+    bars = {"left": drawn.edges, "frames": drawn.frames, "bins": _bins(summary)}
+    # Only "</" could end a script element.
+    facts = json.dumps(bars).replace("</", "<\\/")
     lines = "".join(f"<li>{escape(line)}</li>" for line in section.lines)
     return (
         f'<section id="source-{number}"><h1>{escape(section.title)}</h1>'
@@ -86,18 +86,18 @@ def _section(number: int, section: Section) -> str:
 
 
 def _bins(summary: Summary) -> list[str]:
-    """Return what is to be told of each bar that is drawn."""
+    """Return the caption of each bar."""
     counts, edges = summary.bars()
     if summary.single and len(counts) == len(summary.counts):
         where = [readable(value) for value in summary.values(summary.steps())]
     else:
         ends = [readable(value) for value in summary.values(edges)]
         where = [f"{low} to {high}" for low, high in pairwise(ends)]
-    shares = counts / summary.statistics["count"]
+    fractions = counts / summary.statistics["count"]
     up_to = (summary.below + counts.cumsum()) / summary.statistics["count"]
     return [
-        f"{at}: {count:,} values ({share:.2%}); {below:.2%} up to here"
-        for at, count, share, below in zip(where, counts, shares, up_to, strict=True)
+        f"{place}: {count:,} values ({fraction:.2%}); {below:.2%} up to here"
+        for place, count, fraction, below in zip(where, counts, fractions, up_to, strict=True)
     ]
 
 

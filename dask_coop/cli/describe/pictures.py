@@ -1,4 +1,4 @@
-"""Opens pictures, which are decoded whole."""
+"""Open pictures, which are decoded as a whole."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ PICTURES = (".jpeg", ".jpg", ".png", ".tif", ".tiff")
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, decoded anew by each access."""
+    """A picture that each access decodes anew."""
 
     path: Path
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a part of the picture."""
+        """Return the elements at an index."""
         return _read_picture(self.path)[index]
 
 
 def open_picture(path: Path, chunks: str | int | tuple[int, ...]) -> Any:
-    """Return what decodes a picture when it is read, if that is as one chunk; else the picture.
+    """Return a lazy `Picture` if it is one chunk, else the decoded array.
 
     Raises
     ------
@@ -74,37 +74,37 @@ def _read_picture(path: Path) -> np.ndarray[Any, Any]:
         return np.asarray(imread(path))
     except UserError:
         raise
-    # Each format's decoder has its own exceptions, and none of them is our bug.
+    # Each format's decoder has its own exceptions, none of which is a bug of ours.
     except Exception as error:
         raise UserError(f"{path}: cannot read this as a picture: {error}") from error
 
 
 def _require_true_tiff(path: Path) -> None:
-    """Refuse a TIFF whose directories do not fit into it, or whose picture not into memory.
+    """Refuse a TIFF whose directories exceed the file, or whose picture exceeds memory.
 
-    The directories of a TIFF are a chain of tables. The decoder works through all of them before it
-    decodes anything, for hours where they lie one over the other.
+    The directories of a TIFF are a chain of tables. The decoder reads all of them before it decodes
+    anything, which takes hours if they overlap.
     """
     import tifffile
 
     with tifffile.TiffFile(path) as file:
         known, handle, kind = set[int](), file.filehandle, file.tiff
         handle.seek(kind.offsetsize)
-        at = struct.unpack(kind.offsetformat, handle.read(kind.offsetsize))[0]
-        taken = 0
-        while at:
-            if at in known:
+        offset = struct.unpack(kind.offsetformat, handle.read(kind.offsetsize))[0]
+        nbytes = 0
+        while offset:
+            if offset in known:
                 raise ValueError("its directories lead back to one before")
-            known.add(at)
-            handle.seek(at)
+            known.add(offset)
+            handle.seek(offset)
             count = struct.unpack(kind.tagnoformat, handle.read(kind.tagnosize))[0]
-            taken += kind.tagnosize + count * kind.tagsize + kind.offsetsize
-            if taken > handle.size:
+            nbytes += kind.tagnosize + count * kind.tagsize + kind.offsetsize
+            if nbytes > handle.size:
                 raise ValueError("its directories are longer than the file")
-            handle.seek(at + kind.tagnosize + count * kind.tagsize)
-            at = struct.unpack(kind.offsetformat, handle.read(kind.offsetsize))[0]
+            handle.seek(offset + kind.tagnosize + count * kind.tagsize)
+            offset = struct.unpack(kind.offsetformat, handle.read(kind.offsetsize))[0]
         series = file.series[0]
-        # Each has an entry in a table, and is looked at.
+        # Each strip or tile has an entry in a table, which the decoder reads.
         if math.prod(series.keyframe.chunked) > handle.size:
             raise ValueError("it says that it has more strips or tiles than bytes")
         nbytes = math.prod(series.shape) * np.dtype(series.dtype).itemsize

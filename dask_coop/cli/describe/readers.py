@@ -1,18 +1,18 @@
-"""Opens a file as a Dask array that reads one chunk at a time.
+"""Open a file as a Dask array that reads one chunk at a time.
 
 ====================  =============================================================
 ``NAME.npy``          memory-mapped
 ``NAME.zarr``         an array, or one in a group
 ``NAME.h5, .hdf5``    a dataset
 ``NAME.nc``           a variable of a netCDF file, of format 4 (which is HDF5) or 3
-``NAME.png, .jpg,``   a picture, decoded whole by each read, for its format leaves no
-``.jpeg, .tif, .tiff``  choice; held in memory if it is larger than a chunk
+``NAME.png, .jpg,``   a picture, which each read decodes as a whole, as its format
+``.jpeg, .tif, .tiff``  requires; held in memory if it is larger than a chunk
 ``skimage:NAME``      a picture that comes with scikit-image
 ====================  =============================================================
 
-NumPy, HDF5 and netCDF files are opened inside the task: what travels in the graph is a path, so
-threads, processes and clusters read alike. HDF5 is read by a process apart. Numbers that the
-attributes of an array say are packed are unpacked (decoding.py).
+Tasks open NumPy, HDF5 and netCDF files: the graph holds a path, so threads, processes and clusters
+read alike. A separate process reads HDF5. Numbers that are packed by the attributes of an array are
+unpacked (decoding.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dask_coop.cli.describe.pictures import PICTURES, open_picture, skimage_pict
 from dask_coop.cli.describe.zarrs import open_zarr
 from dask_coop.errors import UserError
 
-#: Files of several arrays, which have attributes.
+#: Files of several arrays with attributes.
 CONTAINERS = (".zarr", ".h5", ".hdf5", ".nc")
 SUFFIXES = (".npy", ".npz", *CONTAINERS, ".csv", *PICTURES)
 
@@ -52,18 +52,18 @@ class Source:
     Attributes
     ----------
     text : str
-        What was asked for.
+        The source as the user typed it.
     name : str
-        For titles: the file's name, with the name of the dataset in it.
+        For titles: the name of the file, and of the dataset in it.
     stem : str
         The same without suffix and folder separators, to derive file names from.
     path : pathlib.Path
-        The file or folder that is read.
+        The file or folder to read.
     array : dask.array.Array
         Bool, integers, floats, dates or durations in native byte order, not empty, in NumPy
         chunks.
     notes : tuple of str
-        What was decoded, for people.
+        Lines on the decoding, for people.
     """
 
     text: str
@@ -75,14 +75,8 @@ class Source:
 
 
 @contextmanager
-def told(source: Source) -> Iterator[None]:
-    """Make one message of what is found wrong with a source while it is read.
-
-    Raises
-    ------
-    UserError
-        In the place of errors that come of the file.
-    """
+def as_user_errors(source: Source) -> Iterator[None]:
+    """Turn errors of the file, raised while a source is read, into UserError."""
     try:
         yield
     except UserError as error:
@@ -90,7 +84,7 @@ def told(source: Source) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"{source.text}: cannot read all of it: {error}") from error
     except (ValueError, TypeError, OverflowError) as error:
-        # Numbers may be damaged, too, and stand for no date.
+        # Damaged numbers may stand for no date.
         if not any(note.startswith("decoded: ") for note in source.notes):
             raise
         raise UserError(f"{source.text}: cannot decode its numbers: {error}") from error
@@ -99,19 +93,19 @@ def told(source: Source) -> Iterator[None]:
 def open_source(
     text: str, dataset: str | None = None, chunks: Chunks = "auto", path: Path | None = None
 ) -> Source:
-    """Open a file, or a picture of scikit-image, without reading more than it must.
+    """Open a file, or a picture of scikit-image, and read no more than necessary.
 
     Parameters
     ----------
     text : str
-        A path that ends in one of `SUFFIXES` but .npz and .csv, or ``skimage:NAME``.
+        A path that ends in one of `SUFFIXES` except .npz and .csv, or ``skimage:NAME``.
     dataset : str, optional
-        Which array of an HDF5 or netCDF file or a Zarr group; it may be left out where there is
-        only one, or only one that is no coordinate.
+        The name of the array in an HDF5 or netCDF file or a Zarr group; optional if there is only
+        one, or only one that is no coordinate.
     chunks : "auto", int or tuple of int
         The chunks' shape; one number stands for every axis.
     path : pathlib.Path, optional
-        Where the file is, if `text` is not its path.
+        The path of the file, if it is not `text`.
 
     Returns
     -------
@@ -120,7 +114,7 @@ def open_source(
     Raises
     ------
     UserError
-        If there is no such file or dataset, or nothing in it that can be described.
+        If there is no such file or dataset, or its data cannot be described.
     """
     remote = "://" in text and Path(text).suffix.lower() == ".zarr"
     if text.startswith("skimage:"):
@@ -153,7 +147,7 @@ def open_source(
 
 
 def require_known(text: str, path: Path) -> None:
-    """Raise UserError if a path has no extension of those that are read."""
+    """Raise UserError if a path does not have one of the known extensions."""
     if path.suffix.lower() not in SUFFIXES and not is_zarr(path):
         raise UserError(
             f"{text}: the extension {path.suffix!r} is not supported; use one of "
@@ -162,7 +156,7 @@ def require_known(text: str, path: Path) -> None:
 
 
 def is_zarr(path: Path) -> bool:
-    """Tell whether a folder holds Zarr, by its name or by what is in it."""
+    """Return whether a folder holds Zarr, by its name or its files."""
     inside = ("zarr.json", ".zarray", ".zgroup")
     return path.suffix.lower() == ".zarr" or any((path / name).exists() for name in inside)
 
@@ -176,23 +170,23 @@ def make_source(
     attributes: dict[str, Any] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Source:
-    """Make a source of an array that was opened.
+    """Return the source of an opened array.
 
     Parameters
     ----------
     text : str
-        What was asked for.
+        The source as the user typed it.
     path : pathlib.Path
-        The file that it is in.
+        The file of the array.
     member : str
-        Its name in that file, or "".
+        The array's name in the file, or "".
     array : array_like or dask.array.Array
     chunks : "auto", int or tuple of int
         The chunks' shape.
     attributes : dict, optional
-        Those that may say how its numbers are packed.
+        Attributes that may tell how the numbers are packed.
     notes : tuple of str
-        What there is to be told.
+        Lines for people.
 
     Returns
     -------
@@ -201,11 +195,11 @@ def make_source(
     Raises
     ------
     UserError
-        If it cannot be described.
+        If the array cannot be described.
     """
     name = f"{path.name}/{member}" if member else path.name
     stem = "-".join([path.stem, *member.split("/")]) if member else path.stem
-    # What of several arrays is wrong is told by its name.
+    # Messages on one of several arrays have its name.
     shown = f"{text}: {member}" if path.suffix in (".npz", ".csv") else text
     chunked, decoded = _chunked(shown, array, chunks, attributes or {})
     return Source(text, name, stem, path, chunked, (*notes, *decoded))
@@ -244,7 +238,7 @@ def _chunked(
     require_feasible(text, x.shape, dtype, chunks, blocks)
     packed = packing(attributes, dtype)
     if packed and chunks == "auto":
-        # What is decoded is larger.
+        # Decoded numbers are larger.
         before = getattr(x, "chunks", None)
         chunks = normalize_chunks(chunks, x.shape, dtype="f8", previous_chunks=before)
     if is_dask_collection(x):
@@ -255,7 +249,7 @@ def _chunked(
         array = da.from_array(
             x,
             chunks=chunks,
-            # HDF5 takes slices and integers.
+            # HDF5 takes only slices and integers.
             fancy=False,
             meta=np.empty((0,) * len(x.shape), dtype),
         )

@@ -1,15 +1,15 @@
-"""What the sources that were typed stand for: files, or what has to be looked for or fetched.
+"""Open the sources that the user typed: find or fetch their files.
 
 ======================  ====================================================================
 ``DIR``                 the pictures in a folder
-``'DIR/*.npy'``         the files that a pattern fits, where the shell has left it as it is
+``'DIR/*.npy'``         the files that fit a pattern, if the shell has not expanded it
 ``NAME.npz``            each array, or one by --dataset
 ``NAME.csv``            each column of numbers, dates or bool, or one by --dataset
-``-``                   a .npy that comes in on stdin, which is held in memory
+``-``                   a .npy on stdin, which is held in memory
 ``s3://BUCKET/X.npy``   a file that fsspec fetches; Zarr is read where it is
 ======================  ====================================================================
 
-Single files are opened by readers.py.
+readers.py opens single files.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from dask_coop.cli.describe.readers import (
 )
 from dask_coop.errors import UserError
 
-#: The longest axis whose indices are described one by one, with a picture each.
-MOST_PARTS = 100
+#: The longest axis for --each: each index gets a picture.
+MOST_INDICES = 100
 
 
 def open_sources(
     texts: Sequence[str], dataset: str | None, chunks: Chunks, scratch: str
 ) -> list[Source]:
-    """Open all that some sources stand for, without reading more than it must.
+    """Open all files and arrays of the sources, and read no more than necessary.
 
     Parameters
     ----------
     texts : sequence of str
-        As they were typed.
+        The sources as the user typed them.
     dataset : str, optional
-        Which array of each source.
+        The name of the array of each source.
     chunks : "auto", int or tuple of int
         The chunks' shape.
     scratch : str
-        A folder for what is fetched.
+        A folder for fetched files.
 
     Returns
     -------
@@ -72,18 +72,18 @@ def open_sources(
     Raises
     ------
     UserError
-        If there is no such source, or nothing in it that can be described.
+        If there is no such source, or its data cannot be described.
     """
     return [
         source
         for text in texts
-        for one in _expand(text)
-        for source in _open(one, dataset, chunks, scratch)
+        for name in _expand(text)
+        for source in _open(name, dataset, chunks, scratch)
     ]
 
 
 def join(sources: list[Source]) -> Source:
-    """Return several sources as one array, one behind the other along the first axis.
+    """Return several sources as one array, joined along the first axis.
 
     Raises
     ------
@@ -92,17 +92,15 @@ def join(sources: list[Source]) -> Source:
     """
     first, *others = sources
     for source in others:
-        one, other = first.array, source.array
+        x, y = first.array, source.array
         pair = f"--join: {source.text} cannot follow {first.text}"
-        if one.ndim == 0 or one.ndim != other.ndim or one.shape[1:] != other.shape[1:]:
+        if x.ndim == 0 or x.ndim != y.ndim or x.shape[1:] != y.shape[1:]:
             raise UserError(
-                f"{pair}: their shapes are {other.shape} and {one.shape}, and only the first of "
+                f"{pair}: their shapes are {y.shape} and {x.shape}, and only the first of "
                 "their axes may differ; leave out --join"
             )
-        if one.dtype != other.dtype:
-            raise UserError(
-                f"{pair}: their dtypes are {other.dtype} and {one.dtype}; leave out --join"
-            )
+        if x.dtype != y.dtype:
+            raise UserError(f"{pair}: their dtypes are {y.dtype} and {x.dtype}; leave out --join")
     if not others:
         return first
     more = f"and {len(others)} more"
@@ -122,7 +120,7 @@ def split(source: Source, axis: int) -> list[Source]:
     Raises
     ------
     UserError
-        If there is no such axis, or one longer than `MOST_PARTS`.
+        If there is no such axis, or it is longer than `MOST_INDICES`.
     """
     x, text = source.array, source.text
     if not -x.ndim <= axis < x.ndim:
@@ -133,16 +131,16 @@ def split(source: Source, axis: int) -> list[Source]:
             else f"{text}: there is no axis for --each, as it is one value; leave out --each"
         )
     length, before = x.shape[axis], axis % x.ndim
-    if length > MOST_PARTS:
+    if length > MOST_INDICES:
         raise UserError(
-            f"{text}: axis {axis} for --each is {length} long; give one of at most {MOST_PARTS}"
+            f"{text}: axis {axis} for --each is {length} long; give one of at most {MOST_INDICES}"
         )
-    parts = []
+    sources = []
     for number in range(length):
         shown = [":"] * x.ndim
         shown[before] = str(number)
         index = f"[{', '.join(shown)}]"
-        parts.append(
+        sources.append(
             replace(
                 source,
                 text=text + index,
@@ -151,27 +149,27 @@ def split(source: Source, axis: int) -> list[Source]:
                 array=x[(slice(None),) * before + (number,)],
             )
         )
-    return parts
+    return sources
 
 
 def _expand(text: str) -> list[str]:
-    """Return the files that a folder or a pattern stands for; anything else as it is."""
+    """Return the files of a folder or a pattern; return any other text unchanged."""
     path = Path(text)
     if text == "-" or "://" in text or text.startswith("skimage:"):
         return [text]
     if path.is_dir() and not is_zarr(path):
-        found = sorted(str(one) for one in path.iterdir() if one.suffix.lower() in PICTURES)
-        if not found:
+        files = sorted(str(file) for file in path.iterdir() if file.suffix.lower() in PICTURES)
+        if not files:
             raise UserError(
                 f"{text}: there is no picture in this folder ({', '.join(PICTURES)}); name its "
                 f"files, as in '{path / '*.npy'}'"
             )
-        return found
+        return files
     if has_magic(text) and not path.exists():
-        found = sorted(glob(text, recursive=True))
-        if not found:
+        files = sorted(glob(text, recursive=True))
+        if not files:
             raise UserError(f"{text}: no file fits this pattern; check the path")
-        return found
+        return files
     return [text]
 
 
@@ -204,17 +202,17 @@ def _open(text: str, dataset: str | None, chunks: Chunks, scratch: str) -> list[
 def _read_stdin() -> np.ndarray[Any, Any]:
     if sys.stdin.isatty():
         raise UserError("-: nothing comes in; pipe a .npy into it, or name a file")
-    # A file, as which NumPy would take stdin itself, could tell where it is.
+    # Only `read`: NumPy would take stdin for a file and ask for its position.
     stream: Any = SimpleNamespace(read=sys.stdin.buffer.read)
     try:
         return np.asarray(np.lib.format.read_array(stream))
-    # A header that is damaged fails anywhere in the parser.
+    # A damaged header may fail anywhere in the parser.
     except Exception as error:
         raise UserError(f"-: what comes in cannot be read as .npy: {error}") from error
 
 
 def _open_csv(text: str, path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the columns that can be described, and which were left out."""
+    """Return the columns that can be described, and notes on the others."""
     try:
         import dask.dataframe as dd
     except ImportError as error:
@@ -229,32 +227,32 @@ def _open_csv(text: str, path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
         except ValueError as error:
             if "Mismatched dtypes" not in str(error):
                 raise
-            # Where numbers are missing, too, behind the lines that dtypes are found by.
+            # Numbers are missing behind the lines by which pandas chose the dtypes.
             frame, lengths = _read_csv(dd, path, assume_missing=True)
             notes.append("whole numbers are read as float64, for dtypes change within the file")
-    # What pandas and its parsers raise is of many kinds.
+    # pandas and its parsers raise exceptions of many kinds.
     except Exception as error:
-        # Behind that word Dask says what to write in Python.
-        said = str(error).partition("Usually")[0]
-        raise UserError(f"{text}: cannot read this as a table: {said}") from error
-    left = {name: dtype for name, dtype in frame.dtypes.items() if not _is_plain(dtype)}
+        # From "Usually" on, Dask's message advises on Python code.
+        message = str(error).partition("Usually")[0]
+        raise UserError(f"{text}: cannot read this as a table: {message}") from error
+    left_out = {name: dtype for name, dtype in frame.dtypes.items() if not _is_plain(dtype)}
     columns = {
-        str(name): _column(frame[name], lengths) for name in frame.columns if name not in left
+        str(name): _column(frame[name], lengths) for name in frame.columns if name not in left_out
     }
-    names = ", ".join(f"{name} ({dtype})" for name, dtype in left.items())
+    names = ", ".join(f"{name} ({dtype})" for name, dtype in left_out.items())
     if not columns:
         raise UserError(f"{text}: none of its columns holds numbers: {names}")
-    if left:
+    if left_out:
         notes.append(f"columns left out: {names}")
     return columns, tuple(notes)
 
 
 def _read_csv(dd: Any, path: Path, **options: Any) -> Any:
-    """Return a data frame, and the lengths of its parts."""
+    """Return a data frame, and the lengths of its partitions."""
     import pandas as pd  # type: ignore[import-untyped]
 
     with warnings.catch_warnings():
-        # Else the first fields of rows that are longer than the header would be an index.
+        # As an error: pandas would make an index of the surplus fields of long rows.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
             frame = dd.read_csv(str(path), index_col=False, **options)
@@ -267,12 +265,12 @@ def _read_csv(dd: Any, path: Path, **options: Any) -> Any:
 
 
 def _column(series: Any, lengths: Any) -> da.Array:
-    # Where Dask plans queries its own conversion makes no array.
-    parts = [delayed(np.asarray)(part) for part in series.to_delayed()]
+    # By delayed, because with query planning Dask's own conversion makes no array.
+    arrays = [delayed(np.asarray)(partition) for partition in series.to_delayed()]
     return concatenate(
         [
-            from_delayed(part, (length,), dtype=series.dtype)
-            for part, length in zip(parts, map(int, lengths), strict=True)
+            from_delayed(array, (length,), dtype=series.dtype)
+            for array, length in zip(arrays, map(int, lengths), strict=True)
         ]
     )
 
@@ -282,7 +280,7 @@ def _is_plain(dtype: Any) -> bool:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """Return where a URL points, and the path there."""
+    """Return the file system of a URL, and the path in it."""
     from fsspec.core import url_to_fs
 
     try:
@@ -291,20 +289,20 @@ def _file_system(url: str) -> tuple[Any, str]:
         protocol = url.partition("://")[0]
         protocol = "http" if protocol == "https" else protocol
         extras = metadata("fsspec").get_all("Provides-Extra") or []
-        run = f"; run `pip install fsspec[{protocol}]`" if protocol in extras else ""
-        raise UserError(f"{url}: {error}{run}") from error
+        remedy = f"; run `pip install fsspec[{protocol}]`" if protocol in extras else ""
+        raise UserError(f"{url}: {error}{remedy}") from error
     except ValueError as error:
         raise UserError(f"{url}: {error}; check the address") from error
     return files, inside
 
 
 def _fetch(url: str, files: Any, inside: str, scratch: str) -> Path:
-    """Copy a file here, and return its path."""
+    """Copy a file to the scratch folder, and return its path."""
     path = Path(mkdtemp(dir=scratch), Path(urlsplit(url).path).name)
     try:
         files.get_file(inside, str(path))
-    # Each file system has exceptions of its own, and none of them is our bug.
+    # Each file system has its own exceptions, none of which is a bug of ours.
     except Exception as error:
-        said = str(error) or type(error).__name__
-        raise UserError(f"{url}: cannot fetch this: {said}; check the address") from error
+        message = str(error) or type(error).__name__
+        raise UserError(f"{url}: cannot fetch this: {message}; check the address") from error
     return path

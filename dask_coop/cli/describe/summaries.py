@@ -1,8 +1,8 @@
-"""The statistics, the exact quantiles and the histogram of all values of an array.
+"""Compute the statistics, exact quantiles and the histogram of all values of an array.
 
-Without a range there are two passes: the first finds the statistics, and with them where bins are
-to lie. Quantiles are of the first pass, which takes one read where the chunks can be kept for it,
-and otherwise one for every digit that quantiles are found by.
+Without a range there are two passes: the first one finds the statistics, and with them the range of
+the bins. Quantiles belong to the first pass, which is one read if the chunks can be kept in memory,
+and otherwise one read for every digit by which quantiles are found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dask_coop.errors import UserError
 #: Two numbers, or two dates.
 Range = tuple[Any, Any]
 
-# Those of `describe` that are shown, and their labels.
+# The fields of `describe` to show, and their labels.
 STATISTICS = {
     "count": "count",
     "nans": "NaN",
@@ -39,35 +39,35 @@ STATISTICS = {
 QUANTILES = {"1 %": 0.01, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "99 %": 0.99}
 
 
-#: As many as can be seen apart on paper.
+#: The most bars that can be distinguished on paper.
 MOST_BARS = 1024
 
-#: Bytes of the largest array whose chunks are kept while its quantiles are found.
+#: The largest array, in bytes, whose chunks stay in memory while its quantiles are found.
 KEPT = 2**30
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of an array's values after its reads.
+    """Statistics, quantiles and histogram of an array's values.
 
     Attributes
     ----------
     statistics : dict
         `STATISTICS` of all values, as Python numbers, or NumPy's dates and durations.
     quantiles : dict
-        Those of all values, exact, by the labels of `QUANTILES`.
+        Exact quantiles of all values, by the labels of `QUANTILES`.
     counts, edges : numpy.ndarray
         The histogram, of shapes ``(n,)`` and ``(n + 1,)``.
     below : int
-        How many values lie below the histogram.
+        Number of values below the histogram.
     single : bool
         Whether a bin holds a single number, or unit of time.
     reads : int
         How often the array was read.
     seconds : float
-        How long that took.
+        Duration of the reads.
     origin : numpy.datetime64 or numpy.timedelta64, optional
-        From where on edges count in the unit of the values, which are dates or durations.
+        For dates and durations: the value from which edges count, in the unit of the values.
     """
 
     statistics: dict[str, Any]
@@ -82,11 +82,11 @@ class Summary:
 
     @property
     def inside(self) -> int:
-        """How many values the histogram holds."""
+        """Number of values in the histogram."""
         return int(self.counts.sum())
 
     def rows(self) -> dict[str, Any]:
-        """Return the table for people: what each number is, and the number."""
+        """Return the numbers of the table for people, by their labels."""
         rows = {label: self.statistics[name] for name, label in STATISTICS.items()}
         width = float(self.edges[1] - self.edges[0])
         if self.origin is not None:
@@ -98,46 +98,48 @@ class Summary:
         return rows | self.quantiles
 
     def bars(self) -> tuple[Any, Any]:
-        """Return counts and edges, of neighbouring bins that could not be seen apart together."""
+        """Return counts and edges of at most `MOST_BARS` bars, each of one or several bins."""
         merged = -(-len(self.counts) // MOST_BARS)
         starts = np.arange(0, len(self.counts), merged)
         edges = np.append(self.edges[starts], self.edges[-1])
         return np.add.reduceat(self.counts, starts), edges
 
     def dots(self) -> dict[str, tuple[float, float]]:
-        """Return the quantiles that lie within the edges: where, and the share of values up to it.
+        """Return position and cumulative fraction of each quantile that lies within the edges.
 
-        A value that is there more than once has several shares, of which it is the quantile's.
+        A value that occurs several times spans several fractions; the quantile's own is taken.
         """
-        shares, found = self._shares(), {}
+        fractions, dots = self._fractions(), {}
         for label, value in self.quantiles.items():
-            at = float(value) if self.origin is None else _ticks(value) - _ticks(self.origin)
-            if not self.edges[0] <= at <= self.edges[-1]:
+            x = float(value) if self.origin is None else _ticks(value) - _ticks(self.origin)
+            if not self.edges[0] <= x <= self.edges[-1]:
                 continue
-            # Between two numbers that have bins of their own the share is that up to the first.
+            # Between two numbers with bins of their own the fraction is that of the first.
             values = self.steps() if self.single else self.edges[:-1]
-            bin = max(int(np.searchsorted(values, at, "right")) - 1, 0)
-            least = shares[bin + 1 if self.single and at > values[bin] else bin]
-            found[label] = at, float(np.clip(QUANTILES[label], least, shares[bin + 1]))
-        return found
+            bin = max(int(np.searchsorted(values, x, "right")) - 1, 0)
+            least = fractions[bin + 1 if self.single and x > values[bin] else bin]
+            dots[label] = x, float(np.clip(QUANTILES[label], least, fractions[bin + 1]))
+        return dots
 
     def curve(self) -> tuple[Any, Any]:
-        """Return positions along the edges, rising, and the shares of all values up to them.
+        """Return the cumulative distribution: rising positions, and the fractions up to them.
 
-        A staircase of single numbers; else known at the edges and the `dots`, and even between.
+        It is a staircase for single numbers; otherwise it goes straight between the edges and the
+        `dots`.
         """
-        shares = self._shares()
+        fractions = self._fractions()
         if self.single:
             first, last = self.edges[[0, -1]]
             x = np.concatenate(([first], np.repeat(self.steps(), 2), [last]))
-            return x, np.concatenate((shares[:1], np.repeat(shares, 2)[1:-1], shares[-1:]))
+            steps = np.repeat(fractions, 2)[1:-1]
+            return x, np.concatenate((fractions[:1], steps, fractions[-1:]))
         dots = np.array([*self.dots().values()]).reshape(-1, 2)
-        x, y = np.append(self.edges, dots[:, 0]), np.append(shares, dots[:, 1])
+        x, y = np.append(self.edges, dots[:, 0]), np.append(fractions, dots[:, 1])
         order = np.lexsort((y, x))
         return x[order], y[order]
 
-    def _shares(self) -> Any:
-        """Return the shares of all values that lie below each edge."""
+    def _fractions(self) -> Any:
+        """Return the fraction of all values below each edge."""
         below = self.below + np.concatenate(([0], np.cumsum(self.counts)))
         return below / self.statistics["count"]
 
@@ -146,7 +148,7 @@ class Summary:
         return self.edges[:-1] + (0.5 if self.origin is None else 0)
 
     def values(self, numbers: Any) -> Any:
-        """Return the values that lie at `numbers` along the edges."""
+        """Return the values at `numbers` along the edges."""
         if self.origin is None:
             return numbers
         first, last = np.iinfo("i8").min + 1, np.iinfo("i8").max
@@ -164,14 +166,13 @@ def summarize(
     x : dask.array.Array
         Bool, integers, floats, dates or durations.
     bins : int
-        The number of bins. For all but floats it is the most that there may be without `limits`:
-        each bin then holds the same number of integers, or of units of time, since the histogram
-        would otherwise show the rounding of the edges.
+        The number of bins. Without `limits`, and except for floats, it is the most bins: each then
+        holds the same number of integers, or of units of time, because the histogram would
+        otherwise show the rounding of the edges.
     limits : tuple of two floats, or of two datetime64, or None
-        The outer edges, those of durations in their unit. Without, they are found first, and take
-        a read more.
+        The outer edges; for durations, in their unit. If None, another read finds them first.
     compute : callable
-        Turns lazy arrays into NumPy arrays.
+        Computes lazy arrays, and returns NumPy arrays.
 
     Returns
     -------
@@ -186,13 +187,13 @@ def summarize(
     if x.dtype == np.float16:
         x = x.astype(np.float32)  # which holds the differences and squares of float16
     of_time, whole = x.dtype.kind in "mM", x.dtype.kind in "biu"
-    origin, given = None, limits
+    origin, outer = None, limits
     description = describe(x)
     quantiles, reads = _quantiles(x)
     lazy = [*(getattr(description, name) for name in STATISTICS), quantiles]
     below, single = 0, False
     if limits is None:
-        *values, found = _computed(compute, lazy)
+        *values, exact = _computed(compute, lazy)
         statistics = _numbers(values)
         _require_values(statistics)
         if of_time:
@@ -215,36 +216,36 @@ def summarize(
             span = _ticks(last) - _ticks(origin)
             limits, bins = (0.0, float(span)), max(min(bins, span), 1)
         counts, edges = _histogram(x, bins, limits)
-        *values, found, lower, counts = _computed(compute, [*lazy, counts])
+        *values, exact, lower, counts = _computed(compute, [*lazy, counts])
         statistics, below = _numbers(values), int(lower)
         _require_values(statistics)
     if not counts.any():
-        ends = (*(given or limits), statistics["min"], statistics["max"])
+        ends = (*(outer or limits), statistics["min"], statistics["max"])
         low, high, least, most = map(_short, ends)
         raise UserError(
             f"no value lies within --range {low} {high}; the values go from {least} to {most}"
         )
-    shown = dict(zip(QUANTILES, [*found] if of_time else found.tolist(), strict=True))
+    shown = dict(zip(QUANTILES, [*exact] if of_time else exact.tolist(), strict=True))
     seconds = perf_counter() - start
     return Summary(statistics, shown, counts, edges, below, single, reads, seconds, origin)
 
 
 def _quantiles(x: da.Array) -> tuple[da.Array, int]:
-    """Return the `QUANTILES` of all values, and how often they read the array."""
-    # Between False and True there is no other value.
+    """Return the `QUANTILES` of all values, and the number of reads that they take."""
+    # There is no value between False and True.
     method: Any = "inverted_cdf" if x.dtype.kind == "b" else "linear"
     fractions = [*QUANTILES.values()]
-    anew = x.size * x.dtype.itemsize > KEPT
-    found = nanquantile(x, fractions, method=method, recompute=anew)
-    if not anew:
-        return found, 1
-    # NaT are counted before the first digit.
-    return found, count_digits(x.dtype, 2 * len(fractions)) + (x.dtype.kind in "mM")
+    recompute = x.size * x.dtype.itemsize > KEPT
+    quantiles = nanquantile(x, fractions, method=method, recompute=recompute)
+    if not recompute:
+        return quantiles, 1
+    # A read before those of the digits counts NaT.
+    return quantiles, count_digits(x.dtype, 2 * len(fractions)) + (x.dtype.kind in "mM")
 
 
 def _computed(compute: Callable[..., list[Any]], lazy: list[Any]) -> list[Any]:
     with warnings.catch_warnings():
-        # Of nothing but NaN, which is told, and of quantiles between infinities, which are NaN.
+        # Warnings of all-NaN arrays, which get a message, and of quantiles between infinities.
         warnings.simplefilter("ignore", RuntimeWarning)
         return compute(*lazy)
 
@@ -265,15 +266,15 @@ def _short(value: Any) -> str:
 
 
 def _require_kind(limits: Range, dtype: np.dtype[Any]) -> None:
-    given = f"--range {_short(limits[0])} {_short(limits[1])}"
+    option = f"--range {_short(limits[0])} {_short(limits[1])}"
     if isinstance(limits[0], np.datetime64) != (dtype.kind == "M"):
-        what = "two dates, such as 2020-01-31" if dtype.kind == "M" else "two numbers of its unit"
-        what = what if dtype.kind in "mM" else "two numbers"
-        raise UserError(f"{given}: the values are {dtype}; give {what}")
+        kinds = {"M": "two dates, such as 2020-01-31", "m": "two numbers of its unit"}
+        wanted = kinds.get(dtype.kind, "two numbers")
+        raise UserError(f"{option}: the values are {dtype}; give {wanted}")
 
 
 def _in_unit(limit: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a date in the unit of `dtype`, or the duration that is so many of it."""
+    """Return a limit in `dtype`: a date in its unit, or a number of units as a duration."""
     if not isinstance(limit, np.datetime64):
         if abs(limit) >= 2**63:
             raise UserError(f"--range {_short(limit)}: {dtype} does not reach that far")
@@ -283,7 +284,7 @@ def _in_unit(limit: Any, dtype: np.dtype[Any]) -> Any:
         apart = (converted.astype("M8[Y]") - limit.astype("M8[Y]")).astype("i8")
     except OverflowError:
         apart = 2
-    # Where the unit does not reach that far, it may also wrap.
+    # A unit that does not reach that far may also wrap around.
     if abs(apart) > 1:
         raise UserError(f"--range {_short(limit)}: {dtype} does not reach that date")
     return converted
@@ -298,19 +299,19 @@ def _duration(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _since(x: da.Array, origin: Any) -> da.Array:
-    """Return how many units dates lie after `origin`; those before it, and NaT, beyond all."""
+    """Return the units from `origin` to each date; dates before it, and NaT, get the maximum."""
     meta = np.empty((0,) * x.ndim, "u8")
     return x.map_blocks(_count_since, _ticks(origin), dtype="u8", meta=meta)
 
 
 def _count_since(x: Any, origin: int) -> Any:
     ticks = x.view("i8")
-    # Where it wraps, the difference is that of unsigned integers.
+    # If the difference wraps, its bits are those of the unsigned difference.
     return np.where(ticks < origin, np.iinfo("u8").max, (ticks - origin).view("u8"))
 
 
 def _find_ticks(span: int, bins: int) -> tuple[Range, int]:
-    """Return limits that are so many units apart, and bins that each hold as many of them."""
+    """Return limits at least `span` units apart, and a number of bins of equally many units."""
     width = -(-(span + 1) // bins)
     bins = -(-(span + 1) // width)
     return (0.0, float(bins * width)), bins

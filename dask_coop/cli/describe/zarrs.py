@@ -1,8 +1,8 @@
-"""Opens Zarr arrays, of folders and URLs, and believes little of what is in them.
+"""Open Zarr arrays of folders and URLs without trusting their content.
 
-The JSON files of an array or a group are looked at before Zarr sees them: codecs that make Python
-objects are refused by name, for what "pickle" decodes can run code. Groups are walked here, too, as
-a link may lead back to a folder above it. What fails in a chunk is one message.
+The JSON files of an array or a group are checked before Zarr sees them: codecs that make Python
+objects are refused by name, because "pickle" can run code. Groups are also walked here, because a
+link may lead back to a folder above it. Any failure in a chunk becomes one message.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import numpy as np
 from dask_coop.cli.describe.members import choose
 from dask_coop.errors import UserError
 
-#: Codecs that make Python objects of chunks, in either format; none of these is described.
+#: Codecs of either format that make Python objects; arrays with one of them are refused.
 OF_OBJECTS = (
     *("pickle", "json", "json2", "msgpack", "msgpack2", "categorize"),
     *("vlen-array", "vlen-bytes", "vlen-utf8"),
 )
 
-#: The bytes of a JSON file; consolidated ones have megabytes.
+#: Most bytes of a JSON file; consolidated ones have megabytes.
 _MOST_BYTES = 1 << 26
 
-#: The arrays and groups that are looked at.
+#: Most arrays and groups to visit.
 _MOST_NODES = 10_000
 
-#: The files that make a folder an array or a group, and the format.
+#: The file that marks a folder as an array or a group, and its format.
 _FORMATS = {"zarr.json": 3, ".zarray": 2, ".zgroup": 2}
 
 #: The JSON files of a folder by their names.
@@ -41,7 +41,7 @@ Node = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class ZarrArray:
-    """A Zarr array that raises OSError for all that is wrong with a chunk."""
+    """A Zarr array that raises OSError for every fault of a chunk."""
 
     array: Any
     shape: tuple[int, ...]
@@ -49,22 +49,22 @@ class ZarrArray:
     chunks: tuple[int, ...]
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a part of the array.
+        """Return the elements at an index.
 
         Raises
         ------
         OSError
             If it cannot be read or decoded.
         """
-        # Also in the process of a worker.
+        # Here, because a worker's process must import it, too.
         import dask_coop.cli.describe.blosc  # noqa: F401
 
         try:
             return self.array[index]
-        # Each codec has exceptions of its own, and none of them is our bug.
+        # Each codec has its own exceptions, none of which is a bug of ours.
         except Exception as error:
-            said = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise OSError(f"a chunk cannot be decoded: {said}") from error
+            message = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise OSError(f"a chunk cannot be decoded: {message}") from error
 
 
 def open_zarr(path: Path | str, dataset: str | None) -> tuple[ZarrArray, str, dict[str, Any]]:
@@ -75,13 +75,13 @@ def open_zarr(path: Path | str, dataset: str | None) -> tuple[ZarrArray, str, di
     path : pathlib.Path or str
         A folder, or a URL.
     dataset : str, optional
-        Which array of a group.
+        The name of the array in a group.
 
     Returns
     -------
     array : ZarrArray
     name : str
-        Its name in the group, or "".
+        The array's name in the group, or "".
     attributes : dict
 
     Raises
@@ -98,7 +98,7 @@ def open_zarr(path: Path | str, dataset: str | None) -> tuple[ZarrArray, str, di
             raise UserError(f"{path}: --dataset {dataset} does not apply; this is one Zarr array")
     else:
         name = folder.choose(node, dataset)
-        # Consolidated metadata may say other than the array's own, by which it is read.
+        # Zarr reads by the array's own metadata, which consolidated ones may contradict.
         node = folder.node(name)
         if not _is_array(node):
             raise folder.refused(f"its metadata names an array {name}, and there is none")
@@ -107,7 +107,7 @@ def open_zarr(path: Path | str, dataset: str | None) -> tuple[ZarrArray, str, di
         _require_numbers(path, name, codecs)
     try:
         opened = _open(f"{path}/{name}".rstrip("/"), node, name)
-    # Whatever else is wrong with the metadata, and file systems elsewhere have their exceptions.
+    # Damaged metadata and remote file systems may raise any exception.
     except Exception as error:
         raise folder.refused(f"{type(error).__name__}: {error}") from error
     array = opened[0]
@@ -124,7 +124,7 @@ def _open(path: str, node: Node, name: str) -> tuple[ZarrArray, str, dict[str, A
     version = next(_FORMATS[name] for name in node if name in _FORMATS)
     array = zarr.open_array(path, mode="r", zarr_format=version)
     attributes, dtype = dict(array.attrs), np.dtype(array.dtype)
-    # As xarray does: in format 2 of what has dimensions, Zarr's own fill value is netCDF's.
+    # As in xarray: in format 2, Zarr's fill value of an array with dimensions is netCDF's.
     if version == 2 and "_ARRAY_DIMENSIONS" in attributes:
         attributes["_FillValue"] = array.fill_value
     if version == 2 and hasattr(array.metadata.compressor, "most"):
@@ -137,7 +137,7 @@ def _is_array(node: Node) -> bool:
 
 
 def _require_numbers(path: Path | str, name: str, document: Any) -> None:
-    """Refuse the codecs of Python objects, wherever in an array's metadata they are named."""
+    """Refuse the codecs of Python objects, anywhere in an array's metadata."""
     if isinstance(document, dict):
         for key in ("id", "name"):
             # Their names may begin with numcodecs, or be URLs.
@@ -150,23 +150,23 @@ def _require_numbers(path: Path | str, name: str, document: Any) -> None:
                 )
     if isinstance(document, dict | list):
         inner = document.values() if isinstance(document, dict) else document
-        for each in inner:
-            _require_numbers(path, name, each)
+        for value in inner:
+            _require_numbers(path, name, value)
 
 
 def _dimensions(document: dict[str, Any], attributes: Any) -> list[Any]:
-    """Return the names of an array's dimensions, where xarray or its like has written them."""
+    """Return the names of an array's dimensions if xarray or a similar library wrote them."""
     attributes = attributes if isinstance(attributes, dict) else {}
     names = document.get("dimension_names") or attributes.get("_ARRAY_DIMENSIONS")
     return names if isinstance(names, list) else []
 
 
 class _Folder:
-    """The folder of an array or a group, on a disk or elsewhere."""
+    """The folder of an array or a group, local or remote."""
 
     def __init__(self, path: Path | str) -> None:
         self.path, self.is_local, self._seen = path, isinstance(path, Path), 0
-        # That it is missing is said by the command.
+        # If it is missing, the command reports that.
         import zarr  # noqa: F401
 
         try:
@@ -181,13 +181,13 @@ class _Folder:
             raise self.refused(error) from error
 
     def refused(self, reason: object) -> UserError:
-        """Return what is raised where this cannot be opened."""
+        """Return the error for a folder that cannot be opened."""
         return UserError(f"{self.path}: cannot open this as Zarr: {reason}")
 
     def node(self, name: str) -> Node:
-        """Return what the JSON files of a folder in it say; of other folders nothing."""
-        found = ((file, self._read(f"{name}/{file}".lstrip("/"))) for file in _FORMATS)
-        return {file: document for file, document in found if document is not None}
+        """Return the JSON files of a folder in it; an empty dict if it is no array or group."""
+        documents = ((file, self._read(f"{name}/{file}".lstrip("/"))) for file in _FORMATS)
+        return {file: document for file, document in documents if document is not None}
 
     def choose(self, node: Node, dataset: str | None) -> str:
         """Return the name of an array of the group."""
@@ -201,16 +201,16 @@ class _Folder:
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = f"{self.root}/{name}"
-        # To read a named pipe would never end.
+        # Reading a named pipe would never end.
         if self.is_local and not os.path.isfile(path):
             return None
-        # A local read allocates all the bytes asked for; a server may not tell the size.
+        # A local read allocates all the bytes requested; a server may not tell the size.
         most = min(os.path.getsize(path), _MOST_BYTES) if self.is_local else _MOST_BYTES
         try:
             data = self.files.cat_file(path, 0, most + 1)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
-        # Each file system has exceptions of its own.
+        # Each file system has its own exceptions.
         except Exception as error:
             raise self.refused(f"{name}: {error}") from error
         if len(data) > _MOST_BYTES:
@@ -244,7 +244,7 @@ class _Folder:
                 for name, document in listed.items()
                 if name.endswith("/.zarray") and isinstance(document, dict)
             }
-        # A name shall not lead out of the folder.
+        # No name may lead out of the folder.
         good = {name for name in nodes if ".." not in name.split("/") and name.strip("/") == name}
         return ((name, _dimensions(*nodes[name])) for name in nodes if name in good)
 
@@ -263,8 +263,8 @@ class _Folder:
             below = sorted(self.files.ls(path, detail=False))
         except Exception as error:
             raise self.refused(f"{name or 'it'} cannot be listed: {error}") from error
-        for each in below:
-            inner = f"{name}/{each.rstrip('/').rpartition('/')[2]}".lstrip("/")
+        for child in below:
+            inner = f"{name}/{child.rstrip('/').rpartition('/')[2]}".lstrip("/")
             if self.is_local and not os.path.isdir(f"{self.root}/{inner}"):
                 continue
             node = self.node(inner)

@@ -1,4 +1,4 @@
-"""The generated translation units: one kernel each, an instance of a template in kernels/.
+"""Generated translation units: one kernel each, an instance of a template in kernels/.
 
-Everything here is text made of dtypes and names, so it needs no GPU. Tuning stands here as data.
+All of this is text made of dtypes and names, so it needs no GPU. Tuning is data here.
 """

@@ -1,4 +1,4 @@
-"""What programs are written with: the C++ names of dtypes and monoids."""
+"""The vocabulary of programs: the C++ names of dtypes and monoids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CTYPES = {
 
 
 def ctype(dtype: np.dtype[Any]) -> str:
-    """Return the C++ name of `dtype`, or of elements beside what masks them."""
+    """Return the C++ name of `dtype`, or of elements with their mask."""
     if dtype.names:
         return f"Masked<{ctype(dtype[0])}>"
     return CTYPES[dtype.name]
@@ -34,7 +34,7 @@ def ctype(dtype: np.dtype[Any]) -> str:
 
 @dataclass(frozen=True)
 class Functor:
-    """A monoid in C++: its name, and its definition where kernels/ have none."""
+    """A monoid in C++: its name, and its definition if kernels/ lack it."""
 
     name: str
     definition: str = ""
@@ -44,5 +44,5 @@ class Functor:
         return self.name
 
     def within(self, template: str) -> Functor:
-        """Return the instance of a struct template with this one as its parameter."""
+        """Return the instance of a struct template with this functor as its parameter."""
         return replace(self, name=f"{template}<{self.name}>")

@@ -1,4 +1,4 @@
-"""The struct of a user's monoid, made of the C++ of its lift and its combination."""
+"""The struct of a user's monoid, generated from the C++ of its lift and combine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_coop.cuda.programs.base import ctype
 def define(
     name: str, state: np.dtype[Any], identity: tuple[Any, ...], cuda: tuple[str, str]
 ) -> str:
-    """Return the definition of the struct template `name`, as kernels/monoids.cuh has others.
+    """Return the definition of the struct template `name`, like those of kernels/monoids.cuh.
 
     Parameters
     ----------
@@ -23,11 +23,11 @@ def define(
     identity : tuple of numpy.generic
         The neutral state.
     cuda : tuple of str
-        What lift and combine return, as an expression or as statements.
+        The results of lift and combine, as an expression or as statements.
     """
     assert state.names is not None
     dtypes = [state[field] for field in state.names]
-    # A vector is declared by its last element, and laid out as its elements would be.
+    # A vector is declared with its last element's index, and has the layout of its elements.
     last = {field.partition("[")[0]: field for field in state.names}
     members = "".join(
         f"{ctype(state[field])} {re.sub(r'[0-9]+(?=])', _next, field)}; " for field in last.values()
@@ -50,13 +50,13 @@ def define(
 
 
 def is_struct(state: np.dtype[Any]) -> bool:
-    """Tell whether states are structs: of a layout of one number they are that number."""
+    """Return whether states are structs; a layout of one number is that number."""
     names = state.names or ()
     return len(names) > 1 or "[" in names[0]
 
 
 def literal(value: Any) -> str:
-    """Return a number in C++, by its bits: NaN, infinities and some integers have no literal."""
+    """Return a number in C++, by its bits, because NaN and infinities have no literals."""
     dtype = value.dtype
     if dtype.kind == "c":
         return f"{ctype(dtype)}{{{literal(value.real)}, {literal(value.imag)}}}"

@@ -1,4 +1,4 @@
-"""Reductions by group: programs of kernel_grouped.cuh, of many groups kernel_group_*.cuh."""
+"""Programs of kernel_grouped.cuh, which reduce by group, and of kernel_group_*.cuh for many."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import Functor, ctype
 
-#: Threads of a block, and of the one that sorts codes.
+#: The threads of a block, and of the block that sorts codes.
 THREADS, PLAN_THREADS = 256, 1024
 
 #: The most threads of a block of `private`.
 PRIVATE_THREADS = 512
 
-#: The most bytes of states that a thread of `columns` accumulates, and the bytes that it has in
-#: flight.
+#: The most bytes of states that a thread of `columns` accumulates, and its bytes in flight.
 _STATES_BYTES, _FLIGHT_BYTES = 160, 128
 
 
-# Compared as objects: what is made of all fields would take a good part of the time of a call.
+# Compared as objects, because comparing all fields would take a good part of a call's time.
 @dataclass(frozen=True, eq=False)
 class Product:
     """One monoid or several, over the same elements.
@@ -48,7 +47,7 @@ class Product:
         state = np.dtype([("a", self.state), ("b", other.state)], align=True)
         assert state.fields is not None
         start = state.fields["b"][1]
-        # Two monoids of a user's may have the same definition.
+        # Two monoids of a user may have the same definition.
         parts = dict.fromkeys((self.functor.definition, other.functor.definition))
         functor = Functor(f"Both<{self.functor}, {other.functor}>", "".join(parts))
         leaves = *self.leaves, *((start + offset, size) for offset, size in other.leaves)
@@ -56,14 +55,14 @@ class Product:
 
 
 def columns_per_thread(of: Product) -> int:
-    """Return how many neighbouring columns one thread loads and reduces, a power of two."""
+    """Return how many neighbouring columns a thread loads and reduces, a power of two."""
     most = min(8, 16 // of.element.itemsize, _STATES_BYTES // of.state.itemsize)
     return 1 << max(0, most.bit_length() - 1)
 
 
 @cache
 def plan() -> str:
-    """Return the sort of codes by one block."""
+    """Return the program that sorts codes in one block."""
     return f"""#include "kernel_grouped.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({PLAN_THREADS}, 1)
@@ -81,7 +80,7 @@ def plan_shared_bytes(warps: int, groups: int) -> int:
 
 @cache
 def columns(of: Product, v: int) -> str:
-    """Return the reduction of strided lines, `v` by a thread."""
+    """Return the program that reduces strided lines, `v` by a thread."""
     loads = max(4, min(12, _FLIGHT_BYTES // (v * of.element.itemsize), 32 // v))
     # As many blocks share a multiprocessor as leave registers for the states.
     blocks = 3 if v * of.state.itemsize <= 32 else 2
@@ -96,7 +95,7 @@ def columns(of: Product, v: int) -> str:
 
 @cache
 def lines(of: Product) -> str:
-    """Return the reduction of contiguous lines in shared memory."""
+    """Return the program that reduces contiguous lines in shared memory."""
     return _unit(
         of,
         f"{_PLAN}, i64 outer, int n, int lines, int team",
@@ -105,13 +104,13 @@ def lines(of: Product) -> str:
 
 
 def lines_shared_bytes(nbytes: int, itemsize: int) -> int:
-    """Return the shared memory of a block of `lines` for so many bytes of lines."""
+    """Return the shared memory of a block of `lines` for `nbytes` of lines."""
     return nbytes + nbytes // 128 * max(4, itemsize)
 
 
 @cache
 def gathered(of: Product) -> str:
-    """Return the reduction of contiguous lines, the rows of a group by a warp."""
+    """Return the program that reduces contiguous lines, the rows of a group by a warp."""
     loads = 8 if of.element.itemsize <= 8 else 4
     return _unit(
         of,
@@ -123,7 +122,7 @@ def gathered(of: Product) -> str:
 
 @cache
 def private(of: Product, v: int) -> str:
-    """Return the reduction of contiguous lines into a table a thread, in loads of `v` elements."""
+    """Return the program that reduces contiguous lines into a table for each thread."""
     loads = 4 if of.state.itemsize <= 16 else 2
     return f"""{_head(of)}
 extern "C" __global__ void __launch_bounds__({PRIVATE_THREADS})
@@ -134,13 +133,13 @@ entry(const T* x, const int* codes, M::State* parts, i64 outer, i64 n, int group
 
 
 def private_widths(of: Product) -> tuple[int, ...]:
-    """Return how many elements `private` may load at a time, the most last."""
+    """Return how many elements `private` can load at a time, in ascending order."""
     return tuple(sorted({1, min(4, max(1, 16 // of.element.itemsize))}))
 
 
 @cache
 def combine(of: Product) -> str:
-    """Return the combination of the pieces of groups."""
+    """Return the program that combines the pieces of groups."""
     return _unit(
         of,
         "const M::State* parts, const int* first, i64 outer, int groups, i64 inner, i64 pieces, "
@@ -171,7 +170,7 @@ static_assert(sizeof(M::State) == {of.state.itemsize}, "Python and CUDA disagree
 def _unit(
     of: Product, parameters: str, call: str, bounds: str = f"{THREADS}", x: str = "const T* x, "
 ) -> str:
-    """Return a program whose last arguments are where the fields of states go."""
+    """Return a program whose last arguments are the addresses of the states' fields."""
     names = [f"f{k}" for k in range(len(of.leaves))]
     pointers = ", ".join(f"unsigned char* {name}" for name in names)
     members = "".join(f"  unsigned char* {name};\n" for name in names)
@@ -192,16 +191,16 @@ entry({x}{parameters}, {pointers}) {{
 """
 
 
-#: Threads of a block that deals elements to buckets, and elements of each.
+#: The threads of a block that deals elements to buckets, and the elements of each.
 DEAL_THREADS, DEAL_ITEMS = 512, 16
 
-#: Threads of a block that takes a bucket, and of one that settles; the groups of a bucket.
+#: The threads of a block that takes a bucket, and of one that settles; the groups of a bucket.
 BUCKET_THREADS, SETTLE_THREADS, BUCKET = 1024, 256, 1 << 14
 
 #: The most groups of buckets.
 MOST_GROUPS = BUCKET * BUCKET_THREADS
 
-#: The words of global memory for what is added apart, a group.
+#: The words of global memory of each group for the elements that are added apart.
 APART_WORDS = 5
 
 _LISTS = (
@@ -213,7 +212,7 @@ _PASSED = f"lows, values, extents, sizes, buckets, tiles, {DEAL_THREADS * DEAL_I
 
 @cache
 def deal(element: np.dtype[Any]) -> str:
-    """Return the partition of elements and their codes into lists a bucket."""
+    """Return the program that deals elements and their codes to lists, one for each bucket."""
     return f"""{_begin("lists", element, f"{DEAL_THREADS}, 2")}
 entry(const T* x, const int* codes, i64 size, int groups, unsigned short* lows, T* values,
       unsigned* extents, unsigned* sizes, int buckets, int copies, int* exponent) {{
@@ -229,13 +228,13 @@ def deal_shared_bytes(element: np.dtype[Any], counters: int) -> int:
 
 
 def lists_shared_bytes(words: int) -> int:
-    """Return the shared memory of a block that takes a bucket, of so many words a group."""
+    """Return the shared memory of a block that takes a bucket, of `words` words a group."""
     return BUCKET * 4 * words + 256
 
 
 @cache
 def largest(element: np.dtype[Any]) -> str:
-    """Return the search for the exponent of the largest element."""
+    """Return the program that finds the exponent of the largest element."""
     return f"""{_begin("sums", element)}
 entry(const T* x, i64 size, int* exponent) {{
   largest_element<T, {BUCKET_THREADS}>(x, size, exponent);
@@ -245,7 +244,7 @@ entry(const T* x, i64 size, int* exponent) {{
 
 @cache
 def add(element: np.dtype[Any]) -> str:
-    """Return the sums of the lists that `deal` makes."""
+    """Return the program that sums the lists of `deal`."""
     return f"""{_begin("sums", element, f"{BUCKET_THREADS}, 1")}
 entry({_LISTS}, const int* exponent, double* table, u64* high, u64* low, u64* apart) {{
   SumTable<T> sums(table, high, low, apart, exponent);
@@ -256,7 +255,7 @@ entry({_LISTS}, const int* exponent, double* table, u64* high, u64* low, u64* ap
 
 @cache
 def settle(total: np.dtype[Any]) -> str:
-    """Return the step that makes sums of their words."""
+    """Return the program that turns words into sums."""
     return f"""#include "kernel_group_sums.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({SETTLE_THREADS})
@@ -275,7 +274,7 @@ def key(element: np.dtype[Any], most: bool, keeps_nan: bool, one_zero: bool) -> 
 
 @cache
 def extremes(element: np.dtype[Any], of: str, v: int) -> str:
-    """Return extrema in one read, by keys, in loads of `v` elements."""
+    """Return the program that finds extrema in one read, by keys, in loads of `v` elements."""
     return f"""{_begin("extremes", element, f"{BUCKET_THREADS}, 1")}
 entry(const T* x, const int* codes, i64 size, int groups, unsigned* table) {{
   extremes_shared<T, {of}, {BUCKET_THREADS}, {v}, 4>(x, codes, size, groups, table);
@@ -285,7 +284,7 @@ entry(const T* x, const int* codes, i64 size, int groups, unsigned* table) {{
 
 @cache
 def extremes_of_lists(element: np.dtype[Any], of: str) -> str:
-    """Return extrema of the lists that `deal` makes, by keys."""
+    """Return the program that finds extrema of the lists of `deal`, by keys."""
     table = f"ExtremeTable<T, {of}>"
     return f"""{_begin("extremes", element, f"{BUCKET_THREADS}, 1")}
 entry({_LISTS}, unsigned* table) {{
@@ -297,7 +296,7 @@ entry({_LISTS}, unsigned* table) {{
 
 @cache
 def find_extremes(element: np.dtype[Any], of: str, v: int) -> str:
-    """Return where the first elements with the keys of their groups are, in loads of `v`."""
+    """Return the program that finds the first elements with their groups' keys, in loads of `v`."""
     return f"""{_begin("extremes", element, f"{BUCKET_THREADS}, 1")}
 entry(const T* x, const int* codes, i64 size, int groups, const unsigned* table, i64* indices) {{
   find_extremes<T, {of}, {BUCKET_THREADS}, {v}, 4>(x, codes, size, groups, table, indices);
@@ -307,7 +306,7 @@ entry(const T* x, const int* codes, i64 size, int groups, const unsigned* table,
 
 @cache
 def settle_extremes(element: np.dtype[Any], of: str, functor: Functor) -> str:
-    """Return the step that makes elements of keys; the functor says what is of no element."""
+    """Return the program that turns keys into elements, by the functor's identity for none."""
     return f"""{_begin("extremes", element, f"{SETTLE_THREADS}")}
 entry(const unsigned* table, T* out, int groups) {{
   settle_extremes<T, {of}, {functor}>(table, out, groups);

@@ -1,4 +1,4 @@
-"""The histograms: programs of kernel_histogram.cuh and its neighbours."""
+"""Programs of kernel_histogram.cuh and its neighbours."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import ctype
 
-#: Threads of a block.
+#: The threads of a block.
 THREADS = 1024
 
-#: Bins that a block of the count in global memory keeps in shared memory.
+#: The bins that a block of `everywhere` keeps in shared memory.
 SLOTS = 1 << 12
 
-#: Threads of a block that partitions, and samples of each.
+#: The threads of a block that partitions, and the samples of each.
 PARTITION_THREADS, PARTITION_ITEMS = 512, 16
 
 #: The bins of a bucket, and the most buckets.
@@ -26,24 +26,24 @@ BUCKET, BUCKETS = 1 << 15, PARTITION_THREADS
 Kind = Literal["guessed", "linear", "searched", "unit", "digit", "digits", "above", "below"]
 
 
-#: Whether the one bin of what is beyond a key is above it.
+#: Whether the one bin of the keys beyond a prefix is above it.
 _BEYOND: dict[Kind, bool] = {"above": True, "below": False}
 
-#: Whether bins that are digits have several prefixes.
+#: Whether bins by digits have several prefixes.
 _DIGITS: dict[Kind, bool] = {"digit": False, "digits": True}
 
 
 @dataclass(frozen=True)
 class Finder:
-    """How bins are found: one of the classes of bins.cuh.
+    """One of the classes of bins.cuh, which find the bins of samples.
 
     Attributes
     ----------
     kind : {"guessed", "linear", "searched", "unit", "digit", "digits", "above", "below"}
     element, edge : str
-        The C++ names of the samples and of the edges, or of the samples where there are none.
+        The C++ names of the samples' and the edges' dtypes; without edges, both are the samples'.
     limited : bool
-        Whether samples are integers that have limits of their own dtype, too.
+        Whether samples are integers with more limits, of their own dtype.
     """
 
     kind: Kind
@@ -53,7 +53,7 @@ class Finder:
 
     @property
     def parameters(self) -> str:
-        """The kernel's parameters that make up the bins."""
+        """The kernel's parameters of the bins."""
         return f"{self._parameters}, T least, T most" if self.limited else self._parameters
 
     @property
@@ -77,7 +77,7 @@ class Finder:
 
     @property
     def bins(self) -> str:
-        """The C++ expression that makes the bins of them."""
+        """The C++ expression that makes the bins from the parameters."""
         return f"B{{{self._bins}, least, most}}" if self.limited else f"B{self._bins}"
 
     @property
@@ -98,7 +98,7 @@ class Finder:
 
     @property
     def unroll(self) -> int:
-        """As many loads of 16 bytes in flight as registers hold."""
+        """The loads of 16 bytes in flight, as many as registers hold."""
         if self.element in ("signed char", "unsigned char", "short", "unsigned short"):
             return 1
         if self.element == "half_t":
@@ -120,13 +120,13 @@ class Finder:
 def finder(
     kind: Kind, samples: np.dtype[Any], edge: np.dtype[Any], limited: bool = False
 ) -> Finder:
-    """Return how samples of one dtype find their bins between edges of another."""
+    """Return the finder of samples of one dtype between edges of another."""
     return Finder(kind, ctype(samples), ctype(edge), limited)
 
 
 @cache
 def windows(find: Finder, packed: bool) -> str:
-    """Return the count in the shared memory of blocks."""
+    """Return the program that counts in the shared memory of blocks."""
     counters = "PackedCounters" if packed else "Counters"
     unroll = max(1, find.unroll - (packed and find.edge != "float"))
     call = f"count_windows<T, B, {counters}, {THREADS}, {unroll}>"
@@ -139,27 +139,27 @@ def windows(find: Finder, packed: bool) -> str:
 
 
 def counters_bytes(bins: int, packed: bool) -> int:
-    """Return the shared memory of the counters of so many bins."""
+    """Return the shared memory of the counters of `bins` bins."""
     return ((bins + 1) // 2 + 32 if packed else bins + 1) * 4
 
 
 @cache
 def by_value(find: Finder) -> str:
-    """Return the count of samples of one byte by their values."""
+    """Return the program that counts samples of one byte by their values."""
     call = f"count_bytes<T, B, {THREADS}>(x, size, bins, table);"
     return unit("kernel_histogram.cuh", find, "u64* table", call)
 
 
 @cache
 def distributed(find: Finder) -> str:
-    """Return the count in the distributed shared memory of clusters."""
+    """Return the program that counts in the distributed shared memory of clusters."""
     call = f"count_distributed<T, B, {THREADS}, {find.unroll}>(x, size, bins, table, window);"
     return unit("kernel_histogram.cuh", find, "u64* table, int window", call)
 
 
 @cache
 def everywhere(find: Finder) -> str:
-    """Return the count in global memory."""
+    """Return the program that counts in global memory."""
     call = f"count_global<T, B, {THREADS}, {find.unroll}>(x, size, bins, table, {SLOTS});"
     return unit("kernel_histogram.cuh", find, "u64* table", call)
 
@@ -171,7 +171,7 @@ def everywhere_shared_bytes() -> int:
 
 @cache
 def partition(find: Finder) -> str:
-    """Return the partition of samples into lists a bucket."""
+    """Return the program that deals samples to lists, one for each bucket."""
     call = f"partition<T, B, {PARTITION_THREADS}, {PARTITION_ITEMS}>"
     return unit(
         "kernel_histogram_partition.cuh",
@@ -184,7 +184,7 @@ def partition(find: Finder) -> str:
 
 @cache
 def lists() -> str:
-    """Return the count of the lists that `partition` makes."""
+    """Return the program that counts the lists of `partition`."""
     return f"""#include "kernel_histogram_partition.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS}, 1)
@@ -200,11 +200,11 @@ def lists_shared_bytes() -> int:
     return BUCKET * 4 + 256
 
 
-#: The words of global memory for what of a bin's weights is added apart, as in
+#: The words of global memory for the weights of a bin that are added apart, as in
 #: kernel_histogram_weighted.cuh.
 APART_WORDS = 6
 
-#: Words of the tables in shared memory for what is in no bin.
+#: The words of the tables in shared memory for samples in no bin.
 SPARE = 32
 
 _SUMS = "WeightSums{table, above, below, apart, exponents}"
@@ -214,13 +214,13 @@ Sums = Literal["whole", "lean", "global"]
 
 
 def weighing_threads(find: Finder) -> int:
-    """Return the threads of a block of `weigh`, as many as have the registers that it needs."""
+    """Return the threads of a block of `weigh`, limited by its registers."""
     return 768 if find.kind == "digits" else THREADS
 
 
 @cache
 def weigh(find: Finder, weight: np.dtype[Any], sums: Sums) -> str:
-    """Return the sum of weights: all words in shared memory, the main ones only, or none."""
+    """Return the program that sums weights, with all, the main, or no words in shared memory."""
     is_float = str(weight.kind == "f").lower()
     kinds, more, given = f"T, B, {ctype(weight)}, {is_float}", "", ""
     if sums != "global":
@@ -242,7 +242,7 @@ def weigh(find: Finder, weight: np.dtype[Any], sums: Sums) -> str:
 
 @cache
 def largest(weight: np.dtype[Any]) -> str:
-    """Return the search for the exponent of the largest of some weights."""
+    """Return the program that finds the exponent of the largest weight."""
     return f"""#include "kernel_histogram_weighted.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})
@@ -254,7 +254,7 @@ entry(const {ctype(weight)}* weights, i64 size, i64 step, Exponents* exponents) 
 
 @cache
 def clear() -> str:
-    """Return the step that clears the sums of weights that were too heavy."""
+    """Return the program that clears sums of weights that were too heavy."""
     return f"""#include "kernel_histogram_weighted.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})
@@ -266,7 +266,7 @@ entry(u64* sums, i64 size, const Exponents* exponents) {{
 
 @cache
 def settle() -> str:
-    """Return the step that adds the sums of floats to the table."""
+    """Return the program that adds the sums of floats to the table."""
     return f"""#include "kernel_histogram_weighted.cuh"
 using namespace coop;
 extern "C" __global__ void __launch_bounds__({THREADS})

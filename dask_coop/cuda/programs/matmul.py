@@ -1,27 +1,28 @@
-"""Matrix products over semirings: programs of kernel_matmul.cuh."""
+"""Programs of kernel_matmul.cuh and kernel_matmul_int8.cuh, which multiply matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from dask_coop.cuda.programs.base import ctype
 
-#: Threads of a block, and the side of the tile of results that it makes.
+#: The threads of a block, and the side of its tile of results.
 THREADS, SIDE = 256, 128
 
 #: The depth of a stage and the stages of the ring, by the bytes of a word.
 DEPTHS = {4: (16, 3), 8: (8, 3)}
 
-#: Blocks that a multiprocessor has registers for, by the bytes of a word.
+#: The blocks that a multiprocessor has registers for, by the bytes of a word.
 BLOCKS = {4: 2, 8: 1}
 
-#: The dtypes of words that elements of a kernel are widened to; the others are words themselves.
+#: The dtypes of words that elements are widened to; other elements are words themselves.
 WORDS = dict.fromkeys(("int8", "uint8", "int16", "uint16"), np.dtype("i4"))
 
-#: The functors of semirings that follow one pattern.
+#: The functors of the semirings that are named by a pattern.
 FUNCTORS = {"min_plus": "MinPlus", "max_plus": "MaxPlus", "max_min": "MaxMin"}
 
 DTYPES = tuple(map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")))
@@ -39,7 +40,7 @@ def shared_bytes(itemsize: int) -> int:
 
 
 def semiring(name: str, element: np.dtype[Any]) -> str:
-    """Return the product of elements, widened to words, whose results are elements.
+    """Return the program that multiplies elements, widened to words, into elements.
 
     Parameters
     ----------
@@ -49,14 +50,14 @@ def semiring(name: str, element: np.dtype[Any]) -> str:
     """
     itemsize = word(element).itemsize
     if name == "plus_times":
-        # Unsigned integers wrap by definition, and to the same bits.
+        # Unsigned integers wrap by definition, to the same bits.
         kept = element if element.kind == "f" else np.dtype(f"u{itemsize}")
         return _matmul(f"PlusTimes<{ctype(kept)}>", element, itemsize)
     return _matmul(f"{FUNCTORS[name]}<{ctype(element)}>", element, itemsize)
 
 
 def packed(element: np.dtype[Any]) -> str:
-    """Return the product of bool in words of 32, or of bytes in words of 4."""
+    """Return the program that multiplies bool in words of 32, or bytes in words of 4."""
     functor = "OrAnd" if element.kind == "b" else f"PlusTimesBytes<{ctype(element)}>"
     return _matmul(functor, element, 4)
 
@@ -69,6 +70,10 @@ def programs(dtype: np.dtype[Any]) -> Iterator[str]:
         yield semiring("plus_times", dtype)
     if dtype.kind != "b":
         yield from (semiring(name, dtype) for name in FUNCTORS)
+    if dtype in INT8_DTYPES:
+        yield from (split_rows(dtype), split_columns(dtype))
+        rings = range(INT8_LEAST_STAGES, INT8_STAGES + 1)
+        yield from (multiply_planes(dtype, stages) for stages in rings)
 
 
 def _matmul(functor: str, result: np.dtype[Any], itemsize: int) -> str:
@@ -83,5 +88,67 @@ using R = {ctype(result)};
 extern "C" __global__ void __launch_bounds__({THREADS}, {BLOCKS[itemsize]})
 entry(const S::Word* a, const S::Word* b, R* out, {sizes}) {{
   matmul<S, R, {depth}, {stages}>(a, b, out, {{{", ".join(names)}}});
+}}
+"""
+
+
+#: Threads of a block that multiplies bytes on tensor cores, or splits operands into bytes.
+INT8_THREADS = 256
+
+#: The tile of a block along m, n and k; planes are padded to these.
+INT8_TILE = 128, 256, 128
+
+#: The most stages of the ring in shared memory, and the fewest.
+INT8_STAGES, INT8_LEAST_STAGES = 4, 2
+
+#: The tile of `split_columns`, along n and k.
+INT8_SPLIT = 32, 128
+
+INT8_DTYPES = tuple(map(np.dtype, ("i1", "i2", "i4", "u1", "u2", "u4")))
+
+
+def int8_shared_bytes(stages: int) -> int:
+    """Return the dynamic shared memory of a block of `multiply_planes`."""
+    return stages * (INT8_TILE[0] + INT8_TILE[1]) * INT8_TILE[2]
+
+
+@cache
+def split_rows(dtype: np.dtype[Any]) -> str:
+    """Return the step that splits the left operands into planes of bytes."""
+    return _int8(
+        dtype,
+        "const T* x, unsigned* y, i64 matrices, i64 m, i64 k, i64 mp, i64 kp",
+        f"split_rows<T, {INT8_THREADS}>(x, y, matrices, m, k, mp, kp);",
+    )
+
+
+@cache
+def split_columns(dtype: np.dtype[Any]) -> str:
+    """Return the step that splits the right operands, and turns them."""
+    parameters = "const T* x, unsigned* y, i64 k, i64 n, i64 np, i64 kp"
+    return _int8(dtype, parameters, "split_columns<T>(x, y, k, n, np, kp);")
+
+
+@cache
+def multiply_planes(dtype: np.dtype[Any], stages: int) -> str:
+    """Return the products of planes of integers of `dtype`, by a ring of so many stages."""
+    names = "m", "n", "kp", "inner", "a_outer", "a_inner", "b_outer", "b_inner"
+    return _int8(
+        dtype,
+        f"const unsigned char* a, const unsigned char* b, T* c, i64 {', i64 '.join(names)}",
+        f"multiply_planes<T, {dtype.itemsize}, {stages}>(a, b, c, {', '.join(names)});",
+    )
+
+
+def _int8(dtype: np.dtype[Any], parameters: str, call: str) -> str:
+    m, n, k = INT8_TILE
+    return f"""#include "kernel_matmul_int8.cuh"
+using namespace coop;
+using T = {ctype(dtype)};
+using Tile = BytesTile;
+static_assert(Tile::bm == {m} && Tile::bn == {n} && Tile::kt == {k}, "");
+extern "C" __global__ void __launch_bounds__({INT8_THREADS})
+entry({parameters}) {{
+  {call}
 }}
 """

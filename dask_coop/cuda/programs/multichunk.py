@@ -1,4 +1,4 @@
-"""Multi-chunk launches: programs of kernel_multichunk.cuh, kernel_multichunk_histogram.cuh."""
+"""Programs of kernel_multichunk.cuh and kernel_multichunk_histogram.cuh."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dask_coop.cuda.programs.base import Functor, ctype
 from dask_coop.cuda.programs.reduce import BLOCKS, THREADS, loads
 from dask_coop.cuda.programs.scan import Scan, Waves, waves_shared_bytes
 
-#: Loads of 16 bytes that a thread of a scan has in flight while it reduces.
+#: The loads of 16 bytes that a thread of a scan has in flight while it reduces.
 _LOADS = 6
 
 #: The most shared memory of a block of `histogram` that is not dynamic, in bytes.
@@ -48,7 +48,7 @@ _REST = "M::State* states, M::State* const* of_chunks"
 
 @cache
 def reduce(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
-    """Return the reduction of an array of several chunks."""
+    """Return the program that reduces an array of several chunks."""
     return f"""{_head()}
 {functor.definition}using M = {functor};
 using T = {ctype(element)};
@@ -64,7 +64,7 @@ entry(Work<T, T> work, const __grid_constant__ Peers peers, unsigned epoch,
 
 @cache
 def scan(of: Scan, tuning: Waves | None) -> str:
-    """Return the scan of an array of several chunks, by the bulk copy engine if tuned.
+    """Return the program that scans an array of several chunks, with the bulk copy engine if tuned.
 
     Its last argument is `UP`, `DOWN`, or both.
     """
@@ -91,7 +91,7 @@ entry(Work<T, R> work, const __grid_constant__ Peers peers, unsigned epoch,
 
 @cache
 def histogram(find: histograms.Finder, packed: bool) -> str:
-    """Return the histogram of an array of several chunks."""
+    """Return the program that counts an array of several chunks."""
     counters = "PackedCounters" if packed else "Counters"
     numbers = f"{histograms.THREADS}, {max(1, find.unroll - packed)}"
     return f"""{_head("kernel_multichunk_histogram.cuh")}
@@ -114,9 +114,9 @@ def fit_counters(bins: int, shared_bytes: int, staged: int = 0) -> tuple[bool, i
     ----------
     bins : int
     shared_bytes : int
-        Shared memory that a block may have, in bytes.
+        The shared memory available to a block, in bytes.
     staged : int
-        Bytes of it for what samples are looked up in.
+        Its bytes for the tables that samples are looked up in.
 
     Returns
     -------

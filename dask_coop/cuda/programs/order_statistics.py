@@ -1,4 +1,4 @@
-"""Order statistics: programs of kernel_order_statistics.cuh and kernel_order_digits.cuh."""
+"""Programs of kernel_order_statistics.cuh and kernel_order_digits.cuh."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import ctype
 
-#: Threads of a block, by who takes a line: of a block that takes one, by how long it is.
+#: The threads of a block if threads, warps or many blocks take a line; and if a block takes one, by
+#: its length.
 BY_THREADS, BY_WARPS, BY_DIGITS = 128, 256, 256
 _BY_BLOCKS = (1024, 512, 256, 128)
 
-#: The most bytes of keys that a thread holds which has a line for itself, in its registers. It is
-#: faster than a warp, which has to add up its lanes' counts at every step.
+#: The most bytes of keys that a thread with a line of its own holds in registers. It is faster than
+#: a warp, which must add up its lanes' counts at every step.
 _THREAD_BYTES = 256
 
-#: Numbers of keys that programs are made for: of a thread's line, and of each lane of a warp.
+#: The numbers of keys that programs exist for: of a thread's line, and of each lane of a warp.
 _OF_THREADS, _OF_LANES = (4, 8, 16, 32, 64), (2, 4, 8, 12, 16, 24, 32)
 
-#: The longest line of a warp, which is faster than a block, whose warps wait for one another.
+#: The longest line of a warp. A warp is faster than a block, whose warps wait for one another.
 OF_WARPS = 32 * _OF_LANES[-1]
 
-#: Bits of a digit, and what they can tell apart.
+#: The bits of a digit, and the number of digits.
 _DIGIT, BINS = 11, 2048
 
 _WANTED = (
@@ -38,26 +39,26 @@ def key_bytes(dtype: np.dtype[Any]) -> int:
 
 
 def thread_keys(dtype: np.dtype[Any], n: int) -> int | None:
-    """Return how many keys a thread holds of a line of `n` elements, None if that is too many."""
+    """Return how many keys a thread holds of a line of `n` elements, None if too many."""
     most = _THREAD_BYTES // key_bytes(dtype)
     return next((vt for vt in _OF_THREADS if n <= vt <= most), None)
 
 
 def lane_keys(n: int) -> int | None:
-    """Return how many keys each lane of a warp holds of a line, None if that is too many."""
+    """Return how many keys each lane of a warp holds of a line, None if too many."""
     return next((vt for vt in _OF_LANES if n <= 32 * vt), None)
 
 
 def block_threads(n: int) -> int:
-    """Return the threads of a block for a line of `n` elements: each has 32 or more, to be fast.
+    """Return the threads of a block for a line of `n` elements: at least 32 elements each.
 
-    All threads wait for one another at every step, so few with much to do are better.
+    All threads wait for one another at every step, so few threads with much to do are better.
     """
     return next((nt for nt in _BY_BLOCKS if n >= 32 * nt), _BY_BLOCKS[-1])
 
 
 def digits(dtype: np.dtype[Any]) -> list[tuple[int, int]]:
-    """Return where the digits of keys begin, the highest first, and their bits."""
+    """Return the shift and the bits of each digit of keys, the highest first."""
     left, found = 8 * dtype.itemsize, []
     while left:
         width = min(left, _DIGIT)
@@ -79,14 +80,14 @@ def _entry(header: str, dtype: np.dtype[Any], threads: int, own: str, call: str,
 
 @cache
 def by_threads(dtype: np.dtype[Any], vt: int) -> str:
-    """Return the program of lines of up to `vt` elements."""
+    """Return the program for lines of up to `vt` elements."""
     call = f"select_by_threads<{{type}}, {vt}, {BY_THREADS}>(x, n, inner, {{wanted}})"
     return _entry("kernel_order_statistics.cuh", dtype, BY_THREADS, "int n, i64 inner", call)
 
 
 @cache
 def by_warps(dtype: np.dtype[Any], vt: int) -> str:
-    """Return the program of lines of up to 32 * `vt` elements."""
+    """Return the program for lines of up to 32 * `vt` elements."""
     call = f"select_by_warps<{{type}}, {vt}, {BY_WARPS}>(x, n, inner, width, pad, {{wanted}})"
     own = "int n, i64 inner, int width, int pad"
     return _entry("kernel_order_statistics.cuh", dtype, BY_WARPS, own, call)
@@ -94,14 +95,14 @@ def by_warps(dtype: np.dtype[Any], vt: int) -> str:
 
 @cache
 def by_blocks(dtype: np.dtype[Any], threads: int) -> str:
-    """Return the program of contiguous lines that fit in a block's shared memory."""
+    """Return the program for contiguous lines that fit in a block's shared memory."""
     call = f"select_by_blocks<{{type}}, {threads}>(x, n, {{wanted}})"
     return _entry("kernel_order_statistics.cuh", dtype, threads, "int n", call)
 
 
 @cache
 def by_digits(dtype: np.dtype[Any]) -> str:
-    """Return the program that finds the next digit of what is wanted of contiguous lines."""
+    """Return the program that finds the next digit of the wanted keys of contiguous lines."""
     call = (
         f"find_digit<{{type}}, {BINS}, {BY_DIGITS}>(x, n, shift, width, first, parts, {{wanted}}, "
         "known, found, tallies, missing, tickets)"

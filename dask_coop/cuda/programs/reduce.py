@@ -1,4 +1,4 @@
-"""The reductions: programs of kernel_reduce.cuh."""
+"""Programs of kernel_reduce.cuh, which reduce lines."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import Functor, ctype
 
-#: Threads of a block.
+#: The threads of a block.
 THREADS = 256
 
-#: Blocks that share a multiprocessor: so many that 40 KB and more are on their way from memory, and
-#: so few that a thread has 64 registers, or 80 for its columns.
+#: The blocks that share a multiprocessor: enough to have at least 40 KB in flight from memory, and
+#: few enough for 64 registers a thread, or 80 for columns.
 BLOCKS, COLUMN_BLOCKS = 4, 3
 
-#: The most bytes of states that a thread of a strided line accumulates.
+#: The most bytes of states that a thread of strided lines accumulates.
 _STATES_BYTES = 32
 
 
 def columns_per_thread(element: np.dtype[Any], state: np.dtype[Any]) -> int:
-    """Return how many neighbouring columns one thread loads and reduces."""
+    """Return how many neighbouring columns a thread loads and reduces."""
     return max(1, min(8, 16 // element.itemsize, _STATES_BYTES // state.itemsize))
 
 
@@ -37,7 +37,7 @@ def slab_bytes(state: np.dtype[Any]) -> int:
 
 @cache
 def slabs(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
-    """Return the reduction of slabs of which many fit into shared memory."""
+    """Return the program that reduces slabs, many of which fit into shared memory."""
     body = f"reduce_slabs<T, M, {THREADS}, {slab_loads(state)}>"
     return _reduce(
         functor,
@@ -50,14 +50,14 @@ def slabs(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str
 
 @cache
 def rows(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
-    """Return the reduction of contiguous lines by a warp each."""
+    """Return the program that reduces contiguous lines by a warp each."""
     call = f"reduce_rows<T, M, {THREADS}, {loads(element, state)}>(x, out, outer, n);"
     return _reduce(functor, element, state, "i64 outer, int n", call)
 
 
 @cache
 def long_rows(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) -> str:
-    """Return the reduction of contiguous lines that several blocks share."""
+    """Return the program that reduces contiguous lines that several blocks share."""
     body = f"reduce_long_rows<T, M, {THREADS}, {loads(element, state)}>"
     return _reduce(
         functor,
@@ -70,7 +70,7 @@ def long_rows(functor: Functor, element: np.dtype[Any], state: np.dtype[Any]) ->
 
 @cache
 def long_columns(functor: Functor, element: np.dtype[Any], state: np.dtype[Any], v: int) -> str:
-    """Return the reduction of strided lines that several blocks share, in loads of `v` elements."""
+    """Return the program that reduces strided lines shared by blocks, in loads of `v` elements."""
     return _reduce(
         functor,
         element,
@@ -85,7 +85,7 @@ def long_columns(functor: Functor, element: np.dtype[Any], state: np.dtype[Any],
 
 @cache
 def threads(functor: Functor, element: np.dtype[Any], state: np.dtype[Any], v: int) -> str:
-    """Return the reduction of `v` strided lines by each thread."""
+    """Return the program that reduces `v` strided lines by each thread."""
     loads = max(4, _row_loads(element, v) // 2)
     return _reduce(
         functor,
@@ -98,8 +98,8 @@ def threads(functor: Functor, element: np.dtype[Any], state: np.dtype[Any], v: i
 
 def loads(element: np.dtype[Any], state: np.dtype[Any]) -> int:
     """Return how many loads of 16 bytes a thread of a contiguous line has in flight."""
-    # More elements than 32 at a time, converted, would not fit into its registers; large states
-    # take longer over what has come, so more has to be under way, while they leave registers.
+    # More than 32 converted elements would not fit into registers. Large states take longer to
+    # process what has arrived, so more must be in flight while registers last.
     if element.itemsize <= 2:
         return 2 * element.itemsize
     return 4 if state.itemsize <= 16 else 6 if state.itemsize <= 64 else 3

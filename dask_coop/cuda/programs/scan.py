@@ -1,4 +1,4 @@
-"""The scans: programs of kernel_scan.cuh and its neighbours."""
+"""Programs of kernel_scan.cuh and its neighbours, which scan lines."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import Functor, ctype
 
-#: Threads of a block, but for those of `waves` and `stream`.
+#: The threads of a block, except in `waves` and `stream`.
 THREADS = 256
 
-#: The longest lines that a block scans several of, and that a warp scans alone, in elements.
+#: The longest lines that share a block, and that a warp scans alone, in elements.
 SHORT_LINE, WARP_LINE = 256, 4096
 
-#: Blocks of `cooperative` that fit a multiprocessor.
+#: The blocks of `cooperative` that fit a multiprocessor.
 COOPERATIVE_BLOCKS = 3
 
-#: The columns that a block may stream, and the tiles in its ring.
+#: The numbers of columns that a block can stream, and the tiles in its ring.
 STREAM_WIDTHS, STREAM_STAGES = (128, 64, 32), 4
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What the programs of one scan have in common.
+    """The common parameters of the programs of a scan.
 
     Attributes
     ----------
     functor : Functor
         The monoid.
     element, result : str
-        The C++ names of what is scanned and of what is written.
+        The C++ names of the scanned elements and of the results.
     element_bytes, result_bytes, state_bytes : int
-        Their sizes.
+        The sizes of elements, results and states.
     narrow_bytes : int
-        The size of the states of what is short, ``Within<M>`` in compensated.cuh.
+        The size of the states of short stretches, ``Within<M>`` in compensated.cuh.
     exclusive : bool
-        Whether a result leaves out its own element.
+        Whether a result excludes its own element.
     reverse : bool
-        Whether lines are scanned from their ends.
+        Whether lines are scanned from the end.
     flagged : bool
-        Whether a head flag an element says where the scan restarts.
+        Whether each element has a head flag, at which the scan restarts.
     ordered : bool
         Whether states do not commute.
     costly : bool
@@ -64,24 +64,24 @@ class Scan:
 
     @property
     def held_bytes(self) -> int:
-        """The size of what warps and blocks hand to one another, at most."""
+        """The largest size of the states that warps and blocks exchange."""
         return max(self.state_bytes, self.narrow_bytes)
 
     @property
     def flags(self) -> str:
-        """The template arguments that end every list."""
+        """The last template arguments of every kernel."""
         return f"{str(self.exclusive).lower()}, {str(self.reverse).lower()}"
 
     @property
     def widest(self) -> int:
-        """The bytes that an element takes in shared memory, where its result is written over it."""
+        """The shared memory of an element, over which its result is written."""
         return max(self.element_bytes, self.result_bytes)
 
     @property
     def items(self) -> int:
-        """The elements that a thread takes of a tile in static shared memory.
+        """The elements of a thread in a tile in static shared memory.
 
-        They are odd in number, against bank conflicts.
+        The number is odd, to avoid bank conflicts.
         """
         itemsize = max(self.widest, self.narrow_bytes)
         if itemsize > 32:
@@ -90,12 +90,12 @@ class Scan:
 
     @property
     def tile(self) -> int:
-        """The elements of such a tile of a block of `THREADS`."""
+        """The elements of such a tile, for a block of `THREADS`."""
         return THREADS * self.items
 
     @property
     def is_bulk(self) -> bool:
-        """Whether `waves` takes such elements; states whose order matters are to be small."""
+        """Whether `waves` takes such elements; ordered states must be small."""
         fits = not self.ordered or self.narrow_bytes <= _ORDERED_BYTES
         return fits and not self.flagged and self.widest in _SHARED_TILES
 
@@ -115,9 +115,9 @@ def of(
     reverse: bool = False,
     narrow: np.dtype[Any] | None = None,
 ) -> Scan:
-    """Return the scan of arrays of `element` into those of `result`, which may be the `state`.
+    """Return the scan of arrays of `element` into arrays of `result`, which may be the `state`.
 
-    `narrow` is the layout of the states of what is short, if it is not `state`.
+    `narrow` is the layout of the states of short stretches, if it is not `state`.
     """
     sizes = element.itemsize, result.itemsize, state.itemsize, (narrow or state).itemsize
     written = f"{functor}::State" if result.names else ctype(result)
@@ -136,7 +136,7 @@ def segmented(scan: Scan, state: np.dtype[Any]) -> Scan:
 
 
 def segmented_layout(state: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the layout of states that tell whether there was a restart."""
+    """Return the layout of states with a flag of restarts."""
     return np.dtype([("value", state), ("restarts", "i4")], align=True)
 
 
@@ -156,13 +156,13 @@ class Waves:
     Attributes
     ----------
     warps : int
-        Warps that scan.
+        The warps that scan.
     items : int
-        Elements of a tile that each of their threads takes, an odd number.
+        The elements of a tile for each of their threads, an odd number.
     stages : int
-        Tiles in shared memory.
+        The tiles in shared memory.
     slots : int
-        A wave's tiles that a lane looks after, where blocks share lines; 0 where they don't.
+        The tiles of a wave that a lane watches if blocks share lines; otherwise 0.
     """
 
     warps: int
@@ -182,7 +182,7 @@ class Waves:
 
     @property
     def rounds(self) -> int:
-        """The waves for which the board has room."""
+        """The number of waves on the board."""
         return 2 * self.stages
 
     @property
@@ -191,20 +191,20 @@ class Waves:
         return max(1, self.stages - 3)
 
 
-#: The largest states that `waves` keeps in order.
+#: The size of the largest states that `waves` combines in order.
 _ORDERED_BYTES = 48
 
-#: Warps, and the most elements a thread that its registers hold, by the size of an element.
+#: The warps, and the most elements of a thread that fit its registers, by the size of an element.
 _SHARED_TILES = {1: (16, 17), 2: (16, 17), 4: (8, 31), 8: (8, 15), 16: (8, 7)}
 _OWN_TILES = {1: (16, 17), 2: (16, 17), 4: (16, 17), 8: (8, 17), 16: (8, 7)}
 
 
 @cache
 def tune(scan: Scan, n: int, processors: int, shared_bytes: int, shared: bool) -> Waves:
-    """Return the tiles for lines of `n` that fill so many bytes of shared memory.
+    """Return the tiles for lines of `n` elements that fill `shared_bytes` of shared memory.
 
-    Where blocks share lines, tiles are as large as registers allow, about 32 KiB; where each has
-    its own, tiles divide a line evenly.
+    If blocks share lines, tiles are as large as registers allow, about 32 KiB; otherwise tiles
+    divide a line evenly.
     """
     warps, most = (_SHARED_TILES if shared else _OWN_TILES)[scan.widest]
     if not scan.costly and scan.narrow_bytes > 2 * max(4, scan.widest):
@@ -223,7 +223,7 @@ def tune(scan: Scan, n: int, processors: int, shared_bytes: int, shared: bool) -
 
 
 def tagged_words(state_bytes: int) -> int:
-    """Return the 8-byte words of a tagged state."""
+    """Return the number of 8-byte words of a tagged state."""
     return -(-state_bytes // 4)
 
 
@@ -236,7 +236,7 @@ def waves_shared_bytes(scan: Scan, tuning: Waves) -> int:
 
 @cache
 def waves(scan: Scan, tuning: Waves) -> str:
-    """Return the scan of contiguous lines in one pass, by the bulk copy engine."""
+    """Return the program that scans contiguous lines in one pass, with the bulk copy engine."""
     numbers = tuning.warps, tuning.items, tuning.stages, tuning.ahead, tuning.slots
     arguments = ", ".join(map(str, numbers))
     rest = f"{waves_shared_bytes(scan, tuning)}{', true' * scan.ordered}"
@@ -252,7 +252,7 @@ def waves(scan: Scan, tuning: Waves) -> str:
 
 @cache
 def stream(scan: Scan, width: int, chunk: int) -> str:
-    """Return the scan of strided lines, or tiles: `width` a block, in copies of `chunk` bytes."""
+    """Return the program that scans strided lines, `width` by a block, copying `chunk` bytes."""
     numbers = f"{width}, {_stream_rows(scan)}, {STREAM_STAGES}, {chunk}, {scan.flags}"
     return _unit(
         "kernel_scan_columns.cuh",
@@ -274,9 +274,9 @@ def _stream_rows(scan: Scan) -> int:
 
 @cache
 def rows(scan: Scan, team: int, write: bool = True) -> str:
-    """Return the scan of contiguous lines, or tiles of them, by teams of `team` threads.
+    """Return the program that scans contiguous lines, or tiles of them, by teams of `team` threads.
 
-    Without `write` it leaves their totals only.
+    Without `write` it writes only their totals.
     """
     item = "Flagged<T>" if scan.flagged else "T"
     numbers = f"{THREADS}, {scan.items}, {team}, {str(write).lower()}, {scan.flags}"
@@ -290,13 +290,13 @@ def rows(scan: Scan, team: int, write: bool = True) -> str:
 
 
 def _source(scan: Scan) -> str:
-    """Return the C++ expression of what is scanned."""
+    """Return the C++ expression of the scanned elements."""
     return "FlaggedPointer<T>{x, heads}" if scan.flagged else "x"
 
 
 @cache
 def short_rows(scan: Scan) -> str:
-    """Return the scan of contiguous lines of which a block takes several."""
+    """Return the program that scans short contiguous lines, several by a block."""
     call = f"scan_short_rows<T, M, R, {THREADS}, {scan.items}, {scan.flags}>"
     return _unit(
         "kernel_scan.cuh",
@@ -309,7 +309,7 @@ def short_rows(scan: Scan) -> str:
 
 @cache
 def columns(scan: Scan) -> str:
-    """Return the scan of strided lines, or tiles of them."""
+    """Return the program that scans strided lines, or tiles of them."""
     call = f"scan_columns<{'Flagged<T>' if scan.flagged else 'T'}, M, R, {THREADS}, {scan.flags}>"
     return _unit(
         "kernel_scan.cuh",
@@ -322,7 +322,7 @@ def columns(scan: Scan) -> str:
 
 @cache
 def reduce_columns_in_order(scan: Scan) -> str:
-    """Return the reduction, in order, of tiles of strided lines to a state each."""
+    """Return the program that reduces tiles of strided lines, in order, to a state each."""
     call = f"reduce_columns_in_order<T, M, {THREADS}, {str(scan.reverse).lower()}>"
     return _unit(
         "kernel_reduce_ordered.cuh",
@@ -336,7 +336,7 @@ def reduce_columns_in_order(scan: Scan) -> str:
 
 @cache
 def upsweep(scan: Scan) -> str:
-    """Return the reduction of tiles of contiguous lines to a state each."""
+    """Return the program that reduces tiles of contiguous lines to a state each."""
     return _unit(
         "kernel_scan.cuh",
         scan,
@@ -349,11 +349,11 @@ def upsweep(scan: Scan) -> str:
 
 @cache
 def upsweep_columns(scan: Scan) -> str:
-    """Return the reduction of tiles of strided lines to a state each."""
+    """Return the program that reduces tiles of strided lines to a state each."""
     return _unit(
         "kernel_scan.cuh",
         scan,
-        # Four blocks of them read as fast as the memory is, and small states leave the registers.
+        # Four blocks saturate the memory, and small states leave enough registers for them.
         f"{THREADS}, 4" if scan.state_bytes <= 16 else str(THREADS),
         "i64 n, i64 inner, i64 tiles, int log_width",
         f"upsweep_columns<T, M, {THREADS}>(x, y, n, inner, tiles, log_width);",
@@ -363,7 +363,7 @@ def upsweep_columns(scan: Scan) -> str:
 
 @cache
 def fan(scan: Scan) -> str:
-    """Return the step that combines the results of tiles of contiguous lines with their bases."""
+    """Return the program that combines results of tiles of contiguous lines with their bases."""
     return _unit(
         "kernel_scan.cuh",
         scan,
@@ -375,7 +375,7 @@ def fan(scan: Scan) -> str:
 
 @cache
 def cooperative(scan: Scan) -> str:
-    """Return the two levels of reduce-then-scan in one cooperative launch."""
+    """Return the program with both levels of reduce-then-scan in one cooperative launch."""
     call = f"scan_cooperative<T, M, R, {THREADS}, {scan.items}, {scan.flags}>"
     return _unit(
         "kernel_scan.cuh",

@@ -1,4 +1,4 @@
-"""Selected and distinct elements: programs of kernel_select.cuh, _collect.cuh and _distinct.cuh."""
+"""Programs of kernel_select.cuh, kernel_collect.cuh and kernel_distinct.cuh."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from dask_coop.cuda.programs.base import CTYPES, ctype
 from dask_coop.cuda.programs.histogram import Finder
 
-#: Threads of a block.
+#: The threads of a block.
 THREADS = 256
 
-#: Bytes of elements that a thread takes at a time, and the most of its elements.
+#: The bytes of elements that a thread takes at a time, and the most of its elements.
 _BYTES, _MOST = 64, 32
 
-#: What elements are moved as, whose values do not matter, by their sizes.
+#: The C++ types that elements are moved as, by size.
 _WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "u64", 16: "Word16"}
 
 #: The sizes of elements that are moved.
@@ -24,23 +24,23 @@ SIZES = tuple(_WORDS)
 
 
 def _items(item: int | None) -> int:
-    """Return how many elements of a size a thread takes, or marks where it is None."""
+    """Return how many elements of a size a thread writes, or how many it marks for None."""
     return _MOST if item is None else min(_BYTES // item, _MOST)
 
 
 def tile_of(item: int | None) -> int:
-    """Return how many elements make a tile where elements of so many bytes are written, or none."""
+    """Return the elements of a tile whose elements of `item` bytes are written, or not for None."""
     return THREADS * _items(item)
 
 
 def mark_blocks(tiles: int) -> int:
-    """Return how many blocks mark so many tiles, by a warp each."""
+    """Return how many blocks mark `tiles` tiles, by a warp each."""
     return -(-tiles * 32 // THREADS)
 
 
 @cache
 def mark_nonzero(dtype: np.dtype[Any], tile: int) -> str:
-    """Return the program that marks what is not zero, such as of a mask of bytes."""
+    """Return the program that marks nonzero elements, such as those of a mask."""
     whole = dtype.kind in "biu"
     source = _WORDS[dtype.itemsize] if whole else ctype(dtype)
     return _mark(source, tile, "", "NonzeroKeep keep;")
@@ -48,8 +48,8 @@ def mark_nonzero(dtype: np.dtype[Any], tile: int) -> str:
 
 @cache
 def mark_found(find: Finder, tile: int) -> str:
-    """Return the program that marks what has a bin."""
-    # NVRTC leaves undefined what a struct within a struct leaves out, unless it has a name.
+    """Return the program that marks elements with a bin."""
+    # A named variable, because NVRTC does not initialise the rest of an unnamed inner struct.
     keep = f"B bins = {find.bins};\n  BinsKeep<B> keep{{bins}};"
     types = f"using T = {find.element};\nusing E = {find.edge};\nusing B = {find.type};\n"
     return _mark(find.element, tile, f"{find.parameters}, ", keep, types)
@@ -69,7 +69,7 @@ entry(const S* sources, i64 size, {parameters}unsigned char* marks, i64* counts)
 
 @cache
 def write(item: int | None, indices: bool) -> str:
-    """Return the program that writes marked elements of so many bytes, and where they are."""
+    """Return the program that writes marked elements of `item` bytes, and their indices."""
     values, word = item is not None, _WORDS[item or 1]
     flags = ", ".join(str(flag).lower() for flag in (values, indices))
     return f"""#include "kernel_select.cuh"
@@ -82,16 +82,16 @@ entry(const T* x, i64 size, const unsigned char* marks, const i64* ends, T* y, i
 """
 
 
-#: Threads of a block that collects, and vectors that one of them has in flight.
+#: The threads of a block that collects, and the vectors that a thread has in flight.
 COLLECT_THREADS, _COLLECT_LOADS = 512, 3
 
-#: Shared memory for what a block has collected, and for the bits by which it tells that, in bytes.
+#: The shared memory for a block's collected samples, and for the bitmap of prefixes, in bytes.
 COLLECT_BYTES, FILTER_BYTES = 1 << 15, 1 << 12
 
 
 @cache
 def collect(samples: np.dtype[Any], several: bool) -> str:
-    """Return the program that collects what begins with one prefix, or with one of several."""
+    """Return the program that collects keys with one prefix, or with one of several."""
     parameters = "int bits, u64 prefix"
     filtered = "bits, prefix"
     if several:
@@ -110,13 +110,13 @@ entry(const T* x, i64 size, {parameters}, i64 tile, unsigned room, T* out, u64 c
 """
 
 
-#: Threads of a block that deals keys, and bytes of the elements of each.
+#: The threads of a block that deals keys, and the bytes of elements of each.
 DEAL_THREADS, _DEAL_BYTES = 512, 64
 
-#: Threads of a block that counts keys, whose table takes all the memory of a multiprocessor.
+#: The threads of a block that counts keys, whose table takes all memory of a multiprocessor.
 COUNT_THREADS = 1024
 
-#: The dtypes of elements that have programs.
+#: The dtypes that have programs.
 DISTINCT_DTYPES = tuple(map(np.dtype, ("i4", "u4", "f4", "i8", "u8", "f8")))
 
 
@@ -126,22 +126,22 @@ def dealt_tile(dtype: np.dtype[Any]) -> int:
 
 
 def vectors_of(dtype: np.dtype[Any], buckets: int) -> int:
-    """Return how many vectors of 16 bytes the lists of a tile take at most."""
+    """Return the most vectors of 16 bytes that the lists of a tile take."""
     return dealt_tile(dtype) * dtype.itemsize // 16 + buckets
 
 
 def table_bytes(dtype: np.dtype[Any], slots: int) -> int:
-    """Return the shared memory of a table and of the keys that wait."""
+    """Return the shared memory of a table and of the waiting keys."""
     return _head_bytes(dtype) + slots * (dtype.itemsize + 4)
 
 
 def slots_in(dtype: np.dtype[Any], nbytes: int) -> int:
-    """Return how many slots a table has in so many bytes of shared memory."""
+    """Return the number of slots of a table in `nbytes` of shared memory."""
     return (nbytes - _head_bytes(dtype)) // (dtype.itemsize + 4)
 
 
 def _head_bytes(dtype: np.dtype[Any]) -> int:
-    # For each warp the keys of a vector a lane and of one more lane each, and where they look next.
+    # The waiting keys of a warp, a vector and one more for each lane, with their next slots.
     waiting = (16 // dtype.itemsize + 1) * COUNT_THREADS
     return 256 + waiting * (dtype.itemsize + 4)
 
@@ -163,7 +163,7 @@ entry(const T* x, i64 size, int buckets, V* lists, unsigned* extents, unsigned* 
 
 @cache
 def count_lists(itemsize: int) -> str:
-    """Return the program that counts keys, of so many bytes, by buckets."""
+    """Return the program that counts keys of `itemsize` bytes by buckets."""
     call = f"count_keys<K, {COUNT_THREADS}>"
     return f"""#include "kernel_distinct.cuh"
 using namespace coop;
@@ -192,12 +192,12 @@ entry(const T* x, i64 size, i64 share, unsigned slots, DistinctKey<T>::K* out, i
 
 
 def _element(dtype: np.dtype[Any]) -> str:
-    # Of integers the bits are the key.
+    # The bits of an integer are its key.
     return ctype(dtype if dtype.kind == "f" else np.dtype(f"u{dtype.itemsize}"))
 
 
 def programs() -> list[str]:
-    """Return what selects by masks and zeros, and counts distinct elements, of any dtype."""
+    """Return the programs of selections and of distinct elements, for elements of any dtype."""
     byte = np.dtype("u1")
     sources = [write(None, True), *(write(item, both) for item in SIZES for both in (False, True))]
     sources += [mark_nonzero(byte, tile_of(item)) for item in SIZES]

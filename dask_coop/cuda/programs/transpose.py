@@ -1,6 +1,6 @@
-"""Copies with axes in another order: programs of kernel_transpose.cuh, and the plan of a copy.
+"""Programs of kernel_transpose.cuh, which copy with axes in another order, and the plan of a copy.
 
-A copy is planned in bytes, as neither kernel looks into what it moves::
+A copy is planned in bytes, because kernels ignore the values that they move::
 
     axes of the result, slowest first, and the bytes of an element as one more
       neighbours that stay neighbours are merged        (a, b, c) -> (c, a, b) is (ab, c) -> (c, ab)
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Threads of a block that makes boxes or copies rows.
+#: The threads of a block that makes boxes or copies rows.
 THREADS = 256
 
 #: The numbers of batch axes that kernels are compiled for.
@@ -32,14 +32,14 @@ class DoesNotApply(ValueError):
 
 
 class Tile(NamedTuple):
-    """The side of a tile, the threads for it, and the elements of a vector, best first."""
+    """The side of a tile, its threads, and the elements of a vector, best first."""
 
     side: int
     threads: int
     vectors: tuple[int, ...]
 
 
-#: Tiles by the bytes of an element: 256 bytes or more in a row, or 16 bytes to every load.
+#: The tiles, by the bytes of an element: at least 256 bytes in a row, or 16 bytes in every load.
 TILES = {
     1: Tile(128, 64, (16, 8, 4, 1)),
     2: Tile(128, 256, (4, 2, 1)),
@@ -48,19 +48,19 @@ TILES = {
     16: Tile(32, 256, (1,)),
 }
 
-#: Tiles side by side that neighbouring blocks take.
+#: The tiles side by side that neighbouring blocks take.
 BAND = 4
 
 #: The shortest axes that are worth tiles, and the shortest rows that are worth a warp, in words.
 _LONG, _ROW = 24, 32
 
-#: Words that a thread of a row has in flight, and words of a box by their bytes.
+#: The words that a thread of a row has in flight, and the words of a box by their bytes.
 _UNROLL = 8
 _CAPACITY = {1: 8192, 2: 8192, 4: 4096, 8: 2048, 16: 1024}
 
 
 class Axis(NamedTuple):
-    """An axis of a copy: how long it is, and its strides in the input and in the output."""
+    """An axis of a copy: its length, and its strides in the input and in the output."""
 
     size: int
     source: int
@@ -69,7 +69,7 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: offsets in bytes go to the addresses, which come before `arguments`."""
+    """A launch; `offsets`, in bytes, go to the addresses, which precede `arguments`."""
 
     source: str
     blocks: int
@@ -79,7 +79,7 @@ class Launch:
 
 
 def tiles(size: int, v: int, dims: int) -> str:
-    """Return the transposition of tiles of elements of `size` bytes, `v` at a time."""
+    """Return the program that transposes tiles of elements of `size` bytes, `v` at a time."""
     side, threads, _ = TILES[size]
     return _program(
         "i64 m, i64 n, i64 from, i64 to",
@@ -90,7 +90,7 @@ def tiles(size: int, v: int, dims: int) -> str:
 
 
 def boxes(size: int, dims: int) -> str:
-    """Return the transposition of boxes of elements of `size` bytes."""
+    """Return the program that transposes boxes of elements of `size` bytes."""
     sides = [
         ", ".join(f"i64 {side}_size_{d}, i64 {side}_stride_{d}, int {side}_box_{d}" for d in "012")
         for side in ("in", "out")
@@ -114,7 +114,7 @@ def boxes(size: int, dims: int) -> str:
 
 
 def rows(size: int, dims: int) -> str:
-    """Return the copy of rows of elements of `size` bytes."""
+    """Return the program that copies rows of elements of `size` bytes."""
     return _program(
         "i64 length, i64 rows",
         f"copy_rows<{size}, {_UNROLL}, {THREADS}>(x, y, length, rows, ",
@@ -150,19 +150,18 @@ def plan(
     addresses: tuple[int, int],
     strategy: str | None = None,
 ) -> Iterator[Launch]:
-    """Yield the launches that copy an array into one in C order.
+    """Yield the launches that copy an array in C order.
 
     Parameters
     ----------
     shape, strides : tuple of int
-        Those of the array as the copy shall look: its axes are in their new order already. Strides
-        are in bytes.
+        The shape and the strides, in bytes, of the array with its axes in their new order.
     itemsize : int
-        Bytes of an element.
+        The bytes of an element.
     addresses : (int, int)
-        Where the array and its copy are; vectors need them aligned.
+        The addresses of the array and its copy; vectors need them aligned.
     strategy : {"tiles", "boxes", "rows"}, optional
-        The kernel to use, instead of the one that suits.
+        The kernel to use; by default the best.
 
     Raises
     ------
@@ -183,7 +182,7 @@ def plan(
 def _merge(
     shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> tuple[list[Axis], int]:
-    """Return the axes of a copy, merged, strides in bytes, and the bytes of its rows."""
+    """Return the merged axes of a copy, with strides in bytes, and the bytes of its rows."""
     axes: list[Axis] = []
     target = itemsize
     inner = Axis(itemsize, 1, 1)
@@ -202,7 +201,7 @@ def _merge(
 
 
 def _outer(axes: list[Axis]) -> Iterator[tuple[tuple[int, int], list[Axis]]]:
-    """Yield the offsets of subarrays with no more axes than a kernel takes, and their axes."""
+    """Yield the offsets and the axes of subarrays with at most as many axes as a kernel takes."""
     if len(axes) <= BATCHES[-1]:
         yield (0, 0), axes
         return
@@ -220,7 +219,7 @@ def _launch(
     offsets: tuple[int, int],
     strategy: str | None,
 ) -> Launch:
-    # The axes that are fastest in the input and in the output.
+    # The fastest axes of the input and of the output.
     inner = min(range(len(axes)), key=lambda d: abs(axes[d].source), default=0)
     outer = len(axes) - 1
     square = group == 1 and inner < outer and axes[inner].source == 1
@@ -272,7 +271,7 @@ def _launch_boxes(axes: list[Axis], size: int, group: int, offsets: tuple[int, i
     capacity = _CAPACITY[size]
     if group > capacity // 4:
         raise DoesNotApply(f"needs rows of at most {capacity // 4} words, not {group}")
-    # The fastest axes of either side, taken in turns, as long as there are three.
+    # The fastest axes of either side, in turns, up to three.
     by_source = sorted(axes, key=lambda axis: abs(axis.source))
     turns = itertools.chain.from_iterable(zip(by_source, reversed(axes), strict=True))
     chosen = list(dict.fromkeys(turns))[:3]
@@ -300,7 +299,7 @@ def _sides(axes: list[Axis], room: int) -> list[int]:
     """Return the sides of a box along `axes`, of which the first two matter most."""
     sides = [1] * len(axes)
     for some in ([0, 1][: len(axes)], [2][: len(axes) - 2]):
-        # A short axis is taken whole, and leaves its room to the other.
+        # A short axis fits whole, and leaves its room to the other.
         for turn, d in enumerate(sorted(some, key=lambda d: axes[d].size)):
             most = room if turn == len(some) - 1 else math.isqrt(room)
             sides[d] = min(axes[d].size, most)
@@ -309,7 +308,7 @@ def _sides(axes: list[Axis], room: int) -> list[int]:
 
 
 def _batch(axes: list[Axis]) -> tuple[int, tuple[Any, ...]]:
-    """Return how many batch axes the kernel has, and their sizes and strides."""
+    """Return the number of batch axes of the kernel, and their sizes and strides."""
     dims = next(dims for dims in BATCHES if dims >= len(axes))
     padded = [Axis(1, 0, 0)] * (dims - len(axes)) + axes
     return dims, tuple(np.int64(value) for axis in padded for value in axis)

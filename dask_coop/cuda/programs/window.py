@@ -1,4 +1,4 @@
-"""Statistics of windows: programs of kernel_window.cuh, and how much shared memory they take."""
+"""Programs of kernel_window.cuh, and their shared memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 
 from dask_coop.cuda.programs.base import ctype
 
-#: Threads of a block that takes columns, and elements of each that are on their way.
+#: The threads of a block that takes columns, and the elements of each in flight.
 WIDTHS, STAGES = (128, 64, 32), 16
 
-#: Most threads of a block that takes part of a line, and results of each, for windows with more.
+#: The most threads of a block that takes a tile of a line, and the results of each, for longer
+#: windows.
 THREADS, VALUES = 128, (16, 8, 4)
 
-#: Functors by statistics, and bytes of what they keep of elements; None where it is an element.
+#: The functors of statistics, and the bytes of their values; None for an element's.
 _FUNCTORS = {
     "sum": ("WindowSum", 8),
     "mean": ("WindowMean", 8),
@@ -35,12 +36,12 @@ def _kept(statistic: str, dtype: np.dtype[Any]) -> int:
 
 
 def column_bytes(statistic: str, dtype: np.dtype[Any], length: int) -> tuple[int, int, int]:
-    """Return the memory of a column: for what is on its way, for states, and for bits."""
+    """Return the memory of a column: for elements in flight, for states, and for bits."""
     return dtype.itemsize * STAGES, _kept(statistic, dtype) * length, 4 * -(-length // 32)
 
 
 def row_values(length: int) -> int:
-    """Return how many results a thread of a line makes."""
+    """Return how many results of a line a thread makes."""
     return next((vt for vt in VALUES if vt < length), VALUES[-1])
 
 
@@ -55,7 +56,7 @@ def row_bytes(statistic: str, dtype: np.dtype[Any], length: int, threads: int) -
 
 @cache
 def columns(statistic: str, dtype: np.dtype[Any], width: int, spilled: bool) -> str:
-    """Return the program of lines whose elements are apart in memory.
+    """Return the program for lines whose elements are apart in memory.
 
     States of a window that are `spilled` are in device memory.
     """
@@ -68,7 +69,7 @@ def columns(statistic: str, dtype: np.dtype[Any], width: int, spilled: bool) -> 
 
 @cache
 def rows(statistic: str, dtype: np.dtype[Any], vt: int) -> str:
-    """Return the program of contiguous lines, of which a thread makes `vt` results."""
+    """Return the program for contiguous lines, with `vt` results by a thread."""
     call = f"window_rows<T, {_FUNCTORS[statistic][0]}, {vt}>"
     own = "i64 n, int before, i64 parts"
     return _program(dtype, THREADS, own, f"{call}(x, halo, y, {_GIVEN}, n, before, parts, ")

@@ -1,64 +1,35 @@
-"""A chunk backend of plain Python lists: sums, scans and counts of one kind, and no more."""
+"""A chunk backend of plain Python lists: sums, scans and counts of one kind, and no more.
+
+In CuPy's place, lists are on the GPU.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+import pytest
 
-from dask_coop.algebra.bins import BinSpec, Grid, Integers, Steps
-from dask_coop.algebra.compensated import settle
+from dask_coop.algebra.bins import BinSpec, Grid, Integers
 from dask_coop.algebra.digits import Digits
+from dask_coop.algebra.merges import settle
 from dask_coop.algebra.monoids import COMPENSATED_SUM, COUNTS, SUM, State
 from dask_coop.algebra.operation import Operation
 from dask_coop.algebra.scan_spec import ScanSpec
-from dask_coop.algebra.strategies import AUTO
-from dask_coop.algebra.windows import Window
-from dask_coop.chunks import ChunkBackend
-from dask_coop.chunks.backend import Side
-from dask_coop.chunks.distinct import Distinct
+from dask_coop.chunks import ChunkBackend, backend
 from dask_coop.chunks.files import Direct
-from dask_coop.chunks.one_by_one import (
-    downsweep,
-    histogram_all,
-    lift_all,
-    synchronize,
-    upsweep,
-)
+from dask_coop.chunks.one_by_one import downsweep as downsweep
+from dask_coop.chunks.one_by_one import histogram_all as histogram_all
+from dask_coop.chunks.one_by_one import lift_all as lift_all
+from dask_coop.chunks.one_by_one import synchronize as synchronize
+from dask_coop.chunks.one_by_one import upsweep as upsweep
 from dask_coop.chunks.states import as_lines
 
-__all__ = [
-    "ListArray",
-    "argsort",
-    "collect",
-    "compress",
-    "digitize",
-    "downsweep",
-    "flatnonzero",
-    "from_numpy",
-    "histogram",
-    "histogram_all",
-    "isin",
-    "lift",
-    "lift_all",
-    "lift_groups",
-    "lift_segments",
-    "matmul",
-    "merge_distinct",
-    "move",
-    "order_statistics",
-    "positions",
-    "scan",
-    "scan_on",
-    "searchsorted",
-    "sort",
-    "synchronize",
-    "to_numpy",
-    "transpose",
-    "upsweep",
-]
+#: The copies that were made, where lists take CuPy's place: where to, and what else was said of it.
+copies: list[tuple[Any, ...]] = []
 
 
 def _binary(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
@@ -85,7 +56,7 @@ class ListArray:
         return ListArray([self.values[i] for i in part.flat], part.shape, self.dtype)
 
     def astype(self, dtype: Any) -> ListArray:
-        return from_numpy(to_numpy(self).astype(dtype))
+        return listed(plain(self).astype(dtype))
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Do what dask_coop asks for a meta, and Dask to put chunks together."""
@@ -95,22 +66,22 @@ class ListArray:
         """Do arithmetic, and with NumPy's arrays none, as CuPy."""
         if any(isinstance(x, np.ndarray) and x.ndim for x in inputs) or options:
             return NotImplemented
-        arrays = [to_numpy(x) if isinstance(x, ListArray) else x for x in inputs]
-        return from_numpy(np.asarray(getattr(ufunc, method)(*arrays)))
+        arrays = [plain(x) if isinstance(x, ListArray) else x for x in inputs]
+        return listed(np.asarray(getattr(ufunc, method)(*arrays)))
 
     __add__, __sub__, __mul__ = map(_binary, (np.add, np.subtract, np.multiply))
 
 
 def _zeros_like(x: ListArray, dtype: Any, shape: tuple[int, ...]) -> ListArray:
-    return from_numpy(np.zeros(shape, dtype))
+    return listed(np.zeros(shape, dtype))
 
 
 def _concatenate(parts: Sequence[ListArray], axis: int = 0) -> ListArray:
-    return from_numpy(np.concatenate([to_numpy(part) for part in parts], axis))
+    return listed(np.concatenate([plain(part) for part in parts], axis))
 
 
 def _broadcast_to(x: ListArray, shape: tuple[int, ...], **_: Any) -> ListArray:
-    return from_numpy(np.broadcast_to(to_numpy(x), shape))
+    return listed(np.broadcast_to(plain(x), shape))
 
 
 _FUNCTIONS: dict[Any, Callable[..., ListArray]] = {
@@ -123,7 +94,8 @@ _FUNCTIONS: dict[Any, Callable[..., ListArray]] = {
 def to_numpy(
     x: ListArray, nbytes: int | None = None, out: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
-    array = np.array(x.values, x.dtype).reshape(x.shape)
+    copies.append(("host", nbytes))
+    array = plain(x)
     if out is None:
         return array
     out[...] = array
@@ -133,6 +105,15 @@ def to_numpy(
 def from_numpy(
     x: np.ndarray[Any, Any], nbytes: int | None = None, direct: Direct = "auto"
 ) -> ListArray:
+    copies.append(("GPU", nbytes, direct))
+    return listed(x)
+
+
+def plain(x: ListArray) -> np.ndarray[Any, Any]:
+    return np.array(x.values, x.dtype).reshape(x.shape)
+
+
+def listed(x: np.ndarray[Any, Any]) -> ListArray:
     return ListArray(x.reshape(-1).tolist(), x.shape, x.dtype)
 
 
@@ -171,7 +152,7 @@ def scan(
         for i in lines[line]:
             total = op.monoid.combine(total, _one(op, x.values[i]))
             (values[i],) = settle(total) if op.monoid is COMPENSATED_SUM else total
-    return from_numpy(np.array(values, op.output).reshape(x.shape))
+    return listed(np.array(values, op.output).reshape(x.shape))
 
 
 def histogram(
@@ -193,80 +174,25 @@ def histogram(
     return (table,)
 
 
-def scan_on(
-    op: Operation,
-    x: ListArray,
-    spec: ScanSpec,
-    base: State | None = None,
-    heads: ListArray | None = None,
-) -> NoReturn:
-    raise _missing("scan_on")
+def _missing(what: str) -> NotImplementedError:
+    return NotImplementedError(f"chunks of lists have no {what}")
 
 
-def lift_groups(ops: Sequence[Operation], x: ListArray, codes: Any, n: int) -> NoReturn:
-    raise _missing("groups")
+def _lacking(name: str) -> Any:
+    """Return a function that lists do not have."""
+
+    def fail(*args: Any, **kwargs: Any) -> NoReturn:
+        raise _missing(name)
+
+    return fail
 
 
-def lift_segments(op: Operation, x: ListArray, spec: ScanSpec, heads: ListArray) -> NoReturn:
-    raise _missing("lift_segments")
-
-
-def digitize(x: ListArray, steps: Steps) -> NoReturn:
-    raise _missing("digitize")
-
-
-def collect(x: ListArray, digits: Digits) -> NoReturn:
-    raise _missing("collect")
-
-
-def compress(x: ListArray, mask: ListArray) -> NoReturn:
-    raise _missing("compress")
-
-
-def flatnonzero(x: ListArray) -> NoReturn:
-    raise _missing("flatnonzero")
-
-
-def merge_distinct(monoid: Distinct, states: Sequence[State]) -> NoReturn:
-    raise _missing("merge_distinct")
-
-
-def positions(values: ListArray, x: ListArray) -> NoReturn:
-    raise _missing("positions")
-
-
-def isin(x: ListArray, values: ListArray) -> NoReturn:
-    raise _missing("isin")
-
-
-def searchsorted(a: ListArray, v: ListArray, side: Side) -> NoReturn:
-    raise _missing("searchsorted")
-
-
-def move(window: Window, x: ListArray, halo: ListArray, base: State | None = None) -> NoReturn:
-    raise _missing("move")
-
-
-def transpose(x: ListArray, axes: Sequence[int] | None = None, strategy: str = AUTO) -> NoReturn:
-    raise _missing("transpose")
-
-
-def sort(x: ListArray, axis: int, stable: bool) -> NoReturn:
-    raise _missing("sort")
-
-
-def argsort(x: ListArray, axis: int, stable: bool) -> NoReturn:
-    raise _missing("argsort")
-
-
-def matmul(
-    a: ListArray, b: ListArray, semiring: str = "plus_times", strategy: str = AUTO
-) -> NoReturn:
-    raise _missing("matmul")
-
-
-def order_statistics(x: ListArray, axes: tuple[int, ...], ranks: Any) -> NoReturn:
-    raise _missing("order_statistics")
+scan_on, lift_groups, lift_segments = map(_lacking, ("scan_on", "groups", "lift_segments"))
+digitize, collect, compress = map(_lacking, ("digitize", "collect", "compress"))
+flatnonzero, merge_distinct = map(_lacking, ("flatnonzero", "merge_distinct"))
+positions, isin, searchsorted = map(_lacking, ("positions", "isin", "searchsorted"))
+move, transpose, matmul = map(_lacking, ("move", "transpose", "matmul"))
+sort, argsort, order_statistics = map(_lacking, ("sort", "argsort", "order_statistics"))
 
 
 def _one(op: Operation, value: Any) -> State:
@@ -275,11 +201,28 @@ def _one(op: Operation, value: Any) -> State:
     return (first.dtype.type(value), *rest)
 
 
-def _missing(what: str) -> NotImplementedError:
-    return NotImplementedError(f"chunks of lists have no {what}")
+def _scan_on(
+    op: Operation, x: ListArray, spec: ScanSpec, base: State | None = None, heads: Any = None
+) -> tuple[ListArray, State]:
+    state = lift(op, x, (spec.axis,))
+    behind = state if base is None else op.monoid.combine(base, state)
+    return scan(op, x, spec, base, heads), behind
+
+
+@contextmanager
+def in_cupys_place() -> Iterator[None]:
+    """Have ListArray be CuPy's class."""
+    row = backend.BackendRow("cupy", (backend.class_name(ListArray),), __name__)
+    copies.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(backend.BACKENDS, "cupy", row)
+        patch.setitem(globals(), "scan_on", _scan_on)
+        backend._find.cache_clear()
+        yield
+    backend._find.cache_clear()
 
 
 if TYPE_CHECKING:
-    from support import list_backend
+    from support.host_cupy import lists
 
-    _: ChunkBackend = list_backend
+    _: ChunkBackend = lists

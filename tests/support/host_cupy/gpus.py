@@ -1,4 +1,4 @@
-"""Stands in for `dask_coop.cuda.peers`: GPUs that are numbers, arrays that say where they lie."""
+"""Stands in for `dask_coop.cuda.peers`: GPUs that are numbers, arrays that know theirs."""
 
 from __future__ import annotations
 
@@ -12,26 +12,53 @@ from typing import Any
 import numpy as np
 
 
-class FakeArray:
-    """An array on a GPU, to which weak references can be made."""
+class Current(threading.local):
+    """The GPU that CuPy takes for a thread's, and the thread's stream on each."""
 
-    def __init__(self, value: Any, device: int) -> None:
-        self.value = np.asarray(value)
-        self.device = device
-
-    @property
-    def nbytes(self) -> int:
-        return self.value.nbytes
+    def __init__(self) -> None:
+        self.ordinal = 0
+        self.before: list[int] = []
+        self.streams: dict[int, Any] = {}
 
 
-class DeviceArray(np.ndarray[Any, Any]):
-    """A NumPy array that lies on a GPU."""
+current = Current()
 
-    device: int | None = None
+
+class Device(int):
+    """A GPU: its number, and CuPy's current one within a block."""
+
+    id = property(int)
+
+    def use(self) -> None:
+        current.ordinal = self
+
+    def __enter__(self) -> None:
+        current.before.append(current.ordinal)
+        current.ordinal = self
+
+    def __exit__(self, *_: object) -> None:
+        current.ordinal = current.before.pop()
+
+
+class OnGpu(np.ndarray[Any, Any]):
+    """An array that lies on a GPU, and so do those that are made of it."""
+
+    device: Any = None
 
     def __array_finalize__(self, of: Any) -> None:
         """Lie where that lies which this is made of."""
-        self.device = getattr(of, "device", None)
+        self.device = of.device if isinstance(of, OnGpu) else None
+
+    @property
+    def value(self) -> Any:
+        return self.view(np.ndarray)
+
+
+def on_gpu(value: Any, device: int | None) -> OnGpu:
+    """Return a copy of an array of the host on a GPU."""
+    x = np.array(value).view(OnGpu)
+    x.device = device
+    return x
 
 
 class FakeWatch:
@@ -91,20 +118,16 @@ class FakeGpus:
         return int(getattr(self._thread, "ordinal", -1))
 
     def device_of(self, x: Any) -> int | None:
-        return x.device if isinstance(x, FakeArray | DeviceArray) else None
+        return x.device if isinstance(x, OnGpu) else None
 
-    def move(self, arrays: Sequence[FakeArray], ordinal: int) -> list[FakeArray]:
+    def move(self, arrays: Sequence[OnGpu], ordinal: int) -> list[OnGpu]:
         assert all(x.device != ordinal for x in arrays)
         self.log.append(("move", tuple(x.device for x in arrays), ordinal))
         self.moved += sum(x.nbytes for x in arrays)
-        return [self._moved(x, ordinal) for x in arrays]
-
-    def _moved(self, x: Any, ordinal: int) -> Any:
-        if isinstance(x, FakeArray):
-            return FakeArray(x.value.copy(), ordinal)
-        copy = np.array(x.view(np.ndarray)).view(type(x))
-        copy.device = ordinal
-        return copy
+        copies = [x.copy() for x in arrays]
+        for copy in copies:
+            copy.device = ordinal
+        return copies
 
     def follow_caller(self, ordinals: Sequence[int]) -> None:
         self.log.append(("follow", threading.current_thread(), tuple(ordinals)))
@@ -124,20 +147,21 @@ class FakeGpus:
         """Return the copies that were made, in order."""
         return [entry[1:] for entry in self.log if entry[0] == "move"]
 
-    def make(self, value: Any) -> FakeArray:
-        """Return an array on the calling thread's GPU, which takes memory while it lives."""
-        x = FakeArray(value, self.current())
+    def make(self, value: Any, ordinal: int | None = None) -> OnGpu:
+        """Return an array on a GPU, the thread's by default, which takes memory while it lives."""
+        x = on_gpu(value, self.current() if ordinal is None else ordinal)
+        return self.take(x)
+
+    def take(self, x: Any) -> Any:
+        """Count an array's memory while it lives, and return it."""
         self._take(x.device, x.nbytes)
         weakref.finalize(x, self._take, x.device, -x.nbytes).atexit = False
         return x
 
-    def put(self, x: Any, beside: DeviceArray | None = None, **_: Any) -> Any:
+    def put(self, x: Any, beside: OnGpu | None = None, **_: Any) -> Any:
         """Return a copy of an array on the calling thread's GPU, or on that of another array."""
-        copy = np.array(x).view(DeviceArray)
-        copy.device = self.current() if beside is None else beside.device
+        copy = self.make(x, None if beside is None else beside.device)
         self.puts.append((copy.device, copy.nbytes))
-        self._take(copy.device, copy.nbytes)
-        weakref.finalize(copy, self._take, copy.device, -copy.nbytes).atexit = False
         return copy
 
     def _take(self, device: int, nbytes: int) -> None:
@@ -162,7 +186,7 @@ class FakeGpus:
     def watch(self, ordinal: int) -> Any:
         return FakeWatch(self._thread, ordinal)
 
-    def add(self, *arrays: FakeArray) -> FakeArray:
+    def add(self, *arrays: OnGpu) -> OnGpu:
         """Return a sum on the calling thread's GPU, where all of `arrays` must lie."""
         assert {x.device for x in arrays} == {self.current()}
-        return FakeArray(sum(x.value for x in arrays), self.current())
+        return on_gpu(sum(x.value for x in arrays), self.current())
