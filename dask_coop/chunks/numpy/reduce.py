@@ -293,7 +293,7 @@ def _logaddexp(op: Operation, x: Array, axes: tuple[int, ...], valid: Any) -> St
     lines = layout.split(x)
     logs = np.full(lines.shape[0] * lines.shape[2], -np.inf)
     kernel = loops.sum_lines if lines.shape[2] <= FEW else loops.sum_columns
-    nowhere, options = (np.empty(0), (0, 0, 0)), (False, np.empty(loops.SPACE))
+    nowhere, options = (np.empty(0), (0, 0, 0)), (False, *np.empty(loops.SPACE))
     kernel(memory_and_place(lines), nowhere, NO_HEADS, lines.shape[1:], options, (logs,))
     return (layout.join(logs, x.shape),)
 

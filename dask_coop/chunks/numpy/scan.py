@@ -158,7 +158,7 @@ def _loop(op: Operation, x: Array) -> _Loop | None:
         return _Loop(plain.extreme_lines, plain.extreme_columns, options, identity)
     if first.role == "real" and first.ufunc is np.logaddexp:
         logs = loops("logaddexp")
-        return _Loop(logs.scan_lines, logs.scan_columns, (np.empty(logs.SPACE),), identity)
+        return _Loop(logs.scan_lines, logs.scan_columns, tuple(np.empty(logs.SPACE)), identity)
     return None
 
 

@@ -15,6 +15,7 @@ from dask_coop.chunks.numpy.loops.walkers import (
     enter_two,
     loop_of,
     restart,
+    restart_inline,
     scan_columns,
     scan_lines,
 )
@@ -205,8 +206,8 @@ def _keep_row(source: Any, target: Any, heads: Any, options: Any, states: Any) -
     (x, first), (out, to), (total, excess) = source, target, states
     exclusive, skip, nothing = options
     zero = total.dtype.type(0)
-    restart(heads, total, nothing)
-    restart(heads, excess, zero)
+    restart_inline(heads, total, nothing)
+    restart_inline(heads, excess, zero)
     for i in range(len(total)):
         before = _settle(total[i], excess[i])
         total[i], error = two_sum(total[i], _element(x, first + i, skip, nothing))

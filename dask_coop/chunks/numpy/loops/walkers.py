@@ -5,8 +5,8 @@ A loop is a copy of a walk in which `run`, say, is a function of the loop's own 
     scan_lines      few lines side by side, a block of one after a block of another: `run`
     scan_columns    many, row after row of them: `row`
 
-Numba keeps no machine code of a function that closes over another one, and would compile it in each
-process; a copy with globals and a name of its own it does keep.
+Numba keeps no machine code of closures: every process would compile them. It does of a copy that
+has globals and a name of its own.
 
 An array of (outer, n, inner) comes as its memory and its *place* there: where the first element of
 a scan is, and how many elements it is to the next group of `inner` lines, and to the next of a
@@ -38,7 +38,7 @@ at = np.uint64
 
 
 def loop_of(walk: Any, name: str, **steps: Any) -> Any:
-    """Return a compiled loop: `walk`, in which the names of `steps` stand for these."""
+    """Return a compiled copy of `walk` that calls `steps` in the place of functions here."""
     loop = FunctionType(walk.__code__, {**walk.__globals__, **steps}, name)
     loop.__qualname__ = name
     return jit(loop, allocates=False)
@@ -85,8 +85,7 @@ def leave(states: Any) -> None:
     """Do nothing with the states of some neighbouring lines behind their last row."""
 
 
-@jit_uncounted
-def restart(heads: Any, values: Array, nothing: Any) -> None:
+def _restart(heads: Any, values: Array, nothing: Any) -> None:
     """Set values of neighbours to `nothing` where their flags are set; or one, with no step."""
     flags, first, step = heads
     if len(flags) == 0:
@@ -96,6 +95,11 @@ def restart(heads: Any, values: Array, nothing: Any) -> None:
             values[i] = nothing if flags[at(first + i)] else values[i]
     elif flags[at(first)]:
         values[:] = nothing
+
+
+#: By itself LLVM makes several comparisons at a time of it; twice a row, calls of it take longer.
+restart: Any = jit_uncounted(_restart)
+restart_inline: Any = jit_step(_restart)
 
 
 @jit_step
