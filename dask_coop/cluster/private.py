@@ -283,7 +283,7 @@ PRIVATE: tuple[Private, ...] = (
         "dask.blockwise", "blockwise_token", "graph/fusion", "which names inputs of tasks", IMPORTED
     ),
     Private("dask.base", "clone_key", "graph/fusion", "which names copies of chunks", IMPORTED),
-    Private("dask.array.core", "new_da_object", "graph/reduce", "which makes arrays", IMPORTED),
+    Private("dask.array.core", "new_da_object", "graph/layers", "which makes arrays", IMPORTED),
     Private(
         "dask.array.core", "load_store_chunk", "graph/transfer", "which stores chunks", IMPORTED
     ),
@@ -291,7 +291,7 @@ PRIVATE: tuple[Private, ...] = (
     Private(
         "dask.array.core",
         "_HANDLED_FUNCTIONS",
-        "api/substitutes",
+        "api/install/substitutes",
         "by which NumPy calls functions of arrays",
         IMPORTED,
     ),
@@ -313,14 +313,14 @@ PRIVATE: tuple[Private, ...] = (
     Private(
         "dask.array._array_expr._expr",
         "ArrayExpr",
-        "api/expressions",
+        "api/call/expressions",
         "an array where queries are planned",
         "functions raise ImportError where Dask plans queries",
     ),
     Private(
         "dask._collections",
         "new_collection",
-        "api/expressions",
+        "api/call/expressions",
         "which makes one",
         "functions raise ImportError where Dask plans queries",
     ),

@@ -625,7 +625,7 @@ def test_what_the_scheduler_cannot_combine_is_a_graph(
         raise ImportError("no such module here")
 
     # The scheduler of a LocalCluster is in this process.
-    monkeypatch.setattr("dask_coop.cluster.scheduler._bases", fails)
+    monkeypatch.setattr("dask_coop.cluster.scheduler.opened", fails)
     x = spread(client, LINE, 4)
     now = dc.cumsum(x, 0, engine="collective")
     np.testing.assert_array_equal(values(client, now), LINE.cumsum())

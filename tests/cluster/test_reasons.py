@@ -70,7 +70,7 @@ def test_a_worker_that_does_not_run(
             with pytest.raises(dc.Declined) as caught:
                 call(x, engine="collective")
             said, _, _ = str(caught.value).partition("; with coop.fallback=")
-            assert re.search(rf"^chunk .* cannot be had: worker {worker} {words}", said)
+            assert re.search(rf"^chunk .* cannot be used: worker {worker} {words}", said)
     assert dc.sum(x, engine="collective") == LINE.sum()
     assert fallbacks() == []
 
