@@ -108,7 +108,8 @@ class _Tree:
     """A process that calls the cases of a tree."""
 
     def __init__(self, root: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, os.path.abspath(__file__), "--serve"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(

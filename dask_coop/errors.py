@@ -57,7 +57,7 @@ class CooperativeTimeout(RuntimeError):
 
 
 class DoesNotApply(ValueError):
-    """Raised if a strategy cannot do a piece of work; the message completes its name."""
+    """Raised if a strategy does not apply to a chunk; the message completes its name."""
 
 
 class UserError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -136,12 +137,12 @@ def test_what_was_compiled_is_remembered_until_a_header_or_an_option_changes(
         return Program(unit, *args, **kwargs)
 
     monkeypatch.setattr("cuda.core.Program", compile_program)
-    options = compiler._options("sm_90", verbose=True)
+    options = replace(compiler._options("sm_90"), ptxas_options="-v")
     first = compiled.report_of(SPILLING, options, tmp_path)
     assert "256 bytes stack frame" in first
     assert compiled.report_of(SPILLING, options, tmp_path) == first
     assert len(calls) == 1
-    compiled.report_of(SPILLING, compiler._options("sm_80", verbose=True), tmp_path)
+    compiled.report_of(SPILLING, replace(compiler._options("sm_80"), ptxas_options="-v"), tmp_path)
     assert len(calls) == 2
     monkeypatch.setattr(compiler, "_headers_digest", lambda: b"another")
     compiled.report_of(SPILLING, options, tmp_path)

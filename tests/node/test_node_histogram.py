@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,9 @@ def test_an_h200_counts_57344_bins_in_32_bits_and_114688_in_16() -> None:
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
 def test_a_block_takes_little_shared_memory_besides(arch: str, packed: bool) -> None:
     find = histogram.finder("guessed", np.dtype("f4"), np.dtype("f4"))
-    said = report_of(multichunk.histogram(find, packed), compiler._options(arch, verbose=True))
+    said = report_of(
+        multichunk.histogram(find, packed), replace(compiler._options(arch), ptxas_options="-v")
+    )
     (static,) = re.findall(r"(\d+) bytes smem", said)
     assert int(static) <= multichunk.HISTOGRAM_STATIC_BYTES
 
