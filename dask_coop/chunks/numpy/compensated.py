@@ -12,18 +12,22 @@ Computer Programming", volume 2, theorem 4.2.2 B::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dask_coop.chunks.numpy.lines import aligned, find_layout, flatten
+from dask_coop.chunks.numpy.lines import aligned, find_layout, flatten, read_only
 from dask_coop.chunks.numpy.loop_table import loops_for
 
 Array = np.ndarray[Any, Any]
 
 #: Elements that are added at a time, so that they stay in the caches.
 _BLOCK = 1 << 13
+
+#: Sums of a line that Python adds sooner than NumPy halves their number.
+_FEW = 256
 
 #: Elements that NumPy scans without correction.
 _RUN = 64
@@ -39,6 +43,14 @@ def compiled(x: Array) -> Any:
 def reduce(x: Array, axes: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
     """Return the sum of `x` over sorted axes, in `dtype`: totals and their excesses."""
     x = x if compiled(x) is None else aligned(x)
+    if len(axes) == x.ndim and x.flags.c_contiguous and dtype == np.float64:
+        if (loops := compiled(x)) is not None:
+            both = np.zeros((2, 1))
+            loops.sum_rows(read_only(x), x.size, x.size, None, None, np.empty(1, "i8"), *both, 1)
+            return both[0, 0], both[1, 0]
+        if x.size <= 2 * _FEW:
+            total, above = _add_few(x.reshape(-1), x.reshape(-1)[:0])
+            return np.float64(total), np.float64(above)
     layout, shape, parts = find_layout(x, axes), x.shape, 1
     x = layout.split(x)
     if x.dtype.kind == "c":
@@ -70,12 +82,29 @@ def _reduce(x: Array, totals: Array, excesses: Array) -> None:
         for begin in range(lanes, n, lanes):
             block = x[:, begin : begin + lanes]
             _add(total[:, : block.shape[1]], above[:, : block.shape[1]], block)
-        while lanes > 1:
+        is_line = outer * inner <= 2
+        while lanes > (_FEW if is_line else 1):
             half = (lanes + 1) // 2
             above[:, : lanes - half] += above[:, half:lanes]
             _add(total[:, : lanes - half], above[:, : lanes - half], total[:, half:lanes])
             lanes = half
+        if is_line:
+            for i, j in np.ndindex(outer, inner):
+                totals[i, j], excesses[i, j] = _add_few(total[i, :lanes, j], above[i, :lanes, j])
+            return
     totals[...], excesses[...] = total[:, 0], above[:, 0]
+
+
+def _add_few(total: Array, above: Array) -> tuple[float, float]:
+    """Return the sum of some totals without their excesses, and the excess of that sum."""
+    addends = [*total.tolist(), *(-above).tolist()]
+    try:
+        value = math.fsum(addends) + 0.0
+        if math.isfinite(value):
+            return value, -math.fsum((-value, *addends))
+    except (OverflowError, ValueError):
+        pass
+    return float(np.add.reduce(total)), math.nan
 
 
 def _add(total: Array, above: Array, x: Array) -> None:

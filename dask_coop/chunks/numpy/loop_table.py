@@ -9,7 +9,7 @@ from typing import Any
 #: The fewest elements of a chunk for which the loops of a module are compiled. NumPy's way around
 #: some of them is some twenty calls a chunk, so that fewer elements are enough.
 WORTH_COMPILING: dict[str, float] = {
-    "compensated": (1 << 13) + 1,
+    "compensated": (1 << 9) + 1,
     "gaps": 1 << 16,
     "groups": 1 << 13,
     "histogram": 1 << 15,
