@@ -130,7 +130,7 @@ def groupby_reduce(
     labels, the table of a chunk has all `expected_groups`, or else the groups found in the chunk.
 
     Floats are added up in float64 and integers in 64 bits; in NumPy chunks, sums and means of
-    floats are compensated for rounding errors. Results are the same on every run.
+    float64 are compensated for rounding errors. Results are the same on every run.
     Medians and quantiles are exact and need known labels: the elements of each group are gathered,
     in blocks no larger than a chunk or a group.
 
