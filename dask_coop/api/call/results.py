@@ -27,7 +27,7 @@ class Description(NamedTuple):
     min: Any  #: the minimum
     max: Any  #: the maximum
     sum: Any  #: with the dtype of :func:`sum`; None for datetime64, whose sum is no date
-    mean: Any  #: with the dtype of :func:`mean`; dates have that of the dates
+    mean: Any  #: with the dtype of :func:`mean`; for dates, with their dtype
     var: Any  #: the population variance (``ddof=0``), with the dtype of the mean; None for dates
     #: and durations, whose squares have no dtype
     std: Any  #: the square root of the variance; timedelta64 for dates
