@@ -217,8 +217,8 @@ def check_keywords(name: str, parameters: Mapping[str, Any], given: Mapping[str,
         instead = f"{meant[0]}=, not {wrong}="
     else:
         instead = ", ".join(parameters)
-    message = f"{name}() got an unexpected keyword argument {wrong!r}"
-    raise TypeError(f"{message}; {name} takes {instead}")
+    said = f"{name}() got an unexpected keyword argument {wrong!r}"
+    raise TypeError(f"{said}; {name} takes {instead}")
 
 
 def _chosen(engine: Any) -> str:
