@@ -56,20 +56,22 @@ def reduce_dates(func: Any, request: Any, kwargs: Mapping[str, Any], reduced: Re
         raise Declined("dates are reduced by their ticks, which tasks make of them")
     x = x.astype(dtype)
 
-    def of(name: str, part: Callable[..., Any], *args: Any, kind: str = "i8", **more: Any) -> Any:
-        """Return a statistic of the numbers that `part` returns for each chunk."""
+    def reduce_numbers(
+        name: str, convert: Callable[..., Any], *args: Any, kind: str = "i8", **more: Any
+    ) -> Any:
+        """Return a statistic of the numbers that `convert` returns for each chunk."""
         meta = chunks.zeros_like(x._meta, kind)
         options = {**declared_by(x), "dtype": kind, "meta": meta, "token": "groupby-ticks"}
-        numbers = map_blocks(part, x, *args, **options)
+        numbers = map_blocks(convert, x, *args, **options)
         statistic = find(name, np.dtype(kind), replace(asked, dtype=None, **more), {})
         return reduced(request._replace(x=numbers), [statistic])[0]
 
     if func == "count":
-        return of("sum", _valid, kind="?", fill_value=asked.fill_value or 0)
+        return reduce_numbers("sum", _valid, kind="?", fill_value=asked.fill_value or 0)
     if func in _OF_TICKS:
-        return _of_ticks(func, asked, dtype, of)
+        return _of_ticks(func, asked, dtype, reduce_numbers)
     if func in ("mean", "nanmean") or (func in ("sum", "nansum") and dtype.kind == "m"):
-        return _of_sums(func, asked, dtype, of)
+        return _of_sums(func, asked, dtype, reduce_numbers)
     takes = ", ".join([*_OF_TICKS, "count", "mean", "nanmean", "median", "quantile"])
     raise Refused(
         f"groupby_reduce by {func} does not take dtype {dtype}; there are {takes} of dates, and of "
@@ -77,23 +79,23 @@ def reduce_dates(func: Any, request: Any, kwargs: Mapping[str, Any], reduced: Re
     )
 
 
-def _of_ticks(func: str, asked: Asked, dtype: np.dtype[Any], of: Any) -> da.Array:
+def _of_ticks(func: str, asked: Asked, dtype: np.dtype[Any], reduce_numbers: Any) -> da.Array:
     name, negated = _OF_TICKS[func]
     if func.startswith("arg"):
-        return of(name, _ticks, negated)
+        return reduce_numbers(name, _ticks, negated)
     fill = None
     if asked.fill_value is not None:
         fill = int(_ticks(_as_time(asked.fill_value, dtype), negated))
-    ticks = of(name, _ticks, negated, fill_value=fill)
+    ticks = reduce_numbers(name, _ticks, negated, fill_value=fill)
     meta, token = _meta(ticks, dtype), f"groupby-{func}-dates"
     return map_blocks(_from_ticks, ticks, negated, dtype, dtype=dtype, meta=meta, token=token)
 
 
-def _of_sums(func: str, asked: Asked, dtype: np.dtype[Any], of: Any) -> da.Array:
+def _of_sums(func: str, asked: Asked, dtype: np.dtype[Any], reduce_numbers: Any) -> da.Array:
     """Return exact sums or means, from sums of the upper and the lower halves of ticks."""
     unfilled = {"fill_value": None, "least": 0}
-    halves = [of("sum", _half, upper, **unfilled) for upper in (True, False)]
-    counts = [of("sum", part, kind="?", **unfilled) for part in (_valid, _nat)]
+    halves = [reduce_numbers("sum", _half, upper, **unfilled) for upper in (True, False)]
+    counts = [reduce_numbers("sum", flags, kind="?", **unfilled) for flags in (_valid, _nat)]
     fill = None if asked.fill_value is None else _as_time(asked.fill_value, dtype)
     return map_blocks(
         _of_halves,

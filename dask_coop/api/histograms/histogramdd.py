@@ -348,12 +348,12 @@ def _find_grid(
     limits: list[Any],
     dtypes: list[np.dtype[Any]],
     missing: list[int],
-    found: list[Any],
+    extrema: list[Any],
 ) -> Grid:
-    if found and isinstance(found[0], list):
-        found = [found_limits(found[0][i]) for i in missing]
+    if extrema and isinstance(extrema[0], list):
+        extrema = [found_limits(extrema[0][i]) for i in missing]
     limits = list(limits)
-    for i, pair in zip(missing, found, strict=True):
+    for i, pair in zip(missing, extrema, strict=True):
         limits[i] = pair
     arguments = zip(counts, limits, dtypes, range(len(counts)), strict=True)
     return Grid(tuple(find_coordinate_bins(*coordinate) for coordinate in arguments))

@@ -162,15 +162,15 @@ class Fields:
         """Return a state in the form that the user's functions take."""
         if not self.vectors:
             return state[0] if self.single else state
-        members, at = [], 0
+        members, start = [], 0
         for _, _, shape in self.members:
             size = math.prod(shape)
             if shape:
-                field = np.stack(state[at : at + size], -1)
+                field = np.stack(state[start : start + size], -1)
                 members.append(field.reshape(*field.shape[:-1], *shape))
             else:
-                members.append(state[at])
-            at += size
+                members.append(state[start])
+            start += size
         return members[0] if self.single else tuple(members)
 
     def _hold(self, caller: str, result: Any, shape: tuple[int, ...], like: Any) -> State:

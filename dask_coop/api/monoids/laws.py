@@ -81,20 +81,20 @@ def _find_flaw(monoid: Tried, elements: Any) -> str:
     finite = np.all([np.isfinite(field) for field in samples], axis=0)
     elements, samples = elements[finite], _take(samples, finite)
 
-    def tell(states: State, at: int) -> str:
-        return monoid.layout.display(tuple(field[at] for field in states))
+    def tell(states: State, index: int) -> str:
+        return monoid.layout.display(tuple(field[index] for field in states))
 
     for flaw, (left, right), sides, indices, poles in _laws(monoid, samples):
-        at = _first_unlike(monoid, samples, *sides, poles)
-        if at is None:
+        position = _first_unlike(monoid, samples, *sides, poles)
+        if position is None:
             continue
         operands = []
-        for letter, index in zip("abc", indices, strict=False):
-            lifted = "" if monoid.converts else f" (of {elements[index[at]].item()!r})"
-            operands.append(f"{letter} = {tell(samples, index[at])}{lifted}")
+        for letter, indexes in zip("abc", indices, strict=False):
+            lifted = "" if monoid.converts else f" (of {elements[indexes[position]].item()!r})"
+            operands.append(f"{letter} = {tell(samples, indexes[position])}{lifted}")
         return (
-            f"{flaw}: with {', '.join(operands)}, {left} is {tell(sides[0], at)}, and {right} is "
-            f"{tell(sides[1], at)}"
+            f"{flaw}: with {', '.join(operands)}, {left} is {tell(sides[0], position)}, "
+            f"and {right} is {tell(sides[1], position)}"
         )
     return ""
 
@@ -102,7 +102,7 @@ def _find_flaw(monoid: Tried, elements: Any) -> str:
 def _laws(monoid: Tried, samples: State) -> Iterator[Law]:
     combine, n = monoid.combine, len(samples[0])
     indices = np.indices((n, n, n)).reshape(3, -1)
-    a, b, c = (_take(samples, at) for at in indices)
+    a, b, c = (_take(samples, index) for index in indices)
     words = "combine(combine(a, b), c)", "combine(a, combine(b, c))"
     sides = combine(combine(a, b), c), combine(a, combine(b, c))
     yield "is not associative", words, sides, indices, True
@@ -115,13 +115,13 @@ def _laws(monoid: Tried, samples: State) -> Iterator[Law]:
 
     if monoid.commutative:
         indices = np.indices((n, n)).reshape(2, -1)
-        a, b = (_take(samples, at) for at in indices)
+        a, b = (_take(samples, index) for index in indices)
         words = "combine(a, b)", "combine(b, a)"
         yield "does not commute", words, (combine(a, b), combine(b, a)), indices, True
 
 
-def _take(states: State, at: Any) -> State:
-    return tuple(field[at] for field in states)
+def _take(states: State, index: Any) -> State:
+    return tuple(field[index] for field in states)
 
 
 def _first_unlike(
@@ -131,8 +131,8 @@ def _first_unlike(
 
     With `poles`, states that are not finite may differ.
     """
-    for at in np.flatnonzero(_differ(left, right, poles)):
-        pair = [_take(states, np.full(len(samples[0]), at)) for states in (left, right)]
+    for position in np.flatnonzero(_differ(left, right, poles)):
+        pair = [_take(states, np.full(len(samples[0]), position)) for states in (left, right)]
         for merged in (
             [monoid.combine(samples, state) for state in pair],
             [monoid.combine(state, samples) for state in pair],
@@ -140,7 +140,7 @@ def _first_unlike(
             results = map(monoid.finalize, merged)
             first, second = (r if isinstance(r, tuple) else (r,) for r in results)
             if np.any(_differ(first, second, poles)):
-                return int(at)
+                return int(position)
     return None
 
 
