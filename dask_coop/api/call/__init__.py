@@ -1,1 +1,1 @@
-"""Everything around a public call: labels, units, kinds of array, fallbacks and results."""
+"""The steps around a public call: labels, units, kinds of array, fallbacks and results."""

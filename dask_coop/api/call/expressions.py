@@ -1,4 +1,4 @@
-"""An expression that holds the graph of an array; imported where Dask plans queries only."""
+"""An expression that holds the graph of an array; only imported if Dask plans queries."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dask.utils import ensure_dict
 
 
 def express(x: Array) -> Any:
-    """Return the array of expressions with the blocks, and the keys, of an array of a graph."""
+    """Return an array of expressions with the blocks and the keys of an array of a graph."""
     return new_collection(GraphExpr(_Holder(x)))
 
 
 @dataclass(frozen=True)
 class _Holder:
-    """An array that Dask does not take for an operand with a plan of its own."""
+    """An array wrapped so that Dask does not treat it as an operand to plan."""
 
     array: Array
 
@@ -27,7 +27,7 @@ class _Holder:
 
 
 class GraphExpr(ArrayExpr):  # type: ignore[misc]
-    """An array whose tasks are known, so that there is nothing to lower."""
+    """An array whose graph is known, so that it needs no lowering."""
 
     _parameters: ClassVar[list[str]] = ["holder"]
 

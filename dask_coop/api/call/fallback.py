@@ -1,7 +1,7 @@
-"""What is not done as it was asked for, but otherwise: left to Dask's function, or run as a graph.
+"""Fallbacks: calls left to Dask's function, or run as a graph.
 
-The configuration's ``coop.fallback`` says what becomes of it: "allow" logs it at the level INFO,
-"warn" warns of it, and "raise" refuses it.
+The configuration's ``coop.fallback`` decides: "allow" logs a fallback at the level INFO, "warn"
+issues a `FallbackWarning`, and "raise" raises an error.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dask.core import flatten
 from dask_coop.errors import FallbackWarning
 from dask_coop.graph import config
 
-#: Dask's functions, by ours that `dask_coop.install` puts in their places.
+#: Dask's functions, by the substitutes that `dask_coop.install` puts in their places.
 originals: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def dasks(function: Any) -> Any:
-    """Return Dask's function, also where ours stands in its place."""
+    """Return Dask's own function, even if `function` is a substitute of ours."""
     return originals.get(function, function)
 
 
@@ -35,7 +35,7 @@ _in_dask: ContextVar[bool] = ContextVar("_in_dask", default=False)
 
 @contextmanager
 def left_to_dask() -> Iterator[None]:
-    """Have what Dask's function calls within be Dask's: it may make blocks unlike their meta."""
+    """Make substitutes call Dask's functions within: blocks may be unlike their meta there."""
     token = _in_dask.set(True)
     try:
         yield
@@ -44,7 +44,7 @@ def left_to_dask() -> Iterator[None]:
 
 
 def is_left_to_dask() -> bool:
-    """Tell whether a function of Dask's is called that serves what ours has refused."""
+    """Tell whether a function of Dask's is running in place of one of ours."""
     return _in_dask.get()
 
 
@@ -56,26 +56,26 @@ def fall_back(
     refusal: type[Exception],
     level: int = logging.INFO,
 ) -> None:
-    """Say that the function `name` does otherwise, or raise a `refusal`.
+    """Log a fallback of the function `name`, warn of it, or raise a `refusal`.
 
     Parameters
     ----------
     logger : logging.Logger
-        What is called with it where it is simply allowed.
+        The logger for fallbacks that are allowed.
     name : str
     how : str
-        What the function does, such as "runs as a graph".
+        The fallback, such as "runs as a graph".
     cause : object
-        Whose text tells why.
+        An object whose text is the reason.
     refusal : type of Exception
-        What is raised where it is not allowed.
+        The exception to raise if fallbacks are not allowed.
     level : int
-        At which it is logged where it is allowed.
+        The level of the log entry if fallbacks are allowed.
     """
     choice = config.get("coop.fallback", "allow", "warn", "raise")
     if choice == "raise":
-        raised = refusal(f"{cause}; with coop.fallback='allow' {name} {how}")
-        raise raised from cause if isinstance(cause, Exception) else None
+        error = refusal(f"{cause}; with coop.fallback='allow' {name} {how}")
+        raise error from cause if isinstance(cause, Exception) else None
     if choice == "warn":
         message = f"{name} {how}: {cause}"
         warnings.warn(message, FallbackWarning, stacklevel=_frames_of_ours() + 1)
@@ -84,7 +84,7 @@ def fall_back(
 
 
 def _frames_of_ours() -> int:
-    """Return how many frames of this library stand between here and its caller."""
+    """Return the number of this library's frames up to the user's call."""
     frame, count = sys._getframe(1), 0
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "dask_coop":
         frame, count = frame.f_back, count + 1
@@ -92,24 +92,24 @@ def _frames_of_ours() -> int:
 
 
 class HandOver(NamedTuple):
-    """What was left to Dask: the function, why, and the names of the collections that it took."""
+    """A call left to Dask: the function, the cause, and the names of its input collections."""
 
     function: str
     cause: str
     inputs: frozenset[str]
 
 
-#: The latest results that were left to Dask, by their names; `dask_coop.explain` tells their cause.
+#: The latest calls left to Dask, by the names of their results; `dask_coop.explain` reads them.
 _hand_overs: OrderedDict[str, HandOver] = OrderedDict()
 LIMIT = 1000
 
 
 def remember(name: str, cause: str, results: Any, inputs: Any) -> None:
-    """Keep in mind why the results of the function `name`, made of `inputs`, are Dask's."""
+    """Record why the results of the function `name` with these `inputs` are Dask's."""
     hand_over = HandOver(name, cause, frozenset(_names(inputs)))
-    # What Dask hands back as it was given is no work.
+    # Skip inputs that Dask returned unchanged.
     for result in set(_names(results)) - hand_over.inputs:
-        # Other threads may drop it between two steps, each of which is one for them.
+        # Both steps are atomic; other threads may drop the entry between them.
         _hand_overs.pop(result, None)
         _hand_overs[result] = hand_over
     while len(_hand_overs) > LIMIT:
@@ -117,7 +117,7 @@ def remember(name: str, cause: str, results: Any, inputs: Any) -> None:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """Yield what keys of the lazy parts of nested sequences begin with, in their graphs."""
+    """Yield the names of the Dask collections in nested sequences."""
     if isinstance(value, tuple | list):
         for part in value:
             yield from _names(part)
@@ -127,5 +127,5 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def recall(result: str) -> HandOver | None:
-    """Return why the collection of that name is Dask's, if it was left to Dask lately."""
+    """Return the recorded call left to Dask that made the collection `result`, or None."""
     return _hand_overs.get(result)

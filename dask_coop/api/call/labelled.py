@@ -1,13 +1,13 @@
-"""Labels of xarray's arrays, which results keep: names, dimensions, coordinates, attributes.
+"""Label results as xarray's arrays are: with names, dimensions, coordinates and attributes.
 
 ::
 
     DataArray --its data--> the function --> arrays --> DataArrays
         |                                                   ^
-        +------- dimensions that are left, coordinates -----+
+        +------- remaining dimensions and coordinates ------+
 
-Which coordinates are left where dimensions go is xarray's own to say. Results without dimensions of
-the array, such as histograms, distinct values and scans of flattened arrays, are Dask's arrays.
+xarray itself decides which coordinates remain when dimensions are lost. Results without dimensions
+of the array, such as histograms, distinct values and scans of flattened arrays, are Dask arrays.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from dask_coop.api.call.planning import call_with_graphs, convert_parts
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Public functions, neither reductions nor scans, whose results have the shape of the array.
+#: Public functions other than reductions and scans whose results have the shape of the array.
 _ALIKE = {
     *(f"move_{name}" for name in ("sum", "mean", "std", "var", "min", "max")),
     *("box_filter", "integral_image", "groupby_scan", "digitize", "isin", "to_gpu", "to_host"),
 }
-#: Those that put other elements along an axis, so that its coordinates tell nothing of them.
+#: Functions that reorder elements along an axis, so that its coordinates are lost.
 _ALONG = {"topk", "argtopk", "sort", "argsort"}
-#: Parameters that lie beside the elements, and so find their dimensions by name.
+#: Parameters that are aligned with the elements by the names of their dimensions.
 _BESIDE = ("where", "weights", "segments")
 
 
 def with_labels(function: Callable[P, R], kind: str) -> Callable[P, R]:
-    """Return a public function that takes a DataArray or a Variable first, too."""
+    """Return a public function whose first argument may also be a DataArray or a Variable."""
     signature = inspect.signature(function)
     first = next(iter(signature.parameters))
 
@@ -51,10 +51,10 @@ def with_labels(function: Callable[P, R], kind: str) -> Callable[P, R]:
         if not is_labelled(args[0] if args else kwargs.get(first)):
             return function(*args, **kwargs)
         try:
-            given = signature.bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError:
-            return function(*args, **kwargs)  # which says what is wrong
-        result: R = _call(function, kind, given)
+            return function(*args, **kwargs)  # raises its own TypeError
+        result: R = _call(function, kind, bound)
         return result
 
     return call
@@ -66,25 +66,25 @@ def is_labelled(x: Any) -> bool:
     return isinstance(x, (getattr(xarray, "DataArray", ()), getattr(xarray, "Variable", ())))
 
 
-def _call(function: Callable[..., Any], kind: str, given: inspect.BoundArguments) -> Any:
-    """Call a public function of the data of its first argument, and label what it returns."""
-    first, *others = given.arguments
-    x = given.arguments[first]
+def _call(function: Callable[..., Any], kind: str, bound: inspect.BoundArguments) -> Any:
+    """Call a public function with the data of its first argument, and label its result."""
+    first, *others = bound.arguments
+    x = bound.arguments[first]
     for name in others:
-        value = given.arguments[name]
+        value = bound.arguments[name]
         convert = partial(spread, x) if name in _BESIDE else _data
         if name == "segments" and is_labelled(value):
-            axis = given.arguments.get("axis", given.signature.parameters["axis"].default)
-            # Of all lines at once, scans take those of one.
+            axis = bound.arguments.get("axis", bound.signature.parameters["axis"].default)
+            # Scans apply the segments of one line to all lines.
             line = () if axis is None else x.dims[axis : axis + 1 or None]
             convert = partial(spread, x, dims=line if line == value.dims else None)
         parts = value if isinstance(value, tuple) else (value,)
         converted = tuple(convert(part) if is_labelled(part) else part for part in parts)
-        given.arguments[name] = converted if isinstance(value, tuple) else converted[0]
-    given.arguments[first] = x.data
-    result = function(*given.args, **given.kwargs)
-    given.apply_defaults()
-    label = _labels(function.__name__, kind, given.arguments, x)
+        bound.arguments[name] = converted if isinstance(value, tuple) else converted[0]
+    bound.arguments[first] = x.data
+    result = function(*bound.args, **bound.kwargs)
+    bound.apply_defaults()
+    label = _labels(function.__name__, kind, bound.arguments, x)
     if label is None:
         return result
     return convert_parts(lambda part: None if part is None else label(part), result)
@@ -97,39 +97,39 @@ def relabel(
     dims: Sequence[Hashable],
     coords: Mapping[Hashable, Any] | None = None,
 ) -> Any:
-    """Return a result with the labels of the array that it was made of.
+    """Return a result with the labels of the input array `x`.
 
     Parameters
     ----------
     x : DataArray or Variable
     data : array_like
     lost : iterable of hashable
-        The dimensions of `x` whose coordinates are not those of the result.
+        The dimensions of `x` whose coordinates the result does not have.
     dims : sequence of hashable
         The dimensions of `data`.
     coords : mapping, optional
-        Coordinates beside those that are left of `x`.
+        Coordinates to add to the remaining ones of `x`.
     """
     xarray = sys.modules["xarray"]
     axes = tuple(x.dims.index(dim) for dim in lost)
-    left = np.broadcast_to(0, [n for d, n in enumerate(x.shape) if d not in axes])
-    # xarray knows what coordinates, indexes and attributes a reduction leaves, and its options.
-    template = x.reduce(lambda *_, **__: left, axis=axes)
+    remaining = np.broadcast_to(0, [n for d, n in enumerate(x.shape) if d not in axes])
+    # xarray decides which coordinates, indexes and attributes remain after a reduction.
+    template = x.reduce(lambda *_, **__: remaining, axis=axes)
     variable = xarray.Variable(dims, data, template.attrs)
     if not isinstance(x, xarray.DataArray):
         return variable
-    # Made of the Dask array itself, a DataArray without a name would take Dask's name.
+    # Through a variable: a DataArray without a name would take the Dask array's name.
     labelled = xarray.DataArray(variable, template.coords, name=x.name)
     return labelled.assign_coords(coords) if coords else labelled
 
 
 def spread(x: Any, other: Any, dims: Sequence[Hashable] | None = None) -> Any:
-    """Return the data of `other` in the shape and the chunks of `x`, along all dimensions or some.
+    """Return the data of `other` in the shape and the chunks of `x`, along `dims` or all.
 
     Raises
     ------
     ValueError
-        If `other` has a dimension that `x` has not, or another index along one.
+        If `other` has a dimension that `x` lacks, or a different index along one.
     """
     xarray = sys.modules["xarray"]
     if unknown := [dim for dim in other.dims if dim not in x.dims]:
@@ -150,7 +150,7 @@ def spread(x: Any, other: Any, dims: Sequence[Hashable] | None = None) -> Any:
 def _spread(
     data: Any, like: Any, missing: Sequence[int], shape: tuple[int, ...], sizes: Any
 ) -> Any:
-    """Return an array of the kind of another's, repeated along the axes that are `missing`."""
+    """Return `data` in the kind of chunks of `like`, repeated along the `missing` axes."""
     meta = getattr(like, "_meta", like)
     kind = chunks.kind(meta)
     if chunks.kind(getattr(data, "_meta", data)) != kind:
@@ -163,21 +163,23 @@ def _spread(
     data = asanyarray(data)[tuple(None if d in missing else slice(None) for d in range(len(shape)))]
     if sizes is None:
         return broadcast_to(data, shape)
-    own = tuple((1,) if d in missing else each for d, each in enumerate(sizes))
-    return broadcast_to(data.rechunk(own), shape, sizes)
+    unspread = tuple((1,) if d in missing else along for d, along in enumerate(sizes))
+    return broadcast_to(data.rechunk(unspread), shape, sizes)
 
 
 def _data(x: Any) -> Any:
     return x.data
 
 
-def _labels(name: str, kind: str, given: Mapping[str, Any], x: Any) -> Callable[[Any], Any] | None:
-    """Return what labels results of a public function, or None where nothing of labels is left."""
-    axis = given.get("axis")
+def _labels(
+    name: str, kind: str, arguments: Mapping[str, Any], x: Any
+) -> Callable[[Any], Any] | None:
+    """Return a function that labels results of a public function, or None if no labels remain."""
+    axis = arguments.get("axis")
     if kind == "reduction":
-        return _labels_of_reduction(name, given, x)
+        return _labels_of_reduction(name, arguments, x)
     if name == "transpose":
-        order = range(x.ndim)[::-1] if given["axes"] is None else given["axes"]
+        order = range(x.ndim)[::-1] if arguments["axes"] is None else arguments["axes"]
         moved = x.transpose(*(x.dims[d] for d in order))
         return lambda data: moved.copy(data=data)
     if name in _ALIKE:
@@ -186,7 +188,7 @@ def _labels(name: str, kind: str, given: Mapping[str, Any], x: Any) -> Callable[
         along = x.dims[validate_axis(0 if axis is None else axis, x.ndim)]
 
         def label(data: Any) -> Any:
-            # A scan with its initial state is longer than what it was made of.
+            # A scan that includes the initial state is longer than its input.
             same = kind == "scan" and data.shape == x.shape
             return relabel(x, data, () if same else (along,), x.dims)
 
@@ -194,15 +196,15 @@ def _labels(name: str, kind: str, given: Mapping[str, Any], x: Any) -> Callable[
     return None
 
 
-def _labels_of_reduction(name: str, given: Mapping[str, Any], x: Any) -> Callable[[Any], Any]:
-    axis = given["axis"]
+def _labels_of_reduction(name: str, arguments: Mapping[str, Any], x: Any) -> Callable[[Any], Any]:
+    axis = arguments["axis"]
     axes = axis if isinstance(axis, tuple | list) else range(x.ndim) if axis is None else (axis,)
     lost = [x.dims[d] for d in validate_axis(tuple(axes), x.ndim)]
-    dims = [dim for dim in x.dims if given["keepdims"] or dim not in lost]
-    if "q" not in given:
+    dims = [dim for dim in x.dims if arguments["keepdims"] or dim not in lost]
+    if "q" not in arguments:
         return partial(relabel, x, lost=lost, dims=dims)
-    q = given["q"]
-    # What is delayed is one number.
+    q = arguments["q"]
+    # A Delayed stands for one number.
     ndim = 0 if isinstance(q, Delayed) else np.ndim(q)
     if ndim > 1:
         raise ValueError(
@@ -213,5 +215,5 @@ def _labels_of_reduction(name: str, given: Mapping[str, Any], x: Any) -> Callabl
     if is_dask_collection(q):
         return partial(relabel, x, lost=lost, dims=dims)
     fractions = np.asarray(q, "f8") / (100 if "percentile" in name else 1)
-    at = ("quantile", fractions) if fractions.ndim else fractions
-    return partial(relabel, x, lost=lost, dims=dims, coords={"quantile": at})
+    coordinate = ("quantile", fractions) if fractions.ndim else fractions
+    return partial(relabel, x, lost=lost, dims=dims, coords={"quantile": coordinate})

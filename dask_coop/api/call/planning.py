@@ -1,14 +1,14 @@
-"""Dask's two kinds of array: that of graphs, and that of expressions (``array.query-planning``).
+"""Dask's two kinds of array: those of graphs, and those of expressions (``array.query-planning``).
 
-The library is written for arrays of graphs. With query planning on, Dask hands out arrays of
-expressions, whose graphs are not known before they are lowered. A public function then sees arrays
-of the lowered graphs, and what it returns becomes an expression that is low already::
+The library works on arrays of graphs. With query planning, Dask makes arrays of expressions, which
+have a graph only once they are lowered. A public function then gets arrays of the lowered graphs,
+and its result becomes an expression that needs no lowering::
 
     expression --lower--> graph --the function--> graph --GraphExpr--> expression
 
-So planning ends at our functions, and begins anew behind them.
+So planning ends before our functions, and starts anew after them.
 
-Series and frames of dask.dataframe become arrays of their values on the same way.
+Series and frames of dask.dataframe become arrays of their values here, too.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ R = TypeVar("R")
 
 
 def call_with_graphs(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function of graphs with, and for, the kind of array that Dask is set to."""
+    """Call a function of graph arrays; convert arguments and results if Dask plans queries."""
     if not da.array_expr_enabled():
         return function(*args, **kwargs)
     lowered: Any = convert_parts(_to_graph, args)
     named: Any = {name: convert_parts(_to_graph, value) for name, value in kwargs.items()}
     result = function(*lowered, **named)
-    # Calls with arrays of graphs are those of our functions, which go on with them.
+    # Only our own functions pass arrays of graphs, and expect them back.
     inside = _holds_graph((args, tuple(kwargs.values())))
     converted: R = result if inside else convert_parts(_to_expression, result)
     return converted
 
 
 def convert_parts(convert: Callable[[Any], Any], value: Any) -> Any:
-    """Convert a value, or what a tuple, a named one or not, or a list holds."""
+    """Convert a value, or all values in nested tuples, named tuples and lists."""
     if not isinstance(value, tuple | list):
         return convert(value)
     parts = [convert_parts(convert, part) for part in value]
@@ -70,20 +70,20 @@ def _to_expression(value: Any) -> Any:
 
 
 def with_values(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a public function that takes series and frames, too, as arrays of their values."""
+    """Return a public function that also takes series and frames, as arrays of their values."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        # Who has a series has imported it.
+        # A series cannot exist before dask.dataframe is imported.
         if "dask.dataframe" not in sys.modules:
             return function(*args, **kwargs)
-        given: Any = [convert_parts(_values, value) for value in args]
+        converted: Any = [convert_parts(_values, value) for value in args]
         named: Any = {name: convert_parts(_values, value) for name, value in kwargs.items()}
-        return function(*given, **named)
+        return function(*converted, **named)
 
     return call
 
 
 def _values(value: Any) -> Any:
-    # How many rows a partition has is known to nobody before it is computed.
+    # The numbers of rows stay unknown until the partitions are computed.
     return value.to_dask_array() if hasattr(type(value), "to_dask_array") else value

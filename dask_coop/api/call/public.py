@@ -1,4 +1,4 @@
-"""What makes a function public: one decorator that knows what kind of function it is.
+"""The decorator of public functions.
 
 From a call to its result::
 
@@ -6,16 +6,16 @@ From a call to its result::
                     |                |                     |
                     |                |               Refused: Dask's function of the same name
                     |                expressions are lowered to graphs, and results raised again
-                    "collective": the same call with messages in the place of tasks, at once
+                    "collective": the same call runs at once, with messages instead of tasks
 
-Of an array with xarray's labels it is the data that goes that way, and what comes back is labelled
+For an array with xarray's labels, the function gets its data, and the result is labelled again
 (`labelled`).
 
-What no chunk backend takes, such as objects and sparse chunks, is Dask's own: a function raises
-`Refused` when it finds out, and Dask's function of the same name is then called, unless the
-configuration's ``coop.fallback`` is "raise".
+No chunk backend takes objects or sparse chunks, for example. A function raises `Refused` when it
+meets them, and Dask's function of the same name is called instead, unless the configuration's
+``coop.fallback`` is "raise".
 
-Functions that differ by their names alone, such as `sum` and `nansum`, share a body: the first is
+Functions that differ only in their names, such as `sum` and `nansum`, share a body: the first is
 `named`, and the second is `like` it.
 """
 
@@ -49,38 +49,38 @@ from dask_coop.graph.transfer import copy_to_host
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: "auto" is what the configuration's ``coop.engine`` says, by default a lazy graph.
+#: "auto" stands for the configuration's ``coop.engine``, by default a lazy graph.
 Engine = Literal["auto", "collective"]
 
 ENGINES = get_args(Engine)
 
-#: What a public function is. Reductions, selections of elements and histograms return values where
-#: they run at once; scans return arrays, which stay on the cluster. What goes block by block is
-#: lazy, whatever the engine.
+#: The kind of a public function. With the engine "collective", reductions, selections of elements
+#: and histograms return values, and scans return arrays that stay on the cluster. "blockwise"
+#: functions are lazy with every engine.
 Kind = Literal["reduction", "selection", "scan", "histogram", "blockwise"]
 
-#: What NumPy, xarray and PyTorch call the axes that a function works along.
+#: The names of NumPy, xarray and PyTorch for the axes that a function works along.
 AXES = ("axis", "axes", "dim", "dims")
 
-#: What Dask's functions return as plain tuples.
+#: The named tuples for results that Dask's functions return as plain tuples.
 HISTOGRAMS: dict[str, type[Any]] = {
     "histogram": Histogram,
     "histogram2d": Histogram2D,
     "histogramdd": Histogram,
 }
 
-#: The documented name, wherever this module stands.
+#: The documented name, which stays when this module moves.
 logger: logging.Logger = logging.getLogger("dask_coop.api.public")
 
-#: Takes the name of a function and the arguments of a call, and returns those that it is to have.
+#: Takes the name of a function and the arguments of a call, and returns changed arguments.
 Before = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
-#: What `install` has every call go through, where its chunks are to be on GPUs.
+#: Changes the arguments of every call; set by ``install(chunks="cupy")`` to move them to GPUs.
 before: Before | None = None
 
 
 class _Recipe(NamedTuple):
-    """How a public function was made; `strict` builds its lazy results or raises `Refused`."""
+    """The parts of a public function; `strict` builds its lazy results or raises `Refused`."""
 
     kind: Kind
     dask: bool
@@ -90,24 +90,24 @@ class _Recipe(NamedTuple):
 
 _recipes: dict[Callable[..., Any], _Recipe] = {}
 
-#: Functions that `named` returned, and their bodies.
+#: The bodies of functions that `named` returned.
 _bodies: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return what makes a function of arrays, with arrays of graphs for results, a public one.
+    """Return a decorator that makes a function of arrays, with lazy results, public.
 
     Parameters
     ----------
     kind : {"reduction", "selection", "scan", "histogram", "blockwise"}
-        All but the last have a keyword `engine`, which their bodies don't see.
+        All but the last have a keyword `engine`, which is not passed to their bodies.
     dask : bool
-        Whether Dask's function of the same name takes the chunks and dtypes that the function
-        refuses. Its first parameter is then the array, or a sequence of them where Dask's function
-        takes one. What Dask has no function for stays refused, and so do arguments that its
-        function does not know, unless they have their defaults; these go along where Dask's has
-        none. Reductions, selections and scans of bfloat16, which Dask would add up in bfloat16, are
-        then those of float32.
+        Whether Dask's function of the same name serves the chunks and dtypes that the function
+        refuses. Its first parameter is then the array, or a sequence of arrays if Dask's function
+        takes one. The call stays refused if Dask has no such function, or if Dask's function lacks
+        a parameter whose argument differs from the default. Where Dask's function has no default,
+        ours is passed. Reductions, selections and scans of bfloat16, which Dask would add up in
+        bfloat16, are computed in float32.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -124,8 +124,8 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
             engine = kwargs.pop("engine", "auto")
             if executor.is_decided() or _chosen(engine) == "auto":
                 return build(*args, **kwargs)
-            given = signature.bind(*args, **kwargs).arguments
-            if kind != "scan" and given.get("out") is not None:
+            arguments = signature.bind(*args, **kwargs).arguments
+            if kind != "scan" and arguments.get("out") is not None:
                 raise ValueError(
                     "out takes lazy results, and engine='collective' returns values; leave out off"
                 )
@@ -141,7 +141,7 @@ def public(kind: Kind, *, dask: bool = True) -> Callable[[Callable[P, R]], Calla
 
 
 def named(body: Callable[Concatenate[str, P], R]) -> Callable[P, R]:
-    """Return a function that passes its own name to its body, before the arguments of a call."""
+    """Return a function that passes its name to `body`, before the arguments of a call."""
     function = _call_by_name(body, body)
     signature = inspect.signature(body)
     _, *parameters = signature.parameters.values()
@@ -157,14 +157,14 @@ def like(
     Parameters
     ----------
     base : callable
-        A public function, whose parameters the other has.
+        A public function; the new one has the same parameters.
     dask : bool, optional
         As for `public`; by default as for `base`.
 
     Notes
     -----
-    The decorated function is a name and a docstring. Parameters, Returns and Raises are those of
-    `base`, except for the sections that the docstring has.
+    The decorated function supplies a name and a docstring. The sections Parameters, Returns and
+    Raises come from `base` if the docstring lacks them.
     """
     recipe = _recipes[base]
 
@@ -195,7 +195,7 @@ def _describe(function: Any, signature: inspect.Signature, docstring: str) -> No
 
 
 def _completed(docstring: str, base: Callable[..., Any]) -> str:
-    """Return a docstring with the sections of parameters, results and errors of `base`."""
+    """Return a docstring, with missing sections on parameters, results and errors from `base`."""
     titles = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
     summary, *parts = titles.split(inspect.cleandoc(docstring))
     _, *inherited = titles.split(inspect.getdoc(base) or "")
@@ -208,7 +208,7 @@ def _completed(docstring: str, base: Callable[..., Any]) -> str:
 
 
 def check_keywords(name: str, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise TypeError if one of the keywords `given` is no parameter of the function `name`."""
+    """Raise TypeError if a keyword in `given` is no parameter of the function `name`."""
     if given.keys() <= parameters.keys():
         return
     wrong = next(key for key in given if key not in parameters)
@@ -229,11 +229,11 @@ def _chosen(engine: Any) -> str:
 
 
 def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: Any) -> R:
-    """Call the public function `name` with messages for what would be tasks.
+    """Run the public function `name` at once, with messages instead of tasks.
 
-    What can't be done so is done by the graph that it builds, if ``coop.fallback`` allows that.
+    If that is not possible, build its graph, if ``coop.fallback`` allows that.
     """
-    # Importing distributed takes long, and is needed here only.
+    # Importing distributed is slow, and only needed here.
     from dask_coop.cluster.futures import client_of
     from dask_coop.cluster.monitor import fell_back
     from dask_coop.cluster.private import relying
@@ -244,19 +244,19 @@ def _run_at_once(build: Callable[..., R], name: str, /, *args: Any, **kwargs: An
         with executor.running(Collective(name)):
             return build(*args, **kwargs)
     except Declined as reason:
-        # Its words only: its frames keep futures alive.
-        declined, is_warned_of = str(reason), isinstance(reason, Silent | Incompatible)
-    given = filter(is_dask_collection, (*args, *kwargs.values()))
-    fell_back(client_of([*given]), name, declined)
-    # A graph that may wait for minutes, or a changed release, is worth a warning to everybody.
-    level = logging.WARNING if is_warned_of else logging.INFO
-    fall_back(logger, name, "runs as a graph", declined, Declined, level)
+        # Keep only the message: the exception's frames keep futures alive.
+        cause, is_serious = str(reason), isinstance(reason, Silent | Incompatible)
+    collections = filter(is_dask_collection, (*args, *kwargs.values()))
+    fell_back(client_of([*collections]), name, cause)
+    # Warn everybody of a graph that may wait for minutes, and of an incompatible release.
+    level = logging.WARNING if is_serious else logging.INFO
+    fall_back(logger, name, "runs as a graph", cause, Declined, level)
     with executor.running(None):
         return build(*args, **kwargs)
 
 
 def _in_memory(x: Any) -> Any:
-    """Return an array with its chunks computed, which stay where they are."""
+    """Return an array with its chunks computed and kept on the workers."""
     from distributed import futures_of
 
     from dask_coop.cluster.futures import client_of, is_persisted, wait
@@ -267,17 +267,17 @@ def _in_memory(x: Any) -> Any:
     x = x.persist() if client is None else client.persist(x)
     futures = futures_of(x)
     wait(futures)
-    if bad := next((future for future in futures if future.status == "error"), None):
-        error, traceback = bad.exception(), bad.traceback()
-        # The client keeps what it raised for as long as there is a future of it: a frame in the
-        # traceback that had one would have it stay, and all chunks with it.
-        del x, futures, bad
+    if failed := next((future for future in futures if future.status == "error"), None):
+        error, traceback = failed.exception(), failed.traceback()
+        # Drop our references: the client keeps the exception, and its frames would keep the futures
+        # and all chunks alive.
+        del x, futures, failed
         raise error.with_traceback(traceback)
     return x
 
 
 def _values(result: Any) -> Any:
-    """Return a result, or a tuple or list of them, with NumPy's values for what is lazy."""
+    """Return a result, or a tuple or list of results, with lazy arrays computed on the host."""
     lazy: list[Any] = []
     convert_parts(lambda part: lazy.append(part) if is_dask_collection(part) else None, result)
     if not lazy:
@@ -297,8 +297,8 @@ def _to_host(x: Any) -> Any:
 
 
 def strict(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what builds the lazy results of a public function, or raises `Refused`."""
-    # `install` puts it in the place of Dask's function: lazy, and left to nobody.
+    """Return the function that builds a public function's lazy results, or raises `Refused`."""
+    # `install` puts it in the place of Dask's function, so it must not fall back to that.
     return _recipes[function].strict
 
 
@@ -311,10 +311,10 @@ def _build(
     *args: Any,
     **kwargs: Any,
 ) -> R:
-    """Build what a public function returns, or raise `Refused`."""
+    """Build the lazy result of a public function, or raise `Refused`."""
     build: Callable[..., R] = partial(call_with_graphs, function)
     first = next(iter(signature.parameters))
-    # Once, because another thread may uninstall it meanwhile.
+    # Read it once, because another thread may uninstall it meanwhile.
     change = before
     if change is not None and not is_inside():
         changed: Any = change(function.__name__, args, kwargs)
@@ -325,8 +325,8 @@ def _build(
             chunks.kind(meta, first)
         widens = dask and kind in ("reduction", "selection", "scan")
         if widens and str(getattr(array, "dtype", "")) == "bfloat16":
-            given = signature.bind(*args, **kwargs).arguments
-            widened: R = _in_float32(build, **given)
+            arguments = signature.bind(*args, **kwargs).arguments
+            widened: R = _in_float32(build, **arguments)
             return widened
         return build(*args, **kwargs)
 
@@ -334,15 +334,15 @@ def _build(
 def _build_or_pass(
     build: Callable[..., R], name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any
 ) -> R:
-    """Build what the public function `name` returns, or have Dask's do it where ours refuses."""
+    """Build the result of the public function `name`, by Dask's function if ours refuses."""
     try:
         return build(*args, **kwargs)
     except Refused as refusal:
-        given = signature.bind(*args, **kwargs).arguments
+        arguments = signature.bind(*args, **kwargs).arguments
         first = next(iter(signature.parameters))
-        array = given.pop(first)
+        array = arguments.pop(first)
         defaults = {key: p.default for key, p in signature.parameters.items() if key != first}
-        others = {key: value for key, value in given.items() if value is not defaults[key]}
+        others = {key: value for key, value in arguments.items() if value is not defaults[key]}
         result: R = _by_dask(name, array, others, defaults, refusal)
         return result
 
@@ -350,7 +350,7 @@ def _build_or_pass(
 def _in_float32(
     function: Callable[..., Any], /, *, out: da.Array | None = None, dtype: Any = None, **given: Any
 ) -> Any:
-    """Call a function of bfloat16, its first argument, and round what has no dtype of its own."""
+    """Call a function of a bfloat16 array in float32, and round float32 results back to it."""
     first, array = next(iter(given.items()))
     narrow = array.dtype if dtype is None else np.dtype(dtype)
     given[first] = da.asanyarray(array).astype("f4")
@@ -358,7 +358,7 @@ def _in_float32(
         return function(**given, dtype=dtype, out=out)
 
     def rounded(result: da.Array) -> da.Array:
-        # Truths and argument indices are what they are.
+        # Bool and index results stay as they are.
         return result.astype(narrow) if result.dtype == np.float32 else result
 
     result = function(**given)
@@ -375,7 +375,7 @@ def _by_dask(
         raise refusal
     parameters = inspect.signature(function).parameters
     if "kwargs" in parameters:
-        # So is what stands for all that Dask does not implement where it plans queries.
+        # With query planning, functions that Dask does not implement have such a signature.
         raise RefusedByDask(
             f"{refusal}; {name} would be Dask's, which has none with array.query-planning"
         ) from refusal
@@ -383,22 +383,22 @@ def _by_dask(
         raise Refused(
             f"{refusal}; {name} would be Dask's, which has no argument {min(unknown)}"
         ) from refusal
-    wanting = {key for key, p in parameters.items() if p.default in (inspect.Parameter.empty, None)}
-    others = {key: defaults[key] for key in wanting & defaults.keys()} | others
+    unset = {key for key, p in parameters.items() if p.default in (inspect.Parameter.empty, None)}
+    others = {key: defaults[key] for key in unset & defaults.keys()} | others
     fall_back(logger, name, "is left to Dask's function", refusal, Refused)
     several = name == "histogramdd" and isinstance(array, list | tuple)
     x = tuple(map(da.asanyarray, array)) if several else _in_native_order(da.asanyarray(array))
-    # In another byte order Dask would declare what NumPy does not compute.
+    # Dask would declare a dtype in another byte order, but NumPy computes in the native one.
     if not np.dtype(others.get("dtype")).isnative:
         others["dtype"] = np.dtype(others["dtype"]).newbyteorder("=")
     try:
         with uncounted(), left_to_dask():
             result = function(x, **others)
     except np.exceptions.AxisError:
-        raise  # which tells what is wrong
+        raise  # its message says enough
     except (TypeError, ValueError, LookupError, AttributeError, NotImplementedError) as error:
-        said = f"{type(error).__name__}: {error}"
-        raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {said}") from error
+        message = f"{type(error).__name__}: {error}"
+        raise RefusedByDask(f"{refusal}. So it was left to Dask's {name}: {message}") from error
     if name in HISTOGRAMS:
         result = HISTOGRAMS[name](*result)
     inputs = x, [value for key, value in others.items() if key != "out"]

@@ -1,4 +1,4 @@
-"""Count calls by function and dtype: what served them, why, and how results may differ."""
+"""Count calls by function and dtype: which library served them, why, and how results may differ."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from dask_coop.api.call import drawings
 
 
 def as_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows, of which the first is the head, with their cells below each other."""
+    """Return rows as text with aligned columns; the first row is the head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     return "\n".join(lines)
 
 
 class Row(NamedTuple):
-    """Calls of a function that were served alike.
+    """Calls of a function with one dtype, library and reason.
 
     Attributes
     ----------
     function : str
-        Its name.
+        The name of the function.
     elements : str
-        The dtype that it was called with; empty where that has none, such as a list.
+        The dtype of its first argument; empty for arguments without one, such as lists.
     served_by : str
         "dask_coop" or "Dask".
     why : str
-        Why it was left to Dask; otherwise how results may differ from what Dask's function would
-        have returned, where `install` has put ours in its place, or empty.
+        Why the call was left to Dask. If `install` has replaced Dask's function: how the result may
+        differ from Dask's. Else empty.
     calls : int
-        How many there were.
+        The number of calls.
     """
 
     function: str
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Report(tuple[Row, ...]):
-    """Calls by function, elements and what served them; it prints as a table."""
+    """Calls by function, dtype and library; it prints as a table."""
 
     __slots__ = ()
 
@@ -60,13 +60,13 @@ class Report(tuple[Row, ...]):
         return [head, *((r.function, str(r.calls), r.elements, r.served_by, r.why) for r in self)]
 
 
-#: With more kinds of calls than that reasons, which may tell shapes and values, are left out.
+#: The most kinds of calls with reasons of their own, which may hold shapes and values.
 LIMIT = 1000
 _ANY = "one of many reasons"
 
 _calls: Counter[tuple[str, str, str, str]] = Counter()
 _lock = threading.Lock()
-#: In which threads a call is under way: what that calls is part of it.
+#: By thread, how many calls are under way; calls within these are not counted.
 _inside = threading.local()
 
 
@@ -76,20 +76,20 @@ def is_inside() -> bool:
 
 
 def count(name: str, array: Any, served_by: str, why: str = "") -> None:
-    """Count a call of the function `name`, unless it is part of another one."""
+    """Count a call of the function `name`, unless another call makes it."""
     if is_inside():
         return
-    of = name, str(getattr(array, "dtype", "")), served_by
-    key = (*of, why.partition("\n")[0])
+    call = name, str(getattr(array, "dtype", "")), served_by
+    key = (*call, why.partition("\n")[0])
     with _lock:
         if why and key not in _calls and len(_calls) >= LIMIT:
-            key = (*of, _ANY)
+            key = (*call, _ANY)
         _calls[key] += 1
 
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """Have calls within be part of another one, which is counted."""
+    """Do not count the calls within, because an outer call is counted."""
     _inside.depth = getattr(_inside, "depth", 0) + 1
     try:
         yield
@@ -99,7 +99,7 @@ def uncounted() -> Iterator[None]:
 
 @contextmanager
 def counted(name: str, array: Any) -> Iterator[None]:
-    """Count what is done within as a call of the function `name`, if nothing is raised."""
+    """Count the block as one call of the function `name`, unless it raises."""
     with uncounted():
         yield
     count(name, array, "dask_coop", getattr(_inside, "differences", ""))
@@ -107,35 +107,35 @@ def counted(name: str, array: Any) -> Iterator[None]:
 
 @contextmanager
 def differing(how: str) -> Iterator[None]:
-    """Have calls within be counted with how their results may differ from those of the original."""
-    before = getattr(_inside, "differences", "")
+    """Count the calls within with a note on `how` results may differ from the original's."""
+    previous = getattr(_inside, "differences", "")
     _inside.differences = how
     try:
         yield
     finally:
-        _inside.differences = before
+        _inside.differences = previous
 
 
 def report() -> Report:
-    """Tell which functions were called in this process, and what served them.
+    """Report which functions were called in this process, and which library served them.
 
     Returns
     -------
     Report
         A tuple that prints as a table, with a row for each function, dtype and reason. A row has
-        ``function``, ``elements`` (the dtype), ``served_by`` ("dask_coop" or "Dask"), ``why`` it
-        was left to Dask, or how its result may differ from Dask's, and how many ``calls`` there
-        were.
+        ``function``, ``elements`` (the dtype), ``served_by`` ("dask_coop" or "Dask"), ``why`` (the
+        reason why the call was left to Dask, or how its result may differ from Dask's) and
+        ``calls`` (their number).
 
     See Also
     --------
-    explain : What serves each operation of one lazy result.
-    install : Has Dask's functions, and xarray's, be served by this library.
+    explain : Which library serves each operation of a lazy result.
+    install : Replace Dask's and xarray's functions by this library's.
 
     Notes
     -----
-    Counted are calls of this library's functions, and of Dask's, xarray's and flox's while it is
-    installed in their places; not what these call in turn, nor what raises.
+    The report counts calls of this library's functions and, while these are installed, of Dask's,
+    xarray's and flox's. It does not count calls within other calls, or calls that raise.
 
     Examples
     --------

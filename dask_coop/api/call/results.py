@@ -1,4 +1,4 @@
-"""Results that show themselves: statistics and histograms, named tuples of lazy arrays."""
+"""Results with tables and drawings: named tuples of lazy arrays for statistics and histograms."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dask_coop.api.call.labelled import is_labelled
 
 
 class Description(NamedTuple):
-    """What :func:`describe` returns: one lazy array for each statistic.
+    """The result of :func:`describe`: one lazy array for each statistic.
 
-    ``dask.compute(*description)`` computes all of them in one read of the data, and so does
-    :meth:`compute`. A notebook shows it as a table, beside a drawing once it is computed.
+    ``dask.compute(*description)`` and :meth:`compute` compute all statistics in one read of the
+    data. Notebooks show it as a table, with a drawing once it is computed.
     """
 
     count: Any  #: elements that are not NaN (or NaT), int64
     nans: Any  #: NaN (or NaT) elements, int64
-    min: Any  #: the least element
-    max: Any  #: the greatest element
+    min: Any  #: the minimum
+    max: Any  #: the maximum
     sum: Any  #: with the dtype of :func:`sum`; None for datetime64, whose sum is no date
-    mean: Any  #: with the dtype of :func:`mean`, or that of dates
-    var: Any  #: of the population (no degree of freedom taken off), with the dtype of the mean;
-    #: None for dates and durations, whose squares have no dtype
-    std: Any  #: the square root of the variance; of dates it is timedelta64
+    mean: Any  #: with the dtype of :func:`mean`; for dates, with their dtype
+    var: Any  #: the population variance (``ddof=0``), with the dtype of the mean; None for dates
+    #: and durations, whose squares have no dtype
+    std: Any  #: the square root of the variance; timedelta64 for dates
 
     def compute(self, **options: Any) -> Description:
         """Compute all statistics in one read of the data.
@@ -38,12 +38,12 @@ class Description(NamedTuple):
         Parameters
         ----------
         **options
-            Of :func:`dask.compute`, such as ``scheduler``.
+            Options of :func:`dask.compute`, such as ``scheduler``.
 
         Returns
         -------
         Description
-            Of what `dask.compute` returns for each.
+            The computed statistics.
 
         Examples
         --------
@@ -55,20 +55,20 @@ class Description(NamedTuple):
         return Description(*dask.compute(*self, **options))
 
     def to_series(self) -> Any:
-        """Return the statistics of a whole array as a series, computed if they are lazy.
+        """Return the statistics of a whole array as a series; compute them if they are lazy.
 
         Returns
         -------
         pandas.Series
-            With the names of the statistics for an index. float64, as that of `Series.describe`; of
-            dates and durations of objects, without the statistics that these have not.
+            Its index holds the names of the statistics. float64, as in `Series.describe`; object
+            for dates and durations, without the statistics that are None.
 
         Raises
         ------
         ImportError
             If pandas is not installed.
         ValueError
-            If the statistics are those along some axes, and have others left.
+            If the statistics are arrays, because `describe` reduced only some axes.
         """
         try:
             import pandas  # type: ignore[import-untyped]
@@ -81,17 +81,21 @@ class Description(NamedTuple):
                 f"to_series takes the statistics of a whole array, and these are of shape {shape}; "
                 "describe without axis=, or take what .compute() returns"
             )
-        found = {name: one for name, one in self._asdict().items() if one is not None}
-        return pandas.Series(dict(zip(found, _on_host(*found.values()), strict=True)))
+        arrays = self._arrays()
+        return pandas.Series(dict(zip(arrays, _on_host(*arrays.values()), strict=True)))
+
+    def _arrays(self) -> dict[str, Any]:
+        """Return the statistics that are not None, by name."""
+        return {name: array for name, array in self._asdict().items() if array is not None}
 
     def _repr_html_(self) -> str:
-        found = {name: one for name, one in self._asdict().items() if one is not None}
+        arrays = self._arrays()
         if _is_lazy(self) or _shape(self.count):
-            return _parts(found)
-        units = [_units(one) for one in found.values()]
-        values = dict(zip(found, _on_host(*found.values()), strict=True))
+            return _parts(arrays)
+        units = [_units(array) for array in arrays.values()]
+        values = dict(zip(arrays, _on_host(*arrays.values()), strict=True))
         words = {name: _word(value) for name, value in values.items()}
-        rows = [(name, f"{words[name]} {unit}") for name, unit in zip(found, units, strict=True)]
+        rows = [(name, f"{words[name]} {unit}") for name, unit in zip(arrays, units, strict=True)]
         shown = drawings.table([("statistic", "value"), *rows])
         low, mean, high, std = (_position(values[name]) for name in ("min", "mean", "max", "std"))
         positions = low, mean - std, mean, mean + std, high
@@ -102,14 +106,14 @@ class Description(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """What :func:`histogram` and :func:`histogramdd` return: the tuple of both, which can be drawn.
+    """The result of :func:`histogram` and :func:`histogramdd`: a tuple of counts and edges.
 
-    ``dask.compute(*histogram)`` computes both in one read of the data, and so does
-    :meth:`compute`. A notebook shows it as a table, beside a drawing once it is computed.
+    ``dask.compute(*histogram)`` and :meth:`compute` compute both in one read of the data. Notebooks
+    show it as a table, with a drawing once it is computed.
     """
 
     counts: Any  #: a lazy array: counts, sums of weights, or densities
-    edges: Any  #: those of the bins, or a list with those along each coordinate
+    edges: Any  #: the edges of the bins, or a list of the edges along each coordinate
 
     def compute(self, **options: Any) -> Histogram:
         """Compute counts and edges in one read of the data.
@@ -117,12 +121,12 @@ class Histogram(NamedTuple):
         Parameters
         ----------
         **options
-            Of :func:`dask.compute`, such as ``scheduler``.
+            Options of :func:`dask.compute`, such as ``scheduler``.
 
         Returns
         -------
         Histogram
-            Of what `dask.compute` returns for each.
+            The computed counts and edges.
 
         Examples
         --------
@@ -134,14 +138,14 @@ class Histogram(NamedTuple):
         return Histogram(*dask.compute(*self, **options))
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Draw the histogram with matplotlib, computed if it is lazy.
+        """Draw the histogram with matplotlib; compute it if it is lazy.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Where to draw; by default where pyplot does.
+            The axes to draw on; by default pyplot's current ones.
         **options
-            Of `Axes.stairs`, such as ``color`` and ``label``; or, of two coordinates, of
+            Options of `Axes.stairs`, such as ``color`` and ``label``; for two coordinates, of
             `Axes.pcolormesh`, such as ``norm`` and ``cmap``.
 
         Returns
@@ -153,11 +157,11 @@ class Histogram(NamedTuple):
         ImportError
             If matplotlib is not installed.
         ValueError
-            If it is more than one histogram, or of more than two coordinates.
+            If there are several histograms, or more than two coordinates.
 
         Notes
         -----
-        What lies before and behind the bins, by ``flow=True``, is not drawn.
+        The entries before and after the bins, from ``flow=True``, are not drawn.
         """
         edges = self.edges if isinstance(self.edges, list | tuple) else [self.edges]
         return _plot(self.counts, edges, ax, options)
@@ -165,7 +169,7 @@ class Histogram(NamedTuple):
     def _repr_html_(self) -> str:
         parts = {"counts": self.counts}
         if isinstance(self.edges, list | tuple):
-            parts |= {f"edges[{i}]": one for i, one in enumerate(self.edges)}
+            parts |= {f"edges[{i}]": edges for i, edges in enumerate(self.edges)}
         else:
             parts["edges"] = self.edges
         shown = _parts(parts)
@@ -179,9 +183,9 @@ class Histogram(NamedTuple):
 
 
 class Histogram2D(NamedTuple):
-    """What :func:`histogram2d` returns: the tuple of the three, which can be drawn."""
+    """The result of :func:`histogram2d`: a tuple of counts and the edges along x and y."""
 
-    counts: Any  #: a lazy array of ``(bins along x, bins along y)``
+    counts: Any  #: a lazy array of shape ``(bins along x, bins along y)``
     xedges: Any  #: the edges along x
     yedges: Any  #: the edges along y
 
@@ -191,12 +195,12 @@ class Histogram2D(NamedTuple):
         Parameters
         ----------
         **options
-            Of :func:`dask.compute`, such as ``scheduler``.
+            Options of :func:`dask.compute`, such as ``scheduler``.
 
         Returns
         -------
         Histogram2D
-            Of what `dask.compute` returns for each.
+            The computed counts and edges.
 
         Examples
         --------
@@ -210,14 +214,14 @@ class Histogram2D(NamedTuple):
         return Histogram2D(*dask.compute(*self, **options))
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
-        """Draw the histogram with matplotlib, computed if it is lazy.
+        """Draw the histogram with matplotlib; compute it if it is lazy.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Where to draw; by default where pyplot does.
+            The axes to draw on; by default pyplot's current ones.
         **options
-            Of `Axes.pcolormesh`, such as ``norm`` and ``cmap``.
+            Options of `Axes.pcolormesh`, such as ``norm`` and ``cmap``.
 
         Returns
         -------
@@ -237,8 +241,8 @@ class Histogram2D(NamedTuple):
         counts, *edges = _on_host(*self)
         if counts.dtype.kind == "c":
             return shown
-        for axis, each in enumerate(edges):
-            counts = np.moveaxis(_inside(np.moveaxis(counts, axis, 0), each), 0, axis)
+        for axis, along in enumerate(edges):
+            counts = np.moveaxis(_inside(np.moveaxis(counts, axis, 0), along), 0, axis)
         return drawings.beside(shown, drawings.cells(counts))
 
 
@@ -256,22 +260,22 @@ def _plot(counts: Any, edges: Sequence[Any], ax: Any, options: dict[str, Any]) -
             f"{shape} for {ndim} coordinate{'s' * (ndim > 1)}; draw a part of them, as "
             "Histogram(counts[0], edges).plot()"
         )
-    heights, *at = _on_host(counts, *edges)
+    heights, *cuts = _on_host(counts, *edges)
     ax = pyplot.gca() if ax is None else ax
     if ndim == 1:
-        ax.stairs(_inside(heights, at[0]), at[0], **{"fill": True, **options})
+        ax.stairs(_inside(heights, cuts[0]), cuts[0], **{"fill": True, **options})
         if heights.dtype.kind in "iu" and not ax.get_ylabel():
             ax.set_ylabel("values per bin")
     else:
-        ax.figure.colorbar(ax.pcolormesh(*at, heights.T, **options), ax=ax)
-    for one, axis in zip(edges, (ax.xaxis, ax.yaxis), strict=False):
-        if unit := _units(one):
+        ax.figure.colorbar(ax.pcolormesh(*cuts, heights.T, **options), ax=ax)
+    for along, axis in zip(edges, (ax.xaxis, ax.yaxis), strict=False):
+        if unit := _units(along):
             axis.set_label_text(unit)
     return ax
 
 
 def _inside(counts: Any, edges: Any) -> Any:
-    """Return counts without those before and behind the bins."""
+    """Return counts without the entries before and after the bins."""
     return counts[1:-1] if len(counts) == len(edges) + 1 else counts
 
 
@@ -286,13 +290,13 @@ def _shape(x: Any) -> tuple[int, ...]:
 
 
 def _units(x: Any) -> str:
-    # Among xarray's attributes they are those of the data, also of a variance.
+    # xarray's attributes hold the units of the data, which are wrong for a variance.
     return "" if is_labelled(x) else str(getattr(x, "units", ""))
 
 
 def _on_host(*parts: Any) -> list[Any]:
-    """Compute values, and return them as NumPy's, without labels and units; None where masked."""
-    return [_plain(one) for one in dask.compute(*parts)]
+    """Return computed values as NumPy's, without labels and units; None for masked ones."""
+    return [_plain(value) for value in dask.compute(*parts)]
 
 
 def _plain(x: Any) -> Any:
@@ -310,7 +314,7 @@ def _word(value: Any) -> str:
 
 
 def _position(value: Any) -> float:
-    """Return where a number, a date or a duration lies on a scale; NaN if it is missing."""
+    """Return the position of a number, date or duration on a scale; NaN if it is missing."""
     if value is None:
         return np.nan
     if not isinstance(value, np.datetime64 | np.timedelta64):
@@ -319,9 +323,9 @@ def _position(value: Any) -> float:
 
 
 def _parts(parts: dict[str, Any]) -> str:
-    """Return a table of arrays that are not shown themselves."""
+    """Return a table with the name, dtype and shape of each array, and whether it is lazy."""
     rows = [
-        (name, str(getattr(one, "dtype", "")), str(_shape(one)), "yes" if _is_lazy(one) else "no")
-        for name, one in parts.items()
+        (name, str(getattr(x, "dtype", "")), str(_shape(x)), "yes" if _is_lazy(x) else "no")
+        for name, x in parts.items()
     ]
     return drawings.table([("name", "dtype", "shape", "lazy"), *rows])

@@ -1,1 +1,1 @@
-"""Statistics, scans and quantiles by group."""
+"""Statistics, scans and quantiles of groups."""

@@ -1,7 +1,8 @@
-"""Statistics of groups of dates and durations in NumPy chunks, as those of integers, their ticks.
+"""Statistics of groups of dates and durations in NumPy chunks, computed from their integer ticks.
 
-NaT is the lowest integer, so that the minimum of ticks is NaT where one is, and their maximum where
-all are. Of negated ticks, of which NaT is the same, it is the other way round.
+NaT is the lowest integer. So the minimum of ticks is NaT if any element is, and their maximum only
+if all elements are. For negated ticks, where NaT stays the lowest integer, it is the other way
+round.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.errors import Declined, Refused
 from dask_coop.graph import executor
 
-#: Which statistic of ticks is which of dates, and whether of negated ones.
+#: By statistic of dates: the statistic of ticks, and whether to negate these.
 _OF_TICKS = {
     "min": ("min", False),
     "max": ("min", True),
@@ -36,12 +37,12 @@ Reduce = Callable[[Any, Any], list[da.Array]]
 
 
 def reduce_dates(func: Any, request: Any, kwargs: Mapping[str, Any], reduced: Reduce) -> da.Array:
-    """Return a statistic of groups of dates or durations, by what reduces groups of numbers.
+    """Return a statistic of groups of dates or durations; `reduced` reduces groups of numbers.
 
     Raises
     ------
     TypeError
-        If dates have no such statistic, or chunks are not NumPy's.
+        If dates do not support the statistic, or chunks are not NumPy's.
     """
     x, asked = request.x, request.asked
     dtype = x.dtype.newbyteorder("=")
@@ -55,20 +56,22 @@ def reduce_dates(func: Any, request: Any, kwargs: Mapping[str, Any], reduced: Re
         raise Declined("dates are reduced by their ticks, which tasks make of them")
     x = x.astype(dtype)
 
-    def of(name: str, part: Callable[..., Any], *args: Any, kind: str = "i8", **more: Any) -> Any:
-        """Return a statistic of what `part` makes of chunks."""
+    def reduce_numbers(
+        name: str, convert: Callable[..., Any], *args: Any, kind: str = "i8", **more: Any
+    ) -> Any:
+        """Return a statistic of the numbers that `convert` returns for each chunk."""
         meta = chunks.zeros_like(x._meta, kind)
-        given = {**declared_by(x), "dtype": kind, "meta": meta, "token": "groupby-ticks"}
-        made = map_blocks(part, x, *args, **given)
-        asked_of = replace(asked, dtype=None, **more)
-        return reduced(request._replace(x=made), [find(name, np.dtype(kind), asked_of, {})])[0]
+        options = {**declared_by(x), "dtype": kind, "meta": meta, "token": "groupby-ticks"}
+        numbers = map_blocks(convert, x, *args, **options)
+        statistic = find(name, np.dtype(kind), replace(asked, dtype=None, **more), {})
+        return reduced(request._replace(x=numbers), [statistic])[0]
 
     if func == "count":
-        return of("sum", _valid, kind="?", fill_value=asked.fill_value or 0)
+        return reduce_numbers("sum", _valid, kind="?", fill_value=asked.fill_value or 0)
     if func in _OF_TICKS:
-        return _of_ticks(func, asked, dtype, of)
+        return _of_ticks(func, asked, dtype, reduce_numbers)
     if func in ("mean", "nanmean") or (func in ("sum", "nansum") and dtype.kind == "m"):
-        return _of_sums(func, asked, dtype, of)
+        return _of_sums(func, asked, dtype, reduce_numbers)
     takes = ", ".join([*_OF_TICKS, "count", "mean", "nanmean", "median", "quantile"])
     raise Refused(
         f"groupby_reduce by {func} does not take dtype {dtype}; there are {takes} of dates, and of "
@@ -76,25 +79,25 @@ def reduce_dates(func: Any, request: Any, kwargs: Mapping[str, Any], reduced: Re
     )
 
 
-def _of_ticks(func: str, asked: Asked, dtype: np.dtype[Any], of: Any) -> da.Array:
+def _of_ticks(func: str, asked: Asked, dtype: np.dtype[Any], reduce_numbers: Any) -> da.Array:
     name, negated = _OF_TICKS[func]
     if func.startswith("arg"):
-        return of(name, _ticks, negated)
+        return reduce_numbers(name, _ticks, negated)
     fill = None
     if asked.fill_value is not None:
         fill = int(_ticks(_as_time(asked.fill_value, dtype), negated))
-    found = of(name, _ticks, negated, fill_value=fill)
-    meta, token = _meta(found, dtype), f"groupby-{func}-dates"
-    return map_blocks(_from_ticks, found, negated, dtype, dtype=dtype, meta=meta, token=token)
+    ticks = reduce_numbers(name, _ticks, negated, fill_value=fill)
+    meta, token = _meta(ticks, dtype), f"groupby-{func}-dates"
+    return map_blocks(_from_ticks, ticks, negated, dtype, dtype=dtype, meta=meta, token=token)
 
 
-def _of_sums(func: str, asked: Asked, dtype: np.dtype[Any], of: Any) -> da.Array:
-    """Return sums or means: exactly, from sums of the upper and the lower halves of ticks."""
-    none = {"fill_value": None, "least": 0}
-    halves = [of("sum", _half, upper, **none) for upper in (True, False)]
-    counts = [of("sum", part, kind="?", **none) for part in (_valid, _nat)]
+def _of_sums(func: str, asked: Asked, dtype: np.dtype[Any], reduce_numbers: Any) -> da.Array:
+    """Return exact sums or means, from sums of the upper and the lower halves of ticks."""
+    unfilled = {"fill_value": None, "least": 0}
+    halves = [reduce_numbers("sum", _half, upper, **unfilled) for upper in (True, False)]
+    counts = [reduce_numbers("sum", flags, kind="?", **unfilled) for flags in (_valid, _nat)]
     fill = None if asked.fill_value is None else _as_time(asked.fill_value, dtype)
-    parts = map_blocks(
+    return map_blocks(
         _of_halves,
         *halves,
         *counts,
@@ -106,7 +109,6 @@ def _of_sums(func: str, asked: Asked, dtype: np.dtype[Any], of: Any) -> da.Array
         meta=_meta(halves[0], dtype),
         token=f"groupby-{func}-dates",
     )
-    return parts
 
 
 def _as_time(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -152,8 +154,8 @@ def _half(x: Any, upper: bool) -> Any:
 def _of_halves(
     upper: Any, lower: Any, count: Any, nats: Any, func: str, fill: Any, least: int, dtype: Any
 ) -> Any:
-    """Return sums or means of ticks from the sums of their halves; means as NumPy rounds them."""
-    # What groups without elements have is no count.
+    """Return sums or means of ticks from the sums of their halves; means are rounded as NumPy's."""
+    # Counts of groups without elements may be a negative fill value.
     upper, lower, count, nats = (
         np.maximum(x, 0) if x is not upper else x for x in (upper, lower, count, nats)
     )
@@ -162,13 +164,13 @@ def _of_halves(
         if func.endswith("sum"):
             total = (upper << 32) + lower
         else:
-            some = np.maximum(count, 1)
-            whole, rest = np.divmod(upper, some)
-            part, left = np.divmod((rest << 32) + lower, some)
-            total = (whole << 32) + part
+            divisor = np.maximum(count, 1)
+            high, remainder = np.divmod(upper, divisor)
+            low, remainder = np.divmod((remainder << 32) + lower, divisor)
+            total = (high << 32) + low
             if dtype.kind == "m":
-                # Durations are rounded towards zero, dates down.
-                total = total + ((total < 0) & (left > 0))
+                # NumPy rounds durations towards zero, dates down.
+                total = total + ((total < 0) & (remainder > 0))
     result = total.view(dtype)
     lost = (nats > 0) if not func.startswith("nan") else False
     nothing = lost | (count == 0) if func.endswith("mean") else lost

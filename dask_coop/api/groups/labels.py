@@ -1,4 +1,4 @@
-"""Labels of groups: which groups there are, and the codes of labels that are known."""
+"""Labels of groups: the distinct groups, and the codes of known labels."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def find_labels(
     isbin: Any,
     sort: bool,
 ) -> tuple[Known | Lazy | Found, tuple[Any, ...]]:
-    """Return the labels of the elements of `x`, and the groups that there are of each.
+    """Return the labels of the elements of `x`, and the groups of each label.
 
     Raises
     ------
     TypeError
-        If labels have no order.
+        If labels cannot be sorted.
     ValueError
-        If labels do not fit the array, or one of several that is lazy comes without the groups
-        that it may have.
+        If labels do not fit the array, or one of several labels is lazy and its expected groups
+        are missing.
     """
     if not by:
         raise TypeError(f"{caller} needs labels behind the array: {caller}(x, labels, func=...)")
-    labels = [_as_labels(one) for one in by]
+    labels = [_as_labels(label) for label in by]
     shape = _common_shape(caller, labels, x)
     wanted = _expected(expected, len(labels))
     bins = [isbin] * len(labels) if isinstance(isbin, bool | np.bool_) else [*isbin]
@@ -56,61 +56,65 @@ def find_labels(
             raise Declined("labels are lazy")
         label = rechunk(sortable(caller, labels[0], "labels"), _sides(labels[0], like_x))
         return Found(broadcast_to(label, shape, like_x)), (found_groups.groups(label),)
-    found = [
-        _coded(i, one, of, bool(binned), sort)
-        for i, (one, of, binned) in enumerate(zip(labels, wanted, bins, strict=True))
+    coded = [
+        _coded(i, label, expected_of, bool(binned), sort)
+        for i, (label, expected_of, binned) in enumerate(zip(labels, wanted, bins, strict=True))
     ]
-    groups = tuple(each for _, _, each in found)
+    groups = tuple(distinct for _, _, distinct in coded)
     sizes = tuple(map(len, groups))
-    coder = Coder(tuple(of for _, of, _ in found), sizes)
-    made = [one for one, _, _ in found]
-    if not any(map(is_dask_collection, made)):
+    coder = Coder(tuple(coder for _, coder, _ in coded), sizes)
+    labels = [label for label, _, _ in coded]
+    if not any(map(is_dask_collection, labels)):
         codes = coder.codes(
-            [one.reshape((1,) * (len(shape) - one.ndim) + one.shape) for one in made]
+            [label.reshape((1,) * (len(shape) - label.ndim) + label.shape) for label in labels]
         )
         return Known(np.asarray(codes)), groups
     arrays = tuple(
-        broadcast_to(rechunk(asanyarray(one), _sides(one, like_x)), shape, like_x) for one in made
+        broadcast_to(rechunk(asanyarray(label), _sides(label, like_x)), shape, like_x)
+        for label in labels
     )
     return Lazy(arrays, coder), groups
 
 
-def _as_labels(one: Any) -> Any:
-    if is_dask_collection(one):
-        chunks.kind(one._meta, "labels")
-        chunks.refuse_masked("groupby_reduce", one._meta)
-        return one
-    chunks.refuse_masked("groupby_reduce", one)
-    # What is no chunk, such as a list or what pandas has, NumPy makes an array of.
+def _as_labels(value: Any) -> Any:
+    if is_dask_collection(value):
+        chunks.kind(value._meta, "labels")
+        chunks.refuse_masked("groupby_reduce", value._meta)
+        return value
+    chunks.refuse_masked("groupby_reduce", value)
+    # Lists, pandas' arrays and other values that are no chunks: np.asarray converts them below.
     with suppress(Refused):
-        one = chunks.asarray(one, "numpy")
-    labels = np.asarray(one)
+        value = chunks.asarray(value, "numpy")
+    labels = np.asarray(value)
     if labels.dtype.kind == "O":
         return _plain(labels)
     return labels if labels.dtype.isnative else labels.astype(labels.dtype.newbyteorder("="))
 
 
 def _plain(labels: Labels) -> Labels:
-    """Return objects, such as pandas has for strings, as strings or numbers."""
+    """Return an array of objects, such as pandas' strings, as strings or numbers."""
     plain = np.array(labels.tolist())
     if plain.dtype.kind == "O" or plain.shape != labels.shape:
-        odd = next((one for one in labels.flat if not isinstance(one, str)), None)
+        odd = next((label for label in labels.flat if not isinstance(label, str)), None)
         raise TypeError(
             f"labels are numbers, dates or strings, and all of one kind; got {odd!r} among objects"
         )
-    if plain.dtype.kind in "SU" and not all(isinstance(one, str | bytes) for one in labels.flat):
-        odd = next(one for one in labels.flat if not isinstance(one, str | bytes))
-        raise TypeError(f"labels are strings, and one is {odd!r}; give each of them a string")
+    if plain.dtype.kind in "SU":
+        for label in labels.flat:
+            if not isinstance(label, str | bytes):
+                raise TypeError(
+                    f"labels are strings, and one is {label!r}; give each of them a string"
+                )
     return plain
 
 
 def _common_shape(caller: str, labels: Sequence[Any], x: da.Array) -> tuple[int, ...]:
-    """Return the lengths of the axes of `x` that labels are along."""
-    ndim = max(one.ndim for one in labels)
+    """Return the lengths of the axes of `x` that the labels cover."""
+    ndim = max(label.ndim for label in labels)
     if not ndim or ndim > x.ndim:
         raise ValueError(
             f"{caller} takes labels of 1 to {x.ndim} axes, those of the array's last ones; "
-            f"got shape {max((one.shape for one in labels), key=len)}"
+            f"got shape {max((label.shape for label in labels), key=len)}"
         )
     shape = tuple(x.shape[x.ndim - ndim :])
     if any(n != n for n in shape):
@@ -118,19 +122,19 @@ def _common_shape(caller: str, labels: Sequence[Any], x: da.Array) -> tuple[int,
             f"{caller} needs to know how many elements there are along the labels' axes; "
             "x.compute_chunk_sizes() finds out"
         )
-    for one in labels:
-        own = (1,) * (ndim - one.ndim) + tuple(one.shape)
-        if any(n not in (1, length) for n, length in zip(own, shape, strict=True)):
+    for label in labels:
+        lengths = (1,) * (ndim - label.ndim) + tuple(label.shape)
+        if any(n not in (1, length) for n, length in zip(lengths, shape, strict=True)):
             raise ValueError(
-                f"labels of shape {tuple(one.shape)} do not fit the last axes of an array of shape "
-                f"{x.shape}: each has to be as long, or of length 1"
+                f"labels of shape {tuple(label.shape)} do not fit the last axes of an array of "
+                f"shape {x.shape}: each has to be as long, or of length 1"
             )
     return shape
 
 
-def _sides(one: Any, like_x: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    own = like_x[len(like_x) - one.ndim :]
-    return tuple((1,) if n == 1 else sizes for n, sizes in zip(one.shape, own, strict=True))
+def _sides(label: Any, like_x: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    last = like_x[len(like_x) - label.ndim :]
+    return tuple((1,) if n == 1 else sizes for n, sizes in zip(label.shape, last, strict=True))
 
 
 def _expected(expected: Any, count: int) -> list[Any]:
@@ -153,7 +157,7 @@ def _expected(expected: Any, count: int) -> list[Any]:
 def _coded(
     number: int, labels: Any, expected: Any, isbin: bool, sort: bool
 ) -> tuple[Any, Values | Intervals | None, Any]:
-    """Return labels, or codes where they are known; what makes codes of labels; and the groups."""
+    """Return labels (codes if known), the coder of lazy labels (else None), and the groups."""
     coder: Values | Intervals
     if _is_intervals(expected) or isbin:
         if expected is None or not np.ndim(expected):
@@ -178,11 +182,11 @@ def _coded(
 
 
 def _distinct(labels: Labels, sort: bool) -> tuple[Labels, Labels]:
-    """Return codes and groups of labels that are known, NaN left out."""
+    """Return codes and groups of known labels; NaN has the code -1."""
     values, first, codes = np.unique(labels, return_index=True, return_inverse=True)
     codes = codes.reshape(labels.shape)
     if labels.dtype.kind in "fcmM":
-        # Those that are not equal to themselves are last.
+        # NaN and NaT come last.
         n = int((values == values).sum())
         values, first = values[:n], first[:n]
         codes = np.where(codes < n, codes, -1)
@@ -244,7 +248,7 @@ def _intervals(
 
 
 def _as_intervals(edges: Labels) -> Any:
-    """Return bins as pandas has them, or, where it is not there, as pairs of edges."""
+    """Return bins as pandas' intervals, or as pairs of edges if pandas is not installed."""
     try:
         from pandas import IntervalIndex  # type: ignore[import-untyped]
     except ImportError:

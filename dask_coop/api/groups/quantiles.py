@@ -1,7 +1,7 @@
-"""Medians and quantiles of groups: exact, of elements that are put together by their groups.
+"""Exact medians and quantiles of groups, whose elements are gathered.
 
-Elements are taken along the label axis in the order of their groups, and whole groups make a
-block, no larger than the array's chunks or one group::
+Elements are sorted by their groups along the label axis. A block holds whole groups and is no
+larger than the array's chunks or one group::
 
     x       a b c | d e f           a d | b c e f
     groups  0 1 1 | 0 1 1   -->     0 0 | 1 1 1 1   -->  quantiles of 0 | quantiles of 1
@@ -33,7 +33,7 @@ from dask_coop.graph.grouped import Known, Lazy
 from dask_coop.graph.layers import array
 from dask_coop.graph.line_quantiles import quantiles_of_lines
 
-#: The statistics that are taken here.
+#: The statistics of this module.
 NAMES = ("median", "nanmedian", "quantile", "nanquantile")
 
 
@@ -45,12 +45,12 @@ def quantiles(
     asked: Asked,
     kwargs: dict[str, Any],
 ) -> da.Array:
-    """Return quantiles of the groups of `x`: the axes of `q`, those that are kept, and the groups.
+    """Return quantiles of the groups of `x`; axes are those of `q`, the kept ones, and the groups.
 
     Raises
     ------
     TypeError, ValueError
-        If labels are lazy, `q` is none, or elements have no order.
+        If labels are lazy, `q` is missing or invalid, or elements cannot be sorted.
     """
     if executor.runner() is not None:
         raise Declined(f"the elements of each group are gathered for its {func}")
@@ -64,9 +64,9 @@ def quantiles(
     if x.dtype.kind == "M":
         return _of_dates(func, x, labels, shape, asked, kwargs)
     quantiles = _quantiles(func, kwargs)
-    own = x.dtype if x.dtype.kind != "b" else np.dtype("i8")
-    x = as_dtype(x, own)
-    result = quantiles.result(own) if asked.dtype is None else np.dtype(asked.dtype)
+    element = x.dtype if x.dtype.kind != "b" else np.dtype("i8")
+    x = as_dtype(x, element)
+    result = quantiles.result(element) if asked.dtype is None else np.dtype(asked.dtype)
     nothing = missing(result)
     dtype = result if asked.fill_value is None else filled_dtype(result, asked.fill_value)
     fill = Fill(asked.fill_value, asked.least, nothing)
@@ -80,8 +80,8 @@ def quantiles(
     if not np.array_equal(order, np.arange(x.shape[-1])):
         x = x[..., order]
     x, cuts = _gathered(x, lengths)
-    made = _by_blocks(func, x, lengths, cuts, quantiles, result, dtype, fill)
-    return reshaped(made, (*made.shape[:-1], *outer, *shape))
+    values = _by_blocks(func, x, lengths, cuts, quantiles, result, dtype, fill)
+    return reshaped(values, (*values.shape[:-1], *outer, *shape))
 
 
 def _of_dates(
@@ -92,41 +92,40 @@ def _of_dates(
     asked: Asked,
     kwargs: dict[str, Any],
 ) -> da.Array:
-    """Return quantiles of dates: NumPy has medians of the durations since 1970 only."""
+    """Return quantiles of dates, from their durations since 1970; NumPy has no medians of dates."""
     dates = x.dtype.newbyteorder("=")
     since = np.dtype(dates.str.replace("M", "m"))
     if asked.fill_value is not None:
         asked = replace(asked, fill_value=np.asarray(asked.fill_value).astype(dates).view(since))
     x = x.astype(dates).map_blocks(_seen_as, since, **declared_by(x), dtype=since)
-    found = quantiles(func, x, labels, shape, asked, kwargs)
-    return found.map_blocks(
-        _seen_as, dates, dtype=dates, meta=chunks.zeros_like(found._meta, dates)
-    )
+    durations = quantiles(func, x, labels, shape, asked, kwargs)
+    meta = chunks.zeros_like(durations._meta, dates)
+    return durations.map_blocks(_seen_as, dates, dtype=dates, meta=meta)
 
 
 def _quantiles(func: str, kwargs: dict[str, Any]) -> Quantiles:
-    rest, skipna = dict(kwargs), func.startswith("nan")
+    options, skipna = dict(kwargs), func.startswith("nan")
     if func.endswith("median"):
         asked = Quantiles(None, skipna=skipna)
     else:
-        if "q" not in rest:
+        if "q" not in options:
             raise ValueError(f"{func} needs q: finalize_kwargs={{'q': 0.9}}")
-        q = np.asarray(rest.pop("q"), "f8")
+        q = np.asarray(options.pop("q"), "f8")
         if q.ndim > 1 or not ((q >= 0) & (q <= 1)).all():
             raise ValueError(f"q of {func} is between 0 and 1, one number or several, got {q}")
-        method = rest.pop("method", "linear")
+        method = options.pop("method", "linear")
         if method not in METHODS:
             raise ValueError(f"{method!r} is not a valid method; there are {', '.join(METHODS)}")
         asked = Quantiles(q, method, skipna)
-    if rest:
-        raise TypeError(f"{func} takes no {min(rest)!r} in finalize_kwargs")
+    if options:
+        raise TypeError(f"{func} takes no {min(options)!r} in finalize_kwargs")
     return asked
 
 
 def of_rows(
     labels: Known, sides: tuple[int, ...], n: int
 ) -> tuple[np.ndarray[Any, Any], tuple[int, ...]]:
-    """Return codes of all elements along the label axes, each row with groups of its own."""
+    """Return the codes of all elements along the label axes; each row has its own groups."""
     codes = np.broadcast_to(labels.codes, sides)
     outer = sides[: labels.rows]
     first = np.arange(math.prod(outer)).reshape(*outer, *(1,) * (len(sides) - labels.rows)) * n
@@ -134,7 +133,7 @@ def of_rows(
 
 
 def _gathered(x: da.Array, lengths: np.ndarray[Any, Any]) -> tuple[da.Array, list[tuple[int, int]]]:
-    """Return `x` in blocks of whole groups, and which groups each has."""
+    """Return `x` in blocks of whole groups, and the range of groups of each block."""
     limit = parse_bytes(config.get("array.chunk-size"))
     largest = min(limit, math.prod(max(sizes, default=1) for sizes in x.chunks) * x.dtype.itemsize)
     longest = int(lengths.max(initial=1)) or 1
@@ -167,7 +166,7 @@ def _by_blocks(
     dtype: np.dtype[Any],
     fill: Fill,
 ) -> da.Array:
-    """Return quantiles of blocks that hold whole groups."""
+    """Return the quantiles of groups, block by block; each block holds whole groups."""
     name = f"groupby-{func}-{tokenize(x, lengths, cuts, quantiles, result, dtype, fill)}"
     lead, layer = (0,) * len(quantiles.shape), {}
     for index in itertools.product(*map(range, x.numblocks)):
@@ -208,22 +207,22 @@ def quantiles_of_block(
     dtype: np.dtype[Any],
     fill: Fill,
 ) -> Any:
-    """Return the quantiles of neighbours of so many elements each."""
+    """Return the quantiles of consecutive groups with the given `lengths` along the last axis."""
     kept = x.shape[:-1]
     shape = (*quantiles.shape, *kept, len(lengths))
     if fill.least > 0 and (lengths < fill.least).any():
         required(func, fill)
     empty = fill.nothing if fill.value is None else fill.value
-    made = np.full_like(x, np.asarray(empty, dtype)[()], dtype=dtype, shape=shape)
+    result_block = np.full_like(x, np.asarray(empty, dtype)[()], dtype=dtype, shape=shape)
     starts = cached_cumsum(tuple(lengths.tolist()), initial_zero=True)[:-1]
     starts = np.asarray(starts)
-    # Groups of one length are lines side by side.
+    # Groups of equal length form the lines of one array.
     for length in np.unique(lengths[lengths > 0]):
         groups = np.flatnonzero(lengths == length)
-        at = starts[groups][:, np.newaxis] + np.arange(length)
-        lines = x[..., at]
-        found, counts = quantiles_of_lines(lines, (lines.ndim - 1,), quantiles, result)
+        indices = starts[groups][:, np.newaxis] + np.arange(length)
+        lines = x[..., indices]
+        values, counts = quantiles_of_lines(lines, (lines.ndim - 1,), quantiles, result)
         if fill.least > 0 and (few := counts < fill.least).any():
-            found = np.where(few, required(func, fill), found)
-        made[..., groups] = found.reshape(*quantiles.shape, *kept, len(groups))
-    return made
+            values = np.where(few, required(func, fill), values)
+        result_block[..., groups] = values.reshape(*quantiles.shape, *kept, len(groups))
+    return result_block

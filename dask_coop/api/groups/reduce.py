@@ -1,4 +1,4 @@
-"""Groups of elements by labels: their statistics, each group's own."""
+"""Statistics of the groups that labels make of elements: groupby_reduce."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from dask_coop.graph import grouped as graph_grouped
 from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 
-#: The statistics that there are by name.
+#: The statistics by name.
 NAMES = (*STATISTICS, *group_quantiles.NAMES)
 
-#: What is passed to some statistics of a list, and not to others.
+#: The keywords of finalize_kwargs that each statistic takes.
 _ARGUMENTS = {name: set(row.keywords) for name, row in STATISTICS.items()}
 _ARGUMENTS |= {name: {"q", "method"} for name in ("quantile", "nanquantile")}
 
@@ -58,80 +58,81 @@ def groupby_reduce(
     finalize_kwargs: Mapping[str, Any] | None = None,
     engine: Engine = "auto",
 ) -> tuple[Any, ...]:
-    """Reduce the elements of each group, by one statistic or by several in one read.
+    """Reduce the elements of each group by one or several statistics, in one read.
 
     Parameters
     ----------
     array : dask.array.Array or array_like
         Bool, integers, floats or complex numbers in NumPy or CuPy chunks; dates and durations in
-        NumPy chunks, of which `func` tells what there is.
+        NumPy chunks, for some statistics only.
     by : array_like or dask.array.Array
         Labels: integers, floats, dates or strings, NumPy's, CuPy's or Dask's, along the last axes
-        of `array`, as long as these or of length 1. Elements whose label is NaN are left out. With
-        several labels there is a group for each combination.
+        of `array`, with the same lengths or length 1. Elements whose label is NaN belong to no
+        group. Several labels make a group for each combination.
     func : str, Monoid or list of these
-        What to find of each group: "sum", "prod", "mean", "var", "std", "min", "max", "argmin",
-        "argmax", "first", "last", "median", "quantile", or one of these with "nan" before it, which
-        leaves NaN out; "any", "all", "count" of elements that are not NaN, "count_nonzero",
-        "logsumexp"; a :class:`Monoid`. A list is reduced in one read of the array.
+        The statistic of each group: "sum", "prod", "mean", "var", "std", "min", "max", "argmin",
+        "argmax", "first", "last", "median", "quantile", or one of these prefixed by "nan", which
+        ignores NaN; "any", "all", "count" of elements that are not NaN, "count_nonzero",
+        "logsumexp"; or a :class:`Monoid`. A list is reduced in one read of the array.
     expected_groups : array_like, or tuple with one for each label, optional
-        The groups that there may be; by default those that labels have. One of several labels that
-        is lazy needs them.
+        The possible groups; by default those that occur in the labels. Required if one of several
+        labels is lazy.
     sort : bool
-        Whether groups are in their order, and not in that in which labels have them, or in which
-        they are expected. Groups that a lazy label turns out to have are in their order.
+        Whether to sort the groups. Otherwise they are in the order in which they first occur, or of
+        `expected_groups`. Groups that are found in a lazy label are always sorted.
     isbin : bool or sequence of bool
-        Whether `expected_groups` are edges of bins, which hold their right edges. A
-        `pandas.IntervalIndex` is taken for bins in any case.
+        Whether `expected_groups` are edges of bins, which include their right edges. A
+        `pandas.IntervalIndex` always stands for bins.
     axis : int, tuple of int or None
-        Which of the labels' axes to reduce, by default all; the groups of the others have no
-        element in common.
+        The axes of the labels to reduce, by default all. Each position along the others has groups
+        of its own.
     fill_value : object, optional
-        What groups get that have no element, or less than `min_count`. By default these are NaN,
-        NaT, the lowest integer, False, or 0 for counts, 1 for products and -1 for indices.
+        The result of groups without elements, or with fewer than `min_count`. By default NaN, NaT,
+        the lowest integer, False, or 0 for counts, 1 for products and -1 for indices.
     dtype : dtype, optional
-        That of the results.
+        The dtype of the results.
     min_count : int, optional
-        How many elements that are not NaN a group has to have. By default 1 where there are a
-        `fill_value` and `expected_groups`, or not all axes of labels are reduced, and else 0.
+        The number of elements other than NaN that a group needs. By default 1 if `fill_value` and
+        `expected_groups` are given or some axes of the labels are kept, else 0.
     finalize_kwargs : mapping, optional
-        What statistics take besides: `ddof` of variances, `q` and `method` of quantiles.
+        Further arguments of statistics: `ddof` for variances, `q` and `method` for quantiles.
     engine : {"auto", "collective"}
-        As for :func:`dask_coop.sum`. A graph takes over where labels are lazy, or more than 64 MiB;
-        for medians, quantiles and dates; and where axes are kept and all tables together are large.
+        As for :func:`dask_coop.sum`. The call runs as a graph if labels are lazy or larger than
+        64 MiB; for medians, quantiles and dates; and if axes are kept and all tables together are
+        large.
 
     Returns
     -------
     result : dask.array.Array or tuple of dask.array.Array
-        Lazy, with chunks of the kind of `array`'s: the axes that are kept, and then one of groups
-        for each of the labels; before them those of `q`. A tuple where `func` is a list.
+        Lazy, with chunks of the kind of `array`'s. Its axes are those of `q`, then the kept axes of
+        `array`, then one of groups for each label. A tuple if `func` is a list.
     *groups : numpy.ndarray or dask.array.Array
-        The groups of each label. Those that a lazy label turns out to have are lazy, and of unknown
-        length, as the result is along them.
+        The groups of each label. Groups that are found in a lazy label are lazy; their number, and
+        the length of the result along them, are unknown until computed.
 
     Raises
     ------
     TypeError
-        If elements of that dtype are not what `func` takes, or labels have no order.
+        If `func` does not take elements of that dtype, or labels cannot be sorted.
     ValueError
-        If there is no such `func`, labels do not fit the array, or one of several is lazy and comes
-        without `expected_groups`; or, when computed, if a fill value is needed and there is none.
+        If `func` is unknown, labels do not fit the array, or one of several labels is lazy and
+        `expected_groups` is missing; or, when computed, if a required fill value is missing.
     NotImplementedError
         If a lazy label without `expected_groups` is not reduced along all of its axes.
 
     Notes
     -----
-    The signature is that of ``flox.groupby_reduce``, and so are the results.
+    Signature and results are those of ``flox.groupby_reduce``.
 
-    Labels that are known are coded when the graph is built. What a chunk leaves is as long as it
-    has groups, and groups that lie within few chunks end there, so that daily means of hourly data
-    make no table of all days; the result has then several chunks along the groups. Tables of lazy
-    labels have all groups that are expected, or else those that are found in the chunk.
+    Known labels are turned into codes when the graph is built. The table of a chunk has only the
+    chunk's groups, and groups within few chunks are finished there, so that daily means of hourly
+    data need no table of all days; the result then has several chunks along the groups. With lazy
+    labels, the table of a chunk has all `expected_groups`, or else the groups found in the chunk.
 
-    Floats are added up in float64, and integers in 64 bits; in NumPy chunks sums and means of
-    float64 keep what additions round off. Results are the same on every run.
-    Medians and quantiles are exact: elements are put next to one another by their groups, in blocks
-    no larger than chunks or a group; labels have to be known.
+    Floats are added up in float64 and integers in 64 bits; in NumPy chunks, sums and means of
+    float64 are compensated for rounding errors. Results are the same on every run.
+    Medians and quantiles are exact and need known labels: the elements of each group are gathered,
+    in blocks no larger than a chunk or a group.
 
     Examples
     --------
@@ -148,8 +149,8 @@ def groupby_reduce(
     labels, groups = find_labels("groupby_reduce", by, x, expected_groups, isbin, sort)
     x, labels = _arrange(x, labels, axis)
     if min_count is None:
-        given = fill_value is not None and expected_groups is not None
-        min_count = int(bool(labels.rows) or given)
+        may_be_empty = fill_value is not None and expected_groups is not None
+        min_count = int(bool(labels.rows) or may_be_empty)
     asked = Asked(dtype, fill_value, min_count, isinstance(labels, Lazy) or bool(labels.rows))
     shape = () if isinstance(labels, Found) else tuple(map(len, groups))
     request = Request(x, labels, shape, asked)
@@ -163,7 +164,7 @@ def groupby_reduce(
 
 
 class Request(NamedTuple):
-    """What groups there are, none yet if they are found, of which elements, and what is asked."""
+    """A request for statistics: elements, labels, numbers of groups (none if found) and options."""
 
     x: da.Array
     labels: Known | Lazy | Found
@@ -174,7 +175,7 @@ class Request(NamedTuple):
 def _arrange(
     x: da.Array, labels: Known | Lazy | Found, axis: Axis
 ) -> tuple[da.Array, Known | Lazy | Found]:
-    """Return an array and labels with the axes that are reduced behind the others."""
+    """Return an array and labels with the reduced axes last."""
     first = x.ndim - labels.ndim
     if axis is None:
         return x, labels
@@ -199,58 +200,58 @@ def _arrange(
     order = tuple(d - first for d in order[first:])
     if isinstance(labels, Known):
         return x, Known(labels.codes.transpose(order), len(rows))
-    arrays = tuple(each.transpose(order) for each in labels.arrays)
+    arrays = tuple(label.transpose(order) for label in labels.arrays)
     return x, Lazy(arrays, labels.coder, len(rows))
 
 
 def _shared_out(funcs: list[Any], kwargs: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what each of some functions takes besides, of what was given for all."""
+    """Return the keyword arguments of each function, from those of all."""
     if len(funcs) == 1:
         return [kwargs]
     takes = [_ARGUMENTS.get(func, set()) if isinstance(func, str) else set() for func in funcs]
     unknown = kwargs.keys() - set().union(*takes)
     if unknown:
         raise TypeError(f"none of {funcs} takes {min(unknown)!r} in finalize_kwargs")
-    return [{key: value for key, value in kwargs.items() if key in own} for own in takes]
+    return [{key: value for key, value in kwargs.items() if key in names} for names in takes]
 
 
 def _results(request: Request, funcs: list[Any], kwargs: list[dict[str, Any]]) -> list[Any]:
-    """Return what several functions find, of which those that can be are reduced together."""
-    found: dict[int, Any] = {}
-    together: dict[int, Statistic] = {}
-    own: dict[int, list[Statistic]] = {}
-    for i, (func, rest) in enumerate(zip(funcs, kwargs, strict=True)):
+    """Return the results of several functions; one read serves all but quantiles and dates."""
+    results: dict[int, Any] = {}
+    builtin: dict[int, Statistic] = {}
+    users: dict[int, list[Statistic]] = {}
+    for i, (func, options) in enumerate(zip(funcs, kwargs, strict=True)):
         x, asked = request.x, request.asked
         if isinstance(func, str) and func in group_quantiles.NAMES:
-            found[i] = group_quantiles.quantiles(func, *request[:3], asked, rest)
+            results[i] = group_quantiles.quantiles(func, *request[:3], asked, options)
         elif isinstance(func, Monoid):
-            own[i] = _of_monoid(func, request)
+            users[i] = _of_monoid(func, request)
         elif x.dtype.kind in "mM":
-            found[i] = group_dates.reduce_dates(func, request, rest, _reduced)
+            results[i] = group_dates.reduce_dates(func, request, options, _reduced)
         else:
-            together[i] = find(func, x.dtype, asked, rest)
+            builtin[i] = find(func, x.dtype, asked, options)
             if chunks.kind(x._meta) == "numpy":
-                # Kernels of sums that keep this take longer.
-                together[i] = exactly(together[i])
-    numbered = {(i, 0): each for i, each in together.items()}
-    numbered |= {(i, j): each for i, parts in own.items() for j, each in enumerate(parts)}
+                # On GPUs, compensated sums take longer.
+                builtin[i] = exactly(builtin[i])
+    numbered = {(i, 0): statistic for i, statistic in builtin.items()}
+    numbered |= {(i, j): part for i, parts in users.items() for j, part in enumerate(parts)}
     if numbered:
         arrays = dict(zip(numbered, _reduced(request, [*numbered.values()]), strict=True))
-        found |= {i: arrays[i, 0] for i in together}
-        for i, parts in own.items():
-            each = tuple(arrays[i, j] for j in range(len(parts)))
-            found[i] = each if funcs[i].several else each[0]
-    return [found[i] for i in range(len(funcs))]
+        results |= {i: arrays[i, 0] for i in builtin}
+        for i, parts in users.items():
+            outputs = tuple(arrays[i, j] for j in range(len(parts)))
+            results[i] = outputs if funcs[i].several else outputs[0]
+    return [results[i] for i in range(len(funcs))]
 
 
 def _reduced(request: Request, statistics: Sequence[Statistic]) -> list[da.Array]:
-    """Return several statistics, of one read of the array."""
-    ops = tuple(dict.fromkeys(op for each in statistics for op in each.ops))
+    """Return several statistics, from one read of the array."""
+    ops = tuple(dict.fromkeys(op for statistic in statistics for op in statistic.ops))
     outputs = {}
-    for number, each in enumerate(statistics):
-        at = tuple(ops.index(op) for op in each.ops)
-        name = f"groupby-{each.name}" + (f"-{number}" if number else "")
-        outputs[name] = partial(finalize, each, at), each.dtype
+    for number, statistic in enumerate(statistics):
+        positions = tuple(ops.index(op) for op in statistic.ops)
+        name = f"groupby-{statistic.name}" + (f"-{number}" if number else "")
+        outputs[name] = partial(finalize, statistic, positions), statistic.dtype
     x, labels, shape, _ = request
     if isinstance(labels, Found):
         return found_groups.reduction(ops, x, labels, outputs)
@@ -258,7 +259,7 @@ def _reduced(request: Request, statistics: Sequence[Statistic]) -> list[da.Array
 
 
 def _of_monoid(monoid: Monoid, request: Request) -> list[Statistic]:
-    """Return what one's own monoid makes of groups."""
+    """Return the statistics of a user's monoid, one for each of its results."""
     x, labels = request.x, request.labels
     if not monoid.commutative and labels.ndim - labels.rows > 1:
         raise ValueError(
@@ -266,7 +267,7 @@ def _of_monoid(monoid: Monoid, request: Request) -> list[Statistic]:
             f"the labels have {labels.ndim - labels.rows}"
         )
     op = bind_own(monoid, x, "groupby_reduce")
-    # Without elements the result is that of the identity, if no other is asked for.
+    # By default the result of a group without elements is that of the identity.
     if not monoid.several:
         return [make(monoid.name, op, monoid.finalize, op.output, request.asked, IDENTITY)]
     return [
@@ -274,11 +275,11 @@ def _of_monoid(monoid: Monoid, request: Request) -> list[Statistic]:
             f"{monoid.name}-{i}",
             op,
             partial(_pick, monoid.finalize, i),
-            of,
+            dtype,
             request.asked,
             IDENTITY,
         )
-        for i, of in enumerate(monoid.results)
+        for i, dtype in enumerate(monoid.results)
     ]
 
 

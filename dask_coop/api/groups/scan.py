@@ -1,13 +1,14 @@
-"""Scans of groups: elements side by side with those of their group, scanned with restarts.
+"""Scans of groups: the elements of each group are gathered, and the scan restarts at each group.
 
 ::
 
     x       3 1 4 1 5          3 4 | 1 1 5            3 7 | 1 2 7            3 1 7 2 7
     groups  a b a b b   -->    a a | b b b   --scan-->               -->
 
-Labels in runs are segments of a scan as they are. Elsewhere that is done within each chunk, from
-what the groups are before it (graph/group_scans.py); but for one's own monoid, and in chunks on a
-GPU, with all elements of known labels.
+Labels in runs need no gathering: each run is a segment of a scan. Other labels are gathered within
+each chunk, whose scan continues from the states of its groups in earlier chunks
+(graph/group_scans.py). For a user's monoid and in CuPy chunks, known labels are gathered across the
+whole array.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from dask_coop.graph import executor, group_scans
 from dask_coop.graph.found_groups import Found
 from dask_coop.graph.grouped import Known, Lazy
 
-#: The scans that there are by name.
+#: The scans by name.
 ROWS = SCANS | dict.fromkeys(("ffill", "bfill"), ScanRow(fill(None), times="mM"))
 
 
@@ -57,45 +58,45 @@ def groupby_scan(
     Parameters
     ----------
     array : dask.array.Array or array_like
-        Elements that the scan takes, in NumPy or CuPy chunks.
+        The elements to scan, in NumPy or CuPy chunks.
     by : array_like or dask.array.Array
         Labels, as for :func:`groupby_reduce`.
     func : str or Monoid
         "cumsum", "nancumsum", "cumprod", "nancumprod", "cummax", "cummin", "logcumsumexp", "ffill",
         "bfill", or a :class:`Monoid`.
     expected_groups : array_like, or tuple with one for each label, optional
-        The groups that are scanned, by default all.
+        The groups to scan, by default all.
     axis : int
         The axis to scan along, one of the labels'.
     dtype : dtype, optional
-        That of the result; filled elements keep theirs.
+        The dtype of the result; "ffill" and "bfill" ignore it.
     method : None
-        For flox's signature.
+        Only None; part of flox's signature.
     engine : {"auto", "collective"}
-        As for :func:`dask_coop.sum`, but that a graph always takes over: the elements of a group
-        are put side by side by tasks, and so is what says where scans restart.
+        As for :func:`dask_coop.sum`; but the call always runs as a graph, whose tasks gather the
+        elements of each group.
 
     Returns
     -------
     dask.array.Array
-        Lazy, of the shape of `array`, with chunks of the kind of its. Elements that are in no group
-        are NaN, or the lowest integer.
+        Lazy, with the shape and the kind of chunks of `array`. Elements that belong to no group are
+        NaN, NaT or the lowest integer.
 
     Raises
     ------
     TypeError
-        If the scan does not take elements of that dtype, or is that of a :class:`Monoid` and labels
+        If the scan does not take elements of that dtype, or `func` is a :class:`Monoid` and labels
         are lazy.
     ValueError
-        If there is no such scan, labels do not fit the array, or one of several that is lazy comes
-        without `expected_groups`.
+        If `func` is unknown, labels do not fit the array, or one of several labels is lazy and
+        `expected_groups` is missing.
 
     Notes
     -----
-    Known labels in runs, such as days, cost no more than a scan with segments. Others, and lazy
-    ones, are sorted within each chunk, which is scanned from what each group is before it; of a
-    :class:`Monoid`, and in CuPy chunks, all elements of a known group are put side by side, and
-    back, which moves the array.
+    Known labels in runs, such as days, cost no more than a scan with segments. Other labels, and
+    lazy ones, are sorted within each chunk, whose scan continues from the states of its groups in
+    earlier chunks. For a :class:`Monoid` and in CuPy chunks, known labels are sorted across the
+    whole array, which moves all its elements there and back.
 
     Examples
     --------
@@ -122,22 +123,22 @@ def groupby_scan(
     first = x.ndim - labels.ndim
     if axis < first:
         raise ValueError(f"axis={axis} is none that labels are along, {first} to {x.ndim - 1}")
-    # The axis of the scan is the last one, and the others of the labels are before it.
+    # Move the axis of the scan behind the other axes of the labels.
     moved = _last(x, axis)
     if isinstance(labels, Known):
         labels = Known(np.moveaxis(labels.codes, axis - first, -1), labels.ndim - 1)
-        found = _of_known(moved, labels, func, dtype)
+        scanned = _of_known(moved, labels, func, dtype)
     elif isinstance(func, Monoid):
         raise Refused("groupby_scan by a Monoid takes labels that are known; compute them first")
     else:
-        found = _by_tables(moved, *_lazy_codes(labels, axis - first), func, dtype)
+        scanned = _by_tables(moved, *_lazy_codes(labels, axis - first), func, dtype)
     order = (*range(axis), x.ndim - 1, *range(axis, x.ndim - 1))
-    return rechunk(found.transpose(order), x.chunks)
+    return rechunk(scanned.transpose(order), x.chunks)
 
 
 def _last(x: da.Array, axis: int) -> da.Array:
-    """Return an array with one of its axes behind the others."""
-    # A tuple of axes that stay where they are is no work for Dask, and a list is.
+    """Return an array with one of its axes last."""
+    # Dask skips a transpose that changes nothing if its axes are a tuple, but not a list.
     return x.transpose((*(d for d in range(x.ndim) if d != axis), axis))
 
 
@@ -148,33 +149,35 @@ def _of_known(x: da.Array, labels: Known, func: Any, dtype: Any) -> da.Array:
     has_runs = bool((codes[1:] >= codes[:-1]).all())
     if not (has_runs or isinstance(func, Monoid)) and chunks.kind(x._meta) == "numpy":
         like_x = x.chunks[first:]
-        own = tuple((1,) if k == 1 else c for k, c in zip(labels.codes.shape, like_x, strict=True))
-        lazy = from_array(labels.codes, chunks=own)
+        sizes = tuple(
+            (1,) if k == 1 else c for k, c in zip(labels.codes.shape, like_x, strict=True)
+        )
+        lazy = from_array(labels.codes, chunks=sizes)
         return _by_tables(x, broadcast_to(lazy, x.shape[first:], like_x), True, func, dtype)
     flat = reshaped(x, (*x.shape[:first], codes.size)) if labels.ndim > 1 else x
     order = np.argsort(codes, kind="stable")
     in_runs = codes if has_runs else codes[order]
-    found = _by_segments(flat if has_runs else flat[..., order], func, in_runs, dtype)
+    result = _by_segments(flat if has_runs else flat[..., order], func, in_runs, dtype)
     if (in_runs < 0).any():
-        outside = group_scans.mask(in_runs < 0, found, "no-group")
-        found = elemwise(np.where, outside, missing(found.dtype), found).astype(found.dtype)
+        outside = group_scans.mask(in_runs < 0, result, "no-group")
+        result = elemwise(np.where, outside, missing(result.dtype), result).astype(result.dtype)
     if not has_runs:
-        found = found[..., np.argsort(order)].rechunk(flat.chunks)
-    return reshaped(found, x.shape) if labels.ndim > 1 else found
+        result = result[..., np.argsort(order)].rechunk(flat.chunks)
+    return reshaped(result, x.shape) if labels.ndim > 1 else result
 
 
 def _by_segments(x: da.Array, func: Any, codes: np.ndarray[Any, Any], dtype: Any) -> da.Array:
-    """Return scans of labels in runs."""
+    """Return the scans of groups whose labels are runs."""
     changes, end = np.diff(codes) != 0, np.ones(min(len(codes), 1), "?")
-    # Backwards, an element that begins a segment is the last of it.
+    # Backwards, the last element of a segment begins it.
     heads = np.append(changes, end) if func == "bfill" else np.append(end, changes)
     segments, axis = group_scans.mask(heads, x, "group-begins"), x.ndim - 1
     if isinstance(func, Monoid):
         result: da.Array = scan(x, func, axis=axis, dtype=dtype, segments=segments)
         return result
-    given = {} if dtype is None or func in ("ffill", "bfill") else {"dtype": dtype}
+    options = {} if dtype is None or func in ("ffill", "bfill") else {"dtype": dtype}
     function = getattr(fills if func in ("ffill", "bfill") else cumulative, func)
-    return function(x, axis=axis, segments=segments, **given)
+    return function(x, axis=axis, segments=segments, **options)
 
 
 def _lazy_codes(labels: Lazy | Found, axis: int) -> tuple[da.Array, bool]:
@@ -182,13 +185,13 @@ def _lazy_codes(labels: Lazy | Found, axis: int) -> tuple[da.Array, bool]:
     if isinstance(labels, Found):
         return _last(labels.label, axis), False
     like = chunks.zeros_like(labels.arrays[0]._meta, "i8")
-    given = {**declared_by(*labels.arrays), "dtype": "i8", "meta": like}
-    codes = map_blocks(_codes, *labels.arrays, coder=labels.coder, **given)
+    options = {**declared_by(*labels.arrays), "dtype": "i8", "meta": like}
+    codes = map_blocks(_codes, *labels.arrays, coder=labels.coder, **options)
     return _last(codes, axis), True
 
 
 def _by_tables(x: da.Array, label: da.Array, are_codes: bool, func: str, dtype: Any) -> da.Array:
-    """Return scans of labels in any order."""
+    """Return the scans of groups whose labels are in any order."""
     if func in ("ffill", "bfill"):
         dtype = None
     op, x = bind_row(ROWS[func], f"groupby_scan by {func}", x, dtype)
@@ -196,8 +199,8 @@ def _by_tables(x: da.Array, label: da.Array, are_codes: bool, func: str, dtype: 
     if backwards:
         x, label = x[..., ::-1], label[..., ::-1]
     outside = missing(op.output)
-    found = group_scans.scan(op, x, label, are_codes, outside, f"groupby-{func}")
-    return found[..., ::-1] if backwards else found
+    result = group_scans.scan(op, x, label, are_codes, outside, f"groupby-{func}")
+    return result[..., ::-1] if backwards else result
 
 
 # Inside the task.

@@ -1,13 +1,12 @@
-"""The statistics of groups by their names: which operations they are made of, and how.
+"""Statistics of groups by name: their operations, and how results follow from the states.
 
-Several statistics share what they have in common: the operations of all of them are lifted in one
-read, and each picks its states::
+Several statistics share one read and their common operations; each picks its states::
 
     mean  -->  MEAN  -+
     var   -->  VAR   -+-->  a table for each operation  -->  mean, var, std
     std   -->  VAR   -+
 
-Results keep flox's rules: what a group without elements gets, and the dtype that it takes.
+Fill values of groups without elements, and the dtypes of results, follow flox's rules.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from dask_coop.algebra.monoids import COUNT, NO_INDEX, State
 from dask_coop.algebra.operation import Operation, bind, compensated
 from dask_coop.algebra.statistics import STATISTICS, Finish, only_field
 
-#: For the result of a group without elements where it is that of the monoid's identity.
+#: Marks that the result of a group without elements is that of the monoid's identity.
 IDENTITY = "identity"
 
 
 @dataclass(frozen=True)
 class Fill:
-    """What groups get that have too few elements.
+    """The results of groups with too few elements.
 
     Attributes
     ----------
     value : object
-        What was asked for; None where nothing was.
+        The fill value that the caller gave, or None.
     least : int
-        How many elements a group has to have, NaN not counted, for a result of its own.
+        The number of elements, not counting NaN, that a group needs.
     nothing : object
-        What a group without elements gets where nothing was asked for, or `IDENTITY`.
+        The default result of a group without elements, or `IDENTITY`.
     """
 
     value: Any
@@ -57,12 +56,12 @@ class Statistic:
     ----------
     name : str
     ops : tuple of Operation
-        What it is made of; then, if elements have to be counted, what counts those that are not NaN
-        and what counts all.
+        The operation of the statistic itself; then, if needed, one that counts the elements other
+        than NaN, and one that counts all elements.
     finish : callable
-        Makes results of the states of the first.
+        Turns the states of the first operation into results.
     dtype : dtype
-        That of the results.
+        The dtype of the results.
     fill : Fill
     """
 
@@ -75,18 +74,18 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked for besides a statistic's name, as the public function got it.
+    """The options of a statistic that the caller of the public function gave.
 
     Attributes
     ----------
     dtype : dtype or None
-        That of the results, where it is not the statistic's own.
+        The dtype of the results; None for the statistic's own.
     fill_value : object
-        What groups get that have too few elements, or None.
+        The result of groups with too few elements, or None.
     least : int
-        How many a group has to have, NaN not counted.
+        The number of elements, not counting NaN, that a group needs.
     counted : bool
-        Whether all elements have to be counted to know which groups have some.
+        Whether elements must be counted to find the groups without any.
     """
 
     dtype: Any = None
@@ -96,17 +95,17 @@ class Asked:
 
 
 def missing(dtype: np.dtype[Any]) -> Any:
-    """Return what stands for a result that is missing: NaN, NaT, and of integers the lowest."""
+    """Return the value of a missing result: NaN, NaT or the lowest integer."""
     return fills.missing(dtype) if dtype.kind in "fcmM" else lowest(dtype)
 
 
 def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, Any]) -> Statistic:
-    """Return a statistic of elements of a dtype, by its name.
+    """Return the statistic `func` of elements of a dtype.
 
     Raises
     ------
     TypeError, ValueError
-        If there is none of that name, or not of such elements.
+        If the name is unknown, or the statistic does not take such elements.
     """
     if func not in STATISTICS:
         raise ValueError(
@@ -120,15 +119,15 @@ def find(func: str, element: np.dtype[Any], asked: Asked, kwargs: Mapping[str, A
     monoid, skipna = row.monoid_of(element), row.leaves_out(element)
     if monoid.positional and row.finish is only_field:
         finish = partial(_where_any, missing(element))
-    output = own = monoid.output(element)
-    result = own if asked.dtype is None else np.dtype(asked.dtype).newbyteorder("=")
+    output = default = monoid.output(element)
+    result = default if asked.dtype is None else np.dtype(asked.dtype).newbyteorder("=")
     if row.converts and not (skipna and result.kind in "biu"):
-        # NaN that are left out are no integers before.
+        # Elements become integers only after NaN is dropped, since NaN has no integer.
         output = result
     op = bind(monoid, element, output, f"groupby_reduce by {func}", skipna)
     fill_value, least = asked.fill_value, asked.least
     if row.without_nan is not None and row.skipna and not least:
-        # As flox has it, a group of nothing but NaN is one without elements.
+        # As in flox, a group of only NaN counts as one without elements.
         least, fill_value = 1, missing(result) if fill_value is None else fill_value
     elif fill_value is None and least > 0 and func in ("nansum", "nanprod"):
         fill_value = np.nan
@@ -144,7 +143,7 @@ def make(
     asked: Asked,
     nothing: Any = None,
 ) -> Statistic:
-    """Return a statistic that is made of an operation, and of what counts elements for it."""
+    """Return a statistic of an operation, with the operations that count elements if needed."""
     dtype = result
     if asked.fill_value is not None:
         dtype = filled_dtype(result, asked.fill_value)
@@ -160,17 +159,17 @@ def make(
 
 
 def exactly(statistic: Statistic) -> Statistic:
-    """Return a statistic whose sums of floats keep what additions in float64 round off."""
-    op, *rest = statistic.ops
+    """Return the statistic with sums of floats compensated for rounding errors in float64."""
+    op, *counts = statistic.ops
     exact = compensated(op) if op.element.kind == "f" else op
     if exact is op:
         return statistic
     finish = partial(_settled, statistic.finish)
-    return replace(statistic, ops=(exact, *rest), finish=finish)
+    return replace(statistic, ops=(exact, *counts), finish=finish)
 
 
 def filled_dtype(result: np.dtype[Any], fill_value: Any) -> np.dtype[Any]:
-    """Return the dtype of results of one dtype with a fill value among them."""
+    """Return the dtype that holds both results and the fill value."""
     dtype = np.result_type(result, fill_value)
     try:
         np.array(fill_value, dtype)
@@ -185,12 +184,12 @@ def filled_dtype(result: np.dtype[Any], fill_value: Any) -> np.dtype[Any]:
 
 
 def finalize(statistic: Statistic, at: tuple[int, ...], states: list[State], absent: Any) -> Any:
-    """Return a statistic of groups, of whose operations the states are `at` some places.
+    """Return the results of a statistic from `states`, where those of its operations are `at`.
 
-    `absent` are the groups that are known to have no element, or None.
+    `absent` is a mask of the groups known to have no elements, or None.
     """
-    fill, (own, *counts) = statistic.fill, [states[i] for i in at]
-    value = statistic.finish(own)
+    fill, (state, *counts) = statistic.fill, [states[i] for i in at]
+    value = statistic.finish(state)
     if len(counts) > (fill.least > 0):
         empty = counts[-1][0] == 0
         absent = empty if empty.any() else None
@@ -205,7 +204,7 @@ def finalize(statistic: Statistic, at: tuple[int, ...], states: list[State], abs
 
 
 def required(name: str, fill: Fill) -> Any:
-    """Return the fill value that is asked for, in the words of flox where there is none."""
+    """Return the caller's fill value; without one, raise ValueError with flox's message."""
     if fill.value is None:
         raise ValueError(
             f"Filling is required but fill_value is None: a group has less than min_count="
@@ -215,7 +214,7 @@ def required(name: str, fill: Fill) -> Any:
 
 
 def as_kind(mask: Any, value: Any) -> Any:
-    """Return a mask of groups where `value` is: tables of few bytes are on the host."""
+    """Return a mask as the same kind of array as `value`; small tables are on the host."""
     return chunks.asarray(mask, chunks.kind(value))
 
 

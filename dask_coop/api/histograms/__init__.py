@@ -1,1 +1,1 @@
-"""Histograms of one and of several coordinates."""
+"""Histograms of one or several coordinates."""

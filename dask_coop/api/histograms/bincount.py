@@ -37,21 +37,21 @@ def bincount(
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> da.Array:
-    """Count the integers, from 0 on.
+    """Count how often each integer occurs, from 0 on.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
-        Integers that are not negative, or bool, in NumPy or CuPy chunks, of any shape, of which
-        all elements count that are not masked.
+        Non-negative integers or bool, in NumPy or CuPy chunks, of any shape. Masked elements are
+        not counted.
     weights : dask.array.Array or array_like, optional
-        Of `x`'s shape: what each element adds.
+        The weight of each element, in `x`'s shape.
     minlength : int
-        The least length of the result.
+        The minimum length of the result.
     split_every : int, optional
         How many tables one task adds; 16 by default.
     reproducible : bool
-        As that of :func:`histogram`; weights that are integers are taken as float64.
+        As for :func:`histogram`; integer weights are taken as float64.
     engine : {"auto", "collective"}
         As for :func:`histogram`.
 
@@ -59,16 +59,16 @@ def bincount(
     -------
     dask.array.Array
         Lazy, of shape ``(max(minlength, x.max() + 1),)``, in one chunk of the kind of `x`'s: int64
-        counts, or float64 sums of weights, or complex128 ones. The length is known before it is
-        computed only if `minlength` is beyond every integer of `x`'s dtype, and nan otherwise.
+        counts, or sums of weights in float64 (complex128 for complex weights). Before it is
+        computed, the length is nan, unless `minlength` exceeds every integer of `x`'s dtype.
 
     Raises
     ------
     TypeError
-        If `x` does not hold integers, or `weights` have a dtype that is not supported, or are
-        complex and reproducible.
+        If `x` does not hold integers, or `weights` have an unsupported dtype or are complex while
+        `reproducible` is true.
     ValueError
-        If `minlength` is negative or makes a table of more than 2**40 bytes, or weights have
+        If `minlength` is negative or needs a table of more than 2**40 bytes, or weights have
         another shape; or, when computed, if an integer is negative.
 
     Examples
@@ -80,7 +80,7 @@ def bincount(
     """
     array = asanyarray(x)
     if array.dtype.kind not in "biu":
-        # NumPy's, and so Dask's, takes fewer still.
+        # NumPy's bincount, and so Dask's, takes even fewer dtypes.
         raise TypeError(f"bincount takes bool and integers, got dtype {array.dtype}")
     minlength = operator.index(minlength)
     if minlength < 0:
@@ -101,7 +101,7 @@ def bincount(
 
 @public("blockwise")
 def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
-    """Bins of the elements, by their numbers.
+    """Bin index of each element.
 
     Parameters
     ----------
@@ -110,21 +110,21 @@ def digitize(a: Any, bins: Any, right: bool = False) -> da.Array:
     bins : 1-D array_like
         Edges, increasing or decreasing.
     right : bool
-        Whether bins hold their right edges, and not their left ones.
+        Whether bins include their right edges instead of their left ones.
 
     Returns
     -------
     dask.array.Array
-        Lazy, int64, of the shape and in the chunks of `a`. With increasing edges, the number of
-        edges that are not above an element, or with `right` that are below it, and all of them for
-        NaN; with decreasing ones, what is left of them.
+        Lazy, int64, with the shape and chunks of `a`. For increasing edges, the number of edges
+        less than or equal to the element, or less than it with `right`; for NaN, the number of all
+        edges. For decreasing edges, the number of all edges minus that count.
 
     Raises
     ------
     TypeError
         If `a` has another dtype, or `bins` are lazy.
     ValueError
-        In NumPy's words, if edges are not monotonic or not one-dimensional.
+        If edges are not monotonic or not one-dimensional, with NumPy's message.
 
     Examples
     --------

@@ -44,76 +44,79 @@ def histogram(
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> Histogram:
-    """Histogram of all elements of an array, or of those along some axes.
+    """Histogram of the elements of an array, of all or along given axes.
 
     Parameters
     ----------
     a : dask.array.Array or array_like
         Bool, integers or floats, in NumPy or CuPy chunks, of any number of dimensions.
     bins : int, 1-D array_like, str, dask.array.Array or Delayed
-        The number of bins of equal width; or all edges, ascending, where the last bin is closed on
-        the right and the others are half open; or NumPy's rule for the number: "rice", "sqrt",
-        "sturges" or, of integers and float64, "scott". A number or edges may be lazy.
+        The number of bins of equal width; or all edges, ascending, where the last bin includes its
+        right edge and the others do not; or NumPy's rule for the number: "rice", "sqrt", "sturges"
+        or, for integers and float64, "scott". A number or edges may be lazy.
     range : (float, float), optional
-        The outer edges, which may be lazy; samples outside are left out. Without it and without
-        edges, the least and the greatest sample of all, found in the same graph.
+        The outer edges, which may be lazy; samples outside are not counted. By default, if `bins`
+        are not edges, the minimum and the maximum of all samples, found in the same graph.
     normed : bool
-        As in Dask, only False is taken; use `density`.
+        Only False is supported, as in Dask; use `density`.
     weights : dask.array.Array or array_like, optional
-        Of `a`'s shape: what each sample adds to its bin. Bool, integers, floats or complex.
+        The weight that each sample adds to its bin, in `a`'s shape. Bool, integers, floats or
+        complex numbers.
     density : bool, optional
         Whether the result is the probability density, which integrates to one.
     axis : int or tuple of int, optional
-        The axes to count over: one histogram, of the same bins, for each position along the others.
+        The axes to count over, by default all. Each position along the other axes has a histogram
+        of its own, with the same bins.
     flow : bool
-        Whether there is an entry more before the bins, for samples below the first edge, and one
-        behind them, for samples above the last edge and NaN, so that every sample counts.
+        Whether to add an entry before the bins for samples below the first edge, and one after
+        them for samples above the last edge and NaN, so that every sample counts.
     nan : {"raise", "omit"}
-        What NaN does to a range, or a rule's number of bins, that is found in the data: computing
-        raises, or they are those of the other samples. With "omit", NaN counts nowhere, not even
-        with `flow`; where all is NaN, the bins are those of no sample, between 0 and 1.
+        How NaN affects a range, or a rule's number of bins, that is found in the data. "raise":
+        computing raises an error. "omit": NaN is ignored there and never counted, not even with
+        `flow`; if all samples are NaN, the bins lie between 0 and 1, as for no samples.
     reproducible : bool
         Whether sums of weights have the same bits for every chunking, scheduler, and number of
-        workers or GPUs, in NumPy and in CuPy chunks. Counts and sums of integers have in any case.
+        workers or GPUs, in NumPy and in CuPy chunks. Counts and sums of integers always do.
     engine : {"auto", "collective"}
-        As for :func:`sum`, of both results.
+        As for :func:`sum`; it applies to both results.
 
     Returns
     -------
     counts : dask.array.Array
-        Lazy, with the axes of `a` that are not in `axis`, in their chunks, then one of ``number of
-        bins (+ 2 with flow)``, of nan where that is not known yet. In chunks of the kind of `a`'s:
-        int64 counts, or sums with the dtype of `weights`, or float64 densities (complex128 where
-        weights are complex).
+        Lazy, with the axes of `a` that are not in `axis`, in their chunks, then one axis of length
+        ``number of bins (+ 2 with flow)``, or nan if that is not known yet. In chunks of the kind
+        of `a`'s: int64 counts, or sums with the dtype of `weights`, or float64 densities
+        (complex128 for complex weights).
     edges : numpy.ndarray or dask.array.Array
-        Of shape ``(number of bins + 1,)``; lazy if they had to be found or were given so, or if
-        there are more than 2**22 bins of equal width, whose edges are made chunk by chunk. The two
-        are a named tuple, `Histogram`, which draws itself by `plot`.
+        Of shape ``(number of bins + 1,)``. Lazy if `bins` or `range` are lazy or found in the
+        data, or if there are more than 2**22 bins of equal width, whose edges are made chunk by
+        chunk. Both results form a named tuple, `Histogram`, whose `plot` draws it.
 
     Raises
     ------
     TypeError
-        If `a` or `weights` have another dtype, or `bins` or `range` are of no such type, or
-        reproducible weights are complex.
+        If `a` or `weights` have another dtype, `bins` or `range` another type, or `weights` are
+        complex while `reproducible` is true.
     ValueError
-        In NumPy's words: edges that do not increase, a range that is not finite, more bins than
-        the dtype can tell apart, weights of another shape; or edges that are NaN, a rule that is
-        not supported, a density with `flow`, or another `nan`; or a table of more than 2**40 bytes,
-        beyond any GPU's memory. If `range` is found in the data and that holds an infinity, or NaN
-        that is not left out, computing raises.
+        With NumPy's message, if edges do not increase, the range is not finite, the dtype cannot
+        tell so many bins apart, or weights have another shape. Also if edges are NaN, the rule is
+        not supported, `density` is combined with `flow`, `nan` has another value, or the table
+        needs more than 2**40 bytes, beyond any GPU's memory. Computing raises if `range` is found
+        in data that hold an infinity, or NaN without ``nan="omit"``.
 
     Notes
     -----
-    The counts are those of `numpy.histogram` to the last sample, for every dtype, in either kind of
-    chunk: samples and edges are compared in NumPy's dtype, where int64 and uint64 beyond 2**53 are
-    rounded to float64, and limits that are integers as integers. Where NumPy fails for limits
-    beyond int64, counts are those of the same limits as uint64. Without `flow`, NaN is left out.
-    Weights are summed in float64 or 64-bit integers and rounded once. Samples that are masked, or
-    whose weights are, count nowhere, also with `flow`, and have no part in a range.
+    The counts equal those of `numpy.histogram` to the last sample, for every dtype and in both
+    kinds of chunks. Samples and edges are compared in NumPy's dtype, where int64 and uint64 beyond
+    2**53 are rounded to float64; integer limits are compared as integers. Where NumPy fails for
+    limits beyond int64, counts are those of the same limits as uint64. Without `flow`, NaN is not
+    counted. Weights are summed in float64 or 64-bit integers and rounded once. Samples that are
+    masked, or whose weights are, are never counted, not even with `flow`, and do not affect the
+    range.
 
-    Reproducible sums are those of :func:`sum`, of at most 2**39 samples, but every weight is taken
-    to within 2**-72 of the largest one of the histogram, not of its bin; a weight counts as largest
-    also where its sample is in no bin. Chunks are counted four times, a digit at a time.
+    Reproducible sums work as in :func:`sum`, for at most 2**39 samples, but every weight is rounded
+    to within 2**-72 of the largest weight of the histogram, not of its bin. That largest weight may
+    belong to a sample outside all bins. Chunks are counted four times, a digit at a time.
 
     Examples
     --------
@@ -168,7 +171,7 @@ def _make_grid(flow: bool, axes: tuple[int, ...] | None, omit: bool, bins: Any) 
 
 
 def require_samples(name: str, x: Array) -> None:
-    """Refuse samples that the function `name` does not take."""
+    """Raise `Refused` if the function `name` does not take samples of this dtype."""
     if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
         raise Refused(
             f"{name} does not take samples of dtype {x.dtype}; it takes bool, integers and "
@@ -195,7 +198,7 @@ def match_chunks(y: Array, x: Array) -> Array:
 
 
 def weighing(weights: Array | None, name: str, dtype: Any = None) -> Operation:
-    """Return the operation that counts, or adds up weights, to `dtype` or theirs."""
+    """Return the operation that counts samples, or sums weights in `dtype`, by default theirs."""
     if weights is None:
         return bind(COUNTS, np.dtype("i8"), np.dtype("i8"), name)
     result = np.dtype(weights.dtype if dtype is None else dtype)
@@ -203,7 +206,7 @@ def weighing(weights: Array | None, name: str, dtype: Any = None) -> Operation:
 
 
 def reproducibly(op: Operation, name: str, weights: Array, axes: tuple[int, ...]) -> Operation:
-    """Return the operation that adds up weights as `op` does, to the same bits in any order."""
+    """Return `op` with sums of weights that have the same bits in any order."""
     if op.output.kind == "c":
         raise TypeError(f"{name} with reproducible=True does not take complex weights")
     if op.output.kind != "f":
@@ -215,7 +218,7 @@ def reproducibly(op: Operation, name: str, weights: Array, axes: tuple[int, ...]
 def finishing(
     op: Operation, density: bool | None = False
 ) -> tuple[Callable[[State, Any], Any], np.dtype[Any]]:
-    """Return what makes the result of the last state, and the dtype of that."""
+    """Return the function that turns the last state into the result, and the result's dtype."""
     steady = op.monoid.has_digits
     if density:
         dtype = np.dtype("c16" if op.output.kind == "c" else "f8")
@@ -229,18 +232,18 @@ def as_counts(state: State, grid: Any) -> Any:
 
 
 def as_density(state: State, grid: Grid) -> Any:
-    """Return the density of a table: along its last axes it integrates to one."""
+    """Return the density of a table, which integrates to one along the last axes."""
     (counts,) = state
     return _divide(counts, counts.sum(_last_axes(grid), keepdims=True), grid)
 
 
 def as_sums(output: np.dtype[Any], state: State, grid: Any) -> Any:
-    """Return the sums that tables of digits stand for."""
+    """Return the sums that tables of digits represent."""
     return digits.total(state, output)
 
 
 def as_reproducible_density(state: State, grid: Grid) -> Any:
-    """Return the density of sums, of which the whole is rounded once."""
+    """Return the density of reproducible sums; their total is rounded once."""
     f8 = np.dtype("f8")
     total = digits.total(digits.whole(state, _last_axes(grid)), f8)
     return digits.narrow(_divide(digits.total(state, f8), total, grid), f8)

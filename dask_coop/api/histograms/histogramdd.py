@@ -1,4 +1,4 @@
-"""Histograms of several coordinates: histogram2d, histogramdd."""
+"""Multidimensional histograms: histogram2d, histogramdd."""
 
 from __future__ import annotations
 
@@ -60,54 +60,56 @@ def histogramdd(
     Parameters
     ----------
     sample : dask.array.Array or sequence of them
-        Either of shape ``(N, D)``, a point a row; or D arrays of equal shapes, a coordinate each.
-        Bool, integers or floats, in NumPy or CuPy chunks.
+        An array of shape ``(N, D)``, one point per row; or D arrays of equal shapes, one per
+        coordinate. Bool, integers or floats, in NumPy or CuPy chunks.
     bins : int, or sequence of D int or 1-D array_like
-        The number of bins along every coordinate, or along each, or its edges.
+        The number of bins along all coordinates, or for each coordinate its number of bins or its
+        edges.
     range : sequence of D (float, float) or None, optional
-        The outer edges along each coordinate; where there are none, its least and greatest, found
-        in the same graph.
+        The outer edges along each coordinate; by default its minimum and maximum, found in the
+        same graph.
     normed : bool, optional
         Another name of `density`.
     weights : dask.array.Array, optional
-        What each point adds to its bin, of shape ``(N,)`` or that of the coordinates.
+        The weight that each point adds to its bin, of shape ``(N,)`` or that of the coordinates.
     density : bool, optional
         Whether the result is the probability density, which integrates to one.
     nan : {"raise", "omit"}
-        What NaN does to a range that is found in the data: computing raises, or the range is that
-        of the points without one. A point with NaN along any coordinate is never counted.
+        How NaN affects a range that is found in the data. "raise": computing raises an error.
+        "omit": the range is that of the points without NaN. A point with NaN along any coordinate
+        is never counted.
     reproducible : bool
-        As that of `histogram`.
+        As for :func:`histogram`.
     engine : {"auto", "collective"}
         As for :func:`histogram`.
 
     Returns
     -------
     counts : dask.array.Array
-        Lazy, of a dimension for each coordinate, in one chunk of the kind of `sample`'s: counts in
-        float64, or sums with the dtype of `weights`, in 64 bits if they are integers or bool, or
-        float64 densities (complex128 where weights are complex).
+        Lazy, with one dimension for each coordinate, in one chunk of the kind of `sample`'s: counts
+        in float64, or sums with the dtype of `weights`, widened to 64 bits for integers and bool,
+        or float64 densities (complex128 for complex weights).
     edges : list of dask.array.Array
-        Of shape ``(number of bins + 1,)`` each. The two are a named tuple, `Histogram`, which draws
-        itself by `plot` where there are one or two coordinates.
+        Each of shape ``(number of bins + 1,)``. Both results form a named tuple, `Histogram`, whose
+        `plot` draws one or two coordinates.
 
     Raises
     ------
     TypeError
-        If samples or weights have another dtype, reproducible weights are complex, or both
-        `normed` and `density` are given.
+        If samples or weights have another dtype, `weights` are complex while `reproducible` is
+        true, or both `normed` and `density` are given.
     ValueError
-        In NumPy's words, for what NumPy refuses; or for coordinates or weights of other shapes,
-        edges that are NaN, more bins than the dtype can tell apart, a table of more than 2**40
-        bytes, or another `nan`. If a range is found in the data and these hold an infinity, or NaN
-        that is not left out, computing raises.
+        With NumPy's message, if NumPy refuses the arguments. Also if coordinates or weights have
+        other shapes, edges are NaN, the dtype cannot tell so many bins apart, the table needs more
+        than 2**40 bytes, or `nan` has another value. Computing raises if a range is found in data
+        that hold an infinity, or NaN without ``nan="omit"``.
     NotImplementedError
         If `bins` or `range` are lazy, as in Dask.
 
     Notes
     -----
-    The counts are those of `numpy.histogramdd` to the last sample: coordinates of several dtypes
-    are compared in the one that holds them all.
+    The counts equal those of `numpy.histogramdd` to the last sample. Coordinates of several dtypes
+    are compared in their common dtype.
 
     Examples
     --------
@@ -129,16 +131,15 @@ def histogramdd(
         for i in _numbers(n)
         if np.ndim(counts[i]) == 0 and limits[i] is None and 0 not in samples[0].shape
     ]
-    # Where a range is not known yet, any tells at once what NumPy thinks of the rest.
+    # With any range in place of an unknown one, the other arguments are checked right away.
     known = [(0.0, 1.0) if i in missing else limits[i] for i in _numbers(n)]
-    found = [
+    known_bins = [
         find_coordinate_bins(*arguments)
         for arguments in zip(counts, known, dtypes, _numbers(n), strict=True)
     ]
-    shape = tuple(bins.n for bins in found)
-    grid: Grid | Delayed = Grid(tuple(found))
-    known_at_once = map(known_edges, found)
-    edges = [each if executor.runner() else asarray(each) for each in known_at_once]
+    shape = tuple(bins.n for bins in known_bins)
+    grid: Grid | Delayed = Grid(tuple(known_bins))
+    edges = [e if executor.runner() else asarray(e) for e in map(known_edges, known_bins)]
     if missing:
         find = partial(_find_grid, counts, limits, dtypes, missing)
         grid = graph_reduce.derive(
@@ -154,7 +155,7 @@ def histogramdd(
     if reproducible and w is not None:
         op = reproducibly(op, "histogramdd", w, tuple(_numbers(w.ndim)))
     finalize, result = finishing(op, density)
-    # Counts are float64, as NumPy's.
+    # NumPy returns counts in float64.
     dtype = dtype if w is None else result
     hist = graph_histogram.table(op, samples, w, grid, shape, finalize, dtype, name="histogramdd")
     return Histogram(hist, edges)
@@ -174,30 +175,31 @@ def histogram2d(
     reproducible: bool = False,
     engine: Engine = "auto",
 ) -> Histogram2D:
-    """Histogram of pairs.
+    """Histogram of pairs of coordinates.
 
     Parameters
     ----------
     x, y : dask.array.Array
         The coordinates, of equal shapes.
     bins : int or 1-D array_like, or sequence of two of them
-        The number of bins or the edges along both coordinates, or along each.
+        The number of bins or the edges, for both coordinates or for each.
     range, normed, weights, density, nan, reproducible
-        As those of `histogramdd`.
+        As for :func:`histogramdd`.
     engine : {"auto", "collective"}
         As for :func:`histogram`.
 
     Returns
     -------
     counts : dask.array.Array
-        As that of `histogramdd`, of ``(bins along x, bins along y)``.
+        As for :func:`histogramdd`, of shape ``(bins along x, bins along y)``.
     xedges, yedges : dask.array.Array
-        The three are a named tuple, `Histogram2D`, which draws itself by `plot`.
+        The edges along each coordinate. The three results form a named tuple, `Histogram2D`, whose
+        `plot` draws it.
 
     Raises
     ------
     TypeError, ValueError, NotImplementedError
-        As `histogramdd` does.
+        As for :func:`histogramdd`.
 
     Examples
     --------
@@ -217,7 +219,7 @@ def histogram2d(
     return Histogram2D(counts, *edges)
 
 
-#: The builtin, which arguments hide.
+#: The builtin, which parameters named `range` shadow.
 _numbers = range
 
 
@@ -228,7 +230,7 @@ def _find_density(normed: bool | None, density: bool | None) -> bool:
 
 
 def find_samples(sample: Any, name: str = "histogramdd") -> tuple[list[Array], int]:
-    """Return the coordinates, or one array with all of them, and their number."""
+    """Return the arrays of coordinates, or one array with all, and the number of coordinates."""
     if not isinstance(sample, list | tuple):
         x = asanyarray(sample)
         if x.ndim != 2:
@@ -260,7 +262,7 @@ def find_samples(sample: Any, name: str = "histogramdd") -> tuple[list[Array], i
 
 
 def find_points(samples: list[Array], n: int) -> Array:
-    """Return what has an element for each point of n coordinates."""
+    """Return an array with one element for each point of n coordinates."""
     return samples[0] if samples[0].ndim == 1 or n == len(samples) else samples[0][:, 0]
 
 
@@ -293,7 +295,7 @@ def _find_ranges(ranges: Any, n: int) -> list[Any]:
 def _find_extrema(
     samples: Sequence[Array], n: int, missing: list[int], omit: bool
 ) -> list[Delayed]:
-    """Return the limits of those of `n` coordinates that have none, or of all in one."""
+    """Return the limits of the `missing` coordinates, or of all `n` if one array holds them."""
     samples_dtype = sample_dtype(samples[0])
     op = bind(MINMAX, samples_dtype, samples_dtype, "histogramdd", skipna=omit)
     name, in_columns = "histogramdd-limits", n > len(samples)
@@ -305,7 +307,7 @@ def _find_extrema(
 
 
 def _spread_nan(samples: Sequence[Array], in_columns: bool) -> list[Array]:
-    """Return coordinates that are NaN wherever one of their point is."""
+    """Return the coordinates, all NaN at points where one is NaN."""
     axes = tuple(_numbers(samples[0].ndim))
     every = [part for x in samples for part in (x, axes)]
     options = {"dtype": samples[0].dtype, "meta": samples[0]._meta, "align_arrays": False}
@@ -331,7 +333,7 @@ def _spread(x: Any, *points: Any, in_columns: bool) -> Any:
 
 
 def _isnan(x: Any) -> Any:
-    # What is masked counts as no NaN.
+    # Masked elements do not count as NaN.
     nans = np.isnan(x)
     return np.ma.filled(nans, False) if chunks.is_masked(nans) else nans
 
@@ -346,12 +348,12 @@ def _find_grid(
     limits: list[Any],
     dtypes: list[np.dtype[Any]],
     missing: list[int],
-    found: list[Any],
+    extrema: list[Any],
 ) -> Grid:
-    if found and isinstance(found[0], list):
-        found = [found_limits(found[0][i]) for i in missing]
+    if extrema and isinstance(extrema[0], list):
+        extrema = [found_limits(extrema[0][i]) for i in missing]
     limits = list(limits)
-    for i, pair in zip(missing, found, strict=True):
+    for i, pair in zip(missing, extrema, strict=True):
         limits[i] = pair
     arguments = zip(counts, limits, dtypes, range(len(counts)), strict=True)
-    return Grid(tuple(find_coordinate_bins(*each) for each in arguments))
+    return Grid(tuple(find_coordinate_bins(*coordinate) for coordinate in arguments))

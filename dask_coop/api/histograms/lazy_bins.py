@@ -1,7 +1,7 @@
-"""The bins of a histogram, as far as they are known when its graph is built.
+"""The bins of a histogram, known when its graph is built or found by a task.
 
-Where they are not, because their range or number follows from the data or is lazy itself, a task
-finds them before the first chunk is counted, and edges are lazy arrays.
+If their range or number depends on the data or is lazy, a task finds the bins before the first
+chunk is counted, and the edges are lazy arrays.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from dask_coop.algebra.operation import Operation, bind
 from dask_coop.chunks.dtypes import casts, declared_by
 from dask_coop.graph import reduce as graph_reduce
 
-#: The rules for the number of bins that need no order of the samples.
+#: NumPy's rules for the number of bins that work without sorting the samples.
 RULES = ("rice", "scott", "sqrt", "sturges")
 
-#: What is said of NaN where it may not be, after NumPy's words.
+#: The message for NaN in a range that is found in the data, as NumPy begins it.
 _HOLD_NAN = (
     "autodetected range of [nan, nan] is not finite, for the data hold NaN; give "
     "range=(low, high), or nan='omit' to leave NaN out"
 )
 
-#: Those that do.
+#: NumPy's rules that need sorted samples; these are not supported.
 _OTHER_RULES = ("auto", "doane", "fd", "stone")
 
-#: What NaN does where the range is found in the data.
+#: How to treat NaN where the range is found in the data.
 Nan = Literal["raise", "omit"]
 
 
 class Binning(NamedTuple):
-    """What a histogram counts into, how many bins that are (nan if unknown), and their edges."""
+    """The grid of a histogram, its number of bins (nan if unknown), and their edges."""
 
-    #: A `Grid`, or what makes one.
+    #: A `Grid`, or a task that returns one.
     grid: Any
     n: float
     edges: Any
 
 
 def leaves_nan_out(nan: str) -> bool:
-    """Tell whether NaN is left out, as the argument `nan` of the public functions says."""
+    """Tell whether `nan`, an argument of public functions, is "omit"; check its value."""
     if nan not in ("raise", "omit"):
         raise ValueError(f"nan must be 'raise' or 'omit', got {nan!r}")
     return nan == "omit"
 
 
 def refuse_axes(bins: Any) -> None:
-    """Refuse axes and histograms of boost-histogram, which are filled by `to_hist`."""
+    """Raise TypeError for axes and histograms of boost-histogram, which `to_hist` fills."""
     for part in bins if isinstance(bins, list | tuple) else [bins]:
         if hasattr(type(part), "traits") or hasattr(type(part), "storage_type"):
             raise TypeError(
@@ -72,12 +72,12 @@ def find_binning(bins: Any, limits: Any, x: Array, make: partial[Grid], omit: bo
     Parameters
     ----------
     bins, limits
-        As `histogram` takes them.
+        As for :func:`histogram`.
     x : dask.array.Array
     make : partial of Grid
-        Makes the grid of a tuple of Bins.
+        Makes the grid from a tuple of `Bins`.
     omit : bool
-        Whether a range is found among the samples that are not NaN.
+        Whether to ignore NaN when the range is found in the data.
     """
     refuse_axes(bins)
     samples = sample_dtype(x)
@@ -86,31 +86,31 @@ def find_binning(bins: Any, limits: Any, x: Array, make: partial[Grid], omit: bo
     if _is_lazy(bins) or _is_lazy(limits):
         return _find_later(bins, limits, x, make, omit)
     if np.ndim(bins) == 0 and limits is None and 0 not in x.shape:
-        # Bins of float64 tell at once what NumPy thinks of their number.
+        # Bins of float64 check the number of bins right away.
         n = find_bins(bins, (0, 1), np.dtype("f8")).n
-        make_of = partial(_find_in_state, bins, samples, make)
-        found = graph_reduce.value(_extrema(samples, omit), x, "histogram-bins", make_of)
+        find = partial(_find_in_state, bins, samples, make)
+        grid = graph_reduce.value(_extrema(samples, omit), x, "histogram-bins", find)
         dtype = samples if samples.kind == "f" else np.dtype("f8")
-        return Binning(found, n, lazy_edges(found, n, dtype))
+        return Binning(grid, n, lazy_edges(grid, n, dtype))
     if limits is not None:
         _check_pair(limits)
-    found = find_bins(bins, limits, samples)
-    return Binning(make((found,)), found.n, known_edges(found))
+    known = find_bins(bins, limits, samples)
+    return Binning(make((known,)), known.n, known_edges(known))
 
 
 def sample_dtype(x: Array) -> np.dtype[Any]:
-    """Return the dtype that samples are compared as."""
+    """Return the dtype in which samples are compared with edges."""
     return np.dtype("u1") if x.dtype.kind == "b" else x.dtype.newbyteorder("=")
 
 
 def lazy_edges(grid: Delayed, n: float, dtype: Any, coordinate: int = 0) -> Array:
-    """Return the edges of a grid that is found later."""
+    """Return the lazy edges of a grid that a task finds."""
     edges = graph_reduce.derive("histogram-edges", _edges, grid, coordinate, np.dtype(dtype))
     return from_delayed(edges, (n + 1,), dtype) if isinstance(edges, Delayed) else edges
 
 
 def known_edges(bins: Bins) -> Any:
-    """Return the edges of bins: as they are, or as a lazy array that is made chunk by chunk."""
+    """Return the edges of bins, as a lazy array, made chunk by chunk, of more than `MANY` bins."""
     if bins.n <= MANY:
         return bins.edges
     index = arange(bins.n + 1, dtype="i8")
@@ -149,21 +149,20 @@ def _find_later(bins: Any, limits: Any, x: Array, make: partial[Grid], omit: boo
     if limits is not None:
         _check_pair(limits)
         limits = [limits[0], limits[1]]
-        # What is delayed has no dtype yet, so it is taken as float64.
+        # Delayed values have no dtype yet, so they are taken as float64.
         of_limits = [part.dtype if isinstance(part, Array) else "f8" for part in limits]
         result = np.result_type(result, *of_limits)
     elif edges is None:
         limits = graph_reduce.value(_extrema(samples, omit), x, "histogram-limits", found_limits)
     find = partial(_find_given, samples, result, make)
-    given = bins if edges is None else edges
-    found = graph_reduce.derive("histogram-bins", find, given, limits)
+    grid = graph_reduce.derive("histogram-bins", find, bins if edges is None else edges, limits)
     if edges is None:
-        edges = lazy_edges(found, n, result)
-    return Binning(found, n, edges)
+        edges = lazy_edges(grid, n, result)
+    return Binning(grid, n, edges)
 
 
 def _lazy_edges_given(bins: Any) -> tuple[Any, float]:
-    """Return the edges, if `bins` is not their number, and how many bins there are if known."""
+    """Return the edges, None if `bins` is their number, and the number of bins, nan if unknown."""
     if isinstance(bins, Delayed):
         n = bins._length
         if n is None or n == 1:
@@ -196,21 +195,21 @@ def _find_by_rule(rule: str, limits: Any, x: Array, make: partial[Grid], omit: b
         raise TypeError(f"range must be known for bins={rule!r}")
     if limits is not None:
         _check_pair(limits)
-        # NumPy's words for what it refuses.
+        # Raises NumPy's errors for the range.
         find_bins(1, limits, samples)
         x = x if x.ndim else x.reshape((1,))
         sizes = tuple((math.nan,) * n for n in x.numblocks)
         low, high = limits
         if low == high:
-            # As NumPy widens them.
+            # NumPy widens equal limits.
             low, high = low - 0.5, high + 0.5
-        given = {**declared_by(x), "dtype": x.dtype, "meta": x._meta}
-        x = map_blocks(_keep, x, low, high, chunks=sizes, **given)
+        options = {**declared_by(x), "dtype": x.dtype, "meta": x._meta}
+        x = map_blocks(_keep, x, low, high, chunks=sizes, **options)
     moments = bind(MOMENTS, samples, samples, "histogram")
     find = partial(_find_in_moments, rule, limits, samples, make, omit)
-    found = graph_reduce.value(moments, x, "histogram-bins", find)
+    grid = graph_reduce.value(moments, x, "histogram-bins", find)
     dtype = find_bins(1, (0.0, 1.0) if limits is None else limits, samples).edges.dtype
-    return Binning(found, math.nan, lazy_edges(found, math.nan, dtype))
+    return Binning(grid, math.nan, lazy_edges(grid, math.nan, dtype))
 
 
 # Inside the task.
@@ -274,20 +273,20 @@ def _find_in_moments(
     width = _width(rule, int(count), _distance(low, high), m2)
     if width and samples.kind in "iu" and width < 1:
         width = 1
-    # Equal limits are widened as NumPy widens them.
+    # NumPy widens equal limits by 0.5 on either side.
     apart = _distance(*outer) if outer[0] != outer[1] else 1.0
     n = int(np.ceil(apart / width)) if width else 1
     return make((find_bins(n, outer, samples),))
 
 
 def _distance(low: Any, high: Any) -> Any:
-    # Integers may be further apart than their dtype reaches.
+    # The distance between integers may overflow their dtype.
     whole = all(isinstance(value, int | np.integer) for value in (low, high))
     return int(high) - int(low) if whole else high - low
 
 
 def _width(rule: str, count: int, distance: Any, m2: Any) -> Any:
-    """Return NumPy's width of a bin."""
+    """Return the width of a bin by NumPy's rule."""
     match rule:
         case "sqrt":
             return distance / np.sqrt(count)

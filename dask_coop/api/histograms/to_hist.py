@@ -1,7 +1,7 @@
-"""Histograms that know their axes, boost-histogram's and hist's: to_hist.
+"""Histograms of boost-histogram and hist: to_hist.
 
-Samples are counted between the numbers at which boost-histogram turns from one bin to the next,
-which are found by asking the axis itself, so that counts are those of its own ``fill``::
+The axis itself yields the numbers at which its bins change. Samples are counted between these, so
+that counts equal those of the axis' own ``fill``::
 
     axis --index--> cuts --Grid--> tables of the chunks --tree--> table --entries--> histogram
 
@@ -34,51 +34,52 @@ _F8 = np.dtype("f8")
 
 @public("histogram", dask=False)
 def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "auto") -> Any:
-    """Fill a histogram of boost-histogram or hist, with its axes and their flow bins.
+    """Fill a histogram of boost-histogram or hist, including its flow bins.
 
     Parameters
     ----------
     sample : dask.array.Array or sequence of them
-        The samples of one axis, of any number of dimensions; or an array of equal shape for each
-        axis, or one of shape ``(N, D)``. Bool, integers or floats, in NumPy or CuPy chunks.
+        For one axis, an array of any number of dimensions; for several axes, one array each, of
+        equal shapes, or an array of shape ``(N, D)``. Bool, integers or floats, in NumPy or CuPy
+        chunks.
     bins : axis, sequence of axes, or histogram
         Axes of boost-histogram or hist: Regular, also with the transforms log and sqrt, Variable,
-        Integer or Boolean. Or a ``boost_histogram.Histogram`` or ``hist.Hist``, which says how
-        bins are stored, too, and to whose copy is added. Axes alone are stored as Double, or as
-        Weight where there are weights.
+        Integer or Boolean. Or a ``boost_histogram.Histogram`` or ``hist.Hist``: counts are added
+        to a copy of it, in its storage. Axes alone get the storage Double, or Weight if there are
+        weights.
     weights : dask.array.Array or array_like, optional
-        Of `sample`'s shape, or its number of points: what each sample adds to its bin. Bool,
-        integers or floats. Where the storage is Weight, their squares add up to variances.
+        The weight that each sample adds to its bin, in the shape of a coordinate or ``(N,)``. Bool,
+        integers or floats. In the storage Weight, the variances are the sums of their squares.
     engine : {"auto", "collective"}
-        As for :func:`histogram`; with "collective" the filled histogram comes back at once.
+        As for :func:`histogram`; "collective" returns the filled histogram itself.
 
     Returns
     -------
     dask.delayed.Delayed
-        Whose ``compute()`` is the filled histogram, of the class of `bins`, or of hist where the
-        axes are hist's.
+        Its ``compute()`` returns the filled histogram, of the class of `bins`, or a ``hist.Hist``
+        for axes of hist.
 
     Raises
     ------
     ImportError
         If boost-histogram is not installed.
     TypeError
-        If `bins` is none of these, an axis is of another kind, grows or is circular, or stores
-        means; samples or weights have another dtype, as an Integer axis takes integers and bool,
-        and storages of integers take such weights only.
+        If `bins` has another type, an axis is of another kind, grows or is circular, or the
+        storage holds means. Also if samples or weights have another dtype: an Integer axis takes
+        integers and bool, and storages of integers take only weights of these.
     ValueError
-        If there are not as many coordinates as axes, or shapes differ.
+        If the number of coordinates is not that of the axes, or shapes differ.
 
     Notes
     -----
-    Counts and flow bins are those of ``fill`` to the last sample, for all that float64 holds: bins
-    hold their left edges, the last right edge counts as overflow, and so does NaN; an axis without
-    overflow holds its right edge in the last bin, and drops what is beyond. That differs from
-    :func:`histogram`, which has NumPy's edges, the last bin closed. An axis finds bins by its own
-    arithmetic, so that a sample that is a few roundings from an edge may be in another bin than by
-    its ``edges``. Integers beyond 32 bits, which ``fill`` refuses on an Integer axis, are below or
-    above. Masked samples, and those with masked weights, count nowhere. Weights are summed in
-    float64, in another order than ``fill`` does.
+    Counts and flow bins equal those of ``fill`` to the last sample, for all numbers that float64
+    holds. Bins include their left edges; the last right edge and NaN count as overflow. The last
+    bin of an axis without overflow includes its right edge, and samples beyond are dropped. That
+    differs from :func:`histogram`, whose last bin includes its right edge, as NumPy's. An axis
+    finds bins by its own arithmetic, so that a sample a few roundings from an edge may fall into
+    another bin than its ``edges`` suggest. On an Integer axis, integers beyond 32 bits, which
+    ``fill`` refuses, count as underflow or overflow. Samples that are masked, or whose weights are,
+    are not counted. Weights are summed in float64, in another order than by ``fill``.
 
     Examples
     --------
@@ -97,20 +98,20 @@ def to_hist(sample: Any, bins: Any, weights: Any = None, *, engine: Engine = "au
     empty = _find_histogram(package, bins, weights is not None)
     samples, points = _find_coordinates(sample, len(empty.axes))
     w = None if weights is None else find_weights(weights, points, "sample")
-    given = sample if isinstance(sample, list | tuple) else [samples[0]] * len(empty.axes)
+    columns = sample if isinstance(sample, list | tuple) else [samples[0]] * len(empty.axes)
     coordinates = [
         _coordinate(package, axis, asanyarray(x).dtype)
-        for axis, x in zip(empty.axes, given, strict=True)
+        for axis, x in zip(empty.axes, columns, strict=True)
     ]
-    grid = Grid(tuple(each.bins for each in coordinates), flow=True, closed=False)
+    grid = Grid(tuple(c.bins for c in coordinates), flow=True, closed=False)
     summed = [(weighing(w, "to_hist", _dtype_of_sums(empty, w)), grid)]
     if w is not None and _has_variances(empty):
         summed.append((bind(COUNTS, _F8, _F8, "to_hist"), replace(grid, squares=True)))
     tables = [
-        graph_histogram.table(op, samples, w, each, grid.shape, *finishing(op), name="to_hist")
-        for op, each in summed
+        graph_histogram.table(op, samples, w, bins, grid.shape, *finishing(op), name="to_hist")
+        for op, bins in summed
     ]
-    entries = tuple(each.entries for each in coordinates)
+    entries = tuple(c.entries for c in coordinates)
     return derive("to_hist", partial(_fill, pickle.dumps(empty), entries), *tables)
 
 
@@ -126,9 +127,9 @@ def _boost_histogram() -> Any:
 
 
 def _find_histogram(package: Any, bins: Any, weighted: bool) -> Any:
-    """Return a copy of the histogram that is to be filled, or an empty one of axes."""
+    """Return a copy of the histogram to fill, or an empty one with the given axes."""
     if isinstance(bins, package.Histogram):
-        found = bins.copy()
+        result = bins.copy()
     else:
         axes = [*bins] if isinstance(bins, list | tuple) else [bins]
         if not axes or not all(isinstance(axis, package.axis.Axis) for axis in axes):
@@ -141,15 +142,15 @@ def _find_histogram(package: Any, bins: Any, weighted: bool) -> Any:
         if any(type(axis).__module__.partition(".")[0] == "hist" for axis in axes):
             from hist import Hist as histogram
         storage = package.storage.Weight() if weighted else package.storage.Double()
-        found = histogram(*axes, storage=storage)
-    view = found.view(flow=True)
-    if not found.axes or (view.dtype.names and not _has_variances(found)):
+        result = histogram(*axes, storage=storage)
+    view = result.view(flow=True)
+    if not result.axes or (view.dtype.names and not _has_variances(result)):
         raise TypeError(
-            f"to_hist does not fill a storage of {found.storage_type.__name__} over "
-            f"{len(found.axes)} axes; it takes Double, Int64, AtomicInt64, Unlimited and Weight "
+            f"to_hist does not fill a storage of {result.storage_type.__name__} over "
+            f"{len(result.axes)} axes; it takes Double, Int64, AtomicInt64, Unlimited and Weight "
             "over one axis or more"
         )
-    return found
+    return result
 
 
 def _has_variances(histogram: Any) -> bool:
@@ -169,7 +170,7 @@ def _dtype_of_sums(histogram: Any, weights: Array | None) -> np.dtype[Any] | Non
 
 
 def _find_coordinates(sample: Any, n: int) -> tuple[list[Array], Array]:
-    """Return the coordinates of n axes, or one array with all, and what has weights' shape."""
+    """Return the coordinates of n axes, or one array with all, and an array of weights' shape."""
     if n == 1 and not isinstance(sample, list | tuple):
         x = asanyarray(sample)
         require_samples("to_hist", x)
@@ -181,14 +182,14 @@ def _find_coordinates(sample: Any, n: int) -> tuple[list[Array], Array]:
 
 
 class _Coordinate(NamedTuple):
-    """How the samples of an axis are counted.
+    """The bins of an axis, and their positions in its histogram.
 
     Attributes
     ----------
     bins : Bins
     entries : numpy.ndarray
-        Where in the histogram the entries of the table belong: below all bins, in each, and above
-        or NaN. What is outside of the axis is dropped.
+        The position in the histogram of each entry of the table: below all bins, in each bin, and
+        above or NaN. Entries at positions outside the axis are dropped.
     """
 
     bins: Bins
@@ -196,7 +197,7 @@ class _Coordinate(NamedTuple):
 
 
 def _coordinate(package: Any, axis: Any, samples: np.dtype[Any]) -> _Coordinate:
-    """Return how samples of a dtype are counted into the bins of an axis."""
+    """Return the bins of an axis for samples of a dtype, and their positions."""
     kinds, traits = package.axis, axis.traits
     named = f"to_hist does not count into the axis {axis!r}"
     if traits.circular:
@@ -213,7 +214,7 @@ def _coordinate(package: Any, axis: Any, samples: np.dtype[Any]) -> _Coordinate:
     if isinstance(axis, kinds.Variable):
         cuts = axis.edges.copy()
         if not traits.overflow:
-            # The last bin holds its right edge.
+            # The last bin includes its right edge.
             if np.isinf(cuts[-1]):
                 raise TypeError(f"{named}, which ends at infinity; give it with overflow")
             cuts[-1] = np.nextafter(cuts[-1], np.inf)
@@ -231,18 +232,18 @@ def _coordinate(package: Any, axis: Any, samples: np.dtype[Any]) -> _Coordinate:
             f"{named}, whose transform is neither log nor sqrt; take "
             "boost_histogram.axis.Variable(axis.edges)"
         )
-    # What is negative has no transform, and is where NaN is.
+    # Negative numbers have no transform and count with NaN.
     cuts = np.append(0.0, _cuts(axis, np.nextafter(0.0, -1.0)))
     return _Coordinate(given_bins(cuts), np.append(n, np.arange(-1, n + 1)) + shift)
 
 
 def _cuts(axis: Any, low: float) -> np.ndarray[Any, Any]:
-    """Return the least numbers above `low` that an axis puts into each bin, and behind the last."""
+    """Return the least number above `low` in each bin of an axis, and in the overflow."""
 
-    def reaches(x: Any, at: Any) -> Any:
-        return axis.index(x) >= at
+    def reaches(x: Any, bins: Any) -> Any:
+        return axis.index(x) >= bins
 
-    # They are next to the edges, but for few.
+    # Nearly all of them lie next to the edges.
     apart, every = 8 * np.spacing(abs(axis.edges).max()), np.arange(axis.size + 1)
     below, above = axis.edges - apart, axis.edges + apart
     below = np.where((below <= low) | reaches(below, every), low, below)
@@ -254,7 +255,7 @@ def _cuts(axis: Any, low: float) -> np.ndarray[Any, Any]:
 
 
 def _fill(template: bytes, entries: Sequence[Any], *tables: Any) -> Any:
-    """Return the histogram of a pickle with tables of sums, and of squares, added."""
+    """Return the pickled histogram with the tables of sums, and of their squares, added."""
     _boost_histogram()
     filled = pickle.loads(template)
     view = filled.view(flow=True)
@@ -269,11 +270,11 @@ def _fill(template: bytes, entries: Sequence[Any], *tables: Any) -> Any:
 
 
 def _fold(table: Any, entries: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Return a table with its entries where they belong along each axis."""
-    for axis, (at, n) in enumerate(zip(entries, shape, strict=True)):
-        inside = (at >= 0) & (at < n)
+    """Return a table with its entries added up at their positions along each axis."""
+    for axis, (positions, n) in enumerate(zip(entries, shape, strict=True)):
+        inside = (positions >= 0) & (positions < n)
         moved = np.moveaxis(table, axis, 0)
         into = np.zeros((n, *moved.shape[1:]), table.dtype)
-        np.add.at(into, at[inside], moved[inside])
+        np.add.at(into, positions[inside], moved[inside])
         table = np.moveaxis(into, 0, axis)
     return table

@@ -1,1 +1,1 @@
-"""Put these functions in the place of those of Dask, xarray and flox."""
+"""Replace functions of Dask, xarray and flox by those of this library."""

@@ -1,4 +1,4 @@
-"""Puts this library in the place of Dask's functions, and of xarray's and flox's."""
+"""Replace functions of Dask, xarray and flox by those of this library: install, uninstall."""
 
 from __future__ import annotations
 
@@ -22,54 +22,53 @@ from dask_coop.api.install import (
 )
 from dask_coop.api.install.substitutes import put, take_back
 
-#: Which kind of chunks the functions work on.
+#: The kind of chunks that the functions work on.
 Chunks = Literal["numpy", "cupy"]
 
 _lock = threading.RLock()
-#: As those who want it installed want the chunks, the latest one last.
+#: The chunks that each caller of `install` or `installed` wants, the latest one last.
 _wanted: dict[object, Chunks] = {}
-#: Who `install` is, who needs no other name.
+#: The key of `install` in `_wanted`; each block with `installed` has its own.
 _PROCESS = object()
 _waiting: WhenImported | None = None
 
 
 def install(chunks: Chunks = "numpy") -> None:
-    """Have this library serve Dask's functions, and xarray's, in this process.
+    """Replace Dask's and xarray's functions by this library's, in this process.
 
-    From here on ``x.sum()``, ``da.sum(x)``, ``np.sum(x)`` and what xarray makes of them call
-    functions of this library, where Dask's are looked up; and so do xarray's rolling windows,
-    ``ffill`` and ``bfill``, and flox's groups. What this library does not take goes to the function
-    that was there. Code stays as it is.
+    From here on ``x.sum()``, ``da.sum(x)``, ``np.sum(x)`` and xarray's reductions call functions of
+    this library; so do xarray's rolling windows, ``ffill`` and ``bfill``, and flox's groups. Calls
+    that this library does not support go to the original function. Your code need not change.
 
     Parameters
     ----------
     chunks : {"numpy", "cupy"}
-        Which chunks they work on: those that there are, or with "cupy" chunks on GPUs.
+        The chunks to work on: "numpy" leaves chunks as they are, "cupy" moves them to GPUs.
 
     Raises
     ------
     ValueError
-        If there is no such kind of chunks, or with "cupy" Dask plans queries.
+        If `chunks` has another value, or is "cupy" while Dask's ``array.query-planning`` is on.
     RuntimeError
         With "cupy", if CuPy or an NVIDIA GPU is missing.
 
     See Also
     --------
-    uninstall : The way back.
-    installed : For a block of code.
-    report : What was served by which library, and why.
+    uninstall : Restore the original functions.
+    installed : Install for a block of code.
+    report : Which library served each call, and why.
 
     Notes
     -----
-    Nothing is installed by an import alone, unless the environment has ``DASK_COOP_INSTALL=1``,
-    which is also read when Dask is imported. ``python -m dask_coop run SCRIPT`` runs a script
-    with it, and ``%load_ext dask_coop`` installs it in IPython.
+    Importing the library installs nothing, unless the environment has ``DASK_COOP_INSTALL=1``,
+    which is also read when Dask is imported. ``python -m dask_coop run SCRIPT`` runs a script with
+    the functions installed, and ``%load_ext dask_coop`` installs them in IPython.
 
-    It may be called again, in any thread, before or after xarray is imported, and holds for all
-    threads. Results are those of Dask's functions: lazy, with the same shapes and dtypes.
-    Workers of a cluster need nothing: graphs carry functions of this library, which must be there.
+    You may call it repeatedly, in any thread, before or after xarray is imported; it applies to all
+    threads. Results are lazy, with the shapes and dtypes of Dask's functions. Workers of a cluster
+    need the library but no installation: graphs carry its functions.
 
-    Names that a module has taken before, by ``from dask.array import mean``, stay Dask's.
+    Names that a module imported before, by ``from dask.array import mean``, stay Dask's.
 
     Examples
     --------
@@ -86,10 +85,10 @@ def install(chunks: Chunks = "numpy") -> None:
 
 
 def uninstall() -> None:
-    """Put Dask's functions, xarray's and flox's back where `install` has found them.
+    """Restore the functions of Dask, xarray and flox that `install` has replaced.
 
-    Every name is again the function that it was. Results that were made in between stay as they
-    are. Blocks with `installed` keep it until they end.
+    Results that were made in between stay as they are. Blocks with `installed` keep this library's
+    functions until they end.
 
     See Also
     --------
@@ -100,7 +99,7 @@ def uninstall() -> None:
 
 @contextmanager
 def installed(chunks: Chunks = "numpy") -> Iterator[None]:
-    """Have this library serve Dask's functions, and xarray's, in a block of code.
+    """Replace Dask's and xarray's functions by this library's, in a block of code.
 
     Parameters
     ----------
@@ -114,7 +113,7 @@ def installed(chunks: Chunks = "numpy") -> Iterator[None]:
 
     See Also
     --------
-    install : With notes. It holds for all threads, here too.
+    install : The same for the process, with notes. Both apply to all threads.
 
     Examples
     --------
@@ -134,14 +133,14 @@ def installed(chunks: Chunks = "numpy") -> Iterator[None]:
 
 
 def install_if_wanted() -> None:
-    """Install what DASK_COOP_INSTALL asks for."""
+    """Install the functions if the environment has DASK_COOP_INSTALL."""
     chunks: Any = wanted_chunks()
     if chunks is not None:
         install(chunks)
 
 
 def is_installed() -> bool:
-    """Tell whether anybody wants it."""
+    """Tell whether the functions are installed."""
     return bool(_wanted)
 
 
@@ -152,25 +151,25 @@ def _want(who: object, chunks: Chunks | None) -> None:
     if chunks == "cupy":
         gpu_chunks.require()
     if chunks is not None:
-        # Without the lock, which whoever imports them may want.
+        # Without the lock, because threads that import them may need it.
         finish_imports(row.module for row in installed_xarray.rows())
     with _lock:
         others = {other: wanted for other, wanted in _wanted.items() if other is not who}
-        # At once, for calls of other threads look at it without the lock.
+        # In one assignment, because other threads read it without the lock.
         _wanted = others if chunks is None else {**others, who: chunks}
         wants_gpus = "cupy" in [*_wanted.values()][-1:]
         public.before = gpu_chunks.before if wants_gpus else None
         if not wants_gpus:
             take_back(gpu_chunks.rows())
         rows = [*installed_dask.rows(), *installed_xarray.rows()]
-        # Begun before the last one ends, so that what another thread imports meanwhile is served.
-        before, _waiting = _waiting, None
+        # Start the new watch before the old one stops, to miss no import of another thread.
+        previous, _waiting = _waiting, None
         if _wanted:
             later = {row.module for row in rows} - sys.modules.keys()
             _waiting = WhenImported([*later], _put_in)
             _waiting.start()
-        if before is not None:
-            before.stop()
+        if previous is not None:
+            previous.stop()
         if not _wanted:
             take_back(rows)
             return
@@ -180,9 +179,9 @@ def _want(who: object, chunks: Chunks | None) -> None:
 
 
 def _put_in(module: ModuleType) -> None:
-    """Serve the functions of xarray or flox in a module that has just been imported."""
+    """Replace functions of xarray or flox in a module that has just been imported."""
     with _lock:
-        # It may have been uninstalled while the module was being imported.
+        # Another thread may have uninstalled while the module was being imported.
         if _wanted:
             put(
                 [row for row in installed_xarray.rows() if row.module == module.__name__],

@@ -1,4 +1,4 @@
-"""What stands in the place of Dask's functions, when it is installed."""
+"""The functions that `install` puts in the place of Dask's."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from dask_coop.api.histograms import bincount, histogram, histogramdd
 from dask_coop.api.install.substitutes import Row
 from dask_coop.errors import Refused
 
-#: Modules of ours, and which of their functions do what Dask's of the same name do. `transpose` is
-#: Dask's own in any case, and `select` another function.
+#: Our modules, and their functions that replace Dask's of the same name. Not `transpose`, which
+#: calls Dask's, and not `select`, which in Dask is another function.
 _SAME = {
     sums: "sum prod any all count_nonzero nansum nanprod",
     extrema: "min max ptp argmin argmax nanmin nanmax nanargmin nanargmax",
@@ -49,20 +49,20 @@ _SCANS = (cumulative.cumsum, cumulative.cumprod, cumulative.nancumsum, cumulativ
 _NUMPYS = "values are NumPy's where Dask's are not, and chunks may be others"
 _FIRST = "the index is that of the first of equal elements, as NumPy's"
 
-#: How results may differ from Dask's, which `report` tells.
+#: How results may differ from Dask's, for `report`.
 _DIFFERENCES = {
     **dict.fromkeys(("quantile", "nanquantile", "median", "nanmedian"), _NUMPYS),
     **dict.fromkeys(("percentile", "nanpercentile"), f"exact; {_NUMPYS}"),
     **dict.fromkeys(("argmin", "argmax", "nanargmin", "nanargmax"), _FIRST),
 }
 
-#: Dask's methods of scans, which arrays name at every call.
+#: Dask's methods of scans; methods of arrays always pass one.
 _METHODS = ("sequential", "blelloch")
 
 
 @cache
 def _served(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what builds a lazy result of ours; `engine` is none of what Dask's functions take."""
+    """Return a function that builds our lazy results; it refuses `engine`, as Dask has none."""
     build, differences = strict(function), _DIFFERENCES.get(function.__name__, "")
 
     @wraps(function)
@@ -76,7 +76,7 @@ def _served(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _scan(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a scan by the method that is fast, whichever of Dask's is named."""
+    """Return a scan that uses our method, whichever of Dask's methods the caller names."""
     build = _served(function)
 
     @wraps(function)
@@ -98,7 +98,7 @@ def _scan(function: Callable[..., Any]) -> Callable[..., Any]:
 def _percentile(
     a: Any, q: Any, method: str = "linear", internal_method: str = "default", **others: Any
 ) -> Any:
-    """Return percentiles as NumPy has them, unless a way to approximate them is named."""
+    """Return percentiles as NumPy's; refuse Dask's approximate methods."""
     if internal_method != "default":
         raise Refused(f"percentiles are exact, not those of internal_method={internal_method!r}")
     return _served(order.percentile)(a, q, method=method, **others)
@@ -107,7 +107,7 @@ def _percentile(
 def _nanmedian(
     a: Any, axis: Any = None, keepdims: bool = False, out: Any = None, **others: Any
 ) -> Any:
-    """Return medians, of float64 where Dask would have numbagg find them."""
+    """Return medians, in float64 where Dask would call numbagg."""
     by_numbagg = getattr(reductions, "HAS_NUMBAGG", False) and axis is not None and not keepdims
     if by_numbagg and getattr(a, "dtype", None) in (np.float16, np.float32):
         a = as_dtype(asanyarray(a), "f8")
@@ -115,14 +115,14 @@ def _nanmedian(
 
 
 def _histogram(a: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return a histogram, of which edges that are given in a list are lazy, as Dask's."""
+    """Return a histogram; edges given as a list become lazy, as in Dask."""
     counts, edges = _served(histogram.histogram)(a, *args, **kwargs)
     bins = args[0] if args else kwargs.get("bins")
     return counts, da.asanyarray(edges) if isinstance(bins, list | tuple) else edges
 
 
 def _in_memory(edges: Any) -> Any:
-    """Return edges that hang on no data as NumPy's, which Dask's are for several coordinates."""
+    """Return edges that depend on no data as NumPy's, as Dask does for several coordinates."""
     return edges.compute(scheduler="sync") if len(edges.__dask_graph__()) == 1 else edges
 
 
@@ -137,7 +137,7 @@ def _histogram2d(*args: Any, **kwargs: Any) -> Any:
 
 
 def _bincount(x: Any, weights: Any = None, minlength: int = 0, *args: Any, **kwargs: Any) -> Any:
-    """Return counts, of which Dask declares the least length: code may need to know one."""
+    """Return counts with the length `minlength`, as Dask declares it: code may rely on that."""
     counts = _served(bincount.bincount)(x, weights, minlength, *args, **kwargs)
     if not minlength or not isinstance(counts, Array):
         return counts
@@ -145,7 +145,7 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0, *args: Any, **kwa
 
 
 def _push(array: Any, n: int | None, axis: int) -> Any:
-    """Return an array with its gaps filled: Dask's function takes the limit before the axis."""
+    """Return an array with its gaps filled; Dask's function takes the limit before the axis."""
     return strict(fills.ffill)(array, axis, n)
 
 
@@ -155,7 +155,7 @@ def _is_ours(*args: Any, **kwargs: Any) -> bool:
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Return Dask's functions and what serves them."""
+    """Return the rows of Dask's functions and ours."""
     same = [getattr(module, name) for module, names in _SAME.items() for name in names.split()]
     served = {function.__name__: _served(function) for function in same}
     served |= {function.__name__: _scan(function) for function in _SCANS}

@@ -1,7 +1,7 @@
-"""What stands in the place of functions of xarray and flox, when it is installed.
+"""The functions that `install` puts in the place of xarray's and flox's.
 
-Most of xarray calls Dask's functions. These are the rest: sums that skip what is missing, gaps,
-rolling windows, and groups, which are flox's.
+Most of xarray calls Dask's functions. This module replaces the others: sums that skip missing
+elements, filling of gaps, rolling windows, and flox's groups.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOVED = {
 def _nansum(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, min_count: Any = None
 ) -> Any:
-    """Return xarray's sum of what is not missing, for which it fills an array with zeros."""
+    """Return the sum that skips NaN; xarray's would fill the array with zeros first."""
     if array_expr_enabled():
         raise Refused("xarray's reductions don't take arrays of expressions (array.query-planning)")
     if min_count is not None:
@@ -61,8 +61,8 @@ def _roll(
     fillna: Any,
     **kwargs: Any,
 ) -> Any:
-    """Return `DataArray.rolling(...)` reduced."""
-    # Means are those of a method, not of a function of arrays.
+    """Return the reduction of a `DataArray.rolling(...)`."""
+    # For means, xarray passes only `rolling_agg_func`.
     name = (array_agg_func or rolling_agg_func).__name__.strip("_")
     kwargs.pop("sliding_window_view_kwargs", None)
     if name not in _MOVED or kwargs:
@@ -78,7 +78,7 @@ def _roll(
     chosen = options["use_bottleneck"], options["use_numbagg"]
     if (dtype := _xarrays_dtype(name, array.dtype, center, *chosen)) is not None:
         moved = moved.astype(dtype)
-    # As a variable: a DataArray without a name would take Dask's.
+    # Through a variable: a DataArray without a name would take the Dask array's name.
     data = type(array.variable)(array.dims, moved, array.attrs if keep_attrs else None)
     return type(array)(data, array.coords, name=array.name)
 
@@ -87,14 +87,14 @@ def _roll(
 def _xarrays_dtype(
     name: str, dtype: np.dtype[Any], center: bool, use_bottleneck: bool, use_numbagg: bool
 ) -> np.dtype[Any] | None:
-    """Return the dtype that xarray has for windows, or None where it has no such windows.
+    """Return the dtype of xarray's result for windows, or None if xarray does not support them.
 
     It depends on xarray's version, and on the options that are arguments.
     """
-    one = sys.modules["xarray"].DataArray(zeros(1, dtype=dtype, chunks=1), dims="t")
+    example = sys.modules["xarray"].DataArray(zeros(1, dtype=dtype, chunks=1), dims="t")
     try:
         with left_to_dask():
-            result: np.dtype[Any] = getattr(one.rolling(t=1, center=center), name)().dtype
+            result: np.dtype[Any] = getattr(example.rolling(t=1, center=center), name)().dtype
     except (TypeError, ValueError, NotImplementedError):
         return None
     return result
@@ -109,7 +109,7 @@ def _rolls_lazily(self: Any, *args: Any, **kwargs: Any) -> bool:
 
 
 def rows() -> list[Row]:
-    """Return functions of xarray and flox, and what serves them."""
+    """Return the rows of xarray's and flox's functions, and ours."""
     return [
         Row("xarray.computation.nanops", "nansum", _nansum, _is_lazy),
         Row("xarray.core.duck_array_ops", "push", _push, _is_lazy),

@@ -1,12 +1,12 @@
-"""GPUs for code that was written for NumPy chunks: ``install(chunks="cupy")``.
+"""Run code that was written for NumPy chunks on GPUs: ``install(chunks="cupy")``.
 
     x = da.from_zarr(...)     NumPy chunks
-    mean = x.mean(0)          the first operation of ours: x goes to the GPUs, by `to_gpu`
-    y = (x - mean) ** 2       blocks of both kinds: so does x here, and y is on the GPUs
-    y.sum().compute()         NumPy again, on the way out
+    mean = x.mean(0)          our first operation: `to_gpu` moves x to the GPUs
+    y = (x - mean) ** 2       chunks of both kinds: x moves here, too, and y is on the GPUs
+    y.sum().compute()         the result is NumPy's again
 
-So three functions of Dask are served besides: `blockwise`, which all arithmetic is made of, what is
-done to the chunks of a result that is computed, and `store`.
+For this, three more functions of Dask are replaced: `blockwise`, which does all arithmetic, the
+function that joins the chunks of a computed result, and `store`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def require() -> None:
     to_gpu(da.empty(0))
 
 
-#: Of whose arguments all but the first, which are labels, stay where they are.
+#: Functions whose first argument only moves to GPUs; the others are labels.
 _GROUPS = ("groupby_reduce", "groupby_scan")
 
 
 def before(
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a public function of ours with Dask arrays on GPUs."""
+    """Return the arguments of our public function `name` with Dask arrays moved to GPUs."""
     if name in ("to_gpu", "to_host"):
         return args, kwargs
     if name in _GROUPS:
@@ -48,7 +48,7 @@ def before(
 
 
 def moved(value: Any) -> Any:
-    """Return a Dask array of NumPy chunks with these on GPUs; anything else as it is."""
+    """Return a Dask array with its NumPy chunks moved to GPUs; other values unchanged."""
     is_array = isinstance(value, Array) and chunks.can_move(value._meta, "numpy")
     return to_gpu(value) if is_array else value
 
@@ -58,12 +58,12 @@ def _is_on_gpus(x: Any) -> bool:
 
 
 def _blockwise(func: Callable[..., Any], out_ind: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return what `dask.array.blockwise` does, of arrays that are all on GPUs."""
-    given = list(args)
-    for i in range(0, len(given), 2):
-        if given[i + 1] is not None:
-            given[i] = moved(asanyarray(given[i]))
-    return dasks(da.blockwise)(func, out_ind, *given, **kwargs)
+    """Return the result of `dask.array.blockwise` with all arrays moved to GPUs."""
+    arguments = list(args)
+    for i in range(0, len(arguments), 2):
+        if arguments[i + 1] is not None:
+            arguments[i] = moved(asanyarray(arguments[i]))
+    return dasks(da.blockwise)(func, out_ind, *arguments, **kwargs)
 
 
 def _mixes(func: Any, out_ind: Any, *args: Any, **kwargs: Any) -> bool:
@@ -77,7 +77,7 @@ def _postcompute(self: Any) -> Any:
 
 
 def finalize_on_host(results: Any) -> Any:
-    """Put the chunks of a result together on the host."""
+    """Copy the chunks of a result to the host and join them."""
     return finalize(convert_parts(copy_to_host, results))
 
 
@@ -92,7 +92,7 @@ def _stores_some(sources: Any, *args: Any, **kwargs: Any) -> bool:
 
 
 def rows() -> list[Row]:
-    """Return functions of Dask, and what serves them where chunks are to be on GPUs."""
+    """Return the rows of Dask's functions that chunks on GPUs need, and ours."""
     return [
         Row("dask.array", "blockwise", _blockwise, _mixes),
         Row("dask.array", "store", _store, _stores_some),

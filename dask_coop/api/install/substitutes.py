@@ -1,12 +1,12 @@
-"""Substitutes: functions that stand in the place of Dask's, xarray's and flox's.
+"""Substitutes: functions that replace Dask's, xarray's and flox's.
 
     x.sum()  da.sum(x)  np.sum(x)  xarray  -->  dask.array.reductions.sum
                                                      |
                                                 a substitute --> ours
-                                                     '---------> the original, where ours refuses
+                                                     '---------> the original, if ours refuses
 
-Substitutes are not called within tasks: graphs have functions of chunks, ours or Dask's, and run
-where nothing is installed.
+Tasks do not call substitutes: graphs hold functions of chunks, ours or Dask's, and so run on
+workers without an installation.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from dask_coop.errors import Refused
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-#: Where originals are looked for: whatever module of theirs has one under some name.
+#: Packages in whose modules originals are replaced, under whatever name.
 PACKAGES = ("dask.array", "flox", "xarray")
 
 
 class Row(NamedTuple):
-    """An original, and what serves it.
+    """An original function, and ours in its place.
 
     Attributes
     ----------
     module : str
-        Where it is defined, or Dask has it.
+        The module in which to find the original.
     name : str
-        Of a method with its class: ``"Class.method"``.
+        The name of the original; ``"Class.method"`` for a method.
     build : callable
-        Ours, with the parameters of the original. What it raises is no error yet: the original
-        is then called, which serves the call or says what is wrong with it.
+        Our function, with the parameters of the original. If it raises, the original is called,
+        and returns a result or raises its own error.
     concerns : callable
-        Whether arguments are any of ours: what has nothing of Dask is not, and nothing to report.
+        Whether to call `build` for given arguments. Other calls, such as those without Dask arrays,
+        go to the original and are not reported.
     """
 
     module: str
@@ -53,46 +54,46 @@ class Row(NamedTuple):
     concerns: Callable[..., bool] = lambda *args, **kwargs: True
 
 
-#: By module and name: what stands in the place of the original that was there; of several, where
-#: another library has put a function of its own there meanwhile.
-_made: dict[tuple[str, str], dict[Callable[..., Any], Callable[..., Any]]] = {}
+#: By module and name: the substitute of each original. There are several originals if another
+#: library has replaced the function meanwhile.
+_substitutes: dict[tuple[str, str], dict[Callable[..., Any], Callable[..., Any]]] = {}
 
 
 def put(rows: Iterable[Row], is_installed: Callable[[], bool]) -> None:
-    """Put substitutes in the places of originals, as far as their modules are imported."""
-    made: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
+    """Replace originals by substitutes, in modules that are already imported."""
+    pairs: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
     for row in rows:
         holder, attribute = _holder(row)
         if holder is None:
             continue
-        there = getattr(holder, attribute, None)
-        if there is None:
+        current = getattr(holder, attribute, None)
+        if current is None:
             logger.warning("%s has no %s, which is left alone", row.module, row.name)
             continue
-        here = _made.setdefault((row.module, row.name), {})
-        if there not in here and there not in here.values():
-            here[there] = _substitute(there, row, is_installed)
-            originals[here[there]] = there
-        made += here.items()
+        substitutes = _substitutes.setdefault((row.module, row.name), {})
+        if current not in substitutes and current not in substitutes.values():
+            substitutes[current] = _substitute(current, row, is_installed)
+            originals[substitutes[current]] = current
+        pairs += substitutes.items()
         if isinstance(holder, type):
-            setattr(holder, attribute, here.get(there, there))
-    _replace(made)
+            setattr(holder, attribute, substitutes.get(current, current))
+    _replace(pairs)
 
 
 def take_back(rows: Iterable[Row]) -> None:
-    """Put originals back where their substitutes are."""
-    made: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
+    """Replace substitutes by their originals."""
+    pairs: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
     for row in rows:
-        here = {new: old for old, new in _made.get((row.module, row.name), {}).items()}
-        made += here.items()
+        replaced = {new: old for old, new in _substitutes.get((row.module, row.name), {}).items()}
+        pairs += replaced.items()
         holder, attribute = _holder(row)
-        if isinstance(holder, type) and (original := here.get(getattr(holder, attribute))):
+        if isinstance(holder, type) and (original := replaced.get(getattr(holder, attribute))):
             setattr(holder, attribute, original)
-    _replace(made)
+    _replace(pairs)
 
 
 def _holder(row: Row) -> tuple[Any, str]:
-    """Return the module or class that has an original, None if it is not imported, and its name."""
+    """Return the module or class of an original (None if not imported), and its name there."""
     holder: Any = sys.modules.get(row.module)
     *classes, attribute = row.name.split(".")
     for name in classes:
@@ -101,7 +102,7 @@ def _holder(row: Row) -> tuple[Any, str]:
 
 
 def _replace(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]]) -> None:
-    """Replace the first function of each pair by the second one, wherever modules have it."""
+    """Replace the first function of each pair by the second, in all modules of `PACKAGES`."""
     new = {id(old): new for old, new in pairs}
     for names in (*map(vars, _modules()), _HANDLED_FUNCTIONS):
         for name, value in names.copy().items():
@@ -110,10 +111,10 @@ def _replace(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]]) -> 
 
 
 def _modules() -> Iterator[ModuleType]:
-    # Other threads import meanwhile, and a copy is one step for them.
+    # Other threads may import meanwhile, and copying is atomic.
     for name, module in sys.modules.copy().items():
         is_theirs = any(name == p or name.startswith(f"{p}.") for p in PACKAGES)
-        # Tests compare functions with others.
+        # Tests of these packages compare their functions with others.
         if is_theirs and isinstance(module, ModuleType) and ".tests" not in name:
             yield module
 
@@ -129,7 +130,7 @@ def _substitute(
             return row.build(*args, **kwargs)
         except (Refused, TypeError, ValueError, LookupError, NotImplementedError) as error:
             cause = str(error) or type(error).__name__
-        # xarray's and flox's have Dask's functions do the work, which ours serve.
+        # Within xarray's and flox's originals, Dask's functions are still ours.
         is_dasks = row.module.startswith("dask.")
         with uncounted(), left_to_dask() if is_dasks else nullcontext():
             result = original(*args, **kwargs)

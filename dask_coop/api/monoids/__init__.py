@@ -1,1 +1,1 @@
-"""Monoids of users: their fields, their laws, and NumPy's ufuncs."""
+"""Users' monoids: their fields and laws, and NumPy's ufuncs as monoids."""

@@ -1,14 +1,13 @@
-"""The laws of a user's monoid, tried on a few elements before it combines anything.
+"""The laws of a user's monoid, tried on a few elements before it is used.
 
 Chunks are cut anywhere and combined in groups, so `combine` must be associative, its identity
-neutral, and it must commute where that is claimed. What is tried are the states of a few small
-numbers, all pairs and triples of them.
+neutral, and a monoid declared commutative must commute. The laws are tried on the states of a few
+small numbers, in all pairs and triples.
 
-A good monoid must never be refused, so what counts as equal is wide. Floats may differ as much as
-roundings make them. States may differ where no result does: if every sample, combined with them
-from either side, makes the same result of both. So a monoid may keep one value in several forms, as
-``gcd`` does, to which -6 is 6. Where the user's functions fail, or states are not finite, nothing
-can be said.
+The check must never refuse a correct monoid, so it is lenient. Floats may differ by rounding.
+States may differ if all results agree: combined with any sample from either side, both give the
+same result. So a monoid may represent one value in several ways, as ``gcd`` does: -6 and 6 are the
+same to it. If the user's functions fail, or states are not finite, the check passes.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ import numpy as np
 from dask_coop.algebra.monoids import State
 from dask_coop.api.monoids.fields import Fields
 
-#: What is wrong if the law is broken, both sides in words, their states, the samples that they are
-#: made of, and whether states that are not finite may differ.
+#: The message for a broken law, both sides in words, their states, the indices of the samples in
+#: them, and whether states that are not finite may differ.
 Law = tuple[str, tuple[str, str], tuple[State, State], Any, bool]
 
-#: No four of the floats add up to nothing, where angles and the like jump; few of their products
-#: are rounded. The imaginary parts are not negative, for there may stand lengths and weights.
+#: No four of the floats add up to 0, where angles and the like jump; few of their products are
+#: rounded. Imaginary parts are not negative, because they may hold lengths or weights.
 _SAMPLES = {
     "b": (0, 1),
     "u": (0, 1, 2, 3, 5, 6),
@@ -38,7 +37,7 @@ _SAMPLES = {
 
 
 class Tried(Protocol):
-    """What is tried of a `dask_coop.Monoid`."""
+    """The parts of a `dask_coop.Monoid` that the laws use."""
 
     name: str
     commutative: bool
@@ -64,7 +63,7 @@ def check(monoid: Tried, element: np.dtype[Any]) -> None:
     try:
         with np.errstate(all="ignore"):
             words = _find_flaw(monoid, np.array(_SAMPLES[element.kind]).astype(element))
-    # The functions may count on other elements.
+    # The functions may be meant for other elements.
     except Exception:
         return
     if words:
@@ -75,27 +74,27 @@ def check(monoid: Tried, element: np.dtype[Any]) -> None:
 
 
 def _find_flaw(monoid: Tried, elements: Any) -> str:
-    """Say which law is broken and what shows it; "" if nothing does."""
-    # Two at a time, for lifts that take their time.
+    """Return a message about a broken law, with an example; "" if none is broken."""
+    # Two at a time, because lifts may be slow.
     pairs = [monoid.lift(elements[i : i + 2]) for i in range(0, len(elements), 2)]
     samples = tuple(map(np.concatenate, zip(*pairs, strict=True)))
     finite = np.all([np.isfinite(field) for field in samples], axis=0)
     elements, samples = elements[finite], _take(samples, finite)
 
-    def tell(states: State, at: int) -> str:
-        return monoid.layout.display(tuple(field[at] for field in states))
+    def tell(states: State, index: int) -> str:
+        return monoid.layout.display(tuple(field[index] for field in states))
 
     for flaw, (left, right), sides, indices, poles in _laws(monoid, samples):
-        at = _first_unlike(monoid, samples, *sides, poles)
-        if at is None:
+        position = _first_unlike(monoid, samples, *sides, poles)
+        if position is None:
             continue
-        given = []
-        for letter, index in zip("abc", indices, strict=False):
-            lifted = "" if monoid.converts else f" (of {elements[index[at]].item()!r})"
-            given.append(f"{letter} = {tell(samples, index[at])}{lifted}")
+        operands = []
+        for letter, indexes in zip("abc", indices, strict=False):
+            lifted = "" if monoid.converts else f" (of {elements[indexes[position]].item()!r})"
+            operands.append(f"{letter} = {tell(samples, indexes[position])}{lifted}")
         return (
-            f"{flaw}: with {', '.join(given)}, {left} is {tell(sides[0], at)}, and {right} is "
-            f"{tell(sides[1], at)}"
+            f"{flaw}: with {', '.join(operands)}, {left} is {tell(sides[0], position)}, "
+            f"and {right} is {tell(sides[1], position)}"
         )
     return ""
 
@@ -103,47 +102,50 @@ def _find_flaw(monoid: Tried, elements: Any) -> str:
 def _laws(monoid: Tried, samples: State) -> Iterator[Law]:
     combine, n = monoid.combine, len(samples[0])
     indices = np.indices((n, n, n)).reshape(3, -1)
-    a, b, c = (_take(samples, at) for at in indices)
+    a, b, c = (_take(samples, index) for index in indices)
     words = "combine(combine(a, b), c)", "combine(a, combine(b, c))"
     sides = combine(combine(a, b), c), combine(a, combine(b, c))
     yield "is not associative", words, sides, indices, True
 
-    one = monoid.identity(np.dtype("f8"))
-    flaw = f"has the identity {monoid.layout.display(one)}, which is not neutral"
-    identity, indices = tuple(np.full(n, number) for number in one), np.arange(n)[None]
+    neutral = monoid.identity(np.dtype("f8"))
+    flaw = f"has the identity {monoid.layout.display(neutral)}, which is not neutral"
+    identity, indices = tuple(np.full(n, number) for number in neutral), np.arange(n)[None]
     yield flaw, ("combine(identity, a)", "a"), (combine(identity, samples), samples), indices, False
     yield flaw, ("combine(a, identity)", "a"), (combine(samples, identity), samples), indices, False
 
     if monoid.commutative:
         indices = np.indices((n, n)).reshape(2, -1)
-        a, b = (_take(samples, at) for at in indices)
+        a, b = (_take(samples, index) for index in indices)
         words = "combine(a, b)", "combine(b, a)"
         yield "does not commute", words, (combine(a, b), combine(b, a)), indices, True
 
 
-def _take(states: State, at: Any) -> State:
-    return tuple(field[at] for field in states)
+def _take(states: State, index: Any) -> State:
+    return tuple(field[index] for field in states)
 
 
 def _first_unlike(
     monoid: Tried, samples: State, left: State, right: State, poles: bool
 ) -> int | None:
-    """Return where states first differ in what comes of them; with `poles`, of finite ones."""
-    for at in np.flatnonzero(_differ(left, right, poles)):
-        pair = [_take(states, np.full(len(samples[0]), at)) for states in (left, right)]
+    """Return the first index at which the states lead to different results, or None.
+
+    With `poles`, states that are not finite may differ.
+    """
+    for position in np.flatnonzero(_differ(left, right, poles)):
+        pair = [_take(states, np.full(len(samples[0]), position)) for states in (left, right)]
         for merged in (
             [monoid.combine(samples, state) for state in pair],
             [monoid.combine(state, samples) for state in pair],
         ):
             results = map(monoid.finalize, merged)
-            one, other = (r if isinstance(r, tuple) else (r,) for r in results)
-            if np.any(_differ(one, other, poles)):
-                return int(at)
+            first, second = (r if isinstance(r, tuple) else (r,) for r in results)
+            if np.any(_differ(first, second, poles)):
+                return int(position)
     return None
 
 
 def _differ(left: State, right: State, poles: bool) -> Any:
-    """Return where numbers differ by more than roundings."""
+    """Return where numbers differ by more than rounding."""
     differ, finite = np.zeros(len(left[0]), "?"), np.ones(len(left[0]), "?")
     for a, b in zip(left, right, strict=True):
         if a.dtype.kind not in "fc":

@@ -1,4 +1,4 @@
-"""A user's own monoid, and the reduction and the scan by it or a ufunc."""
+"""Users' monoids, and the reduction and the scan by a monoid or a ufunc."""
 
 from __future__ import annotations
 
@@ -28,68 +28,67 @@ from dask_coop.graph import reduce as graph_reduce
 
 
 class Monoid(monoids.MonoidRow):
-    """An associative operation of one's own, for :func:`reduce` and :func:`scan`.
+    """A user-defined associative operation, for :func:`reduce` and :func:`scan`.
 
     Parameters
     ----------
     name : str
-        An identifier: what keys and messages call the monoid.
+        An identifier that names the monoid in keys and messages.
     combine : callable
-        Takes two states, what comes first first, and returns the state of both. States are arrays
-        (NumPy scalars included), of NumPy or of CuPy: write it with NumPy's ufuncs. It must be
-        associative and must not change its arguments. Where the state has several fields, it takes
-        and returns tuples with an array a field.
+        Takes two states, the earlier one first, and returns their combined state. States are NumPy
+        or CuPy arrays, or NumPy scalars; use NumPy's ufuncs. It must be associative and must not
+        change its arguments. For states of several fields it takes and returns tuples with one
+        array per field.
     identity : number or tuple of numbers
-        The neutral state: what no element gives, with one number a field. Of a vector nested
-        sequences, or one number for all of it.
+        The neutral state, which is the state of no elements, with one number per field. For a
+        vector, nested sequences, or one number for all of its elements.
     dtype : dtype
-        That of a state: ``"f8"``, or one with fields, such as ``"f8,i8"`` or
+        The dtype of a state: ``"f8"``, or one with fields, such as ``"f8,i8"`` or
         ``[("low", "f4"), ("high", "f4")]``. Bool, integers, floats or complex numbers, or small
         vectors and matrices of these: ``("f8", (3,))``, ``[("low", "f4", (2,)), ("n", "i8")]``. The
-        functions take and return vectors as arrays with their axes behind those of the states:
+        functions take and return vectors as arrays whose last axes are those of the vector:
         ``v[..., 0]``.
     lift : callable, optional
-        Makes the states of an array of elements, each by itself. By default elements are converted
-        to `dtype`; a state of several fields or of vectors needs one.
+        Turns an array of elements into their states, element by element. By default elements are
+        converted to `dtype`. Required for states of several fields or of vectors.
     finalize : callable, optional
-        Makes the results of states, of a number each, or a tuple of several results; a state of
-        several fields or of vectors needs one.
+        Turns states into results, one number each, or into a tuple of several results. Required for
+        states of several fields or of vectors.
     cuda : str or mapping, optional
-        The same in CUDA C++, which CuPy chunks need: what ``combine`` returns, given the states
-        ``a`` and ``b``, or the mapping ``{"lift": ..., "combine": ...}``, where the one of
-        ``lift`` is given the element ``x``. An expression or, if it says ``return``, statements.
-        Fields are members, called f0, f1 and so on if `dtype` does not name them; in braces they
-        make a state: ``"{a.f0 * b.f0, b.f0 * a.f1 + b.f1}"``. Complex numbers have the members
-        ``re`` and ``im``, and vectors are C arrays: ``a.low[0]``, or ``a.value[0]`` where the state
-        is one vector.
+        The functions in CUDA C++, required for CuPy chunks: ``combine`` of the states ``a`` and
+        ``b``, or the mapping ``{"lift": ..., "combine": ...}`` with ``lift`` of the element ``x``.
+        Each is an expression or, if it contains ``return``, statements. Fields are members, called
+        f0, f1 and so on if `dtype` does not name them; braces make a state of them:
+        ``"{a.f0 * b.f0, b.f0 * a.f1 + b.f1}"``. Complex numbers have the members ``re`` and ``im``.
+        Vectors are C arrays: ``a.low[0]``, or ``a.value[0]`` if the state is a single vector.
     commutative : bool
         Whether ``combine(a, b)`` equals ``combine(b, a)``. Then several axes can be reduced at
-        once, and GPUs are faster, for they take elements as they come. A wrong False costs that, a
-        wrong True the result, so False is the default.
+        once, and GPUs are faster, because they may combine elements in any order. A wrong False
+        only loses that; a wrong True gives wrong results.
     check : bool
-        Whether the laws are tried, and a monoid that breaks one is refused: see Notes.
+        Whether to try the laws, and refuse a monoid that breaks one: see Notes.
 
     Raises
     ------
     TypeError, ValueError
-        If the parts do not fit one another: `combine` and `finalize` are tried on the identity. Or
-        if a law is broken.
+        If the arguments do not fit one another (the constructor tries `combine` and `finalize` on
+        the identity), or if a law is broken.
 
     Notes
     -----
-    Results do not depend on chunks if `combine` is associative, the identity neutral on both sides,
-    and states commute where that is claimed. This is tried with a few small numbers, of either sign
-    where the dtype has one, as NumPy arrays: here if elements are converted to states, and where
-    there is a `lift` when :func:`reduce` and :func:`scan` first see elements of a dtype. Floats may
-    differ by their roundings. States may differ too, if `finalize` makes the same of them after
-    any one more element: -6 and 6 are the same to ``gcd``. If a function fails on such numbers, or
-    a state is not finite, nothing is said of it. ``check=False`` is for monoids of elements that
-    have no such numbers: 0 is neutral to the maximum of what is never negative.
+    Results do not depend on chunks if `combine` is associative, the identity is neutral on both
+    sides, and a monoid declared commutative commutes. The library tries this on NumPy arrays of a
+    few small numbers, of either sign where the dtype has one. Without `lift` the constructor does
+    so; with `lift`, :func:`reduce` and :func:`scan` do when they first see elements of a dtype.
+    Floats may differ by rounding. States may differ if `finalize` gives the same result for both
+    after any one further element: -6 and 6 are the same to ``gcd``. If a function fails on these
+    numbers, or a state is not finite, the check passes. Use ``check=False`` for elements among
+    which these numbers do not occur: 0 is neutral for the maximum of non-negative numbers.
 
     Examples
     --------
-    The recurrence ``y[i] = a[i] * y[i - 1] + b[i]`` is a scan over maps ``y -> a y + b``, of which
-    the later follows on the earlier. Here elements are complex, ``a + b i``:
+    The recurrence ``y[i] = a[i] * y[i - 1] + b[i]`` is a scan of maps ``y -> a y + b``, which are
+    composed, the earlier map first. Here elements are complex, ``a + b i``:
 
     >>> import dask.array as da
     >>> import dask_coop as dc
@@ -145,9 +144,9 @@ class Monoid(monoids.MonoidRow):
         dtypes, single = layout.dtypes, layout.single
         if layout.vectors or not single:
             many = "vectors" if layout.vectors else "several fields"
-            for what, given in (("lift", lift), ("finalize", finalize)):
-                if given is None:
-                    raise TypeError(f"monoid {name!r} has a state of {many} and needs {what}")
+            for keyword, function in (("lift", lift), ("finalize", finalize)):
+                if function is None:
+                    raise TypeError(f"monoid {name!r} has a state of {many} and needs {keyword}")
         values = layout.identity(identity)
         source = _source(name, cuda, lift is not None)
         merge = partial(layout.combine, combine)
@@ -160,7 +159,7 @@ class Monoid(monoids.MonoidRow):
                 for (field, kind), value in zip(dtypes.items(), values, strict=True)
             ),
             "biufc",
-            # Programs are kept by their text, so the name depends on that and nothing else.
+            # Compiled programs are cached by their text, so the name depends only on that.
             f"{name}_{_digest(name, dtypes, values, source)}",
             None if ufunc else merge,
             partial(layout.lift, lift),
@@ -178,28 +177,28 @@ class Monoid(monoids.MonoidRow):
             laws.check(self, layout.members[0].dtype)
 
     def _try(self, merge: Callable[[State, State], State]) -> None:
-        """Combine the identity with itself, and make a result of it."""
+        """Check `combine` and `finalize` on the identity, and set the results' dtypes."""
         identity, n = self.identity(np.dtype("f8")), self.layout.probe
         many = tuple(np.full(n, value) for value in identity)
         with np.errstate(all="ignore"):
             combined, result = merge(many, many), self.finalize(many)
-        for field, value, found in zip(self.fields, identity, combined, strict=True):
-            equal = np.array_equal(found, np.full(n, value), equal_nan=value.dtype.kind in "fc")
+        for field, value, values in zip(self.fields, identity, combined, strict=True):
+            equal = np.array_equal(values, np.full(n, value), equal_nan=value.dtype.kind in "fc")
             if self.checks and not equal:
                 raise ValueError(
                     f"the identity {identity} of monoid {self.name!r} is not neutral: combined "
-                    f"with itself it gives {found[0]!r} in field {field.name!r}"
+                    f"with itself it gives {values[0]!r} in field {field.name!r}"
                 )
         self.several: bool = isinstance(result, tuple)
         results = result if self.several else (result,)
-        shapes = [getattr(one, "shape", None) for one in results]
+        shapes = [getattr(values, "shape", None) for values in results]
         if not shapes or any(shape != (n,) for shape in shapes):
             raise ValueError(
                 f"finalize of monoid {self.name!r} must return an array of the states' shape, or a "
                 f"tuple of such arrays; of states of shape {(n,)} it makes shape "
                 f"{', '.join(map(str, shapes))}"
             )
-        self.results: tuple[np.dtype[Any], ...] = tuple(one.dtype for one in results)
+        self.results: tuple[np.dtype[Any], ...] = tuple(values.dtype for values in results)
 
     @property
     def result(self) -> np.dtype[Any]:
@@ -207,20 +206,20 @@ class Monoid(monoids.MonoidRow):
         return self.results[0]
 
     def part(self, i: int) -> Monoid:
-        """Return the monoid that makes the result `i` only, where there are several."""
-        one = copy(self)
+        """Return the monoid with only the result `i` of several."""
+        monoid = copy(self)
         finalize = partial(_pick, self.finalize, i)
         parts = {"token": tokenize(self.token, i), "several": False, "results": (self.results[i],)}
-        # The new object is not in use yet.
-        one.__dict__.update(finalize=finalize, **parts)
-        return one
+        # Nobody uses the new object yet, so it may change.
+        monoid.__dict__.update(finalize=finalize, **parts)
+        return monoid
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both are made of the same parts, in whatever process."""
+        """Return whether both have the same arguments, even across processes."""
         return isinstance(other, Monoid) and self.token == other.token
 
     def __hash__(self) -> int:
-        """Return a number that goes with equality."""
+        """Return the hash of the token."""
         return hash(self.token)
 
     def __repr__(self) -> str:
@@ -228,7 +227,7 @@ class Monoid(monoids.MonoidRow):
         return f"<dask_coop.Monoid {self.name!r}>"
 
     def __dask_tokenize__(self) -> Any:
-        """Return the token of the parts."""
+        """Return the token of the arguments."""
         return self.token
 
 
@@ -243,23 +242,23 @@ def reduce(
     *,
     engine: Engine = "auto",
 ) -> da.Array | tuple[da.Array, ...]:
-    """Combine array elements over the given axes by one's own monoid or a ufunc.
+    """Combine array elements over the given axes by a user's monoid or a ufunc.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
         Bool, integers, floats or complex numbers, in NumPy or CuPy chunks.
     monoid : Monoid or numpy.ufunc
-        What combines. Of NumPy's ufuncs add, multiply, maximum, minimum, logical_and, logical_or,
-        logical_xor, bitwise_and, bitwise_or, bitwise_xor and logaddexp, with the dtypes that their
-        ``reduce`` has.
+        The operation. Supported ufuncs of NumPy are add, multiply, maximum, minimum, logical_and,
+        logical_or, logical_xor, bitwise_and, bitwise_or, bitwise_xor and logaddexp, with the dtypes
+        of their ``reduce``.
     axis : int, tuple of int or None
-        The axes to reduce; None stands for all of them. Only one, in which case elements are
-        combined in their order, unless the monoid is commutative.
+        The axes to reduce; None stands for all of them. A monoid that is not commutative takes one
+        axis only, and combines elements in their order.
     keepdims : bool
         Whether the reduced axes stay, with length one.
     split_every : int, dict of int to int, or None
-        How many states one task combines, in all or by axis; 16 by default.
+        The number of states that one task combines, in all or by axis; 16 by default.
     out : dask.array.Array, optional
         An array to overwrite with the result.
     engine : {"auto", "collective"}
@@ -268,23 +267,23 @@ def reduce(
     Returns
     -------
     dask.array.Array or tuple of them
-        Lazy, with chunks of the kind of `x`'s; a tuple where `finalize` makes one. Where there is
-        no element, the identity's result; a maximum or minimum raises ValueError.
+        Lazy, with chunks of the kind of `x`'s; a tuple if `finalize` returns one. Without elements,
+        the result of the identity; maximum and minimum raise ValueError.
 
     Raises
     ------
     TypeError
-        If the monoid is none, cannot lift elements of that dtype, or has no CUDA source for CuPy
-        chunks, or if `out` is to take several results.
+        If `monoid` is neither a Monoid nor a supported ufunc, cannot lift elements of that dtype,
+        or has no CUDA source for CuPy chunks; or if `out` is given for several results.
     AxisError, ValueError
-        If `axis` is out of bounds or named twice, or names several for a monoid that is not
+        If `axis` is out of bounds, repeated, or a tuple of several for a monoid that is not
         commutative, `split_every` is less than 2, or the monoid breaks a law over elements of that
         dtype.
 
     Notes
     -----
-    Chunks are combined up a tree, and elements of a NumPy chunk neighbour by neighbour, in blocks
-    that take a few MiB; a ufunc does it by itself.
+    The states of chunks are combined up a tree. Within a NumPy chunk, `combine` takes pairs of
+    neighbours, in blocks of a few MiB; a ufunc reduces the chunk by itself.
 
     Examples
     --------
@@ -333,32 +332,31 @@ def scan(
     segments: Any = None,
     engine: Engine = "auto",
 ) -> da.Array | tuple[da.Array, ...]:
-    """Scan of array elements along an axis by any monoid or a ufunc.
+    """Scan of array elements along an axis by a monoid or a ufunc.
 
     Parameters
     ----------
     x : dask.array.Array or array_like
         Elements that `monoid` takes, in NumPy or CuPy chunks.
     monoid : Monoid or numpy.ufunc
-        What combines: one's own :class:`Monoid`; one of NumPy's ufuncs that :func:`reduce` takes,
-        with the dtypes that their ``accumulate`` has; or a row of :mod:`dask_coop.monoids` whose
-        states are one value: `SUM`, `PROD`, `MIN`, `MAX`, `ANY`, `ALL`, `COUNT_NONZERO`,
-        `LOGADDEXP`.
+        The operation: a :class:`Monoid`; one of the ufuncs that :func:`reduce` takes, with the
+        dtypes of their ``accumulate``; or a row of :mod:`dask_coop.monoids` whose states are one
+        value: `SUM`, `PROD`, `MIN`, `MAX`, `ANY`, `ALL`, `COUNT_NONZERO`, `LOGADDEXP`.
     axis, out, method
         As for :func:`dask_coop.cumsum`.
     dtype : dtype, optional
-        The dtype of the result. By default that of what one's own monoid makes of states; else
-        that of the states, and that of `x` where float states are wider.
+        The dtype of the result. By default that of `finalize`'s result for a :class:`Monoid`; else
+        that of the states, or of `x` if float states are wider.
     exclusive, reverse, include_initial, segments
-        As for :func:`dask_coop.cumsum`, with the identity of the monoid in the place of 0.
+        As for :func:`dask_coop.cumsum`, with the identity of the monoid instead of 0.
     engine : {"auto", "collective"}
         As for :func:`dask_coop.cumsum`.
 
     Returns
     -------
     dask.array.Array or tuple of them
-        As of :func:`dask_coop.cumsum`; a tuple where the monoid makes several results, each by a
-        scan of its own.
+        As for :func:`dask_coop.cumsum`; a tuple if the monoid has several results, each computed by
+        a separate scan.
 
     Raises
     ------
@@ -374,13 +372,13 @@ def scan(
     array([False, False,  True,  True])
     """
     array = asanyarray(x)
-    given = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
+    options = ScanArguments(axis, out, method, exclusive, reverse, include_initial, segments)
     if isinstance(monoid, np.ufunc):
         if monoid in _SCANS:
             function: Callable[..., da.Array] = _SCANS[monoid]
             if dtype is None and monoid is np.logaddexp:
                 dtype = ufuncs.logaddexp_dtype(array.dtype)
-            return function(array, dtype=dtype, **given._asdict())
+            return function(array, dtype=dtype, **options._asdict())
         rows: dict[np.ufunc, monoids.MonoidRow] = {np.logical_or: ANY, np.logical_and: ALL}
         monoid = rows.get(monoid) or Monoid(**ufuncs.parts(monoid, array.dtype, "scan"))
     if isinstance(monoid, Monoid):
@@ -390,7 +388,7 @@ def scan(
             parts = [monoid.part(i) for i in range(len(monoid.results))]
         outputs = [part.result if dtype is None else np.dtype(dtype) for part in parts]
         results = tuple(
-            scan_bound(replace(op, monoid=part, output=output), monoid.name, array, given)
+            scan_bound(replace(op, monoid=part, output=output), monoid.name, array, options)
             for part, output in zip(parts, outputs, strict=True)
         )
         return results if monoid.several else results[0]
@@ -400,14 +398,14 @@ def scan(
         names = ", ".join(field.name for field in monoid.fields)
         raise TypeError(f"scan takes monoids of one field; {monoid.name} has {names}")
     if monoid is monoids.SQUARES:
-        # Its states add up squares, and scans add up elements.
+        # Its lift squares elements, but scans add elements as they are.
         raise TypeError("scan does not take squares; scan x * x by sum")
     name = "cum" + monoid.name.replace("_", "-")
     element = array.dtype
     if monoid.fields[0].role == "real" and element.kind in "biu":
         element = np.dtype("f8")
     output = monoid.output(element) if dtype is None else np.dtype(dtype)
-    return scan_array(monoid, name, array, element, output, given)
+    return scan_array(monoid, name, array, element, output, options)
 
 
 _SCANS = {
@@ -420,7 +418,7 @@ _SCANS = {
 
 
 def refuse_out(caller: str, monoid: Monoid, out: Any) -> None:
-    """Refuse one array to overwrite with several results."""
+    """Raise TypeError if `out` is given for a monoid with several results."""
     if out is not None:
         raise TypeError(
             f"{caller} by monoid {monoid.name!r} has {len(monoid.results)} results, which one out "
@@ -434,10 +432,10 @@ def bind(monoid: Monoid, x: da.Array, caller: str) -> Operation:
     Raises
     ------
     TypeError
-        If it is none, cannot lift such elements, or has no CUDA source for CuPy chunks; the message
-        speaks of the function `caller`.
+        If `monoid` is no Monoid, cannot lift such elements, or has no CUDA source for CuPy chunks;
+        the message names the function `caller`.
     ValueError
-        If it breaks a law over such elements.
+        If `monoid` breaks a law over such elements.
     """
     if not isinstance(monoid, Monoid):
         raise ufuncs.refusal(caller, monoid)
@@ -448,7 +446,7 @@ def bind(monoid: Monoid, x: da.Array, caller: str) -> Operation:
     element = operation.bind(monoid, x.dtype, x.dtype, caller).element
     (dtype, *_) = monoid.dtypes(element)
     if monoid.converts and dtype.kind == "c":
-        # C++ makes no complex number of a real one.
+        # C++ does not convert real numbers to complex ones.
         element = np.result_type(element, "c8")
     with np.errstate(all="ignore"):
         monoid.lift(np.ones(monoid.layout.probe, element))
@@ -460,18 +458,18 @@ def bind(monoid: Monoid, x: da.Array, caller: str) -> Operation:
 def _source(
     name: str, cuda: str | Mapping[str, str] | None, is_lifted: bool
 ) -> tuple[str, str] | None:
-    """Return the C++ of lift and of combine."""
+    """Return the C++ source of lift and of combine."""
     if cuda is None:
         return None
-    given = {"combine": cuda} if isinstance(cuda, str) else dict(cuda)
-    if not {"combine"} <= given.keys() <= {"lift", "combine"}:
+    sources = {"combine": cuda} if isinstance(cuda, str) else dict(cuda)
+    if not {"combine"} <= sources.keys() <= {"lift", "combine"}:
         raise ValueError(
             f"cuda of monoid {name!r} must be a string or have the keys 'combine' and, if needed, "
-            f"'lift'; got {sorted(given)}"
+            f"'lift'; got {sorted(sources)}"
         )
-    if is_lifted and "lift" not in given:
+    if is_lifted and "lift" not in sources:
         raise TypeError(f"monoid {name!r} has lift, so its cuda needs one too: {{'lift': ...}}")
-    return given.get("lift", "convert<State>(x)"), given["combine"]
+    return sources.get("lift", "convert<State>(x)"), sources["combine"]
 
 
 def _digest(*parts: Any) -> str:
@@ -479,7 +477,7 @@ def _digest(*parts: Any) -> str:
 
 
 def _is_closed(combine: Any, values: State) -> TypeGuard[np.ufunc]:
-    """Return whether it is a ufunc that makes of two states, one number each, a third."""
+    """Return whether `combine` is a ufunc of two numbers that returns one of the state's dtype."""
     if not isinstance(combine, np.ufunc) or (combine.nin, combine.nout, len(values)) != (2, 1, 1):
         return False
     (value,) = values
@@ -487,7 +485,7 @@ def _is_closed(combine: Any, values: State) -> TypeGuard[np.ufunc]:
         return bool(combine(value, value).dtype == value.dtype)
 
 
-# What follows is called by tasks.
+# Inside the task.
 
 
 def _constant(value: Any, dtype: Any) -> Any:

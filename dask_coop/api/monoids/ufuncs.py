@@ -1,7 +1,7 @@
 """NumPy's ufuncs as monoids.
 
-Most stand for a function of the library, which has their results and dtypes; of the others, all
-that a monoid is made of is written here.
+Most ufuncs map to a function of the library with the same results and dtypes. For the others, this
+module has the arguments of a Monoid.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dask_coop.api.arguments import ReductionArguments, as_dtype, reduce_array
 
 _BITWISE = {np.bitwise_and: "a & b", np.bitwise_or: "a | b", np.bitwise_xor: "a ^ b"}
 
-#: What is taken, for messages.
+#: The supported ufuncs, for messages.
 NAMES = (
     "add, multiply, maximum, minimum, logical_and, logical_or, logical_xor, bitwise_and, "
     "bitwise_or, bitwise_xor and logaddexp"
@@ -28,7 +28,7 @@ NAMES = (
 
 
 def reduction(ufunc: np.ufunc) -> Callable[..., da.Array] | None:
-    """Return the function of the library that reduces as a ufunc does, if there is one."""
+    """Return the library's function that reduces as a ufunc does, or None."""
     functions: dict[np.ufunc, Callable[..., da.Array]] = {
         np.add: sums.sum,
         np.multiply: sums.prod,
@@ -42,12 +42,12 @@ def reduction(ufunc: np.ufunc) -> Callable[..., da.Array] | None:
 
 
 def parts(ufunc: Any, element: np.dtype[Any], caller: str) -> dict[str, Any]:
-    """Return the arguments of a Monoid that does what a ufunc does to elements of a dtype.
+    """Return the arguments of a Monoid that combines elements of a dtype as a ufunc does.
 
     Raises
     ------
     TypeError
-        If there is none; the message speaks of the function `caller`.
+        If the ufunc or the dtype is not supported; the message names the function `caller`.
     """
     if ufunc is np.logical_xor:
         cuda = {"lift": "truth(x)", "combine": "a != b"}
@@ -66,20 +66,20 @@ def parts(ufunc: Any, element: np.dtype[Any], caller: str) -> dict[str, Any]:
 
 
 def logaddexp_dtype(element: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of what logaddexp makes of elements of a dtype."""
+    """Return the dtype of numpy.logaddexp's result for elements of a dtype."""
     if element.kind not in "biu":
         return element.newbyteorder("=")
-    nothing = np.zeros(0, element)
-    return np.logaddexp(nothing, nothing).dtype
+    empty = np.zeros(0, element)
+    return np.logaddexp(empty, empty).dtype
 
 
-def refusal(caller: str, given: Any) -> TypeError:
-    """Return what says that `given` is no monoid, for the caller of `caller`."""
+def refusal(caller: str, value: Any) -> TypeError:
+    """Return the TypeError of the function `caller` for a value that is no monoid."""
     rows = ", a row of dask_coop.monoids with one field" if caller == "scan" else ""
-    name = getattr(given, "__name__", None) or reprlib.repr(given)
+    name = getattr(value, "__name__", None) or reprlib.repr(value)
     return TypeError(
         f"{caller} takes a dask_coop.Monoid{rows} or one of NumPy's ufuncs {NAMES}; got "
-        f"{type(given).__name__} {name}"
+        f"{type(value).__name__} {name}"
     )
 
 
@@ -88,8 +88,8 @@ def _sum_exponentials(
 ) -> da.Array:
     result = logaddexp_dtype(x.dtype)
     x = as_dtype(x, "f8") if x.dtype.kind in "biu" else x
-    given = ReductionArguments(axis, keepdims, split_every, out)
-    return reduce_array(LOGADDEXP, "logaddexp", only_field, x, given, result=result)
+    arguments = ReductionArguments(axis, keepdims, split_every, out)
+    return reduce_array(LOGADDEXP, "logaddexp", only_field, x, arguments, result=result)
 
 
 def _commuting(ufunc: Any, identity: Any, dtype: Any) -> dict[str, Any]:
