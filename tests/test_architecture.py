@@ -121,7 +121,6 @@ LAYERS = ("dask.highlevelgraph", "dask.task_spec", "dask.blockwise")
 READERS = {
     "api.call.planning": "lowers the expressions of Dask's query planning",
     "api.explain": "reads the graphs that others have written",
-    "api.groups.quantiles": "writes the blocks of whole groups",
 }
 
 

@@ -220,3 +220,31 @@ SCANS = {
     "cummin": ScanRow(MIN, times="mM", units="same"),
     "logcumsumexp": ScanRow(LOGADDEXP, units="pure"),
 }
+
+
+@dataclass(frozen=True)
+class Fill:
+    """The results of groups with too few elements.
+
+    Attributes
+    ----------
+    value : object
+        The fill value that the caller gave, or None.
+    least : int
+        The number of elements, not counting NaN, that a group needs.
+    nothing : object
+        The default result of a group without elements, or "identity": that of the monoid.
+    """
+
+    value: Any
+    least: int
+    nothing: Any
+
+    def required(self, name: str) -> Any:
+        """Return the caller's fill value; without one, raise ValueError with flox's message."""
+        if self.value is None:
+            raise ValueError(
+                f"Filling is required but fill_value is None: a group has less than min_count="
+                f"{self.least} elements that {name} takes; give fill_value"
+            )
+        return self.value

@@ -28,8 +28,7 @@ from dask_coop.algebra.bins import Grid, Integers
 from dask_coop.api.call import drawings
 from dask_coop.api.call.fallback import HandOver, recall
 from dask_coop.api.call.report import as_table
-from dask_coop.api.groups import quantiles as group_quantiles
-from dask_coop.graph import grouped, matmul, trapezoids, windows
+from dask_coop.graph import group_quantiles, grouped, matmul, trapezoids, windows
 from dask_coop.graph.tasks import (
     KINDS,
     AggregateTask,

@@ -23,29 +23,10 @@ from dask_coop.algebra import fills
 from dask_coop.algebra.merges import lowest, settle
 from dask_coop.algebra.monoids import COUNT, NO_INDEX, State
 from dask_coop.algebra.operation import Operation, bind, compensated
-from dask_coop.algebra.statistics import STATISTICS, Finish, only_field
+from dask_coop.algebra.statistics import STATISTICS, Fill, Finish, only_field
 
 #: Marks that the result of a group without elements is that of the monoid's identity.
 IDENTITY = "identity"
-
-
-@dataclass(frozen=True)
-class Fill:
-    """The results of groups with too few elements.
-
-    Attributes
-    ----------
-    value : object
-        The fill value that the caller gave, or None.
-    least : int
-        The number of elements, not counting NaN, that a group needs.
-    nothing : object
-        The default result of a group without elements, or `IDENTITY`.
-    """
-
-    value: Any
-    least: int
-    nothing: Any
 
 
 @dataclass(frozen=True)
@@ -199,18 +180,8 @@ def finalize(statistic: Statistic, at: tuple[int, ...], states: list[State], abs
     if fill.least > 0:
         few = counts[0][0] < fill.least
         if few.any():
-            value = np.where(as_kind(few, value), required(statistic.name, fill), value)
+            value = np.where(as_kind(few, value), fill.required(statistic.name), value)
     return value
-
-
-def required(name: str, fill: Fill) -> Any:
-    """Return the caller's fill value; without one, raise ValueError with flox's message."""
-    if fill.value is None:
-        raise ValueError(
-            f"Filling is required but fill_value is None: a group has less than min_count="
-            f"{fill.least} elements that {name} takes; give fill_value"
-        )
-    return fill.value
 
 
 def as_kind(mask: Any, value: Any) -> Any:
