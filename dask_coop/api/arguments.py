@@ -185,7 +185,7 @@ def rechunk(x: da.Array, sizes: tuple[tuple[int, ...], ...]) -> da.Array:
 
 
 def as_dtype(x: da.Array, dtype: Any) -> da.Array:
-    """Return `x` as `dtype`. Dask's ``astype`` does not convert chunks to the declared dtype first."""
+    """Return `x` as `dtype`, by way of the declared dtype, which Dask's ``astype`` skips."""
     dtype = np.dtype(dtype)
     return x if x.dtype == dtype else _converted(x, dtype)
 
