@@ -104,11 +104,11 @@ def reduce_durations(
         converted = map_blocks(function, x, **declared_by(x), dtype=kind, meta=meta)
         return reduce_array(monoid, name, only_field, converted, within)
 
-    parts = [reduced(SUM, _numbers, "i8"), reduced(ANY, _isnat, "?")]
+    reductions = [reduced(SUM, _numbers, "i8"), reduced(ANY, _isnat, "?")]
     if name == "mean":
-        parts.append(reduced(SUM, _ones, "i8"))
-    meta = chunks.zeros_like(parts[0]._meta, x.dtype)
-    result = map_blocks(_finish, *parts, of=x.dtype, token=name, dtype=x.dtype, meta=meta)
+        reductions.append(reduced(SUM, _ones, "i8"))
+    meta = chunks.zeros_like(reductions[0]._meta, x.dtype)
+    result = map_blocks(_finish, *reductions, of=x.dtype, token=name, dtype=x.dtype, meta=meta)
     return handle_out(given.out, result)
 
 

@@ -463,7 +463,7 @@ def _cut(name: str, x: da.Array) -> da.Array:
 
 def _sizes(x: da.Array) -> list[Any]:
     """Return the number of elements of each block, nan where it is unknown."""
-    return [math.prod(pieces) for pieces in itertools.product(*x.chunks)]
+    return [math.prod(lengths) for lengths in itertools.product(*x.chunks)]
 
 
 def _ordered(sizes: graph_selection.Sizes) -> graph_selection.Sizes:
